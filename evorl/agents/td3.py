@@ -1,0 +1,141 @@
+"""TD3, and DDPG as TD3 with one critic and no smoothing."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.agents.learner import Learner, Loss
+from evorl.envs.spaces import Box, Space
+from evorl.errors import OptionError, require
+from evorl.hyperparameters import hyperparameter
+from evorl.networks.mlp import Critics, DeterministicActor
+from evorl.types import Key, Memory, Metrics, Params, Transition
+
+
+@struct.dataclass
+class TD3Hyperparams:
+    """Defaults: Fujimoto et al. 2018; learning rates and exploration as in table 4c of EvoRL (arXiv:2501.15129)."""
+
+    actor_lr: float = hyperparameter(3e-4, 0, 1, "learning rate of the actor")
+    critic_lr: float = hyperparameter(3e-4, 0, 1, "learning rate of the critics")
+    discount: float = hyperparameter(0.99, 0, 1, "discount factor")
+    tau: float = hyperparameter(0.005, 0, 1, "fraction by which targets follow at each update")
+    explore_std: float = hyperparameter(0.1, 0, 10, "std of exploration noise, in half ranges of the action")
+    target_std: float = hyperparameter(0.2, 0, 10, "std of target smoothing noise, in half ranges of the action")
+    target_clip: float = hyperparameter(0.5, 0, 10, "bound of target smoothing noise, in half ranges of the action")
+    max_grad_norm: float = hyperparameter(float("inf"), 0, about="gradients are clipped to this norm")
+
+
+@struct.dataclass
+class TD3State:
+    actor: Learner
+    critic: Learner
+
+
+@dataclass(frozen=True)
+class TD3:
+    """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477).
+
+    How often the actor moves is the workflow's actor_interval.
+    """
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...] = (256, 256)
+    num_critics: int = 2
+    layer_norm: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
+        for name, space in {"observations": self.observation_space, "actions": self.action_space}.items():
+            if not isinstance(space, Box) or len(space.shape) != 1:
+                raise OptionError(f"TD3 needs {name} that are vectors of real numbers, not {space}")
+
+    @property
+    def actor(self) -> DeterministicActor:
+        return DeterministicActor(self.action_space.shape[0], self.hidden, self.layer_norm)
+
+    @property
+    def critic(self) -> Critics:
+        return Critics(self.num_critics, self.hidden, self.layer_norm)
+
+    def init(self, key: Key, hyperparams: TD3Hyperparams) -> TD3State:
+        del hyperparams
+        key_actor, key_critic = jax.random.split(key)
+        obs, action = jnp.zeros(self.observation_space.shape), jnp.zeros(self.action_space.shape)
+        actor, critic = self.actor.init(key_actor, obs), self.critic.init(key_critic, obs, action)
+        return TD3State(Learner.fresh(actor), Learner.fresh(critic))
+
+    def memory(self) -> Memory:
+        return ()
+
+    def act(
+        self, params: Params, obs: Array, memory: Memory, key: Key, hyperparams: TD3Hyperparams
+    ) -> tuple[Array, Memory, dict[str, Any]]:
+        """The greedy action with normal noise."""
+        action, memory, extras = self.mode(params, obs, memory, key, hyperparams)
+        noise = hyperparams.explore_std * jax.random.normal(key, action.shape)
+        return self.clip(action + self.half_range * noise), memory, extras
+
+    def mode(
+        self, params: Params, obs: Array, memory: Memory, key: Key, hyperparams: TD3Hyperparams
+    ) -> tuple[Array, Memory, dict[str, Any]]:
+        del key, hyperparams
+        return self.greedy(params, obs), memory, {}
+
+    def greedy(self, params: Params, obs: Float[Array, "*batch obs"]) -> Float[Array, "*batch action"]:
+        low, high = self.action_space.bounds
+        return (low + high) / 2 + self.half_range * self.actor.apply(params, obs)
+
+    @property
+    def half_range(self) -> np.ndarray:
+        low, high = self.action_space.bounds
+        return (high - low) / 2
+
+    def clip(self, action: Array) -> Array:
+        return jnp.clip(action, *self.action_space.bounds)
+
+    def target(
+        self, state: TD3State, batch: Transition, key: Key, hyperparams: TD3Hyperparams
+    ) -> Float[Array, " batch"]:
+        """r + discount * min_i Q_i'(s', clip(a' + clipped noise)), without bootstrap where terminated (eq. 14)."""
+        noise = hyperparams.target_std * jax.random.normal(key, batch.action.shape)
+        noise = jnp.clip(noise, -hyperparams.target_clip, hyperparams.target_clip)
+        action = self.clip(self.greedy(state.actor.target, batch.next_obs) + self.half_range * noise)
+        value = self.critic.apply(state.critic.target, batch.next_obs, action).min(-1)
+        return batch.reward + hyperparams.discount * ~batch.terminated * value
+
+    def critic_loss(
+        self, params: Params, state: TD3State, batch: Transition, key: Key, hyperparams: TD3Hyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Squared error of every critic against the target, summed over critics, mean over the batch."""
+        target = jax.lax.stop_gradient(self.target(state, batch, key, hyperparams))
+        value = self.critic.apply(params, batch.obs, batch.action)
+        loss = ((value - target[:, None]) ** 2).sum(-1).mean()
+        return loss, {"critic_loss": loss, "value": value.mean()}
+
+    def actor_loss(
+        self, params: Params, state: TD3State, batch: Transition, key: Key, hyperparams: TD3Hyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """-Q_1(s, actor(s)), mean over the batch (eq. 1 of the deterministic policy gradient)."""
+        del key, hyperparams
+        value = self.critic.apply(state.critic.params, batch.obs, self.greedy(params, batch.obs))[:, 0]
+        return -value.mean(), {"actor_loss": -value.mean()}
+
+    def update_critic(self, state: TD3State, loss: Loss, hyperparams: TD3Hyperparams) -> tuple[TD3State, Metrics]:
+        critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
+        return state.replace(critic=critic), metrics
+
+    def update_actor(self, state: TD3State, loss: Loss, hyperparams: TD3Hyperparams) -> tuple[TD3State, Metrics]:
+        actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
+        return state.replace(actor=actor), metrics
+
+    def update_targets(self, state: TD3State, hyperparams: TD3Hyperparams) -> TD3State:
+        """All targets follow, after the actor has moved (algorithm 1)."""
+        tau = hyperparams.tau
+        return TD3State(state.actor.follow(tau), state.critic.follow(tau))

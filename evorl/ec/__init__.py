@@ -1,0 +1,3 @@
+from evorl.ec.cem import CEM, CEMHyperparams
+
+__all__ = ["CEM", "CEMHyperparams"]

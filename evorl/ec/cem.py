@@ -1,0 +1,110 @@
+"""The diagonal cross-entropy method."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl import tree
+from evorl.errors import require
+from evorl.hyperparameters import hyperparameter
+from evorl.types import Key, Metrics, Params
+
+
+@struct.dataclass
+class CEMHyperparams:
+    """Defaults: Pourchot & Sigaud 2019, whose code takes for variances what table 4b of EvoRL calls std."""
+
+    initial_variance: float = hyperparameter(1e-3, 0, about="of every parameter, and of the first noise")
+    final_noise: float = hyperparameter(1e-5, 0, about="what the noise added to the variance decays to")
+    noise_decay: float = hyperparameter(0.95, 0, 1, "the noise's memory: noise <- decay noise + (1 - decay) final")
+
+
+@struct.dataclass
+class CEMState:
+    mean: Any
+    variance: Any
+    noise: Any  # []
+
+
+def rank_weights(num_elites: int) -> Float[Array, " elites"]:
+    """log(1 + n) - log(i) for the i-th best of n elites, i from 1, normalized to sum to 1."""
+    weights = jnp.log(1.0 + num_elites) - jnp.log(jnp.arange(1.0, 1 + num_elites))
+    return weights / weights.sum()
+
+
+def best_first(fitness: Float[Array, " n"]) -> Array:
+    """Members from the fittest to the least fit; NaN is the worst."""
+    return jnp.argsort(-jnp.where(jnp.isnan(fitness), -jnp.inf, fitness))
+
+
+@dataclass(frozen=True)
+class CEM:
+    """A normal distribution with diagonal covariance, moved to its elites (Pourchot & Sigaud 2019, arXiv:1810.01222).
+
+    num_elites 0 takes half of the population; mirrored draws members in pairs mean +- deviation.
+    """
+
+    population_size: int = 10
+    num_elites: int = 0
+    mirrored: bool = False
+
+    def __post_init__(self) -> None:
+        n = self.population_size
+        require(n >= 2, "population_size", n, "must be at least 2")
+        require(0 <= self.num_elites <= n, "num_elites", self.num_elites, f"must be between 1 and {n}, or 0 for half")
+        require(not self.mirrored or n % 2 == 0, "population_size", n, "must be even where mirrored")
+
+    @property
+    def elites(self) -> int:
+        return self.num_elites or self.population_size // 2
+
+    def init(self, key: Key, mean: Params, hyperparams: CEMHyperparams) -> CEMState:
+        del key
+        variance = jax.tree.map(lambda x: jnp.full_like(x, hyperparams.initial_variance), mean)
+        return CEMState(mean, variance, jnp.float32(hyperparams.initial_variance))
+
+    def ask(self, key: Key, state: CEMState, hyperparams: CEMHyperparams) -> tuple[Params, CEMState]:
+        """Members as parameters, leaves [n, ...]."""
+        del hyperparams
+
+        def draw(key: Key, mean: Array, variance: Array) -> Array:
+            n = self.population_size // 2 if self.mirrored else self.population_size
+            deviation = jnp.sqrt(variance) * jax.random.normal(key, (n, *mean.shape), mean.dtype)
+            return mean + (jnp.concatenate([deviation, -deviation]) if self.mirrored else deviation)
+
+        return jax.tree.map(draw, tree.split(key, state.mean), state.mean, state.variance), state
+
+    def express(self, state: CEMState, genome: Params, hyperparams: CEMHyperparams) -> Params:
+        del state, hyperparams
+        return genome
+
+    def tell(
+        self,
+        key: Key,
+        genomes: Params,
+        fitness: Float[Array, " n"],
+        state: CEMState,
+        hyperparams: CEMHyperparams,
+    ) -> tuple[CEMState, Metrics]:
+        """The mean moves to the weighted elites; the variance is theirs around the old mean, plus the noise."""
+        del key
+        elites = tree.index(genomes, best_first(fitness)[: self.elites])
+        weights = rank_weights(self.elites)
+        noise = hyperparams.noise_decay * state.noise + (1 - hyperparams.noise_decay) * hyperparams.final_noise
+        mean = jax.tree.map(lambda x: jnp.tensordot(weights, x, 1), elites)
+        variance = jax.tree.map(
+            lambda x, old: jnp.tensordot(weights, (x - old) ** 2, 1) + noise, elites, state.mean
+        )
+        return CEMState(mean, variance, noise), {"variance": _mean(variance)}
+
+    def center(self, state: CEMState) -> Params:
+        return state.mean
+
+
+def _mean(params: Params) -> Array:
+    leaves = jax.tree.leaves(params)
+    return sum(leaf.sum() for leaf in leaves) / sum(leaf.size for leaf in leaves)

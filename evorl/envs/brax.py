@@ -1,0 +1,111 @@
+"""Brax environments."""
+
+import contextlib
+import io
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from flax.core import FrozenDict
+
+from evorl.envs.spaces import Box
+from evorl.errors import require, unknown
+from evorl.types import Key, TimeStep
+
+BACKENDS = ("generalized", "spring", "positional", "mjx")
+
+
+@struct.dataclass
+class BraxState:
+    physics: Any
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class Brax:
+    """Any registered Brax environment (Freeman et al. 2021, arXiv:2106.13281); actions are in [-1, 1].
+
+    options go to the environment's constructor, such as {"terminate_when_unhealthy": False}. Time is counted here:
+    Brax's own `time_out` marks falls too (inverted_pendulum, 0.14.2).
+    """
+
+    name: str
+    backend: str = "generalized"
+    max_episode_steps: int = 1000
+    options: Any = FrozenDict()
+
+    default_params = ()
+    fresh_reset = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", FrozenDict(self.options))
+        require(self.backend in BACKENDS, "backend", self.backend, f"must be one of {', '.join(BACKENDS)}")
+        require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
+
+    @cached_property
+    def env(self) -> Any:
+        """The wrapped brax.envs.Env."""
+        with _quiet():
+            from brax import envs
+
+            mend_fluid()
+            if self.name not in envs._envs:
+                raise unknown("Brax environment", self.name, envs._envs)
+            return envs.get_environment(self.name, backend=self.backend, **self.options)
+
+    @cached_property
+    def observation_space(self) -> Box:
+        obs = jax.eval_shape(self.env.reset, jax.random.key(0)).obs
+        return Box(-float("inf"), float("inf"), obs.shape)
+
+    @cached_property
+    def action_space(self) -> Box:
+        return Box(-1.0, 1.0, (self.env.action_size,))
+
+    def reset(self, key: Key, params: Any) -> tuple[BraxState, Any]:
+        del params
+        state = self.env.reset(key)
+        return BraxState(state.pipeline_state, jnp.int32(0)), state.obs
+
+    def step(self, key: Key, env_state: BraxState, action: Any, params: Any) -> tuple[BraxState, TimeStep]:
+        del key, params
+        from brax.envs import State
+
+        # what a step reads of the last one is its physics alone: observation, reward, metrics and info are outputs
+        before = State(env_state.physics, jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
+        after = self.env.step(before, action)
+        steps = env_state.steps + 1
+        terminated = jnp.asarray(after.done, bool)
+        truncated = ~terminated & (steps >= self.max_episode_steps)
+        timestep = TimeStep(after.obs, jnp.float32(after.reward), terminated, truncated)
+        return BraxState(after.pipeline_state, steps), timestep
+
+
+def mend_fluid() -> None:
+    """Lets Brax's fluid model, which the swimmer needs, run on a jax whose clip knows no a_min any more.
+
+    Brax 0.14.2 calls jnp.clip(x, a_min=...) there; jax removed that name. Applied only where both are so.
+    """
+    from brax import fluid
+
+    try:
+        fluid.jp.clip(jnp.zeros(1), a_min=0.0)
+    except TypeError:
+
+        def clip(x: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: Any = None) -> Any:
+            return jnp.clip(x, a_min if min is None else min, a_max if max is None else max)
+
+        fluid.jp = SimpleNamespace(**vars(jnp) | {"clip": clip})
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    """Without what Brax and MuJoCo say on import about their maintenance and about warp."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield

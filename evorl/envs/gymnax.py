@@ -1,0 +1,94 @@
+"""gymnax environments."""
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from evorl.envs.spaces import Box, Discrete, Space
+from evorl.errors import require, unknown
+from evorl.types import Key, TimeStep
+
+
+@struct.dataclass
+class GymnaxState:
+    inner: Any
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class Gymnax:
+    """Any environment of gymnax (Lange 2022) by its id, such as Gymnax("CartPole-v1").
+
+    max_episode_steps 0 takes the environment's own limit. The limit is kept here: gymnax 1.0.1's step_env does not
+    stop at it.
+    """
+
+    name: str
+    max_episode_steps: int = 0
+
+    fresh_reset = False
+
+    def __post_init__(self) -> None:
+        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
+        if not self.max_episode_steps:
+            object.__setattr__(self, "max_episode_steps", int(self._made[1].max_steps_in_episode))
+
+    @cached_property
+    def _made(self) -> tuple[Any, Any]:
+        import gymnax
+
+        if self.name not in gymnax.registered_envs:
+            raise unknown("gymnax environment", self.name, gymnax.registered_envs)
+        return gymnax.make(self.name)
+
+    @property
+    def env(self) -> Any:
+        """The wrapped gymnax environment."""
+        return self._made[0]
+
+    @cached_property
+    def default_params(self) -> Any:
+        """gymnax's own params; its time limit plays no part."""
+        return dataclasses.replace(self._made[1], max_steps_in_episode=self.max_episode_steps)
+
+    @cached_property
+    def observation_space(self) -> Space:
+        return _space(self.env.observation_space(self._made[1]))
+
+    @cached_property
+    def action_space(self) -> Space:
+        return _space(self.env.action_space(self._made[1]))
+
+    def reset(self, key: Key, params: Any) -> tuple[GymnaxState, Any]:
+        obs, inner = self.env.reset_env(key, params)
+        return GymnaxState(inner, jnp.int32(0)), obs
+
+    def step(self, key: Key, env_state: GymnaxState, action: Any, params: Any) -> tuple[GymnaxState, TimeStep]:
+        obs, inner, reward, done, _ = self.env.step_env(key, env_state.inner, action, params)
+        steps = env_state.steps + 1
+        terminated = jnp.asarray(done, bool)
+        truncated = ~terminated & (steps >= self.max_episode_steps)
+        return GymnaxState(inner, steps), TimeStep(obs, jnp.float32(reward), terminated, truncated)
+
+
+def _space(space: Any) -> Space:
+    if hasattr(space, "n"):
+        return Discrete(int(space.n))
+    if hasattr(space, "low"):
+        low, high = (_bound(bound) for bound in (space.low, space.high))
+        return Box(low, high, tuple(space.shape), str(np.dtype(space.dtype)))
+    raise NotImplementedError(f"a gymnax space of the kind {type(space).__name__}")
+
+
+def _bound(bound: Any) -> Any:
+    values = np.asarray(bound)
+    return float(values.flat[0]) if (values == values.flat[0]).all() else _nested(values.tolist())
+
+
+def _nested(values: Any) -> Any:
+    return tuple(map(_nested, values)) if isinstance(values, list) else values

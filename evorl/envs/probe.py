@@ -1,0 +1,99 @@
+"""Probe environments: each is solved in seconds, and the first that fails says which part of an agent is wrong.
+
+Observation and action are one number each; every episode starts anew. With values by hand:
+
+environment      rule                                                        what it needs
+ConstantReward   one step, reward 1                                          the critic's loss; value 1
+SeenReward       one step, the observation is +-1 and so is the reward       the critic's input; value = observation
+LateReward       two steps, observations 0 and 1, reward 1 at the end        discounting; value(0) = discount
+ChosenReward     one step, reward 1 - (action - 0.5)^2                       the actor's loss; action 0.5
+SeenChoice       one step, reward 1 - (action - observation / 2)^2           the actor's input; action = observation / 2
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array
+
+from evorl.envs.spaces import Box
+from evorl.types import Key, TimeStep
+
+
+@struct.dataclass
+class ProbeState:
+    obs: Any  # [1]
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The frame of all five; endless makes the end a time limit, which value estimates must look beyond."""
+
+    endless: bool = False
+
+    default_params = ()
+    fresh_reset = True
+    max_episode_steps = 1
+    observation_space = Box(-1.0, 1.0, (1,))
+    action_space = Box(-1.0, 1.0, (1,))
+
+    def reset(self, key: Key, params: Any) -> tuple[ProbeState, Array]:
+        del params
+        obs = self.first(key)
+        return ProbeState(obs, jnp.int32(0)), obs
+
+    def step(self, key: Key, env_state: ProbeState, action: Array, params: Any) -> tuple[ProbeState, TimeStep]:
+        del key, params
+        reward = self.reward(env_state.obs[0], jnp.clip(action[0], -1, 1))
+        after = ProbeState(self.next(env_state.obs), env_state.steps + 1)
+        over = after.steps >= self.max_episode_steps
+        return after, TimeStep(after.obs, reward, over & (not self.endless), over & self.endless)
+
+    def first(self, key: Key) -> Array:
+        del key
+        return jnp.zeros(1)
+
+    def next(self, obs: Array) -> Array:
+        return obs
+
+    def reward(self, obs: Array, action: Array) -> Array:
+        raise NotImplementedError
+
+
+class ConstantReward(Probe):
+    def reward(self, obs: Array, action: Array) -> Array:
+        return jnp.float32(1)
+
+
+class SeenReward(Probe):
+    def first(self, key: Key) -> Array:
+        return jax.random.rademacher(key, (1,), jnp.float32)
+
+    def reward(self, obs: Array, action: Array) -> Array:
+        return obs
+
+
+class LateReward(Probe):
+    max_episode_steps = 2
+
+    def next(self, obs: Array) -> Array:
+        return obs + 1
+
+    def reward(self, obs: Array, action: Array) -> Array:
+        return obs
+
+
+class ChosenReward(Probe):
+    def reward(self, obs: Array, action: Array) -> Array:
+        return 1 - (action - 0.5) ** 2
+
+
+class SeenChoice(Probe):
+    def first(self, key: Key) -> Array:
+        return jax.random.rademacher(key, (1,), jnp.float32)
+
+    def reward(self, obs: Array, action: Array) -> Array:
+        return 1 - (action - obs / 2) ** 2

@@ -1,0 +1,55 @@
+"""Spaces of observations and actions."""
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Bound: TypeAlias = float | tuple["Bound", ...]
+
+
+@dataclass(frozen=True)
+class Box:
+    """Arrays of one shape between two bounds, which are numbers or nested tuples of that shape."""
+
+    low: Bound
+    high: Bound
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(low, high), each of the full shape."""
+        low, high = (np.broadcast_to(np.asarray(bound, self.dtype), self.shape) for bound in (self.low, self.high))
+        return low, high
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """Uniform between the bounds, which must be finite."""
+        low, high = self.bounds
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise ValueError(f"cannot sample {self}: a bound is infinite")
+        return jax.random.uniform(key, self.shape, minval=low, maxval=high).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """The integers 0 to n - 1."""
+
+    n: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return jax.random.randint(key, (), 0, self.n, jnp.int32)
+
+
+Space: TypeAlias = Box | Discrete

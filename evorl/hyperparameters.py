@@ -1,0 +1,52 @@
+"""Declaring hyperparameters: numbers that are array leaves of a state, so that any workflow can be vmapped or evolved over them."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from flax import struct
+
+from evorl import tree
+from evorl.errors import OptionError
+
+
+def hyperparameter(default: float, low: float = -math.inf, high: float = math.inf, about: str = "") -> Any:
+    """A dataclass field for one number in [low, high]; off is 0 or inf, never None."""
+    return struct.field(default=default, metadata={"low": low, "high": high, "about": about})
+
+
+def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, dataclasses.Field]]:
+    """Every number of a (nested) hyperparameter dataclass with its field, by dotted name."""
+    found = {}
+    for field in dataclasses.fields(hyperparams):
+        value = getattr(hyperparams, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= leaves(value, f"{prefix}{field.name}.")
+        elif field.metadata:
+            found[prefix + field.name] = value, field
+    return found
+
+
+def check(hyperparams: Any, prefix: str = "hyperparams.") -> Any:
+    """Returns hyperparams; raises OptionError where a number is not one or is out of its range."""
+    for name, (value, field) in leaves(hyperparams, prefix).items():
+        low, high = field.metadata["low"], field.metadata["high"]
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise OptionError(f"{name}={value}: must be a number")
+        if not low <= value <= high:
+            raise OptionError(f"{name}={value}: must be between {low:g} and {high:g}")
+    return hyperparams
+
+
+def as_state(hyperparams: Any) -> Any:
+    """Hyperparameters as leaves of a state: arrays, float32 unless they are whole numbers by declaration."""
+    return tree.strong(hyperparams)
+
+
+def default(cls: type) -> Any:
+    """A nested default that a dataclass field may hold."""
+    return struct.field(default_factory=cls)
+
+
+__all__ = ["as_state", "check", "default", "hyperparameter", "jnp", "leaves"]

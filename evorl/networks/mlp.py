@@ -1,0 +1,66 @@
+"""Multilayer perceptrons."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+from flax.linen.initializers import Initializer
+from jaxtyping import Array, Float
+
+
+class Dense(nn.Module):
+    """A linear layer applied as x @ kernel, so that a low-rank perturbation can stand for the kernel."""
+
+    features: int
+    kernel_init: Initializer = nn.initializers.lecun_uniform()
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
+        kernel = self.param("kernel", self.kernel_init, (x.shape[-1], self.features))
+        return x @ kernel + self.param("bias", nn.initializers.zeros, (self.features,))
+
+
+class MLP(nn.Module):
+    """Hidden layers, each with activation and, as an option, layer normalization before it; then a linear one."""
+
+    hidden: tuple[int, ...]
+    features: int
+    activation: Callable[[Array], Array] = nn.relu
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
+        for width in self.hidden:
+            x = Dense(width)(x)
+            if self.layer_norm:
+                x = nn.LayerNorm()(x)
+            x = self.activation(x)
+        return Dense(self.features)(x)
+
+
+class DeterministicActor(nn.Module):
+    """Actions in [-1, 1]: tanh of an MLP."""
+
+    action_size: int
+    hidden: tuple[int, ...] = (256, 256)
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, obs: Float[Array, "*batch obs"]) -> Float[Array, "*batch action"]:
+        return jnp.tanh(MLP(self.hidden, self.action_size, layer_norm=self.layer_norm)(obs))
+
+
+class Critics(nn.Module):
+    """Independent action values of an observation and an action, [..., num_critics]."""
+
+    num_critics: int = 2
+    hidden: tuple[int, ...] = (256, 256)
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(
+        self, obs: Float[Array, "*batch obs"], action: Float[Array, "*batch action"]
+    ) -> Float[Array, "*batch critics"]:
+        x = jnp.concatenate([obs, action], axis=-1)
+        values = [MLP(self.hidden, 1, layer_norm=self.layer_norm)(x) for _ in range(self.num_critics)]
+        return jnp.concatenate(values, axis=-1)

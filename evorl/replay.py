@@ -1,0 +1,92 @@
+"""The on-device replay: a ring of the newest rows."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Int, PyTree
+
+from evorl import tree
+
+
+@dataclass(frozen=True)
+class Row:
+    """How a pytree lies in tables: per leaf its dtype and shape, side by side in the order of the leaves."""
+
+    treedef: jax.tree_util.PyTreeDef
+    leaves: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @classmethod
+    def of(cls, row: PyTree) -> "Row":
+        leaves, treedef = jax.tree.flatten(row)
+        return cls(treedef, tuple((str(leaf.dtype), tuple(leaf.shape)) for leaf in leaves))
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Columns of each table."""
+        widths: dict[str, int] = {}
+        for dtype, shape in self.leaves:
+            widths[dtype] = widths.get(dtype, 0) + math.prod(shape)
+        return widths
+
+    def pack(self, rows: PyTree) -> dict[str, Array]:
+        """Rows, leaves [n, ...], as tables [n, width]."""
+        columns: dict[str, list[Array]] = {}
+        for leaf, (dtype, _) in zip(self.treedef.flatten_up_to(rows), self.leaves, strict=True):
+            columns.setdefault(dtype, []).append(jnp.asarray(leaf, dtype).reshape(leaf.shape[0], -1))
+        return {dtype: jnp.concatenate(parts, axis=1) for dtype, parts in columns.items()}
+
+    def unpack(self, tables: dict[str, Array]) -> PyTree:
+        """Tables [..., width] as rows, leaves [..., *shape]."""
+        start = dict.fromkeys(tables, 0)
+        leaves = []
+        for dtype, shape in self.leaves:
+            table, width = tables[dtype], math.prod(shape)
+            part = jax.lax.slice_in_dim(table, start[dtype], start[dtype] + width, axis=-1)
+            leaves.append(part.reshape(*table.shape[:-1], *shape))
+            start[dtype] += width
+        return self.treedef.unflatten(leaves)
+
+
+@struct.dataclass
+class Replay:
+    """The newest `capacity` rows of any pytree, kept as one table per dtype: one scatter to add, one gather to sample."""
+
+    tables: dict[str, Array]  # dtype -> [capacity, width]
+    position: Int[Array, ""]  # where the next row goes; never above capacity, so it cannot overflow
+    size: Int[Array, ""]
+    row: Row = struct.field(pytree_node=False)
+
+    @classmethod
+    def empty(cls, capacity: int, row: PyTree) -> "Replay":
+        """A replay for rows like `row`, a pytree of arrays or of their shapes (jax.eval_shape)."""
+        layout = Row.of(row)
+        tables = {dtype: jnp.zeros((capacity, width), dtype) for dtype, width in layout.widths.items()}
+        return cls(tables, jnp.int32(0), jnp.int32(0), layout)
+
+    @property
+    def capacity(self) -> int:
+        return tree.size(self.tables)
+
+    def add(self, rows: PyTree, mask: Bool[Array, " n"]) -> "Replay":
+        """Appends the rows, leaves [n, ...], where mask; of more than fit, the newest stay."""
+        rank = jnp.cumsum(mask) - 1
+        count = mask.sum()
+        kept = mask & (rank >= count - self.capacity)
+        out_of_bounds = self.capacity + jnp.arange(mask.size)  # distinct, so that the indices stay unique
+        target = jnp.where(kept, (self.position + rank) % self.capacity, out_of_bounds)
+        packed = self.row.pack(rows)
+        tables = {
+            dtype: table.at[target].set(packed[dtype], mode="drop", unique_indices=True)
+            for dtype, table in self.tables.items()
+        }
+        position = ((self.position + count) % self.capacity).astype(jnp.int32)
+        size = jnp.minimum(self.size + count, self.capacity).astype(jnp.int32)
+        return Replay(tables, position, size, self.row)
+
+    def sample(self, key: Array, shape: tuple[int, ...]) -> PyTree:
+        """Rows drawn uniformly with replacement, leaves [*shape, ...]; the replay must not be empty."""
+        drawn = jax.random.randint(key, shape, 0, jnp.maximum(self.size, 1))
+        return self.row.unpack(tree.index(self.tables, drawn))

@@ -1,0 +1,176 @@
+"""Configuration: Hydra composes YAML files, and dataclasses supply every default and the check of every name."""
+
+import dataclasses
+import importlib
+import itertools
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from evorl.errors import OptionError, unknown
+
+PACKAGE = Path(__file__).parents[1]
+SHIPPED = next(path for path in (PACKAGE / "configs", PACKAGE.parent / "configs") if path.is_dir())
+GIVEN = ("env", "observation_space", "action_space")  # fields that make fills in
+
+
+class Defaults(FileConfigSource):
+    """Files whose nodes with a _target_ are filled up with the defaults of the dataclass that it names."""
+
+    @staticmethod
+    def scheme() -> str:
+        return "evorl"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        result = super().load_config(config_path)
+        plain = OmegaConf.to_container(result.config)
+        return dataclasses.replace(result, config=OmegaConf.create(_filled(plain)))
+
+
+class SearchPath(SearchPathPlugin):
+    """Looks for configurations in ./configs and then in those that evorl ships."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        own = Path.cwd() / "configs"
+        if own.is_dir() and own != SHIPPED:
+            search_path.append("own", f"evorl://{own}")
+        search_path.append("evorl", f"evorl://{SHIPPED}")
+
+
+for plugin in (Defaults, SearchPath):
+    Plugins.instance().register(plugin)
+
+
+def _filled(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    node = {name: _filled(value) for name, value in node.items()}
+    target = _import(node["_target_"]) if "_target_" in node else None
+    return _schema(target) | node if dataclasses.is_dataclass(target) else node
+
+
+def _schema(cls: Any) -> dict[str, Any]:
+    """A dataclass as a node: its _target_ and every default; fields without one are left for the file to give."""
+    node: dict[str, Any] = {"_target_": f"{cls.__module__}.{cls.__qualname__}"}
+    for field in dataclasses.fields(cls):
+        if field.name in GIVEN:
+            continue
+        if field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        else:
+            value = "???" if field.default is dataclasses.MISSING else field.default
+        if dataclasses.is_dataclass(value):
+            value = _schema(type(value))
+        node[field.name] = dict(value) if isinstance(value, Mapping) else value
+    return node
+
+
+def _import(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def load(overrides: Sequence[str]) -> DictConfig:
+    """Composes a configuration; raises OptionError where an override has a wrong name or value."""
+    with initialize(None, version_base="1.3"):
+        try:
+            return compose("config", list(overrides))
+        except (HydraException, OmegaConfBaseException) as error:
+            raise _explain(overrides, error) from error
+
+
+def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
+    """The one line about a composition that failed: the first override whose name or value is not known."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException:
+        return OptionError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}")
+    right = []
+    for override in parsed:
+        name, value = override.key_or_group, override.value()
+        folder = SHIPPED / name
+        if folder.is_dir():
+            choices = [str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")]
+            choices = [choice for choice in choices if name == "experiment" or "/" not in choice]
+            if value not in choices:
+                return unknown(name, str(value), choices)
+            right.append(override.input_line)
+    known = dict(paths(compose("config", right)))
+    for override in parsed:
+        if not (SHIPPED / override.key_or_group).is_dir() and override.key_or_group not in known:
+            return unknown("option", override.key_or_group, known)
+    return OptionError(str(error).splitlines()[0])
+
+
+def sweep(overrides: Sequence[str]) -> Iterator[list[str]]:
+    """The overrides of each run of a multirun, in Hydra's order."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    lines = [
+        [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
+        if one.is_sweep_override()
+        else [one.input_line]
+        for one in parsed
+    ]
+    yield from map(list, itertools.product(*lines))
+
+
+def paths(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every dotted name of a configuration with its value."""
+    for name, value in node.items_ex(resolve=False):
+        yield f"{prefix}{name}", value
+        if isinstance(value, DictConfig) and not value._is_none() and not value._is_missing():
+            yield from paths(value, f"{prefix}{name}.")
+
+
+def make(node: Any, name: str, **given: Any) -> Any:
+    """Builds what a node describes, depth first; fields env, observation_space and action_space come from given.
+
+    Raises OptionError where a value is missing or not of the type that the dataclass declares.
+    """
+    if isinstance(node, DictConfig):
+        node = OmegaConf.to_container(node, resolve=True)
+    if isinstance(node, list):
+        return tuple(make(value, f"{name}[{i}]", **given) for i, value in enumerate(node))
+    if not isinstance(node, dict):
+        return node
+    parts = {key: make(value, f"{name}.{key}", **given) for key, value in node.items() if key != "_target_"}
+    if "_target_" not in node:
+        return parts
+    target = _import(node["_target_"])
+    if dataclasses.is_dataclass(target):
+        hints = typing.get_type_hints(target)
+        fields = {field.name for field in dataclasses.fields(target)}
+        for key, value in parts.items():
+            if key not in fields:
+                raise unknown("option", f"{name}.{key}", fields)
+            parts[key] = _typed(value, hints[key], f"{name}.{key}")
+        parts |= {key: value for key, value in given.items() if key in fields}
+    return target(**parts)
+
+
+def _typed(value: Any, hint: Any, name: str) -> Any:
+    """value as its field declares it: whole floats pass for int, and int for float; nothing else is converted."""
+    if value == "???":
+        raise OptionError(f"{name}: must be given")
+    wanted = typing.get_origin(hint) or hint
+    if wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if wanted is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    checked = wanted in (int, float, bool, str, tuple) and not isinstance(wanted, types.UnionType)
+    if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
+        raise OptionError(f"{name}={value}: must be of type {'list' if wanted is tuple else wanted.__name__}")
+    return value

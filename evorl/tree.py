@@ -1,0 +1,87 @@
+"""The few pytree helpers that every part uses."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, PyTree
+
+T = TypeVar("T")
+
+
+def index(tree: T, i: int | slice | Array) -> T:
+    """tree[i] of every leaf."""
+    return jax.tree.map(lambda x: x[i], tree)
+
+
+def stack(trees: list[T]) -> T:
+    """Trees of one structure as one tree whose leaves lead with [len(trees)]."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def broadcast(tree: T, *shape: int) -> T:
+    """The same tree `shape` times: leaves lead with shape."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, *jnp.shape(x))), tree)
+
+
+def size(tree: PyTree) -> int:
+    """The length of the leading axis that all leaves share."""
+    return jax.tree.leaves(tree)[0].shape[0]
+
+
+def where(mask: Bool[Array, "..."], new: T, old: T) -> T:
+    """new where mask, old elsewhere; mask is as long as the leading axes that it covers."""
+
+    def select(a: Array, b: Array) -> Array:
+        return jnp.where(mask.reshape(mask.shape + (1,) * (jnp.ndim(a) - mask.ndim)), a, b)
+
+    return jax.tree.map(select, new, old)
+
+
+def strong(tree: T) -> T:
+    """Every leaf an array of its own dtype, never of a weak type, so that a loop carries it unchanged."""
+    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree)
+
+
+def mean(tree: T) -> T:
+    """The mean over the leading axis of every leaf."""
+    return jax.tree.map(lambda x: x.mean(0), tree)
+
+
+def zeros(tree: T) -> T:
+    """Zeros like every leaf, an array or its shape."""
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), tree)
+
+
+def nbytes(tree: PyTree) -> int:
+    """Bytes of all leaves, of arrays or of their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def split(key: Array, tree: T) -> T:
+    """One key for each leaf of tree."""
+    treedef = jax.tree.structure(tree)
+    return treedef.unflatten(list(jax.random.split(key, treedef.num_leaves)))
+
+
+@jax.custom_batching.custom_vmap
+def anywhere(mask: Array) -> Array:
+    """Any, over every vmapped axis too: a predicate that stays unbatched, for a while_loop that masks finished rows itself."""
+    return mask.any()
+
+
+@anywhere.def_vmap
+def _anywhere(axis_size: int, in_batched: list[bool], mask: Array) -> tuple[Array, bool]:
+    del axis_size, in_batched
+    return anywhere(mask), False
+
+
+def repeat(times: Int[Array, ""], body: Callable[[Array, T], T], carry: T) -> T:
+    """carry <- body(i, carry) for i < times, where times may differ between vmapped copies."""
+
+    def masked(loop: tuple[Array, T]) -> tuple[Array, T]:
+        i, carry = loop
+        return i + 1, where(i < times, body(i, carry), carry)
+
+    return jax.lax.while_loop(lambda loop: anywhere(loop[0] < times), masked, (jnp.int32(0), carry))[1]

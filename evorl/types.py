@@ -1,0 +1,139 @@
+"""The types and protocols that all parts share. Protocols are structural: nothing inherits from them."""
+
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import jax
+from flax import struct
+
+from evorl.envs.spaces import Space
+
+Array: TypeAlias = jax.Array
+Key: TypeAlias = jax.Array
+Params: TypeAlias = Any
+Memory: TypeAlias = Any
+Hyperparams: TypeAlias = Any
+State: TypeAlias = Any
+Metrics: TypeAlias = dict[str, jax.Array]
+
+
+@struct.dataclass
+class TimeStep:
+    """What an environment answers to one action."""
+
+    obs: Any
+    reward: Any  # []
+    terminated: Any  # [] bool: the task ended; do not bootstrap
+    truncated: Any  # [] bool: time ran out; bootstrap
+    info: Any = struct.field(default_factory=dict)
+
+
+@struct.dataclass
+class Transition:
+    """One step as it is learned from."""
+
+    obs: Any
+    action: Any
+    reward: Any
+    next_obs: Any  # the true successor, never the observation after a reset
+    terminated: Any  # do not bootstrap
+    truncated: Any  # bootstrap, but cut traces and reset memory
+    extras: Any = struct.field(default_factory=dict)
+
+    @property
+    def ended(self) -> Array:
+        return self.terminated | self.truncated
+
+
+@struct.dataclass
+class Rollout:
+    """What an on-policy agent learns from."""
+
+    transitions: Transition  # leaves lead with [num_steps]
+    memory: Any  # before the first transition
+
+
+class Env(Protocol):
+    """One environment, unbatched; the caller vmaps."""
+
+    @property
+    def observation_space(self) -> Space: ...
+    @property
+    def action_space(self) -> Space: ...
+    @property
+    def max_episode_steps(self) -> int: ...
+    @property
+    def default_params(self) -> Any: ...
+    @property
+    def fresh_reset(self) -> bool: ...  # True where each episode needs a start that nothing used before
+
+    def reset(self, key: Key, params: Any) -> tuple[State, Any]: ...
+    def step(self, key: Key, env_state: State, action: Any, params: Any) -> tuple[State, TimeStep]: ...
+
+
+class Agent(Protocol):
+    """What is learned, and how it acts. The actor of an agent's state is a Learner; act and mode take its params."""
+
+    def init(self, key: Key, hyperparams: Hyperparams) -> State: ...
+    def memory(self) -> Memory: ...
+    def act(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
+    ) -> tuple[Any, Memory, dict[str, Any]]: ...
+    def mode(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
+    ) -> tuple[Any, Memory, dict[str, Any]]: ...
+
+
+class ActorCritic(Agent, Protocol):
+    """An off-policy agent: two losses on a batch, and one gradient step on any loss of either's params."""
+
+    def critic_loss(
+        self, params: Params, state: State, batch: Transition, key: Key, hyperparams: Hyperparams
+    ) -> tuple[Array, Metrics]: ...
+    def actor_loss(
+        self, params: Params, state: State, batch: Transition, key: Key, hyperparams: Hyperparams
+    ) -> tuple[Array, Metrics]: ...
+    def update_critic(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]: ...
+    def update_actor(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]: ...
+    def update_targets(self, state: State, hyperparams: Hyperparams) -> State: ...
+
+
+class Evolver(Protocol):
+    """Search by ask and tell. Fitness is maximized; NaN counts as the worst."""
+
+    @property
+    def population_size(self) -> int: ...
+
+    def init(self, key: Key, mean: Params, hyperparams: Hyperparams) -> State: ...
+    def ask(self, key: Key, state: State, hyperparams: Hyperparams) -> tuple[Any, State]: ...
+    def express(self, state: State, genome: Any, hyperparams: Hyperparams) -> Params: ...
+    def tell(
+        self, key: Key, genomes: Any, fitness: Array, state: State, hyperparams: Hyperparams
+    ) -> tuple[State, Metrics]: ...
+    def center(self, state: State) -> Params: ...
+
+
+class Workflow(Protocol):
+    """A training run as pure functions; its state has the fields hyperparams and env_params."""
+
+    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State: ...
+    def step(self, state: State, key: Key) -> tuple[State, Metrics]: ...
+    def evaluate(self, state: State, key: Key) -> Metrics: ...
+    def inherit(self, state: State, parent: State) -> State: ...
+
+
+@runtime_checkable
+class Advances(Protocol):
+    """A workflow whose step and evaluate are one function of a flag, so that one program holds its physics once.
+
+    advance returns (state, metrics of the step, metrics of the evaluation), the one not asked for without meaning.
+    """
+
+    def advance(self, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]: ...
+
+
+class Population(Workflow, Protocol):
+    """A workflow of members; source [n] says which member each one takes over."""
+
+    def hyperparams(self, state: State) -> Hyperparams: ...
+    def with_hyperparams(self, state: State, hyperparams: Hyperparams) -> State: ...
+    def inherit(self, state: State, source: Array) -> State: ...  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -1,0 +1,5 @@
+from evorl.workflows.cem_rl import CEMRL, CEMRLHyperparams
+from evorl.workflows.off_policy import OffPolicy
+from evorl.workflows.vmapped import Vmapped
+
+__all__ = ["CEMRL", "CEMRLHyperparams", "OffPolicy", "Vmapped"]

@@ -1,0 +1,123 @@
+"""What the workflows share: acting, evaluating, and one program for both."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from evorl import rollout, tree
+from evorl.replay import Replay
+from evorl.rollout import Slot, Tally
+from evorl.types import Advances, Agent, Env, Hyperparams, Key, Memory, Metrics, Params, State, Transition, Workflow
+
+Body = Callable[[Array, Any], tuple[Any, Metrics]]
+
+
+def advance(workflow: Workflow, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
+    """workflow.advance, or the same of a workflow that has only step and evaluate, at the price of compiling both."""
+    if isinstance(workflow, Advances):
+        return workflow.advance(state, key, evaluating)
+    shapes = jax.eval_shape(lambda: (workflow.step(state, key)[1], workflow.evaluate(state, key)))
+    no_step, no_evaluation = tree.zeros(shapes)
+    return jax.lax.cond(
+        evaluating,
+        lambda: (state, no_step, workflow.evaluate(state, key)),
+        lambda: (*workflow.step(state, key), no_evaluation),
+    )
+
+
+def repeat(times: Int[Array, ""], body: Body, carry: Any) -> tuple[Any, Metrics]:
+    """carry, metrics <- body(i, carry) for i < times; the metrics are means, 0 where times is 0."""
+    sums = tree.zeros(jax.eval_shape(body, jnp.int32(0), carry)[1])
+
+    def add(i: Array, loop: tuple[Any, Metrics]) -> tuple[Any, Metrics]:
+        carry, metrics = body(i, loop[0])
+        return carry, jax.tree.map(jnp.add, loop[1], metrics)
+
+    carry, sums = tree.repeat(times, add, (carry, sums))
+    return carry, jax.tree.map(lambda x: x / jnp.maximum(times, 1), sums)
+
+
+def behaviour(
+    env: Env, agent: Agent, hyperparams: Hyperparams, random: bool | Array, exploring: bool | Array
+) -> Callable[[Params, Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]:
+    """How one slot acts, (params, obs, memory, key) -> (action, memory, extras): at random, exploring or greedily."""
+
+    def policy(params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
+        key_act, key_random = jax.random.split(key)
+        greedy, next_memory, extras = agent.mode(params, obs, memory, key_act, hyperparams)
+        explored, _, _ = agent.act(params, obs, memory, key_act, hyperparams)
+        action = jnp.where(exploring, explored, greedy)
+        return jnp.where(random, env.action_space.sample(key_random), action), next_memory, extras
+
+    return policy
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The n environments of a workflow: it collects in them and evaluates in them, so that physics has one shape."""
+
+    env: Env
+    agent: Agent
+    num_slots: int
+    eval_episodes: int
+    chunk: int
+
+    @property
+    def rows(self) -> int:
+        """Starts kept per slot: in an evaluation each episode has its own, in a rollout at least four serve."""
+        return 1 if self.env.fresh_reset else max(4, -(-self.eval_episodes // self.num_slots))
+
+    @property
+    def eval_quota(self) -> Int[Array, " n"]:
+        """Episodes of each slot in an evaluation, which sum to eval_episodes."""
+        share, rest = divmod(self.eval_episodes, self.num_slots)
+        return share + (jnp.arange(self.num_slots) < rest)
+
+    def blank(self, params: Params, hyperparams: Hyperparams, env_params: Any) -> tuple[Slot, Any]:
+        """Slots before their first start, leaves of zeros [n, ...], and the shapes of one transition: no physics runs."""
+        keys = jax.random.split(jax.random.key(0), self.num_slots)
+        policy = behaviour(self.env, self.agent, hyperparams, False, True)
+
+        def one_step() -> tuple[Slot, Any]:
+            slots = rollout.start(self.env, env_params, self.agent.memory(), keys)
+            act = jax.vmap(lambda obs, memory, key: policy(params, obs, memory, key))
+            return slots, tree.index(rollout.interact(self.env, env_params, act, slots, keys)[1], 0)
+
+        slots, row = jax.eval_shape(one_step)
+        return tree.zeros(slots), row
+
+    def play(
+        self,
+        env_params: Any,
+        policy: rollout.Policy,
+        key: Key,
+        replay: Replay,
+        storing: Bool[Array, ""] | bool,
+        slots: Slot | None,
+        restart: Bool[Array, ""] | bool,
+        episodes: Int[Array, "..."],
+        steps: Int[Array, ""] | int,
+        every_row: Bool[Array, ""] | bool,
+    ) -> tuple[Slot, Tally, Replay]:
+        """Plays on from slots, or from new starts where restart or without slots, until each slot has had its episodes
+        or steps; where storing, rows go to the replay chunk by chunk. Where every_row, no start is used twice.
+        """
+        key_starts, key_play = jax.random.split(key)
+        memory, n = self.agent.memory(), self.num_slots
+        drawn = jnp.where(every_row, self.rows, min(4, self.rows))
+        fresh = rollout.starts(self.env, env_params, memory, key_starts, n, self.rows, drawn)
+        first = tree.index(fresh, 0)
+        slots = first if slots is None else tree.where(jnp.asarray(restart), first, slots)
+
+        def store(replay: Replay, transitions: Transition, mask: Array) -> Replay:
+            rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), transitions)
+            return replay.add(rows, mask.reshape(-1) & storing)
+
+        keys = jax.random.split(key_play, n)
+        return rollout.play(
+            self.env, env_params, policy, memory, slots, fresh, drawn, keys, episodes, steps, self.chunk, store, replay
+        )

@@ -1,0 +1,210 @@
+"""CEM-RL: a distribution over actors, some of which learn by gradient."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Int
+
+from evorl import tree
+from evorl.agents.learner import Learner
+from evorl.agents.td3 import TD3Hyperparams
+from evorl.ec.cem import CEMHyperparams, best_first
+from evorl.errors import require
+from evorl.hyperparameters import as_state, default
+from evorl.replay import Replay
+from evorl.rollout import UNLIMITED, Tally
+from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params
+from evorl.workflows.base import Stage, behaviour, repeat
+
+
+@struct.dataclass
+class CEMRLHyperparams:
+    """The hyperparameters of the agent and of the evolver."""
+
+    agent: Any = default(TD3Hyperparams)
+    evolver: Any = default(CEMHyperparams)
+
+
+@struct.dataclass
+class CEMRLState:
+    hyperparams: CEMRLHyperparams
+    env_params: Any
+    agent: Any  # its critic is shared by all learners; its actor is the center of the distribution
+    evolver: Any
+    replay: Replay
+    generation: Any  # [] int32, without the one that acted at random
+    collected: Any  # [] int32, env steps of the last iteration
+
+
+@dataclass(frozen=True)
+class CEMRL:
+    """Each generation part of the population learns, all are evaluated, the evolver is told (Pourchot & Sigaud 2019).
+
+    Source: arXiv:1810.01222, algorithm 1, with the learners side by side (Flajolet et al. 2022, arXiv:2206.08888):
+    they share one critic, whose loss is the mean over the learners' own batches, each with its own target actor.
+    The critic takes as many gradient steps as the last iteration took env steps, within min_updates and max_updates.
+    The first iteration acts at random for random_steps; the next warmup_generations are evolution alone.
+    """
+
+    env: Env
+    agent: ActorCritic
+    evolver: Evolver
+    learners: float = 0.5  # the part of the population that learns, drawn anew in each generation
+    min_updates: int = 64
+    max_updates: int = 1024
+    batch_size: int = 256
+    capacity: int = 1_000_000
+    random_steps: int = 25_600
+    warmup_generations: int = 0
+    fitness_episodes: int = 1
+    explore: bool = False  # exploration noise in the episodes that count as fitness
+    eval_episodes: int = 128
+    chunk: int = 20
+
+    def __post_init__(self) -> None:
+        for name in ("min_updates", "batch_size", "fitness_episodes", "eval_episodes", "chunk"):
+            require(vars(self)[name] >= 1, name, vars(self)[name], "must be at least 1")
+        n = self.evolver.population_size
+        require(n >= 2, "population_size", n, "must be at least 2")
+        require(
+            1 <= self.num_learners <= n, "learners", self.learners, f"must be a part of 1 that is 1 to {n} members of {n}"
+        )
+        require(
+            self.max_updates >= self.min_updates,
+            "max_updates",
+            self.max_updates,
+            f"must be at least min_updates, {self.min_updates}",
+        )
+        require(
+            self.capacity >= self.batch_size, "capacity", self.capacity, f"must hold a batch, {self.batch_size}"
+        )
+        require(
+            0 <= self.random_steps <= self.capacity,
+            "random_steps",
+            self.random_steps,
+            f"must be between 0 and capacity, {self.capacity}",
+        )
+        require(self.warmup_generations >= 0, "warmup_generations", self.warmup_generations, "must not be negative")
+
+    @property
+    def num_learners(self) -> int:
+        return round(self.learners * self.evolver.population_size)
+
+    @property
+    def stage(self) -> Stage:
+        return Stage(self.env, self.agent, self.evolver.population_size, self.eval_episodes, self.chunk)
+
+    def init(self, key: Key, hyperparams: CEMRLHyperparams, env_params: Any = None) -> CEMRLState:
+        key_agent, key_evolver = jax.random.split(key)
+        hyperparams = as_state(hyperparams)
+        env_params = as_state(self.env.default_params if env_params is None else env_params)
+        agent = self.agent.init(key_agent, hyperparams.agent)
+        evolver = self.evolver.init(key_evolver, agent.actor.params, hyperparams.evolver)
+        _, row = self.stage.blank(agent.actor.params, hyperparams.agent, env_params)
+        replay = Replay.empty(self.capacity, row)
+        return CEMRLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0))
+
+    def step(self, state: CEMRLState, key: Key) -> tuple[CEMRLState, Metrics]:
+        return self.advance(state, key, False)[:2]
+
+    def evaluate(self, state: CEMRLState, key: Key) -> Metrics:
+        return self.advance(state, key, True)[2]
+
+    def advance(self, state: CEMRLState, key: Key, evaluating: bool | Array) -> tuple[CEMRLState, Metrics, Metrics]:
+        """A generation; or the first iteration, at random; or episodes of the center, which leave the state alone."""
+        key_ask, key_pick, key_learn, key_play, key_tell = jax.random.split(key, 5)
+        hyperparams, n, m = state.hyperparams, self.evolver.population_size, self.num_learners
+        evaluating = jnp.asarray(evaluating)
+        random = (state.replay.size == 0) & ~evaluating & (self.random_steps > 0)
+        searching = ~(random | evaluating)
+
+        genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams.evolver)
+        actors = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, hyperparams.evolver)
+        picked = jax.random.permutation(key_pick, n)[:m]
+        learning = searching & (state.generation >= self.warmup_generations) & (state.replay.size > 0)
+        updates = jnp.where(learning, jnp.clip(state.collected, self.min_updates, self.max_updates), 0)
+        agent, learned, metrics = self.learn(state, tree.index(actors, picked), key_learn, updates)
+        actors = jax.tree.map(lambda x, new: x.at[picked].set(new), actors, learned)
+
+        center = tree.broadcast(self.evolver.center(state.evolver), n)
+        tally, replay = self.play(state, tree.where(evaluating, center, actors), key_play, evaluating, random)
+        fitness = tally.mean_return
+        told, told_metrics = self.evolver.tell(key_tell, actors, fitness, evolver, hyperparams.evolver)
+        evolver = tree.where(searching, told, state.evolver)
+        is_elite = jnp.zeros(n, bool).at[best_first(fitness)[:m]].set(True)
+        metrics |= tally.metrics() | told_metrics
+        metrics |= {
+            "return_best": fitness.max(),
+            "gradient_steps": updates,
+            "gradient_elites": jnp.where(learning, is_elite[picked].sum(), 0),
+        }
+        state = state.replace(
+            agent=agent.replace(actor=Learner.fresh(self.evolver.center(evolver))),
+            evolver=evolver,
+            replay=replay,
+            generation=state.generation + searching,
+            collected=jnp.where(evaluating, state.collected, tally.steps.sum()),
+        )
+        return state, metrics, tally.evaluation()
+
+    def play(
+        self, state: CEMRLState, actors: Params, key: Key, evaluating: Array, random: Array
+    ) -> tuple[Tally, Replay]:
+        """Each actor plays its episodes; at random, as many steps as random_steps asks for."""
+        exploring = ~evaluating if self.explore else False
+        policy = behaviour(self.env, self.agent, state.hyperparams.agent, random, exploring)
+        episodes = jnp.where(evaluating, self.stage.eval_quota, jnp.where(random, UNLIMITED, self.fitness_episodes))
+        prefill = -(-self.random_steps // self.evolver.population_size)
+        _, tally, replay = self.stage.play(
+            state.env_params,
+            lambda obs, memory, keys: jax.vmap(policy)(actors, obs, memory, keys),
+            key,
+            state.replay,
+            storing=~evaluating,
+            slots=None,
+            restart=True,
+            episodes=episodes,
+            steps=jnp.where(random, prefill, UNLIMITED),
+            every_row=evaluating | random | (self.fitness_episodes > 4),
+        )
+        return tally, replay
+
+    def learn(
+        self, state: CEMRLState, actors: Params, key: Key, updates: Int[Array, ""]
+    ) -> tuple[Any, Params, Metrics]:
+        """updates steps of the shared critic and of each of the actors, leaves [m, ...], with fresh optimizers."""
+        hyperparams, m = state.hyperparams.agent, self.num_learners
+
+        def learn_once(i: Array, agent: Any) -> tuple[Any, Metrics]:
+            key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
+            batches = state.replay.sample(key_batch, (m, self.batch_size))
+
+            def shared_loss(params: Params) -> tuple[Array, Metrics]:
+                def loss(actor: Learner, batch: Any, key: Key) -> tuple[Array, Metrics]:
+                    return self.agent.critic_loss(params, agent.replace(actor=actor), batch, key, hyperparams)
+
+                return tree.mean(jax.vmap(loss)(agent.actor, batches, jax.random.split(key_critic, m)))
+
+            agent, critic_metrics = self.agent.update_critic(agent, shared_loss, hyperparams)
+
+            def update_actor(actor: Learner, batch: Any, key: Key) -> tuple[Learner, Metrics]:
+                own = agent.replace(actor=actor)
+                own, metrics = self.agent.update_actor(
+                    own, lambda params: self.agent.actor_loss(params, own, batch, key, hyperparams), hyperparams
+                )
+                return own.actor, metrics
+
+            learners, metrics = jax.vmap(update_actor)(agent.actor, batches, jax.random.split(key_actor, m))
+            agent = self.agent.update_targets(agent.replace(actor=learners), hyperparams)
+            return agent, critic_metrics | tree.mean(metrics)
+
+        learners = state.agent.replace(actor=jax.vmap(Learner.fresh)(actors))
+        learners, metrics = repeat(updates, learn_once, learners)
+        return learners, learners.actor.params, metrics
+
+    def inherit(self, state: CEMRLState, parent: CEMRLState) -> CEMRLState:
+        """state with the agent, the distribution and the hyperparameters of parent; it keeps its replay."""
+        return state.replace(agent=parent.agent, evolver=parent.evolver, hyperparams=parent.hyperparams)

@@ -1,0 +1,147 @@
+"""One agent that collects, stores and learns: the loop of DDPG, TD3 and SAC."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Int
+
+from evorl import tree
+from evorl.errors import require
+from evorl.hyperparameters import as_state
+from evorl.replay import Replay
+from evorl.rollout import UNLIMITED
+from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics
+from evorl.workflows.base import Stage, behaviour, repeat
+
+@struct.dataclass
+class OffPolicyState:
+    hyperparams: Any
+    env_params: Any
+    agent: Any
+    slots: Any  # leaves [num_envs, ...]
+    replay: Replay
+
+
+@dataclass(frozen=True)
+class OffPolicy:
+    """An iteration is num_steps steps of num_envs environments, then num_updates gradient steps of the critic.
+
+    The actor moves once per actor_interval of them. The first iteration acts at random for random_steps instead.
+    """
+
+    env: Env
+    agent: ActorCritic
+    num_envs: int = 16
+    num_steps: int = 4
+    num_updates: int = 64
+    actor_interval: int = 2
+    batch_size: int = 256
+    capacity: int = 1_000_000
+    random_steps: int = 25_600
+    eval_episodes: int = 128
+    chunk: int = 20
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "num_steps", "num_updates", "actor_interval", "batch_size", "eval_episodes", "chunk"):
+            require(vars(self)[name] >= 1, name, vars(self)[name], "must be at least 1")
+        require(
+            self.num_updates % self.actor_interval == 0,
+            "num_updates",
+            self.num_updates,
+            f"must be a multiple of actor_interval, {self.actor_interval}",
+        )
+        require(
+            self.capacity >= self.batch_size,
+            "capacity",
+            self.capacity,
+            f"must hold a batch, {self.batch_size}",
+        )
+        require(
+            0 <= self.random_steps <= self.capacity,
+            "random_steps",
+            self.random_steps,
+            f"must be between 0 and capacity, {self.capacity}",
+        )
+
+    @property
+    def stage(self) -> Stage:
+        chunks = -(-self.num_steps // self.chunk)
+        return Stage(self.env, self.agent, self.num_envs, self.eval_episodes, -(-self.num_steps // chunks))
+
+    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OffPolicyState:
+        hyperparams = as_state(hyperparams)
+        env_params = as_state(self.env.default_params if env_params is None else env_params)
+        agent = self.agent.init(key, hyperparams)
+        slots, row = self.stage.blank(agent.actor.params, hyperparams, env_params)
+        return OffPolicyState(hyperparams, env_params, agent, slots, Replay.empty(self.capacity, row))
+
+    def step(self, state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics]:
+        return self.advance(state, key, False)[:2]
+
+    def evaluate(self, state: OffPolicyState, key: Key) -> Metrics:
+        return self.advance(state, key, True)[2]
+
+    def advance(
+        self, state: OffPolicyState, key: Key, evaluating: bool | Array
+    ) -> tuple[OffPolicyState, Metrics, Metrics]:
+        key_collect, key_learn = jax.random.split(key)
+        state, metrics, evaluation = self.collect(state, key_collect, evaluating)
+        rounds = jnp.where(evaluating, 0, self.num_updates // self.actor_interval)
+        state, learned = self.learn(state, key_learn, rounds)
+        return state, metrics | learned, evaluation
+
+    def collect(
+        self, state: OffPolicyState, key: Key, evaluating: bool | Array = False
+    ) -> tuple[OffPolicyState, Metrics, Metrics]:
+        """Acts and stores; where evaluating, plays whole episodes greedily and leaves the state alone."""
+        evaluating = jnp.asarray(evaluating)
+        unstarted = state.replay.size == 0
+        random = unstarted & ~evaluating & (self.random_steps > 0)
+        policy = behaviour(self.env, self.agent, state.hyperparams, random, ~evaluating)
+        prefill = -(-self.random_steps // self.num_envs)
+        slots, tally, replay = self.stage.play(
+            state.env_params,
+            jax.vmap(partial(policy, state.agent.actor.params)),
+            key,
+            state.replay,
+            storing=~evaluating,
+            slots=state.slots,
+            restart=unstarted | evaluating,
+            episodes=jnp.where(evaluating, self.stage.eval_quota, UNLIMITED),
+            steps=jnp.where(evaluating, UNLIMITED, jnp.where(random, prefill, self.num_steps)),
+            every_row=evaluating | random,
+        )
+        state = state.replace(slots=tree.where(evaluating, state.slots, slots), replay=replay)
+        return state, tally.metrics(), tally.evaluation()
+
+    def learn(self, state: OffPolicyState, key: Key, rounds: Int[Array, ""]) -> tuple[OffPolicyState, Metrics]:
+        """rounds times actor_interval steps of the critic and one of the actor."""
+        hyperparams, replay = state.hyperparams, state.replay
+
+        def update_critic(agent: Any, batch_and_key: Any) -> tuple[Any, Metrics]:
+            batch, key = batch_and_key
+            return self.agent.update_critic(
+                agent, lambda params: self.agent.critic_loss(params, agent, batch, key, hyperparams), hyperparams
+            )
+
+        def learn_once(i: Array, agent: Any) -> tuple[Any, Metrics]:
+            key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
+            batches = replay.sample(key_batch, (self.actor_interval, self.batch_size))
+            keys = jax.random.split(key_critic, self.actor_interval)
+            agent, critic_metrics = jax.lax.scan(update_critic, agent, (batches, keys))
+            last = tree.index(batches, -1)
+            agent, actor_metrics = self.agent.update_actor(
+                agent, lambda params: self.agent.actor_loss(params, agent, last, key_actor, hyperparams), hyperparams
+            )
+            return self.agent.update_targets(agent, hyperparams), tree.mean(critic_metrics) | actor_metrics
+
+        agent, metrics = repeat(rounds, learn_once, state.agent)
+        return state.replace(agent=agent), metrics | {"gradient_steps": rounds * self.actor_interval}
+
+    def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
+        """state with the agent and the hyperparameters of parent; it keeps its replay and environments."""
+        return state.replace(agent=parent.agent, hyperparams=parent.hyperparams)

@@ -1,0 +1,49 @@
+"""Many copies of a workflow as one workflow."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jaxtyping import Array
+
+from evorl import tree
+from evorl.errors import require
+from evorl.types import Hyperparams, Key, Metrics, State, Workflow
+from evorl.workflows import base
+
+
+@dataclass(frozen=True)
+class Vmapped:
+    """size independent copies of a workflow; every leaf of its state and metrics leads with [size]."""
+
+    inner: Workflow
+    size: int
+
+    def __post_init__(self) -> None:
+        require(self.size >= 1, "size", self.size, "must be at least 1")
+
+    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State:
+        """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
+        return jax.vmap(self.inner.init, (0, 0, None))(jax.random.split(key, self.size), hyperparams, env_params)
+
+    def step(self, state: State, key: Key) -> tuple[State, Metrics]:
+        return jax.vmap(self.inner.step)(state, jax.random.split(key, self.size))
+
+    def evaluate(self, state: State, key: Key) -> Metrics:
+        return jax.vmap(self.inner.evaluate)(state, jax.random.split(key, self.size))
+
+    def advance(self, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
+        def one(state: State, key: Key) -> tuple[State, Metrics, Metrics]:
+            return base.advance(self.inner, state, key, evaluating)
+
+        return jax.vmap(one)(state, jax.random.split(key, self.size))
+
+    def hyperparams(self, state: State) -> Hyperparams:
+        return state.hyperparams
+
+    def with_hyperparams(self, state: State, hyperparams: Hyperparams) -> State:
+        return state.replace(hyperparams=hyperparams)
+
+    def inherit(self, state: State, source: Array) -> State:
+        """Each member takes over from member source [size]: what inner.inherit says, never the replay."""
+        return jax.vmap(self.inner.inherit)(state, tree.index(state, source))
