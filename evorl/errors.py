@@ -17,7 +17,9 @@ def require(condition: bool, option: str, value: object, allowed: str) -> None:
 def unknown(what: str, name: str, names: Iterable[str]) -> OptionError:
     """The error for a name that is not among names, with the nearest one, or all of them where none is near."""
     names = sorted(names)
-    near = difflib.get_close_matches(name, names, 1) or difflib.get_close_matches(name.split(".")[-1], names, 1)
-    return OptionError(
-        f"unknown {what} {name}; " + (f"did you mean {near[0]}?" if near else f"allowed: {', '.join(names)}")
-    )
+    near = difflib.get_close_matches(name, names, 1)
+    if not near:  # the last part of a dotted name may be right
+        last = difflib.get_close_matches(name.rpartition(".")[2], {n.rpartition(".")[2] for n in names}, 1)
+        near = [n for n in names if last and n.rpartition(".")[2] == last[0]]
+    hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(names)}"
+    return OptionError(f"unknown {what} {name}; {hint}")

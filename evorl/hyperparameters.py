@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
-import jax.numpy as jnp
 from flax import struct
 
 from evorl import tree
 from evorl.errors import OptionError
+
+Number: TypeAlias = Any  # a float or int as declared and configured; an array, or a tracer, as part of a state
 
 
 def hyperparameter(default: float, low: float = -math.inf, high: float = math.inf, about: str = "") -> Any:
@@ -23,7 +24,7 @@ def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, dataclass
         value = getattr(hyperparams, field.name)
         if dataclasses.is_dataclass(value):
             found |= leaves(value, f"{prefix}{field.name}.")
-        elif field.metadata:
+        elif "low" in field.metadata:
             found[prefix + field.name] = value, field
     return found
 
@@ -47,6 +48,3 @@ def as_state(hyperparams: Any) -> Any:
 def default(cls: type) -> Any:
     """A nested default that a dataclass field may hold."""
     return struct.field(default_factory=cls)
-
-
-__all__ = ["as_state", "check", "default", "hyperparameter", "jnp", "leaves"]

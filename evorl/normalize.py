@@ -1,18 +1,20 @@
 """Running mean and variance of observations."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, PyTree
 
 
 @struct.dataclass
 class Statistics:
     """Count, mean and sum of squared deviations of a stream of pytrees (Welford 1962; Chan et al. 1979 for merging)."""
 
-    count: Float[Array, ""]
-    mean: PyTree
-    squares: PyTree
+    count: Any  # [] float32
+    mean: Any
+    squares: Any
 
     @classmethod
     def empty(cls, like: PyTree) -> "Statistics":

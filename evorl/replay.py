@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, PyTree
 
 from evorl import tree
 
@@ -54,9 +55,9 @@ class Row:
 class Replay:
     """The newest `capacity` rows of any pytree, kept as one table per dtype: one scatter to add, one gather to sample."""
 
-    tables: dict[str, Array]  # dtype -> [capacity, width]
-    position: Int[Array, ""]  # where the next row goes; never above capacity, so it cannot overflow
-    size: Int[Array, ""]
+    tables: Any  # dtype -> [capacity, width]
+    position: Any  # [] int32, where the next row goes; never above capacity, so it cannot overflow
+    size: Any  # [] int32
     row: Row = struct.field(pytree_node=False)
 
     @classmethod

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 T = TypeVar("T")
 
 
-def index(tree: T, i: int | slice | Array) -> T:
+def index(tree: T, i: int | slice | Array | tuple[Array, ...]) -> T:
     """tree[i] of every leaf."""
     return jax.tree.map(lambda x: x[i], tree)
 

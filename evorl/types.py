@@ -52,6 +52,7 @@ class Rollout:
     memory: Any  # before the first transition
 
 
+@runtime_checkable
 class Env(Protocol):
     """One environment, unbatched; the caller vmaps."""
 
@@ -70,6 +71,7 @@ class Env(Protocol):
     def step(self, key: Key, env_state: State, action: Any, params: Any) -> tuple[State, TimeStep]: ...
 
 
+@runtime_checkable
 class Agent(Protocol):
     """What is learned, and how it acts. The actor of an agent's state is a Learner; act and mode take its params."""
 
@@ -83,6 +85,7 @@ class Agent(Protocol):
     ) -> tuple[Any, Memory, dict[str, Any]]: ...
 
 
+@runtime_checkable
 class ActorCritic(Agent, Protocol):
     """An off-policy agent: two losses on a batch, and one gradient step on any loss of either's params."""
 
@@ -97,6 +100,7 @@ class ActorCritic(Agent, Protocol):
     def update_targets(self, state: State, hyperparams: Hyperparams) -> State: ...
 
 
+@runtime_checkable
 class Evolver(Protocol):
     """Search by ask and tell. Fitness is maximized; NaN counts as the worst."""
 
@@ -112,6 +116,7 @@ class Evolver(Protocol):
     def center(self, state: State) -> Params: ...
 
 
+@runtime_checkable
 class Workflow(Protocol):
     """A training run as pure functions; its state has the fields hyperparams and env_params."""
 
@@ -131,9 +136,10 @@ class Advances(Protocol):
     def advance(self, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]: ...
 
 
+@runtime_checkable
 class Population(Workflow, Protocol):
     """A workflow of members; source [n] says which member each one takes over."""
 
     def hyperparams(self, state: State) -> Hyperparams: ...
     def with_hyperparams(self, state: State, hyperparams: Hyperparams) -> State: ...
-    def inherit(self, state: State, source: Array) -> State: ...  # pyright: ignore[reportIncompatibleMethodOverride]
+    def copy_members(self, state: State, source: Array) -> State: ...

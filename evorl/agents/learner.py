@@ -7,6 +7,7 @@ import jax
 import optax
 from flax import struct
 
+from evorl.hyperparameters import Number
 from evorl.types import Array, Metrics, Params
 
 Loss = Callable[[Params], tuple[Array, Metrics]]
@@ -25,7 +26,7 @@ class Learner:
         """A target equal to params, and moments of zero."""
         return cls(params, params, optax.scale_by_adam().init(params))
 
-    def descend(self, loss: Loss, learning_rate: Array, max_grad_norm: Array) -> tuple["Learner", Metrics]:
+    def descend(self, loss: Loss, learning_rate: Number, max_grad_norm: Number) -> tuple["Learner", Metrics]:
         """One step of Adam on loss(params) -> (value, metrics), its gradient clipped by its norm."""
         gradient, metrics = jax.grad(loss, has_aux=True)(self.params)
         gradient, _ = optax.clip_by_global_norm(max_grad_norm).update(gradient, optax.EmptyState())
@@ -33,7 +34,7 @@ class Learner:
         params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, direction)
         return self.replace(params=params, moments=moments), metrics
 
-    def follow(self, tau: Array) -> "Learner":
+    def follow(self, tau: Number) -> "Learner":
         """The target moves towards params by the fraction tau (Lillicrap et al. 2016, arXiv:1509.02971, algorithm 1)."""
         target = jax.tree.map(lambda old, new: old + tau * (new - old), self.target, self.params)
         return self.replace(target=target)

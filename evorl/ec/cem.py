@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from evorl import tree
 from evorl.errors import require
-from evorl.hyperparameters import hyperparameter
+from evorl.hyperparameters import Number, hyperparameter
 from evorl.types import Key, Metrics, Params
 
 
@@ -18,9 +18,9 @@ from evorl.types import Key, Metrics, Params
 class CEMHyperparams:
     """Defaults: Pourchot & Sigaud 2019, whose code takes for variances what table 4b of EvoRL calls std."""
 
-    initial_variance: float = hyperparameter(1e-3, 0, about="of every parameter, and of the first noise")
-    final_noise: float = hyperparameter(1e-5, 0, about="what the noise added to the variance decays to")
-    noise_decay: float = hyperparameter(0.95, 0, 1, "the noise's memory: noise <- decay noise + (1 - decay) final")
+    initial_variance: Number = hyperparameter(1e-3, 0, about="of every parameter, and of the first noise")
+    final_noise: Number = hyperparameter(1e-5, 0, about="what the noise added to the variance decays to")
+    noise_decay: Number = hyperparameter(0.95, 0, 1, "the noise's memory: noise <- decay noise + (1 - decay) final")
 
 
 @struct.dataclass
@@ -96,9 +96,7 @@ class CEM:
         weights = rank_weights(self.elites)
         noise = hyperparams.noise_decay * state.noise + (1 - hyperparams.noise_decay) * hyperparams.final_noise
         mean = jax.tree.map(lambda x: jnp.tensordot(weights, x, 1), elites)
-        variance = jax.tree.map(
-            lambda x, old: jnp.tensordot(weights, (x - old) ** 2, 1) + noise, elites, state.mean
-        )
+        variance = jax.tree.map(lambda x, old: jnp.tensordot(weights, (x - old) ** 2, 1) + noise, elites, state.mean)
         return CEMState(mean, variance, noise), {"variance": _mean(variance)}
 
     def center(self, state: CEMState) -> Params:

@@ -13,6 +13,7 @@ from flax import struct
 from flax.core import FrozenDict
 from jaxtyping import Array, Float
 
+from evorl import tree
 from evorl.errors import OptionError, require, unknown
 from evorl.types import Hyperparams, Key, Metrics, Params
 
@@ -32,7 +33,7 @@ class Evosax:
     the algorithm's default. options go to its constructor.
     """
 
-    algorithm: type[DistributionBasedAlgorithm]
+    algorithm: Any  # a subclass of DistributionBasedAlgorithm
     population_size: int = 128
     options: Any = FrozenDict()
 
@@ -44,7 +45,7 @@ class Evosax:
 
     def init(self, key: Key, mean: Params, hyperparams: Hyperparams) -> EvosaxState:
         algorithm, params = self._build(mean, hyperparams)
-        return self._strong(EvosaxState(mean, algorithm.init(key, mean, params)))
+        return tree.strong(EvosaxState(mean, algorithm.init(key, mean, params)))
 
     def ask(self, key: Key, state: EvosaxState, hyperparams: Hyperparams) -> tuple[Params, EvosaxState]:
         algorithm, params = self._build(state.center, hyperparams)
@@ -78,17 +79,14 @@ class Evosax:
             std = given.pop("std")
             options["std_schedule"] = lambda _: std
         shapes = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), mean)
-        algorithm = self.algorithm(population_size=self.population_size, solution=shapes, **options)
-        params = algorithm.default_params
+        with jax.ensure_compile_time_eval():  # some algorithms derive sizes from what they compute
+            algorithm = self.algorithm(population_size=self.population_size, solution=shapes, **options)
+            params = algorithm.default_params
         for name in given:
             if name not in vars(params):
                 extra = [n for n, o in (("learning_rate", "optimizer"), ("std", "std_schedule")) if o in accepted]
                 raise unknown(f"hyperparameter of {self.algorithm.__name__}:", name, [*vars(params), *extra])
         return algorithm, params.replace(**given)
-
-    @staticmethod
-    def _strong(state: EvosaxState) -> EvosaxState:
-        return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), state)
 
     @staticmethod
     def _like(old: EvosaxState, new: EvosaxState) -> EvosaxState:

@@ -50,7 +50,7 @@ class Brax:
     @cached_property
     def env(self) -> Any:
         """The wrapped brax.envs.Env."""
-        with _quiet():
+        with _quiet(), jax.ensure_compile_time_eval():  # also where a trace asks for it first
             from brax import envs
 
             mend_fluid()

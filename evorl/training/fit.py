@@ -1,6 +1,5 @@
 """The driver: the one place where workflows are compiled, timed and recorded."""
 
-import itertools
 import math
 import time
 from collections import deque
@@ -44,7 +43,9 @@ class Budget:
         """The part of the budget that is used, from 0 to 1, and whether time is what uses it."""
         clock = done.seconds / 60 / self.minutes
         counted = max(
-            done.iteration / self.iterations, done.least("env_steps") / self.env_steps, done.least("episodes") / self.episodes
+            done.iteration / self.iterations,
+            done.least("env_steps") / self.env_steps,
+            done.least("episodes") / self.episodes,
         )
         return min(1.0, max(clock, counted)), clock > counted
 
@@ -129,7 +130,7 @@ def fit(
     workflow: Workflow,
     hyperparams: Hyperparams,
     seed: int = 0,
-    budget: Budget = Budget(env_steps=1_000_000),  # noqa: B008
+    budget: Budget = Budget(env_steps=1_000_000),
     callbacks: Sequence[Callback] = (),
     *,
     num_seeds: int = 1,
@@ -233,11 +234,12 @@ def reduce(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     reduced = {}
     for name, values in metrics.items():
         if name in COUNTS:
-            reduced[name] = values.astype(np.int64).sum(0)
+            value = values.astype(np.int64).sum(0)
         elif name in OF_EPISODES and weight is not None:
-            reduced[name] = (values * weight).sum(0) / np.maximum(weight.sum(0), 1)
+            value = (values * weight).sum(0) / np.maximum(weight.sum(0), 1)
         else:
-            reduced[name] = values.mean(0)
+            value = values.mean(0)
+        reduced[name] = np.asarray(value)
     return reduced
 
 
@@ -250,7 +252,7 @@ def _per_seed(values: np.ndarray, num_seeds: int) -> list[int]:
     return [int(x) for x in np.asarray(values).reshape(num_seeds, -1).sum(1)]
 
 
-def _row(progress: Progress, metrics: Metrics, num_seeds: int, kind: str, duration: float) -> Row:
+def _row(progress: Progress, metrics: dict[str, np.ndarray], num_seeds: int, kind: str, duration: float) -> Row:
     """A record that JSON can hold: totals and metrics of the runs together, and apart where there are several."""
     row: Row = {"kind": kind, "iteration": progress.iteration, "seconds": progress.seconds, "duration": duration}
     row["compile_seconds"] = progress.compile_seconds
@@ -264,6 +266,3 @@ def _row(progress: Progress, metrics: Metrics, num_seeds: int, kind: str, durati
     if num_seeds > 1:
         row["seeds"] = totals | apart
     return row
-
-
-__all__ = ["Budget", "Progress", "Row", "Training", "fit", "itertools", "reduce"]

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 import time
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,10 +13,11 @@ class JsonLines:
     """Appends every row to a file, one JSON object a line."""
 
     def __init__(self, path: Path) -> None:
-        self._file = Path(path).open("a", encoding="utf-8")
+        self._path = Path(path)
 
     def __call__(self, row: Row) -> None:
-        print(json.dumps(row), file=self._file, flush=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def forget_after(path: Path, iteration: int) -> None:
@@ -40,7 +40,7 @@ def forget_after(path: Path, iteration: int) -> None:
 class Console:
     """Prints progress lines, at most one every `interval` seconds, and every evaluation."""
 
-    def __init__(self, interval: float = 2.0, out: TextIO = sys.stdout) -> None:
+    def __init__(self, interval: float = 2.0, out: TextIO | None = None) -> None:
         self._interval, self._out = interval, out
         self._printed = -math.inf
         self._last: tuple[float, int] | None = None

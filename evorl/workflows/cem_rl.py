@@ -36,7 +36,7 @@ class CEMRLState:
     evolver: Any
     replay: Replay
     generation: Any  # [] int32, without the one that acted at random
-    collected: Any  # [] int32, env steps of the last iteration
+    collected: Any  # [] int32, env steps of the last generation
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class CEMRL:
 
     Source: arXiv:1810.01222, algorithm 1, with the learners side by side (Flajolet et al. 2022, arXiv:2206.08888):
     they share one critic, whose loss is the mean over the learners' own batches, each with its own target actor.
-    The critic takes as many gradient steps as the last iteration took env steps, within min_updates and max_updates.
+    The critic takes as many gradient steps as the last generation took env steps, within min_updates and max_updates.
     The first iteration acts at random for random_steps; the next warmup_generations are evolution alone.
     """
 
@@ -70,7 +70,10 @@ class CEMRL:
         n = self.evolver.population_size
         require(n >= 2, "population_size", n, "must be at least 2")
         require(
-            1 <= self.num_learners <= n, "learners", self.learners, f"must be a part of 1 that is 1 to {n} members of {n}"
+            1 <= self.num_learners <= n,
+            "learners",
+            self.learners,
+            f"must be a part of 1 that is 1 to {n} members of {n}",
         )
         require(
             self.max_updates >= self.min_updates,
@@ -78,9 +81,7 @@ class CEMRL:
             self.max_updates,
             f"must be at least min_updates, {self.min_updates}",
         )
-        require(
-            self.capacity >= self.batch_size, "capacity", self.capacity, f"must hold a batch, {self.batch_size}"
-        )
+        require(self.capacity >= self.batch_size, "capacity", self.capacity, f"must hold a batch, {self.batch_size}")
         require(
             0 <= self.random_steps <= self.capacity,
             "random_steps",
@@ -146,7 +147,7 @@ class CEMRL:
             evolver=evolver,
             replay=replay,
             generation=state.generation + searching,
-            collected=jnp.where(evaluating, state.collected, tally.steps.sum()),
+            collected=jnp.where(searching, tally.steps.sum(), state.collected),
         )
         return state, metrics, tally.evaluation()
 

@@ -17,6 +17,7 @@ from evorl.rollout import UNLIMITED
 from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics
 from evorl.workflows.base import Stage, behaviour, repeat
 
+
 @struct.dataclass
 class OffPolicyState:
     hyperparams: Any

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from evorl import tree
 from evorl.errors import require
@@ -44,6 +44,9 @@ class Vmapped:
     def with_hyperparams(self, state: State, hyperparams: Hyperparams) -> State:
         return state.replace(hyperparams=hyperparams)
 
-    def inherit(self, state: State, source: Array) -> State:
-        """Each member takes over from member source [size]: what inner.inherit says, never the replay."""
-        return jax.vmap(self.inner.inherit)(state, tree.index(state, source))
+    def inherit(self, state: State, parent: State) -> State:
+        return jax.vmap(self.inner.inherit)(state, parent)
+
+    def copy_members(self, state: State, source: Int[Array, " size"]) -> State:
+        """Each member inherits from member source [size]; its replay stays its own."""
+        return self.inherit(state, tree.index(state, source))

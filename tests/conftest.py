@@ -1,0 +1,30 @@
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import jaxtyping
+import pytest
+
+import tests.typechecking  # noqa: F401  the hook finds it as an attribute
+
+jaxtyping.install_import_hook("evorl", "tests.typechecking.check")  # annotations run, shapes included
+
+from evorl.training.devices import enable_compilation_cache  # noqa: E402
+
+enable_compilation_cache()
+
+
+def leaves_equal(a, b):
+    """Whether two pytrees hold the same bits."""
+    import numpy as np
+
+    return all(
+        np.array_equal(np.asarray(x), np.asarray(y), equal_nan=True)
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )
+
+
+@pytest.fixture
+def key():
+    return jax.random.key(0)

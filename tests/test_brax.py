@@ -1,0 +1,99 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs import brax as adapter
+from evorl.envs.brax import BACKENDS, Brax
+from evorl.errors import OptionError
+
+ENVIRONMENTS = [
+    "ant", "fast", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum",
+    "inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d",
+]  # fmt: skip
+
+
+def own(name, **options):
+    """The same environment made by Brax itself."""
+    adapter.mend_fluid()
+    from brax import envs
+
+    return envs.get_environment(name, **options)
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_every_environment_is_brax_by_shape(name):
+    env = Brax(name)
+    state, obs = jax.eval_shape(env.reset, jax.random.key(0), ())
+    action = jax.ShapeDtypeStruct(env.action_space.shape, jnp.float32)
+    if name == "fast":  # its action is any array
+        action = jax.ShapeDtypeStruct((1,), jnp.float32)
+    after, timestep = jax.eval_shape(env.step, jax.random.key(0), state, action, ())
+    assert obs.shape == env.observation_space.shape == timestep.obs.shape
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+    assert (timestep.reward.shape, timestep.reward.dtype) == ((), jnp.float32)
+    assert timestep.terminated.dtype == timestep.truncated.dtype == bool
+
+
+def test_a_trajectory_equals_braxs_own(key):
+    env, theirs = Brax("inverted_pendulum", max_episode_steps=6), own("inverted_pendulum", backend="generalized")
+    actions = jax.random.uniform(key, (30, 1), minval=-1, maxval=1)
+
+    def ours(state, action):
+        state, timestep = env.step(key, state, action, ())
+        return state, timestep
+
+    def raw(state, action):
+        state = theirs.step(state.replace(reward=jnp.float32(0)), action)
+        return state.replace(reward=jnp.float32(state.reward)), (state.obs, state.done)
+
+    state, obs = jax.jit(env.reset)(key, ())
+    _, t = jax.jit(lambda s: jax.lax.scan(ours, s, actions))(state)
+    _, (raw_obs, done) = jax.jit(lambda: jax.lax.scan(raw, theirs.reset(key), actions))()
+    np.testing.assert_allclose(t.obs, raw_obs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(t.terminated, done > 0)
+    assert t.terminated.any()
+    np.testing.assert_array_equal(t.truncated, (np.arange(1, 31) >= 6) & (np.asarray(done) == 0))
+    assert not np.allclose(obs, t.obs[0])
+
+
+def test_options_are_passed_through():
+    assert Brax("ant", options={"terminate_when_unhealthy": False}).env._terminate_when_unhealthy is False
+    assert Brax("ant").env._terminate_when_unhealthy is True
+    assert hash(Brax("ant", options={"use_contact_forces": False})) is not None
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_backend_is_the_one_asked_for(backend):
+    env = Brax("inverted_pendulum", backend)
+    assert env.env.backend == backend
+    state, _ = jax.eval_shape(env.reset, jax.random.key(0), ())
+    jax.eval_shape(env.step, jax.random.key(0), state, jax.ShapeDtypeStruct((1,), jnp.float32), ())
+
+
+def test_the_fluid_is_mended_only_where_it_is_broken(monkeypatch):
+    from brax import fluid
+
+    monkeypatch.setattr(fluid, "jp", jnp)
+    adapter.mend_fluid()
+    assert fluid.jp is not jnp  # this jax has no a_min
+    np.testing.assert_array_equal(fluid.jp.clip(jnp.array([-1.0, 2.0]), a_min=0.0), [0.0, 2.0])
+    mended = fluid.jp
+    adapter.mend_fluid()
+    assert fluid.jp is mended
+
+    class Whole:
+        @staticmethod
+        def clip(x, a_min=None, a_max=None):
+            return jnp.clip(x, a_min, a_max)
+
+    monkeypatch.setattr(fluid, "jp", Whole)
+    adapter.mend_fluid()
+    assert fluid.jp is Whole
+
+
+def test_wrong_names_are_refused():
+    with pytest.raises(OptionError, match="did you mean hopper"):
+        Brax("hoper").env  # noqa: B018
+    with pytest.raises(OptionError, match="backend=spriing"):
+        Brax("ant", "spriing")

@@ -1,0 +1,173 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from evosax.algorithms import SNES
+
+from evorl import tree
+from evorl.agents import TD3, Learner, TD3Hyperparams
+from evorl.ec import CEM, CEMHyperparams
+from evorl.ec.evosax import Evosax
+from evorl.envs import probe
+from evorl.errors import OptionError
+from evorl.training.fit import Program
+from evorl.workflows import CEMRL, CEMRLHyperparams
+from tests.conftest import leaves_equal
+from tests.counting import Counting
+
+
+def cem_rl(env, evolver=CEM(6), hidden=(16, 16), **options):  # noqa: B008
+    agent = TD3(env.observation_space, env.action_space, hidden=hidden, layer_norm=True)
+    defaults = {"min_updates": 4, "max_updates": 8, "batch_size": 16, "capacity": 2048, "random_steps": 60}
+    return CEMRL(env, agent, evolver, **defaults | {"eval_episodes": 20, "chunk": 4} | options)
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Three iterations of a small CEM-RL: what was passed between them."""
+    workflow = cem_rl(Counting())
+    state = jax.jit(workflow.init)(jax.random.key(0), CEMRLHyperparams())
+    step = jax.jit(workflow.step)
+    states, metrics = [state], []
+    for i in range(3):
+        state, row = step(state, jax.random.key(i))
+        states.append(state)
+        metrics.append(row)
+    return workflow, states, metrics
+
+
+def test_the_first_iteration_only_fills_the_replay(run):
+    _, states, metrics = run
+    assert int(metrics[0]["env_steps"]) == 60 == int(states[1].replay.size)
+    assert int(metrics[0]["gradient_steps"]) == 0
+    assert leaves_equal(states[1].evolver, states[0].evolver)
+    assert leaves_equal(states[1].agent.critic, states[0].agent.critic)
+
+
+def test_updates_are_the_steps_of_the_last_generation_within_their_limits(run):
+    _, _, metrics = run
+    assert int(metrics[1]["gradient_steps"]) == 4  # no generation before it: the fewest
+    collected = int(metrics[1]["env_steps"])
+    assert int(metrics[2]["gradient_steps"]) == min(max(collected, 4), 8)
+
+
+def test_each_member_plays_one_episode_and_all_rows_are_kept(run):
+    _, states, metrics = run
+    assert int(metrics[1]["episodes"]) == 6
+    assert int(states[2].replay.size - states[1].replay.size) == int(metrics[1]["env_steps"])
+    assert float(metrics[1]["return"]) == pytest.approx(int(metrics[1]["env_steps"]) / 6)  # reward 1 a step
+    assert 0 <= int(metrics[1]["gradient_elites"]) <= 3
+
+
+def test_the_evolver_moves_and_the_actor_is_its_center(run):
+    workflow, states, _ = run
+    assert not leaves_equal(states[2].evolver.mean, states[1].evolver.mean)
+    assert leaves_equal(states[2].agent.actor.params, workflow.evolver.center(states[2].evolver))
+    # noise 1e-3 decayed once by hand
+    assert float(states[2].evolver.noise) == pytest.approx(0.95 * 1e-3 + 0.05 * 1e-5)
+
+
+def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run):
+    """The first update of the shared critic, again by hand from the learners' separate losses."""
+    workflow, states, _ = run
+    state, agent, hp = states[1], workflow.agent, TD3Hyperparams()
+    actors = tree.index(workflow.evolver.ask(jax.random.key(5), state.evolver, CEMHyperparams())[0], slice(0, 3))
+    learned, params, _ = jax.jit(workflow.learn)(state, actors, jax.random.key(6), jnp.int32(1))
+
+    key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(jax.random.key(6), 0), 3)
+    batches = state.replay.sample(key_batch, (3, 16))
+    gradients, stepped = [], []
+    for i, key in enumerate(jax.random.split(key_critic, 3)):
+        own = state.agent.replace(actor=Learner.fresh(tree.index(actors, i)))
+        loss = lambda p, own=own, i=i, key=key: agent.critic_loss(p, own, tree.index(batches, i), key, hp)[0]  # noqa: E731
+        gradients.append(jax.grad(loss)(state.agent.critic.params))
+    mean = jax.tree.map(lambda *g: sum(g) / 3, *gradients)
+    adam = optax.adam(3e-4)
+    updates, _ = adam.update(mean, adam.init(state.agent.critic.params))
+    critic = optax.apply_updates(state.agent.critic.params, updates)
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5)  # noqa: E731
+    jax.tree.map(close, learned.critic.params, critic)
+    jax.tree.map(
+        lambda t, old, new: close(t, 0.995 * old + 0.005 * new),
+        learned.critic.target,
+        state.agent.critic.target,
+        critic,
+    )
+    for i in range(3):  # each actor then follows that critic on its own batch
+        q = lambda p, i=i: (
+            -agent.critic.apply(critic, tree.index(batches, i).obs, agent.greedy(p, tree.index(batches, i).obs))[
+                :, 0
+            ].mean()
+        )
+        updates, _ = adam.update(jax.grad(q)(tree.index(actors, i)), adam.init(tree.index(actors, i)))
+        stepped.append(optax.apply_updates(tree.index(actors, i), updates))
+    jax.tree.map(close, params, tree.stack(stepped))
+    del key_actor
+
+
+def test_evaluation_plays_the_center_and_changes_nothing(run):
+    workflow, states, _ = run
+    after, _, evaluation = jax.jit(workflow.advance)(states[2], jax.random.key(1), True)
+    assert leaves_equal(after, states[2])
+    assert int(evaluation["episodes"]) == 20
+    assert float(evaluation["return"]) == pytest.approx(float(evaluation["episode_length"]))
+    assert float(evaluation["return"]) == pytest.approx(4.0, abs=4 * 2 / np.sqrt(20))  # lengths uniform on 1..7
+
+
+def test_physics_is_lowered_once(run):
+    """Prefill, rollout and evaluation of a whole training program share one env.step and one env.reset."""
+    workflow = run[0]
+    for seeds in ([0], [0, 1]):
+        program = Program(workflow, seeds, chunk=2)
+        state = jax.eval_shape(program.init, program.keys, CEMRLHyperparams())
+        job = jnp.uint32(0), jnp.int32(1), jnp.bool_(False)
+        text = jax.jit(program.run).lower(state, program.keys, *job).as_text()
+        assert text.count("chlo.lgamma") + text.count("call @lgamma") == 1, "env.step"
+        assert text.count("chlo.digamma") + text.count("call @digamma") == 1, "env.reset"
+    init = jax.jit(program.init).lower(program.keys, CEMRLHyperparams()).as_text()
+    assert "gamma" not in init
+
+
+def test_a_step_keeps_one_copy_of_the_replay(key):
+    workflow = cem_rl(probe.SeenChoice(), capacity=500_000)
+    state = jax.eval_shape(workflow.init, key, CEMRLHyperparams())
+    compiled = jax.jit(workflow.advance, donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
+    memory, replay = compiled.memory_analysis(), tree.nbytes(state.replay)
+    assert memory.alias_size_in_bytes >= replay
+    assert memory.temp_size_in_bytes < 0.1 * replay
+
+
+@pytest.mark.parametrize(
+    ("evolver", "hyperparams"),
+    [
+        (CEM(6), CEMHyperparams()),
+        (Evosax(SNES, 6), {"std_init": 0.05}),
+    ],
+)
+def test_it_learns_to_choose_with_any_evolver(evolver, hyperparams):
+    """Three vmapped seeds on the fifth probe: the action is half the observation, return 1; at random it is 0.4."""
+    workflow = cem_rl(probe.SeenChoice(), evolver, batch_size=64, min_updates=16, max_updates=16, random_steps=300)
+    hp = CEMRLHyperparams(agent=TD3Hyperparams(actor_lr=3e-3, critic_lr=3e-3), evolver=hyperparams)
+
+    def train(key):
+        state, _ = jax.lax.scan(workflow.step, workflow.init(key, hp), jax.random.split(key, 40))
+        return workflow.evaluate(state, key)["return"]
+
+    assert (jax.jit(jax.vmap(train))(jax.random.split(jax.random.key(0), 3)) > 0.9).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"learners": 0.0}, "learners=0.0"),
+        ({"learners": 1.5}, "learners=1.5"),
+        ({"max_updates": 2}, "max_updates=2"),
+        ({"batch_size": 4096}, "capacity=2048"),
+        ({"random_steps": 4096}, "random_steps=4096"),
+        ({"fitness_episodes": 0}, "fitness_episodes=0"),
+    ],
+)
+def test_impossible_sizes_are_refused(options, named):
+    with pytest.raises(OptionError, match=named):
+        cem_rl(probe.ConstantReward(), **options)

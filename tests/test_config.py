@@ -1,0 +1,109 @@
+import pytest
+from omegaconf import OmegaConf
+
+from evorl import train
+from evorl.ec.evosax import Evosax
+from evorl.errors import OptionError
+from evorl.training import config
+from evorl.workflows import CEMRL, CEMRLHyperparams
+
+
+def built(*overrides):
+    return train.build(config.load(overrides))
+
+
+def test_defaults_are_those_of_the_dataclasses_and_of_the_paper():
+    workflow, hyperparams, budget = built("agent=cemrl", "env=fast")
+    assert isinstance(workflow, CEMRL)
+    assert hyperparams == CEMRLHyperparams()
+    assert (workflow.evolver.population_size, workflow.num_learners, workflow.evolver.elites) == (10, 5, 5)
+    assert (workflow.min_updates, workflow.max_updates, workflow.batch_size) == (64, 1024, 256)
+    assert (workflow.random_steps, workflow.fitness_episodes, workflow.explore) == (25_600, 1, False)
+    assert (workflow.agent.hidden, workflow.agent.layer_norm) == ((256, 256), True)
+    assert (hyperparams.agent.discount, hyperparams.agent.tau, hyperparams.agent.actor_lr) == (0.99, 0.005, 3e-4)
+    assert budget.env_steps == 1_000_000
+
+
+def test_experiments_are_the_papers_settings():
+    cfg = config.load(["experiment=paper/cemrl_ant"])
+    assert (cfg.agent.name, cfg.env.name, cfg.num_seeds, cfg.episodes, cfg.env_steps) == (
+        "cemrl",
+        "ant",
+        8,
+        20_000,
+        None,
+    )
+    workflow = cfg.agent.workflow
+    assert (workflow.min_updates, workflow.max_updates, workflow.warmup_generations) == (1024, 1024, 10)
+    assert config.load(["experiment=paper/cemrl_hopper"]).agent.workflow.max_updates == 4096
+
+
+@pytest.mark.parametrize("name", ["ddpg", "td3"])
+@pytest.mark.parametrize("evolver", ["cem", "snes", "open_es"])
+def test_any_agent_and_any_evolver_compose(name, evolver):
+    workflow, hyperparams, _ = built("env=fast", f"agent/learner={name}", f"agent/evolver={evolver}")
+    assert workflow.agent.num_critics == (1 if name == "ddpg" else 2)
+    assert hyperparams.agent.target_std == (0 if name == "ddpg" else 0.2)
+    assert isinstance(workflow.evolver, Evosax) == (evolver != "cem")
+
+
+def test_every_shipped_file_composes_and_says_what_it_is():
+    for group in ("agent", "env"):
+        for path in (config.SHIPPED / group).glob("*.yaml"):
+            assert path.read_text().startswith("# "), path.name
+            config.load([f"{group}={path.stem}"])
+    for path in (config.SHIPPED / "experiment").rglob("*.yaml"):
+        config.load([f"experiment={path.relative_to(config.SHIPPED / 'experiment').with_suffix('')}"])
+
+
+WRONG = [
+    (["agnet=td3"], "unknown option agnet; did you mean agent?"),
+    (["agent=cemlr"], "unknown agent cemlr; did you mean cemrl?"),
+    (["env=antt"], "unknown env antt; did you mean ant?"),
+    (["env=zzz"], "unknown env zzz; allowed: ant,"),
+    (["agent/evolver=cemm"], "unknown agent/evolver cemm; did you mean cem?"),
+    (["experiment=paper/cemrl_ants"], "did you mean paper/cemrl_ant"),
+    (["agent.workflow.batchsize=3"], "did you mean agent.workflow.batch_size?"),
+    (["actor_lr=1"], "did you mean agent.hyperparams.agent.actor_lr?"),
+    (["nun_seeds=4"], "did you mean num_seeds?"),
+    (["agent.workflow.batch_size=abc"], "agent.workflow.batch_size=abc: must be of type int"),
+    (["agent.workflow.batch_size=true"], "agent.workflow.batch_size=True: must be of type int"),
+    (["agent.workflow.explore=3"], "agent.workflow.explore=3: must be of type bool"),
+    (["agent.hyperparams.agent.discount=1.5"], "agent.hyperparams.agent.discount=1.5: must be between 0 and 1"),
+    (["agent.hyperparams.agent.actor_lr=-1"], "actor_lr=-1: must be between 0 and 1"),
+    (["agent.hyperparams.agent.actor_lr=abc"], "actor_lr=abc: must be a number"),
+    (["agent.workflow.evolver.population_size=1"], "population_size=1: must be at least 2"),
+    (["env.backend=bullet"], "backend=bullet: must be one of generalized, spring, positional, mjx"),
+    (["env_steps=-5"], "env_steps=-5: must be above 0"),
+    (["env_steps=null"], "no budget"),
+    (["minutes=abc"], "minutes=abc: must be a number"),
+    (["num_seeds=0"], "num_seeds=0: must be a whole number, at least 1"),
+    (["seed=["], "seed=["),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(o) for o, _ in WRONG])
+def test_mistakes_are_one_line_that_teaches(overrides, message):
+    with pytest.raises(OptionError) as caught:
+        built("env=fast", *overrides)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_sweeps_are_every_combination():
+    jobs = list(config.sweep(["seed=1,2", "agent=td3,ddpg", "minutes=1"]))
+    assert jobs == [
+        ["seed=1", "agent=td3", "minutes=1"],
+        ["seed=1", "agent=ddpg", "minutes=1"],
+        ["seed=2", "agent=td3", "minutes=1"],
+        ["seed=2", "agent=ddpg", "minutes=1"],
+    ]
+
+
+def test_own_files_in_a_configs_folder_are_found_and_filled_with_defaults(tmp_path, monkeypatch):
+    (tmp_path / "configs" / "env").mkdir(parents=True)
+    (tmp_path / "configs" / "env" / "mine.yaml").write_text("_target_: evorl.envs.brax.Brax\nname: fast\n")
+    monkeypatch.chdir(tmp_path)
+    cfg = config.load(["env=mine", "env.backend=spring"])
+    assert OmegaConf.to_container(cfg.env)["max_episode_steps"] == 1000
+    assert cfg.env.backend == "spring"

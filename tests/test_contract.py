@@ -1,0 +1,205 @@
+"""What every workflow must keep, on tiny environments; each workflow is compiled once and shared by its checks."""
+
+import dataclasses
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl import hyperparameters, tree
+from evorl.agents import TD3, TD3Hyperparams
+from evorl.ec import CEM
+from evorl.envs.probe import Probe
+from evorl.training.fit import Program
+from evorl.workflows import CEMRL, CEMRLHyperparams, OffPolicy, Vmapped
+from tests.conftest import leaves_equal
+
+
+class Walk(Probe):
+    """Three steps along a line whose reward depends on everything, so that every hyperparameter can matter."""
+
+    max_episode_steps = 3
+
+    def next(self, obs):
+        return obs + 0.3
+
+    def reward(self, obs, action):
+        return obs - (action - 0.4 * obs) ** 2
+
+
+ENV = Walk()
+AGENT = TD3(ENV.observation_space, ENV.action_space, hidden=(8, 8))
+SMALL = {"batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 6, "chunk": 3}
+OFF_POLICY = OffPolicy(ENV, AGENT, num_envs=4, num_steps=2, num_updates=4, **SMALL)
+CEM_RL = CEMRL(ENV, AGENT, CEM(4), min_updates=2, max_updates=3, **SMALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A workflow, compiled once for all checks."""
+
+    name: str
+    workflow: object
+    hyperparams: object
+
+    @cached_property
+    def program(self):
+        return Program(self.workflow, [0], chunk=4)
+
+    @cached_property
+    def init(self):
+        return jax.jit(self.program.init)
+
+    @cached_property
+    def run(self):
+        return jax.jit(self.program.run)
+
+    @cached_property
+    def step(self):
+        return jax.jit(lambda state, key: self.workflow.advance(state, key, False)[:2])
+
+    def steps(self, hyperparams, count, chunk=4):
+        """The state after count steps in calls of at most chunk."""
+        keys = self.program.keys
+        state = self.init(keys, hyperparams)
+        for first in range(0, count, chunk):
+            state, _, _ = self.run(
+                state, keys, jnp.uint32(first), jnp.int32(min(chunk, count - first)), jnp.bool_(False)
+            )
+        return state
+
+
+def pair(hyperparams):
+    return tree.broadcast(hyperparameters.as_state(hyperparams), 2)
+
+
+SINGLE = [Case("off_policy", OFF_POLICY, TD3Hyperparams()), Case("cem_rl", CEM_RL, CEMRLHyperparams())]
+CASES = [
+    *SINGLE,
+    *(Case(f"vmapped_{case.name}", Vmapped(case.workflow, 2), pair(case.hyperparams)) for case in SINGLE),
+]
+every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+single = pytest.mark.parametrize("case", SINGLE, ids=lambda case: case.name)
+
+
+def types(state):
+    return jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), state)
+
+
+@every
+def test_step_keeps_shapes_dtypes_and_weak_types(case):
+    state = jax.eval_shape(case.program.init, case.program.keys, case.hyperparams)
+    after, metrics, evaluation = jax.eval_shape(lambda s: case.workflow.advance(s, jax.random.key(0), False), state)
+    assert types(after) == types(state)
+    assert {"return", "episodes"} <= set(evaluation)
+    assert {"env_steps", "episodes", "gradient_steps", "return"} <= set(metrics)
+
+
+@every
+def test_evaluation_leaves_the_state_alone(case):
+    state = case.steps(case.hyperparams, 3)
+    after, _, evaluation = case.run(state, case.program.keys, jnp.uint32(3), jnp.int32(1), jnp.bool_(True))
+    assert leaves_equal(state, after)
+    np.testing.assert_array_equal(evaluation["episodes"], 6)
+
+
+@single
+def test_two_settings_side_by_side_are_two_runs(case):
+    settings = [
+        case.hyperparams,
+        moved(case.hyperparams, next(n for n in hyperparameters.leaves(case.hyperparams) if "actor_lr" in n)),
+    ]
+    both = Vmapped(case.workflow, 2)
+    key = jax.random.key(3)
+    state = jax.jit(both.init)(key, tree.stack([hyperparameters.as_state(s) for s in settings]))
+    together = next(c for c in CASES if c.name == f"vmapped_{case.name}").step
+    alone = [jax.jit(case.workflow.init)(k, s) for k, s in zip(jax.random.split(key), settings, strict=True)]
+    for i in range(3):
+        step_key = jax.random.fold_in(key, i)
+        state, _ = together(state, step_key)
+        alone = [case.step(s, k)[0] for s, k in zip(alone, jax.random.split(step_key), strict=True)]
+    for i in range(2):
+        jax.tree.map(
+            lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=2e-3, atol=2e-4), state.agent, alone[i].agent
+        )
+    differ = jax.tree.map(lambda x: float(jnp.abs(x[0] - x[1]).max()), state.agent.actor.params)
+    assert max(jax.tree.leaves(differ)) > 1e-3
+
+
+@single
+def test_every_hyperparameter_matters_and_one_compilation_serves_all(case):
+    obs = jnp.linspace(-1, 1, 5)[:, None]
+
+    def output(hyperparams):
+        state = case.steps(hyperparams, 4)
+        values = AGENT.critic.apply(state.agent.critic.params, obs, obs)
+        actions = AGENT.greedy(state.agent.actor.params, obs)
+        replayed = jnp.sort(state.replay.tables["float32"].ravel())
+        return np.concatenate([np.ravel(values), np.ravel(actions), np.ravel(replayed)])
+
+    base = output(case.hyperparams)
+    compiled = case.run._cache_size()
+    dead = []
+    for name in hyperparameters.leaves(case.hyperparams):
+        others = [output(moved(case.hyperparams, name, up)) for up in (False, True)]
+        if not any(np.abs(other - base).max() > 1e-6 * np.abs(base).max() for other in others):
+            dead.append(name)
+    expected = ["agent.explore_std"] if case.name == "cem_rl" else []  # its population acts without noise by default
+    assert dead == expected
+    assert case.run._cache_size() == compiled
+
+
+def moved(hyperparams, name, up=True):
+    """The hyperparameters with the one of this dotted name at another value of its range."""
+    first, _, rest = name.partition(".")
+    value = getattr(hyperparams, first)
+    if rest:
+        return hyperparams.replace(**{first: moved(value, rest, up)})
+    high = hyperparameters.leaves(hyperparams)[first][1].metadata["high"]
+    if value == np.inf:
+        return hyperparams.replace(**{first: 1e-3})
+    return hyperparams.replace(**{first: (value + high) / 2 if up and high < np.inf else value / 2})
+
+
+@every
+def test_chunks_and_saving_do_not_change_the_run(case):
+    whole, pieces = case.steps(case.hyperparams, 6, 4), case.steps(case.hyperparams, 6, 1)
+    assert leaves_equal(whole, pieces)
+    half = case.steps(case.hyperparams, 3)
+    loaded = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), half)
+    end, _, _ = case.run(loaded, case.program.keys, jnp.uint32(3), jnp.int32(3), jnp.bool_(False))
+    assert leaves_equal(whole, end)
+
+
+@single
+def test_copied_members_act_differently_and_keep_their_replay(case):
+    population = next(c for c in CASES if c.name == f"vmapped_{case.name}")
+    state = population.steps(population.hyperparams, 3)
+    copied = jax.jit(population.workflow.copy_members)(state, jnp.array([0, 0]))
+    assert leaves_equal(tree.index(copied.agent, 0), tree.index(copied.agent, 1))
+    assert leaves_equal(copied.replay, state.replay)
+    assert not leaves_equal(tree.index(state.agent, 0), tree.index(state.agent, 1))
+    after, _ = population.step(copied, jax.random.key(9))
+    assert not leaves_equal(tree.index(after.replay.tables, 0), tree.index(after.replay.tables, 1))
+
+
+@every
+def test_it_serves_as_the_inside_of_a_meta_workflow(case):
+    """What PBT does with it: init, steps, evaluate, inherit and new hyperparameters, in one program."""
+    inner = case.workflow
+    hyperparams = tree.broadcast(hyperparameters.as_state(case.hyperparams), 3)
+    population = Vmapped(inner, 3)
+
+    def generation(key):
+        state = population.init(key, hyperparams)
+        state, _ = jax.lax.scan(population.step, state, jax.random.split(key, 2))
+        fitness = population.evaluate(state, key)["return"].reshape(3, -1).mean(1)
+        source = jnp.full(3, fitness.argmax())
+        state = population.copy_members(state, source)
+        return population.with_hyperparams(state, population.hyperparams(tree.index(state, source)))
+
+    shapes = jax.eval_shape(lambda key: population.init(key, hyperparams), jax.random.key(0))
+    after = jax.eval_shape(generation, jax.random.key(0))
+    assert types(after) == types(shapes)

@@ -1,0 +1,133 @@
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.agents import TD3Hyperparams
+from evorl.errors import OptionError
+from evorl.training.checkpoint import Checkpoints
+from evorl.training.fit import Budget, Progress, fit, reduce
+from evorl.training.recorders import Console, JsonLines, forget_after
+from tests.conftest import leaves_equal
+from tests.test_contract import OFF_POLICY
+
+HP = TD3Hyperparams()
+UNTIMED = ("return", "env_steps", "episodes", "gradient_steps", "critic_loss", "iteration", "kind")
+
+
+def untimed(rows):
+    return [{name: row[name] for name in UNTIMED if name in row} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return fit(OFF_POLICY, HP, 3, Budget(iterations=10), chunk=2, evaluations=2)
+
+
+def test_rows_count_what_was_done(whole):
+    train = [row for row in whole.rows if row["kind"] == "train"]
+    assert [row["iteration"] for row in train] == [2, 4, 6, 8, 10]
+    assert train[-1]["env_steps"] == 12 + 9 * 8  # 12 at random, then 9 iterations of 4 environments x 2
+    assert train[-1]["gradient_steps"] == 10 * 4
+    assert all(row["progress"] == pytest.approx(row["iteration"] / 10) for row in train)
+
+
+def test_evaluations_come_after_the_first_chunk_then_on_schedule_and_at_the_end(whole):
+    evaluated = [row["iteration"] for row in whole.rows if row["kind"] == "evaluation"]
+    assert evaluated[0] == 2
+    assert evaluated[-1] == 10
+    assert len(evaluated) == 3
+
+
+def test_one_compilation_serves_a_run(caplog):
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        fit(OFF_POLICY, HP, 3, Budget(iterations=5), chunk=2, evaluations=2)
+    compiled = [r.message for r in caplog.records if "Finished XLA compilation of" in r.message]
+    assert sum("jit(run)" in message for message in compiled) == 1
+    assert sum("jit(init)" in message for message in compiled) == 1
+
+
+def test_a_resumed_run_is_the_undisturbed_run_bitwise(whole, tmp_path):
+    first = Checkpoints(tmp_path)
+    fit(OFF_POLICY, HP, 3, Budget(iterations=4), chunk=2, evaluations=2, checkpoints=first)
+    first.close()
+    again = Checkpoints(tmp_path)
+    assert again.latest == 4
+    resumed = fit(OFF_POLICY, HP, 3, Budget(iterations=10), chunk=2, evaluations=2, checkpoints=again)
+    again.close()
+    assert leaves_equal(resumed.state, whole.state)
+    train = [row for row in untimed(whole.rows) if row["kind"] == "train"]
+    assert [row for row in untimed(resumed.rows) if row["kind"] == "train"] == train[2:]
+    assert resumed.progress.totals == whole.progress.totals
+
+
+def test_a_checkpoint_of_another_configuration_is_named(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    fit(OFF_POLICY, HP, 3, Budget(iterations=1), checkpoints=checkpoints)
+    with pytest.raises(OptionError, match="does not fit"):
+        fit(OFF_POLICY, HP, 3, Budget(iterations=2), num_seeds=2, checkpoints=checkpoints)
+    checkpoints.close()
+
+
+def test_seed_k_of_many_is_the_run_of_seed_k(whole):
+    many = fit(OFF_POLICY, HP, 2, Budget(iterations=10), chunk=2, evaluations=2, num_seeds=3)
+    alone = [row for row in whole.rows if row["kind"] == "train"]
+    together = [row for row in many.rows if row["kind"] == "train"]
+    for a, b in zip(alone, together, strict=True):
+        assert b["seeds"]["env_steps"][1] == a["env_steps"]
+        np.testing.assert_allclose(b["seeds"]["return"][1], a["return"], rtol=1e-3, atol=1e-3)
+        assert b["return"] == pytest.approx(math.fsum(b["seeds"]["return"]) / 3)
+    assert len(set(together[-1]["seeds"]["critic_loss"])) == 3
+
+
+def test_a_budget_ends_at_the_first_limit():
+    done = Progress(iteration=5, seconds=60, totals={"env_steps": [100, 80], "episodes": [7, 9]})
+    assert Budget(iterations=10).progress(done) == (0.5, False)
+    assert Budget(iterations=10, env_steps=100).progress(done) == (0.8, False)  # every run must have reached it
+    assert Budget(episodes=14, minutes=1.25).progress(done) == (0.8, True)
+    assert Budget(env_steps=10).progress(done) == (1.0, False)
+    with pytest.raises(OptionError, match="no budget"):
+        Budget()
+    with pytest.raises(OptionError, match="minutes=-1"):
+        Budget(minutes=-1)
+
+
+def test_env_step_budgets_stop_at_the_chunk_that_reaches_them():
+    rows = fit(OFF_POLICY, HP, 0, Budget(env_steps=12 + 5 * 8), evaluations=1).rows
+    assert rows[-1]["env_steps"] == 12 + 5 * 8
+
+
+def test_counts_add_up_and_returns_weigh_by_episodes():
+    reduced = reduce(
+        {
+            "env_steps": np.array([2**31 - 1, 5], np.int32),
+            "episodes": np.array([1, 3]),
+            "return": np.array([10.0, 2.0]),
+            "critic_loss": np.array([1.0, 2.0]),
+        }
+    )
+    assert int(reduced["env_steps"]) == 2**31 + 4
+    assert float(reduced["return"]) == (10 + 3 * 2) / 4
+    assert float(reduced["critic_loss"]) == 1.5
+
+
+def test_lines_are_json_and_a_resume_forgets_what_it_will_write_again(tmp_path, whole, capsys):
+    path = tmp_path / "metrics.jsonl"
+    record = JsonLines(path)
+    console = Console(interval=0.0)
+    for row in whole.rows:
+        record(row)
+        console(row)
+    with path.open("a") as file:
+        file.write('{"kind": "tr')  # killed while writing
+    forget_after(path, 6)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert untimed(rows) == [row for row in untimed(whole.rows) if row["iteration"] <= 6]
+    out = capsys.readouterr().out.splitlines()
+    assert len(out) == len(whole.rows)
+    assert out[0].startswith(" 20%")
+    assert "compiled in" in out[0]
+    assert "evaluation" in out[-1]
+    assert out[-1].startswith("100%")

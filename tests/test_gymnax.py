@@ -1,0 +1,49 @@
+import gymnax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs.gymnax import Gymnax
+from evorl.envs.spaces import Box, Discrete
+from evorl.errors import OptionError
+
+
+def test_spaces():
+    assert Gymnax("CartPole-v1").action_space == Discrete(2)
+    assert Gymnax("Pendulum-v1").action_space == Box(-2.0, 2.0, (1,))
+    assert Gymnax("CartPole-v1").observation_space.shape == (4,)
+    assert Gymnax("CartPole-v1").max_episode_steps == 500
+
+
+def test_it_truncates_at_the_limit_and_the_observation_is_the_successor(key):
+    env = Gymnax("Pendulum-v1", max_episode_steps=5)
+    theirs, params = gymnax.make("Pendulum-v1")
+    obs, inner = theirs.reset_env(key, params)
+    state, ours = env.reset(key, env.default_params)
+    np.testing.assert_array_equal(ours, obs)
+    for step in range(1, 8):
+        action = jnp.array([0.7])
+        obs, inner, reward, _, _ = theirs.step_env(key, inner, action, params)
+        state, timestep = env.step(key, state, action, env.default_params)
+        np.testing.assert_allclose(timestep.obs, obs, rtol=1e-6)
+        np.testing.assert_allclose(timestep.reward, reward, rtol=1e-6)
+        assert not timestep.terminated
+        assert bool(timestep.truncated) == (step >= 5)
+
+
+def test_a_fall_terminates_and_is_not_truncation(key):
+    env = Gymnax("CartPole-v1")
+    state, _ = env.reset(key, env.default_params)
+    for _ in range(30):
+        state, timestep = env.step(key, state, jnp.int32(1), env.default_params)
+        if timestep.terminated:
+            break
+    assert timestep.terminated
+    assert not timestep.truncated
+
+
+def test_wrong_names_are_refused():
+    with pytest.raises(OptionError, match="did you mean CartPole-v1"):
+        Gymnax("CartPole-v2")
+    assert jax.eval_shape(Gymnax("Acrobot-v1").reset, jax.random.key(0), Gymnax("Acrobot-v1").default_params)

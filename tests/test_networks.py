@@ -1,0 +1,27 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.networks.mlp import MLP, Critics, DeterministicActor
+
+
+def test_mlp_with_layer_norm_equals_numpy(key):
+    network, x = MLP((5, 3), 2, layer_norm=True), jax.random.normal(key, (7, 4))
+    params = network.init(key, x)
+    p = jax.tree.map(np.asarray, params["params"])
+    h = np.asarray(x)
+    for i in range(2):
+        h = h @ p[f"Dense_{i}"]["kernel"] + p[f"Dense_{i}"]["bias"]
+        h = (h - h.mean(-1, keepdims=True)) / np.sqrt(h.var(-1, keepdims=True) + 1e-6)
+        h = np.maximum(h * p[f"LayerNorm_{i}"]["scale"] + p[f"LayerNorm_{i}"]["bias"], 0)
+    expected = h @ p["Dense_2"]["kernel"] + p["Dense_2"]["bias"]
+    np.testing.assert_allclose(network.apply(params, x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_actor_is_bounded_and_critics_are_independent(key):
+    obs, action = 100 * jax.random.normal(key, (6, 4)), jnp.zeros((6, 2))
+    actor, critics = DeterministicActor(2, (8,)), Critics(3, (8,))
+    assert jnp.abs(actor.apply(actor.init(key, obs), obs)).max() <= 1
+    values = critics.apply(critics.init(key, obs, action), obs, action)
+    assert values.shape == (6, 3)
+    assert not np.allclose(values[:, 0], values[:, 1])

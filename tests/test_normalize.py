@@ -1,0 +1,28 @@
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.normalize import Statistics
+
+
+def test_batches_and_merges_give_numpys_mean_and_variance():
+    rng = np.random.default_rng(0)
+    x = rng.normal(3, 5, (100, 4)).astype(np.float32)
+    left = Statistics.empty(jnp.zeros(4)).update(jnp.asarray(x[:30])).update(jnp.asarray(x[30:35]))
+    right = Statistics.empty(jnp.zeros(4)).update(jnp.asarray(x[35:]))
+    both = left.merge(right)
+    assert float(both.count) == 100
+    np.testing.assert_allclose(both.mean, x.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(both.squares / both.count, x.var(0), rtol=1e-5)
+    np.testing.assert_allclose(both.normalize(jnp.asarray(x)), (x - x.mean(0)) / x.std(0), rtol=1e-3, atol=1e-4)
+
+
+def test_masked_rows_do_not_count():
+    x = jnp.arange(6.0).reshape(6, 1)
+    masked = Statistics.empty(jnp.zeros(1)).update(x, jnp.arange(6) < 3)
+    np.testing.assert_allclose(masked.mean, [1.0])
+    np.testing.assert_allclose(masked.squares, [2.0])  # (0-1)^2 + (1-1)^2 + (2-1)^2
+
+
+def test_before_the_first_observation_it_only_clips():
+    obs = jnp.array([3.0, -20.0])
+    np.testing.assert_allclose(Statistics.empty(obs).normalize(obs), [3.0, -10.0], rtol=1e-6)

@@ -1,0 +1,122 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl import tree
+from evorl.agents import TD3, TD3Hyperparams
+from evorl.envs import probe
+from evorl.errors import OptionError
+from evorl.workflows import OffPolicy
+from tests.counting import Counting
+
+
+def off_policy(env, **options):
+    agent = TD3(env.observation_space, env.action_space, hidden=(32, 32))
+    defaults = {"num_envs": 8, "num_steps": 8, "num_updates": 64, "batch_size": 64, "capacity": 4096}
+    return OffPolicy(env, agent, **defaults | {"random_steps": 512, "eval_episodes": 16} | options)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """Each probe environment's agent, trained by three vmapped seeds."""
+    trained = {}
+
+    def train(env):
+        if env not in trained:
+            workflow = off_policy(env)
+            hp = TD3Hyperparams(actor_lr=3e-3, critic_lr=3e-3, tau=0.05)
+            keys = jax.random.split(jax.random.key(0), 3)
+
+            def run(key):
+                state = workflow.init(key, hp)
+                return jax.lax.scan(workflow.step, state, jax.random.split(key, 30))[0]
+
+            trained[env] = workflow.agent, jax.jit(jax.vmap(run))(keys)
+        return trained[env]
+
+    return train
+
+
+def values(agent, state, obs, action):
+    return jax.vmap(lambda p: agent.critic.apply(p, jnp.array(obs), jnp.array(action)))(state.agent.critic.params)
+
+
+def actions(agent, state, obs):
+    return jax.vmap(lambda p: agent.greedy(p, jnp.array(obs)))(state.agent.actor.params)
+
+
+def test_probe_constant_reward(learned):
+    agent, state = learned(probe.ConstantReward())
+    np.testing.assert_allclose(values(agent, state, [[0.0]], [[0.3]]), 1.0, atol=0.05)
+
+
+def test_probe_seen_reward(learned):
+    agent, state = learned(probe.SeenReward())
+    np.testing.assert_allclose(values(agent, state, [[1.0], [-1.0]], [[0.3], [0.3]])[:, 0], 1.0, atol=0.1)
+    np.testing.assert_allclose(values(agent, state, [[1.0], [-1.0]], [[0.3], [0.3]])[:, 1], -1.0, atol=0.1)
+
+
+def test_probe_late_reward(learned):
+    agent, state = learned(probe.LateReward())
+    np.testing.assert_allclose(values(agent, state, [[1.0]], [[0.0]]), 1.0, atol=0.05)
+    np.testing.assert_allclose(values(agent, state, [[0.0]], [[0.0]]), 0.99, atol=0.05)
+
+
+def test_probe_chosen_reward(learned):
+    agent, state = learned(probe.ChosenReward())
+    np.testing.assert_allclose(actions(agent, state, [[0.0]]), 0.5, atol=0.15)
+
+
+def test_probe_seen_choice(learned):
+    agent, state = learned(probe.SeenChoice())
+    np.testing.assert_allclose(actions(agent, state, [[1.0], [-1.0]])[:, 0], 0.5, atol=0.2)
+    np.testing.assert_allclose(actions(agent, state, [[1.0], [-1.0]])[:, 1], -0.5, atol=0.2)
+
+
+def test_the_first_iteration_fills_the_replay_at_random_and_episodes_go_on(key):
+    env = Counting()
+    workflow = off_policy(env, random_steps=100, num_steps=3)
+    state = jax.jit(workflow.init)(key, TD3Hyperparams())
+    step = jax.jit(workflow.step)
+    state, metrics = step(state, key)
+    assert int(metrics["env_steps"]) == 8 * 13  # 100 of 8 environments, rounded up
+    assert int(state.replay.size) == 8 * 13
+    rows = state.replay.row.unpack(state.replay.tables)
+    acted = np.asarray(rows.action[: 8 * 13, 0])
+    assert abs(acted.mean()) < 0.3  # uniform in [-1, 1]
+    assert acted.std() == pytest.approx(1 / np.sqrt(3), rel=0.2)
+    before = np.asarray(state.slots.obs)
+    state, metrics = step(state, jax.random.fold_in(key, 1))
+    assert int(metrics["env_steps"]) == 8 * 3
+    rows = state.replay.row.unpack(state.replay.tables)
+    np.testing.assert_array_equal(rows.obs[8 * 13 : 8 * 14], before)  # the first new row is where each slot stood
+
+
+def test_returns_are_of_whole_episodes_across_iterations(key):
+    env = Counting()
+    workflow = off_policy(env, random_steps=0, num_steps=2, num_updates=2)
+    state = jax.jit(workflow.init)(key, TD3Hyperparams())
+    state, metrics = jax.jit(lambda s: jax.lax.scan(workflow.step, s, jax.random.split(key, 200)))(state)
+    episodes = np.asarray(metrics["episodes"], float)
+    # lengths are uniform on 1..7, the return is the length; long and short ones end as often: mean 4
+    mean = (metrics["return"] * episodes).sum() / episodes.sum()
+    assert float(mean) == pytest.approx(4.0, abs=0.2)
+
+
+def test_a_step_keeps_one_copy_of_the_replay(key):
+    workflow = off_policy(probe.SeenChoice(), capacity=500_000)
+    state = jax.eval_shape(workflow.init, key, TD3Hyperparams())
+    compiled = jax.jit(workflow.advance, donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
+    memory, replay = compiled.memory_analysis(), tree.nbytes(state.replay)
+    assert memory.alias_size_in_bytes >= replay
+    assert memory.temp_size_in_bytes < 0.1 * replay
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"num_envs": 0}, {"num_updates": 3}, {"batch_size": 5000}, {"random_steps": 5000}, {"random_steps": -1}],
+)
+def test_impossible_sizes_are_refused(options):
+    with pytest.raises(OptionError, match=next(iter(options)).replace("batch_size", "capacity")):
+        off_policy(probe.ConstantReward(), **options)

@@ -1,0 +1,95 @@
+"""The command line, as a user calls it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+TINY = [
+    "env=fast",
+    "env.max_episode_steps=20",
+    "evaluations=1",
+    "agent.workflow.random_steps=40",
+    "agent.workflow.capacity=2000",
+    "agent.workflow.batch_size=16",
+    "agent.workflow.eval_episodes=4",
+    "agent.workflow.agent.hidden=[8,8]",
+]
+TINY_CEMRL = ["agent=cemrl", "agent.workflow.min_updates=2", "agent.workflow.max_updates=2", *TINY]
+
+
+def train(folder, *arguments):
+    command = [sys.executable, "-m", "evorl.train", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    return folder, train(folder, "run_dir=first", "iterations=3", "num_seeds=2", *TINY_CEMRL)
+
+
+def rows(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_it_trains_into_a_run_directory(run):
+    folder, result = run
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    assert "100%" in result.stdout
+    assert "resume=first" in result.stdout
+    written = rows(folder / "first")
+    assert [row["iteration"] for row in written if row["kind"] == "train"] == [1, 2, 3]
+    assert len(written[-1]["seeds"]["return"]) == 2
+    assert (folder / "first" / "config.yaml").exists()
+    assert not (folder / "outputs").exists()
+
+
+def test_a_run_directory_is_never_overwritten(run):
+    folder, _ = run
+    result = train(folder, "run_dir=first", "iterations=1", *TINY_CEMRL)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "error: run_dir=first: exists already; resume=first goes on with it\n"
+
+
+def test_resume_goes_on_and_keeps_its_configuration(run):
+    folder, _ = run
+    result = train(folder, "resume=first", "iterations=5")
+    assert result.returncode == 0, result.stderr
+    written = rows(folder / "first")
+    assert [row["iteration"] for row in written if row["kind"] == "train"] == [1, 2, 3, 4, 5]
+    for wrong, message in {
+        "agent=td3": "agent=td3: a resumed run keeps its configuration",
+        "seed=5": "seed=5: a resumed run keeps its configuration",
+    }.items():
+        result = train(folder, "resume=first", wrong)
+        assert (result.returncode, result.stderr.splitlines()[0][: len(message) + 7]) == (2, f"error: {message}")
+    result = train(folder, "resume=nowhere")
+    assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
+    assert "resume=nowhere: is not a run directory" in result.stderr
+
+
+def test_a_multirun_trains_each(tmp_path):
+    result = train(tmp_path, "-m", "seed=1,2", "iterations=1", "agent=td3", *TINY)
+    assert result.returncode == 0, result.stderr
+    assert len(list((tmp_path / "runs").glob("td3-fast-*"))) == 2
+    result = train(tmp_path, "-m", "agent=td3,tt3", "iterations=1")
+    assert (result.returncode, result.stderr) == (2, "error: unknown agent tt3; did you mean td3?\n")
+
+
+@pytest.mark.parametrize("flag", ["--help", "--cfg=job"])
+def test_help_and_the_configuration_are_printed(tmp_path, flag):
+    result = train(tmp_path, flag)
+    assert result.returncode == 0, result.stderr
+    assert "agent" in result.stdout
+    assert "random_steps: 25600" in result.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path):
+    result = train(tmp_path, "agent=td3", "agent.hyperparams.discount=2")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "error: agent.hyperparams.discount=2: must be between 0 and 1\n"
+    assert not list(tmp_path.iterdir())
