@@ -1,4 +1,4 @@
-"""Declaring hyperparameters: numbers that are array leaves of a state, so that any workflow can be vmapped or evolved over them."""
+"""Declaring hyperparameters: numbers that are leaves of a state, so that any workflow can be vmapped over them."""
 
 import dataclasses
 import math

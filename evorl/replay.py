@@ -16,7 +16,7 @@ from evorl import tree
 class Row:
     """How a pytree lies in tables: per leaf its dtype and shape, side by side in the order of the leaves."""
 
-    treedef: jax.tree_util.PyTreeDef
+    treedef: Any
     leaves: tuple[tuple[str, tuple[int, ...]], ...]
 
     @classmethod
@@ -53,7 +53,7 @@ class Row:
 
 @struct.dataclass
 class Replay:
-    """The newest `capacity` rows of any pytree, kept as one table per dtype: one scatter to add, one gather to sample."""
+    """The newest `capacity` rows of any pytree, as one table per dtype: one scatter to add, one gather to sample."""
 
     tables: Any  # dtype -> [capacity, width]
     position: Any  # [] int32, where the next row goes; never above capacity, so it cannot overflow

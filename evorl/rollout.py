@@ -1,4 +1,4 @@
-"""Acting in environments: unroll (a fixed number of steps) and play (until enough episodes or steps), over one scanned step.
+"""Acting in environments: unroll (a fixed number of steps) and play (until enough episodes or steps).
 
 A policy acts for n environments at once: (obs [n], memory [n], keys [n]) -> (action, memory, extras), leaves [n].
 """
@@ -103,8 +103,8 @@ def unroll(
 ) -> tuple[Slot, Rollout, Tally]:
     """Steps n slots num_steps times, each with its key of keys [n]; where an episode ends, the next one begins.
 
-    Starts come from `fresh`, leaves [rows, n, ...]: a slot's k-th new episode takes row k of rows 0, 1, ..., cyclically,
-    so that row 0 may be where the slots began.
+    Starts come from `fresh`, leaves [rows, n, ...]: a slot's k-th new episode takes row k modulo rows, so that
+    the slots themselves may have begun at row 0.
     Where env.fresh_reset, each start is drawn anew instead. Rollout leaves lead with [num_steps, n].
     """
     tally = Tally.zeros(keys.shape[0])

@@ -125,7 +125,9 @@ def _resumed(cfg: DictConfig) -> DictConfig:
         name = line.split("=")[0]
         if name not in (*BUDGET, "evaluations", "checkpoint_minutes"):
             raise OptionError(f"{line}: a resumed run keeps its configuration; only its budget may change")
-    return OmegaConf.merge(saved, OmegaConf.from_dotlist(given), {"resume": cfg.resume})
+    merged = OmegaConf.merge(saved, OmegaConf.from_dotlist(given), {"resume": cfg.resume})
+    assert isinstance(merged, DictConfig)
+    return merged
 
 
 if __name__ == "__main__":

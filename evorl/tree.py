@@ -67,7 +67,7 @@ def split(key: Array, tree: T) -> T:
 
 @jax.custom_batching.custom_vmap
 def anywhere(mask: Array) -> Array:
-    """Any, over every vmapped axis too: a predicate that stays unbatched, for a while_loop that masks finished rows itself."""
+    """Any, over every vmapped axis too: an unbatched predicate for a while_loop that masks finished rows itself."""
     return mask.any()
 
 

@@ -75,13 +75,13 @@ def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run
     actors = tree.index(workflow.evolver.ask(jax.random.key(5), state.evolver, CEMHyperparams())[0], slice(0, 3))
     learned, params, _ = jax.jit(workflow.learn)(state, actors, jax.random.key(6), jnp.int32(1))
 
-    key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(jax.random.key(6), 0), 3)
+    key_batch, key_critic, _ = jax.random.split(jax.random.fold_in(jax.random.key(6), 0), 3)
     batches = state.replay.sample(key_batch, (3, 16))
     gradients, stepped = [], []
     for i, key in enumerate(jax.random.split(key_critic, 3)):
         own = state.agent.replace(actor=Learner.fresh(tree.index(actors, i)))
-        loss = lambda p, own=own, i=i, key=key: agent.critic_loss(p, own, tree.index(batches, i), key, hp)[0]  # noqa: E731
-        gradients.append(jax.grad(loss)(state.agent.critic.params))
+        own_loss = jax.grad(agent.critic_loss, has_aux=True)
+        gradients.append(own_loss(state.agent.critic.params, own, tree.index(batches, i), key, hp)[0])
     mean = jax.tree.map(lambda *g: sum(g) / 3, *gradients)
     adam = optax.adam(3e-4)
     updates, _ = adam.update(mean, adam.init(state.agent.critic.params))
@@ -95,15 +95,14 @@ def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run
         critic,
     )
     for i in range(3):  # each actor then follows that critic on its own batch
-        q = lambda p, i=i: (
-            -agent.critic.apply(critic, tree.index(batches, i).obs, agent.greedy(p, tree.index(batches, i).obs))[
-                :, 0
-            ].mean()
-        )
-        updates, _ = adam.update(jax.grad(q)(tree.index(actors, i)), adam.init(tree.index(actors, i)))
-        stepped.append(optax.apply_updates(tree.index(actors, i), updates))
+
+        def minus_value(params, obs):
+            return -agent.critic.apply(critic, obs, agent.greedy(params, obs))[:, 0].mean()
+
+        actor = tree.index(actors, i)
+        updates, _ = adam.update(jax.grad(minus_value)(actor, tree.index(batches, i).obs), adam.init(actor))
+        stepped.append(optax.apply_updates(actor, updates))
     jax.tree.map(close, params, tree.stack(stepped))
-    del key_actor
 
 
 def test_evaluation_plays_the_center_and_changes_nothing(run):

@@ -63,7 +63,7 @@ def played(env, n, key, episodes, steps, chunk):
 
 @pytest.mark.parametrize("chunk", [1, 3, 10])
 def test_play_stops_within_a_chunk_of_the_longest_episode(key, chunk):
-    slots, tally, (chunks, rows) = played(Counting(), 32, key, jnp.ones(32, int), UNLIMITED, chunk)
+    _, tally, (chunks, rows) = played(Counting(), 32, key, jnp.ones(32, int), UNLIMITED, chunk)
     longest = int(tally.steps.max())
     assert int(chunks) == -(-longest // chunk)
     np.testing.assert_array_equal(tally.episodes, 1)

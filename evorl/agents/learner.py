@@ -1,6 +1,7 @@
 """Parameters that learn by gradient: Adam, then a soft step of their target."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -32,9 +33,9 @@ class Learner:
         gradient, _ = optax.clip_by_global_norm(max_grad_norm).update(gradient, optax.EmptyState())
         direction, moments = optax.scale_by_adam().update(gradient, self.moments)
         params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, direction)
-        return self.replace(params=params, moments=moments), metrics
+        return replace(self, params=params, moments=moments), metrics
 
     def follow(self, tau: Number) -> "Learner":
-        """The target moves towards params by the fraction tau (Lillicrap et al. 2016, arXiv:1509.02971, algorithm 1)."""
+        """The target moves to params by the fraction tau (Lillicrap et al. 2016, arXiv:1509.02971, algorithm 1)."""
         target = jax.tree.map(lambda old, new: old + tau * (new - old), self.target, self.params)
-        return self.replace(target=target)
+        return replace(self, target=target)

@@ -1,6 +1,6 @@
 """TD3, and DDPG as TD3 with one critic and no smoothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -89,16 +89,26 @@ class TD3:
         return self.greedy(params, obs), memory, {}
 
     def greedy(self, params: Params, obs: Float[Array, "*batch obs"]) -> Float[Array, "*batch action"]:
-        low, high = self.action_space.bounds
+        low, high = self.bounds
         return (low + high) / 2 + self.half_range * self.actor.apply(params, obs)
+
+    def values(
+        self, params: Params, obs: Float[Array, "*batch obs"], action: Float[Array, "*batch action"]
+    ) -> Float[Array, "*batch critics"]:
+        return jnp.asarray(self.critic.apply(params, obs, action))
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        assert isinstance(self.action_space, Box)
+        return self.action_space.bounds
 
     @property
     def half_range(self) -> np.ndarray:
-        low, high = self.action_space.bounds
+        low, high = self.bounds
         return (high - low) / 2
 
     def clip(self, action: Array) -> Array:
-        return jnp.clip(action, *self.action_space.bounds)
+        return jnp.clip(action, *self.bounds)
 
     def target(
         self, state: TD3State, batch: Transition, key: Key, hyperparams: TD3Hyperparams
@@ -107,7 +117,7 @@ class TD3:
         noise = hyperparams.target_std * jax.random.normal(key, batch.action.shape)
         noise = jnp.clip(noise, -hyperparams.target_clip, hyperparams.target_clip)
         action = self.clip(self.greedy(state.actor.target, batch.next_obs) + self.half_range * noise)
-        value = self.critic.apply(state.critic.target, batch.next_obs, action).min(-1)
+        value = self.values(state.critic.target, batch.next_obs, action).min(-1)
         return batch.reward + hyperparams.discount * ~batch.terminated * value
 
     def critic_loss(
@@ -115,7 +125,7 @@ class TD3:
     ) -> tuple[Float[Array, ""], Metrics]:
         """Squared error of every critic against the target, summed over critics, mean over the batch."""
         target = jax.lax.stop_gradient(self.target(state, batch, key, hyperparams))
-        value = self.critic.apply(params, batch.obs, batch.action)
+        value = self.values(params, batch.obs, batch.action)
         loss = ((value - target[:, None]) ** 2).sum(-1).mean()
         return loss, {"critic_loss": loss, "value": value.mean()}
 
@@ -124,16 +134,17 @@ class TD3:
     ) -> tuple[Float[Array, ""], Metrics]:
         """-Q_1(s, actor(s)), mean over the batch (eq. 1 of the deterministic policy gradient)."""
         del key, hyperparams
-        value = self.critic.apply(state.critic.params, batch.obs, self.greedy(params, batch.obs))[:, 0]
+        first = Critics(1, self.hidden, self.layer_norm)  # takes its part of the params and leaves the others
+        value = jnp.asarray(first.apply(state.critic.params, batch.obs, self.greedy(params, batch.obs)))
         return -value.mean(), {"actor_loss": -value.mean()}
 
     def update_critic(self, state: TD3State, loss: Loss, hyperparams: TD3Hyperparams) -> tuple[TD3State, Metrics]:
         critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
-        return state.replace(critic=critic), metrics
+        return replace(state, critic=critic), metrics
 
     def update_actor(self, state: TD3State, loss: Loss, hyperparams: TD3Hyperparams) -> tuple[TD3State, Metrics]:
         actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
-        return state.replace(actor=actor), metrics
+        return replace(state, actor=actor), metrics
 
     def update_targets(self, state: TD3State, hyperparams: TD3Hyperparams) -> TD3State:
         """All targets follow, after the actor has moved (algorithm 1)."""

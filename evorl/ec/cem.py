@@ -105,4 +105,4 @@ class CEM:
 
 def _mean(params: Params) -> Array:
     leaves = jax.tree.leaves(params)
-    return sum(leaf.sum() for leaf in leaves) / sum(leaf.size for leaf in leaves)
+    return jnp.concatenate([leaf.ravel() for leaf in leaves]).mean()

@@ -1,7 +1,7 @@
 """evosax's distribution-based algorithms as evolvers."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -26,7 +26,7 @@ class EvosaxState:
 
 @dataclass(frozen=True)
 class Evosax:
-    """Any distribution-based algorithm of evosax (Lange 2022, arXiv:2212.04180), such as Evosax(evosax.algorithms.SNES).
+    """Any distribution-based algorithm of evosax (Lange 2022, arXiv:2212.04180), such as Evosax(SNES).
 
     Its hyperparameters are a dict of numbers: fields of the algorithm's own params (`std_init`, ...) and, where its
     constructor takes an optimizer or a schedule of the std, `learning_rate` (Adam) and `std`. What is not named keeps
@@ -35,7 +35,7 @@ class Evosax:
 
     algorithm: Any  # a subclass of DistributionBasedAlgorithm
     population_size: int = 128
-    options: Any = FrozenDict()
+    options: Any = field(default_factory=FrozenDict)
 
     def __post_init__(self) -> None:
         require(self.population_size >= 2, "population_size", self.population_size, "must be at least 2")
@@ -50,7 +50,7 @@ class Evosax:
     def ask(self, key: Key, state: EvosaxState, hyperparams: Hyperparams) -> tuple[Params, EvosaxState]:
         algorithm, params = self._build(state.center, hyperparams)
         genomes, inner = algorithm.ask(key, state.inner, params)
-        return genomes, self._like(state, state.replace(inner=inner))
+        return genomes, self._like(state, EvosaxState(state.center, inner))
 
     def express(self, state: EvosaxState, genome: Params, hyperparams: Hyperparams) -> Params:
         del state, hyperparams

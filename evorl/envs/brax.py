@@ -3,10 +3,10 @@
 import contextlib
 import io
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,10 +37,10 @@ class Brax:
     name: str
     backend: str = "generalized"
     max_episode_steps: int = 1000
-    options: Any = FrozenDict()
+    options: Any = field(default_factory=FrozenDict)
 
-    default_params = ()
-    fresh_reset = False
+    default_params: ClassVar[Any] = ()
+    fresh_reset: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenDict(self.options))
@@ -59,11 +59,14 @@ class Brax:
             return envs.get_environment(self.name, backend=self.backend, **self.options)
 
     @cached_property
-    def observation_space(self) -> Box:
-        obs = jax.eval_shape(self.env.reset, jax.random.key(0)).obs
-        return Box(-float("inf"), float("inf"), obs.shape)
+    def _obs_shape(self) -> tuple[int, ...]:
+        return jax.eval_shape(self.env.reset, jax.random.key(0)).obs.shape
 
-    @cached_property
+    @property
+    def observation_space(self) -> Box:
+        return Box(-float("inf"), float("inf"), self._obs_shape)
+
+    @property
     def action_space(self) -> Box:
         return Box(-1.0, 1.0, (self.env.action_size,))
 

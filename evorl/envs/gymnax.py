@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +31,7 @@ class Gymnax:
     name: str
     max_episode_steps: int = 0
 
-    fresh_reset = False
+    fresh_reset: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
@@ -51,16 +51,16 @@ class Gymnax:
         """The wrapped gymnax environment."""
         return self._made[0]
 
-    @cached_property
+    @property
     def default_params(self) -> Any:
         """gymnax's own params; its time limit plays no part."""
         return dataclasses.replace(self._made[1], max_steps_in_episode=self.max_episode_steps)
 
-    @cached_property
+    @property
     def observation_space(self) -> Space:
         return _space(self.env.observation_space(self._made[1]))
 
-    @cached_property
+    @property
     def action_space(self) -> Space:
         return _space(self.env.action_space(self._made[1]))
 

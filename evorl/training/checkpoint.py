@@ -45,10 +45,10 @@ class Checkpoints:
         try:
             found = self._manager.restore(self.latest, args=wanted)
         except ValueError as error:
-            raise OptionError(
-                f"the checkpoint of iteration {self.latest} does not fit this configuration: {str(error).splitlines()[0]}"
-            ) from error
-        return found.state, found.progress
+            reason = str(error).splitlines()[0]
+            message = f"the checkpoint of iteration {self.latest} does not fit this configuration: {reason}"
+            raise OptionError(message) from error
+        return found["state"], found["progress"]
 
     def close(self) -> None:
         self._manager.close()

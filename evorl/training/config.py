@@ -121,7 +121,7 @@ def sweep(overrides: Sequence[str]) -> Iterator[list[str]]:
     lines = [
         [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
         if one.is_sweep_override()
-        else [one.input_line]
+        else [str(one.input_line)]
         for one in parsed
     ]
     yield from map(list, itertools.product(*lines))
@@ -149,8 +149,8 @@ def make(node: Any, name: str, **given: Any) -> Any:
     parts = {key: make(value, f"{name}.{key}", **given) for key, value in node.items() if key != "_target_"}
     if "_target_" not in node:
         return parts
-    target = _import(node["_target_"])
-    if dataclasses.is_dataclass(target):
+    target: Any = _import(node["_target_"])
+    if isinstance(target, type) and dataclasses.is_dataclass(target):
         hints = typing.get_type_hints(target)
         fields = {field.name for field in dataclasses.fields(target)}
         for key, value in parts.items():

@@ -229,7 +229,7 @@ def fit(
 
 
 def reduce(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Metrics [chunk, ...] of several steps as those of one: counts add up, returns weigh by episodes, others average."""
+    """Metrics [chunk, ...] of several steps as one: counts add up, returns weigh by episodes, the others average."""
     weight = metrics.get("episodes")
     reduced = {}
     for name, values in metrics.items():
@@ -256,7 +256,7 @@ def _row(progress: Progress, metrics: dict[str, np.ndarray], num_seeds: int, kin
     """A record that JSON can hold: totals and metrics of the runs together, and apart where there are several."""
     row: Row = {"kind": kind, "iteration": progress.iteration, "seconds": progress.seconds, "duration": duration}
     row["compile_seconds"] = progress.compile_seconds
-    totals = {name: values for name, values in progress.totals.items()}
+    totals = dict(progress.totals)
     apart: dict[str, list[float]] = {}
     for name, values in metrics.items():
         if name not in COUNTS:

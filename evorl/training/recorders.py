@@ -54,7 +54,7 @@ class Console:
         print(self.line(row), file=self._out, flush=True)
 
     def line(self, row: Row) -> str:
-        """Percent, time and ETA, iteration and env steps, return, and for training steps per second without compiling."""
+        """Percent, time and ETA, iteration, env steps, return, and for training steps per second without compiling."""
         done, seconds = row["progress"], row["seconds"]
         running = seconds - row["compile_seconds"]
         eta = f"{_clock(running * (1 - done) / done)} left" if done > 0 else ""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from evorl import rollout, tree
+from evorl.errors import require
 from evorl.replay import Replay
 from evorl.rollout import Slot, Tally
 from evorl.types import Advances, Agent, Env, Hyperparams, Key, Memory, Metrics, Params, State, Transition, Workflow
@@ -56,6 +57,16 @@ def behaviour(
     return policy
 
 
+def check_sizes(workflow: Any, *at_least_one: str) -> None:
+    """Raises OptionError where a named field is below 1 or the replay cannot hold a batch or the random steps."""
+    for name in (*at_least_one, "batch_size", "eval_episodes", "chunk"):
+        value = getattr(workflow, name)
+        require(value >= 1, name, value, "must be at least 1")
+    capacity, batch_size, random_steps = workflow.capacity, workflow.batch_size, workflow.random_steps
+    require(capacity >= batch_size, "capacity", capacity, f"must hold a batch, {batch_size}")
+    require(0 <= random_steps <= capacity, "random_steps", random_steps, f"must be from 0 to capacity, {capacity}")
+
+
 @dataclass(frozen=True)
 class Stage:
     """The n environments of a workflow: it collects in them and evaluates in them, so that physics has one shape."""
@@ -78,7 +89,7 @@ class Stage:
         return share + (jnp.arange(self.num_slots) < rest)
 
     def blank(self, params: Params, hyperparams: Hyperparams, env_params: Any) -> tuple[Slot, Any]:
-        """Slots before their first start, leaves of zeros [n, ...], and the shapes of one transition: no physics runs."""
+        """Slots before their first start, zeros [n, ...], and the shapes of one transition: no physics runs."""
         keys = jax.random.split(jax.random.key(0), self.num_slots)
         policy = behaviour(self.env, self.agent, hyperparams, False, True)
 

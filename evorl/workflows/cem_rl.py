@@ -1,6 +1,6 @@
 """CEM-RL: a distribution over actors, some of which learn by gradient."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from evorl.hyperparameters import as_state, default
 from evorl.replay import Replay
 from evorl.rollout import UNLIMITED, Tally
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params
-from evorl.workflows.base import Stage, behaviour, repeat
+from evorl.workflows.base import Stage, behaviour, check_sizes, repeat
 
 
 @struct.dataclass
@@ -65,29 +65,12 @@ class CEMRL:
     chunk: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("min_updates", "batch_size", "fitness_episodes", "eval_episodes", "chunk"):
-            require(vars(self)[name] >= 1, name, vars(self)[name], "must be at least 1")
-        n = self.evolver.population_size
+        check_sizes(self, "min_updates", "fitness_episodes")
+        n, fewest = self.evolver.population_size, self.min_updates
         require(n >= 2, "population_size", n, "must be at least 2")
-        require(
-            1 <= self.num_learners <= n,
-            "learners",
-            self.learners,
-            f"must be a part of 1 that is 1 to {n} members of {n}",
-        )
-        require(
-            self.max_updates >= self.min_updates,
-            "max_updates",
-            self.max_updates,
-            f"must be at least min_updates, {self.min_updates}",
-        )
-        require(self.capacity >= self.batch_size, "capacity", self.capacity, f"must hold a batch, {self.batch_size}")
-        require(
-            0 <= self.random_steps <= self.capacity,
-            "random_steps",
-            self.random_steps,
-            f"must be between 0 and capacity, {self.capacity}",
-        )
+        learners = f"must be a part of the population that is 1 to {n} members of {n}"
+        require(1 <= self.num_learners <= n, "learners", self.learners, learners)
+        require(self.max_updates >= fewest, "max_updates", self.max_updates, f"must be at least min_updates, {fewest}")
         require(self.warmup_generations >= 0, "warmup_generations", self.warmup_generations, "must not be negative")
 
     @property
@@ -142,8 +125,9 @@ class CEMRL:
             "gradient_steps": updates,
             "gradient_elites": jnp.where(learning, is_elite[picked].sum(), 0),
         }
-        state = state.replace(
-            agent=agent.replace(actor=Learner.fresh(self.evolver.center(evolver))),
+        state = replace(
+            state,
+            agent=replace(agent, actor=Learner.fresh(self.evolver.center(evolver))),
             evolver=evolver,
             replay=replay,
             generation=state.generation + searching,
@@ -185,27 +169,27 @@ class CEMRL:
 
             def shared_loss(params: Params) -> tuple[Array, Metrics]:
                 def loss(actor: Learner, batch: Any, key: Key) -> tuple[Array, Metrics]:
-                    return self.agent.critic_loss(params, agent.replace(actor=actor), batch, key, hyperparams)
+                    return self.agent.critic_loss(params, replace(agent, actor=actor), batch, key, hyperparams)
 
                 return tree.mean(jax.vmap(loss)(agent.actor, batches, jax.random.split(key_critic, m)))
 
             agent, critic_metrics = self.agent.update_critic(agent, shared_loss, hyperparams)
 
             def update_actor(actor: Learner, batch: Any, key: Key) -> tuple[Learner, Metrics]:
-                own = agent.replace(actor=actor)
+                own = replace(agent, actor=actor)
                 own, metrics = self.agent.update_actor(
                     own, lambda params: self.agent.actor_loss(params, own, batch, key, hyperparams), hyperparams
                 )
                 return own.actor, metrics
 
             learners, metrics = jax.vmap(update_actor)(agent.actor, batches, jax.random.split(key_actor, m))
-            agent = self.agent.update_targets(agent.replace(actor=learners), hyperparams)
+            agent = self.agent.update_targets(replace(agent, actor=learners), hyperparams)
             return agent, critic_metrics | tree.mean(metrics)
 
-        learners = state.agent.replace(actor=jax.vmap(Learner.fresh)(actors))
+        learners = replace(state.agent, actor=jax.vmap(Learner.fresh)(actors))
         learners, metrics = repeat(updates, learn_once, learners)
         return learners, learners.actor.params, metrics
 
     def inherit(self, state: CEMRLState, parent: CEMRLState) -> CEMRLState:
         """state with the agent, the distribution and the hyperparameters of parent; it keeps its replay."""
-        return state.replace(agent=parent.agent, evolver=parent.evolver, hyperparams=parent.hyperparams)
+        return replace(state, agent=parent.agent, evolver=parent.evolver, hyperparams=parent.hyperparams)

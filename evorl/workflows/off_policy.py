@@ -1,6 +1,6 @@
 """One agent that collects, stores and learns: the loop of DDPG, TD3 and SAC."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from evorl.hyperparameters import as_state
 from evorl.replay import Replay
 from evorl.rollout import UNLIMITED
 from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics
-from evorl.workflows.base import Stage, behaviour, repeat
+from evorl.workflows.base import Stage, behaviour, check_sizes, repeat
 
 
 @struct.dataclass
@@ -47,26 +47,10 @@ class OffPolicy:
     chunk: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "num_updates", "actor_interval", "batch_size", "eval_episodes", "chunk"):
-            require(vars(self)[name] >= 1, name, vars(self)[name], "must be at least 1")
-        require(
-            self.num_updates % self.actor_interval == 0,
-            "num_updates",
-            self.num_updates,
-            f"must be a multiple of actor_interval, {self.actor_interval}",
-        )
-        require(
-            self.capacity >= self.batch_size,
-            "capacity",
-            self.capacity,
-            f"must hold a batch, {self.batch_size}",
-        )
-        require(
-            0 <= self.random_steps <= self.capacity,
-            "random_steps",
-            self.random_steps,
-            f"must be between 0 and capacity, {self.capacity}",
-        )
+        check_sizes(self, "num_envs", "num_steps", "num_updates", "actor_interval")
+        interval = self.actor_interval
+        whole = self.num_updates % interval == 0
+        require(whole, "num_updates", self.num_updates, f"must be a multiple of actor_interval, {interval}")
 
     @property
     def stage(self) -> Stage:
@@ -116,7 +100,7 @@ class OffPolicy:
             steps=jnp.where(evaluating, UNLIMITED, jnp.where(random, prefill, self.num_steps)),
             every_row=evaluating | random,
         )
-        state = state.replace(slots=tree.where(evaluating, state.slots, slots), replay=replay)
+        state = replace(state, slots=tree.where(evaluating, state.slots, slots), replay=replay)
         return state, tally.metrics(), tally.evaluation()
 
     def learn(self, state: OffPolicyState, key: Key, rounds: Int[Array, ""]) -> tuple[OffPolicyState, Metrics]:
@@ -141,8 +125,8 @@ class OffPolicy:
             return self.agent.update_targets(agent, hyperparams), tree.mean(critic_metrics) | actor_metrics
 
         agent, metrics = repeat(rounds, learn_once, state.agent)
-        return state.replace(agent=agent), metrics | {"gradient_steps": rounds * self.actor_interval}
+        return replace(state, agent=agent), metrics | {"gradient_steps": rounds * self.actor_interval}
 
     def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
         """state with the agent and the hyperparameters of parent; it keeps its replay and environments."""
-        return state.replace(agent=parent.agent, hyperparams=parent.hyperparams)
+        return replace(state, agent=parent.agent, hyperparams=parent.hyperparams)

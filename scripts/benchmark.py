@@ -1,0 +1,251 @@
+"""Times workflow steps against their bound: their parts, each jitted alone at the same shapes and trip counts.
+
+python scripts/benchmark.py                    all workloads
+python scripts/benchmark.py E4 E8              some of them
+python scripts/benchmark.py --repeats 9 E10
+
+Compile is apart; warm-up once, then the median of the repeats; one JSON line each, then a table. E4 and E10 are CEM-RL,
+E8 is TD3, as evorl is compared with its peers.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
+from evorl.agents import Learner
+
+KEY = jax.random.key(0)
+
+
+def timed(function: Callable[..., Any], *args: Any, repeats: int) -> tuple[float, float]:
+    """Median wall and CPU seconds of a compiled call."""
+    jax.block_until_ready(function(*args))
+    walls, cpus = [], []
+    for _ in range(repeats):
+        wall, cpu = time.perf_counter(), time.process_time()
+        jax.block_until_ready(function(*args))
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    return statistics.median(walls), statistics.median(cpus)
+
+
+def repeat(count: int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
+    return jax.lax.fori_loop(0, count, body, carry)
+
+
+def interaction_parts(workflow: Any, params: Any, params_axis: int | None, n: int, steps: int, chunk: int) -> dict:
+    """Environment scan, policy forward and replay scatter of n environments."""
+    env, agent = workflow.env, workflow.agent
+    states, obs = jax.vmap(env.reset, (0, None))(jax.random.split(KEY, n), ())
+    actions = jnp.zeros((n, *env.action_space.shape))
+    _, row = workflow.stage.blank(agent.init(KEY, TD3Hyperparams()).actor.params, TD3Hyperparams(), ())
+    rows = tree.zeros(jax.tree.map(lambda x: jax.ShapeDtypeStruct((chunk * n, *x.shape), x.dtype), row))
+
+    def physics(states: Any, actions: jax.Array) -> Any:
+        step = lambda states, _: jax.vmap(env.step, (None, 0, 0, None))(KEY, states, actions, ())  # noqa: E731
+        return jax.lax.scan(step, states, length=steps)
+
+    def forward(obs: jax.Array) -> Any:
+        act = jax.vmap(agent.greedy, (params_axis, 0))
+        return jax.lax.scan(lambda obs, _: (obs + 1e-3 * act(params, obs).sum(), None), obs, length=steps)
+
+    def scatter(replay: Any) -> Any:
+        mask = jnp.ones(chunk * n, bool)
+        return repeat(-(-steps // chunk), lambda i, replay: replay.add(rows, mask), replay)
+
+    return {"environment": (physics, states, actions), "policy": (forward, obs), "scatter": (scatter,)}
+
+
+def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
+    agent, evolver, hp = workflow.agent, workflow.evolver, TD3Hyperparams()
+    n, m = evolver.population_size, workflow.num_learners
+    genomes = jax.jit(evolver.ask)(KEY, state.evolver, state.hyperparams.evolver)[0]
+    batches = state.replay.sample(KEY, (m, workflow.batch_size))
+    keys = jax.random.split(KEY, m)
+
+    def gradients(genomes: Any) -> Any:
+        learners = state.agent.replace(actor=jax.vmap(Learner.fresh)(tree.index(genomes, slice(0, m))))
+
+        def update(i: jax.Array, agents: Any) -> Any:
+            def critic_loss(params: Any) -> Any:
+                each = lambda actor, batch, key: agent.critic_loss(  # noqa: E731
+                    params, agents.replace(actor=actor), batch, key, hp
+                )
+                return tree.mean(jax.vmap(each)(agents.actor, batches, keys))
+
+            agents = agent.update_critic(agents, critic_loss, hp)[0]
+
+            def actor_update(actor: Any, batch: Any) -> Any:
+                own = agents.replace(actor=actor)
+                return agent.update_actor(own, lambda p: agent.actor_loss(p, own, batch, KEY, hp), hp)[0].actor
+
+            return agent.update_targets(agents.replace(actor=jax.vmap(actor_update)(agents.actor, batches)), hp)
+
+        return repeat(updates, update, learners)
+
+    def gather(key: jax.Array) -> Any:
+        def sample(i: jax.Array, total: Any) -> Any:
+            rows = state.replay.sample(jax.random.fold_in(key, i), (m, workflow.batch_size))
+            return jax.tree.map(jnp.add, total, rows.replace(terminated=rows.reward, truncated=rows.reward))
+
+        return repeat(updates, sample, batches.replace(terminated=batches.reward, truncated=batches.reward))
+
+    tell = partial(evolver.tell, KEY, genomes, jnp.arange(float(n)))
+    return interaction_parts(workflow, genomes, 0, n, steps, workflow.chunk) | {
+        "gradients": (gradients, genomes),
+        "gather": (gather, KEY),
+        "ask": (evolver.ask, KEY, state.evolver, state.hyperparams.evolver),
+        "tell": (tell, state.evolver, state.hyperparams.evolver),
+    }
+
+
+def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
+    agent, hp, updates = workflow.agent, TD3Hyperparams(), workflow.num_updates
+    batch = state.replay.sample(KEY, (workflow.batch_size,))
+
+    def gradients(agents: Any) -> Any:
+        def block(i: jax.Array, agents: Any) -> Any:
+            def critic(i: jax.Array, agents: Any) -> Any:
+                return agent.update_critic(agents, lambda p: agent.critic_loss(p, agents, batch, KEY, hp), hp)[0]
+
+            agents = repeat(workflow.actor_interval, critic, agents)
+            agents = agent.update_actor(agents, lambda p: agent.actor_loss(p, agents, batch, KEY, hp), hp)[0]
+            return agent.update_targets(agents, hp)
+
+        return repeat(updates // workflow.actor_interval, block, agents)
+
+    def gather(key: jax.Array) -> Any:
+        def sample(i: jax.Array, total: jax.Array) -> jax.Array:
+            return total + state.replay.sample(jax.random.fold_in(key, i), (workflow.batch_size,)).reward
+
+        return repeat(updates, sample, batch.reward)
+
+    steps = workflow.num_steps
+    return interaction_parts(
+        workflow, state.agent.actor.params, None, workflow.num_envs, steps, workflow.stage.chunk
+    ) | {"gradients": (gradients, state.agent), "gather": (gather, KEY)}
+
+
+def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
+    agent = TD3(env.observation_space, env.action_space, layer_norm=True)
+    return CEMRL(
+        env, agent, CEM(), min_updates=updates, max_updates=updates, capacity=capacity, random_steps=2_000, chunk=20
+    )
+
+
+def e4() -> tuple[Any, Any, int, Callable[..., dict]]:
+    """CEM-RL, swimmer, population 10, episodes of 100, 64 updates."""
+    workflow = cem_rl(Brax("swimmer", max_episode_steps=100), 64, 100_000)
+    return workflow, CEMRLHyperparams(), 1, lambda state, metrics: cem_rl_parts(workflow, state, 64, 100)
+
+
+def e10() -> tuple[Any, Any, int, Callable[..., dict]]:
+    """CEM-RL, inverted_pendulum, limit 1000, from scratch: the third generation."""
+    workflow = cem_rl(Brax("inverted_pendulum"), 64, 100_000)
+
+    def parts(state: Any, metrics: Any) -> dict:
+        longest = int(-(-metrics["return_best"] // workflow.chunk)) * workflow.chunk  # reward 1 a step
+        return cem_rl_parts(workflow, state, 64, longest)
+
+    return workflow, CEMRLHyperparams(), 1, parts
+
+
+def e8(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
+    """TD3, 512 iterations of 2 env steps, 2 critic updates and 1 actor update."""
+    env = Brax(name)
+    agent = TD3(env.observation_space, env.action_space)
+    workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
+    return workflow, TD3Hyperparams(), 512, lambda state, metrics: off_policy_parts(workflow, state)
+
+
+def td3_default() -> tuple[Any, Any, int, Callable[..., dict]]:
+    """TD3 with the defaults: 64 env steps and 64 updates an iteration, 16 iterations."""
+    env = Brax("inverted_pendulum")
+    workflow = OffPolicy(env, TD3(env.observation_space, env.action_space), random_steps=2_000)
+    return workflow, TD3Hyperparams(), 16, lambda state, metrics: off_policy_parts(workflow, state)
+
+
+WORKLOADS = {"E4": e4, "E8": e8, "E8-swimmer": partial(e8, "swimmer"), "E10": e10, "TD3-default": td3_default}
+
+
+def measure(name: str, repeats: int) -> dict[str, Any]:
+    """One workload: its first step, its step, its parts and the ratio to their sum."""
+    workflow, hyperparams, iterations, make_parts = WORKLOADS[name]()
+    cpu = time.process_time()
+    state = jax.jit(workflow.init)(KEY, hyperparams)
+    state, _ = jax.jit(workflow.step)(state, KEY)
+    first_step = time.process_time() - cpu
+    state, metrics = jax.jit(workflow.step)(state, KEY)
+
+    @jax.jit
+    def run(state: Any) -> Any:
+        step = lambda i, loop: workflow.step(loop[0], jax.random.fold_in(KEY, i))  # noqa: E731
+        once = workflow.step(state, KEY)
+        return jax.lax.fori_loop(1, iterations, step, once) if iterations > 1 else once
+
+    # a step may not be donated its state here, or there is nothing to repeat it on: give it a copy each time
+    donated = jax.jit(lambda state: run(state), donate_argnums=0)
+    copies = [jax.tree.map(jnp.copy, state) for _ in range(repeats + 1)]
+    metrics = donated(jax.tree.map(jnp.copy, state))[1]
+    wall, cpu = timed(lambda: donated(copies.pop()), repeats=repeats)
+    parts = make_parts(state, metrics)
+    bound_wall, bound_cpu, shares = 0.0, 0.0, {}
+    count = iterations
+    for part, (function, *args) in parts.items():
+        if part == "scatter":
+            compiled = jax.jit(function, donate_argnums=0)
+            replays = [jax.tree.map(jnp.copy, state.replay) for _ in range(repeats + 1)]
+            once = timed(lambda f=compiled, r=replays: f(r.pop()), repeats=repeats)
+        else:
+            once = timed(jax.jit(function), *args, repeats=repeats)
+        shares[part] = count * once[1]
+        bound_wall, bound_cpu = bound_wall + count * once[0], bound_cpu + count * once[1]
+    return {
+        "workload": name,
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "bound_wall_s": bound_wall,
+        "bound_cpu_s": bound_cpu,
+        "over_bound_wall": wall / bound_wall,
+        "over_bound_cpu": cpu / bound_cpu,
+        "first_step_cpu_s": first_step,
+        "parts_cpu_s": shares,
+        "env_steps": int(metrics["env_steps"]),
+        "device": str(jax.devices()[0]),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "jax": jax.__version__,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), help=f"of {', '.join(WORKLOADS)}")
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    results = []
+    for name in arguments.workloads:
+        results.append(measure(name, arguments.repeats))
+        print(json.dumps(results[-1]), flush=True)
+    print("\n| workload | wall s | CPU s | bound CPU s | over bound, CPU | wall | first step, CPU s |")
+    print("|---|---|---|---|---|---|---|")
+    for row in results:
+        print(
+            f"| {row['workload']} | {row['wall_s']:.3f} | {row['cpu_s']:.3f} | {row['bound_cpu_s']:.3f} "
+            f"| {row['over_bound_cpu']:.2f} | {row['over_bound_wall']:.2f} | {row['first_step_cpu_s']:.1f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
