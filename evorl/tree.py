@@ -15,6 +15,11 @@ def index(tree: T, i: int | slice | Array | tuple[Array, ...]) -> T:
     return jax.tree.map(lambda x: x[i], tree)
 
 
+def put(tree: T, i: Array, row: T) -> T:
+    """tree with row, a tree without the leading axis, in place i."""
+    return jax.tree.map(lambda x, new: jax.lax.dynamic_update_index_in_dim(x, new.astype(x.dtype), i, 0), tree, row)
+
+
 def stack(trees: list[T]) -> T:
     """Trees of one structure as one tree whose leaves lead with [len(trees)]."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)

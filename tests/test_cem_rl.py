@@ -117,8 +117,8 @@ def test_evaluation_plays_the_center_and_changes_nothing(run):
 def test_physics_is_lowered_once(run):
     """Prefill, rollout and evaluation of a whole training program share one env.step and one env.reset."""
     workflow = run[0]
-    for seeds in ([0], [0, 1]):
-        program = Program(workflow, seeds, chunk=2)
+    for seeds, side_by_side in (([0], True), ([0, 1], True), ([0, 1], False)):
+        program = Program(workflow, seeds, chunk=2, side_by_side=side_by_side)
         state = jax.eval_shape(program.init, program.keys, CEMRLHyperparams())
         job = jnp.uint32(0), jnp.int32(1), jnp.bool_(False)
         text = jax.jit(program.run).lower(state, program.keys, *job).as_text()

@@ -46,7 +46,7 @@ class Case:
 
     @cached_property
     def program(self):
-        return Program(self.workflow, [0], chunk=4)
+        return Program(self.workflow, [0], chunk=4, side_by_side=True)
 
     @cached_property
     def init(self):

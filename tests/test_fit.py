@@ -5,6 +5,7 @@ import jax
 import numpy as np
 import pytest
 
+from evorl import tree
 from evorl.agents import TD3Hyperparams
 from evorl.errors import OptionError
 from evorl.training.checkpoint import Checkpoints
@@ -71,8 +72,12 @@ def test_a_checkpoint_of_another_configuration_is_named(tmp_path):
     checkpoints.close()
 
 
-def test_seed_k_of_many_is_the_run_of_seed_k(whole):
-    many = fit(OFF_POLICY, HP, 2, Budget(iterations=10), chunk=2, evaluations=2, num_seeds=3)
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_seed_k_of_many_is_the_run_of_seed_k(whole, side_by_side):
+    budget = Budget(iterations=10)
+    many = fit(OFF_POLICY, HP, 2, budget, chunk=2, evaluations=2, num_seeds=3, side_by_side=side_by_side)
+    if not side_by_side:
+        assert leaves_equal(tree.index(many.state, 1), whole.state)
     alone = [row for row in whole.rows if row["kind"] == "train"]
     together = [row for row in many.rows if row["kind"] == "train"]
     for a, b in zip(alone, together, strict=True):

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,8 +39,8 @@ class Brax:
     max_episode_steps: int = 1000
     options: Any = field(default_factory=FrozenDict)
 
-    default_params: ClassVar[Any] = ()
-    fresh_reset: ClassVar[bool] = False
+    default_params = ()
+    fresh_reset = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenDict(self.options))

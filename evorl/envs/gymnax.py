@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +31,7 @@ class Gymnax:
     name: str
     max_episode_steps: int = 0
 
-    fresh_reset: ClassVar[bool] = False
+    fresh_reset = False
 
     def __post_init__(self) -> None:
         require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")

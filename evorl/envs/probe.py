@@ -11,7 +11,7 @@ SeenChoice       one step, reward 1 - (action - observation / 2)^2           the
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,11 +34,11 @@ class Probe:
 
     endless: bool = False
 
-    default_params: ClassVar[Any] = ()
-    fresh_reset: ClassVar[bool] = True
-    max_episode_steps: ClassVar[int] = 1
-    observation_space: ClassVar[Box] = Box(-1.0, 1.0, (1,))
-    action_space: ClassVar[Box] = Box(-1.0, 1.0, (1,))
+    default_params = ()
+    fresh_reset = True
+    max_episode_steps = 1
+    observation_space = Box(-1.0, 1.0, (1,))
+    action_space = Box(-1.0, 1.0, (1,))
 
     def reset(self, key: Key, params: Any) -> tuple[ProbeState, Array]:
         del params
@@ -77,7 +77,7 @@ class SeenReward(Probe):
 
 
 class LateReward(Probe):
-    max_episode_steps: ClassVar[int] = 2
+    max_episode_steps = 2
 
     def next(self, obs: Array) -> Array:
         return obs + 1

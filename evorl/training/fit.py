@@ -79,11 +79,16 @@ class Training:
 
 @dataclass(frozen=True)
 class Program:
-    """A workflow compiled: its initial state, and a chunk of steps or one evaluation of it."""
+    """A workflow compiled: the initial states of its runs, and a chunk of steps or one evaluation of each.
+
+    The runs go side by side (vmap), or one after the other in a loop: on a CPU, whose cores one run keeps busy, nothing
+    is gained side by side, and each run would wait for the longest episode and the most updates of all.
+    """
 
     workflow: Workflow
     seeds: Sequence[int]
     chunk: int
+    side_by_side: bool
 
     @property
     def keys(self) -> jax.Array:
@@ -91,39 +96,54 @@ class Program:
         return jnp.stack([jax.random.split(jax.random.key(seed), 3) for seed in self.seeds])
 
     def init(self, keys: jax.Array, hyperparams: Hyperparams) -> State:
-        return self._over_seeds(lambda key: self.workflow.init(key, hyperparams))(keys[:, 0])
+        """The initial state; leaves lead with [seeds] where there are several."""
+        if len(self.seeds) == 1:
+            return self.workflow.init(keys[0, 0], hyperparams)
+        return jax.vmap(lambda key: self.workflow.init(key, hyperparams))(keys[:, 0])
 
     def run(
         self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
     ) -> tuple[State, Metrics, Metrics]:
-        """count <= chunk steps, of which step i draws from fold_in(key of steps, first + i); or one evaluation.
+        """count <= chunk steps of every run, of which step i draws from fold_in(key, first + i); or one evaluation.
 
-        Returns the state, the steps' metrics [chunk, ...], of which count are filled, and the evaluation's.
+        Returns the state, the steps' metrics [(seeds,) chunk, ...], of which count are filled, and the evaluation's.
         """
-        streams = jnp.where(evaluating, keys[:, 2], keys[:, 1])
 
-        @jax.jit  # so that its shapes and its code come from one trace
+        def one(state: State, keys: jax.Array) -> tuple[State, Metrics, Metrics]:
+            return self._run_one(state, jnp.where(evaluating, keys[2], keys[1]), first, count, evaluating)
+
+        if len(self.seeds) == 1:
+            return one(state, keys[0])
+        if self.side_by_side:
+            return jax.vmap(one)(state, keys)
+        one = jax.jit(one)  # so that its shapes and its code come from one trace
+        outputs = jax.eval_shape(one, tree.index(state, 0), keys[0])[1:]
+        outputs = jax.tree.map(lambda x: jnp.zeros((len(self.seeds), *x.shape), x.dtype), outputs)
+
+        def run(seed: jax.Array, carry: tuple[State, Any]) -> tuple[State, Any]:
+            state, outputs = carry
+            after, *new = one(tree.index(state, seed), keys[seed])
+            return tree.put(state, seed, after), tree.put(outputs, seed, tuple(new))
+
+        state, outputs = jax.lax.fori_loop(0, len(self.seeds), run, (state, outputs))
+        return state, *outputs
+
+    def _run_one(
+        self, state: State, key: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
+    ) -> tuple[State, Metrics, Metrics]:
+        @jax.jit
         def advance(state: State, i: jax.Array) -> tuple[State, Metrics, Metrics]:
-            def one(key: jax.Array, state: State) -> tuple[State, Metrics, Metrics]:
-                return base.advance(self.workflow, state, jax.random.fold_in(key, first + i), evaluating)
-
-            return self._over_seeds(one)(streams, state)
+            return base.advance(self.workflow, state, jax.random.fold_in(key, first + i), evaluating)
 
         def step(loop: tuple[Any, ...]) -> tuple[Any, ...]:
             i, state, rows, _ = loop
             state, metrics, evaluation = advance(state, i)
-            return i + 1, state, jax.tree.map(lambda x, new: x.at[i].set(new), rows, metrics), evaluation
+            return i + 1, state, tree.put(rows, i, metrics), evaluation
 
         _, metrics, evaluation = jax.eval_shape(advance, state, jnp.int32(0))
         rows = jax.tree.map(lambda x: jnp.zeros((self.chunk, *x.shape), x.dtype), metrics)
         loop = jnp.int32(0), state, rows, tree.zeros(evaluation)
         return jax.lax.while_loop(lambda loop: loop[0] < count, step, loop)[1:]
-
-    def _over_seeds(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """function of one run as one of all: vmapped, or as it is where there is one run."""
-        if len(self.seeds) > 1:
-            return jax.vmap(function)
-        return lambda *args: function(args[0][0], *args[1:])
 
 
 def fit(
@@ -136,20 +156,23 @@ def fit(
     num_seeds: int = 1,
     evaluations: int = 20,
     chunk: int = 1,
+    side_by_side: bool | None = None,
     checkpoints: Any = None,
     started: float | None = None,
 ) -> Training:
     """Trains runs seed, seed + 1, ..., seed + num_seeds - 1 in one program and hands every row to the callbacks.
 
     A row is a chunk of iterations, or an evaluation: after the first chunk, then evenly over the budget, and at the
-    end. checkpoints (training.checkpoint.Checkpoints) saves on its schedule; where its folder holds a checkpoint,
+    end. side_by_side says whether the runs are vmapped; by default everywhere but on a CPU (see Program).
+    checkpoints (training.checkpoint.Checkpoints) saves on its schedule; where its folder holds a checkpoint,
     training goes on from there. started is when the clock of the budget began (time.perf_counter), by default now.
     """
     require(num_seeds >= 1, "num_seeds", num_seeds, "must be at least 1")
     require(chunk >= 1, "chunk", chunk, "must be at least 1")
     require(evaluations >= 1, "evaluations", evaluations, "must be at least 1")
     started = time.perf_counter() if started is None else started
-    program = Program(workflow, range(seed, seed + num_seeds), chunk)
+    side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
+    program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side)
     keys, progress = program.keys, Progress()
     compiling = time.perf_counter()
     shapes = jax.eval_shape(program.init, keys, hyperparams)
@@ -183,8 +206,8 @@ def fit(
             progress.evaluation_seconds += duration
         else:
             progress.iteration += count
-            metrics = {name: np.asarray(values)[:count] for name, values in metrics.items()}
-            metrics = reduce(metrics)
+            steps_first = {name: np.moveaxis(np.asarray(x), int(num_seeds > 1), 0) for name, x in metrics.items()}
+            metrics = reduce({name: x[:count] for name, x in steps_first.items()})
             for name in COUNTS:
                 if name in metrics:
                     progress.add(name, _per_seed(metrics[name], num_seeds))
