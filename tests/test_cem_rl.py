@@ -11,7 +11,7 @@ from evorl.ec import CEM, CEMHyperparams
 from evorl.ec.evosax import Evosax
 from evorl.envs import probe
 from evorl.errors import OptionError
-from evorl.training.fit import Program
+from evorl.training.program import Program
 from evorl.workflows import CEMRL, CEMRLHyperparams
 from tests.conftest import leaves_equal
 from tests.counting import Counting

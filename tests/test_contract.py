@@ -12,7 +12,7 @@ from evorl import hyperparameters, tree
 from evorl.agents import TD3, TD3Hyperparams
 from evorl.ec import CEM
 from evorl.envs.probe import Probe
-from evorl.training.fit import Program
+from evorl.training.program import Program
 from evorl.workflows import CEMRL, CEMRLHyperparams, OffPolicy, Vmapped
 from tests.conftest import leaves_equal
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from evorl import tree
 from evorl.errors import OptionError, require
-from evorl.types import Hyperparams, Metrics, State, Workflow
-from evorl.workflows import base
+from evorl.training.program import Program, job
+from evorl.types import Hyperparams, State, Workflow
 
 COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every other metric is a mean
 OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes
@@ -77,75 +75,6 @@ class Training:
     rows: list[Row]
 
 
-@dataclass(frozen=True)
-class Program:
-    """A workflow compiled: the initial states of its runs, and a chunk of steps or one evaluation of each.
-
-    The runs go side by side (vmap), or one after the other in a loop: on a CPU, whose cores one run keeps busy, nothing
-    is gained side by side, and each run would wait for the longest episode and the most updates of all.
-    """
-
-    workflow: Workflow
-    seeds: Sequence[int]
-    chunk: int
-    side_by_side: bool
-
-    @property
-    def keys(self) -> jax.Array:
-        """[seeds, 3]: of each run the keys of its initial state, its steps and its evaluations."""
-        return jnp.stack([jax.random.split(jax.random.key(seed), 3) for seed in self.seeds])
-
-    def init(self, keys: jax.Array, hyperparams: Hyperparams) -> State:
-        """The initial state; leaves lead with [seeds] where there are several."""
-        if len(self.seeds) == 1:
-            return self.workflow.init(keys[0, 0], hyperparams)
-        return jax.vmap(lambda key: self.workflow.init(key, hyperparams))(keys[:, 0])
-
-    def run(
-        self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
-    ) -> tuple[State, Metrics, Metrics]:
-        """count <= chunk steps of every run, of which step i draws from fold_in(key, first + i); or one evaluation.
-
-        Returns the state, the steps' metrics [(seeds,) chunk, ...], of which count are filled, and the evaluation's.
-        """
-
-        def one(state: State, keys: jax.Array) -> tuple[State, Metrics, Metrics]:
-            return self._run_one(state, jnp.where(evaluating, keys[2], keys[1]), first, count, evaluating)
-
-        if len(self.seeds) == 1:
-            return one(state, keys[0])
-        if self.side_by_side:
-            return jax.vmap(one)(state, keys)
-        one = jax.jit(one)  # so that its shapes and its code come from one trace
-        outputs = jax.eval_shape(one, tree.index(state, 0), keys[0])[1:]
-        outputs = jax.tree.map(lambda x: jnp.zeros((len(self.seeds), *x.shape), x.dtype), outputs)
-
-        def run(seed: jax.Array, carry: tuple[State, Any]) -> tuple[State, Any]:
-            state, outputs = carry
-            after, *new = one(tree.index(state, seed), keys[seed])
-            return tree.put(state, seed, after), tree.put(outputs, seed, tuple(new))
-
-        state, outputs = jax.lax.fori_loop(0, len(self.seeds), run, (state, outputs))
-        return state, *outputs
-
-    def _run_one(
-        self, state: State, key: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
-    ) -> tuple[State, Metrics, Metrics]:
-        @jax.jit
-        def advance(state: State, i: jax.Array) -> tuple[State, Metrics, Metrics]:
-            return base.advance(self.workflow, state, jax.random.fold_in(key, first + i), evaluating)
-
-        def step(loop: tuple[Any, ...]) -> tuple[Any, ...]:
-            i, state, rows, _ = loop
-            state, metrics, evaluation = advance(state, i)
-            return i + 1, state, tree.put(rows, i, metrics), evaluation
-
-        _, metrics, evaluation = jax.eval_shape(advance, state, jnp.int32(0))
-        rows = jax.tree.map(lambda x: jnp.zeros((self.chunk, *x.shape), x.dtype), metrics)
-        loop = jnp.int32(0), state, rows, tree.zeros(evaluation)
-        return jax.lax.while_loop(lambda loop: loop[0] < count, step, loop)[1:]
-
-
 def fit(
     workflow: Workflow,
     hyperparams: Hyperparams,
@@ -167,88 +96,111 @@ def fit(
     checkpoints (training.checkpoint.Checkpoints) saves on its schedule; where its folder holds a checkpoint,
     training goes on from there. started is when the clock of the budget began (time.perf_counter), by default now.
     """
-    require(num_seeds >= 1, "num_seeds", num_seeds, "must be at least 1")
-    require(chunk >= 1, "chunk", chunk, "must be at least 1")
-    require(evaluations >= 1, "evaluations", evaluations, "must be at least 1")
+    for name, value in {"num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations}.items():
+        require(value >= 1, name, value, "must be at least 1")
     started = time.perf_counter() if started is None else started
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side)
-    keys, progress = program.keys, Progress()
-    compiling = time.perf_counter()
-    shapes = jax.eval_shape(program.init, keys, hyperparams)
-    state = None
-    if checkpoints is not None and checkpoints.latest is not None:
-        state, saved = checkpoints.restore(shapes)
-        progress = Progress(**saved)
-        started -= progress.seconds
-    else:
-        state = jax.jit(program.init)(keys, hyperparams)
-    run = jax.jit(program.run, donate_argnums=0).lower(state, keys, *_job(0, 0, False)).compile()
-    progress.compile_seconds += time.perf_counter() - compiling
-
-    rows: list[Row] = []
-    in_flight: deque[tuple[int, bool, Any]] = deque()
-    dispatched, last_arrival = progress.iteration, time.perf_counter()
-
-    def dispatch(count: int, evaluating: bool) -> None:
-        nonlocal state, dispatched
-        state, metrics, evaluation = run(state, keys, *_job(dispatched, count, evaluating))
-        in_flight.append((count, evaluating, evaluation if evaluating else metrics))
-        dispatched += 0 if evaluating else count
-
-    def receive() -> None:
-        nonlocal last_arrival
-        count, evaluating, metrics = in_flight.popleft()
-        metrics = jax.device_get(metrics)
-        now = time.perf_counter()
-        duration, last_arrival, progress.seconds = now - last_arrival, now, now - started
-        if evaluating:
-            progress.evaluation_seconds += duration
-        else:
-            progress.iteration += count
-            steps_first = {name: np.moveaxis(np.asarray(x), int(num_seeds > 1), 0) for name, x in metrics.items()}
-            metrics = reduce({name: x[:count] for name, x in steps_first.items()})
-            for name in COUNTS:
-                if name in metrics:
-                    progress.add(name, _per_seed(metrics[name], num_seeds))
-        row = _row(progress, metrics, num_seeds, "evaluation" if evaluating else "train", duration)
-        row["progress"] = budget.progress(progress)[0]
-        rows.append(row)
-        for callback in callbacks:
-            callback(row)
-
-    def drain() -> None:
-        while in_flight:
-            receive()
-
-    last_step = 0.0  # what a chunk adds to the progress
-    while True:
-        done, timed = budget.progress(progress)
-        if in_flight and done + last_step >= 1:  # the chunk in flight may be the last one
-            drain()
-            done, timed = budget.progress(progress)
-        if done >= 1:
-            break
-        point = int(done * evaluations)
-        share = progress.evaluation_seconds / max(progress.seconds, 1e-9)
-        if dispatched and point > progress.evaluated and not (timed and share > EVALUATION_SHARE):
-            progress.evaluated = point
-            dispatch(1, True)
-        left = budget.iterations - dispatched
-        if left > 0:
-            dispatch(int(min(chunk, left)), False)
-        while len(in_flight) > 1 or (in_flight and left <= 0):
-            receive()
-        last_step = max(budget.progress(progress)[0] - done, 0.0) if progress.iteration else 0.0
+    driver = _Driver(program, hyperparams, budget, callbacks, checkpoints, started)
+    before = -math.inf
+    while (done := driver.settled(before)) < 1:
+        before = done
+        if driver.evaluation_is_due(int(done * evaluations)):
+            driver.dispatch(1, evaluating=True)
+        driver.dispatch(int(min(chunk, budget.iterations - driver.dispatched)), evaluating=False)
+        driver.receive(all_but=1)
         if checkpoints is not None and checkpoints.due():
-            drain()
-            checkpoints.save(progress.iteration, state, vars(progress))
-    drain()
-    dispatch(1, True)
-    drain()
+            driver.save()
+    driver.dispatch(1, evaluating=True)
+    driver.receive()
     if checkpoints is not None:
-        checkpoints.save(progress.iteration, state, vars(progress))
-    return Training(state, progress, rows)
+        driver.save()
+    return Training(driver.state, driver.progress, driver.rows)
+
+
+class _Driver:
+    """The state on the device, what is in flight there, and what has come back of it."""
+
+    def __init__(
+        self,
+        program: Program,
+        hyperparams: Hyperparams,
+        budget: Budget,
+        callbacks: Sequence[Callback],
+        checkpoints: Any,
+        started: float,
+    ) -> None:
+        self.budget, self.callbacks, self.checkpoints = budget, callbacks, checkpoints
+        self.num_seeds, self.keys = len(program.seeds), program.keys
+        compiling = time.perf_counter()
+        if checkpoints is not None and checkpoints.latest is not None:
+            shapes = jax.eval_shape(program.init, self.keys, hyperparams)
+            self.state, saved = checkpoints.restore(shapes)
+            self.progress = Progress(**saved)
+        else:
+            self.state, self.progress = jax.jit(program.init)(self.keys, hyperparams), Progress()
+        lowered = jax.jit(program.run, donate_argnums=0).lower(self.state, self.keys, *job(0, 0, False))
+        self.run = lowered.compile()
+        self.arrived = time.perf_counter()
+        self.started = started - self.progress.seconds
+        self.progress.compile_seconds += self.arrived - compiling
+        self.dispatched = self.progress.iteration
+        self.in_flight: deque[tuple[int, bool, Any]] = deque()
+        self.rows: list[Row] = []
+
+    def settled(self, before: float) -> float:
+        """The part of the budget that is used, waiting for what is in flight where that may be the last of it."""
+        done, _ = self.budget.progress(self.progress)
+        if self.in_flight and (2 * done - before >= 1 or self.dispatched >= self.budget.iterations):
+            self.receive()
+        return self.budget.progress(self.progress)[0]
+
+    def evaluation_is_due(self, point: int) -> bool:
+        """Whether this point of the schedule was not evaluated yet; it waits where evaluations take too long."""
+        done = self.progress
+        timed = self.budget.progress(done)[1] and done.evaluation_seconds > EVALUATION_SHARE * done.seconds
+        if not self.dispatched or point <= done.evaluated or timed:
+            return False
+        done.evaluated = point
+        return True
+
+    def dispatch(self, count: int, evaluating: bool) -> None:
+        """Hands the device count steps, or an evaluation, without waiting for what it has in hand."""
+        todo = job(self.dispatched, count, evaluating)
+        self.state, metrics, evaluation = self.run(self.state, self.keys, *todo)
+        self.in_flight.append((count, evaluating, evaluation if evaluating else metrics))
+        self.dispatched += 0 if evaluating else count
+
+    def receive(self, all_but: int = 0) -> None:
+        """Waits for what is in flight, but for the last `all_but`, and hands it to the callbacks row by row."""
+        while len(self.in_flight) > all_but:
+            count, evaluating, metrics = self.in_flight.popleft()
+            metrics = jax.device_get(metrics)
+            now = time.perf_counter()
+            duration, self.arrived, self.progress.seconds = now - self.arrived, now, now - self.started
+            if evaluating:
+                self.progress.evaluation_seconds += duration
+            else:
+                metrics = self._count(count, metrics)
+            row = _row(self.progress, metrics, self.num_seeds, "evaluation" if evaluating else "train", duration)
+            row["progress"] = self.budget.progress(self.progress)[0]
+            self.rows.append(row)
+            for callback in self.callbacks:
+                callback(row)
+
+    def _count(self, count: int, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Adds a chunk to the progress; returns its metrics as those of one step."""
+        by_step = {name: np.moveaxis(np.asarray(x), int(self.num_seeds > 1), 0)[:count] for name, x in metrics.items()}
+        metrics = reduce(by_step)
+        self.progress.iteration += count
+        for name in COUNTS:
+            if name in metrics:
+                self.progress.add(name, _per_seed(metrics[name], self.num_seeds))
+        return metrics
+
+    def save(self) -> None:
+        self.receive()
+        self.checkpoints.save(self.progress.iteration, self.state, vars(self.progress))
 
 
 def reduce(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -264,10 +216,6 @@ def reduce(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             value = values.mean(0)
         reduced[name] = np.asarray(value)
     return reduced
-
-
-def _job(first: int, count: int, evaluating: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
-    return jnp.uint32(first), jnp.int32(count), jnp.bool_(evaluating)
 
 
 def _per_seed(values: np.ndarray, num_seeds: int) -> list[int]:

@@ -74,13 +74,14 @@ class Stage:
     env: Env
     agent: Agent
     num_slots: int
+    rollout_starts: int  # how many new starts a slot may take in one rollout
     eval_episodes: int
     chunk: int
 
     @property
     def rows(self) -> int:
-        """Starts kept per slot: in an evaluation each episode has its own, in a rollout at least four serve."""
-        return 1 if self.env.fresh_reset else max(4, -(-self.eval_episodes // self.num_slots))
+        """Starts that a slot has at most: in an evaluation each episode has its own."""
+        return 1 if self.env.fresh_reset else max(self.rollout_starts, -(-self.eval_episodes // self.num_slots))
 
     @property
     def eval_quota(self) -> Int[Array, " n"]:
@@ -115,11 +116,11 @@ class Stage:
         every_row: Bool[Array, ""] | bool,
     ) -> tuple[Slot, Tally, Replay]:
         """Plays on from slots, or from new starts where restart or without slots, until each slot has had its episodes
-        or steps; where storing, rows go to the replay chunk by chunk. Where every_row, no start is used twice.
+        or steps; where storing, rows go to the replay chunk by chunk. Where every_row, starts are as many as can be.
         """
         key_starts, key_play = jax.random.split(key)
         memory, n = self.agent.memory(), self.num_slots
-        drawn = jnp.where(every_row, self.rows, min(4, self.rows))
+        drawn = jnp.where(every_row, self.rows, min(self.rollout_starts, self.rows))
         fresh = rollout.starts(self.env, env_params, memory, key_starts, n, self.rows, drawn)
         first = tree.index(fresh, 0)
         slots = first if slots is None else tree.where(jnp.asarray(restart), first, slots)

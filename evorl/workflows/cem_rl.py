@@ -79,7 +79,9 @@ class CEMRL:
 
     @property
     def stage(self) -> Stage:
-        return Stage(self.env, self.agent, self.evolver.population_size, self.eval_episodes, self.chunk)
+        return Stage(
+            self.env, self.agent, self.evolver.population_size, self.fitness_episodes, self.eval_episodes, self.chunk
+        )
 
     def init(self, key: Key, hyperparams: CEMRLHyperparams, env_params: Any = None) -> CEMRLState:
         key_agent, key_evolver = jax.random.split(key)
@@ -153,7 +155,7 @@ class CEMRL:
             restart=True,
             episodes=episodes,
             steps=jnp.where(random, prefill, UNLIMITED),
-            every_row=evaluating | random | (self.fitness_episodes > 4),
+            every_row=evaluating | random,
         )
         return tally, replay
 

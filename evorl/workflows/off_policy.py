@@ -55,7 +55,8 @@ class OffPolicy:
     @property
     def stage(self) -> Stage:
         chunks = -(-self.num_steps // self.chunk)
-        return Stage(self.env, self.agent, self.num_envs, self.eval_episodes, -(-self.num_steps // chunks))
+        starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
+        return Stage(self.env, self.agent, self.num_envs, starts, self.eval_episodes, -(-self.num_steps // chunks))
 
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OffPolicyState:
         hyperparams = as_state(hyperparams)
