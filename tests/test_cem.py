@@ -15,8 +15,9 @@ def test_weights_are_those_of_the_paper():
     np.testing.assert_allclose(rank_weights(5), np.array(raw) / sum(raw), rtol=1e-5)
 
 
-def test_tell_equals_hand_computation(key):
-    cem, hp = CEM(4), CEMHyperparams(initial_variance=0.5, final_noise=0.1, noise_decay=0.9)
+@pytest.mark.parametrize("shrink", [True, False])
+def test_tell_equals_hand_computation(key, shrink):
+    cem, hp = CEM(4, shrink=shrink), CEMHyperparams(initial_variance=0.5, final_noise=0.1, noise_decay=0.9)
     state = cem.init(key, {"w": jnp.array([1.0, 0.0])}, hp)
     genomes = {"w": jnp.array([[0.0, 0.0], [2.0, 1.0], [9.0, 9.0], [4.0, -1.0]])}
     state, _ = cem.tell(key, genomes, jnp.array([0.0, 5.0, jnp.nan, 7.0]), state, hp)
@@ -26,8 +27,9 @@ def test_tell_equals_hand_computation(key):
     noise = 0.9 * 0.5 + 0.1 * 0.1
     np.testing.assert_allclose(state.noise, noise, rtol=1e-6)
     np.testing.assert_allclose(state.mean["w"], w[0] * np.array([4, -1]) + w[1] * np.array([2, 1]), rtol=1e-5)
-    # around the old mean (1, 0)
-    np.testing.assert_allclose(state.variance["w"], [w[0] * 9 + w[1] * 1 + noise, 1 + noise], rtol=1e-5)
+    # around the old mean (1, 0), divided by two elites or not
+    around = np.array([w[0] * 9 + w[1] * 1, 1]) / (2 if shrink else 1)
+    np.testing.assert_allclose(state.variance["w"], around + noise, rtol=1e-5)
 
 
 def test_noise_decays_from_1e_3_to_1e_5(key):

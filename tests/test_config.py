@@ -35,6 +35,7 @@ def test_experiments_are_the_papers_settings():
     )
     workflow = cfg.agent.workflow
     assert (workflow.min_updates, workflow.max_updates, workflow.warmup_generations) == (1024, 1024, 10)
+    assert workflow.evolver.shrink is False
     assert config.load(["experiment=paper/cemrl_hopper"]).agent.workflow.max_updates == 4096
 
 
