@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from flax import struct
@@ -17,22 +18,23 @@ def hyperparameter(default: float, low: float = -math.inf, high: float = math.in
     return struct.field(default=default, metadata={"low": low, "high": high, "about": about})
 
 
-def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, dataclasses.Field]]:
-    """Every number of a (nested) hyperparameter dataclass with its field, by dotted name."""
+def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, float]]:
+    """Every number of (nested) hyperparameters, dataclasses or dicts, by dotted name: (value, low, high)."""
+    if isinstance(hyperparams, Mapping):
+        return {f"{prefix}{name}": (value, -math.inf, math.inf) for name, value in hyperparams.items()}
     found = {}
     for field in dataclasses.fields(hyperparams):
         value = getattr(hyperparams, field.name)
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
             found |= leaves(value, f"{prefix}{field.name}.")
-        elif "low" in field.metadata:
-            found[prefix + field.name] = value, field
+        else:
+            found[prefix + field.name] = value, field.metadata["low"], field.metadata["high"]
     return found
 
 
 def check(hyperparams: Any, prefix: str = "hyperparams.") -> Any:
     """Returns hyperparams; raises OptionError where a number is not one or is out of its range."""
-    for name, (value, field) in leaves(hyperparams, prefix).items():
-        low, high = field.metadata["low"], field.metadata["high"]
+    for name, (value, low, high) in leaves(hyperparams, prefix).items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise OptionError(f"{name}={value}: must be a number")
         if not low <= value <= high:

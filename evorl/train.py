@@ -3,6 +3,7 @@
 import datetime
 import math
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -47,8 +48,17 @@ def train(cfg: DictConfig) -> Any:
     """Trains what cfg describes in a new run directory, or goes on in the directory cfg.resume; returns a Training."""
     if cfg.resume:
         cfg = _resumed(cfg)
-    workflow, hyperparams, budget = build(cfg)
-    run_dir = Path(cfg.resume) if cfg.resume else _new_run_dir(cfg)
+        return _train(cfg, Path(cfg.resume), *build(cfg))
+    parts = build(cfg)
+    run_dir = _new_run_dir(cfg)
+    try:
+        return _train(cfg, run_dir, *parts)
+    except OptionError:  # found while tracing: nothing has run yet
+        shutil.rmtree(run_dir)
+        raise
+
+
+def _train(cfg: DictConfig, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any) -> Any:
     OmegaConf.save(OmegaConf.merge(cfg, {"resume": None, "run_dir": None}), run_dir / "config.yaml")
 
     from evorl.training import fit as training

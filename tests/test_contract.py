@@ -157,7 +157,7 @@ def moved(hyperparams, name, up=True):
     value = getattr(hyperparams, first)
     if rest:
         return hyperparams.replace(**{first: moved(value, rest, up)})
-    high = hyperparameters.leaves(hyperparams)[first][1].metadata["high"]
+    high = hyperparameters.leaves(hyperparams)[first][2]
     if value == np.inf:
         return hyperparams.replace(**{first: 1e-3})
     return hyperparams.replace(**{first: (value + high) / 2 if up and high < np.inf else value / 2})
