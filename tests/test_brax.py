@@ -92,6 +92,13 @@ def test_the_fluid_is_mended_only_where_it_is_broken(monkeypatch):
     assert fluid.jp is Whole
 
 
+def test_making_an_environment_writes_and_says_nothing(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert Brax("walker2d").env.action_size == 6
+    assert not list(tmp_path.iterdir())
+    assert capfd.readouterr() == ("", "")
+
+
 def test_wrong_names_are_refused():
     with pytest.raises(OptionError, match="did you mean hopper"):
         Brax("hoper").env  # noqa: B018

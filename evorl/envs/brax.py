@@ -108,7 +108,15 @@ def mend_fluid() -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Any:
-    """Without what Brax and MuJoCo say on import about their maintenance and about warp."""
+    """Without what Brax and MuJoCo say of their maintenance, of warp, and into MUJOCO_LOG.TXT of old models."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        yield
+        import mujoco as untyped  # its stubs leave these two out
+
+        mujoco: Any = untyped
+        before = mujoco.get_mju_user_warning()
+        mujoco.set_mju_user_warning(lambda message: None)
+        try:
+            yield
+        finally:
+            mujoco.set_mju_user_warning(before)

@@ -233,7 +233,10 @@ def _row(progress: Progress, metrics: dict[str, np.ndarray], num_seeds: int, kin
         if name not in COUNTS:
             apart[name] = np.asarray(values, np.float64).reshape(num_seeds, -1).mean(1).tolist()
     row |= {name: sum(values) // num_seeds for name, values in totals.items()}
-    row |= {name: math.fsum(values) / num_seeds for name, values in apart.items()}
+    episodes = _per_seed(metrics["episodes"], num_seeds) if "episodes" in metrics else [1] * num_seeds
+    for name, values in apart.items():
+        counted = [x for x, n in zip(values, episodes, strict=True) if n or name not in OF_EPISODES]
+        row[name] = math.fsum(counted) / max(len(counted), 1)
     if num_seeds > 1:
         row["seeds"] = totals | apart
     return row

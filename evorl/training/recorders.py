@@ -64,7 +64,7 @@ class Console:
             f"{row.get('env_steps', 0):,} env steps",
         ]
         label = "evaluation" if row["kind"] == "evaluation" else "return"
-        parts.append(f"{label} {row['return']:.1f}" + _spread(row))
+        parts.append(f"{label} {row['return']:.1f}{_spread(row)}" if row["episode_length"] else "no episode ended")
         if row["kind"] == "train":
             previous, self._last = self._last, (seconds, row.get("env_steps", 0))
             if previous and seconds > previous[0]:
@@ -75,8 +75,9 @@ class Console:
 
 
 def _spread(row: Row) -> str:
-    """The range over seeds."""
-    values: list[Any] = row.get("seeds", {}).get("return", [])
+    """The range over the seeds in which an episode ended."""
+    seeds: dict[str, list[Any]] = row.get("seeds", {})
+    values = [x for x, length in zip(seeds.get("return", []), seeds.get("episode_length", []), strict=True) if length]
     return f" ({min(values):.1f} to {max(values):.1f} over {len(values)} seeds)" if values else ""
 
 
