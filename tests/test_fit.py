@@ -62,6 +62,8 @@ def test_a_resumed_run_is_the_undisturbed_run_bitwise(whole, tmp_path):
     train = [row for row in untimed(whole.rows) if row["kind"] == "train"]
     assert [row for row in untimed(resumed.rows) if row["kind"] == "train"] == train[2:]
     assert resumed.progress.totals == whole.progress.totals
+    evaluated = [[row["iteration"] for row in run.rows if row["kind"] == "evaluation"] for run in (whole, resumed)]
+    assert evaluated[1] == [iteration for iteration in evaluated[0] if iteration > 4]  # as the larger budget has it
 
 
 def test_a_checkpoint_of_another_configuration_is_named(tmp_path):

@@ -102,6 +102,8 @@ def fit(
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side)
     driver = _Driver(program, hyperparams, budget, callbacks, checkpoints, started)
+    schedule = driver.progress  # a resumed run may have been given a larger budget
+    schedule.evaluated = min(schedule.evaluated, int(budget.progress(schedule)[0] * evaluations))
     before = -math.inf
     while (done := driver.settled(before)) < 1:
         before = done
