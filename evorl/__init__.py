@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from evorl.envs.brax import Brax
     from evorl.envs.gymnax import Gymnax
     from evorl.training.fit import Budget, fit
+    from evorl.training.runs import load
     from evorl.workflows.cem_rl import CEMRL, CEMRLHyperparams
     from evorl.workflows.off_policy import OffPolicy
     from evorl.workflows.vmapped import Vmapped
@@ -28,10 +29,11 @@ _MODULES = {
     "OffPolicy": "workflows.off_policy",
     "Vmapped": "workflows.vmapped",
     "fit": "training.fit",
+    "load": "training.runs",
 }
 __all__ = [  # noqa: RUF022  as in _MODULES
     "CEM", "CEMHyperparams", "CEMRL", "CEMRLHyperparams", "TD3", "TD3Hyperparams", "Brax", "Budget", "Evosax", "Gymnax",
-    "OffPolicy", "Vmapped", "fit",
+    "OffPolicy", "Vmapped", "fit", "load",
 ]  # fmt: skip
 
 

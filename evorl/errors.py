@@ -1,7 +1,9 @@
 """The one error for a user's mistake: it names the option, what was given and what is allowed."""
 
 import difflib
+import sys
 from collections.abc import Iterable
+from typing import NoReturn
 
 
 class OptionError(ValueError):
@@ -23,3 +25,9 @@ def unknown(what: str, name: str, names: Iterable[str]) -> OptionError:
         near = [n for n in names if last and n.rpartition(".")[2] == last[0]]
     hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(names)}"
     return OptionError(f"unknown {what} {name}; {hint}")
+
+
+def refuse(error: OptionError) -> NoReturn:
+    """Ends a command for a user's mistake: its line on the terminal, exit code 2."""
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)

@@ -1,5 +1,6 @@
 """The types and protocols that all parts share. Protocols are structural: nothing inherits from them."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import jax
@@ -14,6 +15,8 @@ Memory: TypeAlias = Any
 Hyperparams: TypeAlias = Any
 State: TypeAlias = Any
 Metrics: TypeAlias = dict[str, jax.Array]
+# how the agent acts in one environment: (obs, memory, key) -> (action, memory, extras)
+SlotPolicy: TypeAlias = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
 
 
 @struct.dataclass
@@ -127,6 +130,16 @@ class Workflow(Protocol):
 
 
 @runtime_checkable
+class Acts(Workflow, Protocol):
+    """A workflow that trains one policy, which its state holds; it is greedy unless it explores."""
+
+    env: Env
+    agent: Agent
+
+    def policy(self, state: State, explores: bool = False) -> SlotPolicy: ...
+
+
+@runtime_checkable
 class Advances(Protocol):
     """A workflow whose step and evaluate are one function of a flag, so that one program holds its physics once.
 
@@ -138,8 +151,9 @@ class Advances(Protocol):
 
 @runtime_checkable
 class Population(Workflow, Protocol):
-    """A workflow of members; source [n] says which member each one takes over."""
+    """A workflow of members, with which the leaves of its state lead; source [n] says whom each one takes over."""
 
     def hyperparams(self, state: State) -> Hyperparams: ...
     def with_hyperparams(self, state: State, hyperparams: Hyperparams) -> State: ...
     def copy_members(self, state: State, source: Array) -> State: ...
+    def member(self, state: State, i: int) -> tuple[Workflow, State]: ...

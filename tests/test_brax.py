@@ -15,10 +15,11 @@ ENVIRONMENTS = [
 
 def own(name, **options):
     """The same environment made by Brax itself."""
-    adapter.mend_fluid()
-    from brax import envs
+    with adapter._quiet():
+        from brax import envs
 
-    return envs.get_environment(name, **options)
+        adapter.mend_fluid()
+        return envs.get_environment(name, **options)
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)

@@ -1,15 +1,14 @@
 import pytest
 from omegaconf import OmegaConf
 
-from evorl import train
 from evorl.ec.evosax import Evosax
 from evorl.errors import OptionError
-from evorl.training import config
+from evorl.training import config, discovery, runs
 from evorl.workflows import CEMRL, CEMRLHyperparams
 
 
 def built(*overrides):
-    return train.build(config.load(overrides))
+    return runs.build(config.load(overrides))
 
 
 def test_defaults_are_those_of_the_dataclasses_and_of_the_paper():
@@ -50,11 +49,11 @@ def test_any_agent_and_any_evolver_compose(name, evolver):
 
 def test_every_shipped_file_composes_and_says_what_it_is():
     for group in ("agent", "env"):
-        for path in (config.SHIPPED / group).glob("*.yaml"):
+        for path in (discovery.SHIPPED / group).glob("*.yaml"):
             assert path.read_text().startswith("# "), path.name
             config.load([f"{group}={path.stem}"])
-    for path in (config.SHIPPED / "experiment").rglob("*.yaml"):
-        config.load([f"experiment={path.relative_to(config.SHIPPED / 'experiment').with_suffix('')}"])
+    for path in (discovery.SHIPPED / "experiment").rglob("*.yaml"):
+        config.load([f"experiment={path.relative_to(discovery.SHIPPED / 'experiment').with_suffix('')}"])
 
 
 WRONG = [
@@ -76,7 +75,7 @@ WRONG = [
     (["agent/evolver=snes", "agent.hyperparams.evolver.std_init=abc"], "evolver.std_init=abc: must be a number"),
     (["agent.workflow.evolver.population_size=1"], "population_size=1: must be at least 2"),
     (["env.backend=bullet"], "backend=bullet: must be one of generalized, spring, positional, mjx"),
-    (["env_steps=-5"], "env_steps=-5: must be above 0"),
+    (["env_steps=-5"], "env_steps=-5: must be a number above 0"),
     (["env_steps=null"], "no budget"),
     (["minutes=abc"], "minutes=abc: must be a number"),
     (["num_seeds=0"], "num_seeds=0: must be a whole number, at least 1"),

@@ -1,3 +1,4 @@
+import csv
 import json
 import math
 
@@ -9,8 +10,9 @@ from evorl import tree
 from evorl.agents import TD3Hyperparams
 from evorl.errors import OptionError
 from evorl.training.checkpoint import Checkpoints
+from evorl.training.display import Lines
 from evorl.training.fit import Budget, Progress, fit, reduce
-from evorl.training.recorders import Console, JsonLines, forget_after
+from evorl.training.recorders import Csv, JsonLines, rewind
 from tests.conftest import leaves_equal
 from tests.test_contract import OFF_POLICY
 
@@ -120,18 +122,29 @@ def test_counts_add_up_and_returns_weigh_by_episodes():
     assert float(reduced["critic_loss"]) == 1.5
 
 
-def test_lines_are_json_and_a_resume_forgets_what_it_will_write_again(tmp_path, whole, capsys):
-    path = tmp_path / "metrics.jsonl"
-    record = JsonLines(path)
-    console = Console(interval=0.0)
+def test_a_resume_forgets_the_rows_that_it_will_write_again(tmp_path, whole):
+    recorders = [JsonLines(tmp_path), Csv(tmp_path, 3)]
     for row in whole.rows:
-        record(row)
-        console(row)
+        for record in recorders:
+            record(row)
+    path = tmp_path / "metrics.jsonl"
     with path.open("a") as file:
         file.write('{"kind": "tr')  # killed while writing
-    forget_after(path, 6)
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert untimed(rows) == [row for row in untimed(whole.rows) if row["iteration"] <= 6]
+    rewind(tmp_path, 4)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == whole.rows[:4]
+    kept = [row for row in whole.rows[:4] if row["kind"] == "train"]
+    with (tmp_path / "train.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [float(line["critic_loss"]) for line in lines] == [row["critic_loss"] for row in kept]
+    assert {line["seed"] for line in lines} == {"3"}
+    with pytest.raises(OptionError, match="has lost rows, 4 are left of 5"):
+        rewind(tmp_path, 5)
+
+
+def test_lines_tell_how_far_it_is(whole, capsys):
+    lines = Lines(every=0.0)
+    for row in whole.rows:
+        lines(row)
     out = capsys.readouterr().out.splitlines()
     assert len(out) == len(whole.rows)
     assert out[0].startswith(" 20%")

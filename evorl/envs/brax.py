@@ -2,9 +2,11 @@
 
 import contextlib
 import io
+import sys
 import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ import jax.numpy as jnp
 from flax import struct
 from flax.core import FrozenDict
 
+from evorl.envs import render
 from evorl.envs.spaces import Box
 from evorl.errors import require, unknown
 from evorl.types import Key, TimeStep
@@ -87,6 +90,23 @@ class Brax:
         truncated = ~terminated & (steps >= self.max_episode_steps)
         timestep = TimeStep(after.obs, jnp.float32(after.reward), terminated, truncated)
         return BraxState(after.pipeline_state, steps), timestep
+
+    def draw(self, states: list[BraxState], folder: Path) -> list[Path]:
+        """viewer.html, in three dimensions, and a GIF and a PNG where MuJoCo finds an OpenGL to draw with."""
+        physics, seconds = [state.physics for state in states], self.env.dt
+        viewer = folder / "viewer.html"
+        with _quiet():
+            from brax.io import html, image
+
+            viewer.write_text(html.render(self.env.sys.tree_replace({"opt.timestep": seconds}), physics), "utf-8")
+            every = max(1, round(0.04 / seconds))
+            try:
+                frames: Any = image.render_array(self.env.sys, physics[::every][: render.FRAMES], 240, 320)
+            except Exception as error:  # each OpenGL backend of MuJoCo raises its own
+                problem = str(error).partition(",")[0]
+                print(f"no GIF: MuJoCo cannot draw here ({problem}); MUJOCO_GL=egl or osmesa may help", file=sys.stderr)
+                return [viewer]
+        return [viewer, *render.save(frames, every * seconds, folder)]
 
 
 def mend_fluid() -> None:

@@ -3,14 +3,16 @@
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from evorl.envs import render
 from evorl.envs.spaces import Box, Discrete, Space
-from evorl.errors import require, unknown
+from evorl.errors import OptionError, require, unknown
 from evorl.types import Key, TimeStep
 
 
@@ -74,6 +76,29 @@ class Gymnax:
         terminated = jnp.asarray(done, bool)
         truncated = ~terminated & (steps >= self.max_episode_steps)
         return GymnaxState(inner, steps), TimeStep(obs, jnp.float32(reward), terminated, truncated)
+
+    def draw(self, states: list[GymnaxState], folder: Path) -> list[Path]:
+        """A GIF and a PNG by gymnax's own visualizer; classic control needs pygame."""
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+
+        try:
+            from gymnax.visualize import Visualizer
+
+            view = Visualizer(self.env, self.default_params, [state.inner for state in states[: render.FRAMES]])
+            view.init()
+        except ImportError as error:
+            raise OptionError(f"pictures of {self.name} need {error.name}; pip install 'evorl-jax[render]'") from error
+        frames = []
+        for i in range(len(view.state_seq)):
+            view.update(i)
+            canvas: Any = view.fig.canvas
+            canvas.draw()
+            frames.append(np.array(canvas.buffer_rgba())[..., :3])
+        plt.close(view.fig)
+        return render.save(frames, view.interval / 1000, folder)
 
 
 def _space(space: Any) -> Space:

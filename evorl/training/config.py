@@ -6,7 +6,6 @@ import itertools
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize
@@ -21,9 +20,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from evorl.errors import OptionError, unknown
+from evorl.training.discovery import GROUPS, check_choices, folders
 
-PACKAGE = Path(__file__).parents[1]
-SHIPPED = next(path for path in (PACKAGE / "configs", PACKAGE.parent / "configs") if path.is_dir())
 GIVEN = ("env", "observation_space", "action_space")  # fields that make fills in
 
 
@@ -44,10 +42,8 @@ class SearchPath(SearchPathPlugin):
     """Looks for configurations in ./configs and then in those that evorl ships."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        own = Path.cwd() / "configs"
-        if own.is_dir() and own != SHIPPED:
-            search_path.append("own", f"evorl://{own}")
-        search_path.append("evorl", f"evorl://{SHIPPED}")
+        for folder in folders():
+            search_path.append("evorl", f"evorl://{folder}")
 
 
 for plugin in (Defaults, SearchPath):
@@ -85,6 +81,7 @@ def _import(path: str) -> Any:
 
 def load(overrides: Sequence[str]) -> DictConfig:
     """Composes a configuration; raises OptionError where an override has a wrong name or value."""
+    check_choices(list(overrides))
     with initialize(None, version_base="1.3"):
         try:
             return compose("config", list(overrides))
@@ -93,24 +90,14 @@ def load(overrides: Sequence[str]) -> DictConfig:
 
 
 def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
-    """The one line about a composition that failed: the first override whose name or value is not known."""
+    """The one line about a composition that failed: the first override whose name is not known."""
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except HydraException:
         return OptionError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}")
-    right = []
+    known = dict(paths(compose("config", [str(one.input_line) for one in parsed if one.key_or_group in GROUPS])))
     for override in parsed:
-        name, value = override.key_or_group, override.value()
-        folder = SHIPPED / name
-        if folder.is_dir():
-            choices = [str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")]
-            choices = [choice for choice in choices if name == "experiment" or "/" not in choice]
-            if value not in choices:
-                return unknown(name, str(value), choices)
-            right.append(override.input_line)
-    known = dict(paths(compose("config", right)))
-    for override in parsed:
-        if not (SHIPPED / override.key_or_group).is_dir() and override.key_or_group not in known:
+        if override.key_or_group not in (*GROUPS, *known):
             return unknown("option", override.key_or_group, known)
     return OptionError(str(error).splitlines()[0])
 

@@ -4,13 +4,15 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from evorl.errors import OptionError, require
+from evorl.training.checkpoint import Checkpoints, check_fit, leaf_shapes, split
 from evorl.training.program import Program, job
 from evorl.types import Hyperparams, State, Workflow
 
@@ -53,10 +55,13 @@ class Progress:
     """How far a training has come; what a checkpoint keeps beside the state."""
 
     iteration: int = 0
+    rows: int = 0  # handed to the callbacks
     seconds: float = 0.0
     compile_seconds: float = 0.0
     evaluation_seconds: float = 0.0
+    host_seconds: float = 0.0  # in callbacks and in saving, most of it while the device is at work
     evaluated: int = -1  # the last point of the schedule that was evaluated
+    best: Any = None  # the return of each run's best evaluation
     totals: dict[str, list[int]] = field(default_factory=dict)  # counts so far, one for each seed
 
     def least(self, count: str) -> int:
@@ -68,11 +73,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class Training:
-    """What fit returns: the final state (leaves lead with [num_seeds] where there are several), and all rows."""
+    """What fit returns; leaves of states lead with [num_seeds] where there are several."""
 
     state: State
+    best: State  # without replays, at each run's best evaluation
     progress: Progress
     rows: list[Row]
+    stopped: bool  # before its budget was used
 
 
 def fit(
@@ -86,26 +93,29 @@ def fit(
     evaluations: int = 20,
     chunk: int = 1,
     side_by_side: bool | None = None,
-    checkpoints: Any = None,
+    checkpoints: Checkpoints | None = None,
+    parent: State = None,
     started: float | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Training:
     """Trains runs seed, seed + 1, ..., seed + num_seeds - 1 in one program and hands every row to the callbacks.
 
     A row is a chunk of iterations, or an evaluation: after the first chunk, then evenly over the budget, and at the
     end. side_by_side says whether the runs are vmapped; by default everywhere but on a CPU (see Program).
-    checkpoints (training.checkpoint.Checkpoints) saves on its schedule; where its folder holds a checkpoint,
-    training goes on from there. started is when the clock of the budget began (time.perf_counter), by default now.
+    checkpoints saves on its schedule; where its folder holds a checkpoint, training goes on from there. parent is a
+    state like the one to come, whose weights the runs begin with. started is when the clock of the budget began
+    (time.perf_counter), by default now. stop is asked after every chunk whether to save and return.
     """
     for name, value in {"num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations}.items():
         require(value >= 1, name, value, "must be at least 1")
     started = time.perf_counter() if started is None else started
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side)
-    driver = _Driver(program, hyperparams, budget, callbacks, checkpoints, started)
+    driver = _Driver(program, hyperparams, budget, callbacks, checkpoints, parent, started)
     schedule = driver.progress  # a resumed run may have been given a larger budget
     schedule.evaluated = min(schedule.evaluated, int(budget.progress(schedule)[0] * evaluations))
     before = -math.inf
-    while (done := driver.settled(before)) < 1:
+    while not stop() and (done := driver.settled(before)) < 1:
         before = done
         if driver.evaluation_is_due(int(done * evaluations)):
             driver.dispatch(1, evaluating=True)
@@ -113,11 +123,14 @@ def fit(
         driver.receive(all_but=1)
         if checkpoints is not None and checkpoints.due():
             driver.save()
-    driver.dispatch(1, evaluating=True)
     driver.receive()
+    stopped = budget.progress(driver.progress)[0] < 1
+    if not stopped:
+        driver.dispatch(1, evaluating=True)
+        driver.receive()
     if checkpoints is not None:
         driver.save()
-    return Training(driver.state, driver.progress, driver.rows)
+    return Training(driver.state, driver.best, driver.progress, driver.rows, stopped)
 
 
 class _Driver:
@@ -129,25 +142,34 @@ class _Driver:
         hyperparams: Hyperparams,
         budget: Budget,
         callbacks: Sequence[Callback],
-        checkpoints: Any,
+        checkpoints: Checkpoints | None,
+        parent: State,
         started: float,
     ) -> None:
         self.budget, self.callbacks, self.checkpoints = budget, callbacks, checkpoints
         self.num_seeds, self.keys = len(program.seeds), program.keys
+        self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
         compiling = time.perf_counter()
+        init = jax.jit(program.init).trace(self.keys, hyperparams)
         if checkpoints is not None and checkpoints.latest is not None:
-            shapes = jax.eval_shape(program.init, self.keys, hyperparams)
-            self.state, saved = checkpoints.restore(shapes)
+            self.state, self.best, saved = checkpoints.restore(init.out_info)
             self.progress = Progress(**saved)
         else:
-            self.state, self.progress = jax.jit(program.init)(self.keys, hyperparams), Progress()
+            if checkpoints is not None:
+                checkpoints.begin(init.out_info)
+            self.state, self.progress = init.lower().compile()(self.keys, hyperparams), Progress()
+            if parent is not None:
+                inherited = jax.eval_shape(program.inherit, self.state, parent)
+                check_fit("the parent", leaf_shapes(inherited), init.out_info)
+                self.state = jax.jit(program.inherit, donate_argnums=0)(self.state, parent)
+            self.best = self.snapshot(split(self.state)[0])
         lowered = jax.jit(program.run, donate_argnums=0).lower(self.state, self.keys, *job(0, 0, False))
         self.run = lowered.compile()
         self.arrived = time.perf_counter()
         self.started = started - self.progress.seconds
         self.progress.compile_seconds += self.arrived - compiling
         self.dispatched = self.progress.iteration
-        self.in_flight: deque[tuple[int, bool, Any]] = deque()
+        self.in_flight: deque[tuple[int, Any, Any]] = deque()
         self.rows: list[Row] = []
 
     def settled(self, before: float) -> float:
@@ -170,25 +192,42 @@ class _Driver:
         """Hands the device count steps, or an evaluation, without waiting for what it has in hand."""
         todo = job(self.dispatched, count, evaluating)
         self.state, metrics, evaluation = self.run(self.state, self.keys, *todo)
-        self.in_flight.append((count, evaluating, evaluation if evaluating else metrics))
+        evaluated = self.snapshot(split(self.state)[0]) if evaluating else None
+        self.in_flight.append((count, evaluated, evaluation if evaluating else metrics))
         self.dispatched += 0 if evaluating else count
 
     def receive(self, all_but: int = 0) -> None:
         """Waits for what is in flight, but for the last `all_but`, and hands it to the callbacks row by row."""
         while len(self.in_flight) > all_but:
-            count, evaluating, metrics = self.in_flight.popleft()
+            count, evaluated, metrics = self.in_flight.popleft()
             metrics = jax.device_get(metrics)
             now = time.perf_counter()
             duration, self.arrived, self.progress.seconds = now - self.arrived, now, now - self.started
-            if evaluating:
+            if evaluated is not None:
                 self.progress.evaluation_seconds += duration
+                self._keep_best(evaluated, metrics["return"])
             else:
                 metrics = self._count(count, metrics)
-            row = _row(self.progress, metrics, self.num_seeds, "evaluation" if evaluating else "train", duration)
+            row = _row(self.progress, metrics, self.num_seeds, "train" if evaluated is None else "evaluation", duration)
             row["progress"] = self.budget.progress(self.progress)[0]
             self.rows.append(row)
+            self.progress.rows += 1
             for callback in self.callbacks:
                 callback(row)
+            self.progress.host_seconds += time.perf_counter() - now
+
+    def _keep_best(self, evaluated: State, returns: np.ndarray) -> None:
+        """Puts the evaluated states in the place of those that they beat; returns leads as all leaves do."""
+        before = np.full(returns.shape, -np.inf) if self.progress.best is None else np.asarray(self.progress.best)
+        returns = np.where(np.isnan(returns), -np.inf, returns)
+        better = (returns > before) | np.isneginf(before)
+        if better.any():
+            self.best = jax.tree.map(
+                lambda new, old: np.where(better.reshape(better.shape + (1,) * (old.ndim - better.ndim)), new, old),
+                jax.device_get(evaluated),
+                self.best,
+            )
+        self.progress.best = np.where(better, returns, before).tolist()
 
     def _count(self, count: int, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Adds a chunk to the progress; returns its metrics as those of one step."""
@@ -202,7 +241,10 @@ class _Driver:
 
     def save(self) -> None:
         self.receive()
-        self.checkpoints.save(self.progress.iteration, self.state, vars(self.progress))
+        assert self.checkpoints is not None
+        now = time.perf_counter()
+        self.checkpoints.save(self.progress.iteration, self.state, self.best, asdict(self.progress))
+        self.progress.host_seconds += time.perf_counter() - now
 
 
 def reduce(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -228,7 +270,7 @@ def _per_seed(values: np.ndarray, num_seeds: int) -> list[int]:
 def _row(progress: Progress, metrics: dict[str, np.ndarray], num_seeds: int, kind: str, duration: float) -> Row:
     """A record that JSON can hold: totals and metrics of the runs together, and apart where there are several."""
     row: Row = {"kind": kind, "iteration": progress.iteration, "seconds": progress.seconds, "duration": duration}
-    row["compile_seconds"] = progress.compile_seconds
+    row |= {name: getattr(progress, name) for name in ("compile_seconds", "evaluation_seconds", "host_seconds")}
     totals = dict(progress.totals)
     apart: dict[str, list[float]] = {}
     for name, values in metrics.items():

@@ -1,7 +1,7 @@
 """What the device runs: chunks of steps and evaluations of one or several runs, in one compiled program."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -35,6 +35,16 @@ class Program:
         if len(self.seeds) == 1:
             return self.workflow.init(keys[0, 0], hyperparams)
         return jax.vmap(lambda key: self.workflow.init(key, hyperparams))(keys[:, 0])
+
+    def inherit(self, state: State, parent: State) -> State:
+        """state with the weights of parent, which leads as state does and may lack its replays."""
+
+        def one(state: State, parent: State) -> State:
+            return replace(self.workflow.inherit(state, parent), hyperparams=state.hyperparams)
+
+        if len(self.seeds) == 1:
+            return one(state, parent)
+        return jax.vmap(one)(state, parent)
 
     def run(
         self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array

@@ -1,87 +1,155 @@
-"""Recorders: callables that take every row of a training."""
+"""Recorders: callables that take every row of a training. Those of this file write it to files."""
 
+import csv
 import json
-import math
-import time
+import os
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol
 
+from evorl.errors import OptionError
 from evorl.training.fit import Row
+
+JSON_LINES, KINDS = "metrics.jsonl", ("train", "evaluation")
+
+
+class Recorder(Protocol):
+    """What a training hands its rows to; any function of a row will do, close is for those that hold something open.
+
+    A row is a dict of numbers with `kind`, "train" or "evaluation"; where several seeds train, `seeds` has each one's.
+    """
+
+    def __call__(self, row: Row) -> None: ...
+    def close(self) -> None: ...
 
 
 class JsonLines:
-    """Appends every row to a file, one JSON object a line."""
+    """Appends every row to metrics.jsonl, one JSON object a line."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = Path(path)
+    def __init__(self, run_dir: Path) -> None:
+        self._path = Path(run_dir) / JSON_LINES
 
     def __call__(self, row: Row) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
-
-def forget_after(path: Path, iteration: int) -> None:
-    """Drops the rows that a checkpoint of this iteration does not know, before a resumed run writes them again."""
-    path = Path(path)
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:  # the last line of a killed process
-            break
-        if row["iteration"] > iteration:
-            break
-        kept.append(line + "\n")
-    path.write_text("".join(kept), encoding="utf-8")
+    def close(self) -> None:
+        """Every row is on disk already."""
 
 
-class Console:
-    """Prints progress lines, at most one every `interval` seconds, and every evaluation."""
+class Csv:
+    """Appends to train.csv and evaluation.csv a line for each seed of every row."""
 
-    def __init__(self, interval: float = 2.0, out: TextIO | None = None) -> None:
-        self._interval, self._out = interval, out
-        self._printed = -math.inf
-        self._last: tuple[float, int] | None = None
+    def __init__(self, run_dir: Path, first_seed: int = 0) -> None:
+        self._run_dir, self._first_seed = Path(run_dir), first_seed
+        self._columns: dict[str, list[str]] = {}
 
     def __call__(self, row: Row) -> None:
-        evaluation = row["kind"] == "evaluation"
-        now = time.perf_counter()
-        if not evaluation and now - self._printed < self._interval and row["progress"] < 1:
-            return
-        self._printed = now
-        print(self.line(row), file=self._out, flush=True)
+        path = _table(self._run_dir, row["kind"])
+        lines = list(by_seed(row, self._first_seed))
+        new = not path.exists() or not path.stat().st_size
+        with path.open("a", encoding="utf-8", newline="") as file:
+            if row["kind"] not in self._columns:
+                self._columns[row["kind"]] = list(lines[0]) if new else _header(path)
+            writer = csv.DictWriter(file, self._columns[row["kind"]])
+            if new:
+                writer.writeheader()
+            writer.writerows(lines)
 
-    def line(self, row: Row) -> str:
-        """Percent, time and ETA, iteration, env steps, return, and for training steps per second without compiling."""
-        done, seconds = row["progress"], row["seconds"]
-        running = seconds - row["compile_seconds"]
-        eta = f"{_clock(running * (1 - done) / done)} left" if done > 0 else ""
-        parts = [
-            f"{100 * done:3.0f}%  {_clock(seconds)} {eta:>14}",
-            f"iteration {row['iteration']}",
-            f"{row.get('env_steps', 0):,} env steps",
-        ]
-        label = "evaluation" if row["kind"] == "evaluation" else "return"
-        parts.append(f"{label} {row['return']:.1f}{_spread(row)}" if row["episode_length"] else "no episode ended")
-        if row["kind"] == "train":
-            previous, self._last = self._last, (seconds, row.get("env_steps", 0))
-            if previous and seconds > previous[0]:
-                parts.append(f"{(self._last[1] - previous[1]) / (seconds - previous[0]):,.0f} env steps/s")
-            else:
-                parts.append(f"compiled in {row['compile_seconds']:.0f} s")
-        return "  ".join(parts)
+    def close(self) -> None:
+        """Every row is on disk already."""
 
 
-def _spread(row: Row) -> str:
-    """The range over the seeds in which an episode ended."""
-    seeds: dict[str, list[Any]] = row.get("seeds", {})
-    values = [x for x, length in zip(seeds.get("return", []), seeds.get("episode_length", []), strict=True) if length]
-    return f" ({min(values):.1f} to {max(values):.1f} over {len(values)} seeds)" if values else ""
+class TensorBoard:
+    """Writes event files for TensorBoard, over env steps: means over seeds, and each seed's own."""
+
+    def __init__(self, run_dir: Path, first_seed: int = 0, resumed_at: int | None = None) -> None:
+        from tensorboardX import SummaryWriter
+
+        self._writer = SummaryWriter(str(Path(run_dir) / "tensorboard"), purge_step=resumed_at)
+        self._first_seed = first_seed
+
+    def __call__(self, row: Row) -> None:
+        step = row.get("env_steps", row["iteration"])
+        for name, value in measured(row).items():
+            self._writer.add_scalar(f"{row['kind']}/{name}", value, step)
+        for line in by_seed(row, self._first_seed) if "seeds" in row else ():
+            for name in row["seeds"]:
+                self._writer.add_scalar(f"{row['kind']}_by_seed/{name}/{line['seed']}", line[name], step)
+        if row["kind"] == "evaluation":
+            self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
 
 
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+class Wandb:
+    """Sends every row to Weights & Biases, into the run that has the name of the run directory."""
+
+    def __init__(self, run_dir: Path, config: dict[str, Any]) -> None:
+        name = Path(run_dir).resolve().name
+        self._run = require_wandb().init(
+            project="evorl", id=name, name=name, dir=str(run_dir), config=config, resume="allow"
+        )
+        self._run.define_metric("*", step_metric="env_steps")
+
+    def __call__(self, row: Row) -> None:
+        values = {f"{row['kind']}/{name}": value for name, value in measured(row).items()}
+        self._run.log(values | {"env_steps": row.get("env_steps", row["iteration"])})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def require_wandb() -> Any:
+    """The package wandb; raises OptionError where it is not installed."""
+    try:
+        import wandb  # pyright: ignore[reportMissingImports]  an extra
+    except ImportError as error:
+        raise OptionError("wandb=true: the package wandb is missing; pip install 'evorl-jax[wandb]'") from error
+    return wandb
+
+
+def measured(row: Row) -> dict[str, float]:
+    """The numbers of a row, without what says where in the training it stands."""
+    return {name: value for name, value in row.items() if name not in ("kind", "iteration", "progress", "seeds")}
+
+
+def by_seed(row: Row, first_seed: int) -> Iterator[Row]:
+    """The row as one flat row for each seed, with its own totals and metrics."""
+    shared = {"seed": first_seed} | {name: value for name, value in row.items() if name != "seeds"}
+    own = row.get("seeds", {})
+    for seed in range(len(next(iter(own.values()), [None]))):
+        yield shared | {"seed": first_seed + seed} | {name: values[seed] for name, values in own.items()}
+
+
+def rewind(run_dir: Path, rows: int) -> None:
+    """Cuts the files of a run back to its first rows, those that the checkpoint it goes on from knows of."""
+    path = Path(run_dir) / JSON_LINES
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)[:rows] if path.exists() else []
+    if len(lines) < rows:
+        raise OptionError(f"{path}: has lost rows, {len(lines)} are left of {rows}")
+    kept: Counter[str] = Counter()
+    for row in map(json.loads, lines):
+        kept[row["kind"]] += len(list(by_seed(row, 0)))
+    _rewrite(path, lines)
+    for kind in KINDS:
+        table = _table(path.parent, kind)
+        if table.exists():
+            _rewrite(table, table.read_text(encoding="utf-8").splitlines(keepends=True)[: 1 + kept[kind]])
+
+
+def _table(run_dir: Path, kind: str) -> Path:
+    return run_dir / f"{kind}.csv"
+
+
+def _header(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return next(csv.reader(file))
+
+
+def _rewrite(path: Path, lines: list[str]) -> None:
+    whole = path.with_suffix(".new")
+    whole.write_text("".join(lines), encoding="utf-8")
+    os.replace(whole, path)

@@ -1,6 +1,7 @@
 """CEM-RL: a distribution over actors, some of which learn by gradient."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.replay import Replay
 from evorl.rollout import UNLIMITED, Tally
-from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params
+from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
 from evorl.workflows.base import Stage, behaviour, check_sizes, repeat
 
 
@@ -191,6 +192,11 @@ class CEMRL:
         learners = replace(state.agent, actor=jax.vmap(Learner.fresh)(actors))
         learners, metrics = repeat(updates, learn_once, learners)
         return learners, learners.actor.params, metrics
+
+    def policy(self, state: CEMRLState, explores: bool = False) -> SlotPolicy:
+        """How the center of the distribution acts in one environment, greedily or exploring."""
+        acting = behaviour(self.env, self.agent, state.hyperparams.agent, False, explores)
+        return partial(acting, state.agent.actor.params)
 
     def inherit(self, state: CEMRLState, parent: CEMRLState) -> CEMRLState:
         """state with the agent, the distribution and the hyperparameters of parent; it keeps its replay."""

@@ -14,7 +14,7 @@ from evorl.errors import require
 from evorl.hyperparameters import as_state
 from evorl.replay import Replay
 from evorl.rollout import UNLIMITED
-from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics
+from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics, SlotPolicy
 from evorl.workflows.base import Stage, behaviour, check_sizes, repeat
 
 
@@ -127,6 +127,10 @@ class OffPolicy:
 
         agent, metrics = repeat(rounds, learn_once, state.agent)
         return replace(state, agent=agent), metrics | {"gradient_steps": rounds * self.actor_interval}
+
+    def policy(self, state: OffPolicyState, explores: bool = False) -> SlotPolicy:
+        """How the agent acts in one environment, greedily or exploring."""
+        return partial(behaviour(self.env, self.agent, state.hyperparams, False, explores), state.agent.actor.params)
 
     def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
         """state with the agent and the hyperparameters of parent; it keeps its replay and environments."""

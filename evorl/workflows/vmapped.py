@@ -50,3 +50,7 @@ class Vmapped:
     def copy_members(self, state: State, source: Int[Array, " size"]) -> State:
         """Each member inherits from member source [size]; its replay stays its own."""
         return self.inherit(state, tree.index(state, source))
+
+    def member(self, state: State, i: int) -> tuple[Workflow, State]:
+        """The inner workflow and the state of its i-th copy."""
+        return self.inner, tree.index(state, i)

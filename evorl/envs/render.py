@@ -1,0 +1,27 @@
+"""Pictures of episodes: what an environment may offer, and the files that frames become."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+FRAMES = 200  # in a GIF at most
+
+
+@runtime_checkable
+class Drawable(Protocol):
+    """An environment that writes pictures of an episode, given its states in order, and returns their paths."""
+
+    def draw(self, states: list[Any], folder: Path) -> list[Path]: ...
+
+
+def save(frames: Sequence[np.ndarray], seconds: float, folder: Path) -> list[Path]:
+    """Writes frames [height, width, 3] uint8, each shown for so many seconds, as a GIF, and the middle one as a PNG."""
+    from PIL import Image
+
+    images = [Image.fromarray(frame) for frame in frames]
+    gif, png = folder / "episode.gif", folder / "episode.png"
+    images[0].save(gif, save_all=True, append_images=images[1:], duration=max(20, round(1000 * seconds)), loop=0)
+    images[len(images) // 2].save(png)
+    return [gif, png]

@@ -1,0 +1,104 @@
+"""python -m evorl.play RUN: evaluates what a run has learned, and writes a viewer, a GIF and a PNG of one episode."""
+
+import os
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from evorl.errors import OptionError, refuse, require, unknown
+
+HELP = """usage: python -m evorl.play RUN [option=value ...]
+
+  episodes=128     episodes to evaluate
+  which=best       best: as it was at its best evaluation; last: as it is now
+  seed=, member=   of several seeds or of a population; by default the best one
+  explore=false    true: acts as it did to explore
+  key=0            seeds the episodes
+  out=RUN/play     where the viewer and the pictures go; out=null writes none"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a play is asked for."""
+
+    run: str
+    episodes: int = 128
+    which: str = "best"
+    seed: int | None = None
+    member: int | None = None
+    explore: bool = False
+    key: int = 0
+    out: str | None = ""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; a mistake prints one line and exits with code 2."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if {"-h", "--help"} & set(arguments):
+        print(HELP)
+        return
+    try:
+        play(parse(arguments))
+    except OptionError as error:
+        refuse(error)
+
+
+def parse(arguments: list[str]) -> Options:
+    """Options from the command line; raises OptionError."""
+    import yaml
+
+    runs = [argument for argument in arguments if "=" not in argument]
+    require(len(runs) == 1, "run", " ".join(runs) or "nothing", "give one run directory: python -m evorl.play RUN")
+    options: dict[str, Any] = {"run": runs[0]}
+    types = {field.name: field.type for field in fields(Options)}
+    for argument in arguments:
+        name, given, text = argument.partition("=")
+        if not given:
+            continue
+        if name not in types:
+            raise unknown("option", name, types)
+        value = yaml.safe_load(text) if text else None
+        wanted: Any = types[name]
+        right = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
+        kind = getattr(wanted, "__name__", str(wanted).replace("None", "null"))
+        require(right, name, text, f"must be of type {kind}")
+        options[name] = value
+    require(options.get("episodes", 1) >= 1, "episodes", options.get("episodes"), "must be at least 1")
+    return Options(**options)
+
+
+def play(options: Options) -> dict[str, Any]:
+    """Evaluates, prints the mean return and its interval, draws; gives the returns and the paths of the pictures."""
+    run_dir = Path(options.run)
+    if not run_dir.is_dir():
+        raise OptionError(f"run={run_dir}: is not there")
+
+    if sys.platform == "linux" and "DISPLAY" not in os.environ:
+        os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo looks for a window otherwise
+
+    from evorl import stats
+    from evorl.training import episodes
+    from evorl.training.devices import enable_compilation_cache
+    from evorl.training.runs import load
+
+    enable_compilation_cache()
+    policy = load(run_dir, options.member, options.seed, options.which)
+    returns, lengths = episodes.evaluate(policy, options.episodes, options.key, options.explore)
+    low, high = stats.interval(returns)
+    spread = f" [{low:.1f}, {high:.1f}]" if len(returns) > 1 else ""
+    print(
+        f"return {returns.mean():.1f}{spread} over {len(returns)} episodes of {lengths.mean():.0f} steps "
+        f"(median {sorted(returns)[len(returns) // 2]:.1f}, from {returns.min():.1f} to {returns.max():.1f})"
+    )
+    written = []
+    if options.out is not None:
+        folder = Path(options.out) if options.out else run_dir / "play"
+        for path in episodes.draw(policy, folder, options.key, options.explore):
+            print(path)
+            written.append(path)
+    return {"returns": returns, "lengths": lengths, "files": written}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What there is to choose from, read from the configuration files alone: nothing heavy is imported."""
+
+from pathlib import Path
+
+from evorl.errors import unknown
+
+PACKAGE = Path(__file__).parents[1]
+SHIPPED = next(path for path in (PACKAGE / "configs", PACKAGE.parent / "configs") if path.is_dir())
+GROUPS = ("agent", "agent/learner", "agent/evolver", "env", "experiment")
+
+HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME] [option=value ...]
+
+  python -m evorl.train agent=cemrl env=ant minutes=3         train into a new folder in runs/
+  python -m evorl.train agent=td3 env=hopper num_seeds=8      eight runs in one program
+  python -m evorl.train -m env=hopper,walker2d seed=0,1       one run after the other
+  python -m evorl.train resume=runs/NAME minutes=60           go on where a run was stopped
+  python -m evorl.train init_from=runs/NAME env=ant           a new run that begins with its weights
+  python -m evorl.play runs/NAME                              evaluate a run and write its viewer
+
+  --list        agents, environments and experiments
+  --cfg job     every option with its value, as the other arguments set it
+  -m            all combinations of comma-separated values
+  -sc ACTION    shell completion: evorl-train -sc install=bash (docs/configuration.md)
+
+Budgets: env_steps, episodes, iterations, minutes; training ends at the first that every run has reached.
+Others: seed, num_seeds, evaluations, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb, profile.
+Every field and hyperparameter of what is trained is an option: agent.workflow.*, agent.hyperparams.*, env.*"""
+
+
+def folders() -> list[Path]:
+    """Where configurations are looked for: ./configs, then what evorl ships."""
+    own = Path.cwd() / "configs"
+    return [own, SHIPPED] if own.is_dir() and own != SHIPPED else [SHIPPED]
+
+
+def choices(group: str) -> dict[str, Path]:
+    """The files of a group by name; the user's own hide those of the same name that evorl ships."""
+    found: dict[str, Path] = {}
+    for folder in reversed(folders()):
+        for path in sorted((folder / group).glob("**/*.yaml" if group == "experiment" else "*.yaml")):
+            found[path.relative_to(folder / group).with_suffix("").as_posix()] = path
+    return found
+
+
+def listing() -> str:
+    """Every choice of every group, each with the comment that its file begins with."""
+    lines = []
+    for group in GROUPS:
+        lines.append(f"{group}=")
+        files = choices(group)
+        width = max(map(len, files))
+        for name, path in files.items():
+            first = path.read_text(encoding="utf-8").partition("\n")[0]
+            lines.append(
+                f"  {name:{width}}  {first.removeprefix('#').strip() if first.startswith('#') else ''}".rstrip()
+            )
+    return "\n".join(lines)
+
+
+def check_choices(arguments: list[str]) -> None:
+    """Raises OptionError where an argument chooses what is not there, such as agent=tt3."""
+    for argument in arguments:
+        group, given, value = argument.lstrip("+").partition("=")
+        group = group.partition("@")[0]
+        if group not in GROUPS or not given:
+            continue
+        for name in value.split(","):
+            if name not in (known := choices(group)) and name not in ("null", "???") and name.isprintable():
+                raise unknown(group, name, known)

@@ -1,0 +1,66 @@
+"""Whole episodes of a trained policy: their returns, and pictures of one."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import rollout, tree
+from evorl.envs.render import Drawable
+from evorl.rollout import UNLIMITED
+from evorl.training.runs import Policy
+
+CHUNK = 20  # steps between two looks at whether all episodes have ended
+
+
+def evaluate(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Returns [episodes] and lengths [episodes] of as many fresh episodes, side by side."""
+    env, env_params, act = policy.env, policy.env_params, policy.act(explores)
+
+    @jax.jit
+    def play(key: jax.Array) -> rollout.Tally:
+        key_start, key_play = jax.random.split(key)
+        slots = rollout.start(env, env_params, policy.memory, jax.random.split(key_start, episodes))
+        _, tally, _ = rollout.play(
+            env,
+            env_params,
+            jax.vmap(act),
+            policy.memory,
+            slots,
+            tree.broadcast(slots, 1),
+            1,
+            jax.random.split(key_play, episodes),
+            episodes=jnp.ones(episodes, jnp.int32),
+            steps=UNLIMITED,
+            chunk=CHUNK,
+            store=lambda stored, transitions, mask: stored,
+            stored=(),
+        )
+        return tally
+
+    tally = jax.device_get(play(jax.random.key(seed)))
+    return np.asarray(tally.returns), np.asarray(tally.lengths)
+
+
+def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) -> list[Path]:
+    """Writes pictures of one episode to folder and returns their paths; none where the environment has no renderer."""
+    env, env_params, act = policy.env, policy.env_params, policy.act(explores)
+    if not isinstance(env, Drawable):
+        return []
+
+    @jax.jit
+    def episode(key: jax.Array) -> tuple[jax.Array, rollout.Slot]:
+        key_start, key_play = jax.random.split(key)
+        first = rollout.start(env, env_params, policy.memory, jax.random.split(key_start, 1))
+
+        def step(slots: rollout.Slot, key: jax.Array) -> tuple[rollout.Slot, tuple[jax.Array, rollout.Slot]]:
+            after, transition = rollout.interact(env, env_params, jax.vmap(act), slots, key[None])
+            return after, (transition.ended[0], tree.index(slots.env_state, 0))
+
+        return jax.lax.scan(step, first, jax.random.split(key_play, env.max_episode_steps))[1]
+
+    ended, states = jax.device_get(episode(jax.random.key(seed)))
+    length = int(ended.argmax()) + 1 if ended.any() else len(ended)
+    folder.mkdir(parents=True, exist_ok=True)
+    return env.draw([tree.index(states, i) for i in range(length)], folder)

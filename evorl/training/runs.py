@@ -1,0 +1,206 @@
+"""Runs: from a configuration to the parts of a training, and from a run directory back to a policy."""
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from evorl import hyperparameters, tree
+from evorl.errors import OptionError, require
+from evorl.training import config, display, recorders
+from evorl.training.checkpoint import Checkpoints
+from evorl.training.fit import Budget
+from evorl.training.program import Program
+from evorl.types import Acts, Array, Key, Population, SlotPolicy, State, Workflow
+
+LEAST = {"seed": 0, "num_seeds": 1, "evaluations": 1, "chunk": 1, "checkpoint.keep": 1}  # whole numbers
+SWITCHES = ("checkpoint.replay", "tensorboard", "wandb", "profile")
+
+
+def build(cfg: DictConfig) -> tuple[Any, Any, Budget]:
+    """The workflow, its hyperparameters and the budget that cfg describes; raises OptionError."""
+    _check(cfg)
+    limits = {name: math.inf if cfg[name] is None else cfg[name] for name in vars(Budget(iterations=1))}
+    budget = Budget(**limits)
+    hyperparams = config.make(cfg.agent.hyperparams, "agent.hyperparams")
+    hyperparameters.check(hyperparams, "agent.hyperparams.")
+    env = config.make(cfg.env, "env")
+    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+    return config.make(cfg.agent.workflow, "agent.workflow", env=env, **spaces), hyperparams, budget
+
+
+def _check(cfg: DictConfig) -> None:
+    """Raises OptionError where an option of the training itself is not of its type or out of its range."""
+    for name, least in LEAST.items():
+        value = OmegaConf.select(cfg, name)
+        if name != "chunk" or value is not None:
+            whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+            require(whole, name, value, f"must be a whole number, at least {least}")
+    for name in SWITCHES:
+        value = OmegaConf.select(cfg, name)
+        require(isinstance(value, bool), name, value, "must be true or false")
+    for name in (*vars(Budget(iterations=1)), "checkpoint.minutes"):
+        value = OmegaConf.select(cfg, name)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+        require(number or (value is None and "." not in name), name, value, "must be a number above 0")
+    if cfg.wandb:
+        recorders.require_wandb()
+
+
+def save_config(cfg: DictConfig, run_dir: Path) -> None:
+    """Writes config.yaml, without where the run itself lies."""
+    OmegaConf.save(OmegaConf.merge(cfg, {"resume": None, "run_dir": None}), run_dir / "config.yaml")
+
+
+def saved_config(run_dir: Path, option: str) -> DictConfig:
+    """The configuration of a run; raises OptionError where there is none that can be read."""
+    path = Path(run_dir) / "config.yaml"
+    if not path.is_file():
+        what = "has no config.yaml" if path.parent.is_dir() else "is not there"
+        raise OptionError(f"{option}={run_dir}: is not a run directory, it {what}")
+    try:
+        saved = OmegaConf.load(path)
+    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
+        raise OptionError(f"{option}={run_dir}: its config.yaml cannot be read") from error
+    if not isinstance(saved, DictConfig) or not {"agent", "env", "seed", "num_seeds"} <= set(saved):
+        raise OptionError(f"{option}={run_dir}: its config.yaml is not that of a training")
+    return saved
+
+
+def resumed(cfg: DictConfig, changeable: Sequence[str]) -> DictConfig:
+    """The configuration saved in cfg.resume with this command line's other options in place of its own."""
+    saved = saved_config(cfg.resume, "resume")
+    OmegaConf.set_struct(saved, True)
+    given = [line for line in HydraConfig.get().overrides.task if not line.startswith("resume=")]
+    for line in given:
+        if line.lstrip("+").split("=")[0].split(".")[0] not in changeable:
+            raise OptionError(f"{line}: a resumed run keeps its configuration; only {', '.join(changeable)} may change")
+    merged = OmegaConf.merge(saved, OmegaConf.from_dotlist(given), {"resume": cfg.resume})
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+@contextmanager
+def recording(cfg: DictConfig, run_dir: Path, checkpoints: Checkpoints) -> Iterator[list[recorders.Recorder]]:
+    """The recorders of a run, closed at the end; files of a resumed run are cut back to what its checkpoint knows."""
+    resumed_at = None
+    if cfg.resume:
+        progress = checkpoints.progress()
+        recorders.rewind(run_dir, progress["rows"])
+        resumed_at = 1 + sum(progress["totals"].get("env_steps", [0])) // cfg.num_seeds
+    title = f"{cfg.agent.name} on {cfg.env.name}, {cfg.num_seeds} seed{'s' * (cfg.num_seeds > 1)}, {run_dir}"
+    with ExitStack() as stack:
+        shown = display.Panel(title) if sys.stdout.isatty() else display.Lines()
+        opened: list[recorders.Recorder] = [shown, recorders.JsonLines(run_dir), recorders.Csv(run_dir, cfg.seed)]
+        if cfg.tensorboard:
+            opened.append(recorders.TensorBoard(run_dir, cfg.seed, resumed_at))
+        if cfg.wandb:
+            opened.append(recorders.Wandb(run_dir, OmegaConf.to_container(cfg)))  # pyright: ignore[reportArgumentType]
+        for recorder in opened:
+            stack.callback(recorder.close)
+        yield opened
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a run directory holds: leaves of state and best_returns lead with [num_seeds] where there are several."""
+
+    cfg: DictConfig
+    workflow: Workflow
+    state: State  # without replays
+    best_returns: np.ndarray
+
+    def one(self, seed: int | None, member: int | None) -> tuple[Acts, State]:
+        """The workflow and state of one seed, and of one member of a population; by default of the best ones."""
+        workflow, state, returns = self.workflow, self.state, self.best_returns
+        if self.cfg.num_seeds > 1:
+            first = self.cfg.seed
+            allowed = f"must be from {first} to {first + self.cfg.num_seeds - 1}"
+            require(seed is None or 0 <= seed - first < self.cfg.num_seeds, "seed", seed, allowed)
+            index = _best(returns) if seed is None else seed - first
+            state, returns = tree.index(state, index), returns[index]
+        else:
+            require(seed in (None, self.cfg.seed), "seed", seed, f"must be {self.cfg.seed}, the only one of this run")
+        require(member in (None, 0) or isinstance(workflow, Population), "member", member, "this run has one only")
+        while isinstance(workflow, Population):
+            require(member is None or 0 <= member < len(returns), "member", member, f"must be below {len(returns)}")
+            index = _best(returns) if member is None else member
+            (workflow, state), returns, member = workflow.member(state, index), returns[index], None
+        assert isinstance(workflow, Acts)
+        return workflow, state
+
+
+def _best(returns: np.ndarray) -> int:
+    """The index on the leading axis under which the highest return lies."""
+    return int(returns.reshape(len(returns), -1).max(1).argmax())
+
+
+def restored(run_dir: Path, option: str, which: str) -> Restored:
+    """What the newest checkpoint of a run holds; raises OptionError where there is none."""
+    require(which in ("best", "last"), "which", which, "must be best or last")
+    cfg = saved_config(run_dir, option)
+    folder = Path(run_dir) / "checkpoints"
+    checkpoints = Checkpoints(folder) if folder.is_dir() else None
+    if checkpoints is None or checkpoints.latest is None:
+        raise OptionError(f"{option}={run_dir}: holds no checkpoint")
+    workflow, hyperparams, _ = build(cfg)
+    program = Program(workflow, range(cfg.num_seeds), 1, False)
+    state = checkpoints.restore_policy(jax.eval_shape(program.init, program.keys, hyperparams), which)
+    best = checkpoints.progress()["best"]
+    checkpoints.close()
+    shape = (cfg.num_seeds,) * (cfg.num_seeds > 1)
+    return Restored(cfg, workflow, state, np.zeros(shape) if best is None else np.asarray(best))
+
+
+def parent_state(cfg: DictConfig) -> State:
+    """The states of cfg.init_from that the runs of cfg begin with, or its best seed's where their number differs."""
+    parent = restored(cfg.init_from, "init_from", "best")
+    if parent.cfg.num_seeds == cfg.num_seeds:
+        return parent.state
+    state = tree.index(parent.state, _best(parent.best_returns)) if parent.cfg.num_seeds > 1 else parent.state
+    return tree.broadcast(state, cfg.num_seeds) if cfg.num_seeds > 1 else state
+
+
+class Policy:
+    """What a run has learned: obs, of one or of many environments, [..., *shape] -> action [..., *shape]."""
+
+    def __init__(self, workflow: Acts, state: State) -> None:
+        self.env, self.env_params, self.memory = workflow.env, state.env_params, workflow.agent.memory()
+        self._modes = {explores: workflow.policy(state, explores) for explores in (False, True)}
+        self._act = jax.jit(self._batched, static_argnames="explores")
+
+    def __call__(self, obs: Any, key: Key | None = None) -> Array:
+        """The greedy action, or, where a key is given, one that explores."""
+        return self._act(obs, jax.random.key(0) if key is None else key, explores=key is not None)
+
+    def act(self, explores: bool = False) -> SlotPolicy:
+        """The same for one environment as rollouts take it, (obs, memory, key) -> (action, memory, extras)."""
+        return self._modes[explores]
+
+    def _batched(self, obs: Any, key: Key, explores: bool) -> Array:
+        obs, shape = jnp.asarray(obs), self.env.observation_space.shape
+        leading = obs.shape[: obs.ndim - len(shape)]
+        require(obs.shape[len(leading) :] == shape, "obs", list(obs.shape), f"must end with {list(shape)}")
+        keys = jax.random.split(key, math.prod(leading))
+        act = jax.vmap(lambda obs, key: self._modes[explores](obs, self.memory, key)[0])
+        action = act(obs.reshape(-1, *shape), keys)
+        return action.reshape(*leading, *action.shape[1:])
+
+
+def load(run_dir: str | Path, member: int | None = None, seed: int | None = None, which: str = "best") -> Policy:
+    """The policy of a run directory, at its best evaluation or the `last` step; by default of the best seed and member.
+
+    Raises OptionError where run_dir holds no checkpoint, or not that seed or member.
+    """
+    return Policy(*restored(Path(run_dir), "run", which).one(seed, member))
