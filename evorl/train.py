@@ -8,12 +8,13 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from evorl.errors import OptionError, refuse
 from evorl.training import discovery
 
 STARTED = time.perf_counter()
+RUNS = Path("runs")  # where run directories go that are not named
 BUDGET = ("env_steps", "episodes", "iterations", "minutes")
 OF_THE_RUN = (*BUDGET, "evaluations", "checkpoint", "tensorboard", "wandb", "profile")  # a resumed run may change these
 
@@ -39,12 +40,18 @@ def _main(arguments: list[str]) -> None:
 
     from evorl.training import config
 
-    parsed = get_args_parser().parse_args(arguments)
-    if parsed.shell_completion is None:
+    parser: Any = get_args_parser()
+    parser.error = _unusable
+    parsed = parser.parse_args(arguments)
+    if not parsed.shell_completion:
         for job in config.sweep(parsed.overrides) if parsed.multirun else [parsed.overrides]:
             config.load(job)  # so that a mistake in the last of many runs is found before the first
     sys.argv[1:] = arguments
     hydra.main(config_path=None, config_name="config", version_base="1.3")(_job)()
+
+
+def _unusable(message: str) -> NoReturn:
+    raise OptionError(f"{message}; python -m evorl.train --help")
 
 
 def _job(cfg: Any) -> None:
@@ -69,6 +76,8 @@ def train(cfg: Any) -> Any:
         return _train(cfg, run_dir, *parts)
     except (OptionError, KeyboardInterrupt):  # while compiling: nothing has run yet
         shutil.rmtree(run_dir)
+        if not cfg.run_dir and not any(RUNS.iterdir()):
+            RUNS.rmdir()
         raise
 
 
@@ -81,9 +90,10 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
     logging.getLogger("absl").setLevel(logging.ERROR)  # orbax tells of what it does
     enable_compilation_cache()
     say = lambda line: print(line, flush=True)  # noqa: E731
-    checkpoints = Checkpoints(run_dir / "checkpoints", **cfg.checkpoint, report=say)
-    if cfg.resume and checkpoints.latest is None:
-        raise OptionError(f"resume={cfg.resume}: holds no checkpoint")
+    if cfg.resume:
+        checkpoints = runs.saved_checkpoints(run_dir, "resume", **cfg.checkpoint)
+    else:
+        checkpoints = Checkpoints(run_dir / "checkpoints", **cfg.checkpoint, report=say)
     runs.save_config(cfg, run_dir)
     parent = runs.parent_state(cfg) if cfg.init_from and not cfg.resume else None
     say(f"{run_dir}: compiling")
@@ -98,7 +108,7 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
             evaluations=cfg.evaluations,
             chunk=cfg.chunk or cfg.agent.chunk,
             checkpoints=checkpoints,
-            parent=parent,
+            init_from=parent,
             started=None if cfg.resume else STARTED,
             stop=stopping,
         )
@@ -139,9 +149,12 @@ def _new_run_dir(cfg: Any) -> Path:
         if run_dir.exists():
             raise OptionError(f"run_dir={run_dir}: exists already; resume={run_dir} goes on with it")
     else:
-        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        run_dir = Path("runs") / f"{cfg.agent.name}-{cfg.env.name}-{now}-{os.getpid()}"
-    run_dir.mkdir(parents=True)
+        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+        run_dir = RUNS / f"{cfg.agent.name}-{cfg.env.name}-{now}-{os.getpid()}"
+    try:
+        run_dir.mkdir(parents=True)
+    except OSError as error:
+        raise OptionError(f"run_dir={run_dir}: cannot be made: {error.strerror}") from error
     return run_dir
 
 

@@ -52,6 +52,7 @@ class TD3:
 
     def __post_init__(self) -> None:
         require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
+        require(all(width >= 1 for width in self.hidden), "hidden", list(self.hidden), "widths must be at least 1")
         for name, space in {"observations": self.observation_space, "actions": self.action_space}.items():
             if not isinstance(space, Box) or len(space.shape) != 1:
                 raise OptionError(f"TD3 needs {name} that are vectors of real numbers, not {space}")

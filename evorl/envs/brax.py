@@ -17,7 +17,7 @@ from flax.core import FrozenDict
 
 from evorl.envs import render
 from evorl.envs.spaces import Box
-from evorl.errors import require, unknown
+from evorl.errors import OptionError, require, unknown
 from evorl.types import Key, TimeStep
 
 BACKENDS = ("generalized", "spring", "positional", "mjx")
@@ -59,7 +59,10 @@ class Brax:
             mend_fluid()
             if self.name not in envs._envs:
                 raise unknown("Brax environment", self.name, envs._envs)
-            return envs.get_environment(self.name, backend=self.backend, **self.options)
+            try:
+                return envs.get_environment(self.name, backend=self.backend, **self.options)
+            except TypeError as error:
+                raise OptionError(f"options={dict(self.options)}: Brax's {self.name} answers: {error}") from error
 
     @cached_property
     def _obs_shape(self) -> tuple[int, ...]:

@@ -1,11 +1,13 @@
 """gymnax environments."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
@@ -60,11 +62,11 @@ class Gymnax:
 
     @property
     def observation_space(self) -> Space:
-        return _space(self.env.observation_space(self._made[1]))
+        return _space(self.env.observation_space, self._made[1])
 
     @property
     def action_space(self) -> Space:
-        return _space(self.env.action_space(self._made[1]))
+        return _space(self.env.action_space, self._made[1])
 
     def reset(self, key: Key, params: Any) -> tuple[GymnaxState, Any]:
         obs, inner = self.env.reset_env(key, params)
@@ -101,12 +103,14 @@ class Gymnax:
         return render.save(frames, view.interval / 1000, folder)
 
 
-def _space(space: Any) -> Space:
-    if hasattr(space, "n"):
-        return Discrete(int(space.n))
-    if hasattr(space, "low"):
-        low, high = (_bound(bound) for bound in (space.low, space.high))
-        return Box(low, high, tuple(space.shape), str(np.dtype(space.dtype)))
+def _space(describe: Callable[[Any], Any], params: Any) -> Space:
+    with jax.ensure_compile_time_eval():  # also where a trace asks for it
+        space = describe(params)
+        if hasattr(space, "n"):
+            return Discrete(int(space.n))
+        if hasattr(space, "low"):
+            low, high = (_bound(bound) for bound in (space.low, space.high))
+            return Box(low, high, tuple(space.shape), str(np.dtype(space.dtype)))
     raise NotImplementedError(f"a gymnax space of the kind {type(space).__name__}")
 
 

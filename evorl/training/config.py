@@ -94,7 +94,9 @@ def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except HydraException:
-        return OptionError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}")
+        wrong = next((one for one in overrides if "=" not in one and not one.startswith("~")), None)
+        reason = "give options as name=value" if wrong else str(error).splitlines()[0]
+        return OptionError(f"{wrong or ' '.join(overrides)}: {reason}")
     known = dict(paths(compose("config", [str(one.input_line) for one in parsed if one.key_or_group in GROUPS])))
     for override in parsed:
         if override.key_or_group not in (*GROUPS, *known):
@@ -145,7 +147,10 @@ def make(node: Any, name: str, **given: Any) -> Any:
                 raise unknown("option", f"{name}.{key}", fields)
             parts[key] = _typed(value, hints[key], f"{name}.{key}")
         parts |= {key: value for key, value in given.items() if key in fields}
-    return target(**parts)
+    try:
+        return target(**parts)
+    except OptionError as error:  # which knows the field, not where it stands
+        raise OptionError(f"{name}.{error}" if str(error).partition("=")[0] in parts else str(error)) from error
 
 
 def _typed(value: Any, hint: Any, name: str) -> Any:

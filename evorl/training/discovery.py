@@ -50,11 +50,14 @@ def listing() -> str:
         files = choices(group)
         width = max(map(len, files))
         for name, path in files.items():
-            first = path.read_text(encoding="utf-8").partition("\n")[0]
-            lines.append(
-                f"  {name:{width}}  {first.removeprefix('#').strip() if first.startswith('#') else ''}".rstrip()
-            )
+            lines.append(f"  {name:{width}}  {about(path)}".rstrip())
     return "\n".join(lines)
+
+
+def about(path: Path) -> str:
+    """The first comment of a file."""
+    comments = (line[1:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    return next((comment for comment in comments if not comment.startswith("@package")), "")
 
 
 def check_choices(arguments: list[str]) -> None:

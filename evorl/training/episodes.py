@@ -10,6 +10,7 @@ from evorl import rollout, tree
 from evorl.envs.render import Drawable
 from evorl.rollout import UNLIMITED
 from evorl.training.runs import Policy
+from evorl.types import State
 
 CHUNK = 20  # steps between two looks at whether all episodes have ended
 
@@ -50,11 +51,11 @@ def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) ->
         return []
 
     @jax.jit
-    def episode(key: jax.Array) -> tuple[jax.Array, rollout.Slot]:
+    def episode(key: jax.Array) -> tuple[jax.Array, State]:
         key_start, key_play = jax.random.split(key)
         first = rollout.start(env, env_params, policy.memory, jax.random.split(key_start, 1))
 
-        def step(slots: rollout.Slot, key: jax.Array) -> tuple[rollout.Slot, tuple[jax.Array, rollout.Slot]]:
+        def step(slots: rollout.Slot, key: jax.Array) -> tuple[rollout.Slot, tuple[jax.Array, State]]:
             after, transition = rollout.interact(env, env_params, jax.vmap(act), slots, key[None])
             return after, (transition.ended[0], tree.index(slots.env_state, 0))
 

@@ -94,7 +94,7 @@ def fit(
     chunk: int = 1,
     side_by_side: bool | None = None,
     checkpoints: Checkpoints | None = None,
-    parent: State = None,
+    init_from: State = None,
     started: float | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Training:
@@ -102,8 +102,8 @@ def fit(
 
     A row is a chunk of iterations, or an evaluation: after the first chunk, then evenly over the budget, and at the
     end. side_by_side says whether the runs are vmapped; by default everywhere but on a CPU (see Program).
-    checkpoints saves on its schedule; where its folder holds a checkpoint, training goes on from there. parent is a
-    state like the one to come, whose weights the runs begin with. started is when the clock of the budget began
+    checkpoints saves on its schedule; where its folder holds a checkpoint, training goes on from there. init_from
+    is a state like the one to come, whose weights the runs begin with. started is when the clock of the budget began
     (time.perf_counter), by default now. stop is asked after every chunk whether to save and return.
     """
     for name, value in {"num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations}.items():
@@ -111,7 +111,7 @@ def fit(
     started = time.perf_counter() if started is None else started
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side)
-    driver = _Driver(program, hyperparams, budget, callbacks, checkpoints, parent, started)
+    driver = _Driver(program, hyperparams, budget, callbacks, checkpoints, init_from, started)
     schedule = driver.progress  # a resumed run may have been given a larger budget
     schedule.evaluated = min(schedule.evaluated, int(budget.progress(schedule)[0] * evaluations))
     before = -math.inf
@@ -122,15 +122,16 @@ def fit(
         driver.dispatch(int(min(chunk, budget.iterations - driver.dispatched)), evaluating=False)
         driver.receive(all_but=1)
         if checkpoints is not None and checkpoints.due():
-            driver.save()
+            driver.receive()
+            if not driver.finished:  # or the last evaluation is still to come
+                driver.save()
     driver.receive()
-    stopped = budget.progress(driver.progress)[0] < 1
-    if not stopped:
+    if driver.finished and driver.dispatched > driver.first:
         driver.dispatch(1, evaluating=True)
         driver.receive()
     if checkpoints is not None:
         driver.save()
-    return Training(driver.state, driver.best, driver.progress, driver.rows, stopped)
+    return Training(driver.state, driver.best, driver.progress, driver.rows, not driver.finished)
 
 
 class _Driver:
@@ -143,7 +144,7 @@ class _Driver:
         budget: Budget,
         callbacks: Sequence[Callback],
         checkpoints: Checkpoints | None,
-        parent: State,
+        init_from: State,
         started: float,
     ) -> None:
         self.budget, self.callbacks, self.checkpoints = budget, callbacks, checkpoints
@@ -158,19 +159,22 @@ class _Driver:
             if checkpoints is not None:
                 checkpoints.begin(init.out_info)
             self.state, self.progress = init.lower().compile()(self.keys, hyperparams), Progress()
-            if parent is not None:
-                inherited = jax.eval_shape(program.inherit, self.state, parent)
-                check_fit("the parent", leaf_shapes(inherited), init.out_info)
-                self.state = jax.jit(program.inherit, donate_argnums=0)(self.state, parent)
+            if init_from is not None:
+                check_fit("what init_from gives", leaf_shapes(init_from), split(init.out_info)[0])
+                self.state = jax.jit(program.inherit, donate_argnums=0)(self.state, init_from)
             self.best = self.snapshot(split(self.state)[0])
         lowered = jax.jit(program.run, donate_argnums=0).lower(self.state, self.keys, *job(0, 0, False))
         self.run = lowered.compile()
         self.arrived = time.perf_counter()
         self.started = started - self.progress.seconds
         self.progress.compile_seconds += self.arrived - compiling
-        self.dispatched = self.progress.iteration
+        self.first = self.dispatched = self.progress.iteration
         self.in_flight: deque[tuple[int, Any, Any]] = deque()
         self.rows: list[Row] = []
+
+    @property
+    def finished(self) -> bool:
+        return self.budget.progress(self.progress)[0] >= 1
 
     def settled(self, before: float) -> float:
         """The part of the budget that is used, waiting for what is in flight where that may be the last of it."""
@@ -240,7 +244,7 @@ class _Driver:
         return metrics
 
     def save(self) -> None:
-        self.receive()
+        """Saves the state as it is when nothing is in flight."""
         assert self.checkpoints is not None
         now = time.perf_counter()
         self.checkpoints.save(self.progress.iteration, self.state, self.best, asdict(self.progress))

@@ -80,7 +80,7 @@ def saved_config(run_dir: Path, option: str) -> DictConfig:
 
 def resumed(cfg: DictConfig, changeable: Sequence[str]) -> DictConfig:
     """The configuration saved in cfg.resume with this command line's other options in place of its own."""
-    saved = saved_config(cfg.resume, "resume")
+    saved = saved_config(Path(cfg.resume), "resume")
     OmegaConf.set_struct(saved, True)
     given = [line for line in HydraConfig.get().overrides.task if not line.startswith("resume=")]
     for line in given:
@@ -89,6 +89,15 @@ def resumed(cfg: DictConfig, changeable: Sequence[str]) -> DictConfig:
     merged = OmegaConf.merge(saved, OmegaConf.from_dotlist(given), {"resume": cfg.resume})
     assert isinstance(merged, DictConfig)
     return merged
+
+
+def saved_checkpoints(run_dir: Path, option: str, **options: Any) -> Checkpoints:
+    """The checkpoints of a run; raises OptionError where there are none."""
+    folder = run_dir / "checkpoints"
+    checkpoints = Checkpoints(folder, **options) if folder.is_dir() else None
+    if checkpoints is None or checkpoints.latest is None:
+        raise OptionError(f"{option}={run_dir}: holds no checkpoint")
+    return checkpoints
 
 
 @contextmanager
@@ -150,10 +159,7 @@ def restored(run_dir: Path, option: str, which: str) -> Restored:
     """What the newest checkpoint of a run holds; raises OptionError where there is none."""
     require(which in ("best", "last"), "which", which, "must be best or last")
     cfg = saved_config(run_dir, option)
-    folder = Path(run_dir) / "checkpoints"
-    checkpoints = Checkpoints(folder) if folder.is_dir() else None
-    if checkpoints is None or checkpoints.latest is None:
-        raise OptionError(f"{option}={run_dir}: holds no checkpoint")
+    checkpoints = saved_checkpoints(run_dir, option)
     workflow, hyperparams, _ = build(cfg)
     program = Program(workflow, range(cfg.num_seeds), 1, False)
     state = checkpoints.restore_policy(jax.eval_shape(program.init, program.keys, hyperparams), which)
@@ -165,7 +171,7 @@ def restored(run_dir: Path, option: str, which: str) -> Restored:
 
 def parent_state(cfg: DictConfig) -> State:
     """The states of cfg.init_from that the runs of cfg begin with, or its best seed's where their number differs."""
-    parent = restored(cfg.init_from, "init_from", "best")
+    parent = restored(Path(cfg.init_from), "init_from", "best")
     if parent.cfg.num_seeds == cfg.num_seeds:
         return parent.state
     state = tree.index(parent.state, _best(parent.best_returns)) if parent.cfg.num_seeds > 1 else parent.state

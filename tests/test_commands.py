@@ -1,0 +1,113 @@
+"""Forty and more wrong commands: each prints one line that teaches, exits with 2 and leaves nothing behind."""
+
+import shutil
+
+import pytest
+
+from evorl import play, train
+from tests.test_train import TINY
+
+WRONG = {
+    "train agent=tt3": "unknown agent tt3; did you mean td3?",
+    "train agent=": "unknown agent ; allowed: cemrl, ddpg, td3",
+    "train env=antt": "unknown env antt; did you mean ant?",
+    "train -m seed=1,2 env=ant,antt": "unknown env antt; did you mean ant?",
+    "train experiment=paper/cemrl_ants": "unknown experiment paper/cemrl_ants; did you mean paper/cemrl_ant?",
+    "train agent/evolver=cemm": "unknown agent/evolver cemm; did you mean cem?",
+    "train agnet=td3": "unknown option agnet; did you mean agent?",
+    "train agent.workflow.batchsize=3": (
+        "unknown option agent.workflow.batchsize; did you mean agent.workflow.batch_size?"
+    ),
+    "train actor_lr=1": "unknown option actor_lr; did you mean agent.hyperparams.agent.actor_lr?",
+    "train nun_seeds=4": "unknown option nun_seeds; did you mean num_seeds?",
+    "train checkpoint_minutes=3": "unknown option checkpoint_minutes; did you mean checkpoint.minutes?",
+    "train seed": "seed: give options as name=value",
+    "train --nonsense": "unrecognized arguments: --nonsense; python -m evorl.train --help",
+    "train agent.workflow.batch_size=abc": "agent.workflow.batch_size=abc: must be of type int",
+    "train agent.workflow.batch_size=2.5": "agent.workflow.batch_size=2.5: must be of type int",
+    "train agent.workflow.batch_size=true": "agent.workflow.batch_size=True: must be of type int",
+    "train agent.workflow.batch_size=0": "agent.workflow.batch_size=0: must be at least 1",
+    "train agent.workflow.batch_size=2_000_000": "agent.workflow.capacity=1000000: must hold a batch, 2000000",
+    "train agent.workflow.random_steps=-1": "agent.workflow.random_steps=-1: must be from 0 to capacity, 1000000",
+    "train agent.workflow.explore=3": "agent.workflow.explore=3: must be of type bool",
+    "train agent.workflow.chunk=0": "agent.workflow.chunk=0: must be at least 1",
+    "train agent.workflow.learners=0": (
+        "agent.workflow.learners=0.0: must be a part of the population that is 1 to 10 members of 10"
+    ),
+    "train agent.workflow.min_updates=2000": "agent.workflow.max_updates=1024: must be at least min_updates, 2000",
+    "train agent.workflow.evolver.population_size=1": "agent.workflow.evolver.population_size=1: must be at least 2",
+    "train agent.workflow.agent.hidden=256": "agent.workflow.agent.hidden=256: must be of type list",
+    "train agent.workflow.agent.hidden=[0]": "agent.workflow.agent.hidden=[0]: widths must be at least 1",
+    "train agent=td3 agent.workflow.num_envs=0": "agent.workflow.num_envs=0: must be at least 1",
+    "train agent=td3 agent.workflow.num_updates=3": (
+        "agent.workflow.num_updates=3: must be a multiple of actor_interval, 2"
+    ),
+    "train agent=td3 agent.hyperparams.discount=1.5": "agent.hyperparams.discount=1.5: must be between 0 and 1",
+    "train agent=td3 agent.hyperparams.actor_lr=-1": "agent.hyperparams.actor_lr=-1: must be between 0 and 1",
+    "train agent=td3 agent.hyperparams.actor_lr=nan": "agent.hyperparams.actor_lr=nan: must be between 0 and 1",
+    "train agent=td3 agent.hyperparams.actor_lr=abc": "agent.hyperparams.actor_lr=abc: must be a number",
+    "train env.backend=bullet": "env.backend=bullet: must be one of generalized, spring, positional, mjx",
+    "train env.max_episode_steps=0": "env.max_episode_steps=0: must be at least 1",
+    "train env.name=antt": "unknown Brax environment antt; did you mean ant?",
+    "train env=ant +env.options.nonsense=1": "options={'nonsense': 1}: Brax's ant answers: ",
+    "train env_steps=-5": "env_steps=-5: must be a number above 0",
+    "train env_steps=null": "no budget: give env_steps, episodes, iterations or minutes",
+    "train minutes=abc": "minutes=abc: must be a number above 0",
+    "train seed=-1": "seed=-1: must be a whole number, at least 0",
+    "train num_seeds=0": "num_seeds=0: must be a whole number, at least 1",
+    "train checkpoint.keep=0": "checkpoint.keep=0: must be a whole number, at least 1",
+    "train checkpoint.replay=maybe": "checkpoint.replay=maybe: must be true or false",
+    "train wandb=true": "wandb=true: the package wandb is missing; pip install 'evorl-jax[wandb]'",
+    "train run_dir=/proc/x": "run_dir=/proc/x: cannot be made: No such file or directory",
+    "train run_dir=foreign": "run_dir=foreign: exists already; resume=foreign goes on with it",
+    "train resume=nowhere": "resume=nowhere: is not a run directory, it is not there",
+    "train resume=empty": "resume=empty: is not a run directory, it has no config.yaml",
+    "train resume=foreign": "resume=foreign: its config.yaml is not that of a training",
+    "train resume=broken": "resume=broken: its config.yaml cannot be read",
+    "train resume=unsaved": "resume=unsaved: holds no checkpoint",
+    "train resume=run seed=5": "seed=5: a resumed run keeps its configuration; only env_steps, episodes, iterations, ",
+    "train init_from=unsaved": "init_from=unsaved: holds no checkpoint",
+    "train init_from=run": "what init_from gives does not fit this configuration: its hyperparams.agent.",
+    "play": "run=nothing: give one run directory: python -m evorl.play RUN",
+    "play nowhere": "run=nowhere: is not there",
+    "play run episods=3": "unknown option episods; did you mean episodes?",
+    "play run episodes=0": "episodes=0: must be at least 1",
+    "play run episodes=many": "episodes=many: must be of type int",
+    "play run seed=7": "seed=7: must be from 0 to 1",
+    "play run member=3": "member=3: this run has one only",
+    "play run which=worst": "which=worst: must be best or last",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a run of two seeds, and with what looks like one."""
+    folder = tmp_path_factory.mktemp("commands")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        train.main(["agent=td3", "run_dir=run", "iterations=1", "num_seeds=2", *TINY])
+    for name, config in {"foreign": "a: 1", "broken": "{[", "unsaved": None, "empty": None}.items():
+        (folder / name).mkdir()
+        if config:
+            (folder / name / "config.yaml").write_text(config)
+    shutil.copy(folder / "run" / "config.yaml", folder / "unsaved" / "config.yaml")
+    return folder
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_a_wrong_command_prints_one_line_that_teaches(command, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
+    name, *arguments = command.split()
+    with pytest.raises(SystemExit) as ended:
+        (play.main if name == "play" else train.main)([*arguments, "env=fast"] if plain(command) else arguments)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2, said
+    assert said.startswith(f"error: {WRONG[command]}"), said
+    assert said.count("\n") == 1
+    assert sorted(folder.rglob("*")) == before
+
+
+def plain(command):
+    """Whether a command may name the quickest environment too."""
+    return command.startswith("train") and not any(x in command for x in (" env=", "env.name", "resume", "--"))

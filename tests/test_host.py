@@ -1,0 +1,235 @@
+"""Recorders, the panel, checkpoints, stopping, loading and playing, on runs of a tiny workflow."""
+
+import csv
+import io
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+from tensorboardX.proto.event_pb2 import Event
+
+import evorl
+from evorl import play, train, tree
+from evorl.agents import TD3Hyperparams
+from evorl.envs.gymnax import Gymnax
+from evorl.errors import OptionError
+from evorl.training import checkpoint
+from evorl.training.checkpoint import Checkpoints
+from evorl.training.display import Panel
+from evorl.training.fit import Budget, fit
+from evorl.training.recorders import Wandb
+from evorl.training.runs import restored
+from tests.conftest import leaves_equal
+from tests.test_contract import OFF_POLICY
+from tests.test_train import TINY, rows
+from tests.test_train import train as command
+
+HP = TD3Hyperparams()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of two seeds."""
+    folder = tmp_path_factory.mktemp("host")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        train.main(["agent=td3", "run_dir=run", "iterations=4", "chunk=2", "num_seeds=2", "seed=5", *TINY])
+    return folder / "run"
+
+
+def events(folder):
+    """The scalars of TensorBoard's files as (tag, step, value): a file is a row of [length, crc, Event, crc]."""
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        while data:
+            length = int.from_bytes(data[:8], "little")
+            event, data = Event.FromString(data[12 : 12 + length]), data[16 + length :]
+            yield from ((value.tag, event.step, value.simple_value) for value in event.summary.value)
+
+
+def test_tensorboard_holds_every_return_over_env_steps(run):
+    written = {(tag, step): value for tag, step, value in events(run / "tensorboard")}
+    for row in rows(run):
+        assert written[f"{row['kind']}/return", row["env_steps"]] == pytest.approx(row["return"])
+        seeds = [written[f"{row['kind']}_by_seed/return/{seed}", row["env_steps"]] for seed in (5, 6)]
+        assert seeds == pytest.approx(row["seeds"]["return"])
+
+
+def test_tables_have_a_line_for_each_seed(run):
+    with (run / "evaluation.csv").open() as file:
+        table = list(csv.DictReader(file))
+    evaluations = [row for row in rows(run) if row["kind"] == "evaluation"]
+    assert [line["seed"] for line in table] == ["5", "6"] * len(evaluations)
+    assert [float(line["return"]) for line in table] == [x for row in evaluations for x in row["seeds"]["return"]]
+
+
+def test_wandb_is_sent_every_row(monkeypatch, tmp_path):
+    sent, opened = [], {}
+    api = SimpleNamespace(log=sent.append, define_metric=lambda *_, **__: None, finish=lambda: sent.append("finished"))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **given: opened.update(given) or api))
+    recorder = Wandb(tmp_path / "name", {"seed": 1})
+    recorder({"kind": "train", "iteration": 1, "env_steps": 7, "return": 2.0, "progress": 0.5})
+    recorder.close()
+    assert (opened["id"], opened["config"]) == ("name", {"seed": 1})
+    assert sent == [{"train/env_steps": 7, "train/return": 2.0, "env_steps": 7}, "finished"]
+
+
+def test_the_panel_shows_returns_with_intervals_speed_time_and_memory(run):
+    shown = io.StringIO()
+    panel = Panel("td3 on fast", every=0.0, console=Console(file=shown, force_terminal=True, width=110))
+    for row in rows(run):
+        panel(row)
+    panel.close()
+    last = shown.getvalue().rpartition("td3 on fast")[2]
+    for fact in ("100%", "over 2 seeds", "env steps/s", "gradient steps", "evaluation", "recording", "apart", "B"):
+        assert fact in last
+
+
+def test_checkpoints_keep_the_last_ones_and_the_replay_with_the_newest_alone(tmp_path):
+    reported = []
+    checkpoints = Checkpoints(tmp_path, minutes=0, keep=2, report=reported.append)
+    whole = fit(OFF_POLICY, HP, 3, Budget(iterations=6), chunk=2, evaluations=2, checkpoints=checkpoints)
+    checkpoints.close()
+    saved = sorted(int(path.name) for path in tmp_path.iterdir())
+    assert (len(saved), saved[-1]) == (2, 6)
+    assert [(tmp_path / str(step) / "replay").is_dir() for step in saved] == [False, True]
+    light, replays = checkpoint.split(whole.state)
+    size = 2 * tree.nbytes(light) + tree.nbytes(replays)
+    assert reported[0].startswith(f"a checkpoint takes up to {checkpoint.size(size)}")
+    assert leaves_equal(checkpoint.join(light, replays), whole.state)
+
+
+def test_saving_does_not_change_the_run(tmp_path):
+    """The next chunk takes over the memory of the state while it is still being written."""
+    checkpoints = Checkpoints(tmp_path, minutes=0)
+    saved = fit(OFF_POLICY, HP, 3, Budget(iterations=6), chunk=1, evaluations=6, checkpoints=checkpoints)
+    checkpoints.close()
+    alone = fit(OFF_POLICY, HP, 3, Budget(iterations=6), chunk=1, evaluations=6)
+    assert leaves_equal(saved.state, alone.state)
+    assert leaves_equal(saved.best, alone.best)
+    shapes = jax.eval_shape(lambda: saved.state)
+    state, best, _ = Checkpoints(tmp_path).restore(shapes)
+    assert leaves_equal(state, saved.state)
+    assert leaves_equal(best, saved.best)
+
+
+def test_without_its_replay_a_resumed_run_fills_a_new_one(tmp_path):
+    reported = []
+    first = Checkpoints(tmp_path, replay=False, report=reported.append)
+    fit(OFF_POLICY, HP, 3, Budget(iterations=4), checkpoints=first)
+    first.close()
+    assert "not bitwise" in reported[0]
+    resumed = fit(OFF_POLICY, HP, 3, Budget(iterations=5), checkpoints=Checkpoints(tmp_path, replay=False))
+    assert resumed.progress.iteration == 5
+    assert int(resumed.state.replay.size) == 12  # the random steps again
+
+
+def test_a_disk_that_is_too_small_is_refused_before_compiling(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    with pytest.raises(OptionError, match=r"checkpoints take .* kB and 1 kB are free; .* checkpoint.replay=false"):
+        fit(OFF_POLICY, HP, 3, Budget(iterations=1), checkpoints=Checkpoints(tmp_path))
+
+
+def test_the_best_is_each_seeds_best_evaluation():
+    snapshots = []
+    training = fit(OFF_POLICY, HP, 3, Budget(iterations=8), callbacks=[snapshots.append], evaluations=8, num_seeds=2)
+    returns = np.array([row["seeds"]["return"] for row in training.rows if row["kind"] == "evaluation"])
+    np.testing.assert_allclose(training.progress.best, returns.max(0), rtol=1e-6)
+    last_is_best = returns[-1] == returns.max(0)
+    for seed in range(2):
+        same = leaves_equal(tree.index(training.best, seed).agent, tree.index(training.state, seed).agent)
+        assert same == last_is_best[seed]
+
+
+def test_weights_are_taken_over_and_hyperparameters_are_not():
+    parent = fit(OFF_POLICY, HP, 3, Budget(iterations=3)).state
+    new = TD3Hyperparams(actor_lr=0.0, critic_lr=0.0, tau=0.0)
+    child = fit(OFF_POLICY, new, 4, Budget(iterations=2), init_from=checkpoint.split(parent)[0]).state
+    assert leaves_equal(child.agent.actor.params, parent.agent.actor.params)
+    assert float(child.hyperparams.tau) == 0.0
+
+
+def test_a_run_is_stopped_by_ctrl_c_and_goes_on(tmp_path):
+    arguments = [sys.executable, "-u", "-m", "evorl.train", "agent=td3", "run_dir=run", *TINY]
+    endless = [*arguments, "iterations=100000000"]
+    with subprocess.Popen(endless, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "evaluation" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped and saved; go on with: python -m evorl.train resume=run" in rest
+    done = rows(tmp_path / "run")[-1]["iteration"]
+    result = command(tmp_path, "resume=run", f"iterations={done + 16}")
+    assert result.returncode == 0, result.stderr
+    written = [row["iteration"] for row in rows(tmp_path / "run") if row["kind"] == "train"]
+    assert written == sorted(set(written))
+    assert written[-1] >= done + 16
+
+
+def test_a_loaded_policy_acts_as_its_seed_did(run):
+    found = restored(run, "run", "best")
+    assert int(np.argmax(found.best_returns)) in (0, 1)
+    for seed in (5, 6):
+        policy = evorl.load(run, seed=seed)
+        agent = found.workflow.agent
+        obs = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3, 1)
+        obs = np.broadcast_to(obs, (2, 3, policy.env.observation_space.shape[0]))
+        params = tree.index(found.state.agent.actor.params, seed - 5)
+        np.testing.assert_allclose(policy(obs), agent.greedy(params, jax.numpy.asarray(obs)), rtol=1e-5, atol=1e-6)
+        assert policy(obs[0, 0]).shape == policy.env.action_space.shape
+        assert not np.allclose(policy(obs, jax.random.key(1)), policy(obs))
+    with pytest.raises(OptionError, match="obs"):
+        evorl.load(run)(np.zeros(99))
+
+
+def test_play_evaluates_and_draws(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny = [option for option in TINY if not option.startswith("env")]
+    train.main(["agent=td3", "env=pendulum", "env.max_episode_steps=12", "run_dir=run", "iterations=1", *tiny])
+    capsys.readouterr()
+    played = play.play(play.parse(["run", "episodes=6"]))
+    assert "over 6 episodes of 12 steps" in capsys.readouterr().out
+    assert [path.name for path in played["files"]] == ["episode.gif", "episode.png"]
+    assert all(path.stat().st_size > 500 for path in played["files"])
+    again = play.play(play.parse(["run", "episodes=6", "out=null"]))
+    np.testing.assert_array_equal(again["returns"], played["returns"])
+    assert again["files"] == []
+
+
+def test_returns_of_play_are_those_of_the_environment_stepped_by_hand(run):
+    from evorl.training import episodes
+
+    policy = evorl.load(run)
+    returns, lengths = episodes.evaluate(policy, 3, seed=1)
+    key = jax.random.split(jax.random.key(1))[0]
+    for i, start in enumerate(jax.random.split(key, 3)):
+        state, obs = policy.env.reset(start, ())
+        total, ended, count = 0.0, False, 0
+        while not ended:
+            state, timestep = jax.jit(policy.env.step)(start, state, policy(obs), ())
+            obs, total, count = timestep.obs, total + float(timestep.reward), count + 1
+            ended = bool(timestep.terminated | timestep.truncated)
+        assert (count, returns[i]) == (lengths[i], pytest.approx(total, rel=1e-4))
+
+
+def test_help_and_list_need_nothing_heavy():
+    code = "import sys; from evorl import train; train.main(['--list']); train.main(['--help']); print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    *printed, modules = out.splitlines()
+    assert not {"jax", "brax", "hydra", "numpy"} & set(modules.split())
+    assert "  td3    TD3: twin critics, target smoothing, delayed actor" in printed
+    assert "  ant                       Brax ant" in printed
+
+
+def test_gymnax_says_what_its_pictures_need(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "gymnax.visualize", None)
+    with pytest.raises(OptionError, match=r"evorl-jax\[render\]"):
+        Gymnax("CartPole-v1").draw([], tmp_path)
