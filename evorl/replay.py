@@ -71,6 +71,7 @@ class Replay:
     def capacity(self) -> int:
         return tree.size(self.tables)
 
+    @jax.named_scope("replay")
     def add(self, rows: PyTree, mask: Bool[Array, " n"]) -> "Replay":
         """Appends the rows, leaves [n, ...], where mask; of more than fit, the newest stay."""
         rank = jnp.cumsum(mask) - 1
@@ -87,6 +88,7 @@ class Replay:
         size = jnp.minimum(self.size + count, self.capacity).astype(jnp.int32)
         return Replay(tables, position, size, self.row)
 
+    @jax.named_scope("replay")
     def sample(self, key: Array, shape: tuple[int, ...]) -> PyTree:
         """Rows drawn uniformly with replacement, leaves [*shape, ...]; the replay must not be empty."""
         drawn = jax.random.randint(key, shape, 0, jnp.maximum(self.size, 1))

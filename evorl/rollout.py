@@ -70,7 +70,8 @@ def start(env: Env, env_params: Any, memory: Memory, keys: Key) -> Slot:
     """Slots at the start of an episode, one for each of keys [...], leaves [..., ...]."""
     if keys.ndim:
         return jax.vmap(lambda key: start(env, env_params, memory, key))(keys)
-    return Slot(*env.reset(keys, env_params), memory, jnp.float32(0), jnp.int32(0))
+    with jax.named_scope("environment"):
+        return Slot(*env.reset(keys, env_params), memory, jnp.float32(0), jnp.int32(0))
 
 
 def starts(env: Env, env_params: Any, memory: Memory, key: Key, n: int, rows: int, drawn: Int[Array, ""] | int) -> Slot:
@@ -89,8 +90,10 @@ def starts(env: Env, env_params: Any, memory: Memory, key: Key, n: int, rows: in
 def interact(env: Env, env_params: Any, policy: Policy, slots: Slot, keys: Key) -> tuple[Slot, Transition]:
     """One step of n slots, keys [n]; episodes that end are left at their end."""
     key_act, key_step = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
-    action, memory, extras = policy(slots.obs, slots.memory, key_act)
-    env_state, timestep = jax.vmap(env.step, (0, 0, 0, None))(key_step, slots.env_state, action, env_params)
+    with jax.named_scope("policy"):
+        action, memory, extras = policy(slots.obs, slots.memory, key_act)
+    with jax.named_scope("environment"):
+        env_state, timestep = jax.vmap(env.step, (0, 0, 0, None))(key_step, slots.env_state, action, env_params)
     transition = Transition(
         slots.obs, action, timestep.reward, timestep.obs, timestep.terminated, timestep.truncated, extras
     )

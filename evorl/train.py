@@ -86,6 +86,7 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
     from evorl.training.checkpoint import Checkpoints
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.fit import fit
+    from evorl.training.profile import Profile
 
     logging.getLogger("absl").setLevel(logging.ERROR)  # orbax tells of what it does
     enable_compilation_cache()
@@ -96,6 +97,7 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
         checkpoints = Checkpoints(run_dir / "checkpoints", **cfg.checkpoint, report=say)
     runs.save_config(cfg, run_dir)
     parent = runs.parent_state(cfg) if cfg.init_from and not cfg.resume else None
+    profile = Profile(run_dir / "profile") if cfg.profile else None
     say(f"{run_dir}: compiling")
     with runs.recording(cfg, run_dir, checkpoints) as recorders, Stopping() as stopping:
         result = fit(
@@ -111,8 +113,11 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
             init_from=parent,
             started=None if cfg.resume else STARTED,
             stop=stopping,
+            profile=profile,
         )
         checkpoints.close()
+    if profile is not None and result.rows:
+        say(profile.table(result.rows[-1]))
     if result.stopped:
         say(f"stopped and saved; go on with: python -m evorl.train resume={run_dir}")
     else:

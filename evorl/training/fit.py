@@ -13,11 +13,13 @@ import numpy as np
 
 from evorl.errors import OptionError, require
 from evorl.training.checkpoint import Checkpoints, check_fit, leaf_shapes, split
+from evorl.training.profile import Profile
 from evorl.training.program import Program, job
 from evorl.types import Hyperparams, State, Workflow
 
 COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every other metric is a mean
 OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes
+SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
 EVALUATION_SHARE = 0.25  # of the time, where the budget is in minutes
 
 Row = dict[str, Any]
@@ -60,6 +62,7 @@ class Progress:
     compile_seconds: float = 0.0
     evaluation_seconds: float = 0.0
     host_seconds: float = 0.0  # in callbacks and in saving, most of it while the device is at work
+    idle_seconds: float = 0.0  # of the device, which waited for the host
     evaluated: int = -1  # the last point of the schedule that was evaluated
     best: Any = None  # the return of each run's best evaluation
     totals: dict[str, list[int]] = field(default_factory=dict)  # counts so far, one for each seed
@@ -97,6 +100,7 @@ def fit(
     init_from: State = None,
     started: float | None = None,
     stop: Callable[[], bool] = lambda: False,
+    profile: Profile | None = None,
 ) -> Training:
     """Trains runs seed, seed + 1, ..., seed + num_seeds - 1 in one program and hands every row to the callbacks.
 
@@ -104,7 +108,8 @@ def fit(
     end. side_by_side says whether the runs are vmapped; by default everywhere but on a CPU (see Program).
     checkpoints saves on its schedule; where its folder holds a checkpoint, training goes on from there. init_from
     is a state like the one to come, whose weights the runs begin with. started is when the clock of the budget began
-    (time.perf_counter), by default now. stop is asked after every chunk whether to save and return.
+    (time.perf_counter), by default now. stop is asked after every chunk whether to save and return. profile
+    traces an iteration, the first one after a chunk.
     """
     for name, value in {"num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations}.items():
         require(value >= 1, name, value, "must be at least 1")
@@ -121,6 +126,8 @@ def fit(
             driver.dispatch(1, evaluating=True)
         driver.dispatch(int(min(chunk, budget.iterations - driver.dispatched)), evaluating=False)
         driver.receive(all_but=1)
+        if profile is not None and not profile.shares:
+            driver.trace(profile)
         if checkpoints is not None and checkpoints.due():
             driver.receive()
             if not driver.finished:  # or the last evaluation is still to come
@@ -168,6 +175,8 @@ class _Driver:
         self.arrived = time.perf_counter()
         self.started = started - self.progress.seconds
         self.progress.compile_seconds += self.arrived - compiling
+        self.progress.idle_seconds += compiling - started
+        self.idle_since: float | None = self.arrived
         self.first = self.dispatched = self.progress.iteration
         self.in_flight: deque[tuple[int, Any, Any]] = deque()
         self.rows: list[Row] = []
@@ -194,6 +203,10 @@ class _Driver:
 
     def dispatch(self, count: int, evaluating: bool) -> None:
         """Hands the device count steps, or an evaluation, without waiting for what it has in hand."""
+        if self.idle_since is not None:
+            self.arrived = time.perf_counter()
+            self.progress.idle_seconds += self.arrived - self.idle_since
+            self.idle_since = None
         todo = job(self.dispatched, count, evaluating)
         self.state, metrics, evaluation = self.run(self.state, self.keys, *todo)
         evaluated = self.snapshot(split(self.state)[0]) if evaluating else None
@@ -207,6 +220,8 @@ class _Driver:
             metrics = jax.device_get(metrics)
             now = time.perf_counter()
             duration, self.arrived, self.progress.seconds = now - self.arrived, now, now - self.started
+            if not self.in_flight:
+                self.idle_since = now
             if evaluated is not None:
                 self.progress.evaluation_seconds += duration
                 self._keep_best(evaluated, metrics["return"])
@@ -219,6 +234,14 @@ class _Driver:
             for callback in self.callbacks:
                 callback(row)
             self.progress.host_seconds += time.perf_counter() - now
+
+    def trace(self, profile: Profile) -> None:
+        """One iteration, traced."""
+        self.receive()
+        if self.dispatched < self.budget.iterations:
+            with profile.tracing(self.run):
+                self.dispatch(1, evaluating=False)
+                self.receive()
 
     def _keep_best(self, evaluated: State, returns: np.ndarray) -> None:
         """Puts the evaluated states in the place of those that they beat; returns leads as all leaves do."""
@@ -274,7 +297,7 @@ def _per_seed(values: np.ndarray, num_seeds: int) -> list[int]:
 def _row(progress: Progress, metrics: dict[str, np.ndarray], num_seeds: int, kind: str, duration: float) -> Row:
     """A record that JSON can hold: totals and metrics of the runs together, and apart where there are several."""
     row: Row = {"kind": kind, "iteration": progress.iteration, "seconds": progress.seconds, "duration": duration}
-    row |= {name: getattr(progress, name) for name in ("compile_seconds", "evaluation_seconds", "host_seconds")}
+    row |= {name: getattr(progress, name) for name in SECONDS}
     totals = dict(progress.totals)
     apart: dict[str, list[float]] = {}
     for name, values in metrics.items():

@@ -108,8 +108,9 @@ class CEMRL:
         random = (state.replay.size == 0) & ~evaluating & (self.random_steps > 0)
         searching = ~(random | evaluating)
 
-        genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams.evolver)
-        actors = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, hyperparams.evolver)
+        with jax.named_scope("evolution"):
+            genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams.evolver)
+            actors = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, hyperparams.evolver)
         picked = jax.random.permutation(key_pick, n)[:m]
         learning = searching & (state.generation >= self.warmup_generations) & (state.replay.size > 0)
         updates = jnp.where(learning, jnp.clip(state.collected, self.min_updates, self.max_updates), 0)
@@ -119,7 +120,8 @@ class CEMRL:
         center = tree.broadcast(self.evolver.center(state.evolver), n)
         tally, replay = self.play(state, tree.where(evaluating, center, actors), key_play, evaluating, random)
         fitness = tally.mean_return
-        told, told_metrics = self.evolver.tell(key_tell, actors, fitness, evolver, hyperparams.evolver)
+        with jax.named_scope("evolution"):
+            told, told_metrics = self.evolver.tell(key_tell, actors, fitness, evolver, hyperparams.evolver)
         evolver = tree.where(searching, told, state.evolver)
         is_elite = jnp.zeros(n, bool).at[best_first(fitness)[:m]].set(True)
         metrics |= tally.metrics() | told_metrics
@@ -160,6 +162,7 @@ class CEMRL:
         )
         return tally, replay
 
+    @jax.named_scope("learning")
     def learn(
         self, state: CEMRLState, actors: Params, key: Key, updates: Int[Array, ""]
     ) -> tuple[Any, Params, Metrics]:

@@ -104,6 +104,7 @@ class OffPolicy:
         state = replace(state, slots=tree.where(evaluating, state.slots, slots), replay=replay)
         return state, tally.metrics(), tally.evaluation()
 
+    @jax.named_scope("learning")
     def learn(self, state: OffPolicyState, key: Key, rounds: Int[Array, ""]) -> tuple[OffPolicyState, Metrics]:
         """rounds times actor_interval steps of the critic and one of the actor."""
         hyperparams, replay = state.hyperparams, state.replay

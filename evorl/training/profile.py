@@ -1,0 +1,77 @@
+"""Where the time goes: one traced iteration, its operations sorted by the part of the program that they come from."""
+
+import re
+from collections import Counter
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+
+PARTS = ("environment", "policy", "learning", "replay", "evolution")  # jax.named_scope of the code that they run
+CONTROL = ("while", "call", "conditional")  # operations whose time is that of what they hold
+
+
+class Profile:
+    """Traces an iteration into a folder that TensorBoard and Perfetto read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        self.shares: dict[str, float] = {}
+
+    @contextmanager
+    def tracing(self, compiled: Any) -> Iterator[None]:
+        """Traces what runs inside; afterwards shares says what part of the device's time each part of compiled took."""
+        options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0
+        jax.profiler.start_trace(str(self.folder), profiler_options=options)
+        try:
+            yield
+        finally:
+            jax.profiler.stop_trace()
+        seconds = Counter(dict.fromkeys((*PARTS, "other"), 0.0))
+        parts = _parts_of_operations(compiled.as_text())
+        for operation, duration in _operations(self.folder, parts):
+            if not operation.startswith(CONTROL):
+                seconds[parts[operation]] += duration
+        total = sum(seconds.values())
+        self.shares = {part: value / total for part, value in seconds.items()} if total else {}
+
+    def table(self, row: dict[str, Any]) -> str:
+        """A Markdown table of the training's wall time up to a row, which its lines add up to."""
+        wall, compiling, evaluation = (row[name] for name in ("seconds", "compile_seconds", "evaluation_seconds"))
+        host = row["idle_seconds"]
+        training = wall - compiling - evaluation - host
+        lines = {part: share * training for part, share in (self.shares or {"training": 1.0}).items()}
+        lines |= {"evaluation": evaluation, "host, while the device waits": host, "compiling": compiling}
+        width = max(map(len, lines))
+        rows = [f"| {part:{width}} | {value:8.2f} | {value / wall:6.1%} |" for part, value in lines.items()]
+        return "\n".join(
+            [f"| {'part':{width}} |  seconds |  share |", f"|{'-' * (width + 2)}|---------:|-------:|", *rows]
+        )
+
+
+def _parts_of_operations(text: str) -> dict[str, str]:
+    """The part of every operation of a compiled program: the innermost of the scopes in its metadata."""
+    parts: dict[str, str] = {}
+    scope = re.compile(r"\b(" + "|".join(PARTS) + r")\b")
+    for line in text.splitlines():
+        operation = re.match(r"\s*(?:ROOT )?%?([\w.-]+) = ", line)
+        if operation:
+            source = re.search(r'op_name="([^"]*)"', line)
+            found = scope.findall(source[1]) if source else []
+            parts[operation[1]] = found[-1] if found else "other"
+    return parts
+
+
+def _operations(folder: Path, known: Container[str]) -> Iterator[tuple[str, float]]:
+    """The known operations of the newest trace in a folder with their seconds."""
+    newest = max(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
+    for plane in jax.profiler.ProfileData.from_file(str(newest)).planes:
+        on_device = plane.name.startswith("/device")  # where an event has the name of a kernel
+        for line in plane.lines:
+            for event in line.events:
+                operation = str(dict(event.stats).get("hlo_op")) if on_device else event.name
+                if operation in known:
+                    yield operation, event.duration_ns / 1e9
