@@ -168,13 +168,11 @@ def _auto_reset(
     def step(carry: tuple[Slot, Tally], _: None) -> tuple[tuple[Slot, Tally], tuple[Transition, Bool[Array, " n"]]]:
         slots, tally = carry
         mask = active(tally)
-        key_interact, key_reset = jnp.moveaxis(
-            jax.vmap(jax.random.split)(jax.vmap(jax.random.fold_in)(keys, tally.steps)), 1, 0
-        )
-        after, transition = interact(env, env_params, policy, slots, key_interact)
+        keys_now = jax.vmap(jax.random.fold_in)(keys, tally.steps)
+        after, transition = interact(env, env_params, policy, slots, keys_now)
         ended = transition.ended & mask
-        if env.fresh_reset:
-            next_start = start(env, env_params, memory, key_reset)
+        if env.fresh_reset:  # with keys that interact, which splits its own in two, does not use
+            next_start = start(env, env_params, memory, jax.vmap(jax.random.fold_in, (0, None))(keys_now, 2))
         else:
             next_start = tree.index(fresh, ((tally.episodes + 1) % fresh_rows, slot))
         tally = Tally(

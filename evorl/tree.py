@@ -64,12 +64,6 @@ def nbytes(tree: PyTree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def split(key: Array, tree: T) -> T:
-    """One key for each leaf of tree."""
-    treedef = jax.tree.structure(tree)
-    return treedef.unflatten(list(jax.random.split(key, treedef.num_leaves)))
-
-
 @jax.custom_batching.custom_vmap
 def anywhere(mask: Array) -> Array:
     """Any, over every vmapped axis too: an unbatched predicate for a while_loop that masks finished rows itself."""
@@ -82,11 +76,24 @@ def _anywhere(axis_size: int, in_batched: list[bool], mask: Array) -> tuple[Arra
     return anywhere(mask), False
 
 
+@jax.custom_batching.custom_vmap
+def _going_on(i: Array, times: Array) -> Array:
+    """Whether i < times, for a loop that one copy alone ends at times: there it is a constant, and selects vanish."""
+    del i, times
+    return jnp.bool_(True)
+
+
+@_going_on.def_vmap
+def _(axis_size: int, in_batched: list[bool], i: Array, times: Array) -> tuple[Array, bool]:
+    del axis_size, in_batched
+    return i < times, True
+
+
 def repeat(times: Int[Array, ""], body: Callable[[Array, T], T], carry: T) -> T:
     """carry <- body(i, carry) for i < times, where times may differ between vmapped copies."""
 
     def masked(loop: tuple[Array, T]) -> tuple[Array, T]:
         i, carry = loop
-        return i + 1, where(i < times, body(i, carry), carry)
+        return i + 1, where(_going_on(i, times), body(i, carry), carry)
 
     return jax.lax.while_loop(lambda loop: anywhere(loop[0] < times), masked, (jnp.int32(0), carry))[1]

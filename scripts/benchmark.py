@@ -1,18 +1,21 @@
-"""Times workflow steps against their bound: their parts, each jitted alone at the same shapes and trip counts.
+"""Times workflow steps against their bound, and evorl beside its peers.
 
 python scripts/benchmark.py                    all workloads
-python scripts/benchmark.py E4 E8              some of them
-python scripts/benchmark.py --repeats 9 E10
+python scripts/benchmark.py E4 J1              some of them; J1 is all of J1-ENV-BACKEND
+python scripts/benchmark.py --repeats 9 E10 calibrate
 
-Compile is apart; warm-up once, then the median of the repeats; one JSON line each, then a table. E4 and E10 are CEM-RL,
-E8 is TD3, as evorl is compared with its peers.
+Compile is apart, without the persistent cache; warm-up once, then the median of the repeats; one JSON line each, then
+tables.
+
+E4 and E10 are CEM-RL, E8 is TD3, as evorl is compared with EvoRL. Their bound is the sum of their parts, each jitted
+alone at the same shapes and trip counts; their first step is held against compiling the environment's reset and step
+once. J1 (environment steps), J4 (updates of TD3) and J6 (replay) run in turn with their peers. calibrate compares this
+machine with the one where EvoRL was measured: with it, the table of E shows EvoRL's CPU seconds scaled, so indirect.
 """
 
 import argparse
 import json
-import os
-import platform
-import statistics
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,23 +23,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from peers_jax import PEERS
+from peers_timing import Times, compiled, surroundings, timed
 
 from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
 from evorl.agents import Learner
 
 KEY = jax.random.key(0)
-
-
-def timed(function: Callable[..., Any], *args: Any, repeats: int) -> tuple[float, float]:
-    """Median wall and CPU seconds of a compiled call."""
-    jax.block_until_ready(function(*args))
-    walls, cpus = [], []
-    for _ in range(repeats):
-        wall, cpu = time.perf_counter(), time.process_time()
-        jax.block_until_ready(function(*args))
-        walls.append(time.perf_counter() - wall)
-        cpus.append(time.process_time() - cpu)
-    return statistics.median(walls), statistics.median(cpus)
 
 
 def repeat(count: int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
@@ -176,16 +169,24 @@ def td3_default() -> tuple[Any, Any, int, Callable[..., dict]]:
 
 
 WORKLOADS = {"E4": e4, "E8": e8, "E8-swimmer": partial(e8, "swimmer"), "E10": e10, "TD3-default": td3_default}
+EVORL_CPU_S = {"E4": 3.76, "E8": 5.94, "E8-swimmer": 6.58, "E10": 4.06}
 
 
-def measure(name: str, repeats: int) -> dict[str, Any]:
-    """One workload: its first step, its step, its parts and the ratio to their sum."""
-    workflow, hyperparams, iterations, make_parts = WORKLOADS[name]()
-    cpu = time.process_time()
-    state = jax.jit(workflow.init)(KEY, hyperparams)
-    state, _ = jax.jit(workflow.step)(state, KEY)
-    first_step = time.process_time() - cpu
-    state, metrics = jax.jit(workflow.step)(state, KEY)
+def compile_environment(workflow: Any) -> float:
+    """CPU seconds of compiling reset and step once each, for as many environments as the workflow steps."""
+    env, n = workflow.env, workflow.stage.num_slots
+    keys = jax.random.split(KEY, n)
+    reset = jax.vmap(env.reset, (0, None))
+    _, reset_cpu = compiled(reset, keys, ())
+    states = tree.zeros(jax.eval_shape(reset, keys, ())[0])
+    actions = jnp.zeros((n, *env.action_space.shape))
+    _, step_cpu = compiled(jax.vmap(env.step, (None, 0, 0, None)), KEY, states, actions, ())
+    jax.clear_caches()  # the first step shall find nothing traced
+    return reset_cpu + step_cpu
+
+
+def time_step(workflow: Any, state: Any, iterations: int, repeats: int) -> tuple[Times, Any]:
+    """Times of `iterations` steps, and their metrics."""
 
     @jax.jit
     def run(state: Any) -> Any:
@@ -197,19 +198,35 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     donated = jax.jit(lambda state: run(state), donate_argnums=0)
     copies = [jax.tree.map(jnp.copy, state) for _ in range(repeats + 1)]
     metrics = donated(jax.tree.map(jnp.copy, state))[1]
-    wall, cpu = timed(lambda: donated(copies.pop()), repeats=repeats)
-    parts = make_parts(state, metrics)
-    bound_wall, bound_cpu, shares = 0.0, 0.0, {}
-    count = iterations
+    return timed(lambda: donated(copies.pop()), repeats=repeats), metrics
+
+
+def time_parts(parts: dict, replay: Any, iterations: int, repeats: int) -> dict[str, Times]:
+    """Times of `iterations` rounds of each part alone."""
+    times = {}
     for part, (function, *args) in parts.items():
         if part == "scatter":
-            compiled = jax.jit(function, donate_argnums=0)
-            replays = [jax.tree.map(jnp.copy, state.replay) for _ in range(repeats + 1)]
-            once = timed(lambda f=compiled, r=replays: f(r.pop()), repeats=repeats)
+            donated = jax.jit(function, donate_argnums=0)
+            replays = [jax.tree.map(jnp.copy, replay) for _ in range(repeats + 1)]
+            once = timed(lambda f=donated, r=replays: f(r.pop()), repeats=repeats)
         else:
             once = timed(jax.jit(function), *args, repeats=repeats)
-        shares[part] = count * once[1]
-        bound_wall, bound_cpu = bound_wall + count * once[0], bound_cpu + count * once[1]
+        times[part] = iterations * once[0], iterations * once[1]
+    return times
+
+
+def measure(name: str, repeats: int) -> dict[str, Any]:
+    """One workload: its first step, its step, its parts and the ratio to their sum."""
+    workflow, hyperparams, iterations, make_parts = WORKLOADS[name]()
+    environment = compile_environment(workflow)
+    cpu = time.process_time()
+    state = jax.jit(workflow.init)(KEY, hyperparams)
+    state, _ = jax.jit(workflow.step)(state, KEY)
+    first_step = time.process_time() - cpu
+    state, _ = jax.jit(workflow.step)(state, KEY)
+    (wall, cpu), metrics = time_step(workflow, state, iterations, repeats)
+    parts = time_parts(make_parts(state, metrics), state.replay, iterations, repeats)
+    bound_wall, bound_cpu = (sum(seconds) for seconds in zip(*parts.values(), strict=True))
     return {
         "workload": name,
         "wall_s": wall,
@@ -218,33 +235,89 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
         "bound_cpu_s": bound_cpu,
         "over_bound_wall": wall / bound_wall,
         "over_bound_cpu": cpu / bound_cpu,
+        "environment_compile_cpu_s": environment,
         "first_step_cpu_s": first_step,
-        "parts_cpu_s": shares,
+        "first_step_over_environment_cpu_s": first_step - environment,
+        "parts_cpu_s": {part: seconds for part, (_, seconds) in parts.items()},
         "env_steps": int(metrics["env_steps"]),
-        "device": str(jax.devices()[0]),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
-        "jax": jax.__version__,
+        **surroundings(repeats),
     }
+
+
+def table(columns: list[str], rows: list[list[str]]) -> None:
+    print()
+    for cells in (columns, ["---"] * len(columns), *rows):
+        print(f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|")
+
+
+def print_steps(rows: list[dict[str, Any]], speed: float | None) -> None:
+    columns = {
+        "wall s": "wall_s",
+        "CPU s": "cpu_s",
+        "bound CPU s": "bound_cpu_s",
+        "over bound, CPU": "over_bound_cpu",
+        "wall": "over_bound_wall",
+        "reset + step compile, CPU s": "environment_compile_cpu_s",
+        "first step, CPU s": "first_step_cpu_s",
+        "more": "first_step_over_environment_cpu_s",
+    }
+    lines = [[row["workload"], *(f"{row[field]:.2f}" for field in columns.values())] for row in rows]
+    indirect = ["EvoRL CPU s, indirect", "over ours, indirect"] if speed else []
+    if speed:
+        for row, line in zip(rows, lines, strict=True):
+            scaled = EVORL_CPU_S.get(row["workload"], 0.0) / speed
+            line += [f"{scaled:.2f}", f"{scaled / row['cpu_s']:.2f}"] if scaled else ["", ""]
+    table(["workload", *columns, *indirect], lines)
+
+
+def print_peers(rows: list[dict[str, Any]]) -> None:
+    lines = []
+    for row in rows:
+        for case, programs in row["cases"].items():
+            for side, times in programs.items():
+                figures = [f"{times[row['unit']]:,.1f} {row['unit']}", f"{times['compile_cpu_s']:.1f}"]
+                ratios = [f"{times[name]:.2f}" if name in times else "" for name in ("ratio", "ratio_cpu")]
+                lines.append([row["workload"], case, side, *figures, *ratios])
+    table(["workload", "case", "program", "median", "compile CPU s", "speed of evorl over it", "by CPU"], lines)
+    for row in rows:
+        if row["note"]:
+            print(f"\n{row['workload']}: {row['note']}")
+
+
+def print_speed(row: dict[str, Any]) -> None:
+    lines = []
+    for clock, suffix in (("CPU", ""), ("wall", "_wall")):
+        ratios = row[f"to_reference{suffix}"] | {"geometric mean": row[f"speed{suffix}"]}
+        lines.append([f"{clock} seconds", *(f"{ratio:.2f}" for ratio in ratios.values())])
+    table(["speed against the reference machine", *row["to_reference"], "geometric mean"], lines)
+
+
+def chosen(names: list[str]) -> list[str]:
+    """Workloads by name, each once; J1 stands for all of J1."""
+    known = [*WORKLOADS, *PEERS]
+    unknown = [name for name in names if name not in (*known, "J1")]
+    if unknown:
+        sys.exit(f"no workload {', '.join(unknown)}; there are {', '.join([*WORKLOADS, 'J1', *PEERS])}")
+    return [name for name in known if not names or name in names or (name.startswith("J1-") and "J1" in names)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), help=f"of {', '.join(WORKLOADS)}")
+    parser.add_argument("workloads", nargs="*", help=f"of {', '.join([*WORKLOADS, 'J1', *PEERS])}")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
-    results = []
-    for name in arguments.workloads:
-        results.append(measure(name, arguments.repeats))
-        print(json.dumps(results[-1]), flush=True)
-    print("\n| workload | wall s | CPU s | bound CPU s | over bound, CPU | wall | first step, CPU s |")
-    print("|---|---|---|---|---|---|---|")
-    for row in results:
-        print(
-            f"| {row['workload']} | {row['wall_s']:.3f} | {row['cpu_s']:.3f} | {row['bound_cpu_s']:.3f} "
-            f"| {row['over_bound_cpu']:.2f} | {row['over_bound_wall']:.2f} | {row['first_step_cpu_s']:.1f} |"
-        )
+    results = {}
+    for name in chosen(arguments.workloads):
+        results[name] = PEERS[name](arguments.repeats) if name in PEERS else measure(name, arguments.repeats)
+        print(json.dumps(results[name]), flush=True)
+    steps, peers = ([row for row in results.values() if (row["workload"] in PEERS) is other] for other in (False, True))
+    speed = results["calibrate"]["speed"] if "calibrate" in results else None
+    if steps:
+        print_steps(steps, speed)
+    if peers:
+        print_peers(peers)
+    if speed:
+        print_speed(results["calibrate"])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import optax
 from flax import struct
+from jax.flatten_util import ravel_pytree
 
 from evorl.hyperparameters import Number
 from evorl.types import Array, Metrics, Params
@@ -25,14 +26,15 @@ class Learner:
     @classmethod
     def fresh(cls, params: Params) -> "Learner":
         """A target equal to params, and moments of zero."""
-        return cls(params, params, optax.scale_by_adam().init(params))
+        return cls(params, params, optax.scale_by_adam().init(ravel_pytree(params)[0]))
 
     def descend(self, loss: Loss, learning_rate: Number, max_grad_norm: Number) -> tuple["Learner", Metrics]:
         """One step of Adam on loss(params) -> (value, metrics), its gradient clipped by its norm."""
         gradient, metrics = jax.grad(loss, has_aux=True)(self.params)
+        gradient, unravel = ravel_pytree(gradient)
         gradient, _ = optax.clip_by_global_norm(max_grad_norm).update(gradient, optax.EmptyState())
         direction, moments = optax.scale_by_adam().update(gradient, self.moments)
-        params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, direction)
+        params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, unravel(direction))
         return replace(self, params=params, moments=moments), metrics
 
     def follow(self, tau: Number) -> "Learner":

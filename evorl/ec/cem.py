@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from evorl import tree
@@ -74,12 +75,11 @@ class CEM:
         """Members as parameters, leaves [n, ...]."""
         del hyperparams
 
-        def draw(key: Key, mean: Array, variance: Array) -> Array:
-            n = self.population_size // 2 if self.mirrored else self.population_size
-            deviation = jnp.sqrt(variance) * jax.random.normal(key, (n, *mean.shape), mean.dtype)
-            return mean + (jnp.concatenate([deviation, -deviation]) if self.mirrored else deviation)
-
-        return jax.tree.map(draw, tree.split(key, state.mean), state.mean, state.variance), state
+        (mean, unravel), (variance, _) = ravel_pytree(state.mean), ravel_pytree(state.variance)
+        n = self.population_size // 2 if self.mirrored else self.population_size
+        deviation = jnp.sqrt(variance) * jax.random.normal(key, (n, mean.size), mean.dtype)
+        members = mean + (jnp.concatenate([deviation, -deviation]) if self.mirrored else deviation)
+        return jax.vmap(unravel)(members), state
 
     def express(self, state: CEMState, genome: Params, hyperparams: CEMHyperparams) -> Params:
         del state, hyperparams

@@ -1,7 +1,6 @@
 """Where the time goes: one traced iteration, its operations sorted by the part of the program that they come from."""
 
 import re
-from collections import Counter
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +29,7 @@ class Profile:
             yield
         finally:
             jax.profiler.stop_trace()
-        seconds = Counter(dict.fromkeys((*PARTS, "other"), 0.0))
+        seconds: dict[str, float] = dict.fromkeys((*PARTS, "other"), 0.0)
         parts = _parts_of_operations(compiled.as_text())
         for operation, duration in _operations(self.folder, parts):
             if not operation.startswith(CONTROL):

@@ -32,6 +32,7 @@ def advance(workflow: Workflow, state: State, key: Key, evaluating: bool | Array
 
 def repeat(times: Int[Array, ""], body: Body, carry: Any) -> tuple[Any, Metrics]:
     """carry, metrics <- body(i, carry) for i < times; the metrics are means, 0 where times is 0."""
+    body = jax.jit(body)  # so that its shapes and its code come from one trace
     sums = tree.zeros(jax.eval_shape(body, jnp.int32(0), carry)[1])
 
     def add(i: Array, loop: tuple[Any, Metrics]) -> tuple[Any, Metrics]:
@@ -48,11 +49,10 @@ def behaviour(
     """How one slot acts, (params, obs, memory, key) -> (action, memory, extras): at random, exploring or greedily."""
 
     def policy(params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        key_act, key_random = jax.random.split(key)
-        greedy, next_memory, extras = agent.mode(params, obs, memory, key_act, hyperparams)
-        explored, _, _ = agent.act(params, obs, memory, key_act, hyperparams)
+        greedy, next_memory, extras = agent.mode(params, obs, memory, key, hyperparams)
+        explored, _, _ = agent.act(params, obs, memory, key, hyperparams)
         action = jnp.where(exploring, explored, greedy)
-        return jnp.where(random, env.action_space.sample(key_random), action), next_memory, extras
+        return jnp.where(random, env.action_space.sample(key), action), next_memory, extras  # one of them draws
 
     return policy
 

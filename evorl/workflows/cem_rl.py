@@ -111,7 +111,7 @@ class CEMRL:
         with jax.named_scope("evolution"):
             genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams.evolver)
             actors = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, hyperparams.evolver)
-        picked = jax.random.permutation(key_pick, n)[:m]
+        picked = jnp.argsort(jax.random.uniform(key_pick, (n,)))[:m]
         learning = searching & (state.generation >= self.warmup_generations) & (state.replay.size > 0)
         updates = jnp.where(learning, jnp.clip(state.collected, self.min_updates, self.max_updates), 0)
         agent, learned, metrics = self.learn(state, tree.index(actors, picked), key_learn, updates)

@@ -1,0 +1,147 @@
+"""Updates of TD3 on synthetic batches: evorl's, and the same written by hand on flax and optax."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+from jaxtyping import Array
+from peers_timing import Case, Program
+
+from evorl import TD3, TD3Hyperparams, tree
+from evorl.envs.spaces import Box
+from evorl.types import Transition
+
+KEY = jax.random.key(0)
+OBS, ACTIONS, BATCH, INTERVAL = 17, 6, 256, 2
+UPDATES = 128  # of all members together
+
+
+def synthetic(*shape: int) -> Transition:
+    """Batches, leaves [*shape, INTERVAL, BATCH, ...]."""
+    shape = (*shape, INTERVAL, BATCH)
+    obs, action, next_obs = (
+        jax.random.normal(key, (*shape, size))
+        for key, size in zip(jax.random.split(KEY, 3), (OBS, ACTIONS, OBS), strict=True)
+    )
+    never = jnp.zeros(shape, bool)
+    return Transition(obs, jnp.tanh(action), obs.mean(-1), next_obs, never, never)
+
+
+def td3_program(init: Callable[..., Any], block: Callable[..., Any], members: int) -> Program:
+    """Blocks of INTERVAL updates, (state, (batches, keys)) -> state; members are vmapped, one alone is not."""
+    blocks = UPDATES // INTERVAL // members
+
+    def learn(state: Any, batches: Transition, key: Array) -> Any:
+        keys = jax.random.split(key, (blocks, INTERVAL))
+        return jax.lax.scan(lambda state, keys: (block(state, (batches, keys)), None), state, keys)[0]
+
+    if members == 1:
+        return Program(learn, (jax.jit(init)(KEY), synthetic(), KEY), UPDATES)
+    keys = jax.random.split(KEY, members)
+    state = jax.jit(jax.vmap(init))(keys)
+    return Program(jax.vmap(learn), (state, synthetic(members), keys), UPDATES)
+
+
+def td3_block(members: int) -> Program:
+    """TD3 as OffPolicy learns: two updates of the critic and one of the actor, without a condition."""
+    agent = TD3(Box(-float("inf"), float("inf"), (OBS,)), Box(-1.0, 1.0, (ACTIONS,)))
+    hp = TD3Hyperparams()
+
+    def critic_update(state: Any, batch_and_key: Any) -> tuple[Any, Any]:
+        batch, key = batch_and_key
+        return agent.update_critic(state, lambda p: agent.critic_loss(p, state, batch, key, hp), hp)
+
+    def block(state: Any, batches_and_keys: Any) -> Any:
+        state, _ = jax.lax.scan(critic_update, state, batches_and_keys)
+        batch, key = tree.index(batches_and_keys, -1)
+        state, _ = agent.update_actor(state, lambda p: agent.actor_loss(p, state, batch, key, hp), hp)
+        return agent.update_targets(state, hp)
+
+    return td3_program(lambda key: agent.init(key, hp), block, members)
+
+
+class Perceptron(nn.Module):
+    features: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        for _ in range(2):
+            x = nn.relu(nn.Dense(256)(x))
+        return nn.Dense(self.features)(x)
+
+
+class TwinCritic(nn.Module):
+    @nn.compact
+    def __call__(self, obs: Array, action: Array) -> Array:
+        x = jnp.concatenate([obs, action], -1)
+        return jnp.concatenate([Perceptron(1)(x), Perceptron(1)(x)], -1)
+
+
+@struct.dataclass
+class PlainTD3:
+    """The peer's state: a member counts its own updates, as is usual."""
+
+    count: Any
+    actor: Any
+    critic: Any
+    actor_target: Any
+    critic_target: Any
+    actor_adam: Any
+    critic_adam: Any
+
+
+ACTOR, CRITIC, ADAM = Perceptron(ACTIONS), TwinCritic(), optax.adam(3e-4)
+
+
+def act(params: Any, obs: Array) -> Array:
+    return jnp.tanh(jnp.asarray(ACTOR.apply(params, obs)))
+
+
+def value(params: Any, obs: Array, action: Array) -> Array:
+    return jnp.asarray(CRITIC.apply(params, obs, action))
+
+
+def plain_init(key: Array) -> PlainTD3:
+    obs = jnp.zeros(OBS)
+    actor, critic = ACTOR.init(key, obs), CRITIC.init(key, obs, jnp.zeros(ACTIONS))
+    return PlainTD3(jnp.int32(0), actor, critic, actor, critic, ADAM.init(actor), ADAM.init(critic))
+
+
+def move_actor(state: PlainTD3, batch: Transition) -> PlainTD3:
+    gradient = jax.grad(lambda p: -value(state.critic, batch.obs, act(p, batch.obs))[:, 0].mean())(state.actor)
+    change, moments = ADAM.update(gradient, state.actor_adam)
+    actor: Any = optax.apply_updates(state.actor, change)
+    actor_target = optax.incremental_update(actor, state.actor_target, 0.005)
+    critic_target = optax.incremental_update(state.critic, state.critic_target, 0.005)
+    return replace(state, actor=actor, actor_adam=moments, actor_target=actor_target, critic_target=critic_target)
+
+
+def plain_update(state: PlainTD3, batch_and_key: Any) -> tuple[PlainTD3, None]:
+    batch, key = batch_and_key
+    noise = jnp.clip(0.2 * jax.random.normal(key, batch.action.shape), -0.5, 0.5)
+    next_action = jnp.clip(act(state.actor_target, batch.next_obs) + noise, -1.0, 1.0)
+    next_value = value(state.critic_target, batch.next_obs, next_action).min(-1)
+    target = batch.reward + 0.99 * ~batch.terminated * next_value
+
+    def loss(params: Any) -> Array:
+        return ((value(params, batch.obs, batch.action) - target[:, None]) ** 2).sum(-1).mean()
+
+    change, moments = ADAM.update(jax.grad(loss)(state.critic), state.critic_adam)
+    critic = optax.apply_updates(state.critic, change)
+    state = replace(state, count=state.count + 1, critic=critic, critic_adam=moments)
+    return jax.lax.cond(state.count % INTERVAL == 0, move_actor, lambda state, _: state, state, batch), None
+
+
+def plain_td3(members: int) -> Program:
+    """The same updates written by hand, with lax.cond for the delay of the actor."""
+    return td3_program(plain_init, lambda state, inputs: jax.lax.scan(plain_update, state, inputs)[0], members)
+
+
+def updates() -> Iterator[Case]:
+    for members in (1, 8, 32):
+        yield f"members: {members}", {"evorl": td3_block(members), "lax.cond": plain_td3(members)}
