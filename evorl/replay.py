@@ -90,6 +90,6 @@ class Replay:
 
     @jax.named_scope("replay")
     def sample(self, key: Array, shape: tuple[int, ...]) -> PyTree:
-        """Rows drawn uniformly (to one part in 2^32 / size) with replacement, leaves [*shape, ...]; it must hold some."""
+        """Rows drawn uniformly with replacement, leaves [*shape, ...], to 1 part in 2^32 / size; it must hold some."""
         drawn = jax.random.bits(key, shape) % jnp.maximum(self.size, 1).astype(jnp.uint32)
         return self.row.unpack(tree.index(self.tables, drawn))

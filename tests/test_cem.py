@@ -29,7 +29,7 @@ def test_tell_equals_hand_computation(key, shrink):
     np.testing.assert_allclose(state.mean["w"], w[0] * np.array([4, -1]) + w[1] * np.array([2, 1]), rtol=1e-5)
     # around the old mean (1, 0), divided by two elites or not
     around = np.array([w[0] * 9 + w[1] * 1, 1]) / (2 if shrink else 1)
-    np.testing.assert_allclose(state.variance["w"], around + noise, rtol=1e-5)
+    np.testing.assert_allclose(state.variance, around + noise, rtol=1e-5)
 
 
 def test_noise_decays_from_1e_3_to_1e_5(key):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from flax import struct
 from jax.flatten_util import ravel_pytree
@@ -34,7 +35,7 @@ class Learner:
         gradient, unravel = ravel_pytree(gradient)
         gradient, _ = optax.clip_by_global_norm(max_grad_norm).update(gradient, optax.EmptyState())
         direction, moments = optax.scale_by_adam().update(gradient, self.moments)
-        params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, unravel(direction))
+        params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, unravel(jnp.asarray(direction)))
         return replace(self, params=params, moments=moments), metrics
 
     def follow(self, tau: Number) -> "Learner":

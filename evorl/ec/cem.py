@@ -27,7 +27,7 @@ class CEMHyperparams:
 @struct.dataclass
 class CEMState:
     mean: Any
-    variance: Any
+    variance: Any  # [parameters], of the mean raveled
     noise: Any  # []
 
 
@@ -68,16 +68,15 @@ class CEM:
 
     def init(self, key: Key, mean: Params, hyperparams: CEMHyperparams) -> CEMState:
         del key
-        variance = jax.tree.map(lambda x: jnp.full_like(x, hyperparams.initial_variance), mean)
+        variance = jnp.full_like(ravel_pytree(mean)[0], hyperparams.initial_variance)
         return CEMState(mean, variance, jnp.float32(hyperparams.initial_variance))
 
     def ask(self, key: Key, state: CEMState, hyperparams: CEMHyperparams) -> tuple[Params, CEMState]:
         """Members as parameters, leaves [n, ...]."""
         del hyperparams
-
-        (mean, unravel), (variance, _) = ravel_pytree(state.mean), ravel_pytree(state.variance)
+        mean, unravel = ravel_pytree(state.mean)
         n = self.population_size // 2 if self.mirrored else self.population_size
-        deviation = jnp.sqrt(variance) * jax.random.normal(key, (n, mean.size), mean.dtype)
+        deviation = jnp.sqrt(state.variance) * jax.random.normal(key, (n, mean.size), mean.dtype)
         members = mean + (jnp.concatenate([deviation, -deviation]) if self.mirrored else deviation)
         return jax.vmap(unravel)(members), state
 
@@ -96,19 +95,13 @@ class CEM:
         """The mean moves to the weighted elites; the variance is theirs around the old mean, plus the noise."""
         del key
         elites = tree.index(genomes, best_first(fitness)[: self.elites])
+        elites = jax.vmap(lambda elite: ravel_pytree(elite)[0])(elites)
+        old, unravel = ravel_pytree(state.mean)
         weights = rank_weights(self.elites)
         noise = hyperparams.noise_decay * state.noise + (1 - hyperparams.noise_decay) * hyperparams.final_noise
-        mean = jax.tree.map(lambda x: jnp.tensordot(weights, x, 1), elites)
         scale = 1 / self.elites if self.shrink else 1.0
-        variance = jax.tree.map(
-            lambda x, old: scale * jnp.tensordot(weights, (x - old) ** 2, 1) + noise, elites, state.mean
-        )
-        return CEMState(mean, variance, noise), {"variance": _mean(variance)}
+        variance = scale * weights @ (elites - old) ** 2 + noise
+        return CEMState(unravel(weights @ elites), variance, noise), {"variance": variance.mean()}
 
     def center(self, state: CEMState) -> Params:
         return state.mean
-
-
-def _mean(params: Params) -> Array:
-    leaves = jax.tree.leaves(params)
-    return jnp.concatenate([leaf.ravel() for leaf in leaves]).mean()

@@ -5,7 +5,7 @@ import io
 import sys
 import warnings
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,11 +76,13 @@ class Brax:
     def action_space(self) -> Box:
         return Box(-1.0, 1.0, (self.env.action_size,))
 
+    @partial(jax.jit, static_argnums=0)  # so that it is traced once, wherever it is called
     def reset(self, key: Key, params: Any) -> tuple[BraxState, Any]:
         del params
         state = self.env.reset(key)
         return BraxState(state.pipeline_state, jnp.int32(0)), state.obs
 
+    @partial(jax.jit, static_argnums=0)
     def step(self, key: Key, env_state: BraxState, action: Any, params: Any) -> tuple[BraxState, TimeStep]:
         del key, params
         from brax.envs import State

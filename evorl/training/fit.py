@@ -21,6 +21,7 @@ COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every othe
 OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes
 SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
 EVALUATION_SHARE = 0.25  # of the time, where the budget is in minutes
+RUNS_ONCE: dict[str, Any] = {"xla_backend_optimization_level": 0}  # of a program that takes longer to compile than to run
 
 Row = dict[str, Any]
 Callback = Callable[[Row], None]
@@ -165,7 +166,7 @@ class _Driver:
         else:
             if checkpoints is not None:
                 checkpoints.begin(init.out_info)
-            self.state, self.progress = init.lower().compile()(self.keys, hyperparams), Progress()
+            self.state, self.progress = init.lower().compile(RUNS_ONCE)(self.keys, hyperparams), Progress()
             if init_from is not None:
                 check_fit("what init_from gives", leaf_shapes(init_from), split(init.out_info)[0])
                 self.state = jax.jit(program.inherit, donate_argnums=0)(self.state, init_from)
