@@ -21,7 +21,7 @@ COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every othe
 OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes
 SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
 EVALUATION_SHARE = 0.25  # of the time, where the budget is in minutes
-RUNS_ONCE: dict[str, Any] = {"xla_backend_optimization_level": 0}  # of a program that takes longer to compile than to run
+RUNS_ONCE: dict[str, Any] = {"xla_backend_optimization_level": 0}  # of programs quicker to run than to compile
 
 Row = dict[str, Any]
 Callback = Callable[[Row], None]
