@@ -1,4 +1,4 @@
-"""The one error for a user's mistake: it names the option, what was given and what is allowed."""
+"""What a command says in one line: a user's mistake, or why a training cannot go on."""
 
 import difflib
 import sys
@@ -7,7 +7,11 @@ from typing import NoReturn
 
 
 class OptionError(ValueError):
-    """An option that cannot be used as given; its message is one line."""
+    """An option that cannot be used as given: its message names it, what was given and what is allowed, on one line."""
+
+
+class DivergedError(ArithmeticError):
+    """A training whose numbers are lost; its message is one line."""
 
 
 def require(condition: bool, option: str, value: object, allowed: str) -> None:

@@ -1,5 +1,6 @@
 """python -m evorl.train agent=cemrl env=ant: trains a configuration into a new run directory."""
 
+import contextlib
 import datetime
 import logging
 import os
@@ -10,13 +11,14 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from evorl.errors import OptionError, refuse
+from evorl.errors import DivergedError, OptionError, refuse
 from evorl.training import discovery
 
 STARTED = time.perf_counter()
 RUNS = Path("runs")  # where run directories go that are not named
 BUDGET = ("env_steps", "episodes", "iterations", "minutes")
-OF_THE_RUN = (*BUDGET, "evaluations", "checkpoint", "tensorboard", "wandb", "profile")  # a resumed run may change these
+SWITCHES = ("tensorboard", "wandb", "debug", "dry_run", "profile")
+OF_THE_RUN = (*BUDGET, *SWITCHES, "evaluations", "checkpoint")  # a resumed run may change these
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -59,18 +61,30 @@ def _job(cfg: Any) -> None:
         result = train(cfg)
     except OptionError as error:
         refuse(error)
-    if result.stopped:
+    except (DivergedError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    if result is not None and result.stopped:
         sys.exit(130)
 
 
 def train(cfg: Any) -> Any:
-    """Trains what cfg describes in a new run directory, or goes on in the directory cfg.resume; returns a Training."""
+    """Trains what cfg describes in a new run directory, or goes on in the directory cfg.resume; returns a Training.
+
+    Where cfg.dry_run, prints what the training would be and returns None. Raises OptionError, DivergedError, OSError.
+    """
     from evorl.training import runs
 
     if cfg.resume:
         cfg = runs.resumed(cfg, OF_THE_RUN)
-        return _train(cfg, Path(cfg.resume), *runs.build(cfg))
+    if cfg.deterministic:  # which the backend reads when it starts
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".strip()
     parts = runs.build(cfg)
+    if cfg.dry_run:
+        print(runs.plan(cfg, *parts[:2]))
+        return None
+    if cfg.resume:
+        return _train(cfg, Path(cfg.resume), *parts)
     run_dir = _new_run_dir(cfg)
     try:
         return _train(cfg, run_dir, *parts)
@@ -91,38 +105,45 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
     logging.getLogger("absl").setLevel(logging.ERROR)  # orbax tells of what it does
     enable_compilation_cache()
     say = lambda line: print(line, flush=True)  # noqa: E731
-    if cfg.resume:
-        checkpoints = runs.saved_checkpoints(run_dir, "resume", **cfg.checkpoint)
-    else:
-        checkpoints = Checkpoints(run_dir / "checkpoints", **cfg.checkpoint, report=say)
+    checkpoints = Checkpoints(run_dir / "checkpoints", **cfg.checkpoint, report=say)
     runs.save_config(cfg, run_dir)
     parent = runs.parent_state(cfg) if cfg.init_from and not cfg.resume else None
     profile = Profile(run_dir / "profile") if cfg.profile else None
     say(f"{run_dir}: compiling")
-    with runs.recording(cfg, run_dir, checkpoints) as recorders, Stopping() as stopping:
-        result = fit(
-            workflow,
-            hyperparams,
-            cfg.seed,
-            budget,
-            recorders,
-            num_seeds=cfg.num_seeds,
-            evaluations=cfg.evaluations,
-            chunk=cfg.chunk or cfg.agent.chunk,
-            checkpoints=checkpoints,
-            init_from=parent,
-            started=None if cfg.resume else STARTED,
-            stop=stopping,
-            profile=profile,
-        )
-        checkpoints.close()
+    go_on = f"python -m evorl.train resume={run_dir}"
+    with runs.recording(cfg, run_dir) as recorders, Stopping() as stopping:
+        try:
+            result = fit(
+                workflow,
+                hyperparams,
+                cfg.seed,
+                budget,
+                recorders,
+                num_seeds=cfg.num_seeds,
+                evaluations=cfg.evaluations,
+                chunk=cfg.chunk or cfg.agent.chunk,
+                checkpoints=checkpoints,
+                init_from=parent,
+                started=None if cfg.resume else STARTED,
+                stop=stopping,
+                profile=profile,
+                debug_nans=cfg.debug.nans,
+            )
+            checkpoints.close()
+        except DivergedError as error:
+            checkpoints.close()
+            raise DivergedError(f"{error}; {runs.left(checkpoints, run_dir)}") from error
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                checkpoints.close()
+            raise OSError(f"{error}; go on where it was last saved with: {go_on}") from error
     if profile is not None and result.rows:
         say(profile.table(result.rows[-1]))
     if result.stopped:
-        say(f"stopped and saved; go on with: python -m evorl.train resume={run_dir}")
+        say(f"stopped and saved; go on with: {go_on}")
     else:
         say(f"done; see it with: python -m evorl.play {run_dir}")
-        say(f"go on with: python -m evorl.train resume={run_dir} and a larger budget")
+        say(f"go on with: {go_on} and a larger budget")
     return result
 
 

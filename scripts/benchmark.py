@@ -31,7 +31,7 @@ from peers_timing import Times, compiled, surroundings, timed
 
 from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
 from evorl.agents import Learner
-from evorl.training.fit import RUNS_ONCE
+from evorl.training.program import RUNS_ONCE
 
 KEY = jax.random.key(0)
 

@@ -64,7 +64,6 @@ WRONG = {
     "train resume=empty": "resume=empty: is not a run directory, it has no config.yaml",
     "train resume=foreign": "resume=foreign: its config.yaml is not that of a training",
     "train resume=broken": "resume=broken: its config.yaml cannot be read",
-    "train resume=unsaved": "resume=unsaved: holds no checkpoint",
     "train resume=run seed=5": "seed=5: a resumed run keeps its configuration; only env_steps, episodes, iterations, ",
     "train init_from=unsaved": "init_from=unsaved: holds no checkpoint",
     "train init_from=run": "what init_from gives does not fit this configuration: its hyperparams.agent.",

@@ -33,7 +33,8 @@ class Learner:
         """One step of Adam on loss(params) -> (value, metrics), its gradient clipped by its norm."""
         gradient, metrics = jax.grad(loss, has_aux=True)(self.params)
         gradient, unravel = ravel_pytree(gradient)
-        gradient, _ = optax.clip_by_global_norm(max_grad_norm).update(gradient, optax.EmptyState())
+        norm = jnp.maximum(jnp.linalg.norm(gradient), jnp.finfo(gradient.dtype).tiny)
+        gradient *= jnp.minimum(1.0, max_grad_norm / norm)  # optax's own makes NaN of an infinite bound, and masks it
         direction, moments = optax.scale_by_adam().update(gradient, self.moments)
         params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, unravel(jnp.asarray(direction)))
         return replace(self, params=params, moments=moments), metrics

@@ -1,14 +1,18 @@
 """Checkpoints with orbax: the whole state of a training, how far it has come, and the best policies so far."""
 
+import json
 import shutil
+import sys
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 
 from evorl import tree
@@ -17,6 +21,7 @@ from evorl.replay import Replay
 from evorl.types import State
 
 SCHEMA = 1  # of what a checkpoint holds; another one is refused
+T = TypeVar("T")
 
 
 class Checkpoints:
@@ -24,6 +29,7 @@ class Checkpoints:
 
     <folder>/<iteration>/ holds state (all but replays), best (the same as it was at each run's best evaluation),
     progress, and replay: of the newest one only, or of none where not `replay`, and then a resumed run fills a new one.
+    Where the newest one is damaged, which report is told, the one before it is read.
     """
 
     def __init__(
@@ -32,13 +38,13 @@ class Checkpoints:
         minutes: float = 10.0,
         keep: int = 2,
         replay: bool = True,
-        report: Callable[[str], None] = lambda line: None,
+        report: Callable[[str], None] = lambda line: print(line, file=sys.stderr),
     ) -> None:
         self.folder = Path(folder).absolute()
         handlers = {name: ocp.StandardCheckpointHandler() for name in ("state", "best", "replay")}
         self._manager = ocp.CheckpointManager(
             self.folder,
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True),
+            options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, cleanup_tmp_directories=True),
             item_handlers=handlers | {"progress": ocp.JsonCheckpointHandler()},
         )
         self._keep, self._replay, self._seconds, self._report = keep, replay, 60 * minutes, report
@@ -81,33 +87,49 @@ class Checkpoints:
             if jax.default_backend() == "cpu":  # where orbax takes no copy of its own
                 light, replays = self._copy((light, replays))
             items = {"state": light, "best": best} | ({"replay": replays} if jax.tree.leaves(replays) else {})
+            progress = progress | {"schema": SCHEMA, "digests": {name: digest(item) for name, item in items.items()}}
+            progress["digest"] = _text_digest(progress)
             saved = {name: ocp.args.StandardSave(item) for name, item in items.items()}
-            progress = progress | {"schema": SCHEMA}
             self._manager.save(iteration, args=ocp.args.Composite(progress=ocp.args.JsonSave(progress), **saved))
         self._saved = time.perf_counter()
 
     def restore(self, shapes: State) -> tuple[State, State, dict[str, Any]]:
-        """The newest state, which must be like shapes (jax.eval_shape), the best one, and the progress.
+        """The newest state that is whole, like shapes (jax.eval_shape), the best one, and the progress.
 
-        Replays that were not saved come back empty.
+        Newer ones are renamed. Replays that were not saved come back empty.
         """
         light, replays = split(shapes)
-        progress = self.progress()
-        state, best = self._restore("state", light), self._restore("best", light)
-        stored = self.folder / str(self.latest) / "replay"
-        replays = self._restore("replay", replays) if stored.is_dir() else tree.zeros(replays)
-        return join(state, replays), best, progress
 
-    def progress(self) -> dict[str, Any]:
-        """The newest progress."""
-        progress = self._restore("progress", None)
-        if progress.pop("schema", None) != SCHEMA:
-            raise OptionError(f"{self.folder}: was written by another version of evorl")
-        return progress
+        def read(step: int) -> tuple[State, State, dict[str, Any]]:
+            progress = self._progress(step)
+            digests = progress.pop("digests")
+            state, best = (self._read(step, name, light, digests) for name in ("state", "best"))
+            if "replay" in digests and self._stored(step, "replay").is_dir():
+                return join(state, self._read(step, "replay", replays, digests)), best, progress
+            if "replay" in digests:
+                self._report(f"the checkpoint of iteration {step} has no replay any more: going on is not bitwise")
+            return join(state, tree.zeros(replays)), best, progress
 
-    def restore_policy(self, shapes: State, which: str = "best") -> State:
-        """The newest state without replays, as it is at the `last` step or as it was at the best evaluations."""
-        return self._restore({"best": "best", "last": "state"}[which], split(shapes)[0])
+        found = self._newest(read)
+        for step in self._manager.all_steps():
+            if step > found[2]["iteration"]:
+                damaged = self.folder / str(step)
+                damaged.rename(damaged.with_suffix(f".damaged-{time.time_ns()}"))
+        self._manager.reload()
+        return found
+
+    def restore_policy(self, shapes: State, which: str = "best") -> tuple[State, dict[str, Any]]:
+        """The newest state without replays, as it is at the `last` step or as it was at the best evaluations; progress.
+
+        shapes are those of the state.
+        """
+        item, light = {"best": "best", "last": "state"}[which], split(shapes)[0]
+
+        def read(step: int) -> tuple[State, dict[str, Any]]:
+            progress = self._progress(step)
+            return self._read(step, item, light, progress.pop("digests")), progress
+
+        return self._newest(read)
 
     def close(self) -> None:
         """Waits until what is being written is on disk."""
@@ -115,28 +137,65 @@ class Checkpoints:
         self._prune()
         self._manager.close()
 
-    def _restore(self, item: str, shapes: Any) -> Any:
-        if shapes is None:
-            wanted = ocp.args.JsonRestore()
-        else:
-            self._compare(item, shapes)
-            device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-            like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), shapes)
-            wanted = ocp.args.StandardRestore(like)
-        return self._manager.restore(self.latest, args=ocp.args.Composite(**{item: wanted}))[item]
+    def _newest(self, read: Callable[[int], T]) -> T:
+        """What read gives of the newest checkpoint that is whole; reports those that are not."""
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            try:
+                return read(step)
+            except OptionError:  # whole, but of something else
+                raise
+            except Exception as error:  # each of orbax's readers raises its own
+                problem = str(error).strip().partition("\n")[0] or type(error).__name__
+                self._report(f"the checkpoint of iteration {step} is damaged ({problem:.200}); trying the one before")
+        raise OptionError(f"{self.folder}: no checkpoint is whole")
 
-    def _compare(self, item: str, shapes: Any) -> None:
-        """Raises OptionError where the saved leaves are not those of shapes, naming the first."""
+    def _progress(self, step: int) -> dict[str, Any]:
+        wanted = ocp.args.Composite(progress=ocp.args.JsonRestore())
+        progress = self._manager.restore(step, args=wanted)["progress"]
+        if progress.pop("digest") != _text_digest(progress):
+            raise ValueError("its progress is not what was written")
+        if progress.pop("schema") != SCHEMA:
+            raise OptionError(f"{self._stored(step)}: was written by another version of evorl")
+        return progress
+
+    def _read(self, step: int, item: str, shapes: State, digests: dict[str, int]) -> State:
+        """An item; raises OptionError where its leaves are not those of shapes, ValueError where they have changed."""
         manager: Any = self._manager
-        leaves = jax.tree.leaves(manager.item_metadata(self.latest)[item])
+        leaves = jax.tree.leaves(manager.item_metadata(step)[item])
         saved = {leaf.name: tuple(leaf.shape) for leaf in leaves}
-        check_fit(f"the checkpoint of iteration {self.latest}", saved, shapes)
+        if not saved:
+            raise ValueError(f"its {item} is not there")
+        check_fit(f"the checkpoint of iteration {step}", saved, shapes)
+        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), shapes)
+        wanted = ocp.args.Composite(**{item: ocp.args.StandardRestore(like)})
+        found = manager.restore(step, args=wanted)[item]
+        if digest(found) != digests[item]:
+            raise ValueError(f"its {item} is not what was written")
+        return found
+
+    def _stored(self, step: int, *item: str) -> Path:
+        return self.folder.joinpath(str(step), *item)
 
     def _prune(self) -> None:
         """Removes the replays of all but the newest checkpoint."""
         for step in self._manager.all_steps():
             if step != self.latest:
-                shutil.rmtree(self.folder / str(step) / "replay", ignore_errors=True)
+                shutil.rmtree(self._stored(step, "replay"), ignore_errors=True)
+
+
+def digest(state: State) -> int:
+    """A checksum (CRC-32) of all leaves, as they lie in memory."""
+    checksum = 0
+    for leaf in jax.tree.leaves(state):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        checksum = zlib.crc32(np.ascontiguousarray(jax.device_get(leaf)).data, checksum)
+    return checksum
+
+
+def _text_digest(progress: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(progress, sort_keys=True).encode())
 
 
 def leaf_shapes(state: State) -> dict[str, tuple[int, ...]]:

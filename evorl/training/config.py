@@ -1,5 +1,6 @@
 """Configuration: Hydra composes YAML files, and dataclasses supply every default and the check of every name."""
 
+import contextlib
 import dataclasses
 import importlib
 import itertools
@@ -20,8 +21,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from evorl.errors import OptionError, unknown
-from evorl.training.discovery import GROUPS, check_choices, folders
+from evorl.training.discovery import GROUPS, SHIPPED, check_choices, folders
 
+GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
 GIVEN = ("env", "observation_space", "action_space")  # fields that make fills in
 
 
@@ -77,6 +79,30 @@ def _schema(cls: Any) -> dict[str, Any]:
 def _import(path: str) -> Any:
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
+
+
+def targets(node: Any) -> Iterator[str]:
+    """Everything that a node would import."""
+    if isinstance(node, dict):
+        target = node.get("_target_")
+        if target is not None:
+            yield str(node.get("path")) if target == GET_CLASS else str(target)
+        node = list(node.values())
+    if isinstance(node, list):
+        for value in node:
+            yield from targets(value)
+
+
+def is_trusted(target: str, packages: Sequence[str] = ()) -> bool:
+    """Whether a target is a dataclass of evorl, a class of evosax, of one of the packages, or named in ./configs."""
+    package = target.partition(".")[0]
+    if package in ("evorl", "evosax"):
+        with contextlib.suppress(ImportError, AttributeError):
+            found = _import(target)
+            return isinstance(found, type) and found.__module__.partition(".")[0] == package
+        return False
+    own = (path for folder in folders() if folder != SHIPPED for path in folder.rglob("*.yaml"))
+    return package in packages or any(target in path.read_text(encoding="utf-8").split() for path in own)
 
 
 def load(overrides: Sequence[str]) -> DictConfig:

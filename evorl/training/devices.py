@@ -21,3 +21,14 @@ def memory() -> int:
     on_device = jax.local_devices()[0].memory_stats() or {}
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return on_device.get("peak_bytes_in_use", resident)
+
+
+def memory_limit() -> int:
+    """Bytes that the first device has in all, or, on a CPU, this machine or its container."""
+    on_device = jax.local_devices()[0].memory_stats() or {}
+    if "bytes_limit" in on_device:
+        return on_device["bytes_limit"]
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    container = Path("/sys/fs/cgroup/memory.max")
+    limit = container.read_text().strip() if container.is_file() else "max"
+    return min(machine, int(limit)) if limit.isdigit() else machine

@@ -23,7 +23,8 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
   -sc ACTION    shell completion: evorl-train -sc install=bash (docs/configuration.md)
 
 Budgets: env_steps, episodes, iterations, minutes; training ends at the first that every run has reached.
-Others: seed, num_seeds, evaluations, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb, profile.
+Others: seed, num_seeds, evaluations, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb, profile,
+        dry_run (prints sizes, trains nothing), deterministic, debug.nans.
 Every field and hyperparameter of what is trained is an option: agent.workflow.*, agent.hyperparams.*, env.*"""
 
 

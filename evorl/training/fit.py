@@ -5,26 +5,35 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.errors import OptionError, require
+from evorl.errors import DivergedError, OptionError, require
 from evorl.training.checkpoint import Checkpoints, check_fit, leaf_shapes, split
+from evorl.training.nans import Sentinel, first_nan
+from evorl.training.plan import require_memory
 from evorl.training.profile import Profile
-from evorl.training.program import Program, job
+from evorl.training.program import RUNS_ONCE, Program, job
 from evorl.types import Hyperparams, State, Workflow
 
+KINDS = ("train", "evaluation")  # of rows
 COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every other metric is a mean
 OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes
 SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
 EVALUATION_SHARE = 0.25  # of the time, where the budget is in minutes
-RUNS_ONCE: dict[str, Any] = {"xla_backend_optimization_level": 0}  # of programs quicker to run than to compile
 
 Row = dict[str, Any]
 Callback = Callable[[Row], None]
+
+
+@runtime_checkable
+class Resumes(Protocol):
+    """A callback that is told what a training with checkpoints goes on from, before its first row comes."""
+
+    def resume(self, progress: "Progress") -> None: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ class Progress:
     """How far a training has come; what a checkpoint keeps beside the state."""
 
     iteration: int = 0
-    rows: int = 0  # handed to the callbacks
+    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))  # handed to the callbacks
     seconds: float = 0.0
     compile_seconds: float = 0.0
     evaluation_seconds: float = 0.0
@@ -66,10 +75,16 @@ class Progress:
     idle_seconds: float = 0.0  # of the device, which waited for the host
     evaluated: int = -1  # the last point of the schedule that was evaluated
     best: Any = None  # the return of each run's best evaluation
+    diverged: list[int | None] = field(default_factory=lambda: [None])  # the iteration by which each run had, or None
     totals: dict[str, list[int]] = field(default_factory=dict)  # counts so far, one for each seed
 
     def least(self, count: str) -> int:
         return min(self.totals.get(count, [0]))
+
+    def mean(self, count: str) -> int:
+        """Rounded down."""
+        totals = self.totals.get(count, [0])
+        return sum(totals) // len(totals)
 
     def add(self, count: str, values: list[int]) -> None:
         self.totals[count] = [a + b for a, b in zip(self.totals.get(count, [0] * len(values)), values, strict=True)]
@@ -102,6 +117,7 @@ def fit(
     started: float | None = None,
     stop: Callable[[], bool] = lambda: False,
     profile: Profile | None = None,
+    debug_nans: bool = False,
 ) -> Training:
     """Trains runs seed, seed + 1, ..., seed + num_seeds - 1 in one program and hands every row to the callbacks.
 
@@ -110,14 +126,15 @@ def fit(
     checkpoints saves on its schedule; where its folder holds a checkpoint, training goes on from there. init_from
     is a state like the one to come, whose weights the runs begin with. started is when the clock of the budget began
     (time.perf_counter), by default now. stop is asked after every chunk whether to save and return. profile
-    traces an iteration, the first one after a chunk.
+    traces an iteration, the first one after a chunk. Raises DivergedError where no run is left whose numbers are
+    finite; with debug_nans, which keeps a second copy of the state, at the first run lost, and names the operation.
     """
     for name, value in {"num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations}.items():
         require(value >= 1, name, value, "must be at least 1")
     started = time.perf_counter() if started is None else started
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side)
-    driver = _Driver(program, hyperparams, budget, callbacks, checkpoints, init_from, started)
+    driver = _Driver(program, hyperparams, budget, callbacks, checkpoints, init_from, started, debug_nans)
     schedule = driver.progress  # a resumed run may have been given a larger budget
     schedule.evaluated = min(schedule.evaluated, int(budget.progress(schedule)[0] * evaluations))
     before = -math.inf
@@ -154,9 +171,10 @@ class _Driver:
         checkpoints: Checkpoints | None,
         init_from: State,
         started: float,
+        debug_nans: bool,
     ) -> None:
         self.budget, self.callbacks, self.checkpoints = budget, callbacks, checkpoints
-        self.num_seeds, self.keys = len(program.seeds), program.keys
+        self.program, self.num_seeds, self.keys, self.debug_nans = program, len(program.seeds), program.keys, debug_nans
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
         compiling = time.perf_counter()
         init = jax.jit(program.init).trace(self.keys, hyperparams)
@@ -164,13 +182,20 @@ class _Driver:
             self.state, self.best, saved = checkpoints.restore(init.out_info)
             self.progress = Progress(**saved)
         else:
+            require_memory(init.out_info)
             if checkpoints is not None:
                 checkpoints.begin(init.out_info)
             self.state, self.progress = init.lower().compile(RUNS_ONCE)(self.keys, hyperparams), Progress()
+            self.progress.diverged *= self.num_seeds
             if init_from is not None:
                 check_fit("what init_from gives", leaf_shapes(init_from), split(init.out_info)[0])
                 self.state = jax.jit(program.inherit, donate_argnums=0)(self.state, init_from)
             self.best = self.snapshot(split(self.state)[0])
+        if checkpoints is not None:
+            for callback in callbacks:
+                if isinstance(callback, Resumes):
+                    callback.resume(self.progress)
+        self.sentinel = Sentinel(program, self.state, [x is not None for x in self.progress.diverged])
         lowered = jax.jit(program.run, donate_argnums=0).lower(self.state, self.keys, *job(0, 0, False))
         self.run = lowered.compile()
         self.arrived = time.perf_counter()
@@ -179,7 +204,7 @@ class _Driver:
         self.progress.idle_seconds += compiling - started
         self.idle_since: float | None = self.arrived
         self.first = self.dispatched = self.progress.iteration
-        self.in_flight: deque[tuple[int, Any, Any]] = deque()
+        self.in_flight: deque[_InFlight] = deque()
         self.rows: list[Row] = []
 
     @property
@@ -208,33 +233,56 @@ class _Driver:
             self.arrived = time.perf_counter()
             self.progress.idle_seconds += self.arrived - self.idle_since
             self.idle_since = None
+        before = self.snapshot(self.state) if self.debug_nans and not evaluating else None
         todo = job(self.dispatched, count, evaluating)
         self.state, metrics, evaluation = self.run(self.state, self.keys, *todo)
-        evaluated = self.snapshot(split(self.state)[0]) if evaluating else None
-        self.in_flight.append((count, evaluated, evaluation if evaluating else metrics))
-        self.dispatched += 0 if evaluating else count
+        if evaluating:
+            self.in_flight.append(_InFlight(0, evaluation, evaluated=self.snapshot(split(self.state)[0])))
+        else:
+            self.in_flight.append(_InFlight(count, metrics, found=self.sentinel.look(self.state), before=before))
+            self.dispatched += count
 
     def receive(self, all_but: int = 0) -> None:
         """Waits for what is in flight, but for the last `all_but`, and hands it to the callbacks row by row."""
         while len(self.in_flight) > all_but:
-            count, evaluated, metrics = self.in_flight.popleft()
-            metrics = jax.device_get(metrics)
+            job = self.in_flight.popleft()
+            metrics, found = jax.device_get((job.metrics, job.found))
             now = time.perf_counter()
             duration, self.arrived, self.progress.seconds = now - self.arrived, now, now - self.started
             if not self.in_flight:
                 self.idle_since = now
-            if evaluated is not None:
+            problem = None
+            if job.evaluated is not None:
                 self.progress.evaluation_seconds += duration
-                self._keep_best(evaluated, metrics["return"])
+                self._keep_best(job.evaluated, metrics["return"])
             else:
-                metrics = self._count(count, metrics)
-            row = _row(self.progress, metrics, self.num_seeds, "train" if evaluated is None else "evaluation", duration)
+                metrics = self._count(job.count, metrics)
+                problem = self._mark(job, found)
+            row = _row(self.progress, metrics, "train" if job.evaluated is None else "evaluation", duration)
             row["progress"] = self.budget.progress(self.progress)[0]
             self.rows.append(row)
-            self.progress.rows += 1
+            self.progress.rows[row["kind"]] += 1
             for callback in self.callbacks:
                 callback(row)
             self.progress.host_seconds += time.perf_counter() - now
+            if problem is not None:
+                raise DivergedError(problem)
+
+    def _mark(self, job: "_InFlight", found: np.ndarray) -> str | None:
+        """Marks the runs that have diverged in a chunk; says so where none is left, or where it is to be found out."""
+        iteration, lost = self.progress.iteration, self.progress.diverged
+        leaves = self.sentinel.diverged(found)
+        new = [seed for seed, leaf in enumerate(leaves) if leaf is not None and lost[seed] is None]
+        for seed in new:
+            lost[seed] = iteration
+        if not new or (None in lost and not self.debug_nans):
+            return None
+        problem = f"diverged: {leaves[new[0]]} is not finite after iteration {iteration}"
+        if self.num_seeds > 1:
+            problem = f"seed {self.program.seeds[new[0]]} {problem}"
+        if job.before is not None:
+            problem += f"; {first_nan(self.program, job.before, new[0], iteration - job.count, job.count)}"
+        return problem
 
     def trace(self, profile: Profile) -> None:
         """One iteration, traced."""
@@ -275,6 +323,17 @@ class _Driver:
         self.progress.host_seconds += time.perf_counter() - now
 
 
+@dataclass(frozen=True)
+class _InFlight:
+    """What the device was handed: count iterations, or an evaluation of the policies `evaluated`."""
+
+    count: int
+    metrics: Any
+    evaluated: State = None
+    found: Any = None  # by the sentinel
+    before: State = None  # the state that a chunk began with
+
+
 def reduce(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Metrics [chunk, ...] of several steps as one: counts add up, returns weigh by episodes, the others average."""
     weight = metrics.get("episodes")
@@ -295,20 +354,26 @@ def _per_seed(values: np.ndarray, num_seeds: int) -> list[int]:
     return [int(x) for x in np.asarray(values).reshape(num_seeds, -1).sum(1)]
 
 
-def _row(progress: Progress, metrics: dict[str, np.ndarray], num_seeds: int, kind: str, duration: float) -> Row:
-    """A record that JSON can hold: totals and metrics of the runs together, and apart where there are several."""
+def _row(progress: Progress, metrics: dict[str, np.ndarray], kind: str, duration: float) -> Row:
+    """A record that JSON can hold: totals and metrics of the runs together, and apart where there are several.
+
+    Means are over the runs that have not diverged, those of episodes over the runs in which one has ended.
+    """
     row: Row = {"kind": kind, "iteration": progress.iteration, "seconds": progress.seconds, "duration": duration}
     row |= {name: getattr(progress, name) for name in SECONDS}
-    totals = dict(progress.totals)
+    totals, num_seeds = dict(progress.totals), len(progress.diverged)
     apart: dict[str, list[float]] = {}
     for name, values in metrics.items():
         if name not in COUNTS:
             apart[name] = np.asarray(values, np.float64).reshape(num_seeds, -1).mean(1).tolist()
-    row |= {name: sum(values) // num_seeds for name, values in totals.items()}
+    row |= {name: progress.mean(name) for name in totals}
     episodes = _per_seed(metrics["episodes"], num_seeds) if "episodes" in metrics else [1] * num_seeds
+    whole = [x is None for x in progress.diverged]
     for name, values in apart.items():
-        counted = [x for x, n in zip(values, episodes, strict=True) if n or name not in OF_EPISODES]
+        ended = episodes if name in OF_EPISODES else [1] * num_seeds
+        counted = [x for x, n, sound in zip(values, ended, whole, strict=True) if n and (sound or not any(whole))]
         row[name] = math.fsum(counted) / max(len(counted), 1)
+    row["diverged"] = num_seeds - sum(whole)
     if num_seeds > 1:
-        row["seeds"] = totals | apart
+        row["seeds"] = totals | apart | {"diverged": [int(not sound) for sound in whole]}
     return row

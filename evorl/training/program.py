@@ -11,6 +11,8 @@ from evorl import tree
 from evorl.types import Hyperparams, Metrics, State, Workflow
 from evorl.workflows import base
 
+RUNS_ONCE: dict[str, Any] = {"xla_backend_optimization_level": 0}  # of programs quicker to run than to compile
+
 
 @dataclass(frozen=True)
 class Program:

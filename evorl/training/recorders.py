@@ -2,22 +2,25 @@
 
 import csv
 import json
+import math
 import os
-from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from evorl.errors import OptionError
-from evorl.training.fit import Row
+from evorl.training.fit import Progress, Row
 
-JSON_LINES, KINDS = "metrics.jsonl", ("train", "evaluation")
+JSON_LINES = "metrics.jsonl"
 
 
 class Recorder(Protocol):
     """What a training hands its rows to; any function of a row will do, close is for those that hold something open.
 
     A row is a dict of numbers with `kind`, "train" or "evaluation"; where several seeds train, `seeds` has each one's.
+    A recorder may have a resume (fit.Resumes), which drops what was written after the checkpoint that training goes on
+    from, since it comes again.
     """
 
     def __call__(self, row: Row) -> None: ...
@@ -32,7 +35,10 @@ class JsonLines:
 
     def __call__(self, row: Row) -> None:
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(_plain(row), allow_nan=False) + "\n")
+
+    def resume(self, progress: Progress) -> None:
+        _cut(self._path, sum(progress.rows.values()))
 
     def close(self) -> None:
         """Every row is on disk already."""
@@ -45,13 +51,17 @@ class Csv:
         self._run_dir, self._first_seed = Path(run_dir), first_seed
         self._columns: dict[str, list[str]] = {}
 
+    def resume(self, progress: Progress) -> None:
+        for kind, rows in progress.rows.items():
+            _cut(self._run_dir / f"{kind}.csv", (rows > 0) + rows * len(progress.diverged))  # a header, and seeds
+
     def __call__(self, row: Row) -> None:
-        path = _table(self._run_dir, row["kind"])
+        path = self._run_dir / f"{row['kind']}.csv"
         lines = list(by_seed(row, self._first_seed))
         new = not path.exists() or not path.stat().st_size
         with path.open("a", encoding="utf-8", newline="") as file:
             if row["kind"] not in self._columns:
-                self._columns[row["kind"]] = list(lines[0]) if new else _header(path)
+                self._columns[row["kind"]] = list(lines[0]) if new else _columns(path)
             writer = csv.DictWriter(file, self._columns[row["kind"]])
             if new:
                 writer.writeheader()
@@ -64,11 +74,18 @@ class Csv:
 class TensorBoard:
     """Writes event files for TensorBoard, over env steps: means over seeds, and each seed's own."""
 
-    def __init__(self, run_dir: Path, first_seed: int = 0, resumed_at: int | None = None) -> None:
+    def __init__(self, run_dir: Path, first_seed: int = 0) -> None:
+        self._folder, self._first_seed = Path(run_dir) / "tensorboard", first_seed
+        self._purge: int | None = None
+
+    @cached_property
+    def _writer(self) -> Any:
         from tensorboardX import SummaryWriter
 
-        self._writer = SummaryWriter(str(Path(run_dir) / "tensorboard"), purge_step=resumed_at)
-        self._first_seed = first_seed
+        return SummaryWriter(str(self._folder), purge_step=self._purge)
+
+    def resume(self, progress: Progress) -> None:
+        self._purge = 1 + progress.mean("env_steps")
 
     def __call__(self, row: Row) -> None:
         step = row.get("env_steps", row["iteration"])
@@ -124,32 +141,26 @@ def by_seed(row: Row, first_seed: int) -> Iterator[Row]:
         yield shared | {"seed": first_seed + seed} | {name: values[seed] for name, values in own.items()}
 
 
-def rewind(run_dir: Path, rows: int) -> None:
-    """Cuts the files of a run back to its first rows, those that the checkpoint it goes on from knows of."""
-    path = Path(run_dir) / JSON_LINES
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)[:rows] if path.exists() else []
-    if len(lines) < rows:
-        raise OptionError(f"{path}: has lost rows, {len(lines)} are left of {rows}")
-    kept: Counter[str] = Counter()
-    for row in map(json.loads, lines):
-        kept[row["kind"]] += len(list(by_seed(row, 0)))
-    _rewrite(path, lines)
-    for kind in KINDS:
-        table = _table(path.parent, kind)
-        if table.exists():
-            _rewrite(table, table.read_text(encoding="utf-8").splitlines(keepends=True)[: 1 + kept[kind]])
-
-
-def _table(run_dir: Path, kind: str) -> Path:
-    return run_dir / f"{kind}.csv"
-
-
-def _header(path: Path) -> list[str]:
+def _columns(path: Path) -> list[str]:
     with path.open(encoding="utf-8", newline="") as file:
         return next(csv.reader(file))
 
 
-def _rewrite(path: Path, lines: list[str]) -> None:
-    whole = path.with_suffix(".new")
-    whole.write_text("".join(lines), encoding="utf-8")
-    os.replace(whole, path)
+def _plain(value: Any) -> Any:
+    """value with null for what JSON has no number for."""
+    if isinstance(value, dict):
+        return {name: _plain(x) for name, x in value.items()}
+    if isinstance(value, list):
+        return [_plain(x) for x in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cut(path: Path, count: int) -> None:
+    """Cuts a file back to its first lines; raises OptionError where it has fewer."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)[:count] if path.exists() else []
+    if len(lines) < count:
+        raise OptionError(f"{path}: has lost rows, {len(lines)} lines are left of {count}")
+    if path.exists():
+        whole = path.with_suffix(".new")
+        whole.write_text("".join(lines), encoding="utf-8")
+        os.replace(whole, path)

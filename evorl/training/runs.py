@@ -1,6 +1,7 @@
 """Runs: from a configuration to the parts of a training, and from a run directory back to a policy."""
 
 import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,11 +22,12 @@ from evorl.errors import OptionError, require
 from evorl.training import config, display, recorders
 from evorl.training.checkpoint import Checkpoints
 from evorl.training.fit import Budget
-from evorl.training.program import Program
+from evorl.training.plan import describe, require_memory
+from evorl.training.program import Program, job
 from evorl.types import Acts, Array, Key, Population, SlotPolicy, State, Workflow
 
 LEAST = {"seed": 0, "num_seeds": 1, "evaluations": 1, "chunk": 1, "checkpoint.keep": 1}  # whole numbers
-SWITCHES = ("checkpoint.replay", "tensorboard", "wandb", "profile")
+SWITCHES = ("checkpoint.replay", "tensorboard", "wandb", "dry_run", "deterministic", "debug.nans", "profile")
 
 
 def build(cfg: DictConfig) -> tuple[Any, Any, Budget]:
@@ -38,6 +40,16 @@ def build(cfg: DictConfig) -> tuple[Any, Any, Budget]:
     env = config.make(cfg.env, "env")
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
     return config.make(cfg.agent.workflow, "agent.workflow", env=env, **spaces), hyperparams, budget
+
+
+def plan(cfg: DictConfig, workflow: Any, hyperparams: Any) -> str:
+    """What training cfg would be; raises OptionError where it does not fit in memory. Nothing is compiled."""
+    program = Program(workflow, range(cfg.seed, cfg.seed + cfg.num_seeds), 1, False)
+    shapes = jax.eval_shape(program.init, program.keys, hyperparams)
+    jax.eval_shape(program.run, shapes, program.keys, *job(0, 0, False))
+    described = describe(workflow, shapes, cfg.num_seeds)
+    require_memory(shapes)
+    return described
 
 
 def _check(cfg: DictConfig) -> None:
@@ -59,12 +71,19 @@ def _check(cfg: DictConfig) -> None:
 
 
 def save_config(cfg: DictConfig, run_dir: Path) -> None:
-    """Writes config.yaml, without where the run itself lies."""
-    OmegaConf.save(OmegaConf.merge(cfg, {"resume": None, "run_dir": None}), run_dir / "config.yaml")
+    """Writes config.yaml, as it was given (interpolations stay what they are) but for paths of this machine."""
+    parent = Path(cfg.init_from).resolve().name if cfg.init_from else None
+    whole = run_dir / "config.new"
+    OmegaConf.save(OmegaConf.merge(cfg, {"resume": None, "run_dir": None, "init_from": parent}), whole)
+    os.replace(whole, run_dir / "config.yaml")
 
 
-def saved_config(run_dir: Path, option: str) -> DictConfig:
-    """The configuration of a run; raises OptionError where there is none that can be read."""
+def saved_config(run_dir: Path, option: str, trust: Sequence[str] = ()) -> DictConfig:
+    """The configuration of a run; raises OptionError where there is none that can be read and built.
+
+    It is data from elsewhere: it may name the classes of evorl, of evosax and of the packages in trust, and those that
+    files in ./configs name.
+    """
     path = Path(run_dir) / "config.yaml"
     if not path.is_file():
         what = "has no config.yaml" if path.parent.is_dir() else "is not there"
@@ -75,6 +94,12 @@ def saved_config(run_dir: Path, option: str) -> DictConfig:
         raise OptionError(f"{option}={run_dir}: its config.yaml cannot be read") from error
     if not isinstance(saved, DictConfig) or not {"agent", "env", "seed", "num_seeds"} <= set(saved):
         raise OptionError(f"{option}={run_dir}: its config.yaml is not that of a training")
+    for target in config.targets(OmegaConf.to_container(saved)):
+        if not config.is_trusted(target, trust):
+            raise OptionError(
+                f"{option}={run_dir}: its config.yaml names {target}, which is not of evorl; where you trust it, "
+                f"name it in a file in ./configs, or give trust=['{target.partition('.')[0]}'] to evorl.load"
+            )
     return saved
 
 
@@ -100,20 +125,22 @@ def saved_checkpoints(run_dir: Path, option: str, **options: Any) -> Checkpoints
     return checkpoints
 
 
+def left(checkpoints: Checkpoints, run_dir: Path) -> str:
+    """What is left of a run that has diverged."""
+    if checkpoints.latest is None:
+        return "it had no checkpoint yet"
+    return f"its last checkpoint is of iteration {checkpoints.latest}: init_from={run_dir} begins with its best policy"
+
+
 @contextmanager
-def recording(cfg: DictConfig, run_dir: Path, checkpoints: Checkpoints) -> Iterator[list[recorders.Recorder]]:
-    """The recorders of a run, closed at the end; files of a resumed run are cut back to what its checkpoint knows."""
-    resumed_at = None
-    if cfg.resume:
-        progress = checkpoints.progress()
-        recorders.rewind(run_dir, progress["rows"])
-        resumed_at = 1 + sum(progress["totals"].get("env_steps", [0])) // cfg.num_seeds
+def recording(cfg: DictConfig, run_dir: Path) -> Iterator[list[recorders.Recorder]]:
+    """The recorders of a run, closed at the end."""
     title = f"{cfg.agent.name} on {cfg.env.name}, {cfg.num_seeds} seed{'s' * (cfg.num_seeds > 1)}, {run_dir}"
     with ExitStack() as stack:
         shown = display.Panel(title) if sys.stdout.isatty() else display.Lines()
         opened: list[recorders.Recorder] = [shown, recorders.JsonLines(run_dir), recorders.Csv(run_dir, cfg.seed)]
         if cfg.tensorboard:
-            opened.append(recorders.TensorBoard(run_dir, cfg.seed, resumed_at))
+            opened.append(recorders.TensorBoard(run_dir, cfg.seed))
         if cfg.wandb:
             opened.append(recorders.Wandb(run_dir, OmegaConf.to_container(cfg)))  # pyright: ignore[reportArgumentType]
         for recorder in opened:
@@ -155,16 +182,15 @@ def _best(returns: np.ndarray) -> int:
     return int(returns.reshape(len(returns), -1).max(1).argmax())
 
 
-def restored(run_dir: Path, option: str, which: str) -> Restored:
+def restored(run_dir: Path, option: str, which: str, trust: Sequence[str] = ()) -> Restored:
     """What the newest checkpoint of a run holds; raises OptionError where there is none."""
     require(which in ("best", "last"), "which", which, "must be best or last")
-    cfg = saved_config(run_dir, option)
+    cfg = saved_config(run_dir, option, trust)
     checkpoints = saved_checkpoints(run_dir, option)
     workflow, hyperparams, _ = build(cfg)
     program = Program(workflow, range(cfg.num_seeds), 1, False)
-    state = checkpoints.restore_policy(jax.eval_shape(program.init, program.keys, hyperparams), which)
-    best = checkpoints.progress()["best"]
-    checkpoints.close()
+    state, progress = checkpoints.restore_policy(jax.eval_shape(program.init, program.keys, hyperparams), which)
+    best = progress["best"]
     shape = (cfg.num_seeds,) * (cfg.num_seeds > 1)
     return Restored(cfg, workflow, state, np.zeros(shape) if best is None else np.asarray(best))
 
@@ -204,9 +230,16 @@ class Policy:
         return action.reshape(*leading, *action.shape[1:])
 
 
-def load(run_dir: str | Path, member: int | None = None, seed: int | None = None, which: str = "best") -> Policy:
+def load(
+    run_dir: str | Path,
+    member: int | None = None,
+    seed: int | None = None,
+    which: str = "best",
+    trust: Sequence[str] = (),
+) -> Policy:
     """The policy of a run directory, at its best evaluation or the `last` step; by default of the best seed and member.
 
+    trust names packages besides evorl whose classes its configuration may use.
     Raises OptionError where run_dir holds no checkpoint, or not that seed or member.
     """
-    return Policy(*restored(Path(run_dir), "run", which).one(seed, member))
+    return Policy(*restored(Path(run_dir), "run", which, trust).one(seed, member))

@@ -84,6 +84,13 @@ class CEMRL:
             self.env, self.agent, self.evolver.population_size, self.fitness_episodes, self.eval_episodes, self.chunk
         )
 
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration takes; the first one takes random_steps instead."""
+        episodes = self.evolver.population_size * self.fitness_episodes
+        env_steps = (episodes, episodes * self.env.max_episode_steps)
+        return {"env_steps": env_steps, "gradient_steps": (self.min_updates, self.max_updates)}
+
     def init(self, key: Key, hyperparams: CEMRLHyperparams, env_params: Any = None) -> CEMRLState:
         key_agent, key_evolver = jax.random.split(key)
         hyperparams = as_state(hyperparams)

@@ -58,6 +58,12 @@ class OffPolicy:
         starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
         return Stage(self.env, self.agent, self.num_envs, starts, self.eval_episodes, -(-self.num_steps // chunks))
 
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration takes; the first one takes random_steps instead."""
+        steps = self.num_envs * self.num_steps
+        return {"env_steps": (steps, steps), "gradient_steps": (self.num_updates, self.num_updates)}
+
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OffPolicyState:
         hyperparams = as_state(hyperparams)
         env_params = as_state(self.env.default_params if env_params is None else env_params)

@@ -22,6 +22,12 @@ class Vmapped:
     def __post_init__(self) -> None:
         require(self.size >= 1, "size", self.size, "must be at least 1")
 
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration of all copies takes, where the inner workflow says so."""
+        inner = getattr(self.inner, "work", {})
+        return {name: (self.size * least, self.size * most) for name, (least, most) in inner.items()}
+
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State:
         """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
         return jax.vmap(self.inner.init, (0, 0, None))(jax.random.split(key, self.size), hyperparams, env_params)

@@ -1,0 +1,93 @@
+"""Divergence: which runs hold NaN or infinity, and which operation made the first NaN."""
+
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import checkify
+
+from evorl import tree
+from evorl.training.checkpoint import split
+from evorl.training.program import RUNS_ONCE, Program
+from evorl.types import Array, Population, State
+from evorl.workflows import base
+
+LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
+
+
+class Sentinel:
+    """Looks for NaN and infinity in what was finite at first: all real leaves of a state but replays.
+
+    A population has diverged where all of its members have; a member that is lost can be replaced.
+    """
+
+    def __init__(self, program: Program, state: State, lost: Sequence[bool]) -> None:
+        """lost are the runs that have diverged before."""
+        self._program = program
+        look = jax.jit(self._look).lower(state).compile(RUNS_ONCE)
+        kept = [seed for seed, gone in enumerate(lost) if not gone]
+        self._watched = np.logical_not(np.asarray(look(state))[:, kept].any((1, 2)))
+        self._names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in _real_leaves(state)]
+        self.look = look
+
+    def diverged(self, found: np.ndarray) -> list[str | None]:
+        """Of what look gave, the first leaf of each run that is not finite, or None."""
+        seeds = np.moveaxis(found & self._watched[:, None, None], 1, 0)  # each [leaves, members]
+        return [self._names[one.any(1).argmax()] if np.all(one.any(0)) else None for one in seeds]
+
+    def _look(self, state: State) -> Array:
+        """Whether leaves are not finite, [leaves, seeds, members]."""
+        workflow, several = self._program.workflow, len(self._program.seeds) > 1
+        lead = (len(self._program.seeds),) if several else (1,)
+        if isinstance(workflow, Population):
+            shapes = jax.eval_shape(lambda: tree.index(state, 0)) if several else state
+            lead += (tree.size(workflow.hyperparams(shapes)),)
+        else:
+            lead += (1,)
+        leaves = [leaf.reshape(*lead, -1) for _, leaf in _real_leaves(state)]
+        return jnp.stack([~jnp.isfinite(leaf).all(-1) for leaf in leaves])
+
+
+def _real_leaves(state: State) -> list[tuple[Any, Any]]:
+    leaves = jax.tree_util.tree_leaves_with_path(split(state)[0])
+    return [(path, leaf) for path, leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+
+
+def first_nan(program: Program, state: State, seed: int, first: int, count: int) -> str:
+    """The operation that made the first NaN in iterations first to first + count of a seed's run, from their state.
+
+    seed is its place among the seeds of the program.
+    """
+    if len(program.seeds) > 1:
+        state = tree.index(state, seed)
+
+    def step(state: State, key: Array) -> State:
+        return base.advance(program.workflow, state, key, False)[0]
+
+    checked = jax.jit(checkify.checkify(step, errors=checkify.nan_checks))
+    for i in range(first, first + count):
+        error, state = checked(state, jax.random.fold_in(program.keys[seed, 1], jnp.uint32(i)))
+        found: Any = error.get_exception()
+        if found is not None:
+            return f"iteration {i + 1}, {_place(found)}"
+    return "no operation made a NaN: a number grew beyond what it can hold"
+
+
+def _place(error: Any) -> str:
+    """The operation and the line of the innermost frame that is of no library."""
+    operation = str(error).rpartition(": ")[2].rstrip(".")
+    own = [frame for frame in error.traceback_info.frames if not _of_a_library(frame.file_name)]
+    if not own:
+        return operation
+    frame = own[0]
+    path = Path(frame.file_name)
+    return f"{operation} in {frame.function_name} ({'/'.join(path.parts[-3:])}:{frame.line_num})"
+
+
+def _of_a_library(file: str) -> bool:
+    installed = file.startswith(LIBRARIES) or file.startswith("<")
+    return installed and f"{Path(__file__).parents[1]}/" not in file
