@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from evorl.errors import DivergedError, OptionError, refuse
 from evorl.training import discovery
 
-STARTED = time.perf_counter()
+STARTED = [time.perf_counter()]  # of the process, which the first training in it takes for its own
 RUNS = Path("runs")  # where run directories go that are not named
 BUDGET = ("env_steps", "episodes", "iterations", "minutes")
 SWITCHES = ("tensorboard", "wandb", "debug", "dry_run", "profile")
@@ -111,8 +111,8 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
     profile = Profile(run_dir / "profile") if cfg.profile else None
     say(f"{run_dir}: compiling")
     go_on = f"python -m evorl.train resume={run_dir}"
-    with runs.recording(cfg, run_dir) as recorders, Stopping() as stopping:
-        try:
+    try:
+        with runs.recording(cfg, run_dir) as recorders, Stopping() as stopping:
             result = fit(
                 workflow,
                 hyperparams,
@@ -124,19 +124,17 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
                 chunk=cfg.chunk or cfg.agent.chunk,
                 checkpoints=checkpoints,
                 init_from=parent,
-                started=None if cfg.resume else STARTED,
+                started=STARTED.pop() if STARTED and not cfg.resume else None,
                 stop=stopping,
                 profile=profile,
                 debug_nans=cfg.debug.nans,
             )
             checkpoints.close()
-        except DivergedError as error:
+    except (DivergedError, OSError) as error:
+        with contextlib.suppress(OSError):
             checkpoints.close()
-            raise DivergedError(f"{error}; {runs.left(checkpoints, run_dir)}") from error
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                checkpoints.close()
-            raise OSError(f"{error}; go on where it was last saved with: {go_on}") from error
+        saved = runs.left(checkpoints, run_dir) if isinstance(error, DivergedError) else f"go on with: {go_on}"
+        raise type(error)(f"{error}; {saved}") from error
     if profile is not None and result.rows:
         say(profile.table(result.rows[-1]))
     if result.stopped:

@@ -97,15 +97,14 @@ def test_seed_k_of_many_is_the_run_of_seed_k(whole, side_by_side):
 
 
 def test_a_budget_ends_at_the_first_limit():
-    done = Progress(iteration=5, seconds=60, totals={"env_steps": [100, 80], "episodes": [7, 9]})
-    assert Budget(iterations=10).progress(done) == (0.5, False)
-    assert Budget(iterations=10, env_steps=100).progress(done) == (0.8, False)  # every run must have reached it
-    assert Budget(episodes=14, minutes=1.25).progress(done) == (0.8, True)
-    assert Budget(env_steps=10).progress(done) == (1.0, False)
-    with pytest.raises(OptionError, match="no budget"):
-        Budget()
-    with pytest.raises(OptionError, match="minutes=-1"):
-        Budget(minutes=-1)
+    done = Progress(iteration=5, seconds=60, totals={"env_steps": [100, 80], "episodes": [7, 9]}).mark
+    assert (Budget(iterations=10).used(done), Budget(iterations=10).is_timed(done)) == (0.5, False)
+    assert Budget(iterations=10, env_steps=100).used(done) == 0.8  # every run must have reached it
+    assert (Budget(episodes=14, minutes=1.25).used(done), Budget(episodes=14, minutes=1.25).is_timed(done)) == (
+        0.8,
+        True,
+    )
+    assert Budget(env_steps=10).used(done) == 1.0
 
 
 def test_env_step_budgets_stop_at_the_chunk_that_reaches_them():

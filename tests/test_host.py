@@ -112,6 +112,9 @@ def test_saving_does_not_change_the_run(tmp_path):
     alone = fit(OFF_POLICY, HP, 3, Budget(iterations=6), chunk=1, evaluations=6)
     assert leaves_equal(saved.state, alone.state)
     assert leaves_equal(saved.best, alone.best)
+    assert [(row["kind"], row["iteration"]) for row in saved.rows] == [
+        (row["kind"], row["iteration"]) for row in alone.rows
+    ]
     shapes = jax.eval_shape(lambda: saved.state)
     state, best, _ = Checkpoints(tmp_path).restore(shapes)
     assert leaves_equal(state, saved.state)

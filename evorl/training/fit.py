@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -51,15 +51,27 @@ class Budget:
         if all(math.isinf(limit) for limit in vars(self).values()):
             raise OptionError("no budget: give env_steps, episodes, iterations or minutes")
 
-    def progress(self, done: "Progress") -> tuple[float, bool]:
-        """The part of the budget that is used, from 0 to 1, and whether time is what uses it."""
-        clock = done.seconds / 60 / self.minutes
-        counted = max(
-            done.iteration / self.iterations,
-            done.least("env_steps") / self.env_steps,
-            done.least("episodes") / self.episodes,
-        )
-        return min(1.0, max(clock, counted)), clock > counted
+    def used(self, mark: "Mark") -> float:
+        """The part of the budget that is used, from 0 to 1."""
+        return min(1.0, max(self._parts(mark)))
+
+    def is_timed(self, mark: "Mark") -> bool:
+        """Whether time is what uses the budget."""
+        clock, *counted = self._parts(mark)
+        return clock > max(counted)
+
+    def _parts(self, mark: "Mark") -> list[float]:
+        limits = self.minutes, self.env_steps, self.episodes, self.iterations
+        return [part / limit for part, limit in zip(mark, limits, strict=True)]
+
+
+class Mark(NamedTuple):
+    """What a budget counts."""
+
+    minutes: float = 0.0
+    env_steps: int = 0
+    episodes: int = 0
+    iterations: int = 0
 
 
 @dataclass
@@ -67,6 +79,7 @@ class Progress:
     """How far a training has come; what a checkpoint keeps beside the state."""
 
     iteration: int = 0
+    marks: list[Any] = field(default_factory=lambda: [Mark()] * 3)  # after each of the last chunks
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))  # handed to the callbacks
     seconds: float = 0.0
     compile_seconds: float = 0.0
@@ -78,8 +91,10 @@ class Progress:
     diverged: list[int | None] = field(default_factory=lambda: [None])  # the iteration by which each run had, or None
     totals: dict[str, list[int]] = field(default_factory=dict)  # counts so far, one for each seed
 
-    def least(self, count: str) -> int:
-        return min(self.totals.get(count, [0]))
+    @property
+    def mark(self) -> Mark:
+        env_steps, episodes = (min(self.totals.get(count, [0])) for count in ("env_steps", "episodes"))
+        return Mark(self.seconds / 60, env_steps, episodes, self.iteration)
 
     def mean(self, count: str) -> int:
         """Rounded down."""
@@ -136,10 +151,8 @@ def fit(
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side)
     driver = _Driver(program, hyperparams, budget, callbacks, checkpoints, init_from, started, debug_nans)
     schedule = driver.progress  # a resumed run may have been given a larger budget
-    schedule.evaluated = min(schedule.evaluated, int(budget.progress(schedule)[0] * evaluations))
-    before = -math.inf
-    while not stop() and (done := driver.settled(before)) < 1:
-        before = done
+    schedule.evaluated = min(schedule.evaluated, int(budget.used(schedule.mark) * evaluations))
+    while not stop() and (done := driver.used()) < 1:
         if driver.evaluation_is_due(int(done * evaluations)):
             driver.dispatch(1, evaluating=True)
         driver.dispatch(int(min(chunk, budget.iterations - driver.dispatched)), evaluating=False)
@@ -209,19 +222,23 @@ class _Driver:
 
     @property
     def finished(self) -> bool:
-        return self.budget.progress(self.progress)[0] >= 1
+        return self.budget.used(self.progress.mark) >= 1
 
-    def settled(self, before: float) -> float:
-        """The part of the budget that is used, waiting for what is in flight where that may be the last of it."""
-        done, _ = self.budget.progress(self.progress)
-        if self.in_flight and (2 * done - before >= 1 or self.dispatched >= self.budget.iterations):
-            self.receive()
-        return self.budget.progress(self.progress)[0]
+    def used(self) -> float:
+        """The part of the budget that is used without the last chunk; with it where that may be the last of all.
+
+        So it depends on the chunks alone, and not on which of them have come back, or on where a run was resumed.
+        """
+        before, done = (self.budget.used(Mark(*mark)) for mark in self.progress.marks[-2 - (not self.in_flight) :][:2])
+        if 2 * done - before < 1 and self.dispatched < self.budget.iterations:
+            return done
+        self.receive()
+        return self.budget.used(self.progress.mark)
 
     def evaluation_is_due(self, point: int) -> bool:
         """Whether this point of the schedule was not evaluated yet; it waits where evaluations take too long."""
         done = self.progress
-        timed = self.budget.progress(done)[1] and done.evaluation_seconds > EVALUATION_SHARE * done.seconds
+        timed = self.budget.is_timed(done.mark) and done.evaluation_seconds > EVALUATION_SHARE * done.seconds
         if not self.dispatched or point <= done.evaluated or timed:
             return False
         done.evaluated = point
@@ -259,7 +276,7 @@ class _Driver:
                 metrics = self._count(job.count, metrics)
                 problem = self._mark(job, found)
             row = _row(self.progress, metrics, "train" if job.evaluated is None else "evaluation", duration)
-            row["progress"] = self.budget.progress(self.progress)[0]
+            row["progress"] = self.budget.used(self.progress.mark)
             self.rows.append(row)
             self.progress.rows[row["kind"]] += 1
             for callback in self.callbacks:
@@ -313,6 +330,7 @@ class _Driver:
         for name in COUNTS:
             if name in metrics:
                 self.progress.add(name, _per_seed(metrics[name], self.num_seeds))
+        self.progress.marks = [*self.progress.marks[1:], self.progress.mark]
         return metrics
 
     def save(self) -> None:

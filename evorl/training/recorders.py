@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import time
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -76,29 +77,34 @@ class TensorBoard:
 
     def __init__(self, run_dir: Path, first_seed: int = 0) -> None:
         self._folder, self._first_seed = Path(run_dir) / "tensorboard", first_seed
-        self._purge: int | None = None
 
     @cached_property
     def _writer(self) -> Any:
-        from tensorboardX import SummaryWriter
+        from tensorboardX.event_file_writer import EventsWriter  # the plain one, which starts no thread
 
-        return SummaryWriter(str(self._folder), purge_step=self._purge)
+        self._folder.mkdir(exist_ok=True)
+        return EventsWriter(str(self._folder / "events"))
 
     def resume(self, progress: Progress) -> None:
-        self._purge = 1 + progress.mean("env_steps")
+        if progress.iteration:
+            self._write(1 + progress.mean("env_steps"), session_log={"status": "START"})  # drops what it had from there
 
     def __call__(self, row: Row) -> None:
-        step = row.get("env_steps", row["iteration"])
-        for name, value in measured(row).items():
-            self._writer.add_scalar(f"{row['kind']}/{name}", value, step)
+        values = {f"{row['kind']}/{name}": value for name, value in measured(row).items()}
         for line in by_seed(row, self._first_seed) if "seeds" in row else ():
-            for name in row["seeds"]:
-                self._writer.add_scalar(f"{row['kind']}_by_seed/{name}/{line['seed']}", line[name], step)
+            values |= {f"{row['kind']}_by_seed/{name}/{line['seed']}": line[name] for name in row["seeds"]}
+        scalars = [{"tag": tag, "simple_value": value} for tag, value in values.items()]
+        self._write(row.get("env_steps", row["iteration"]), summary={"value": scalars})
         if row["kind"] == "evaluation":
             self._writer.flush()
 
     def close(self) -> None:
         self._writer.close()
+
+    def _write(self, step: int, **what: Any) -> None:
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]  it is generated
+
+        self._writer.write_event(Event(wall_time=time.time(), step=step, **what))
 
 
 class Wandb:
