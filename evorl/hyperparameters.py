@@ -44,7 +44,19 @@ def check(hyperparams: Any, prefix: str = "hyperparams.") -> Any:
 
 def as_state(hyperparams: Any) -> Any:
     """Hyperparameters as leaves of a state: arrays, float32 unless they are whole numbers by declaration."""
-    return tree.strong(hyperparams)
+    return tree.strong(_declared(hyperparams))
+
+
+def _declared(params: Any) -> Any:
+    """params with whole numbers as floats where the default is one, as 1 for a learning rate."""
+    if not dataclasses.is_dataclass(params) or isinstance(params, type):
+        return params
+    changed = {}
+    for field in dataclasses.fields(params):
+        value = getattr(params, field.name)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        changed[field.name] = float(value) if whole and isinstance(field.default, float) else _declared(value)
+    return dataclasses.replace(params, **changed)
 
 
 def default(cls: type) -> Any:

@@ -16,6 +16,7 @@ from evorl.training import discovery
 
 STARTED = [time.perf_counter()]  # of the process, which the first training in it takes for its own
 RUNS = Path("runs")  # where run directories go that are not named
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 BUDGET = ("env_steps", "episodes", "iterations", "minutes")
 SWITCHES = ("tensorboard", "wandb", "debug", "dry_run", "profile")
 OF_THE_RUN = (*BUDGET, *SWITCHES, "evaluations", "checkpoint")  # a resumed run may change these
@@ -77,8 +78,9 @@ def train(cfg: Any) -> Any:
 
     if cfg.resume:
         cfg = runs.resumed(cfg, OF_THE_RUN)
-    if cfg.deterministic:  # which the backend reads when it starts
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".strip()
+    flags = os.environ.get("XLA_FLAGS", "")
+    if cfg.deterministic is True and DETERMINISTIC not in flags:  # which the backend reads when it starts
+        os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
     parts = runs.build(cfg)
     if cfg.dry_run:
         print(runs.plan(cfg, *parts[:2]))

@@ -3,9 +3,9 @@
 python scripts/soak.py                                     30 minutes of TD3
 python scripts/soak.py --minutes 5 agent=cemrl env=inverted_pendulum
 
-Prints a Markdown table of the medians of every tenth of the time, then how much the last third differs from the first one,
-the first tenth left out. Speed is env steps per CPU second, so that other work on the machine counts little; evaluations,
-whose length depends on what is learned, are left out. Linux only.
+Prints a Markdown table of the medians of every tenth of the time, then how much the last third differs from the first
+one after the first tenth. Speed is env steps per CPU second, so that other work on the machine counts little; there is
+one evaluation, because their length depends on what is learned. Linux only.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main() -> None:
     print(f"| tenth | {' | '.join(NAMES)} |\n|---|{'---|' * len(NAMES)}")
     for i, tenth in enumerate(tenths):
         print(f"| {i + 1} | {' | '.join(f'{statistics.median(values):,.1f}' for values in zip(*tenth, strict=True))} |")
-    first, last = (sum(part, []) for part in (tenths[1:4], tenths[7:]))
+    first, last = samples[len(samples) // 10 : 4 * len(samples) // 10], samples[7 * len(samples) // 10 :]
     for name, a, b in zip(NAMES, zip(*first, strict=True), zip(*last, strict=True), strict=True):
         change = statistics.median(b) / statistics.median(a) - 1
         print(f"{name}: {change:+.2%}")

@@ -1,6 +1,7 @@
 """evosax's distribution-based algorithms as evolvers."""
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +36,7 @@ class Evosax:
 
     algorithm: Any  # a subclass of DistributionBasedAlgorithm
     population_size: int = 128
-    options: Any = field(default_factory=FrozenDict)
+    options: Mapping[str, Any] = field(default_factory=FrozenDict)
 
     def __post_init__(self) -> None:
         require(self.population_size >= 2, "population_size", self.population_size, "must be at least 2")

@@ -4,6 +4,7 @@ import contextlib
 import io
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -40,7 +41,7 @@ class Brax:
     name: str
     backend: str = "generalized"
     max_episode_steps: int = 1000
-    options: Any = field(default_factory=FrozenDict)
+    options: Mapping[str, Any] = field(default_factory=FrozenDict)
 
     default_params = ()
     fresh_reset = False

@@ -1,11 +1,14 @@
 """Checkpoints with orbax: the whole state of a training, how far it has come, and the best policies so far."""
 
 import json
+import os
+import re
 import shutil
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -90,7 +93,8 @@ class Checkpoints:
             progress = progress | {"schema": SCHEMA, "digests": {name: digest(item) for name, item in items.items()}}
             progress["digest"] = _text_digest(progress)
             saved = {name: ocp.args.StandardSave(item) for name, item in items.items()}
-            self._manager.save(iteration, args=ocp.args.Composite(progress=ocp.args.JsonSave(progress), **saved))
+            with _writing():
+                self._manager.save(iteration, args=ocp.args.Composite(progress=ocp.args.JsonSave(progress), **saved))
         self._saved = time.perf_counter()
 
     def restore(self, shapes: State) -> tuple[State, State, dict[str, Any]]:
@@ -133,9 +137,10 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits until what is being written is on disk."""
-        self._manager.wait_until_finished()
-        self._prune()
-        self._manager.close()
+        with _writing():
+            self._manager.wait_until_finished()
+            self._prune()
+            self._manager.close()
 
     def _newest(self, read: Callable[[int], T]) -> T:
         """What read gives of the newest checkpoint that is whole; reports those that are not."""
@@ -182,6 +187,17 @@ class Checkpoints:
         for step in self._manager.all_steps():
             if step != self.latest:
                 shutil.rmtree(self._stored(step, "replay"), ignore_errors=True)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Says in one line why a checkpoint was not written, as OSError; what orbax raises depends on where it was."""
+    try:
+        yield
+    except Exception as error:
+        code = re.search(r"os_error_code='(\d+)'", str(error))
+        reason = os.strerror(int(code[1])) if code else str(error).partition("\n")[0]
+        raise OSError(f"a checkpoint could not be written: {reason:.200}") from error
 
 
 def digest(state: State) -> int:

@@ -111,7 +111,7 @@ def load(overrides: Sequence[str]) -> DictConfig:
     with initialize(None, version_base="1.3"):
         try:
             return compose("config", list(overrides))
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:  # the last two are Hydra's too
             raise _explain(overrides, error) from error
 
 
@@ -123,7 +123,8 @@ def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
         wrong = next((one for one in overrides if "=" not in one and not one.startswith("~")), None)
         reason = "give options as name=value" if wrong else str(error).splitlines()[0]
         return OptionError(f"{wrong or ' '.join(overrides)}: {reason}")
-    known = dict(paths(compose("config", [str(one.input_line) for one in parsed if one.key_or_group in GROUPS])))
+    chosen = [str(one.input_line) for one in parsed if one.key_or_group in GROUPS and not one.is_delete()]
+    known = dict(paths(compose("config", chosen)))
     for override in parsed:
         if override.key_or_group not in (*GROUPS, *known):
             return unknown("option", override.key_or_group, known)
@@ -164,7 +165,10 @@ def make(node: Any, name: str, **given: Any) -> Any:
     parts = {key: make(value, f"{name}.{key}", **given) for key, value in node.items() if key != "_target_"}
     if "_target_" not in node:
         return parts
-    target: Any = _import(node["_target_"])
+    try:
+        target: Any = _import(node["_target_"])
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise OptionError(f"{name}._target_={node['_target_']}: names nothing that can be imported") from error
     if isinstance(target, type) and dataclasses.is_dataclass(target):
         hints = typing.get_type_hints(target)
         fields = {field.name for field in dataclasses.fields(target)}
@@ -188,7 +192,9 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         return float(value)
     if wanted is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    checked = wanted in (int, float, bool, str, tuple) and not isinstance(wanted, types.UnionType)
+    if getattr(wanted, "_is_protocol", False) and not isinstance(value, wanted):
+        raise OptionError(f"{name}={value}: must be a part, of class {wanted.__name__}")
+    checked = wanted in (int, float, bool, str, tuple, Mapping) and not isinstance(wanted, types.UnionType)
     if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
         raise OptionError(f"{name}={value}: must be of type {'list' if wanted is tuple else wanted.__name__}")
     return value

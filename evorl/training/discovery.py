@@ -69,5 +69,6 @@ def check_choices(arguments: list[str]) -> None:
         if group not in GROUPS or not given:
             continue
         for name in value.split(","):
-            if name not in (known := choices(group)) and name not in ("null", "???") and name.isprintable():
+            none = name == "null" and group == "experiment"
+            if name not in (known := choices(group)) and not none and name.isprintable():
                 raise unknown(group, name, known)

@@ -32,6 +32,10 @@ SWITCHES = ("checkpoint.replay", "tensorboard", "wandb", "dry_run", "determinist
 
 def build(cfg: DictConfig) -> tuple[Any, Any, Budget]:
     """The workflow, its hyperparameters and the budget that cfg describes; raises OptionError."""
+    try:
+        OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:
+        raise OptionError(f"{error.full_key}: {str(error).partition(chr(10))[0]}") from error
     _check(cfg)
     limits = {name: math.inf if cfg[name] is None else cfg[name] for name in vars(Budget(iterations=1))}
     budget = Budget(**limits)
