@@ -183,6 +183,13 @@ def make(node: Any, name: str, **given: Any) -> Any:
         raise OptionError(f"{name}.{error}" if str(error).partition("=")[0] in parts else str(error)) from error
 
 
+def part(value: Any, protocol: type, name: str) -> Any:
+    """value; raises OptionError where it does not follow the protocol."""
+    if not isinstance(value, protocol):
+        raise OptionError(f"{name}={value}: must be a part with a _target_, {protocol.__name__}")
+    return value
+
+
 def _typed(value: Any, hint: Any, name: str) -> Any:
     """value as its field declares it: whole floats pass for int, and int for float; nothing else is converted."""
     if value == "???":
@@ -192,8 +199,8 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         return float(value)
     if wanted is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    if getattr(wanted, "_is_protocol", False) and not isinstance(value, wanted):
-        raise OptionError(f"{name}={value}: must be a part, of class {wanted.__name__}")
+    if getattr(wanted, "_is_protocol", False):
+        return part(value, wanted, name)
     checked = wanted in (int, float, bool, str, tuple, Mapping) and not isinstance(wanted, types.UnionType)
     if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
         raise OptionError(f"{name}={value}: must be of type {'list' if wanted is tuple else wanted.__name__}")

@@ -1,11 +1,11 @@
 """Runs: from a configuration to the parts of a training, and from a run directory back to a policy."""
 
+import dataclasses
 import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from evorl.training.checkpoint import Checkpoints
 from evorl.training.fit import Budget
 from evorl.training.plan import describe, require_memory
 from evorl.training.program import Program, job
-from evorl.types import Acts, Array, Key, Population, SlotPolicy, State, Workflow
+from evorl.types import Acts, Array, Env, Key, Population, SlotPolicy, State, Workflow
 
 LEAST = {"seed": 0, "num_seeds": 1, "evaluations": 1, "chunk": 1, "checkpoint.keep": 1}  # whole numbers
 SWITCHES = ("checkpoint.replay", "tensorboard", "wandb", "dry_run", "deterministic", "debug.nans", "profile")
@@ -40,10 +40,13 @@ def build(cfg: DictConfig) -> tuple[Any, Any, Budget]:
     limits = {name: math.inf if cfg[name] is None else cfg[name] for name in vars(Budget(iterations=1))}
     budget = Budget(**limits)
     hyperparams = config.make(cfg.agent.hyperparams, "agent.hyperparams")
+    if not dataclasses.is_dataclass(hyperparams):
+        raise OptionError(f"agent.hyperparams={hyperparams}: must be a part with a _target_")
     hyperparameters.check(hyperparams, "agent.hyperparams.")
-    env = config.make(cfg.env, "env")
+    env = config.part(config.make(cfg.env, "env"), Env, "env")
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
-    return config.make(cfg.agent.workflow, "agent.workflow", env=env, **spaces), hyperparams, budget
+    workflow = config.make(cfg.agent.workflow, "agent.workflow", env=env, **spaces)
+    return config.part(workflow, Workflow, "agent.workflow"), hyperparams, budget
 
 
 def plan(cfg: DictConfig, workflow: Any, hyperparams: Any) -> str:
@@ -152,7 +155,7 @@ def recording(cfg: DictConfig, run_dir: Path) -> Iterator[list[recorders.Recorde
         yield opened
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Restored:
     """What a run directory holds: leaves of state and best_returns lead with [num_seeds] where there are several."""
 
