@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from evorl.ec.evosax import Evosax
     from evorl.envs.brax import Brax
     from evorl.envs.gymnax import Gymnax
-    from evorl.training.fit import Budget, fit
+    from evorl.training.fit import fit
+    from evorl.training.progress import Budget
     from evorl.training.runs import load
     from evorl.workflows.cem_rl import CEMRL, CEMRLHyperparams
     from evorl.workflows.off_policy import OffPolicy
@@ -23,7 +24,7 @@ _MODULES = {
     "TD3": "agents.td3",
     "TD3Hyperparams": "agents.td3",
     "Brax": "envs.brax",
-    "Budget": "training.fit",
+    "Budget": "training.progress",
     "Evosax": "ec.evosax",
     "Gymnax": "envs.gymnax",
     "OffPolicy": "workflows.off_policy",

@@ -130,6 +130,7 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
                 stop=stopping,
                 profile=profile,
                 debug_nans=cfg.debug.nans,
+                keep_rows=False,
             )
             checkpoints.close()
     except (DivergedError, OSError) as error:

@@ -12,8 +12,10 @@ from evorl.agents import TD3Hyperparams
 from evorl.errors import OptionError
 from evorl.training.checkpoint import Checkpoints
 from evorl.training.display import Lines
-from evorl.training.fit import Budget, Progress, fit, reduce
+from evorl.training.fit import fit
+from evorl.training.progress import Budget, Progress
 from evorl.training.recorders import Csv, JsonLines
+from evorl.training.rows import reduce
 from tests.conftest import leaves_equal
 from tests.test_contract import OFF_POLICY
 

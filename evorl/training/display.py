@@ -9,7 +9,7 @@ import numpy as np
 from evorl import stats
 from evorl.training.checkpoint import size
 from evorl.training.devices import memory
-from evorl.training.fit import Row
+from evorl.training.rows import Row
 
 SPEEDS = {"env_steps": "env steps", "gradient_steps": "gradient steps"}
 

@@ -1,31 +1,27 @@
 """The driver: the one place where workflows are compiled, timed and recorded."""
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.errors import DivergedError, OptionError, require
+from evorl.errors import DivergedError, require
 from evorl.training.checkpoint import Checkpoints, check_fit, leaf_shapes, split
 from evorl.training.nans import Sentinel, first_nan
 from evorl.training.plan import require_memory
 from evorl.training.profile import Profile
 from evorl.training.program import RUNS_ONCE, Program, job
+from evorl.training.progress import Budget, Mark, Progress
+from evorl.training.rows import COUNTS, Row, per_seed, reduce, row_of
 from evorl.types import Hyperparams, State, Workflow
 
-KINDS = ("train", "evaluation")  # of rows
-COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every other metric is a mean
-OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes
-SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
 EVALUATION_SHARE = 0.25  # of the time, where the budget is in minutes
 
-Row = dict[str, Any]
 Callback = Callable[[Row], None]
 
 
@@ -33,76 +29,7 @@ Callback = Callable[[Row], None]
 class Resumes(Protocol):
     """A callback that is told what a training with checkpoints goes on from, before its first row comes."""
 
-    def resume(self, progress: "Progress") -> None: ...
-
-
-@dataclass(frozen=True)
-class Budget:
-    """When training ends: at the first limit that every run has reached; minutes include compiling."""
-
-    env_steps: float = math.inf
-    episodes: float = math.inf
-    iterations: float = math.inf
-    minutes: float = math.inf
-
-    def __post_init__(self) -> None:
-        for name, limit in vars(self).items():
-            require(limit > 0, name, limit, "must be above 0")
-        if all(math.isinf(limit) for limit in vars(self).values()):
-            raise OptionError("no budget: give env_steps, episodes, iterations or minutes")
-
-    def used(self, mark: "Mark") -> float:
-        """The part of the budget that is used, from 0 to 1."""
-        return min(1.0, max(self._parts(mark)))
-
-    def is_timed(self, mark: "Mark") -> bool:
-        """Whether time is what uses the budget."""
-        clock, *counted = self._parts(mark)
-        return clock > max(counted)
-
-    def _parts(self, mark: "Mark") -> list[float]:
-        limits = self.minutes, self.env_steps, self.episodes, self.iterations
-        return [part / limit for part, limit in zip(mark, limits, strict=True)]
-
-
-class Mark(NamedTuple):
-    """What a budget counts."""
-
-    minutes: float = 0.0
-    env_steps: int = 0
-    episodes: int = 0
-    iterations: int = 0
-
-
-@dataclass
-class Progress:
-    """How far a training has come; what a checkpoint keeps beside the state."""
-
-    iteration: int = 0
-    marks: list[Any] = field(default_factory=lambda: [Mark()] * 3)  # after each of the last chunks
-    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))  # handed to the callbacks
-    seconds: float = 0.0
-    compile_seconds: float = 0.0
-    evaluation_seconds: float = 0.0
-    host_seconds: float = 0.0  # in callbacks and in saving, most of it while the device is at work
-    idle_seconds: float = 0.0  # of the device, which waited for the host
-    evaluated: int = -1  # the last point of the schedule that was evaluated
-    best: Any = None  # the return of each run's best evaluation
-    diverged: list[int | None] = field(default_factory=lambda: [None])  # the iteration by which each run had, or None
-    totals: dict[str, list[int]] = field(default_factory=dict)  # counts so far, one for each seed
-
-    @property
-    def mark(self) -> Mark:
-        env_steps, episodes = (min(self.totals.get(count, [0])) for count in ("env_steps", "episodes"))
-        return Mark(self.seconds / 60, env_steps, episodes, self.iteration)
-
-    def mean(self, count: str) -> int:
-        """Rounded down."""
-        totals = self.totals.get(count, [0])
-        return sum(totals) // len(totals)
-
-    def add(self, count: str, values: list[int]) -> None:
-        self.totals[count] = [a + b for a, b in zip(self.totals.get(count, [0] * len(values)), values, strict=True)]
+    def resume(self, progress: Progress) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -120,7 +47,7 @@ def fit(
     workflow: Workflow,
     hyperparams: Hyperparams,
     seed: int = 0,
-    budget: Budget = Budget(env_steps=1_000_000),
+    budget: Budget = Budget(env_steps=1_000_000),  # noqa: B008  it is frozen
     callbacks: Sequence[Callback] = (),
     *,
     num_seeds: int = 1,
@@ -133,6 +60,7 @@ def fit(
     stop: Callable[[], bool] = lambda: False,
     profile: Profile | None = None,
     debug_nans: bool = False,
+    keep_rows: bool = True,
 ) -> Training:
     """Trains runs seed, seed + 1, ..., seed + num_seeds - 1 in one program and hands every row to the callbacks.
 
@@ -143,13 +71,14 @@ def fit(
     (time.perf_counter), by default now. stop is asked after every chunk whether to save and return. profile
     traces an iteration, the first one after a chunk. Raises DivergedError where no run is left whose numbers are
     finite; with debug_nans, which keeps a second copy of the state, at the first run lost, and names the operation.
+    Without keep_rows only the last row is returned: those of a long training take memory.
     """
     for name, value in {"num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations}.items():
         require(value >= 1, name, value, "must be at least 1")
     started = time.perf_counter() if started is None else started
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side)
-    driver = _Driver(program, hyperparams, budget, callbacks, checkpoints, init_from, started, debug_nans)
+    driver = _Driver(program, hyperparams, budget, callbacks, checkpoints, init_from, started, debug_nans, keep_rows)
     schedule = driver.progress  # a resumed run may have been given a larger budget
     schedule.evaluated = min(schedule.evaluated, int(budget.used(schedule.mark) * evaluations))
     while not stop() and (done := driver.used()) < 1:
@@ -185,6 +114,7 @@ class _Driver:
         init_from: State,
         started: float,
         debug_nans: bool,
+        keep_rows: bool,
     ) -> None:
         self.budget, self.callbacks, self.checkpoints = budget, callbacks, checkpoints
         self.program, self.num_seeds, self.keys, self.debug_nans = program, len(program.seeds), program.keys, debug_nans
@@ -219,6 +149,7 @@ class _Driver:
         self.first = self.dispatched = self.progress.iteration
         self.in_flight: deque[_InFlight] = deque()
         self.rows: list[Row] = []
+        self.keep_rows = keep_rows
 
     @property
     def finished(self) -> bool:
@@ -262,21 +193,23 @@ class _Driver:
     def receive(self, all_but: int = 0) -> None:
         """Waits for what is in flight, but for the last `all_but`, and hands it to the callbacks row by row."""
         while len(self.in_flight) > all_but:
-            job = self.in_flight.popleft()
-            metrics, found = jax.device_get((job.metrics, job.found))
+            sent = self.in_flight.popleft()
+            metrics, found = jax.device_get((sent.metrics, sent.found))
             now = time.perf_counter()
             duration, self.arrived, self.progress.seconds = now - self.arrived, now, now - self.started
             if not self.in_flight:
                 self.idle_since = now
             problem = None
-            if job.evaluated is not None:
+            if sent.evaluated is not None:
                 self.progress.evaluation_seconds += duration
-                self._keep_best(job.evaluated, metrics["return"])
+                self._keep_best(sent.evaluated, metrics["return"])
             else:
-                metrics = self._count(job.count, metrics)
-                problem = self._mark(job, found)
-            row = _row(self.progress, metrics, "train" if job.evaluated is None else "evaluation", duration)
+                metrics = self._count(sent.count, metrics)
+                problem = self._mark(sent, found)
+            row = row_of(self.progress, metrics, "train" if sent.evaluated is None else "evaluation", duration)
             row["progress"] = self.budget.used(self.progress.mark)
+            if not self.keep_rows:
+                self.rows.clear()
             self.rows.append(row)
             self.progress.rows[row["kind"]] += 1
             for callback in self.callbacks:
@@ -285,7 +218,7 @@ class _Driver:
             if problem is not None:
                 raise DivergedError(problem)
 
-    def _mark(self, job: "_InFlight", found: np.ndarray) -> str | None:
+    def _mark(self, sent: "_InFlight", found: np.ndarray) -> str | None:
         """Marks the runs that have diverged in a chunk; says so where none is left, or where it is to be found out."""
         iteration, lost = self.progress.iteration, self.progress.diverged
         leaves = self.sentinel.diverged(found)
@@ -297,8 +230,8 @@ class _Driver:
         problem = f"diverged: {leaves[new[0]]} is not finite after iteration {iteration}"
         if self.num_seeds > 1:
             problem = f"seed {self.program.seeds[new[0]]} {problem}"
-        if job.before is not None:
-            problem += f"; {first_nan(self.program, job.before, new[0], iteration - job.count, job.count)}"
+        if sent.before is not None:
+            problem += f"; {first_nan(self.program, sent.before, new[0], iteration - sent.count, sent.count)}"
         return problem
 
     def trace(self, profile: Profile) -> None:
@@ -329,7 +262,7 @@ class _Driver:
         self.progress.iteration += count
         for name in COUNTS:
             if name in metrics:
-                self.progress.add(name, _per_seed(metrics[name], self.num_seeds))
+                self.progress.add(name, per_seed(metrics[name], self.num_seeds))
         self.progress.marks = [*self.progress.marks[1:], self.progress.mark]
         return metrics
 
@@ -350,48 +283,3 @@ class _InFlight:
     evaluated: State = None
     found: Any = None  # by the sentinel
     before: State = None  # the state that a chunk began with
-
-
-def reduce(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Metrics [chunk, ...] of several steps as one: counts add up, returns weigh by episodes, the others average."""
-    weight = metrics.get("episodes")
-    reduced = {}
-    for name, values in metrics.items():
-        if name in COUNTS:
-            value = values.astype(np.int64).sum(0)
-        elif name in OF_EPISODES and weight is not None:
-            value = (values * weight).sum(0) / np.maximum(weight.sum(0), 1)
-        else:
-            value = values.mean(0)
-        reduced[name] = np.asarray(value)
-    return reduced
-
-
-def _per_seed(values: np.ndarray, num_seeds: int) -> list[int]:
-    """Counts [seeds, members...] or [members...] of one seed, summed over members."""
-    return [int(x) for x in np.asarray(values).reshape(num_seeds, -1).sum(1)]
-
-
-def _row(progress: Progress, metrics: dict[str, np.ndarray], kind: str, duration: float) -> Row:
-    """A record that JSON can hold: totals and metrics of the runs together, and apart where there are several.
-
-    Means are over the runs that have not diverged, those of episodes over the runs in which one has ended.
-    """
-    row: Row = {"kind": kind, "iteration": progress.iteration, "seconds": progress.seconds, "duration": duration}
-    row |= {name: getattr(progress, name) for name in SECONDS}
-    totals, num_seeds = dict(progress.totals), len(progress.diverged)
-    apart: dict[str, list[float]] = {}
-    for name, values in metrics.items():
-        if name not in COUNTS:
-            apart[name] = np.asarray(values, np.float64).reshape(num_seeds, -1).mean(1).tolist()
-    row |= {name: progress.mean(name) for name in totals}
-    episodes = _per_seed(metrics["episodes"], num_seeds) if "episodes" in metrics else [1] * num_seeds
-    whole = [x is None for x in progress.diverged]
-    for name, values in apart.items():
-        ended = episodes if name in OF_EPISODES else [1] * num_seeds
-        counted = [x for x, n, sound in zip(values, ended, whole, strict=True) if n and (sound or not any(whole))]
-        row[name] = math.fsum(counted) / max(len(counted), 1)
-    row["diverged"] = num_seeds - sum(whole)
-    if num_seeds > 1:
-        row["seeds"] = totals | apart | {"diverged": [int(not sound) for sound in whole]}
-    return row

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from evorl.errors import OptionError
-from evorl.training.fit import Progress, Row
+from evorl.training.progress import Progress
+from evorl.training.rows import Row
 
 JSON_LINES = "metrics.jsonl"
 

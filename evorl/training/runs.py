@@ -21,9 +21,9 @@ from evorl import hyperparameters, tree
 from evorl.errors import OptionError, require
 from evorl.training import config, display, recorders
 from evorl.training.checkpoint import Checkpoints
-from evorl.training.fit import Budget
 from evorl.training.plan import describe, require_memory
 from evorl.training.program import Program, job
+from evorl.training.progress import Budget
 from evorl.types import Acts, Array, Env, Key, Population, SlotPolicy, State, Workflow
 
 LEAST = {"seed": 0, "num_seeds": 1, "evaluations": 1, "chunk": 1, "checkpoint.keep": 1}  # whole numbers

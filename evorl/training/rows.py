@@ -1,0 +1,59 @@
+"""Rows: what a training records of every chunk and every evaluation."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from evorl.training.progress import Progress
+
+COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every other metric is a mean
+OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes
+SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
+
+Row = dict[str, Any]
+
+
+def reduce(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Metrics [chunk, ...] of several steps as one: counts add up, returns weigh by episodes, the others average."""
+    weight = metrics.get("episodes")
+    reduced = {}
+    for name, values in metrics.items():
+        if name in COUNTS:
+            value = values.astype(np.int64).sum(0)
+        elif name in OF_EPISODES and weight is not None:
+            value = (values * weight).sum(0) / np.maximum(weight.sum(0), 1)
+        else:
+            value = values.mean(0)
+        reduced[name] = np.asarray(value)
+    return reduced
+
+
+def per_seed(values: np.ndarray, num_seeds: int) -> list[int]:
+    """Counts [seeds, members...] or [members...] of one seed, summed over members."""
+    return [int(x) for x in np.asarray(values).reshape(num_seeds, -1).sum(1)]
+
+
+def row_of(progress: Progress, metrics: dict[str, np.ndarray], kind: str, duration: float) -> Row:
+    """A record that JSON can hold: totals and metrics of the runs together, and apart where there are several.
+
+    Means are over the runs that have not diverged, those of episodes over the runs in which one has ended.
+    """
+    row: Row = {"kind": kind, "iteration": progress.iteration, "seconds": progress.seconds, "duration": duration}
+    row |= {name: getattr(progress, name) for name in SECONDS}
+    totals, num_seeds = dict(progress.totals), len(progress.diverged)
+    apart: dict[str, list[float]] = {}
+    for name, values in metrics.items():
+        if name not in COUNTS:
+            apart[name] = np.asarray(values, np.float64).reshape(num_seeds, -1).mean(1).tolist()
+    row |= {name: progress.mean(name) for name in totals}
+    episodes = per_seed(metrics["episodes"], num_seeds) if "episodes" in metrics else [1] * num_seeds
+    whole = [x is None for x in progress.diverged]
+    for name, values in apart.items():
+        ended = episodes if name in OF_EPISODES else [1] * num_seeds
+        counted = [x for x, n, sound in zip(values, ended, whole, strict=True) if n and (sound or not any(whole))]
+        row[name] = math.fsum(counted) / max(len(counted), 1)
+    row["diverged"] = num_seeds - sum(whole)
+    if num_seeds > 1:
+        row["seeds"] = totals | apart | {"diverged": [int(not sound) for sound in whole]}
+    return row
