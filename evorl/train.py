@@ -104,7 +104,8 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
     from evorl.training.fit import fit
     from evorl.training.profile import Profile
 
-    logging.getLogger("absl").setLevel(logging.ERROR)  # orbax tells of what it does
+    for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
+        logging.getLogger(library).setLevel(logging.CRITICAL)
     enable_compilation_cache()
     say = lambda line: print(line, flush=True)  # noqa: E731
     checkpoints = Checkpoints(run_dir / "checkpoints", **cfg.checkpoint, report=say)
