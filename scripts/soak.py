@@ -32,7 +32,8 @@ def sample(pid: int) -> tuple[float, float, float, float]:
 
 
 def env_steps(run: Path) -> int:
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines() if run.is_dir() else []
+    metrics = run / "metrics.jsonl"
+    lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
     return json.loads(lines[-1])["env_steps"] if lines else 0
 
 
@@ -50,7 +51,7 @@ def main() -> None:
         samples, before = [], None
         while process.poll() is None:
             time.sleep(arguments.every)
-            steps = env_steps(run) if (run / "metrics.jsonl").exists() else 0
+            steps = env_steps(run)
             if process.poll() is not None or not steps:
                 continue
             *held, cpu = sample(process.pid)

@@ -32,7 +32,8 @@ class Checkpoints:
 
     <folder>/<iteration>/ holds state (all but replays), best (the same as it was at each run's best evaluation),
     progress, and replay: of the newest one only, or of none where not `replay`, and then a resumed run fills a new one.
-    Where the newest one is damaged, which report is told, the one before it is read.
+    Where the newest one is damaged, which report is told, the one before it is read. What was left half-written is
+    removed, but not by one that only reads: a training may be writing it.
     """
 
     def __init__(
@@ -42,12 +43,13 @@ class Checkpoints:
         keep: int = 2,
         replay: bool = True,
         report: Callable[[str], None] = lambda line: print(line, file=sys.stderr),
+        writes: bool = True,
     ) -> None:
         self.folder = Path(folder).absolute()
         handlers = {name: ocp.StandardCheckpointHandler() for name in ("state", "best", "replay")}
         self._manager = ocp.CheckpointManager(
             self.folder,
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, cleanup_tmp_directories=True),
+            options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, cleanup_tmp_directories=writes),
             item_handlers=handlers | {"progress": ocp.JsonCheckpointHandler()},
         )
         self._keep, self._replay, self._seconds, self._report = keep, replay, 60 * minutes, report

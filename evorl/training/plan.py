@@ -34,7 +34,8 @@ def describe(workflow: Any, shapes: State, num_seeds: int) -> str:
     rows = list(_sizes(shapes))
     width = max(len(name) for name, _, _ in rows)
     lines += [f"  {name:{width}}  {held:>9}  {what}".rstrip() for name, held, what in rows]
-    lines += ["", *(f"{name.replace('_', ' ')} in an iteration: {_range(*work)}" for name, work in _work(workflow))]
+    work = getattr(workflow, "work", {})
+    lines += ["", *(f"{name.replace('_', ' ')} in an iteration: {_range(*ends)}" for name, ends in work.items())]
     lines.append(f"memory: {size(tree.nbytes(shapes))} for the state, {size(there)} are there")
     lines.append(f"checkpoint: up to {size(2 * tree.nbytes(light) + tree.nbytes(replays))}")
     return "\n".join(lines)
@@ -63,11 +64,6 @@ def _sizes(state: State, name: str = "") -> Iterator[tuple[str, str, str]]:
             yield from _sizes(getattr(state, field.name), f"{name}.{field.name}".lstrip("."))
     elif tree.nbytes(state):
         yield name, size(tree.nbytes(state)), ""
-
-
-def _work(workflow: Any) -> Iterator[tuple[str, tuple[int, int]]]:
-    """What an iteration takes at least and at most, where the workflow says so."""
-    yield from getattr(workflow, "work", {}).items()
 
 
 def _range(least: int, most: int) -> str:

@@ -123,10 +123,10 @@ def resumed(cfg: DictConfig, changeable: Sequence[str]) -> DictConfig:
     return merged
 
 
-def saved_checkpoints(run_dir: Path, option: str, **options: Any) -> Checkpoints:
+def saved_checkpoints(run_dir: Path, option: str) -> Checkpoints:
     """The checkpoints of a run; raises OptionError where there are none."""
     folder = run_dir / "checkpoints"
-    checkpoints = Checkpoints(folder, **options) if folder.is_dir() else None
+    checkpoints = Checkpoints(folder, writes=False) if folder.is_dir() else None
     if checkpoints is None or checkpoints.latest is None:
         raise OptionError(f"{option}={run_dir}: holds no checkpoint")
     return checkpoints
