@@ -7,7 +7,9 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -106,6 +108,8 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
 
     for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
         logging.getLogger(library).setLevel(logging.CRITICAL)
+    sys.unraisablehook = _of_main_thread
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited")
     enable_compilation_cache()
     say = lambda line: print(line, flush=True)  # noqa: E731
     checkpoints = Checkpoints(run_dir / "checkpoints", **cfg.checkpoint, report=say)
@@ -147,6 +151,12 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
         say(f"done; see it with: python -m evorl.play {run_dir}")
         say(f"go on with: {go_on} and a larger budget")
     return result
+
+
+def _of_main_thread(unraisable: Any) -> None:
+    """Says nothing of a failed save's parts, which tensorstore's own threads raise; the save itself has raised too."""
+    if threading.current_thread() is threading.main_thread():
+        sys.__unraisablehook__(unraisable)
 
 
 class Stopping:

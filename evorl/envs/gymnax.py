@@ -111,7 +111,7 @@ def _space(describe: Callable[[Any], Any], params: Any) -> Space:
         if hasattr(space, "low"):
             low, high = (_bound(bound) for bound in (space.low, space.high))
             return Box(low, high, tuple(space.shape), str(np.dtype(space.dtype)))
-    raise NotImplementedError(f"a gymnax space of the kind {type(space).__name__}")
+    raise OptionError(f"a gymnax environment with a space of the kind {type(space).__name__} is not supported")
 
 
 def _bound(bound: Any) -> Any:
