@@ -5,10 +5,12 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import jax.numpy as jnp
 from flax import struct
 
 from evorl import tree
 from evorl.errors import OptionError
+from evorl.types import Scheduled
 
 Number: TypeAlias = Any  # a float or int as declared and configured; an array, or a tracer, as part of a state
 
@@ -40,6 +42,16 @@ def check(hyperparams: Any, prefix: str = "hyperparams.") -> Any:
         if not low <= value <= high:
             raise OptionError(f"{name}={value}: must be between {low:g} and {high:g}")
     return hyperparams
+
+
+def linear(start: Number, end: Number, steps: Any, over: Number) -> Any:
+    """From start to end over so many steps, start all the time where over is infinite."""
+    return start + (end - start) * jnp.minimum(steps / over, 1.0)
+
+
+def at(hyperparams: Any, env_steps: Any) -> Any:
+    """The hyperparameters as they are after so many env steps, where they have a schedule."""
+    return hyperparams.at(env_steps) if isinstance(hyperparams, Scheduled) else hyperparams
 
 
 def as_state(hyperparams: Any) -> Any:

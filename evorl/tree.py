@@ -1,7 +1,7 @@
 """The few pytree helpers that every part uses."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,11 @@ def stack(trees: list[T]) -> T:
 def broadcast(tree: T, *shape: int) -> T:
     """The same tree `shape` times: leaves lead with shape."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, *jnp.shape(x))), tree)
+
+
+def merge_axes(tree: T) -> T:
+    """The first two axes of every leaf as one."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
 
 
 def size(tree: PyTree) -> int:
@@ -77,23 +82,31 @@ def _anywhere(axis_size: int, in_batched: list[bool], mask: Array) -> tuple[Arra
 
 
 @jax.custom_batching.custom_vmap
-def _going_on(i: Array, times: Array) -> Array:
-    """Whether i < times, for a loop that one copy alone ends at times: there it is a constant, and selects vanish."""
-    del i, times
+def _still(active: Array) -> Array:
+    """active, in a loop that goes on while any copy is; for one copy alone a constant, so that selects vanish."""
+    del active
     return jnp.bool_(True)
 
 
-@_going_on.def_vmap
-def _(axis_size: int, in_batched: list[bool], i: Array, times: Array) -> tuple[Array, bool]:
+@_still.def_vmap
+def _(axis_size: int, in_batched: list[bool], active: Array) -> tuple[Array, bool]:
     del axis_size, in_batched
-    return i < times, True
+    return active, True
 
 
-def repeat(times: Int[Array, ""], body: Callable[[Array, T], T], carry: T) -> T:
-    """carry <- body(i, carry) for i < times, where times may differ between vmapped copies."""
+def repeat(
+    times: Int[Array, ""],
+    body: Callable[[Array, T], T],
+    carry: T,
+    going_on: Callable[[T], Any] = lambda carry: True,
+) -> T:
+    """carry <- body(i, carry) for i < times while it is going_on, both of which may differ between vmapped copies."""
+
+    def active(loop: tuple[Array, T]) -> Array:
+        return (loop[0] < times) & going_on(loop[1])
 
     def masked(loop: tuple[Array, T]) -> tuple[Array, T]:
         i, carry = loop
-        return i + 1, where(_going_on(i, times), body(i, carry), carry)
+        return i + 1, where(_still(active(loop)), body(i, carry), carry)
 
-    return jax.lax.while_loop(lambda loop: anywhere(loop[0] < times), masked, (jnp.int32(0), carry))[1]
+    return jax.lax.while_loop(lambda loop: anywhere(active(loop)), masked, (jnp.int32(0), carry))[1]

@@ -48,6 +48,18 @@ class Transition:
 
 
 @struct.dataclass
+class Batch:
+    """What the losses of an on-policy agent take; leaves share their leading axes."""
+
+    obs: Any
+    sample: Any  # what the action came from
+    log_prob: Any  # of the sample, by the policy that drew it
+    value: Any  # before learning
+    advantage: Any
+    target: Any  # of the value
+
+
+@struct.dataclass
 class Rollout:
     """What an on-policy agent learns from."""
 
@@ -89,18 +101,44 @@ class Agent(Protocol):
 
 
 @runtime_checkable
-class ActorCritic(Agent, Protocol):
-    """An off-policy agent: two losses on a batch, and one gradient step on any loss of either's params."""
+class OffPolicyAgent(Agent, Protocol):
+    """An agent that learns from a replay: the loss of its critic on a batch, and one gradient step on any such loss.
+
+    The discount in hyperparams may be one number or one for each row of the batch.
+    """
 
     def critic_loss(
         self, params: Params, state: State, batch: Transition, key: Key, hyperparams: Hyperparams
     ) -> tuple[Array, Metrics]: ...
+    def update_critic(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]: ...
+    def update_targets(self, state: State, hyperparams: Hyperparams) -> State: ...
+
+
+@runtime_checkable
+class ActorCritic(OffPolicyAgent, Protocol):
+    """An off-policy agent with an actor, which has its own loss and steps."""
+
     def actor_loss(
         self, params: Params, state: State, batch: Transition, key: Key, hyperparams: Hyperparams
     ) -> tuple[Array, Metrics]: ...
-    def update_critic(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]: ...
     def update_actor(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]: ...
-    def update_targets(self, state: State, hyperparams: Hyperparams) -> State: ...
+
+
+@runtime_checkable
+class OnPolicyAgent(Agent, Protocol):
+    """An agent that learns from what it has just done: a batch of it, a loss on its rows, a gradient step on a loss."""
+
+    def batch(self, params: Params, behaviour: Params, transitions: Transition, hyperparams: Hyperparams) -> Batch: ...
+    def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]: ...
+    def update(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]: ...
+    def enough(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array: ...
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    """Hyperparameters that change with the env steps taken, which at returns as they are by then."""
+
+    def at(self, env_steps: Array) -> Hyperparams: ...
 
 
 @runtime_checkable

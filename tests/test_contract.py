@@ -9,11 +9,27 @@ import numpy as np
 import pytest
 
 from evorl import hyperparameters, tree
-from evorl.agents import TD3, TD3Hyperparams
+from evorl.agents import (
+    A2C,
+    DQN,
+    IMPALA,
+    PPO,
+    SAC,
+    TD3,
+    A2CHyperparams,
+    DiscreteSAC,
+    DiscreteSACHyperparams,
+    DQNHyperparams,
+    IMPALAHyperparams,
+    PolicyGradient,
+    PPOHyperparams,
+    SACHyperparams,
+    TD3Hyperparams,
+)
 from evorl.ec import CEM
 from evorl.envs.probe import Probe
 from evorl.training.program import Program
-from evorl.workflows import CEMRL, CEMRLHyperparams, OffPolicy, Vmapped
+from evorl.workflows import CEMRL, CEMRLHyperparams, OffPolicy, OnPolicy, Vmapped
 from tests.conftest import leaves_equal
 
 
@@ -33,6 +49,19 @@ ENV = Walk()
 AGENT = TD3(ENV.observation_space, ENV.action_space, hidden=(8, 8))
 SMALL = {"batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 6, "chunk": 3}
 OFF_POLICY = OffPolicy(ENV, AGENT, num_envs=4, num_steps=2, num_updates=4, **SMALL)
+
+
+def off_policy(agent, env=ENV, **options):
+    agent = agent(env.observation_space, env.action_space, hidden=(8, 8), **options.pop("of_agent", {}))
+    return OffPolicy(env, agent, num_envs=4, num_steps=2, num_updates=4, **SMALL, **options)
+
+
+def on_policy(objective, env=ENV, **options):
+    agent = PolicyGradient(env.observation_space, env.action_space, objective, hidden=(8, 8))
+    return OnPolicy(env, agent, num_envs=4, num_steps=4, eval_episodes=6, **options)
+
+
+CHOICES = Walk(choices=3)
 CEM_RL = CEMRL(ENV, AGENT, CEM(4), min_updates=2, max_updates=3, **SMALL)
 
 
@@ -75,7 +104,21 @@ def pair(hyperparams):
     return tree.broadcast(hyperparameters.as_state(hyperparams), 2)
 
 
-SINGLE = [Case("off_policy", OFF_POLICY, TD3Hyperparams()), Case("cem_rl", CEM_RL, CEMRLHyperparams())]
+MOVING = {"learning_rate": 3e-2, "max_grad_norm": 0.1}  # so that what bounds a step does so within a few
+SINGLE = [
+    Case("off_policy", OFF_POLICY, TD3Hyperparams()),
+    Case("cem_rl", CEM_RL, CEMRLHyperparams()),
+    Case("ppo", on_policy(PPO(), num_epochs=2, batch_size=8), PPOHyperparams(**MOVING)),
+    Case("a2c", on_policy(A2C(), CHOICES, num_epochs=1, batch_size=16), A2CHyperparams(**MOVING)),
+    Case("impala", on_policy(IMPALA(), num_epochs=1, batch_size=16, staleness=2), IMPALAHyperparams(**MOVING)),
+    Case(
+        "dqn",
+        off_policy(DQN, CHOICES, n_step=2, of_agent={"dueling": True}),
+        DQNHyperparams(**MOVING, epsilon_steps=20.0, max_error=0.1),
+    ),
+    Case("sac", off_policy(SAC), SACHyperparams(actor_lr=1e-2, temperature_lr=1e-2)),
+    Case("discrete_sac", off_policy(DiscreteSAC, CHOICES), DiscreteSACHyperparams(temperature_lr=1e-2)),
+]
 CASES = [
     *SINGLE,
     *(Case(f"vmapped_{case.name}", Vmapped(case.workflow, 2), pair(case.hyperparams)) for case in SINGLE),
@@ -109,7 +152,10 @@ def test_evaluation_leaves_the_state_alone(case):
 def test_two_settings_side_by_side_are_two_runs(case):
     settings = [
         case.hyperparams,
-        moved(case.hyperparams, next(n for n in hyperparameters.leaves(case.hyperparams) if "actor_lr" in n)),
+        moved(
+            case.hyperparams,
+            next(n for n in hyperparameters.leaves(case.hyperparams) if n.endswith(("actor_lr", "learning_rate"))),
+        ),
     ]
     both = Vmapped(case.workflow, 2)
     key = jax.random.key(3)
@@ -124,20 +170,16 @@ def test_two_settings_side_by_side_are_two_runs(case):
         jax.tree.map(
             lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=2e-3, atol=2e-4), state.agent, alone[i].agent
         )
-    differ = jax.tree.map(lambda x: float(jnp.abs(x[0] - x[1]).max()), state.agent.actor.params)
-    assert max(jax.tree.leaves(differ)) > 1e-3
+    weights = jax.tree.leaves(state.agent.actor.params)
+    assert max(float(jnp.abs(x[0] - x[1]).max(initial=0)) for x in weights) > 1e-3
 
 
 @single
 def test_every_hyperparameter_matters_and_one_compilation_serves_all(case):
-    obs = jnp.linspace(-1, 1, 5)[:, None]
-
     def output(hyperparams):
-        state = case.steps(hyperparams, 4)
-        values = AGENT.critic.apply(state.agent.critic.params, obs, obs)
-        actions = AGENT.greedy(state.agent.actor.params, obs)
-        replayed = jnp.sort(state.replay.tables["float32"].ravel())
-        return np.concatenate([np.ravel(values), np.ravel(actions), np.ravel(replayed)])
+        """All weights."""
+        leaves = jax.tree_util.tree_leaves_with_path(case.steps(hyperparams, 4).agent)
+        return np.concatenate([np.ravel(x) for path, x in leaves if "moments" not in jax.tree_util.keystr(path)])
 
     base = output(case.hyperparams)
     compiled = case.run._cache_size()
@@ -159,7 +201,7 @@ def moved(hyperparams, name, up=True):
         return hyperparams.replace(**{first: moved(value, rest, up)})
     high = hyperparameters.leaves(hyperparams)[first][2]
     if value == np.inf:
-        return hyperparams.replace(**{first: 1e-3})
+        return hyperparams.replace(**{first: 1e-4})
     return hyperparams.replace(**{first: (value + high) / 2 if up and high < np.inf else value / 2})
 
 
@@ -179,10 +221,12 @@ def test_copied_members_act_differently_and_keep_their_replay(case):
     state = population.steps(population.hyperparams, 3)
     copied = jax.jit(population.workflow.copy_members)(state, jnp.array([0, 0]))
     assert leaves_equal(tree.index(copied.agent, 0), tree.index(copied.agent, 1))
-    assert leaves_equal(copied.replay, state.replay)
+    experience = "slots" if isinstance(case.workflow, OnPolicy) else "replay"
+    assert leaves_equal(getattr(copied, experience), getattr(state, experience))
     assert not leaves_equal(tree.index(state.agent, 0), tree.index(state.agent, 1))
     after, _ = population.step(copied, jax.random.key(9))
-    assert not leaves_equal(tree.index(after.replay.tables, 0), tree.index(after.replay.tables, 1))
+    first, second = (tree.index(jax.tree.map(jnp.asarray, getattr(after, experience)), i) for i in range(2))
+    assert not leaves_equal(first, second)
 
 
 @every

@@ -17,63 +17,6 @@ def off_policy(env, **options):
     return OffPolicy(env, agent, **defaults | {"random_steps": 512, "eval_episodes": 16} | options)
 
 
-@pytest.fixture(scope="module")
-def learned():
-    """Each probe environment's agent, trained by three vmapped seeds."""
-    trained = {}
-
-    def train(env):
-        if env not in trained:
-            workflow = off_policy(env)
-            hp = TD3Hyperparams(actor_lr=3e-3, critic_lr=3e-3, tau=0.05)
-            keys = jax.random.split(jax.random.key(0), 3)
-
-            def run(key):
-                state = workflow.init(key, hp)
-                return jax.lax.scan(workflow.step, state, jax.random.split(key, 30))[0]
-
-            trained[env] = workflow.agent, jax.jit(jax.vmap(run))(keys)
-        return trained[env]
-
-    return train
-
-
-def values(agent, state, obs, action):
-    return jax.vmap(lambda p: agent.critic.apply(p, jnp.array(obs), jnp.array(action)))(state.agent.critic.params)
-
-
-def actions(agent, state, obs):
-    return jax.vmap(lambda p: agent.greedy(p, jnp.array(obs)))(state.agent.actor.params)
-
-
-def test_probe_constant_reward(learned):
-    agent, state = learned(probe.ConstantReward())
-    np.testing.assert_allclose(values(agent, state, [[0.0]], [[0.3]]), 1.0, atol=0.05)
-
-
-def test_probe_seen_reward(learned):
-    agent, state = learned(probe.SeenReward())
-    np.testing.assert_allclose(values(agent, state, [[1.0], [-1.0]], [[0.3], [0.3]])[:, 0], 1.0, atol=0.1)
-    np.testing.assert_allclose(values(agent, state, [[1.0], [-1.0]], [[0.3], [0.3]])[:, 1], -1.0, atol=0.1)
-
-
-def test_probe_late_reward(learned):
-    agent, state = learned(probe.LateReward())
-    np.testing.assert_allclose(values(agent, state, [[1.0]], [[0.0]]), 1.0, atol=0.05)
-    np.testing.assert_allclose(values(agent, state, [[0.0]], [[0.0]]), 0.99, atol=0.05)
-
-
-def test_probe_chosen_reward(learned):
-    agent, state = learned(probe.ChosenReward())
-    np.testing.assert_allclose(actions(agent, state, [[0.0]]), 0.5, atol=0.15)
-
-
-def test_probe_seen_choice(learned):
-    agent, state = learned(probe.SeenChoice())
-    np.testing.assert_allclose(actions(agent, state, [[1.0], [-1.0]])[:, 0], 0.5, atol=0.2)
-    np.testing.assert_allclose(actions(agent, state, [[1.0], [-1.0]])[:, 1], -0.5, atol=0.2)
-
-
 def test_the_first_iteration_fills_the_replay_at_random_and_episodes_go_on(key):
     env = Counting()
     workflow = off_policy(env, random_steps=100, num_steps=3)

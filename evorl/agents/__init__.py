@@ -1,4 +1,28 @@
+from evorl.agents.a2c import A2C, A2CHyperparams
+from evorl.agents.discrete_sac import DiscreteSAC, DiscreteSACHyperparams
+from evorl.agents.dqn import DQN, DQNHyperparams
+from evorl.agents.impala import IMPALA, IMPALAHyperparams
 from evorl.agents.learner import Learner
+from evorl.agents.policy_gradient import PolicyGradient
+from evorl.agents.ppo import PPO, PPOHyperparams
+from evorl.agents.sac import SAC, SACHyperparams
 from evorl.agents.td3 import TD3, TD3Hyperparams
 
-__all__ = ["TD3", "Learner", "TD3Hyperparams"]
+__all__ = [
+    "A2C",
+    "DQN",
+    "IMPALA",
+    "PPO",
+    "SAC",
+    "TD3",
+    "A2CHyperparams",
+    "DQNHyperparams",
+    "DiscreteSAC",
+    "DiscreteSACHyperparams",
+    "IMPALAHyperparams",
+    "Learner",
+    "PPOHyperparams",
+    "PolicyGradient",
+    "SACHyperparams",
+    "TD3Hyperparams",
+]

@@ -25,9 +25,9 @@ class Learner:
     moments: Any
 
     @classmethod
-    def fresh(cls, params: Params) -> "Learner":
-        """A target equal to params, and moments of zero."""
-        return cls(params, params, optax.scale_by_adam().init(ravel_pytree(params)[0]))
+    def fresh(cls, params: Params, follows: bool = True) -> "Learner":
+        """A target equal to params, or none unless it follows, and moments of zero."""
+        return cls(params, params if follows else (), optax.scale_by_adam().init(ravel_pytree(params)[0]))
 
     def descend(self, loss: Loss, learning_rate: Number, max_grad_norm: Number) -> tuple["Learner", Metrics]:
         """One step of Adam on loss(params) -> (value, metrics), its gradient clipped by its norm."""

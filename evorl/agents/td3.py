@@ -13,7 +13,8 @@ from evorl.agents.learner import Learner, Loss
 from evorl.envs.spaces import Box, Space
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
-from evorl.networks.mlp import Critics, DeterministicActor
+from evorl.networks.features import features, num_features
+from evorl.networks.mlp import Critics, DeterministicActor, check_layers
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -52,10 +53,9 @@ class TD3:
 
     def __post_init__(self) -> None:
         require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
-        require(all(width >= 1 for width in self.hidden), "hidden", list(self.hidden), "widths must be at least 1")
-        for name, space in {"observations": self.observation_space, "actions": self.action_space}.items():
-            if not isinstance(space, Box) or len(space.shape) != 1:
-                raise OptionError(f"TD3 needs {name} that are vectors of real numbers, not {space}")
+        check_layers(self.hidden)
+        if not isinstance(self.action_space, Box) or len(self.action_space.shape) != 1:
+            raise OptionError(f"TD3 needs actions that are vectors of real numbers, not {self.action_space}")
 
     @property
     def actor(self) -> DeterministicActor:
@@ -68,7 +68,7 @@ class TD3:
     def init(self, key: Key, hyperparams: TD3Hyperparams) -> TD3State:
         del hyperparams
         key_actor, key_critic = jax.random.split(key)
-        obs, action = jnp.zeros(self.observation_space.shape), jnp.zeros(self.action_space.shape)
+        obs, action = jnp.zeros(num_features(self.observation_space)), jnp.zeros(self.action_space.shape)
         actor, critic = self.actor.init(key_actor, obs), self.critic.init(key_critic, obs, action)
         return TD3State(Learner.fresh(actor), Learner.fresh(critic))
 
@@ -89,14 +89,12 @@ class TD3:
         del key, hyperparams
         return self.greedy(params, obs), memory, {}
 
-    def greedy(self, params: Params, obs: Float[Array, "*batch obs"]) -> Float[Array, "*batch action"]:
+    def greedy(self, params: Params, obs: Any) -> Float[Array, "*batch action"]:
         low, high = self.bounds
-        return (low + high) / 2 + self.half_range * self.actor.apply(params, obs)
+        return (low + high) / 2 + self.half_range * self.actor.apply(params, features(self.observation_space, obs))
 
-    def values(
-        self, params: Params, obs: Float[Array, "*batch obs"], action: Float[Array, "*batch action"]
-    ) -> Float[Array, "*batch critics"]:
-        return jnp.asarray(self.critic.apply(params, obs, action))
+    def values(self, params: Params, obs: Any, action: Float[Array, "*batch action"]) -> Float[Array, "*batch critics"]:
+        return jnp.asarray(self.critic.apply(params, features(self.observation_space, obs), action))
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -136,7 +134,8 @@ class TD3:
         """-Q_1(s, actor(s)), mean over the batch (eq. 1 of the deterministic policy gradient)."""
         del key, hyperparams
         first = Critics(1, self.hidden, self.layer_norm)  # takes its part of the params and leaves the others
-        value = jnp.asarray(first.apply(state.critic.params, batch.obs, self.greedy(params, batch.obs)))
+        seen = features(self.observation_space, batch.obs)
+        value = jnp.asarray(first.apply(state.critic.params, seen, self.greedy(params, batch.obs)))
         return -value.mean(), {"actor_loss": -value.mean()}
 
     def update_critic(self, state: TD3State, loss: Loss, hyperparams: TD3Hyperparams) -> tuple[TD3State, Metrics]:

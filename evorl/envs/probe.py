@@ -1,6 +1,6 @@
 """Probe environments: each is solved in seconds, and the first that fails says which part of an agent is wrong.
 
-Observation and action are one number each; every episode starts anew. With values by hand:
+Observation and action are one number each, or the action one of several; every episode starts anew. Values by hand:
 
 environment      rule                                                        what it needs
 ConstantReward   one step, reward 1                                          the critic's loss; value 1
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array
 
-from evorl.envs.spaces import Box
+from evorl.envs.spaces import Box, Discrete, Space
 from evorl.types import Key, TimeStep
 
 
@@ -30,15 +30,22 @@ class ProbeState:
 
 @dataclass(frozen=True)
 class Probe:
-    """The frame of all five; endless makes the end a time limit, which value estimates must look beyond."""
+    """The frame of all five; endless makes the end a time limit, which value estimates must look beyond.
+
+    With choices, the action is one of so many numbers from -1 to 1.
+    """
 
     endless: bool = False
+    choices: int = 0
 
     default_params = ()
     fresh_reset = True
     max_episode_steps = 1
     observation_space = Box(-1.0, 1.0, (1,))
-    action_space = Box(-1.0, 1.0, (1,))
+
+    @property
+    def action_space(self) -> Space:
+        return Discrete(self.choices) if self.choices else Box(-1.0, 1.0, (1,))
 
     def reset(self, key: Key, params: Any) -> tuple[ProbeState, Array]:
         del params
@@ -47,7 +54,8 @@ class Probe:
 
     def step(self, key: Key, env_state: ProbeState, action: Array, params: Any) -> tuple[ProbeState, TimeStep]:
         del key, params
-        reward = self.reward(env_state.obs[0], jnp.clip(action[0], -1, 1))
+        number = 2 * action / (self.choices - 1) - 1 if self.choices else jnp.clip(action[0], -1, 1)
+        reward = self.reward(env_state.obs[0], number)
         after = ProbeState(self.next(env_state.obs), env_state.steps + 1)
         over = after.steps >= self.max_episode_steps
         return after, TimeStep(after.obs, reward, over & (not self.endless), over & self.endless)

@@ -52,4 +52,18 @@ class Discrete:
         return jax.random.randint(key, (), 0, self.n, jnp.int32)
 
 
-Space: TypeAlias = Box | Discrete
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several whole numbers, the i-th from 0 to choices[i] - 1."""
+
+    choices: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.choices),)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return jax.random.randint(key, self.shape, 0, jnp.array(self.choices), jnp.int32)
+
+
+Space: TypeAlias = Box | Discrete | MultiDiscrete

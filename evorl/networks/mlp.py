@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from flax.linen.initializers import Initializer
 from jaxtyping import Array, Float
 
+from evorl.errors import require, unknown
+
 
 class Dense(nn.Module):
     """A linear layer applied as x @ kernel, so that a low-rank perturbation can stand for the kernel."""
@@ -20,13 +22,34 @@ class Dense(nn.Module):
         return x @ kernel + self.param("bias", nn.initializers.zeros, (self.features,))
 
 
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": nn.relu,
+    "tanh": nn.tanh,
+    "swish": nn.swish,
+    "elu": nn.elu,
+    "gelu": nn.gelu,
+}
+
+
+def check_layers(hidden: tuple[int, ...], activation: str = "relu") -> None:
+    """Raises OptionError where a width or the activation's name cannot be used."""
+    widths = all(isinstance(width, int) and width >= 1 for width in hidden)
+    require(widths, "hidden", list(hidden), "widths must be whole numbers, at least 1")
+    if activation not in ACTIVATIONS:
+        raise unknown("activation", activation, ACTIVATIONS)
+
+
 class MLP(nn.Module):
-    """Hidden layers, each with activation and, as an option, layer normalization before it; then a linear one."""
+    """Hidden layers, each with activation and, as an option, layer normalization before it; then a linear one.
+
+    The linear one begins output_scale times as large as the others.
+    """
 
     hidden: tuple[int, ...]
     features: int
-    activation: Callable[[Array], Array] = nn.relu
+    activation: str = "relu"
     layer_norm: bool = False
+    output_scale: float = 1.0
 
     @nn.compact
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
@@ -34,8 +57,8 @@ class MLP(nn.Module):
             x = Dense(width)(x)
             if self.layer_norm:
                 x = nn.LayerNorm()(x)
-            x = self.activation(x)
-        return Dense(self.features)(x)
+            x = ACTIVATIONS[self.activation](x)
+        return Dense(self.features, nn.initializers.variance_scaling(self.output_scale**2, "fan_in", "uniform"))(x)
 
 
 class DeterministicActor(nn.Module):

@@ -1,5 +1,6 @@
 from evorl.workflows.cem_rl import CEMRL, CEMRLHyperparams
 from evorl.workflows.off_policy import OffPolicy
+from evorl.workflows.on_policy import OnPolicy
 from evorl.workflows.vmapped import Vmapped
 
-__all__ = ["CEMRL", "CEMRLHyperparams", "OffPolicy", "Vmapped"]
+__all__ = ["CEMRL", "CEMRLHyperparams", "OffPolicy", "OnPolicy", "Vmapped"]

@@ -10,11 +10,11 @@ from jaxtyping import Array, Bool, Int
 
 from evorl import rollout, tree
 from evorl.errors import require
-from evorl.replay import Replay
 from evorl.rollout import Slot, Tally
 from evorl.types import Advances, Agent, Env, Hyperparams, Key, Memory, Metrics, Params, State, Transition, Workflow
 
 Body = Callable[[Array, Any], tuple[Any, Metrics]]
+Store = Callable[[Any, Transition, Array], Any]  # as rollout.play takes it
 
 
 def advance(workflow: Workflow, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
@@ -30,17 +30,23 @@ def advance(workflow: Workflow, state: State, key: Key, evaluating: bool | Array
     )
 
 
-def repeat(times: Int[Array, ""], body: Body, carry: Any) -> tuple[Any, Metrics]:
-    """carry, metrics <- body(i, carry) for i < times; the metrics are means, 0 where times is 0."""
+def repeat(
+    times: Int[Array, ""], body: Body, carry: Any, enough: Callable[[Metrics], Any] = lambda metrics: False
+) -> tuple[Any, Metrics, Int[Array, ""]]:
+    """carry, metrics <- body(i, carry) for i < times, until the metrics are enough.
+
+    Returns the carry, the mean metrics, 0 where times is 0, and how often that was.
+    """
     body = jax.jit(body)  # so that its shapes and its code come from one trace
-    sums = tree.zeros(jax.eval_shape(body, jnp.int32(0), carry)[1])
+    zeros = tree.zeros(jax.eval_shape(body, jnp.int32(0), carry)[1])
 
-    def add(i: Array, loop: tuple[Any, Metrics]) -> tuple[Any, Metrics]:
+    def add(i: Array, loop: tuple[Any, ...]) -> tuple[Any, ...]:
         carry, metrics = body(i, loop[0])
-        return carry, jax.tree.map(jnp.add, loop[1], metrics)
+        return carry, jax.tree.map(jnp.add, loop[1], metrics), i + 1, jnp.asarray(enough(metrics))
 
-    carry, sums = tree.repeat(times, add, (carry, sums))
-    return carry, jax.tree.map(lambda x: x / jnp.maximum(times, 1), sums)
+    start = carry, zeros, jnp.int32(0), jnp.bool_(False)
+    carry, sums, done, _ = tree.repeat(times, add, start, lambda loop: ~loop[3])
+    return carry, jax.tree.map(lambda x: x / jnp.maximum(done, 1), sums), done
 
 
 def behaviour(
@@ -49,19 +55,25 @@ def behaviour(
     """How one slot acts, (params, obs, memory, key) -> (action, memory, extras): at random, exploring or greedily."""
 
     def policy(params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        greedy, next_memory, extras = agent.mode(params, obs, memory, key, hyperparams)
-        explored, _, _ = agent.act(params, obs, memory, key, hyperparams)
-        action = jnp.where(exploring, explored, greedy)
-        return jnp.where(random, env.action_space.sample(key), action), next_memory, extras  # one of them draws
+        greedy, _, _ = agent.mode(params, obs, memory, key, hyperparams)
+        action, next_memory, extras = agent.act(params, obs, memory, key, hyperparams)
+        action = jnp.where(exploring, action, greedy)
+        if random is not False:
+            action = jnp.where(random, env.action_space.sample(key), action)  # one of them draws
+        return action, next_memory, extras
 
     return policy
 
 
-def check_sizes(workflow: Any, *at_least_one: str) -> None:
-    """Raises OptionError where a named field is below 1 or the replay cannot hold a batch or the random steps."""
-    for name in (*at_least_one, "batch_size", "eval_episodes", "chunk"):
+def check_positive(workflow: Any, *names: str) -> None:
+    """Raises OptionError where a named field is below 1."""
+    for name in names:
         value = getattr(workflow, name)
         require(value >= 1, name, value, "must be at least 1")
+
+
+def check_replay(workflow: Any) -> None:
+    """Raises OptionError where the replay cannot hold a batch or the random steps."""
     capacity, batch_size, random_steps = workflow.capacity, workflow.batch_size, workflow.random_steps
     require(capacity >= batch_size, "capacity", capacity, f"must hold a batch, {batch_size}")
     require(0 <= random_steps <= capacity, "random_steps", random_steps, f"must be from 0 to capacity, {capacity}")
@@ -107,16 +119,16 @@ class Stage:
         env_params: Any,
         policy: rollout.Policy,
         key: Key,
-        replay: Replay,
-        storing: Bool[Array, ""] | bool,
         slots: Slot | None,
         restart: Bool[Array, ""] | bool,
         episodes: Int[Array, "..."],
         steps: Int[Array, ""] | int,
         every_row: Bool[Array, ""] | bool,
-    ) -> tuple[Slot, Tally, Replay]:
+        store: Store,
+        stored: Any,
+    ) -> tuple[Slot, Tally, Any]:
         """Plays on from slots, or from new starts where restart or without slots, until each slot has had its episodes
-        or steps; where storing, rows go to the replay chunk by chunk. Where every_row, starts are as many as can be.
+        or steps; every chunk is stored. Where every_row, starts are as many as can be.
         """
         key_starts, key_play = jax.random.split(key)
         memory, n = self.agent.memory(), self.num_slots
@@ -124,12 +136,7 @@ class Stage:
         fresh = rollout.starts(self.env, env_params, memory, key_starts, n, self.rows, drawn)
         first = tree.index(fresh, 0)
         slots = first if slots is None else tree.where(jnp.asarray(restart), first, slots)
-
-        def store(replay: Replay, transitions: Transition, mask: Array) -> Replay:
-            rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), transitions)
-            return replay.add(rows, mask.reshape(-1) & storing)
-
         keys = jax.random.split(key_play, n)
         return rollout.play(
-            self.env, env_params, policy, memory, slots, fresh, drawn, keys, episodes, steps, self.chunk, store, replay
+            self.env, env_params, policy, memory, slots, fresh, drawn, keys, episodes, steps, self.chunk, store, stored
         )

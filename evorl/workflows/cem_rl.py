@@ -18,7 +18,7 @@ from evorl.hyperparameters import as_state, default
 from evorl.replay import Replay
 from evorl.rollout import UNLIMITED, Tally
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
-from evorl.workflows.base import Stage, behaviour, check_sizes, repeat
+from evorl.workflows.base import Stage, behaviour, check_positive, check_replay, repeat
 
 
 @struct.dataclass
@@ -66,7 +66,8 @@ class CEMRL:
     chunk: int = 20
 
     def __post_init__(self) -> None:
-        check_sizes(self, "min_updates", "fitness_episodes")
+        check_positive(self, "min_updates", "fitness_episodes", "batch_size", "eval_episodes", "chunk")
+        check_replay(self)
         n, fewest = self.evolver.population_size, self.min_updates
         require(n >= 2, "population_size", n, "must be at least 2")
         learners = f"must be a part of the population that is 1 to {n} members of {n}"
@@ -159,13 +160,13 @@ class CEMRL:
             state.env_params,
             lambda obs, memory, keys: jax.vmap(policy)(actors, obs, memory, keys),
             key,
-            state.replay,
-            storing=~evaluating,
             slots=None,
             restart=True,
             episodes=episodes,
             steps=jnp.where(random, prefill, UNLIMITED),
             every_row=evaluating | random,
+            store=lambda replay, rows, mask: replay.add(tree.merge_axes(rows), mask.reshape(-1) & ~evaluating),
+            stored=state.replay,
         )
         return tally, replay
 
@@ -200,7 +201,7 @@ class CEMRL:
             return agent, critic_metrics | tree.mean(metrics)
 
         learners = replace(state.agent, actor=jax.vmap(Learner.fresh)(actors))
-        learners, metrics = repeat(updates, learn_once, learners)
+        learners, metrics, _ = repeat(updates, learn_once, learners)
         return learners, learners.actor.params, metrics
 
     def policy(self, state: CEMRLState, explores: bool = False) -> SlotPolicy:

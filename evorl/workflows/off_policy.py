@@ -7,15 +7,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
-from evorl import tree
+from evorl import hyperparameters, tree
 from evorl.errors import require
 from evorl.hyperparameters import as_state
+from evorl.n_step import Window, fold
 from evorl.replay import Replay
 from evorl.rollout import UNLIMITED
-from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics, SlotPolicy
-from evorl.workflows.base import Stage, behaviour, check_sizes, repeat
+from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics, OffPolicyAgent, SlotPolicy, Transition
+from evorl.workflows.base import Stage, Store, behaviour, check_positive, check_replay, repeat
 
 
 @struct.dataclass
@@ -25,6 +26,8 @@ class OffPolicyState:
     agent: Any
     slots: Any  # leaves [num_envs, ...]
     replay: Replay
+    window: Any  # of transitions whose n steps are not complete, () where n_step is 1
+    iteration: Any  # [] int32
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,11 @@ class OffPolicy:
     """An iteration is num_steps steps of num_envs environments, then num_updates gradient steps of the critic.
 
     The actor moves once per actor_interval of them. The first iteration acts at random for random_steps instead.
+    The replay holds transitions over n_step steps, or up to the end of an episode, whose value the critic bootstraps.
     """
 
     env: Env
-    agent: ActorCritic
+    agent: OffPolicyAgent
     num_envs: int = 16
     num_steps: int = 4
     num_updates: int = 64
@@ -43,11 +47,14 @@ class OffPolicy:
     batch_size: int = 256
     capacity: int = 1_000_000
     random_steps: int = 25_600
+    n_step: int = 1
     eval_episodes: int = 128
     chunk: int = 20
 
     def __post_init__(self) -> None:
-        check_sizes(self, "num_envs", "num_steps", "num_updates", "actor_interval")
+        check_positive(self, "num_envs", "num_steps", "num_updates", "actor_interval")
+        check_positive(self, "batch_size", "n_step", "eval_episodes", "chunk")
+        check_replay(self)
         interval = self.actor_interval
         whole = self.num_updates % interval == 0
         require(whole, "num_updates", self.num_updates, f"must be a multiple of actor_interval, {interval}")
@@ -69,7 +76,12 @@ class OffPolicy:
         env_params = as_state(self.env.default_params if env_params is None else env_params)
         agent = self.agent.init(key, hyperparams)
         slots, row = self.stage.blank(agent.actor.params, hyperparams, env_params)
-        return OffPolicyState(hyperparams, env_params, agent, slots, Replay.empty(self.capacity, row))
+        window = ()
+        if self.n_step > 1:
+            window = Window.empty(self.n_step - 1, self.num_envs, row)
+            row = window.widen(row)
+        replay = Replay.empty(self.capacity, row)
+        return OffPolicyState(hyperparams, env_params, agent, slots, replay, window, jnp.int32(0))
 
     def step(self, state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics]:
         return self.advance(state, key, False)[:2]
@@ -84,7 +96,7 @@ class OffPolicy:
         state, metrics, evaluation = self.collect(state, key_collect, evaluating)
         rounds = jnp.where(evaluating, 0, self.num_updates // self.actor_interval)
         state, learned = self.learn(state, key_learn, rounds)
-        return state, metrics | learned, evaluation
+        return replace(state, iteration=state.iteration + ~jnp.asarray(evaluating)), metrics | learned, evaluation
 
     def collect(
         self, state: OffPolicyState, key: Key, evaluating: bool | Array = False
@@ -93,32 +105,54 @@ class OffPolicy:
         evaluating = jnp.asarray(evaluating)
         unstarted = state.replay.size == 0
         random = unstarted & ~evaluating & (self.random_steps > 0)
-        policy = behaviour(self.env, self.agent, state.hyperparams, random, ~evaluating)
+        policy = behaviour(self.env, self.agent, self.now(state), random, ~evaluating)
         prefill = -(-self.random_steps // self.num_envs)
-        slots, tally, replay = self.stage.play(
+        slots, tally, (replay, window) = self.stage.play(
             state.env_params,
             jax.vmap(partial(policy, state.agent.actor.params)),
             key,
-            state.replay,
-            storing=~evaluating,
             slots=state.slots,
             restart=unstarted | evaluating,
             episodes=jnp.where(evaluating, self.stage.eval_quota, UNLIMITED),
             steps=jnp.where(evaluating, UNLIMITED, jnp.where(random, prefill, self.num_steps)),
             every_row=evaluating | random,
+            store=self.storing(~evaluating),
+            stored=(state.replay, state.window),
         )
-        state = replace(state, slots=tree.where(evaluating, state.slots, slots), replay=replay)
+        state = replace(state, slots=tree.where(evaluating, state.slots, slots), replay=replay, window=window)
         return state, tally.metrics(), tally.evaluation()
+
+    def storing(self, storing: Bool[Array, ""]) -> Store:
+        """Puts what each chunk completes into the replay, where storing; every slot takes the same steps then."""
+
+        def store(stored: tuple[Replay, Any], transitions: Transition, mask: Array) -> tuple[Replay, Any]:
+            replay, window = stored
+            if self.n_step > 1:
+                window, transitions, there = window.advance(transitions, jnp.where(storing, mask[:, 0].sum(), 0))
+                mask = jnp.broadcast_to(there[:, None], mask.shape)
+            return replay.add(tree.merge_axes(transitions), mask.reshape(-1) & storing), window
+
+        return store
+
+    def now(self, state: OffPolicyState) -> Hyperparams:
+        """The hyperparameters as they are by this iteration."""
+        return hyperparameters.at(
+            state.hyperparams, state.iteration.astype(jnp.float32) * self.num_envs * self.num_steps
+        )
 
     @jax.named_scope("learning")
     def learn(self, state: OffPolicyState, key: Key, rounds: Int[Array, ""]) -> tuple[OffPolicyState, Metrics]:
-        """rounds times actor_interval steps of the critic and one of the actor."""
-        hyperparams, replay = state.hyperparams, state.replay
+        """rounds times actor_interval steps of the critic and one of the actor, where there is one."""
+        hyperparams, replay = self.now(state), state.replay
+
+        def folded(batch: Transition) -> tuple[Transition, Hyperparams]:
+            return fold(batch, hyperparams) if self.n_step > 1 else (batch, hyperparams)
 
         def update_critic(agent: Any, batch_and_key: Any) -> tuple[Any, Metrics]:
             batch, key = batch_and_key
+            rows = folded(batch)
             return self.agent.update_critic(
-                agent, lambda params: self.agent.critic_loss(params, agent, batch, key, hyperparams), hyperparams
+                agent, lambda params: self.agent.critic_loss(params, agent, rows[0], key, rows[1]), hyperparams
             )
 
         def learn_once(i: Array, agent: Any) -> tuple[Any, Metrics]:
@@ -126,13 +160,16 @@ class OffPolicy:
             batches = replay.sample(key_batch, (self.actor_interval, self.batch_size))
             keys = jax.random.split(key_critic, self.actor_interval)
             agent, critic_metrics = jax.lax.scan(update_critic, agent, (batches, keys))
-            last = tree.index(batches, -1)
-            agent, actor_metrics = self.agent.update_actor(
-                agent, lambda params: self.agent.actor_loss(params, agent, last, key_actor, hyperparams), hyperparams
-            )
-            return self.agent.update_targets(agent, hyperparams), tree.mean(critic_metrics) | actor_metrics
+            metrics = tree.mean(critic_metrics)
+            if isinstance(self.agent, ActorCritic):
+                actor_loss, last = self.agent.actor_loss, tree.index(batches, -1)
+                agent, actor_metrics = self.agent.update_actor(
+                    agent, lambda params: actor_loss(params, agent, last, key_actor, hyperparams), hyperparams
+                )
+                metrics |= actor_metrics
+            return self.agent.update_targets(agent, hyperparams), metrics
 
-        agent, metrics = repeat(rounds, learn_once, state.agent)
+        agent, metrics, _ = repeat(rounds, learn_once, state.agent)
         return replace(state, agent=agent), metrics | {"gradient_steps": rounds * self.actor_interval}
 
     def policy(self, state: OffPolicyState, explores: bool = False) -> SlotPolicy:

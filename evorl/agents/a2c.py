@@ -1,0 +1,67 @@
+"""Advantage actor-critic."""
+
+from dataclasses import dataclass, replace
+
+import jax
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.hyperparameters import Number, hyperparameter, linear
+from evorl.returns import gae
+from evorl.types import Batch, Hyperparams, Metrics, Transition
+
+
+@struct.dataclass
+class A2CHyperparams:
+    """Defaults: Mnih et al. 2016, sections 4 and 8, with Adam; n-step returns are a gae_lambda of 1."""
+
+    learning_rate: Number = hyperparameter(7e-4, 0, 1, "learning rate of policy and value")
+    actor_weight: Number = hyperparameter(1.0, 0, about="weight of the policy's loss")
+    critic_weight: Number = hyperparameter(1.0, 0, about="weight of the value's loss")
+    entropy_weight: Number = hyperparameter(0.01, 0, about="weight of the policy's entropy, which is maximized")
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor")
+    gae_lambda: Number = hyperparameter(1.0, 0, 1, "decay of generalized advantage estimation")
+    max_grad_norm: Number = hyperparameter(0.5, 0, about="gradients are clipped to this norm")
+    reward_scale: Number = hyperparameter(1.0, 0, about="factor of rewards where they are learned from")
+    anneal_steps: Number = hyperparameter(float("inf"), 1, about="env steps over which the learning rate falls to 0")
+
+    def at(self, env_steps: Array) -> "A2CHyperparams":
+        return replace(self, learning_rate=linear(self.learning_rate, 0.0, env_steps, self.anneal_steps))
+
+
+@dataclass(frozen=True)
+class A2C:
+    """The policy gradient with advantages, all environments in step (Mnih et al. 2016, arXiv:1602.01783, section 4)."""
+
+    def targets(
+        self, transitions: Transition, ratio: Array, value: Array, next_value: Array, hyperparams: A2CHyperparams
+    ) -> tuple[Array, Array]:
+        del ratio
+        t, h = transitions, hyperparams
+        advantage = gae(t.reward, value, next_value, t.terminated, t.ended, h.discount, h.gae_lambda)
+        return advantage, advantage + value
+
+    def loss(
+        self, batch: Batch, log_prob: Array, value: Array, entropy: Array, hyperparams: A2CHyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        return policy_gradient_loss(batch, log_prob, value, entropy, hyperparams)
+
+    def enough(self, metrics: Metrics, hyperparams: A2CHyperparams) -> bool:
+        del metrics, hyperparams
+        return False
+
+
+def policy_gradient_loss(
+    batch: Batch,
+    log_prob: Float[Array, " rows"],
+    value: Float[Array, " rows"],
+    entropy: Float[Array, " rows"],
+    hyperparams: Hyperparams,
+) -> tuple[Float[Array, ""], Metrics]:
+    """-log pi(a|s) A, half the squared error of the value, and the entropy, each with its weight."""
+    actor_loss = -(log_prob * batch.advantage).mean()
+    critic_loss = 0.5 * ((value - batch.target) ** 2).mean()
+    h = hyperparams
+    loss = h.actor_weight * actor_loss + h.critic_weight * critic_loss - h.entropy_weight * entropy.mean()
+    metrics = {"actor_loss": actor_loss, "critic_loss": critic_loss, "entropy": entropy.mean()}
+    return loss, jax.lax.stop_gradient(metrics)

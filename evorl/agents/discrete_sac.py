@@ -1,0 +1,161 @@
+"""Soft actor-critic for choices."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.agents.learner import Learner, Loss
+from evorl.agents.sac import SACState, adjusted, fresh_temperature
+from evorl.envs.spaces import Discrete, Space
+from evorl.errors import OptionError, require
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.networks.distributions import Categorical
+from evorl.networks.features import features, num_features
+from evorl.networks.mlp import MLP, check_layers
+from evorl.types import Key, Memory, Metrics, Params, Transition
+
+
+@struct.dataclass
+class DiscreteSACHyperparams:
+    """Defaults: Christodoulou 2019, but for the target of the entropy, whose 0.98 leaves a policy nearly uniform."""
+
+    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor")
+    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics")
+    temperature_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the temperature, where it is learned")
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor")
+    tau: Number = hyperparameter(0.005, 0, 1, "fraction by which targets follow at each update")
+    temperature: Number = hyperparameter(1.0, 0, about="weight of the entropy; where it is learned, at the beginning")
+    target_entropy: Number = hyperparameter(0.5, 0, 1, "entropy to learn, as part of that of a uniform policy")
+    max_grad_norm: Number = hyperparameter(float("inf"), 0, about="gradients are clipped to this norm")
+
+
+class ChoiceCritics(nn.Module):
+    """Independent values of every choice, [..., num_critics, choices]."""
+
+    num_critics: int
+    choices: int
+    hidden: tuple[int, ...]
+    layer_norm: bool
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch critics choices"]:
+        values = [MLP(self.hidden, self.choices, layer_norm=self.layer_norm)(x) for _ in range(self.num_critics)]
+        return jnp.stack(values, axis=-2)
+
+
+@dataclass(frozen=True)
+class DiscreteSAC:
+    """Soft actor-critic whose means over actions are sums over all choices (Christodoulou 2019, arXiv:1910.07207)."""
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...] = (256, 256)
+    num_critics: int = 2
+    layer_norm: bool = False
+    learned_temperature: bool = True
+
+    def __post_init__(self) -> None:
+        require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
+        check_layers(self.hidden)
+        if not isinstance(self.action_space, Discrete):
+            raise OptionError(f"DiscreteSAC needs an action that is one choice, not {self.action_space}; see sac")
+
+    @property
+    def choices(self) -> int:
+        assert isinstance(self.action_space, Discrete)
+        return self.action_space.n
+
+    @property
+    def actor(self) -> MLP:
+        return MLP(self.hidden, self.choices, layer_norm=self.layer_norm)
+
+    @property
+    def critic(self) -> ChoiceCritics:
+        return ChoiceCritics(self.num_critics, self.choices, self.hidden, self.layer_norm)
+
+    def init(self, key: Key, hyperparams: DiscreteSACHyperparams) -> SACState:
+        key_actor, key_critic = jax.random.split(key)
+        obs = jnp.zeros(num_features(self.observation_space))
+        actor, critic = self.actor.init(key_actor, obs), self.critic.init(key_critic, obs)
+        temperature = fresh_temperature(hyperparams.temperature) if self.learned_temperature else ()
+        return SACState(Learner.fresh(actor, follows=False), Learner.fresh(critic), temperature)
+
+    def memory(self) -> Memory:
+        return ()
+
+    def act(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DiscreteSACHyperparams
+    ) -> tuple[Array, Memory, dict[str, Any]]:
+        """An action drawn from the policy."""
+        del hyperparams
+        return self.distribution(params, obs).sample(key), memory, {}
+
+    def mode(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DiscreteSACHyperparams
+    ) -> tuple[Array, Memory, dict[str, Any]]:
+        del key, hyperparams
+        return self.distribution(params, obs).mode(), memory, {}
+
+    def distribution(self, params: Params, obs: Any) -> Categorical:
+        return Categorical(jnp.asarray(self.actor.apply(params, features(self.observation_space, obs))))
+
+    def values(self, params: Params, obs: Any) -> Float[Array, "*batch critics choices"]:
+        return jnp.asarray(self.critic.apply(params, features(self.observation_space, obs)))
+
+    def temperature(self, state: SACState, hyperparams: DiscreteSACHyperparams) -> Array:
+        return jnp.exp(state.temperature.params) if self.learned_temperature else hyperparams.temperature
+
+    def target(self, state: SACState, batch: Transition, hyperparams: DiscreteSACHyperparams) -> Float[Array, " batch"]:
+        """r + discount sum_a' pi(a'|s') (min_i Q_i'(s', a') - temperature log pi(a'|s')) (eqs. 3 and 10)."""
+        log_probs = self.distribution(state.actor.params, batch.next_obs).log_probs()
+        value = self.values(state.critic.target, batch.next_obs).min(-2)
+        value = (jnp.exp(log_probs) * (value - self.temperature(state, hyperparams) * log_probs)).sum(-1)
+        return batch.reward + hyperparams.discount * ~batch.terminated * value
+
+    def critic_loss(
+        self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: DiscreteSACHyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Squared error of every critic against the target, summed over critics, mean over the batch."""
+        del key
+        target = jax.lax.stop_gradient(self.target(state, batch, hyperparams))
+        value = jnp.take_along_axis(self.values(params, batch.obs), batch.action[:, None, None], axis=-1)[..., 0]
+        loss = ((value - target[:, None]) ** 2).sum(-1).mean()
+        return loss, {"critic_loss": loss, "value": value.mean()}
+
+    def actor_loss(
+        self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: DiscreteSACHyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """sum_a pi(a|s) (temperature log pi(a|s) - min_i Q_i(s, a)), mean over the batch (eq. 12)."""
+        del key
+        policy = self.distribution(params, batch.obs)
+        log_probs = policy.log_probs()
+        value = self.values(state.critic.params, batch.obs).min(-2)
+        temperature = jax.lax.stop_gradient(self.temperature(state, hyperparams))
+        loss = (jnp.exp(log_probs) * (temperature * log_probs - value)).sum(-1).mean()
+        return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": policy.entropy().mean()})
+
+    def update_critic(
+        self, state: SACState, loss: Loss, hyperparams: DiscreteSACHyperparams
+    ) -> tuple[SACState, Metrics]:
+        critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
+        return replace(state, critic=critic), metrics
+
+    def update_actor(
+        self, state: SACState, loss: Loss, hyperparams: DiscreteSACHyperparams
+    ) -> tuple[SACState, Metrics]:
+        """A step of the actor, and of the temperature towards the target entropy."""
+        actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
+        metrics |= {"temperature": self.temperature(state, hyperparams)}
+        if self.learned_temperature:
+            surplus = metrics["entropy"] - hyperparams.target_entropy * math.log(self.choices)
+            state = replace(state, temperature=adjusted(state.temperature, surplus, hyperparams))
+        return replace(state, actor=actor), metrics
+
+    def update_targets(self, state: SACState, hyperparams: DiscreteSACHyperparams) -> SACState:
+        return replace(state, critic=state.critic.follow(hyperparams.tau))

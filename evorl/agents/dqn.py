@@ -1,0 +1,139 @@
+"""Deep Q-learning."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.agents.learner import Learner, Loss
+from evorl.envs.spaces import Discrete, Space
+from evorl.errors import OptionError
+from evorl.hyperparameters import Number, hyperparameter, linear
+from evorl.networks.features import features, num_features
+from evorl.networks.mlp import MLP, check_layers
+from evorl.types import Key, Memory, Metrics, Params, Transition
+
+
+@struct.dataclass
+class DQNHyperparams:
+    """Exploration falls as in Mnih et al. 2015, in fewer steps; the targets follow softly."""
+
+    learning_rate: Number = hyperparameter(3e-4, 0, 1, "learning rate")
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor")
+    tau: Number = hyperparameter(0.005, 0, 1, "fraction by which the target follows at each update")
+    epsilon: Number = hyperparameter(1.0, 0, 1, "probability of a random action, at the beginning")
+    final_epsilon: Number = hyperparameter(0.05, 0, 1, "probability of a random action, at the end")
+    epsilon_steps: Number = hyperparameter(50_000.0, 1, about="env steps over which it changes")
+    max_error: Number = hyperparameter(1.0, 1e-6, 1e6, "error beyond which the loss grows linearly (Huber)")
+    max_grad_norm: Number = hyperparameter(10.0, 0, about="gradients are clipped to this norm")
+
+    def at(self, env_steps: Array) -> "DQNHyperparams":
+        return replace(self, epsilon=linear(self.epsilon, self.final_epsilon, env_steps, self.epsilon_steps))
+
+
+class Values(nn.Module):
+    """The value of every choice; where dueling, as that of the state and advantages whose mean is 0."""
+
+    choices: int
+    hidden: tuple[int, ...]
+    layer_norm: bool
+    dueling: bool
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch choices"]:
+        if not self.dueling:
+            return MLP(self.hidden, self.choices, layer_norm=self.layer_norm)(x)
+        hidden = self.hidden[-1:]
+        if len(self.hidden) > 1:
+            x = nn.relu(MLP(self.hidden[:-2], self.hidden[-2], layer_norm=self.layer_norm, name="trunk")(x))
+        advantage = MLP(hidden, self.choices, layer_norm=self.layer_norm, name="advantage")(x)
+        value = MLP(hidden, 1, layer_norm=self.layer_norm, name="value")(x)
+        return value + advantage - advantage.mean(-1, keepdims=True)
+
+
+@struct.dataclass
+class DQNState:
+    actor: Learner  # the values, of which it takes the highest
+
+
+@dataclass(frozen=True)
+class DQN:
+    """Q-learning with a replay and a target network (Mnih et al. 2015, doi:10.1038/nature14236).
+
+    Double: the target values the choice that the other network prefers (van Hasselt et al. 2016, arXiv:1509.06461).
+    Dueling: arXiv:1511.06581.
+    """
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...] = (256, 256)
+    layer_norm: bool = False
+    double: bool = True
+    dueling: bool = False
+
+    def __post_init__(self) -> None:
+        check_layers(self.hidden)
+        if not isinstance(self.action_space, Discrete):
+            raise OptionError(f"DQN needs an action that is one choice, not {self.action_space}")
+
+    @property
+    def network(self) -> Values:
+        assert isinstance(self.action_space, Discrete)
+        return Values(self.action_space.n, self.hidden, self.layer_norm, self.dueling)
+
+    def init(self, key: Key, hyperparams: DQNHyperparams) -> DQNState:
+        del hyperparams
+        return DQNState(Learner.fresh(self.network.init(key, jnp.zeros(num_features(self.observation_space)))))
+
+    def memory(self) -> Memory:
+        return ()
+
+    def act(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DQNHyperparams
+    ) -> tuple[Array, Memory, dict[str, Any]]:
+        """The greedy choice, or one at random with probability epsilon."""
+        key_explore, key_choice = jax.random.split(key)
+        greedy, memory, extras = self.mode(params, obs, memory, key, hyperparams)
+        explores = jax.random.uniform(key_explore) < hyperparams.epsilon
+        return jnp.where(explores, self.action_space.sample(key_choice), greedy), memory, extras
+
+    def mode(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DQNHyperparams
+    ) -> tuple[Array, Memory, dict[str, Any]]:
+        del key, hyperparams
+        return self.values(params, obs).argmax(-1).astype(jnp.int32), memory, {}
+
+    def values(self, params: Params, obs: Any) -> Float[Array, "*batch choices"]:
+        return jnp.asarray(self.network.apply(params, features(self.observation_space, obs)))
+
+    def target(self, state: DQNState, batch: Transition, hyperparams: DQNHyperparams) -> Float[Array, " batch"]:
+        """r + discount Q'(s', argmax_a Q(s', a)), or max_a Q'(s', a) unless double."""
+        values = self.values(state.actor.target, batch.next_obs)
+        preferred = (self.values(state.actor.params, batch.next_obs) if self.double else values).argmax(-1)
+        return batch.reward + hyperparams.discount * ~batch.terminated * _chosen(values, preferred)
+
+    def critic_loss(
+        self, params: Params, state: DQNState, batch: Transition, key: Key, hyperparams: DQNHyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Huber's loss of the values of the choices made, mean over the batch."""
+        del key
+        target = jax.lax.stop_gradient(self.target(state, batch, hyperparams))
+        value = _chosen(self.values(params, batch.obs), batch.action)
+        loss = optax.huber_loss(value, target, delta=hyperparams.max_error).mean()
+        return loss, {"critic_loss": loss, "value": value.mean()}
+
+    def update_critic(self, state: DQNState, loss: Loss, hyperparams: DQNHyperparams) -> tuple[DQNState, Metrics]:
+        actor, metrics = state.actor.descend(loss, hyperparams.learning_rate, hyperparams.max_grad_norm)
+        return replace(state, actor=actor), metrics
+
+    def update_targets(self, state: DQNState, hyperparams: DQNHyperparams) -> DQNState:
+        return DQNState(state.actor.follow(hyperparams.tau))
+
+
+def _chosen(values: Float[Array, "batch choices"], choice: Array) -> Float[Array, " batch"]:
+    return jnp.take_along_axis(values, choice[:, None], axis=-1)[:, 0]

@@ -1,0 +1,75 @@
+"""Proximal policy optimization."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.hyperparameters import Number, hyperparameter, linear
+from evorl.returns import gae
+from evorl.types import Batch, Metrics, Transition
+
+
+@struct.dataclass
+class PPOHyperparams:
+    """Defaults: Schulman et al. 2017, table 3; those of the optimizer as in table 5 of EvoRL (arXiv:2501.15129)."""
+
+    learning_rate: Number = hyperparameter(3e-4, 0, 1, "learning rate of policy and value")
+    actor_weight: Number = hyperparameter(1.0, 0, about="weight of the policy's loss")
+    critic_weight: Number = hyperparameter(1.0, 0, about="weight of the value's loss")
+    entropy_weight: Number = hyperparameter(0.01, 0, about="weight of the policy's entropy, which is maximized")
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor")
+    gae_lambda: Number = hyperparameter(0.95, 0, 1, "decay of generalized advantage estimation")
+    clip: Number = hyperparameter(0.2, 0, about="how far from 1 the ratio of new to old probability still pays")
+    value_clip: Number = hyperparameter(float("inf"), 0, about="how far the value may move from the old one")
+    max_kl: Number = hyperparameter(float("inf"), 0, about="divergence from the old policy that ends the epochs")
+    max_grad_norm: Number = hyperparameter(10.0, 0, about="gradients are clipped to this norm")
+    reward_scale: Number = hyperparameter(1.0, 0, about="factor of rewards where they are learned from")
+    anneal_steps: Number = hyperparameter(float("inf"), 1, about="env steps over which the learning rate falls to 0")
+
+    def at(self, env_steps: Array) -> "PPOHyperparams":
+        return replace(self, learning_rate=linear(self.learning_rate, 0.0, env_steps, self.anneal_steps))
+
+
+@dataclass(frozen=True)
+class PPO:
+    """Clipped policy and value losses with generalized advantages (Schulman et al. 2017, arXiv:1707.06347)."""
+
+    def targets(
+        self, transitions: Transition, ratio: Array, value: Array, next_value: Array, hyperparams: PPOHyperparams
+    ) -> tuple[Array, Array]:
+        del ratio
+        t, h = transitions, hyperparams
+        advantage = gae(t.reward, value, next_value, t.terminated, t.ended, h.discount, h.gae_lambda)
+        return advantage, advantage + value
+
+    def loss(
+        self,
+        batch: Batch,
+        log_prob: Float[Array, " rows"],
+        value: Float[Array, " rows"],
+        entropy: Float[Array, " rows"],
+        hyperparams: PPOHyperparams,
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """-min(ratio A, clip(ratio) A), eq. 7, half the squared error of the value, and the entropy, eq. 9."""
+        h = hyperparams
+        log_ratio = log_prob - batch.log_prob
+        ratio = jnp.exp(log_ratio)
+        clipped = jnp.clip(ratio, 1 - h.clip, 1 + h.clip)
+        actor_loss = -jnp.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
+        near = batch.value + jnp.clip(value - batch.value, -h.value_clip, h.value_clip)
+        critic_loss = 0.5 * jnp.maximum((value - batch.target) ** 2, (near - batch.target) ** 2).mean()
+        loss = h.actor_weight * actor_loss + h.critic_weight * critic_loss - h.entropy_weight * entropy.mean()
+        metrics = {
+            "actor_loss": actor_loss,
+            "critic_loss": critic_loss,
+            "entropy": entropy.mean(),
+            "kl": (ratio - 1 - log_ratio).mean(),
+            "clipped": (jnp.abs(ratio - 1) > h.clip).mean(),
+        }
+        return loss, jax.lax.stop_gradient(metrics)
+
+    def enough(self, metrics: Metrics, hyperparams: PPOHyperparams) -> Array:
+        return metrics["kl"] > hyperparams.max_kl

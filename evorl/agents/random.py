@@ -1,0 +1,62 @@
+"""Actions at random, for normalized scores."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array
+
+from evorl.agents.learner import Learner
+from evorl.envs.spaces import Space
+from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
+
+
+@struct.dataclass
+class RandomHyperparams:
+    """None."""
+
+
+@struct.dataclass
+class RandomState:
+    actor: Learner
+
+
+@dataclass(frozen=True)
+class Random:
+    """Actions drawn uniformly from the space, also where others are greedy; it learns nothing."""
+
+    observation_space: Space
+    action_space: Space
+
+    def init(self, key: Key, hyperparams: Hyperparams) -> RandomState:
+        del key, hyperparams
+        return RandomState(Learner((), (), ()))
+
+    def memory(self) -> Memory:
+        return ()
+
+    def act(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
+    ) -> tuple[Array, Memory, dict[str, Any]]:
+        del params, obs, hyperparams
+        return self.action_space.sample(key), memory, {}
+
+    mode = act
+
+    def batch(self, params: Params, behaviour: Params, transitions: Transition, hyperparams: Hyperparams) -> Batch:
+        del params, behaviour, hyperparams
+        nothing = jnp.zeros_like(transitions.reward)
+        return Batch((), (), nothing, nothing, nothing, nothing)
+
+    def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
+        del params, batch, hyperparams
+        return jnp.float32(0), {}
+
+    def update(self, state: RandomState, loss: Any, hyperparams: Hyperparams) -> tuple[RandomState, Metrics]:
+        del loss, hyperparams
+        return state, {}
+
+    def enough(self, metrics: Metrics, hyperparams: Hyperparams) -> bool:
+        del metrics, hyperparams
+        return True

@@ -1,0 +1,168 @@
+"""Soft actor-critic."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.agents.learner import Learner, Loss
+from evorl.envs.spaces import Box, Space
+from evorl.errors import OptionError, require
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.networks.distributions import Distribution, Head
+from evorl.networks.features import features, num_features
+from evorl.networks.mlp import MLP, Critics, check_layers
+from evorl.types import Key, Memory, Metrics, Params, Transition
+
+LOG_STD = (-5.0, 2.0)
+
+
+@struct.dataclass
+class SACHyperparams:
+    """Defaults: Haarnoja et al. 2018, arXiv:1812.05905, table 1."""
+
+    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor")
+    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics")
+    temperature_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the temperature, where it is learned")
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor")
+    tau: Number = hyperparameter(0.005, 0, 1, "fraction by which targets follow at each update")
+    temperature: Number = hyperparameter(1.0, 0, about="weight of the entropy; where it is learned, at the beginning")
+    target_entropy: Number = hyperparameter(-1.0, about="entropy to learn, per real action in half its range")
+    max_grad_norm: Number = hyperparameter(float("inf"), 0, about="gradients are clipped to this norm")
+
+
+@struct.dataclass
+class SACState:
+    actor: Learner  # it has no target
+    critic: Learner
+    temperature: Any  # Learner of its logarithm, or () where it is fixed
+
+
+@dataclass(frozen=True)
+class SAC:
+    """Twin critics and a policy that is also to be random (Haarnoja et al. 2018, arXiv:1801.01290 and 1812.05905).
+
+    The temperature, which weighs its entropy, is learned, or else the hyperparameter.
+    """
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...] = (256, 256)
+    num_critics: int = 2
+    layer_norm: bool = False
+    learned_temperature: bool = True
+
+    def __post_init__(self) -> None:
+        require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
+        check_layers(self.hidden)
+        if not isinstance(self.action_space, Box):
+            raise OptionError(
+                f"SAC needs actions that are vectors of real numbers, not {self.action_space}; see discrete_sac"
+            )
+        Head(self.action_space)
+
+    @property
+    def head(self) -> Head:
+        return Head(self.action_space)
+
+    @property
+    def actor(self) -> MLP:
+        return MLP(self.hidden, 2 * self.head.size, layer_norm=self.layer_norm)
+
+    @property
+    def critic(self) -> Critics:
+        return Critics(self.num_critics, self.hidden, self.layer_norm)
+
+    def init(self, key: Key, hyperparams: SACHyperparams) -> SACState:
+        key_actor, key_critic = jax.random.split(key)
+        obs, action = jnp.zeros(num_features(self.observation_space)), jnp.zeros(self.action_space.shape)
+        actor, critic = self.actor.init(key_actor, obs), self.critic.init(key_critic, obs, action)
+        temperature = fresh_temperature(hyperparams.temperature) if self.learned_temperature else ()
+        return SACState(Learner.fresh(actor, follows=False), Learner.fresh(critic), temperature)
+
+    def memory(self) -> Memory:
+        return ()
+
+    def act(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: SACHyperparams
+    ) -> tuple[Array, Memory, dict[str, Any]]:
+        """An action drawn from the policy."""
+        del hyperparams
+        return self.head.action(self.distribution(params, obs).sample(key)), memory, {}
+
+    def mode(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: SACHyperparams
+    ) -> tuple[Array, Memory, dict[str, Any]]:
+        del key, hyperparams
+        return self.head.action(self.distribution(params, obs).mode()), memory, {}
+
+    def distribution(self, params: Params, obs: Any) -> Distribution:
+        """Of the samples that actions come from, for a batch of observations."""
+        numbers = jnp.asarray(self.actor.apply(params, features(self.observation_space, obs)))
+        mean, log_std = jnp.split(numbers, 2, axis=-1)
+        return self.head.distribution(mean, jnp.clip(log_std, *LOG_STD))
+
+    def values(self, params: Params, obs: Any, action: Array) -> Float[Array, "*batch critics"]:
+        return jnp.asarray(self.critic.apply(params, features(self.observation_space, obs), action))
+
+    def temperature(self, state: SACState, hyperparams: SACHyperparams) -> Array:
+        return jnp.exp(state.temperature.params) if self.learned_temperature else hyperparams.temperature
+
+    def target(
+        self, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
+    ) -> Float[Array, " batch"]:
+        """r + discount (min_i Q_i'(s', a') - temperature log pi(a'|s')), a' drawn now (arXiv:1812.05905, eqs. 3, 5)."""
+        policy = self.distribution(state.actor.params, batch.next_obs)
+        sample = policy.sample(key)
+        value = self.values(state.critic.target, batch.next_obs, self.head.action(sample)).min(-1)
+        value -= self.temperature(state, hyperparams) * policy.log_prob(sample)
+        return batch.reward + hyperparams.discount * ~batch.terminated * value
+
+    def critic_loss(
+        self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Squared error of every critic against the target, summed over critics, mean over the batch."""
+        target = jax.lax.stop_gradient(self.target(state, batch, key, hyperparams))
+        value = self.values(params, batch.obs, batch.action)
+        loss = ((value - target[:, None]) ** 2).sum(-1).mean()
+        return loss, {"critic_loss": loss, "value": value.mean()}
+
+    def actor_loss(
+        self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """temperature log pi(a|s) - min_i Q_i(s, a), a drawn now, mean over the batch (eq. 9)."""
+        policy = self.distribution(params, batch.obs)
+        sample = policy.sample(key)
+        log_prob = policy.log_prob(sample)
+        value = self.values(state.critic.params, batch.obs, self.head.action(sample)).min(-1)
+        loss = (jax.lax.stop_gradient(self.temperature(state, hyperparams)) * log_prob - value).mean()
+        return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": -log_prob.mean()})
+
+    def update_critic(self, state: SACState, loss: Loss, hyperparams: SACHyperparams) -> tuple[SACState, Metrics]:
+        critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
+        return replace(state, critic=critic), metrics
+
+    def update_actor(self, state: SACState, loss: Loss, hyperparams: SACHyperparams) -> tuple[SACState, Metrics]:
+        """A step of the actor, and of the temperature towards the target entropy (eq. 18)."""
+        actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
+        metrics |= {"temperature": self.temperature(state, hyperparams)}
+        if self.learned_temperature:
+            surplus = metrics["entropy"] - hyperparams.target_entropy * self.head.size
+            state = replace(state, temperature=adjusted(state.temperature, surplus, hyperparams))
+        return replace(state, actor=actor), metrics
+
+    def update_targets(self, state: SACState, hyperparams: SACHyperparams) -> SACState:
+        return replace(state, critic=state.critic.follow(hyperparams.tau))
+
+
+def fresh_temperature(temperature: Number) -> Learner:
+    """The logarithm of a temperature, as it is learned."""
+    return Learner.fresh(jnp.log(jnp.maximum(temperature, jnp.finfo(jnp.float32).tiny)), follows=False)
+
+
+def adjusted(temperature: Learner, surplus: Array, hyperparams: Any) -> Learner:
+    """A step that lowers the temperature where the entropy has a surplus over its target."""
+    return temperature.descend(lambda log: (log * surplus, {}), hyperparams.temperature_lr, jnp.inf)[0]

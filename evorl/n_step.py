@@ -1,0 +1,68 @@
+"""Transitions over several steps, for a replay."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Int
+
+from evorl import tree
+from evorl.returns import n_step_return
+from evorl.types import Hyperparams, Transition
+
+
+@struct.dataclass
+class Window:
+    """The last transitions of n slots, leaves [length, n, ...], whose successors are still to come."""
+
+    rows: Any
+    filled: Any  # [] int32, how many of them, at the end, are there
+
+    @classmethod
+    def empty(cls, length: int, num_slots: int, row: Transition) -> "Window":
+        """Of transitions like row, an array or shapes."""
+        return cls(tree.broadcast(tree.zeros(row), length, num_slots), jnp.int32(0))
+
+    def widen(self, row: Transition) -> Transition:
+        """row, or its shape, with the rewards and the number of steps of a longer transition."""
+        length = tree.size(self.rows) + 1
+        return jax.eval_shape(
+            lambda: replace(row, reward=jnp.zeros(length), extras=row.extras | {"steps": jnp.int32(0)})
+        )
+
+    def advance(
+        self, transitions: Transition, steps: Int[Array, ""]
+    ) -> tuple["Window", Transition, Bool[Array, " chunk"]]:
+        """Takes in the first steps of transitions [chunk, n, ...].
+
+        Returns what is then in the window, transitions from each of [chunk] starts on, and which of those are there.
+        A longer transition ends with its episode; its rewards [length + 1] are 0 from there on.
+        """
+        before, chunk = tree.size(self.rows), transitions.reward.shape[0]
+        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), self.rows, transitions)
+        start = jnp.arange(chunk)
+        reach = start[:, None] + jnp.arange(before + 1)  # [chunk, length + 1]
+        ended = both.ended[reach]
+        taken = jnp.cumsum(ended, axis=1) - ended == 0  # up to the first end, [chunk, length + 1, n]
+        count = taken.sum(1)
+        last = start[:, None] + count - 1
+        slot = jnp.arange(last.shape[1])
+        longer = replace(
+            tree.index(both, slice(0, chunk)),
+            reward=jnp.moveaxis(both.reward[reach] * taken, 1, 2),
+            next_obs=tree.index(both.next_obs, (last, slot)),
+            terminated=both.terminated[last, slot],
+            truncated=both.truncated[last, slot],
+            extras=tree.index(both.extras, slice(0, chunk)) | {"steps": count},
+        )
+        there = (start < steps) & (start >= before - self.filled)
+        rows = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, steps, before), both)
+        return Window(rows, jnp.minimum(self.filled + steps, before).astype(jnp.int32)), longer, there
+
+
+def fold(batch: Transition, hyperparams: Hyperparams) -> tuple[Transition, Hyperparams]:
+    """Longer transitions [batch] as ordinary ones, and hyperparameters with the discount of each one's bootstrap."""
+    reward, discount = jax.vmap(n_step_return, (0, 0, None))(batch.reward, batch.extras["steps"], hyperparams.discount)
+    return replace(batch, reward=reward), hyperparams.replace(discount=discount)

@@ -1,0 +1,176 @@
+"""Distributions of actions, and which one an action space has.
+
+Each has sample(key), mode(), log_prob(x) and entropy() over its batch [*batch]; x is a sample. Real actions are in
+units of half the range of the action space, from its middle, and a sample is what lies before the bounds: `Head.action`
+takes it to the environment.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl.envs.spaces import Box, Discrete, MultiDiscrete, Space
+from evorl.errors import OptionError, require
+from evorl.types import Key
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of the standard normal
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+KINDS = ("tanh_normal", "normal")  # of real actions
+
+
+@runtime_checkable
+class Distribution(Protocol):
+    def sample(self, key: Key) -> Array: ...
+    def mode(self) -> Array: ...
+    def log_prob(self, x: Array) -> Array: ...
+    def entropy(self) -> Array: ...
+
+
+@struct.dataclass
+class Categorical:
+    """One of n choices with probabilities softmax(logits)."""
+
+    logits: Any  # [*batch, n]
+
+    def sample(self, key: Key) -> Int[Array, "*batch"]:
+        return jax.random.categorical(key, self.logits)
+
+    def mode(self) -> Int[Array, "*batch"]:
+        return self.logits.argmax(-1).astype(jnp.int32)
+
+    def log_probs(self) -> Float[Array, "*batch n"]:
+        return jax.nn.log_softmax(self.logits)
+
+    def log_prob(self, x: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
+        return jnp.take_along_axis(self.log_probs(), x[..., None], axis=-1)[..., 0]
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        log_probs = self.log_probs()
+        return -(jnp.exp(log_probs) * log_probs).sum(-1)
+
+
+@struct.dataclass
+class Categoricals:
+    """Several independent choices."""
+
+    parts: Any  # tuple of Categorical
+
+    def sample(self, key: Key) -> Int[Array, "*batch parts"]:
+        keys = jax.random.split(key, len(self.parts))
+        return jnp.stack([part.sample(key) for part, key in zip(self.parts, keys, strict=True)], axis=-1)
+
+    def mode(self) -> Int[Array, "*batch parts"]:
+        return jnp.stack([part.mode() for part in self.parts], axis=-1)
+
+    def log_prob(self, x: Int[Array, "*batch parts"]) -> Float[Array, "*batch"]:
+        return jnp.stack([part.log_prob(x[..., i]) for i, part in enumerate(self.parts)]).sum(0)
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        return jnp.stack([part.entropy() for part in self.parts]).sum(0)
+
+
+@struct.dataclass
+class Normal:
+    """Independent normal numbers."""
+
+    mean: Any  # [*batch, n]
+    log_std: Any  # [*batch, n] or [n]
+
+    def sample(self, key: Key) -> Float[Array, "*batch n"]:
+        return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
+
+    def mode(self) -> Float[Array, "*batch n"]:
+        return self.mean
+
+    def log_prob(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        scaled = (x - self.mean) * jnp.exp(-self.log_std)
+        return -(0.5 * scaled**2 + self.log_std + 0.5 * math.log(2 * math.pi)).sum(-1)
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        each = jnp.broadcast_to(self.log_std, self.mean.shape)
+        return (each + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
+
+@struct.dataclass
+class TanhNormal:
+    """The tanh of independent normal numbers; samples are those numbers, densities those of their tanh."""
+
+    normal: Normal
+
+    def sample(self, key: Key) -> Float[Array, "*batch n"]:
+        return self.normal.sample(key)
+
+    def mode(self) -> Float[Array, "*batch n"]:
+        return self.normal.mode()
+
+    def log_prob(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        return self.normal.log_prob(x) - _log_slope(x).sum(-1)
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """That of the normal numbers and the mean logarithm of tanh's slope, by Gauss-Hermite quadrature."""
+        std = jnp.exp(self.normal.log_std)
+        nodes = self.normal.mean[..., None] + std[..., None] * jnp.asarray(NODES, jnp.float32)
+        return self.normal.entropy() + (_log_slope(nodes) @ jnp.asarray(WEIGHTS, jnp.float32)).sum(-1)
+
+
+def _log_slope(x: Array) -> Array:
+    """log(1 - tanh(x)^2) without loss for large x."""
+    return 2 * (math.log(2) - x - jax.nn.softplus(-2 * x))
+
+
+@dataclass(frozen=True)
+class Head:
+    """The distribution of an action space, from numbers that a network gives."""
+
+    space: Space
+    kind: str = KINDS[0]  # of real actions
+
+    def __post_init__(self) -> None:
+        require(self.kind in KINDS, "distribution", self.kind, f"must be one of {', '.join(KINDS)}")
+        if isinstance(self.space, Box):
+            if len(self.space.shape) != 1:
+                raise OptionError(f"a policy needs actions that are vectors or choices, not {self.space}")
+            bounded = all(np.isfinite(bound).all() for bound in self.space.bounds)
+            if not bounded:
+                raise OptionError(f"a policy needs actions between finite bounds, not {self.space}")
+
+    @property
+    def size(self) -> int:
+        """How many numbers it takes, besides the logarithms of standard deviations."""
+        match self.space:
+            case Box():
+                return self.space.size
+            case Discrete():
+                return self.space.n
+            case MultiDiscrete():
+                return sum(self.space.choices)
+
+    @property
+    def num_stds(self) -> int:
+        return self.space.size if isinstance(self.space, Box) else 0
+
+    def distribution(self, numbers: Float[Array, "*batch size"], log_std: Array | None = None) -> Distribution:
+        """log_std [*batch, n] or [n] is for real actions."""
+        match self.space:
+            case Box():
+                normal = Normal(numbers, log_std)
+                return TanhNormal(normal) if self.kind == "tanh_normal" else normal
+            case Discrete():
+                return Categorical(numbers)
+            case MultiDiscrete():
+                ends = np.cumsum(self.space.choices)[:-1]
+                return Categoricals(tuple(Categorical(part) for part in jnp.split(numbers, ends, axis=-1)))
+
+    def action(self, x: Array) -> Array:
+        """A sample as the environment takes it."""
+        if not isinstance(self.space, Box):
+            return x
+        low, high = self.space.bounds
+        inside = jnp.tanh(x) if self.kind == "tanh_normal" else jnp.clip(x, -1, 1)
+        return jnp.asarray((low + high) / 2 + (high - low) / 2 * inside)

@@ -1,0 +1,183 @@
+"""One agent that learns from what it has just collected: the loop of PPO, A2C and IMPALA."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Int
+
+from evorl import hyperparameters, tree
+from evorl.errors import require
+from evorl.hyperparameters import as_state
+from evorl.normalize import Statistics
+from evorl.replay import Row
+from evorl.rollout import UNLIMITED
+from evorl.types import Env, Hyperparams, Key, Metrics, OnPolicyAgent, Rollout, SlotPolicy, Transition
+from evorl.workflows.base import Stage, behaviour, check_positive, repeat
+
+
+@struct.dataclass
+class OnPolicyState:
+    hyperparams: Any
+    env_params: Any
+    agent: Any
+    slots: Any  # leaves [num_envs, ...]
+    older: Any  # params of the actor before each of the last `staleness` iterations, leaves [staleness, ...]
+    statistics: Any  # of observations, where they are normalized
+    iteration: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class OnPolicy:
+    """An iteration is num_steps steps of num_envs environments, then num_epochs passes over them.
+
+    A pass takes a gradient step on every batch_size of them, in random order. Observations are normalized by the
+    statistics of those before this iteration, so that acting and learning see the same. The policy that acts is that of
+    `staleness` iterations ago, as where actors and learner work at the same time.
+    """
+
+    env: Env
+    agent: OnPolicyAgent
+    num_envs: int = 64
+    num_steps: int = 32
+    num_epochs: int = 4
+    batch_size: int = 256
+    normalize_observations: bool = True
+    normalize_advantages: bool = True
+    staleness: int = 0
+    eval_episodes: int = 128
+
+    def __post_init__(self) -> None:
+        check_positive(self, "num_envs", "num_steps", "num_epochs", "batch_size", "eval_episodes")
+        require(self.staleness >= 0, "staleness", self.staleness, "must not be negative")
+        divides = self.num_rows % self.batch_size == 0
+        require(divides, "batch_size", self.batch_size, f"must divide num_envs * num_steps, {self.num_rows}")
+
+    @property
+    def num_rows(self) -> int:
+        return self.num_envs * self.num_steps
+
+    @property
+    def stage(self) -> Stage:
+        starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
+        return Stage(self.env, self.agent, self.num_envs, starts, self.eval_episodes, self.num_steps)
+
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration takes."""
+        updates = self.num_rows // self.batch_size
+        return {"env_steps": (self.num_rows, self.num_rows), "gradient_steps": (updates, updates * self.num_epochs)}
+
+    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OnPolicyState:
+        hyperparams = as_state(hyperparams)
+        env_params = as_state(self.env.default_params if env_params is None else env_params)
+        agent = self.agent.init(key, hyperparams)
+        slots, row = self.stage.blank(agent.actor.params, hyperparams, env_params)
+        older = tree.broadcast(agent.actor.params, self.staleness) if self.staleness else ()
+        statistics = Statistics.empty(row.obs) if self.normalize_observations else ()
+        return OnPolicyState(hyperparams, env_params, agent, slots, older, statistics, jnp.int32(0))
+
+    def step(self, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, Metrics]:
+        return self.advance(state, key, False)[:2]
+
+    def evaluate(self, state: OnPolicyState, key: Key) -> Metrics:
+        return self.advance(state, key, True)[2]
+
+    def advance(
+        self, state: OnPolicyState, key: Key, evaluating: bool | Array
+    ) -> tuple[OnPolicyState, Metrics, Metrics]:
+        key_collect, key_learn = jax.random.split(key)
+        collected, rollout, metrics, evaluation = self.collect(state, key_collect, evaluating)
+        epochs = jnp.where(evaluating, 0, self.num_epochs)
+        after, learned = self.learn(collected, rollout, key_learn, epochs)
+        agent = after.agent  # which no epoch has changed
+        after = tree.where(jnp.asarray(evaluating), replace(state, agent=()), replace(after, agent=()))
+        return replace(after, agent=agent), metrics | learned, evaluation
+
+    def collect(
+        self, state: OnPolicyState, key: Key, evaluating: bool | Array = False
+    ) -> tuple[OnPolicyState, Rollout, Metrics, Metrics]:
+        """Acts, and gives what it saw, leaves [num_steps, num_envs, ...]; where evaluating, whole greedy episodes."""
+        evaluating = jnp.asarray(evaluating)
+        policy = self.acting(state, ~evaluating)
+        params = state.agent.actor.params
+        if self.staleness:
+            params = tree.where(evaluating, params, tree.index(state.older, 0))
+        restart = evaluating | (state.iteration == 0)
+        shapes = self.stage.blank(params, state.hyperparams, state.env_params)[1]
+        nothing = tree.broadcast(tree.zeros(shapes), self.num_steps, self.num_envs)
+        memory = tree.where(restart, tree.broadcast(self.agent.memory(), self.num_envs), state.slots.memory)
+        slots, tally, transitions = self.stage.play(
+            state.env_params,
+            jax.vmap(partial(policy, params)),
+            key,
+            slots=state.slots,
+            restart=restart,
+            episodes=jnp.where(evaluating, self.stage.eval_quota, UNLIMITED),
+            steps=jnp.where(evaluating, UNLIMITED, self.num_steps),
+            every_row=evaluating,
+            store=lambda _, transitions, mask: transitions,  # one chunk is the rollout
+            stored=nothing,
+        )
+        return replace(state, slots=slots), Rollout(transitions, memory), tally.metrics(), tally.evaluation()
+
+    @jax.named_scope("learning")
+    def learn(
+        self, state: OnPolicyState, rollout: Rollout, key: Key, epochs: Int[Array, ""] | int
+    ) -> tuple[OnPolicyState, Metrics]:
+        """epochs passes over a rollout."""
+        now = hyperparameters.at(state.hyperparams, state.iteration.astype(jnp.float32) * self.num_rows)
+        seen: Transition = rollout.transitions
+        transitions = replace(
+            seen, obs=self.normalized(state, seen.obs), next_obs=self.normalized(state, seen.next_obs)
+        )
+        params = state.agent.actor.params
+        behaviour = tree.index(state.older, 0) if self.staleness else params
+        batch = self.agent.batch(params, behaviour, transitions, now)
+        if self.normalize_advantages:
+            advantage = batch.advantage
+            batch = replace(batch, advantage=(advantage - advantage.mean()) / (advantage.std() + 1e-8))
+        layout = Row.of(jax.eval_shape(lambda: tree.index(tree.merge_axes(batch), 0)))
+        tables = layout.pack(tree.merge_axes(batch))
+        size = self.batch_size
+
+        def update(agent: Any, tables: dict[str, Array]) -> tuple[Any, Metrics]:
+            rows = layout.unpack(tables)
+            return self.agent.update(agent, lambda params: self.agent.loss(params, rows, now), now)
+
+        def epoch(i: Array, agent: Any) -> tuple[Any, Metrics]:
+            order = jax.random.permutation(jax.random.fold_in(key, i), self.num_rows)
+            shuffled = jax.tree.map(lambda x: x[order].reshape(-1, size, x.shape[-1]), tables)
+            agent, metrics = jax.lax.scan(update, agent, shuffled)
+            return agent, tree.mean(metrics)
+
+        agent, metrics, done = repeat(
+            jnp.asarray(epochs), epoch, state.agent, lambda metrics: self.agent.enough(metrics, now)
+        )
+        older, statistics = state.older, state.statistics
+        if self.staleness:
+            older = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), older, params)
+        if self.normalize_observations:
+            statistics = statistics.update(tree.merge_axes(seen.obs))
+        state = replace(state, agent=agent, older=older, statistics=statistics, iteration=state.iteration + 1)
+        return state, metrics | {"gradient_steps": done * (self.num_rows // size)}
+
+    def normalized(self, state: OnPolicyState, obs: Any) -> Any:
+        return state.statistics.normalize(obs) if self.normalize_observations else obs
+
+    def acting(self, state: OnPolicyState, explores: bool | Array) -> Any:
+        """(params, obs, memory, key) -> (action, memory, extras) in one environment."""
+        act = behaviour(self.env, self.agent, state.hyperparams, False, explores)
+        return lambda params, obs, memory, key: act(params, self.normalized(state, obs), memory, key)
+
+    def policy(self, state: OnPolicyState, explores: bool = False) -> SlotPolicy:
+        """How the agent acts in one environment, greedily or exploring."""
+        return partial(self.acting(state, explores), state.agent.actor.params)
+
+    def inherit(self, state: OnPolicyState, parent: OnPolicyState) -> OnPolicyState:
+        """state with the agent, what its policy needs and the hyperparameters of parent; its environments stay."""
+        taken = {"agent": parent.agent, "older": parent.older, "statistics": parent.statistics}
+        return replace(state, hyperparams=parent.hyperparams, **taken)

@@ -1,0 +1,158 @@
+"""Every agent on the five probe environments: the first that fails says which part of it is wrong.
+
+The probes are one environment, of which env_params choose one, so that three seeds on each of the five are one program.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agents import (
+    A2C,
+    DQN,
+    IMPALA,
+    PPO,
+    SAC,
+    TD3,
+    A2CHyperparams,
+    DiscreteSAC,
+    DiscreteSACHyperparams,
+    DQNHyperparams,
+    IMPALAHyperparams,
+    PolicyGradient,
+    PPOHyperparams,
+    SACHyperparams,
+    TD3Hyperparams,
+)
+from evorl.envs import probe
+from evorl.workflows import OffPolicy, OnPolicy
+
+PROBES = ("ConstantReward", "SeenReward", "LateReward", "ChosenReward", "SeenChoice")
+SEEDS = 3
+
+
+@dataclass(frozen=True)
+class AnyProbe:
+    """The probe with the number that the params give."""
+
+    choices: int = 0
+
+    default_params = np.int32(0)
+    fresh_reset = True
+    max_episode_steps = 2
+    observation_space = probe.Probe.observation_space
+
+    @property
+    def probes(self):
+        return [getattr(probe, name)(choices=self.choices) for name in PROBES]
+
+    @property
+    def action_space(self):
+        return self.probes[0].action_space
+
+    def reset(self, key, params):
+        return jax.lax.switch(params, [lambda key, p=p: p.reset(key, ()) for p in self.probes], key)
+
+    def step(self, key, env_state, action, params):
+        branches = [lambda *at, p=p: p.step(*at, ()) for p in self.probes]
+        return jax.lax.switch(params, branches, key, env_state, action)
+
+
+def off_policy(agent, choices, **options):
+    env = AnyProbe(choices)
+    agent = agent(env.observation_space, env.action_space, hidden=(32, 32))
+    sizes = {"num_envs": 8, "num_steps": 8, "num_updates": 64, "batch_size": 64, "capacity": 4096}
+    return OffPolicy(env, agent, **sizes, random_steps=512, eval_episodes=16, **options)
+
+
+def on_policy(objective, choices, **options):
+    env = AnyProbe(choices)
+    agent = PolicyGradient(env.observation_space, env.action_space, objective, hidden=(32, 32))
+    sizes = {"num_envs": 32, "num_steps": 4, "eval_episodes": 16}
+    return OnPolicy(env, agent, **sizes, **options)
+
+
+FAST = {"actor_lr": 3e-3, "critic_lr": 3e-3, "tau": 0.05}
+ONE_STEP = {"num_epochs": 1, "batch_size": 128, "normalize_advantages": False}
+LEARNERS = {
+    "td3": (off_policy(TD3, 0), TD3Hyperparams(**FAST), 30),
+    "sac": (off_policy(SAC, 0, actor_interval=1), SACHyperparams(**FAST, temperature=0.02, temperature_lr=0.0), 30),
+    "ppo": (on_policy(PPO(), 0, batch_size=32), PPOHyperparams(learning_rate=3e-3), 100),
+    "a2c": (on_policy(A2C(), 0, **ONE_STEP), A2CHyperparams(learning_rate=5e-3), 600),
+    "impala": (on_policy(IMPALA(), 0, staleness=2, **ONE_STEP), IMPALAHyperparams(learning_rate=5e-3), 600),
+    "dqn": (off_policy(DQN, 5, actor_interval=1), DQNHyperparams(learning_rate=3e-3, tau=0.05), 30),
+    "dqn_n_step": (off_policy(DQN, 5, actor_interval=1, n_step=3), DQNHyperparams(learning_rate=3e-3, tau=0.05), 30),
+    "discrete_sac": (
+        off_policy(DiscreteSAC, 5, actor_interval=1),
+        DiscreteSACHyperparams(**FAST, temperature=0.02, temperature_lr=0.0),
+        30,
+    ),
+    "discrete_ppo": (on_policy(PPO(), 5, batch_size=32), PPOHyperparams(learning_rate=3e-3), 100),
+    "discrete_a2c": (on_policy(A2C(), 5, **ONE_STEP), A2CHyperparams(learning_rate=5e-3), 600),
+}
+
+
+@pytest.fixture(scope="module", params=LEARNERS)
+def learned(request):
+    """A workflow and its states [probes, seeds, ...]."""
+    workflow, hyperparams, iterations = LEARNERS[request.param]
+
+    def run(params, key):
+        state = workflow.init(key, hyperparams, params)
+        return jax.lax.scan(workflow.step, state, jax.random.split(key, iterations))[0]
+
+    keys = jax.random.split(jax.random.key(0), SEEDS)
+    each = jax.vmap(jax.vmap(run, (None, 0)), (0, None))
+    return workflow, jax.jit(each)(jnp.arange(len(PROBES), dtype=jnp.int32), keys)
+
+
+def value(workflow, state, obs):
+    """The value that a state's agent gives to an observation, acting as it does."""
+    agent, params = workflow.agent, state.agent.actor.params
+    action = workflow.policy(state)(obs, (), jax.random.key(0))[0]
+    match agent:
+        case PolicyGradient():
+            return agent.apply(params, workflow.normalized(state, obs))[1]
+        case DQN():
+            return agent.values(params, obs)[action]
+        case DiscreteSAC():
+            return agent.values(state.agent.critic.params, obs)[..., action].mean()
+    return agent.values(state.agent.critic.params, obs, action).mean()
+
+
+def action(workflow, state, obs):
+    """The greedy action as a number from -1 to 1."""
+    found = workflow.policy(state)(obs, (), jax.random.key(0))[0]
+    return found[0] if found.ndim else 2 * found / (workflow.env.choices - 1) - 1
+
+
+def of_seeds(function, learned, name, obs):
+    workflow, states = learned
+    of_probe = jax.tree.map(lambda x: x[PROBES.index(name)], states)
+    return jax.vmap(lambda state: function(workflow, state, jnp.float32([obs])))(of_probe)
+
+
+def test_constant_reward(learned):
+    np.testing.assert_allclose(of_seeds(value, learned, "ConstantReward", 0.0), 1.0, atol=0.05)
+
+
+def test_seen_reward(learned):
+    for obs in (1.0, -1.0):
+        np.testing.assert_allclose(of_seeds(value, learned, "SeenReward", obs), obs, atol=0.1)
+
+
+def test_late_reward(learned):
+    np.testing.assert_allclose(of_seeds(value, learned, "LateReward", 1.0), 1.0, atol=0.1)
+    np.testing.assert_allclose(of_seeds(value, learned, "LateReward", 0.0), 0.99, atol=0.1)
+
+
+def test_chosen_reward(learned):
+    np.testing.assert_allclose(of_seeds(action, learned, "ChosenReward", 0.0), 0.5, atol=0.2)
+
+
+def test_seen_choice(learned):
+    for obs in (1.0, -1.0):
+        np.testing.assert_allclose(of_seeds(action, learned, "SeenChoice", obs), obs / 2, atol=0.2)
