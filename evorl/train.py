@@ -102,7 +102,7 @@ def train(cfg: Any) -> Any:
 def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any) -> Any:
     from evorl.training import runs
     from evorl.training.checkpoint import Checkpoints
-    from evorl.training.devices import enable_compilation_cache
+    from evorl.training.devices import enable_compilation_cache, keep_memory_together
     from evorl.training.fit import fit
     from evorl.training.profile import Profile
 
@@ -111,6 +111,7 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
     sys.unraisablehook = _of_main_thread
     warnings.filterwarnings("ignore", "coroutine .* was never awaited")
     enable_compilation_cache()
+    keep_memory_together()
     say = lambda line: print(line, flush=True)  # noqa: E731
     checkpoints = Checkpoints(run_dir / "checkpoints", **cfg.checkpoint, report=say)
     runs.save_config(cfg, run_dir)
@@ -182,13 +183,15 @@ class Stopping:
 
 
 def _new_run_dir(cfg: Any) -> Path:
+    from evorl.training import config
+
     if cfg.run_dir:
         run_dir = Path(cfg.run_dir)
         if run_dir.exists():
             raise OptionError(f"run_dir={run_dir}: exists already; resume={run_dir} goes on with it")
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        run_dir = RUNS / f"{cfg.agent.name}-{cfg.env.name}-{now}-{os.getpid()}"
+        run_dir = RUNS / f"{cfg.agent.name}-{config.label(cfg.env)}-{now}-{os.getpid()}"
     try:
         run_dir.mkdir(parents=True)
     except OSError as error:

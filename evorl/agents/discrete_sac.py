@@ -108,7 +108,7 @@ class DiscreteSAC:
     def values(self, params: Params, obs: Any) -> Float[Array, "*batch critics choices"]:
         return jnp.asarray(self.critic.apply(params, features(self.observation_space, obs)))
 
-    def temperature(self, state: SACState, hyperparams: DiscreteSACHyperparams) -> Array:
+    def temperature(self, state: SACState, hyperparams: DiscreteSACHyperparams) -> Number:
         return jnp.exp(state.temperature.params) if self.learned_temperature else hyperparams.temperature
 
     def target(self, state: SACState, batch: Transition, hyperparams: DiscreteSACHyperparams) -> Float[Array, " batch"]:

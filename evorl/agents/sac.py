@@ -108,7 +108,7 @@ class SAC:
     def values(self, params: Params, obs: Any, action: Array) -> Float[Array, "*batch critics"]:
         return jnp.asarray(self.critic.apply(params, features(self.observation_space, obs), action))
 
-    def temperature(self, state: SACState, hyperparams: SACHyperparams) -> Array:
+    def temperature(self, state: SACState, hyperparams: SACHyperparams) -> Number:
         return jnp.exp(state.temperature.params) if self.learned_temperature else hyperparams.temperature
 
     def target(

@@ -151,6 +151,14 @@ def paths(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from paths(value, f"{prefix}{name}.")
 
 
+def label(node: DictConfig) -> str:
+    """What an environment is called in titles and folders: its name, or its class around the name of its inner one."""
+    if "name" in node:
+        return str(node.name)
+    outer = str(node.get("_target_")).rpartition(".")[2]
+    return f"{outer}-{label(node.inner)}" if isinstance(node.get("inner"), DictConfig) else outer
+
+
 def make(node: Any, name: str, **given: Any) -> Any:
     """Builds what a node describes, depth first; fields env, observation_space and action_space come from given.
 

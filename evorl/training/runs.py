@@ -142,7 +142,7 @@ def left(checkpoints: Checkpoints, run_dir: Path) -> str:
 @contextmanager
 def recording(cfg: DictConfig, run_dir: Path) -> Iterator[list[recorders.Recorder]]:
     """The recorders of a run, closed at the end."""
-    title = f"{cfg.agent.name} on {cfg.env.name}, {cfg.num_seeds} seed{'s' * (cfg.num_seeds > 1)}, {run_dir}"
+    title = f"{cfg.agent.name} on {config.label(cfg.env)}, {cfg.num_seeds} seed{'s' * (cfg.num_seeds > 1)}, {run_dir}"
     with ExitStack() as stack:
         shown = display.Panel(title) if sys.stdout.isatty() else display.Lines()
         opened: list[recorders.Recorder] = [shown, recorders.JsonLines(run_dir), recorders.Csv(run_dir, cfg.seed)]

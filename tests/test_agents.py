@@ -1,0 +1,289 @@
+"""Targets and losses of the agents against NumPy, which computes them from the networks' outputs term by term."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from evorl.agents import (
+    A2C,
+    DQN,
+    IMPALA,
+    PPO,
+    SAC,
+    A2CHyperparams,
+    DiscreteSAC,
+    DiscreteSACHyperparams,
+    DQNHyperparams,
+    IMPALAHyperparams,
+    PolicyGradient,
+    PPOHyperparams,
+    SACHyperparams,
+)
+from evorl.agents.random import Random
+from evorl.envs.spaces import Box, Discrete, MultiDiscrete
+from evorl.errors import OptionError
+from evorl.types import Batch, Transition
+
+OBS, REAL, CHOICE = Box(-1.0, 1.0, (3,)), Box((-2.0, 0.0), (2.0, 1.0), (2,)), Discrete(4)
+ROWS = 64
+
+
+def close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(params=range(3))
+def rng(request):
+    return np.random.default_rng(request.param)
+
+
+@pytest.fixture
+def rows(rng):
+    """A batch, and what the network then says of it: log_prob, value, entropy."""
+    batch = Batch((), (), *rng.normal(size=(4, ROWS)).astype(np.float32))
+    return jax.tree.map(jnp.asarray, (batch, *rng.normal(size=(3, ROWS)).astype(np.float32)))
+
+
+def test_ppo_loss(rows):
+    batch, log_prob, value, entropy = rows
+    hp = PPOHyperparams(clip=0.3, value_clip=0.4, actor_weight=1.5, critic_weight=0.7, entropy_weight=0.02)
+    loss, metrics = PPO().loss(batch, log_prob, value, entropy, hp)
+    terms = []
+    for old, a, v0, target, new, v, h in zip(
+        *map(np.asarray, (batch.log_prob, batch.advantage, batch.value, batch.target, log_prob, value, entropy)),
+        strict=True,
+    ):
+        ratio = np.exp(new - old)
+        surrogate = min(ratio * a, min(max(ratio, 0.7), 1.3) * a)
+        near = v0 + min(max(v - v0, -0.4), 0.4)
+        terms.append(-1.5 * surrogate + 0.7 * 0.5 * max((v - target) ** 2, (near - target) ** 2) - 0.02 * h)
+    close(loss, np.mean(terms))
+    ratio = np.exp(np.asarray(log_prob - batch.log_prob))
+    close(metrics["clipped"], np.mean((ratio < 0.7) | (ratio > 1.3)))
+    close(metrics["kl"], np.mean(ratio - 1 - np.log(ratio)))
+
+
+@pytest.mark.parametrize(("objective", "hyperparams"), [(A2C(), A2CHyperparams), (IMPALA(), IMPALAHyperparams)])
+def test_policy_gradient_loss(rows, objective, hyperparams):
+    batch, log_prob, value, entropy = rows
+    hp = hyperparams(actor_weight=1.5, critic_weight=0.7, entropy_weight=0.02)
+    loss, _ = objective.loss(batch, log_prob, value, entropy, hp)
+    squares = (np.asarray(value) - np.asarray(batch.target)) ** 2
+    expected = -1.5 * np.asarray(log_prob) * np.asarray(batch.advantage) + 0.35 * squares - 0.02 * np.asarray(entropy)
+    close(loss, expected.mean())
+
+
+def transitions(rng, num_steps, num_envs, action, sample):
+    shape = (num_steps, num_envs)
+    obs, next_obs = rng.normal(size=(2, *shape, 3)).astype(np.float32)
+    terminated = rng.random(shape) < 0.2
+    truncated = ~terminated & (rng.random(shape) < 0.2)
+    reward = rng.normal(size=shape).astype(np.float32)
+    parts = (obs, action, reward, next_obs, terminated, truncated, {"sample": sample})
+    return jax.tree.map(jnp.asarray, Transition(*parts))
+
+
+@pytest.mark.parametrize("space", [REAL, CHOICE, MultiDiscrete((2, 3))])
+@pytest.mark.parametrize("shared_trunk", [False, True])
+def test_batches_of_a_rollout_bootstrap_each_slot_alone(rng, space, shared_trunk):
+    agent = PolicyGradient(OBS, space, PPO(), hidden=(8, 8), shared_trunk=shared_trunk)
+    hp = PPOHyperparams(discount=0.8, gae_lambda=0.6, reward_scale=0.5)
+    params = agent.init(jax.random.key(0), hp).actor.params
+    keys = jax.random.split(jax.random.key(1), (5, 2))
+    obs = jnp.asarray(rng.normal(size=(5, 2, 3)), jnp.float32)
+    act = lambda obs, key: agent.act(params, obs, (), key, hp)  # noqa: E731
+    action, _, extras = jax.vmap(jax.vmap(act))(obs, keys)
+    t = transitions(rng, 5, 2, action, extras["sample"]).replace(obs=obs)
+    batch = agent.batch(params, params, t, hp)
+    value, after = (np.asarray(agent.apply(params, x)[1]) for x in (t.obs, t.next_obs))
+    for slot in range(2):
+        advantage = 0.0
+        for step in reversed(range(5)):
+            terminated, ended = bool(t.terminated[step, slot]), bool(t.ended[step, slot])
+            error = 0.5 * float(t.reward[step, slot]) + 0.8 * (not terminated) * after[step, slot] - value[step, slot]
+            advantage = error + 0.8 * 0.6 * (not ended) * advantage
+            close(batch.advantage[step, slot], advantage)
+            close(batch.target[step, slot], advantage + value[step, slot])
+    log_prob = agent.apply(params, obs)[0].log_prob(extras["sample"])
+    close(batch.log_prob, log_prob)
+
+
+def test_impala_corrects_for_the_policy_that_acted(rng):
+    agent = PolicyGradient(OBS, CHOICE, IMPALA(), hidden=(8,))
+    hp = IMPALAHyperparams(discount=0.8)
+    params, behaviour = (agent.init(jax.random.key(i), hp).actor.params for i in range(2))
+    behaviour = jax.tree.map(lambda x: 300 * x, behaviour)  # far from uniform
+    sample = jnp.asarray(rng.integers(0, 4, (5, 2)), jnp.int32)
+    t = transitions(rng, 5, 2, sample, sample)
+    batch = agent.batch(params, behaviour, t, hp)
+    ratio = jnp.exp(agent.apply(params, t.obs)[0].log_prob(sample) - agent.apply(behaviour, t.obs)[0].log_prob(sample))
+    assert float(ratio.max()) > 1.5
+    value, after = (np.asarray(agent.apply(params, x)[1]) for x in (t.obs, t.next_obs))
+    rho = np.minimum(np.asarray(ratio), 1)
+    step = rho[-1] * (np.asarray(t.reward[-1]) + 0.8 * ~np.asarray(t.terminated[-1]) * after[-1] - value[-1])
+    close(batch.target[-1], value[-1] + step)
+    close(batch.advantage[-1], step)
+
+
+def numpy_mlp(params, x, layers=3):
+    for i in range(layers):
+        x = x @ np.asarray(params[f"Dense_{i}"]["kernel"]) + np.asarray(params[f"Dense_{i}"]["bias"])
+        x = np.maximum(x, 0) if i < layers - 1 else x
+    return x
+
+
+@pytest.fixture
+def sac(rng):
+    agent, hp = SAC(OBS, REAL, hidden=(8, 8)), SACHyperparams(discount=0.8, temperature=0.3)
+    state, other = (agent.init(jax.random.key(i), hp) for i in range(2))
+    state = state.replace(critic=state.critic.replace(target=other.critic.params))
+    action = np.asarray(jax.vmap(REAL.sample)(jax.random.split(jax.random.key(2), ROWS)))
+    batch = jax.tree.map(lambda x: x[:, 0], transitions(rng, ROWS, 1, action[:, None], action[:, None]))
+    return agent, hp, state, batch
+
+
+def numpy_sac_action(agent, state, obs, key):
+    """Action and log-density of it in half ranges, by SciPy and the change of variables."""
+    numbers = numpy_mlp(state.actor.params["params"], np.asarray(obs))
+    mean, std = numbers[:, :2], np.exp(np.clip(numbers[:, 2:], -5, 2))
+    x = mean + std * np.asarray(jax.random.normal(key, mean.shape))
+    log_prob = (stats.norm(mean, std).logpdf(x) - np.log1p(-(np.tanh(x) ** 2))).sum(-1)
+    return np.array([0, 0.5]) + np.array([2, 0.5]) * np.tanh(x), log_prob
+
+
+def numpy_critics(params, obs, action):
+    x = np.concatenate([np.asarray(obs), np.asarray(action)], -1)
+    return np.stack([numpy_mlp(params["params"][f"MLP_{i}"], x)[:, 0] for i in range(2)], -1)
+
+
+def test_sac_target_and_losses(sac):
+    agent, hp, state, batch = sac
+    key = jax.random.key(5)
+    action, log_prob = numpy_sac_action(agent, state, batch.next_obs, key)
+    value = numpy_critics(state.critic.target, batch.next_obs, action).min(-1) - 0.3 * log_prob
+    target = np.asarray(batch.reward) + 0.8 * ~np.asarray(batch.terminated) * value
+    np.testing.assert_allclose(agent.target(state, batch, key, hp), target, rtol=1e-4, atol=1e-4)
+    values = numpy_critics(state.critic.params, batch.obs, batch.action)
+    loss, _ = agent.critic_loss(state.critic.params, state, batch, key, hp)
+    np.testing.assert_allclose(loss, ((values - target[:, None]) ** 2).mean(0).sum(), rtol=1e-4)
+    action, log_prob = numpy_sac_action(agent, state, batch.obs, key)
+    expected = (0.3 * log_prob - numpy_critics(state.critic.params, batch.obs, action).min(-1)).mean()
+    loss, metrics = agent.actor_loss(state.actor.params, state, batch, key, hp)
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+    np.testing.assert_allclose(metrics["entropy"], -log_prob.mean(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_the_temperature_falls_where_there_is_more_entropy_than_wanted(learned):
+    agent, hp = SAC(OBS, REAL, hidden=(8,), learned_temperature=learned), SACHyperparams(temperature=0.3)
+    for entropy, change in ((5.0, -1), (-5.0, 1)):
+        state = agent.init(jax.random.key(0), hp)
+        loss = lambda params, entropy=entropy: (jnp.float32(0), {"entropy": jnp.float32(entropy)})  # noqa: E731
+        after, _ = agent.update_actor(state, loss, hp)
+        moved = float(jnp.log(agent.temperature(after, hp)) - jnp.log(0.3))
+        assert moved == pytest.approx(change * hp.temperature_lr if learned else 0, abs=1e-6)
+
+
+def test_discrete_sac_takes_means_over_all_choices(rng):
+    agent, hp = DiscreteSAC(OBS, CHOICE, hidden=(8, 8)), DiscreteSACHyperparams(discount=0.8, temperature=0.3)
+    state, other = (agent.init(jax.random.key(i), hp) for i in range(2))
+    state = state.replace(critic=state.critic.replace(target=other.critic.params))
+    sample = rng.integers(0, 4, (ROWS, 1)).astype(np.int32)
+    batch = jax.tree.map(lambda x: x[:, 0], transitions(rng, ROWS, 1, sample, sample))
+
+    def soft(params, obs):
+        logits = numpy_mlp(state.actor.params["params"], np.asarray(obs))
+        log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        values = np.stack([numpy_mlp(params["params"][f"MLP_{i}"], np.asarray(obs)) for i in range(2)]).min(0)
+        return (np.exp(log_probs) * (values - 0.3 * log_probs)).sum(-1)
+
+    target = np.asarray(batch.reward) + 0.8 * ~np.asarray(batch.terminated) * soft(state.critic.target, batch.next_obs)
+    close(agent.target(state, batch, hp), target)
+    loss, _ = agent.actor_loss(state.actor.params, state, batch, jax.random.key(0), hp)
+    close(loss, -soft(state.critic.params, batch.obs).mean())
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_dqn_target_and_loss(rng, double):
+    agent, hp = DQN(OBS, CHOICE, hidden=(8, 8), double=double), DQNHyperparams(discount=0.8, max_error=0.5)
+    state, other = (agent.init(jax.random.key(i), hp) for i in range(2))
+    state = state.replace(actor=state.actor.replace(target=other.actor.params))
+    sample = rng.integers(0, 4, (ROWS, 1)).astype(np.int32)
+    batch = jax.tree.map(lambda x: x[:, 0], transitions(rng, ROWS, 1, sample, sample))
+    value = lambda params, obs: numpy_mlp(params["params"]["MLP_0"], np.asarray(obs))  # noqa: E731
+    after = value(state.actor.target, batch.next_obs)
+    preferred = (value(state.actor.params, batch.next_obs) if double else after).argmax(-1)
+    bootstrap = after[np.arange(ROWS), preferred]
+    target = np.asarray(batch.reward) + 0.8 * ~np.asarray(batch.terminated) * bootstrap
+    close(agent.target(state, batch, hp), target)
+    error = np.abs(value(state.actor.params, batch.obs)[np.arange(ROWS), sample[:, 0]] - target)
+    huber = np.where(error < 0.5, 0.5 * error**2, 0.5 * (error - 0.25))
+    loss, _ = agent.critic_loss(state.actor.params, state, batch, jax.random.key(0), hp)
+    close(loss, huber.mean())
+
+
+def test_dueling_advantages_have_mean_zero():
+    agent = DQN(OBS, CHOICE, hidden=(8, 8), dueling=True)
+    params = agent.init(jax.random.key(0), DQNHyperparams()).actor.params
+    shifted = jax.tree_util.tree_map_with_path(
+        lambda path, x: x + 7 if "advantage" in str(path) and "Dense_1" in str(path) and "bias" in str(path) else x,
+        params,
+    )
+    obs = jnp.ones((5, 3))
+    close(agent.values(params, obs), agent.values(shifted, obs))
+
+
+def test_exploration_falls_over_its_steps_and_learning_rates_to_zero():
+    hp = DQNHyperparams(epsilon=1.0, final_epsilon=0.2, epsilon_steps=100.0)
+    close([hp.at(jnp.float32(n)).epsilon for n in (0, 50, 100, 500)], [1, 0.6, 0.2, 0.2])
+    for cls in (PPOHyperparams, A2CHyperparams, IMPALAHyperparams):
+        annealed, constant = cls(learning_rate=0.1, anneal_steps=100.0), cls(learning_rate=0.1)
+        close([annealed.at(jnp.float32(n)).learning_rate for n in (0, 75, 200)], [0.1, 0.025, 0])
+        assert constant.at(jnp.float32(1e9)).learning_rate == pytest.approx(0.1)
+
+
+def test_epsilon_is_the_share_of_random_actions():
+    agent = DQN(OBS, CHOICE, hidden=(8,))
+    hp = DQNHyperparams(epsilon=0.4)
+    params, obs = agent.init(jax.random.key(0), hp).actor.params, jnp.ones(3)
+    greedy = agent.mode(params, obs, (), jax.random.key(0), hp)[0]
+    acted = jax.vmap(lambda key: agent.act(params, obs, (), key, hp)[0])(jax.random.split(jax.random.key(1), 4000))
+    assert float((acted != greedy).mean()) == pytest.approx(0.4 * 3 / 4, abs=0.03)
+
+
+def test_without_hidden_layers_a_policy_is_linear():
+    agent = PolicyGradient(OBS, CHOICE, A2C(), hidden=())
+    params = agent.init(jax.random.key(0), A2CHyperparams()).actor.params
+    assert sum(x.size for x in jax.tree.leaves(params)) == 3 * 4 + 4 + 3 + 1
+    numbers = lambda x: agent.apply(params, x)[0].logits  # noqa: E731
+    x, y = jnp.array([1.0, 0.0, 2.0]), jnp.array([0.0, -1.0, 0.5])
+    close(numbers(x + y) + numbers(jnp.zeros(3)), numbers(x) + numbers(y))
+
+
+def test_a_random_agent_is_random_where_others_are_greedy():
+    agent = Random(OBS, CHOICE)
+    acted = [agent.mode((), jnp.zeros(3), (), jax.random.key(i), ())[0] for i in range(400)]
+    assert stats.chisquare(np.bincount(acted, minlength=4)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("agent", "space"),
+    [
+        (SAC, CHOICE),
+        (DQN, REAL),
+        (DQN, MultiDiscrete((2, 2))),
+        (DiscreteSAC, REAL),
+        (PolicyGradient, Box(0, 1, (2, 2))),
+    ],
+)
+def test_agents_refuse_actions_that_they_cannot_take(agent, space):
+    with pytest.raises(OptionError, match="action"):
+        agent(OBS, space)
+
+
+@pytest.mark.parametrize("options", [{"hidden": (0,)}, {"activation": "rellu"}, {"distribution": "beta"}])
+def test_networks_that_cannot_be_are_refused(options):
+    with pytest.raises(OptionError, match=next(iter(options))):
+        PolicyGradient(OBS, REAL, PPO(), **options)

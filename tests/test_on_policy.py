@@ -1,0 +1,119 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl import tree
+from evorl.agents import A2C, PPO, A2CHyperparams, PolicyGradient, PPOHyperparams
+from evorl.envs import probe
+from evorl.errors import OptionError
+from evorl.workflows import OnPolicy
+from tests.conftest import leaves_equal
+from tests.counting import Counting
+
+
+def on_policy(env, objective=None, **options):
+    agent = PolicyGradient(env.observation_space, env.action_space, objective or PPO(), hidden=(8,))
+    defaults = {"num_envs": 4, "num_steps": 6, "num_epochs": 2, "batch_size": 8, "eval_episodes": 16}
+    return OnPolicy(env, agent, **defaults | options)
+
+
+@pytest.fixture(scope="module")
+def counted():
+    """A workflow on Counting, its states after each of five iterations from the initial one on, and their metrics."""
+    workflow, key = on_policy(Counting(), staleness=2), jax.random.key(3)
+    step, collect = jax.jit(workflow.step), jax.jit(workflow.collect)
+    states, rollouts, metrics = [jax.jit(workflow.init)(key, PPOHyperparams(learning_rate=1e-2))], [], []
+    for i in range(5):
+        key_step = jax.random.fold_in(key, i)
+        rollouts.append(collect(states[-1], jax.random.split(key_step)[0])[1])
+        state, found = step(states[-1], key_step)
+        states.append(state)
+        metrics.append(found)
+    return workflow, states, rollouts, metrics
+
+
+def test_rollouts_go_on_where_the_last_one_stopped(counted):
+    _, states, rollouts, metrics = counted
+    for before, rollout, after, found in zip(states, rollouts, states[1:], metrics, strict=False):
+        t = rollout.transitions
+        assert t.reward.shape == (6, 4)
+        assert int(found["env_steps"]) == 24
+        if int(before.iteration):
+            np.testing.assert_array_equal(t.obs[0], before.slots.obs)
+        going_on = ~np.asarray(t.ended[:-1])
+        np.testing.assert_array_equal(np.asarray(t.obs[1:])[going_on], np.asarray(t.next_obs[:-1])[going_on])
+        np.testing.assert_array_equal(np.asarray(t.obs[1:])[~going_on][:, 0], 0)  # a start, not what came before it
+        stays = ~np.asarray(t.ended[-1])
+        np.testing.assert_array_equal(np.asarray(after.slots.obs)[stays], np.asarray(t.next_obs[-1])[stays])
+
+
+def test_returns_are_of_whole_episodes_across_iterations(counted):
+    workflow, states, _, _ = counted
+    run = jax.jit(lambda s: jax.lax.scan(workflow.step, s, jax.random.split(jax.random.key(1), 150)))
+    _, metrics = run(states[-1])
+    episodes = np.asarray(metrics["episodes"], float)
+    # lengths are uniform on 1..7, the return is the length; long and short ones end as often: mean 4
+    assert (metrics["return"] * episodes).sum() / episodes.sum() == pytest.approx(4.0, abs=0.25)
+
+
+def test_observations_are_normalized_by_all_those_before_the_iteration(counted):
+    workflow, states, rollouts, _ = counted
+    seen = np.concatenate([np.asarray(r.transitions.obs).reshape(-1, 2) for r in rollouts[:3]])
+    obs = jnp.array([[2.0, 5.0]])
+    expected = (np.asarray(obs) - seen.mean(0)) / np.sqrt(seen.var(0) + 1e-8)
+    np.testing.assert_allclose(workflow.normalized(states[3], obs), expected, rtol=1e-4)
+    np.testing.assert_array_equal(workflow.normalized(states[0], obs), obs)
+    plain = on_policy(Counting(), normalize_observations=False)
+    np.testing.assert_array_equal(plain.normalized(states[3], obs), obs)
+
+
+def test_a_stale_policy_is_that_of_so_many_iterations_ago(counted):
+    workflow, states, rollouts, _ = counted
+    for i in range(2, 5):
+        assert leaves_equal(tree.index(states[i].older, 0), states[i - 2].agent.actor.params)
+        t = tree.index(rollouts[i].transitions, 0)
+        obs = workflow.normalized(states[i], t.obs)
+        old = states[i - 2].agent.actor.params
+        acted = workflow.agent.apply(old, obs)[0]
+        now = workflow.agent.apply(states[i].agent.actor.params, obs)[0]
+        assert float(jnp.abs(acted.mode() - now.mode()).max()) > 1e-4
+        same = workflow.agent.batch(old, old, tree.index(rollouts[i].transitions, slice(0, 1)), PPOHyperparams())
+        assert jnp.isfinite(same.log_prob).all()
+
+
+def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
+    workflow = on_policy(probe.SeenChoice(), A2C(), num_epochs=1, batch_size=24, normalize_advantages=False)
+    hp, key = A2CHyperparams(learning_rate=1e-2, max_grad_norm=1e9), jax.random.key(0)
+    state = jax.jit(workflow.init)(key, hp)
+    collected, rollout, _, _ = jax.jit(workflow.collect)(state, key)
+    after, _ = jax.jit(workflow.learn, static_argnums=3)(collected, rollout, key, 1)
+    params = state.agent.actor.params
+    t = rollout.transitions
+    advantage = t.reward - workflow.agent.apply(params, t.obs)[1]  # episodes of one step
+
+    def loss(params):
+        policy, value = workflow.agent.apply(params, t.obs)
+        actor = -(policy.log_prob(t.extras["sample"]) * advantage).mean()
+        return actor + 0.5 * ((value - t.reward) ** 2).mean() - hp.entropy_weight * policy.entropy().mean()
+
+    gradient = jax.grad(loss)(params)
+    moved = jax.tree.map(lambda a, b: a - b, after.agent.actor.params, params)
+    for g, m in zip(jax.tree.leaves(gradient), jax.tree.leaves(moved), strict=True):
+        clear = np.abs(g) > 1e-5  # Adam's first step is its sign
+        np.testing.assert_allclose(np.asarray(m)[clear], -1e-2 * np.sign(np.asarray(g)[clear]), rtol=1e-3)
+
+
+def test_divergence_beyond_its_bound_ends_the_epochs():
+    workflow = on_policy(probe.SeenChoice(), num_epochs=8)
+    steps = {}
+    for max_kl in (-1.0, 1e9):
+        state = workflow.init(jax.random.key(0), PPOHyperparams(max_kl=max_kl))
+        steps[max_kl] = int(jax.jit(workflow.step)(state, jax.random.key(1))[1]["gradient_steps"])
+    assert steps == {-1.0: 3, 1e9: 24}
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 7}, {"num_envs": 0}, {"staleness": -1}, {"num_epochs": 0}])
+def test_impossible_sizes_are_refused(options):
+    with pytest.raises(OptionError, match=next(iter(options))):
+        on_policy(probe.SeenChoice(), **options)
