@@ -7,10 +7,12 @@ python scripts/benchmark.py --repeats 9 E10 calibrate
 Compile is apart, without the persistent cache; warm-up once, then the median of the repeats; one JSON line each, then
 tables.
 
-E4 and E10 are CEM-RL, E8 is TD3, as evorl is compared with EvoRL. Their bound is the sum of their parts, each jitted
-alone at the same shapes and trip counts; their first step is held against compiling the environment's reset and step
-once. J1 (environment steps), J4 (updates of TD3) and J6 (replay) run in turn with their peers. calibrate compares this
-machine with the one where EvoRL was measured: with it, the table of E shows EvoRL's CPU seconds scaled, so indirect.
+E4 and E10 are CEM-RL, E7 is PPO, E8 TD3 and E9 SAC, as evorl is compared with EvoRL. Their bound is the sum of their
+parts, each jitted alone at the same shapes and trip counts; their first step is held against compiling the
+environment's reset and step once. J1 (environment steps), J2 (PPO), J4 (updates of TD3) and J6 (replay) run in turn
+with their peers; for J2, REJAX_PYTHON names the Python of an environment with rejax 0.1.3 and gymnax 0.0.9. calibrate
+compares this machine with the one where EvoRL was measured: with it, the table of E shows EvoRL's CPU seconds scaled,
+so indirect.
 """
 
 import argparse
@@ -30,8 +32,10 @@ from peers_jax import PEERS
 from peers_timing import Times, compiled, surroundings, timed
 
 from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
-from evorl.agents import Learner
+from evorl.agents import SAC, Learner, PolicyGradient, PPOHyperparams, SACHyperparams
+from evorl.replay import Row
 from evorl.training.program import RUNS_ONCE
+from evorl.workflows import OnPolicy
 
 KEY = jax.random.key(0)
 
@@ -40,27 +44,36 @@ def repeat(count: int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any
     return jax.lax.fori_loop(0, count, body, carry)
 
 
-def interaction_parts(workflow: Any, params: Any, params_axis: int | None, n: int, steps: int, chunk: int) -> dict:
-    """Environment scan, policy forward and replay scatter of n environments."""
-    env, agent = workflow.env, workflow.agent
+def interaction_parts(workflow: Any, act: Callable[..., Any], params: Any, params_axis: int | None, steps: int) -> dict:
+    """Environment scan and policy forward, act(params, obs, memory, key, hyperparams), of all slots."""
+    env, n = workflow.env, workflow.stage.num_slots
     states, obs = jax.vmap(env.reset, (0, None))(jax.random.split(KEY, n), ())
     actions = jnp.zeros((n, *env.action_space.shape))
-    _, row = workflow.stage.blank(agent.init(KEY, TD3Hyperparams()).actor.params, TD3Hyperparams(), ())
-    rows = tree.zeros(jax.tree.map(lambda x: jax.ShapeDtypeStruct((chunk * n, *x.shape), x.dtype), row))
 
     def physics(states: Any, actions: jax.Array) -> Any:
         step = lambda states, _: jax.vmap(env.step, (None, 0, 0, None))(KEY, states, actions, ())  # noqa: E731
         return jax.lax.scan(step, states, length=steps)
 
     def forward(obs: jax.Array) -> Any:
-        act = jax.vmap(agent.greedy, (params_axis, 0))
-        return jax.lax.scan(lambda obs, _: (obs + 1e-3 * act(params, obs).sum(), None), obs, length=steps)
+        def step(obs: jax.Array, i: jax.Array) -> tuple[jax.Array, None]:
+            keys = jax.random.split(jax.random.fold_in(KEY, i), n)
+            action = jax.vmap(act, (params_axis, 0, 0))(params, obs, keys)
+            return obs + 1e-3 * action.sum(), None
+
+        return jax.lax.scan(step, obs, jnp.arange(steps))
+
+    return {"environment": (physics, states, actions), "policy": (forward, obs)}
+
+
+def replay_part(state: Any, n: int, steps: int, chunk: int) -> dict:
+    """The scatter of the rows of n slots."""
+    rows = state.replay.sample(KEY, (chunk * n,))
+    mask = jnp.ones(chunk * n, bool)
 
     def scatter(replay: Any) -> Any:
-        mask = jnp.ones(chunk * n, bool)
         return repeat(-(-steps // chunk), lambda i, replay: replay.add(rows, mask), replay)
 
-    return {"environment": (physics, states, actions), "policy": (forward, obs), "scatter": (scatter,)}
+    return {"scatter": (scatter,)}
 
 
 def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
@@ -98,7 +111,9 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
         return repeat(updates, sample, batches.replace(terminated=batches.reward, truncated=batches.reward))
 
     tell = partial(evolver.tell, KEY, genomes, jnp.arange(float(n)))
-    return interaction_parts(workflow, genomes, 0, n, steps, workflow.chunk) | {
+    greedy = lambda params, obs, key: agent.greedy(params, obs)  # noqa: E731
+    parts = interaction_parts(workflow, greedy, genomes, 0, steps) | replay_part(state, n, steps, workflow.chunk)
+    return parts | {
         "gradients": (gradients, genomes),
         "gather": (gather, KEY),
         "ask": (evolver.ask, KEY, state.evolver, state.hyperparams.evolver),
@@ -107,7 +122,7 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
 
 
 def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
-    agent, hp, updates = workflow.agent, TD3Hyperparams(), workflow.num_updates
+    agent, hp, updates = workflow.agent, state.hyperparams, workflow.num_updates
     batch = state.replay.sample(KEY, (workflow.batch_size,))
 
     def gradients(agents: Any) -> Any:
@@ -128,9 +143,41 @@ def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
         return repeat(updates, sample, batch.reward)
 
     steps = workflow.num_steps
-    return interaction_parts(
-        workflow, state.agent.actor.params, None, workflow.num_envs, steps, workflow.stage.chunk
-    ) | {"gradients": (gradients, state.agent), "gather": (gather, KEY)}
+    act = lambda params, obs, key: agent.act(params, obs, (), key, hp)[0]  # noqa: E731
+    parts = interaction_parts(workflow, act, state.agent.actor.params, None, steps)
+    parts |= replay_part(state, workflow.num_envs, steps, workflow.stage.chunk)
+    return parts | {"gradients": (gradients, state.agent), "gather": (gather, KEY)}
+
+
+def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
+    agent, hp, size = workflow.agent, state.hyperparams, workflow.batch_size
+    act = lambda params, obs, key: agent.act(params, obs, (), key, hp)[0]  # noqa: E731
+    params = state.agent.actor.params
+    transitions = workflow.collect(state, KEY)[1].transitions
+    batch = tree.merge_axes(agent.batch(params, params, transitions, hp))
+    layout = Row.of(tree.index(batch, 0))
+    tables = layout.pack(batch)
+
+    def gradients(agents: Any) -> Any:
+        def update(agents: Any, tables: Any) -> Any:
+            rows = layout.unpack(tables)
+            return agent.update(agents, lambda p: agent.loss(p, rows, hp), hp)[0], None
+
+        batches = jax.tree.map(lambda x: x.reshape(-1, size, x.shape[-1]), tables)
+        return repeat(workflow.num_epochs, lambda i, agents: jax.lax.scan(update, agents, batches)[0], agents)
+
+    def shuffle(tables: Any) -> Any:
+        def once(i: jax.Array, tables: Any) -> Any:
+            order = jax.random.permutation(jax.random.fold_in(KEY, i), workflow.num_rows)
+            return tree.index(tables, order)
+
+        return repeat(workflow.num_epochs, once, tables)
+
+    return interaction_parts(workflow, act, params, None, workflow.num_steps) | {
+        "targets": (lambda t: agent.batch(params, params, t, hp), transitions),
+        "gradients": (gradients, state.agent),
+        "shuffle": (shuffle, tables),
+    }
 
 
 def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
@@ -165,6 +212,23 @@ def e8(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
     return workflow, TD3Hyperparams(), 512, lambda state, metrics: off_policy_parts(workflow, state)
 
 
+def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
+    """SAC, as E8."""
+    env = Brax(name)
+    agent = SAC(env.observation_space, env.action_space)
+    sizes = {"num_envs": 2, "num_steps": 1, "num_updates": 2, "capacity": 100_000, "random_steps": 2_000}
+    workflow = OffPolicy(env, agent, **sizes, actor_interval=2)
+    return workflow, SACHyperparams(), 512, lambda state, metrics: off_policy_parts(workflow, state)
+
+
+def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
+    """PPO, 64 environments x 32, minibatches of 256, 4 epochs."""
+    env = Brax(name)
+    agent = PolicyGradient(env.observation_space, env.action_space)
+    workflow = OnPolicy(env, agent, num_envs=64, num_steps=32, num_epochs=4, batch_size=256)
+    return workflow, PPOHyperparams(), 1, lambda state, metrics: on_policy_parts(workflow, state)
+
+
 def td3_default() -> tuple[Any, Any, int, Callable[..., dict]]:
     """TD3 with the defaults: 64 env steps and 64 updates an iteration, 16 iterations."""
     env = Brax("inverted_pendulum")
@@ -172,8 +236,27 @@ def td3_default() -> tuple[Any, Any, int, Callable[..., dict]]:
     return workflow, TD3Hyperparams(), 16, lambda state, metrics: off_policy_parts(workflow, state)
 
 
-WORKLOADS = {"E4": e4, "E8": e8, "E8-swimmer": partial(e8, "swimmer"), "E10": e10, "TD3-default": td3_default}
-EVORL_CPU_S = {"E4": 3.76, "E8": 5.94, "E8-swimmer": 6.58, "E10": 4.06}
+WORKLOADS = {
+    "E4": e4,
+    "E7": e7,
+    "E7-swimmer": partial(e7, "swimmer"),
+    "E8": e8,
+    "E8-swimmer": partial(e8, "swimmer"),
+    "E9": e9,
+    "E9-swimmer": partial(e9, "swimmer"),
+    "E10": e10,
+    "TD3-default": td3_default,
+}
+EVORL_CPU_S = {
+    "E4": 3.76,
+    "E7": 0.199,
+    "E7-swimmer": 0.332,
+    "E8": 5.94,
+    "E8-swimmer": 6.58,
+    "E9": 6.57,
+    "E9-swimmer": 6.57,
+    "E10": 4.06,
+}
 
 
 def compile_environment(workflow: Any) -> float:
@@ -251,7 +334,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     state, step = jax.jit(workflow.init)(KEY, hyperparams), jax.jit(workflow.step)
     state, _ = step(step(state, KEY)[0], KEY)
     (wall, cpu), metrics = time_step(workflow, state, iterations, repeats)
-    parts = time_parts(make_parts(state, metrics), state.replay, iterations, repeats)
+    parts = time_parts(make_parts(state, metrics), getattr(state, "replay", None), iterations, repeats)
     bound_wall, bound_cpu = (sum(seconds) for seconds in zip(*parts.values(), strict=True))
     return {
         "workload": name,

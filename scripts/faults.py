@@ -11,6 +11,7 @@ undisturbed one. Prints a line for each fault that was not survived, then a Mark
 
 import argparse
 import collections
+import contextlib
 import csv
 import json
 import random
@@ -77,7 +78,8 @@ def survive(fault: str, delay: float, options: list[str], folder: Path, whole: d
     inside = any((run / "checkpoints").glob("**/*orbax-checkpoint-tmp*"))
     place = "ended before" if process.poll() is not None else "inside a save" if inside else "outside a save"
     if fault == "writes fail":
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     else:
         process.send_signal(getattr(signal, fault))
     _, errors = process.communicate()

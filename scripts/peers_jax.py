@@ -1,6 +1,7 @@
 """evorl beside raw Brax (J1), a hand-written TD3 (J4) and other replays (J6), and calibrate."""
 
 import importlib.util
+import os
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
+from peers_ppo import trainings
 from peers_td3 import ACTIONS, BATCH, OBS, td3_block, updates
 from peers_timing import Case, Program, compare
 
@@ -208,6 +210,12 @@ def j1(name: str, backend: str, repeats: int) -> dict[str, Any]:
     return compare(f"J1-{name}-{backend}", physics(name, backend), "steps/s", repeats)
 
 
+def j2(repeats: int) -> dict[str, Any]:
+    """Env steps a second of PPO."""
+    python = os.environ.get("REJAX_PYTHON")
+    return compare("J2", trainings(python), "steps/s", repeats, "" if python else "REJAX_PYTHON is not set")
+
+
 def j4(repeats: int) -> dict[str, Any]:
     """TD3 updates a second, of all members together."""
     return compare("J4", updates(), "updates/s", repeats)
@@ -245,6 +253,7 @@ PEERS: dict[str, Callable[[int], dict[str, Any]]] = {
     **{
         f"J1-{name}-{backend}": partial(j1, name, backend) for name, backends in PHYSICS.items() for backend in backends
     },
+    "J2": j2,
     "J4": j4,
     "J6": j6,
     "calibrate": calibrate,

@@ -6,7 +6,6 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 from flax import struct
 from jaxtyping import Array, Float
 
@@ -29,7 +28,7 @@ class DQNHyperparams:
     epsilon: Number = hyperparameter(1.0, 0, 1, "probability of a random action, at the beginning")
     final_epsilon: Number = hyperparameter(0.05, 0, 1, "probability of a random action, at the end")
     epsilon_steps: Number = hyperparameter(50_000.0, 1, about="env steps over which it changes")
-    max_error: Number = hyperparameter(1.0, 1e-6, 1e6, "error beyond which the loss grows linearly (Huber)")
+    max_error: Number = hyperparameter(float("inf"), 0, about="error beyond which the loss grows linearly (Huber)")
     max_grad_norm: Number = hyperparameter(10.0, 0, about="gradients are clipped to this norm")
 
     def at(self, env_steps: Array) -> "DQNHyperparams":
@@ -124,7 +123,9 @@ class DQN:
         del key
         target = jax.lax.stop_gradient(self.target(state, batch, hyperparams))
         value = _chosen(self.values(params, batch.obs), batch.action)
-        loss = optax.huber_loss(value, target, delta=hyperparams.max_error).mean()
+        error = value - target
+        bounded = jnp.clip(error, -hyperparams.max_error, hyperparams.max_error)
+        loss = (bounded * (error - 0.5 * bounded)).mean()
         return loss, {"critic_loss": loss, "value": value.mean()}
 
     def update_critic(self, state: DQNState, loss: Loss, hyperparams: DQNHyperparams) -> tuple[DQNState, Metrics]:

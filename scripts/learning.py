@@ -1,0 +1,65 @@
+"""Trains the tuned experiments, eight seeds each in one program, and says what each has reached at its last step.
+
+python scripts/learning.py                                   all of them
+python scripts/learning.py classic/ppo_cartpole brax/sac_inverted_pendulum
+
+The number of steps is that of the experiment's file. Of every seed, 128 greedy episodes on fresh starts after the last
+step are averaged; the table has the interquartile mean of the seeds, its 95 % bootstrap interval (Agarwal et al. 2021,
+arXiv:2108.13264), the worst seed, the goal and the wall seconds of the run, of which compiling.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from evorl import stats
+
+GOALS = {"cartpole": 475, "acrobot": -90, "inverted_pendulum": 950, "pendulum": -200}
+EXPERIMENTS = [
+    *(f"classic/{agent}_cartpole" for agent in ("ppo", "a2c", "impala", "dqn")),
+    *(f"classic/{agent}_acrobot" for agent in ("ppo", "dqn")),
+    *(f"classic/{agent}_pendulum" for agent in ("ppo", "ddpg", "td3", "sac")),
+    *(f"brax/{agent}_inverted_pendulum" for agent in ("ppo", "td3", "sac")),
+]
+
+
+def train(experiment: str, options: list[str]) -> dict:
+    """The row of the evaluation after the last step."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        fixed = [f"experiment={experiment}", f"run_dir={run}", "evaluations=1", "tensorboard=false"]
+        subprocess.run([sys.executable, "-m", "evorl.train", *fixed, *options], check=True, stdout=subprocess.DEVNULL)
+        rows = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+        return [row for row in rows if row["kind"] == "evaluation"][-1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiments", nargs="*", help="by default all that have a goal")
+    parser.add_argument("--option", action="append", default=[], help="of python -m evorl.train")
+    arguments = parser.parse_args()
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].platform}, jax {jax.__version__}"
+    print(f"{datetime.date.today()}, {machine}\n")
+    print("| experiment | steps of a seed | IQM of 8 seeds | 95 % | worst seed | goal | seconds | compiling |")
+    print("|---|---|---|---|---|---|---|---|")
+    for experiment in arguments.experiments or EXPERIMENTS:
+        row = train(experiment, arguments.option)
+        returns = np.asarray(row["seeds"]["return"])
+        low, high = stats.interval(returns, stats.iqm)
+        goal = next((goal for env, goal in GOALS.items() if experiment.endswith(f"_{env}")), "")
+        cells = [experiment, f"{row['env_steps']:,}", f"{stats.iqm(returns):.1f}", f"{low:.1f} to {high:.1f}"]
+        cells += [f"{returns.min():.1f}", str(goal), f"{row['seconds']:.0f}", f"{row['compile_seconds']:.0f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
