@@ -1,6 +1,7 @@
 """python -m evorl.train agent=cemrl env=ant: trains a configuration into a new run directory."""
 
 import contextlib
+import ctypes
 import datetime
 import logging
 import os
@@ -27,6 +28,7 @@ OF_THE_RUN = (*BUDGET, *SWITCHES, "evaluations", "checkpoint")  # a resumed run 
 def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    _keep_memory_together()
     try:
         if {"-h", "--help"} & set(arguments):
             print(discovery.HELP)
@@ -53,6 +55,13 @@ def _main(arguments: list[str]) -> None:
             config.load(job)  # so that a mistake in the last of many runs is found before the first
     sys.argv[1:] = arguments
     hydra.main(config_path=None, config_name="config", version_base="1.3")(_job)()
+
+
+def _keep_memory_together() -> None:
+    """One heap for all threads to come, where there is glibc: with one for each, every checkpoint leaves holes."""
+    arena_max = -8  # M_ARENA_MAX of malloc.h
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(arena_max, 1)
 
 
 def _unusable(message: str) -> NoReturn:
@@ -102,7 +111,7 @@ def train(cfg: Any) -> Any:
 def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any) -> Any:
     from evorl.training import runs
     from evorl.training.checkpoint import Checkpoints
-    from evorl.training.devices import enable_compilation_cache, keep_memory_together
+    from evorl.training.devices import enable_compilation_cache
     from evorl.training.fit import fit
     from evorl.training.profile import Profile
 
@@ -111,7 +120,6 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
     sys.unraisablehook = _of_main_thread
     warnings.filterwarnings("ignore", "coroutine .* was never awaited")
     enable_compilation_cache()
-    keep_memory_together()
     say = lambda line: print(line, flush=True)  # noqa: E731
     checkpoints = Checkpoints(run_dir / "checkpoints", **cfg.checkpoint, report=say)
     runs.save_config(cfg, run_dir)

@@ -1,7 +1,5 @@
 """What depends on the machine."""
 
-import contextlib
-import ctypes
 import os
 import resource
 import sys
@@ -16,13 +14,6 @@ def enable_compilation_cache() -> None:
         home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
         jax.config.update("jax_compilation_cache_dir", str(home / "evorl" / "jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
-def keep_memory_together() -> None:
-    """One heap for all threads, where the C library is glibc: with one for each, every checkpoint leaves holes."""
-    arena_max = -8  # M_ARENA_MAX of malloc.h
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(arena_max, 1)
 
 
 def memory() -> int:
