@@ -3,6 +3,8 @@
 import contextlib
 import functools
 import io
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,13 +13,18 @@ from hypothesis import strategies as st
 from evorl import train
 from evorl.training import config
 
-AGENTS, ENVS = ("td3", "ddpg", "cemrl"), ("fast", "pendulum", "mountain_car_continuous")
+AGENTS = ("td3", "ddpg", "cemrl", "ppo", "a2c", "impala", "dqn", "sac", "discrete_sac", "random")
+ENVS = ("fast", "pendulum", "mountain_car_continuous", "cartpole", "delayed")
 APART = ("resume", "init_from", "run_dir")
 VALUES = """
 0 1 2 7 10 -1 -7 0.0 0.5 1.0 1.5 -0.5 1e-9 1e9 1e30 -1e30 nan inf -inf 1_000 4294967296 99999999999999999999 true false
 null abc '' [] [8] [8,8] [0] [a] {} {a:1} ??? ${seed} ${nothing} a.b ../x /
 """.split()  # noqa: SIM905
 
+TINY = {  # of the workflow, where it has them
+    **{"num_envs": 2, "num_steps": 4, "num_updates": 2, "min_updates": 2, "max_updates": 4, "batch_size": 8},
+    **{"capacity": 64, "random_steps": 16, "eval_episodes": 2},
+}
 LIKELY = {bool: ["true", "false"], int: ["1", "2", "8", "40"], float: ["0.0", "1e-4", "0.5", "0.97", "3"]}
 
 
@@ -38,6 +45,20 @@ def overrides(draw, agent, env):
         name = name[:i] + draw(st.sampled_from(["", 2 * name[i], "x"])) + name[i + 1 :]
     sign = draw(st.sampled_from(["+", "++", "~"])) if draw(st.integers(0, 9)) == 0 else ""
     return f"{sign}{name}={value}"
+
+
+@st.composite
+def trainings(draw):
+    """A tiny training that is likely to be accepted, and one to three likely changes of it."""
+    agent, env = f"agent={draw(st.sampled_from(AGENTS))}", f"env={draw(st.sampled_from(ENVS))}"
+    options = known(agent, env)
+    tiny = [f"agent.workflow.{name}={value}" for name, value in TINY.items() if f"agent.workflow.{name}" in options]
+    tiny += [f"{name}=5" for name in options if name.endswith("max_episode_steps")]
+    tiny += [f"{name}=[8]" for name in options if name.endswith(".hidden")]
+    changeable = [(name, kind) for name, value in options.items() for kind in LIKELY if type(value) is kind]
+    changes = draw(st.lists(st.sampled_from(changeable), min_size=1, max_size=3, unique=True))
+    given = [f"{name}={draw(st.sampled_from(LIKELY[kind]))}" for name, kind in changes]
+    return [agent, env, *tiny, *given, "iterations=2", "evaluations=1", "minutes=null", "profile=false"]
 
 
 @st.composite
@@ -103,3 +124,18 @@ def test_a_configuration_is_accepted_or_refused_with_one_line(command, folder):
 @given(command=commands())
 def test_two_thousand_of_them(command, folder):
     check(command, folder)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, **relaxed)
+@given(command=trainings())
+def test_forty_of_them_train(command, folder):
+    with tempfile.TemporaryDirectory() as parent:
+        run = Path(parent) / "run"
+        code, _, err = answer([*command, f"run_dir={run}"])
+        if code == 2:
+            assert err.count("\n") == 1, err
+            assert not run.exists()
+        else:
+            assert (code, err.count("Traceback")) in ((0, 0), (1, 0)), err  # 1: it diverged, as some of these do
+            assert (run / "checkpoints" / "2").is_dir() or "diverged" in err

@@ -286,3 +286,16 @@ def test_a_full_disk_stops_a_training_with_a_line_and_keeps_its_rows(tmp_path, m
     monkeypatch.setattr(JsonLines, "__call__", written)
     train.main(["resume=run"])
     assert [row["iteration"] for row in rows(tmp_path / "run") if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_state_with_leaves_of_no_element_comes_back(tmp_path):
+    state = {"weights": jnp.arange(3.0), "nothing": jnp.zeros((0, 4), jnp.int32), "none": ()}
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, state, {"weights": state["weights"]}, {"iteration": 1})
+    checkpoints.close()
+    shapes = jax.eval_shape(lambda: state)
+    with pytest.raises(OptionError, match="does not fit"):  # best holds less here
+        Checkpoints(tmp_path).restore_policy(shapes)
+    found, _ = Checkpoints(tmp_path).restore_policy(shapes, "last")
+    assert leaves_equal(found, state)
+    assert found["nothing"].dtype == jnp.int32

@@ -94,7 +94,7 @@ class Checkpoints:
             items = {"state": light, "best": best} | ({"replay": replays} if jax.tree.leaves(replays) else {})
             progress = progress | {"schema": SCHEMA, "digests": {name: digest(item) for name, item in items.items()}}
             progress["digest"] = _text_digest(progress)
-            saved = {name: ocp.args.StandardSave(item) for name, item in items.items()}
+            saved = {name: ocp.args.StandardSave(_solid(item)) for name, item in items.items()}
             with _writing():
                 self._manager.save(iteration, args=ocp.args.Composite(progress=ocp.args.JsonSave(progress), **saved))
         self._saved = time.perf_counter()
@@ -168,18 +168,20 @@ class Checkpoints:
     def _read(self, step: int, item: str, shapes: State, digests: dict[str, int]) -> State:
         """An item; raises OptionError where its leaves are not those of shapes, ValueError where they have changed."""
         manager: Any = self._manager
+        solid = _solid(shapes)
         leaves = jax.tree.leaves(manager.item_metadata(step)[item])
         saved = {leaf.name: tuple(leaf.shape) for leaf in leaves}
         if not saved:
             raise ValueError(f"its {item} is not there")
-        check_fit(f"the checkpoint of iteration {step}", saved, shapes)
+        check_fit(f"the checkpoint of iteration {step}", saved, solid)
         device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), shapes)
+        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), solid)
         wanted = ocp.args.Composite(**{item: ocp.args.StandardRestore(like)})
         found = manager.restore(step, args=wanted)[item]
         if digest(found) != digests[item]:
             raise ValueError(f"its {item} is not what was written")
-        return found
+        stored = iter(jax.tree.leaves(found))
+        return jax.tree.map(lambda x: next(stored) if x.size else jnp.zeros(x.shape, x.dtype), shapes)
 
     def _stored(self, step: int, *item: str) -> Path:
         return self.folder.joinpath(str(step), *item)
@@ -214,6 +216,11 @@ def digest(state: State) -> int:
 
 def _text_digest(progress: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(progress, sort_keys=True).encode())
+
+
+def _solid(state: State) -> State:
+    """state without leaves of no element, which orbax does not write."""
+    return jax.tree.map(lambda x: x if x.size else None, state)
 
 
 def leaf_shapes(state: State) -> dict[str, tuple[int, ...]]:
