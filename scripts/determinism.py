@@ -3,9 +3,9 @@
 python scripts/determinism.py                                    every registered agent, tiny
 python scripts/determinism.py agent=cemrl env=hopper iterations=6     this one
 
-The same seed is trained as it is; with other chunks, evaluations and recorders; and stopped half-way and resumed: state and
-replay must have the same bits (CRC-32). Then it is the second of two seeds: every number of its last rows must be the
-same to a relative 1e-3, as both run the same draws in another program. On a GPU the runs have deterministic=true.
+The same seed is trained twice; with other chunks, evaluations and recorders; and stopped half-way and resumed: state
+and replay must have the same bits (CRC-32). Then it is the second of two seeds: every number of its last rows must be
+the same to a relative 1e-3, as both run the same draws in another program. On a GPU the runs are deterministic=true.
 Prints a Markdown table; exit code 1 where something differs.
 """
 

@@ -291,11 +291,9 @@ def test_a_full_disk_stops_a_training_with_a_line_and_keeps_its_rows(tmp_path, m
 def test_a_state_with_leaves_of_no_element_comes_back(tmp_path):
     state = {"weights": jnp.arange(3.0), "nothing": jnp.zeros((0, 4), jnp.int32), "none": ()}
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, state, {"weights": state["weights"]}, {"iteration": 1})
+    checkpoints.save(1, state, state, {"iteration": 1})
     checkpoints.close()
     shapes = jax.eval_shape(lambda: state)
-    with pytest.raises(OptionError, match="does not fit"):  # best holds less here
-        Checkpoints(tmp_path).restore_policy(shapes)
     found, _ = Checkpoints(tmp_path).restore_policy(shapes, "last")
     assert leaves_equal(found, state)
     assert found["nothing"].dtype == jnp.int32
