@@ -9,10 +9,10 @@ tables.
 
 E4 and E10 are CEM-RL, E7 is PPO, E8 TD3 and E9 SAC, as evorl is compared with EvoRL. Their bound is the sum of their
 parts, each jitted alone at the same shapes and trip counts; their first step is held against compiling the
-environment's reset and step once. J1 (environment steps), J2 (PPO), J4 (updates of TD3) and J6 (replay) run in turn
-with their peers; for J2, REJAX_PYTHON names the Python of an environment with rejax 0.1.3 and gymnax 0.0.9. calibrate
-compares this machine with the one where EvoRL was measured: with it, the table of E shows EvoRL's CPU seconds scaled,
-so indirect.
+environment's reset and step once. J1 (environment steps), J2 (PPO), J4 (updates of TD3 and SAC) and J6 (replay) run in
+turn with their peers; for J2, REJAX_PYTHON names the Python of an environment with rejax 0.1.3 and gymnax 0.0.9.
+calibrate compares this machine with the one where EvoRL was measured: with it, the table of E shows EvoRL's CPU seconds
+scaled, so indirect.
 """
 
 import argparse

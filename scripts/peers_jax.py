@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 from peers_ppo import trainings
-from peers_td3 import ACTIONS, BATCH, OBS, td3_block, updates
 from peers_timing import Case, Program, compare
+from peers_updates import ACTIONS, BATCH, OBS, td3_block, updates
 
 from evorl import Brax, rollout, tree
 from evorl.replay import Replay

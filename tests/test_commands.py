@@ -9,7 +9,7 @@ from tests.test_train import TINY
 
 WRONG = {
     "train agent=tt3": "unknown agent tt3; did you mean td3?",
-    "train agent=": "unknown agent ; allowed: cemrl, ddpg, td3",
+    "train agent=": "unknown agent ; allowed: a2c, cemrl, ddpg, discrete_sac, dqn, impala, ppo, random, sac, td3",
     "train env=antt": "unknown env antt; did you mean ant?",
     "train -m seed=1,2 env=ant,antt": "unknown env antt; did you mean ant?",
     "train experiment=paper/cemrl_ants": "unknown experiment paper/cemrl_ants; did you mean paper/cemrl_ant?",
@@ -37,7 +37,7 @@ WRONG = {
     "train agent.workflow.min_updates=2000": "agent.workflow.max_updates=1024: must be at least min_updates, 2000",
     "train agent.workflow.evolver.population_size=1": "agent.workflow.evolver.population_size=1: must be at least 2",
     "train agent.workflow.agent.hidden=256": "agent.workflow.agent.hidden=256: must be of type list",
-    "train agent.workflow.agent.hidden=[0]": "agent.workflow.agent.hidden=[0]: widths must be at least 1",
+    "train agent.workflow.agent.hidden=[0]": "agent.workflow.agent.hidden=[0]: widths must be whole numbers, at ",
     "train agent=td3 agent.workflow.num_envs=0": "agent.workflow.num_envs=0: must be at least 1",
     "train agent=td3 agent.workflow.num_updates=3": (
         "agent.workflow.num_updates=3: must be a multiple of actor_interval, 2"
@@ -46,6 +46,17 @@ WRONG = {
     "train agent=td3 agent.hyperparams.actor_lr=-1": "agent.hyperparams.actor_lr=-1: must be between 0 and 1",
     "train agent=td3 agent.hyperparams.actor_lr=nan": "agent.hyperparams.actor_lr=nan: must be between 0 and 1",
     "train agent=td3 agent.hyperparams.actor_lr=abc": "agent.hyperparams.actor_lr=abc: must be a number",
+    "train agent=td3 env=cartpole": "TD3 needs actions that are vectors of real numbers, not Discrete(n=2)",
+    "train agent=sac env=cartpole": "SAC needs actions that are vectors of real numbers, not Discrete(n=2); see ",
+    "train agent=dqn env=fast": "DQN needs an action that is one choice, not Box(",
+    "train agent=ppo agent.workflow.batch_size=100": (
+        "agent.workflow.batch_size=100: must divide num_envs * num_steps, 2048"
+    ),
+    "train agent=ppo agent.workflow.agent.activation=rellu": "unknown activation rellu; did you mean relu?",
+    "train agent=a2c agent.workflow.agent.distribution=beta": (
+        "agent.workflow.agent.distribution=beta: must be one of tanh_normal, normal"
+    ),
+    "train env=delayed env.delay=0": "env.delay=0: must be at least 1",
     "train env.backend=bullet": "env.backend=bullet: must be one of generalized, spring, positional, mjx",
     "train env.max_episode_steps=0": "env.max_episode_steps=0: must be at least 1",
     "train env.name=antt": "unknown Brax environment antt; did you mean ant?",

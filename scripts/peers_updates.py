@@ -1,4 +1,4 @@
-"""Updates of TD3 on synthetic batches: evorl's, and the same written by hand on flax and optax."""
+"""Updates of TD3 and SAC on synthetic batches: evorl's, and the same written by hand on flax and optax."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,12 +12,13 @@ from flax import struct
 from jaxtyping import Array
 from peers_timing import Case, Program
 
-from evorl import TD3, TD3Hyperparams, tree
+from evorl import SAC, TD3, SACHyperparams, TD3Hyperparams, tree
 from evorl.envs.spaces import Box
 from evorl.types import Transition
 
 KEY = jax.random.key(0)
 OBS, ACTIONS, BATCH, INTERVAL = 17, 6, 256, 2
+SPACES = Box(-float("inf"), float("inf"), (OBS,)), Box(-1.0, 1.0, (ACTIONS,))
 UPDATES = 128  # of all members together
 
 
@@ -32,7 +33,7 @@ def synthetic(*shape: int) -> Transition:
     return Transition(obs, jnp.tanh(action), obs.mean(-1), next_obs, never, never)
 
 
-def td3_program(init: Callable[..., Any], block: Callable[..., Any], members: int) -> Program:
+def learning(init: Callable[..., Any], block: Callable[..., Any], members: int) -> Program:
     """Blocks of INTERVAL updates, (state, (batches, keys)) -> state; members are vmapped, one alone is not."""
     blocks = UPDATES // INTERVAL // members
 
@@ -49,9 +50,11 @@ def td3_program(init: Callable[..., Any], block: Callable[..., Any], members: in
 
 def td3_block(members: int) -> Program:
     """TD3 as OffPolicy learns: two updates of the critic and one of the actor, without a condition."""
-    agent = TD3(Box(-float("inf"), float("inf"), (OBS,)), Box(-1.0, 1.0, (ACTIONS,)))
-    hp = TD3Hyperparams()
+    agent, hp = TD3(*SPACES), TD3Hyperparams()
+    return learning(lambda key: agent.init(key, hp), off_policy_block(agent, hp), members)
 
+
+def off_policy_block(agent: Any, hp: Any) -> Callable[..., Any]:
     def critic_update(state: Any, batch_and_key: Any) -> tuple[Any, Any]:
         batch, key = batch_and_key
         return agent.update_critic(state, lambda p: agent.critic_loss(p, state, batch, key, hp), hp)
@@ -62,7 +65,13 @@ def td3_block(members: int) -> Program:
         state, _ = agent.update_actor(state, lambda p: agent.actor_loss(p, state, batch, key, hp), hp)
         return agent.update_targets(state, hp)
 
-    return td3_program(lambda key: agent.init(key, hp), block, members)
+    return block
+
+
+def sac_block(members: int) -> Program:
+    """SAC in the same way."""
+    agent, hp = SAC(*SPACES), SACHyperparams()
+    return learning(lambda key: agent.init(key, hp), off_policy_block(agent, hp), members)
 
 
 class Perceptron(nn.Module):
@@ -139,9 +148,87 @@ def plain_update(state: PlainTD3, batch_and_key: Any) -> tuple[PlainTD3, None]:
 
 def plain_td3(members: int) -> Program:
     """The same updates written by hand, with lax.cond for the delay of the actor."""
-    return td3_program(plain_init, lambda state, inputs: jax.lax.scan(plain_update, state, inputs)[0], members)
+    return learning(plain_init, lambda state, inputs: jax.lax.scan(plain_update, state, inputs)[0], members)
+
+
+GAUSSIAN = Perceptron(2 * ACTIONS)
+
+
+@struct.dataclass
+class PlainSAC:
+    count: Any
+    actor: Any
+    critic: Any
+    critic_target: Any
+    log_temperature: Any
+    actor_adam: Any
+    critic_adam: Any
+    temperature_adam: Any
+
+
+def plain_sac_init(key: Array) -> PlainSAC:
+    obs = jnp.zeros(OBS)
+    actor, critic = GAUSSIAN.init(key, obs), CRITIC.init(key, obs, jnp.zeros(ACTIONS))
+    nothing = jnp.float32(0)
+    moments = ADAM.init(actor), ADAM.init(critic), ADAM.init(nothing)
+    return PlainSAC(jnp.int32(0), actor, critic, critic, nothing, *moments)
+
+
+def draw(params: Any, obs: Array, key: Array) -> tuple[Array, Array]:
+    """An action of every row and the logarithm of its density."""
+    mean, log_std = jnp.split(jnp.asarray(GAUSSIAN.apply(params, obs)), 2, -1)
+    log_std = jnp.clip(log_std, -5.0, 2.0)
+    noise = jax.random.normal(key, mean.shape)
+    x = mean + jnp.exp(log_std) * noise
+    log_prob = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi) - 2 * (jnp.log(2.0) - x - jax.nn.softplus(-2 * x))
+    return jnp.tanh(x), log_prob.sum(-1)
+
+
+def move_policy(state: PlainSAC, batch: Transition, key: Array) -> PlainSAC:
+    def loss(params: Any) -> tuple[Array, Array]:
+        action, log_prob = draw(params, batch.obs, key)
+        q = value(state.critic, batch.obs, action).min(-1)
+        return (jnp.exp(state.log_temperature) * log_prob - q).mean(), log_prob.mean()
+
+    gradient, log_prob = jax.grad(loss, has_aux=True)(state.actor)
+    change, actor_adam = ADAM.update(gradient, state.actor_adam)
+    actor: Any = optax.apply_updates(state.actor, change)
+    change, temperature_adam = ADAM.update(ACTIONS - log_prob, state.temperature_adam)
+    log_temperature: Any = optax.apply_updates(state.log_temperature, change)
+    critic_target = optax.incremental_update(state.critic, state.critic_target, 0.005)
+    return replace(
+        state,
+        actor=actor,
+        actor_adam=actor_adam,
+        log_temperature=log_temperature,
+        temperature_adam=temperature_adam,
+        critic_target=critic_target,
+    )
+
+
+def plain_sac_update(state: PlainSAC, batch_and_key: Any) -> tuple[PlainSAC, None]:
+    batch, key = batch_and_key
+    next_action, log_prob = draw(state.actor, batch.next_obs, key)
+    next_value = value(state.critic_target, batch.next_obs, next_action).min(-1)
+    next_value -= jnp.exp(state.log_temperature) * log_prob
+    target = batch.reward + 0.99 * ~batch.terminated * next_value
+
+    def loss(params: Any) -> Array:
+        return ((value(params, batch.obs, batch.action) - target[:, None]) ** 2).sum(-1).mean()
+
+    change, moments = ADAM.update(jax.grad(loss)(state.critic), state.critic_adam)
+    critic = optax.apply_updates(state.critic, change)
+    state = replace(state, count=state.count + 1, critic=critic, critic_adam=moments)
+    wait = lambda state, batch, key: state  # noqa: E731
+    return jax.lax.cond(state.count % INTERVAL == 0, move_policy, wait, state, batch, key), None
+
+
+def plain_sac(members: int) -> Program:
+    return learning(plain_sac_init, lambda state, inputs: jax.lax.scan(plain_sac_update, state, inputs)[0], members)
 
 
 def updates() -> Iterator[Case]:
     for members in (1, 8, 32):
-        yield f"members: {members}", {"evorl": td3_block(members), "lax.cond": plain_td3(members)}
+        yield f"TD3, members: {members}", {"evorl": td3_block(members), "lax.cond": plain_td3(members)}
+    for members in (1, 32):
+        yield f"SAC, members: {members}", {"evorl": sac_block(members), "lax.cond": plain_sac(members)}
