@@ -77,7 +77,8 @@ def replay_part(state: Any, n: int, steps: int, chunk: int) -> dict:
 
 
 def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
-    agent, evolver, hp = workflow.agent, workflow.evolver, TD3Hyperparams()
+    evolver, hp = workflow.evolver, TD3Hyperparams()
+    agent: Any = workflow.agent
     n, m = evolver.population_size, workflow.num_learners
     genomes = jax.jit(evolver.ask)(KEY, state.evolver, state.hyperparams.evolver)[0]
     batches = state.replay.sample(KEY, (m, workflow.batch_size))
@@ -122,7 +123,8 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
 
 
 def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
-    agent, hp, updates = workflow.agent, state.hyperparams, workflow.num_updates
+    hp, updates = state.hyperparams, workflow.num_updates
+    agent: Any = workflow.agent
     batch = state.replay.sample(KEY, (workflow.batch_size,))
 
     def gradients(agents: Any) -> Any:
@@ -216,8 +218,7 @@ def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
     """SAC, as E8."""
     env = Brax(name)
     agent = SAC(env.observation_space, env.action_space)
-    sizes = {"num_envs": 2, "num_steps": 1, "num_updates": 2, "capacity": 100_000, "random_steps": 2_000}
-    workflow = OffPolicy(env, agent, **sizes, actor_interval=2)
+    workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
     return workflow, SACHyperparams(), 512, lambda state, metrics: off_policy_parts(workflow, state)
 
 

@@ -20,8 +20,9 @@ STEPS = 100_000
 def evorl_ppo() -> Program:
     env = Gymnax("CartPole-v1")
     agent = PolicyGradient(env.observation_space, env.action_space, hidden=(64, 64), activation="swish")
-    sizes = {"num_envs": 5, "num_steps": 100, "num_epochs": 5, "batch_size": 100}
-    workflow = OnPolicy(env, agent, **sizes, normalize_observations=False)
+    workflow = OnPolicy(
+        env, agent, num_envs=5, num_steps=100, num_epochs=5, batch_size=100, normalize_observations=False
+    )
     hyperparams = PPOHyperparams(learning_rate=7.5e-4, critic_weight=0.5)
 
     def train(key: jax.Array) -> Any:
