@@ -238,7 +238,7 @@ def test_dueling_advantages_have_mean_zero():
 def test_exploration_falls_over_its_steps_and_learning_rates_to_zero():
     hp = DQNHyperparams(epsilon=1.0, final_epsilon=0.2, epsilon_steps=100.0)
     close([hp.at(jnp.float32(n)).epsilon for n in (0, 50, 100, 500)], [1, 0.6, 0.2, 0.2])
-    for cls in (PPOHyperparams, A2CHyperparams, IMPALAHyperparams):
+    for cls in (PPOHyperparams, A2CHyperparams, IMPALAHyperparams, DQNHyperparams):
         annealed, constant = cls(learning_rate=0.1, anneal_steps=100.0), cls(learning_rate=0.1)
         close([annealed.at(jnp.float32(n)).learning_rate for n in (0, 75, 200)], [0.1, 0.025, 0])
         assert constant.at(jnp.float32(1e9)).learning_rate == pytest.approx(0.1)

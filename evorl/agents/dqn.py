@@ -30,9 +30,13 @@ class DQNHyperparams:
     epsilon_steps: Number = hyperparameter(50_000.0, 1, about="env steps over which it changes")
     max_error: Number = hyperparameter(float("inf"), 0, about="error beyond which the loss grows linearly (Huber)")
     max_grad_norm: Number = hyperparameter(10.0, 0, about="gradients are clipped to this norm")
+    anneal_steps: Number = hyperparameter(float("inf"), 1, about="env steps over which the learning rate falls to 0")
 
     def at(self, env_steps: Array) -> "DQNHyperparams":
-        return replace(self, epsilon=linear(self.epsilon, self.final_epsilon, env_steps, self.epsilon_steps))
+        epsilon = linear(self.epsilon, self.final_epsilon, env_steps, self.epsilon_steps)
+        return replace(
+            self, epsilon=epsilon, learning_rate=linear(self.learning_rate, 0.0, env_steps, self.anneal_steps)
+        )
 
 
 class Values(nn.Module):
