@@ -1,6 +1,7 @@
 """gymnax environments."""
 
 import dataclasses
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,6 +85,7 @@ class Gymnax:
         import matplotlib
 
         matplotlib.use("Agg")
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # pygame looks for a sound card, and ALSA tells of it
         import matplotlib.pyplot as plt
 
         try:

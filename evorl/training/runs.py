@@ -36,6 +36,9 @@ def build(cfg: DictConfig) -> tuple[Any, Any, Budget]:
         OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
         raise OptionError(f"{error.full_key}: {str(error).partition(chr(10))[0]}") from error
+    for name, value in config.paths(cfg):
+        if value == "???":
+            raise OptionError(f"{name}: must be given")
     _check(cfg)
     limits = {name: math.inf if cfg[name] is None else cfg[name] for name in vars(Budget(iterations=1))}
     budget = Budget(**limits)
