@@ -13,7 +13,7 @@ from evorl.types import Batch, Hyperparams, Metrics, Transition
 
 @struct.dataclass
 class A2CHyperparams:
-    """Defaults: Mnih et al. 2016, sections 4 and 8, with Adam; n-step returns are a gae_lambda of 1."""
+    """Defaults: Mnih et al. 2016, but for Adam and its learning rate; a gae_lambda of 1 makes n-step returns."""
 
     learning_rate: Number = hyperparameter(7e-4, 0, 1, "learning rate of policy and value")
     actor_weight: Number = hyperparameter(1.0, 0, about="weight of the policy's loss")

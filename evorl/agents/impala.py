@@ -13,7 +13,7 @@ from evorl.types import Batch, Metrics, Transition
 
 @struct.dataclass
 class IMPALAHyperparams:
-    """Defaults: Espeholt et al. 2018, table D.3, with Adam."""
+    """Defaults: Espeholt et al. 2018, table G.1 (Atari), with Adam."""
 
     learning_rate: Number = hyperparameter(6e-4, 0, 1, "learning rate of policy and value")
     actor_weight: Number = hyperparameter(1.0, 0, about="weight of the policy's loss")
