@@ -13,7 +13,7 @@ import numpy as np
 from evorl.errors import DivergedError, require
 from evorl.training.checkpoint import Checkpoints, check_fit, leaf_shapes, split
 from evorl.training.nans import Sentinel, first_nan
-from evorl.training.plan import require_memory
+from evorl.training.plan import indexing, require_memory
 from evorl.training.profile import Profile
 from evorl.training.program import RUNS_ONCE, Program, job
 from evorl.training.progress import Budget, Mark, Progress
@@ -120,7 +120,8 @@ class _Driver:
         self.program, self.num_seeds, self.keys, self.debug_nans = program, len(program.seeds), program.keys, debug_nans
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
         compiling = time.perf_counter()
-        init = jax.jit(program.init).trace(self.keys, hyperparams)
+        with indexing():
+            init = jax.jit(program.init).trace(self.keys, hyperparams)
         if checkpoints is not None and checkpoints.latest is not None:
             self.state, self.best, saved = checkpoints.restore(init.out_info)
             self.progress = Progress(**saved)

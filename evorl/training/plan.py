@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -12,6 +13,15 @@ from evorl.errors import OptionError
 from evorl.training import checkpoint, devices
 from evorl.training.checkpoint import size
 from evorl.types import State
+
+
+@contextmanager
+def indexing() -> Iterator[None]:
+    """Raises OptionError where the sizes of a workflow, multiplied, are beyond what an index can be."""
+    try:
+        yield
+    except OverflowError as error:
+        raise OptionError(f"the workflow's sizes are beyond what an index can be: {error}") from error
 
 
 def require_memory(shapes: State) -> None:
@@ -56,7 +66,8 @@ def _sizes(state: State, name: str = "") -> Iterator[tuple[str, str, str]]:
     """Name, bytes and what is in it, of every learner, replay and other field of a state."""
     if isinstance(state, Learner):
         count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-        yield name, size(tree.nbytes(state)), f"{count:,} parameters, their target and moments"
+        followed = ", their target" * bool(jax.tree.leaves(state.target))
+        yield name, size(tree.nbytes(state)), f"{count:,} parameters{followed} and moments"
     elif isinstance(state, checkpoint.Replay):
         yield name, size(tree.nbytes(state)), f"{jax.tree.leaves(state.tables)[0].shape[-2]:,} rows"
     elif name.count(".") < 2 and name != "hyperparams" and dataclasses.is_dataclass(state):

@@ -30,7 +30,7 @@ class Program:
     @property
     def keys(self) -> jax.Array:
         """[seeds, 3]: of each run the keys of its initial state, its steps and its evaluations."""
-        return jnp.stack([jax.random.split(jax.random.key(seed), 3) for seed in self.seeds])
+        return jax.vmap(lambda seed: jax.random.split(jax.random.key(seed), 3))(jnp.asarray(self.seeds, jnp.uint32))
 
     def init(self, keys: jax.Array, hyperparams: Hyperparams) -> State:
         """The initial state; leaves lead with [seeds] where there are several."""

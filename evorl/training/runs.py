@@ -21,12 +21,18 @@ from evorl import hyperparameters, tree
 from evorl.errors import OptionError, require
 from evorl.training import config, display, recorders
 from evorl.training.checkpoint import Checkpoints
-from evorl.training.plan import describe, require_memory
+from evorl.training.plan import describe, indexing, require_memory
 from evorl.training.program import Program, job
 from evorl.training.progress import Budget
 from evorl.types import Acts, Array, Env, Key, Population, SlotPolicy, State, Workflow
 
-LEAST = {"seed": 0, "num_seeds": 1, "evaluations": 1, "chunk": 1, "checkpoint.keep": 1}  # whole numbers
+WHOLE = {  # numbers, from the least to the most
+    "seed": (0, 2**31 - 1),
+    "num_seeds": (1, 2**20),
+    "evaluations": (1, 2**31 - 1),
+    "chunk": (1, 2**20),
+    "checkpoint.keep": (1, 2**31 - 1),
+}
 SWITCHES = ("checkpoint.replay", "tensorboard", "wandb", "dry_run", "deterministic", "debug.nans", "profile")
 
 
@@ -55,8 +61,9 @@ def build(cfg: DictConfig) -> tuple[Any, Any, Budget]:
 def plan(cfg: DictConfig, workflow: Any, hyperparams: Any) -> str:
     """What training cfg would be; raises OptionError where it does not fit in memory. Nothing is compiled."""
     program = Program(workflow, range(cfg.seed, cfg.seed + cfg.num_seeds), 1, False)
-    shapes = jax.eval_shape(program.init, program.keys, hyperparams)
-    jax.eval_shape(program.run, shapes, program.keys, *job(0, 0, False))
+    with indexing():
+        shapes = jax.eval_shape(program.init, program.keys, hyperparams)
+        jax.eval_shape(program.run, shapes, program.keys, *job(0, 0, False))
     described = describe(workflow, shapes, cfg.num_seeds)
     require_memory(shapes)
     return described
@@ -64,11 +71,12 @@ def plan(cfg: DictConfig, workflow: Any, hyperparams: Any) -> str:
 
 def _check(cfg: DictConfig) -> None:
     """Raises OptionError where an option of the training itself is not of its type or out of its range."""
-    for name, least in LEAST.items():
+    for name, (least, most) in WHOLE.items():
         value = OmegaConf.select(cfg, name)
         if name != "chunk" or value is not None:
-            whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
-            require(whole, name, value, f"must be a whole number, at least {least}")
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            require(whole and value >= least, name, value, f"must be a whole number, at least {least}")
+            require(value <= most, name, value, f"must be at most {most}")
     for name in SWITCHES:
         value = OmegaConf.select(cfg, name)
         require(isinstance(value, bool), name, value, "must be true or false")

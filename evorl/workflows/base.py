@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Int
 
 from evorl import rollout, tree
 from evorl.errors import require
-from evorl.rollout import Slot, Tally
+from evorl.rollout import UNLIMITED, Slot, Tally
 from evorl.types import Advances, Agent, Env, Hyperparams, Key, Memory, Metrics, Params, State, Transition, Workflow
 
 Body = Callable[[Array, Any], tuple[Any, Metrics]]
@@ -66,14 +66,16 @@ def behaviour(
 
 
 def check_positive(workflow: Any, *names: str) -> None:
-    """Raises OptionError where a named field is below 1."""
+    """Raises OptionError where a named field is below 1, or too large for an index."""
     for name in names:
         value = getattr(workflow, name)
         require(value >= 1, name, value, "must be at least 1")
+        require(value <= UNLIMITED, name, value, f"must be at most {UNLIMITED}")
 
 
 def check_replay(workflow: Any) -> None:
     """Raises OptionError where the replay cannot hold a batch or the random steps."""
+    check_positive(workflow, "capacity")
     capacity, batch_size, random_steps = workflow.capacity, workflow.batch_size, workflow.random_steps
     require(capacity >= batch_size, "capacity", capacity, f"must hold a batch, {batch_size}")
     require(0 <= random_steps <= capacity, "random_steps", random_steps, f"must be from 0 to capacity, {capacity}")

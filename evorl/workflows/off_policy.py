@@ -55,6 +55,8 @@ class OffPolicy:
         check_positive(self, "num_envs", "num_steps", "num_updates", "actor_interval")
         check_positive(self, "batch_size", "n_step", "eval_episodes", "chunk")
         check_replay(self)
+        longest = self.env.max_episode_steps
+        require(self.n_step <= longest, "n_step", self.n_step, f"must be at most the steps of an episode, {longest}")
         interval = self.actor_interval
         whole = self.num_updates % interval == 0
         require(whole, "num_updates", self.num_updates, f"must be a multiple of actor_interval, {interval}")
