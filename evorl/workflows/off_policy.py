@@ -176,7 +176,7 @@ class OffPolicy:
 
     def policy(self, state: OffPolicyState, explores: bool = False) -> SlotPolicy:
         """How the agent acts in one environment, greedily or exploring."""
-        return partial(behaviour(self.env, self.agent, state.hyperparams, False, explores), state.agent.actor.params)
+        return partial(behaviour(self.env, self.agent, self.now(state), False, explores), state.agent.actor.params)
 
     def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
         """state with the agent and the hyperparameters of parent; it keeps its replay and environments."""

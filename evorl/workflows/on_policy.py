@@ -15,7 +15,7 @@ from evorl.hyperparameters import as_state
 from evorl.normalize import Statistics
 from evorl.replay import Row
 from evorl.rollout import UNLIMITED
-from evorl.types import Env, Hyperparams, Key, Metrics, OnPolicyAgent, Rollout, SlotPolicy, Transition
+from evorl.types import Batch, Env, Hyperparams, Key, Metrics, OnPolicyAgent, Rollout, SlotPolicy, Transition
 from evorl.workflows.base import Stage, behaviour, check_positive, repeat
 
 
@@ -129,20 +129,10 @@ class OnPolicy:
         self, state: OnPolicyState, rollout: Rollout, key: Key, epochs: Int[Array, ""] | int
     ) -> tuple[OnPolicyState, Metrics]:
         """epochs passes over a rollout."""
-        now = hyperparameters.at(state.hyperparams, state.iteration.astype(jnp.float32) * self.num_rows)
-        seen: Transition = rollout.transitions
-        transitions = replace(
-            seen, obs=self.normalized(state, seen.obs), next_obs=self.normalized(state, seen.next_obs)
-        )
-        params = state.agent.actor.params
-        behaviour = tree.index(state.older, 0) if self.staleness else params
-        batch = self.agent.batch(params, behaviour, transitions, now)
-        if self.normalize_advantages:
-            advantage = batch.advantage
-            batch = replace(batch, advantage=(advantage - advantage.mean()) / (advantage.std() + 1e-8))
-        layout = Row.of(jax.eval_shape(lambda: tree.index(tree.merge_axes(batch), 0)))
-        tables = layout.pack(tree.merge_axes(batch))
-        size = self.batch_size
+        now, size = self.now(state), self.batch_size
+        rows = tree.merge_axes(self.batch(state, rollout))
+        layout = Row.of(jax.eval_shape(lambda: tree.index(rows, 0)))
+        tables = layout.pack(rows)
 
         def update(agent: Any, tables: dict[str, Array]) -> tuple[Any, Metrics]:
             rows = layout.unpack(tables)
@@ -159,18 +149,35 @@ class OnPolicy:
         )
         older, statistics = state.older, state.statistics
         if self.staleness:
-            older = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), older, params)
+            push = lambda old, new: jnp.concatenate([old[1:], new[None]])  # noqa: E731
+            older = jax.tree.map(push, older, state.agent.actor.params)
         if self.normalize_observations:
-            statistics = statistics.update(tree.merge_axes(seen.obs))
+            statistics = statistics.update(tree.merge_axes(rollout.transitions.obs))
         state = replace(state, agent=agent, older=older, statistics=statistics, iteration=state.iteration + 1)
         return state, metrics | {"gradient_steps": done * (self.num_rows // size)}
+
+    def batch(self, state: OnPolicyState, rollout: Rollout) -> Batch:
+        """What the agent learns from a rollout, leaves [num_steps, num_envs, ...]."""
+        t: Transition = rollout.transitions
+        t = replace(t, obs=self.normalized(state, t.obs), next_obs=self.normalized(state, t.next_obs))
+        params = state.agent.actor.params
+        behaviour = tree.index(state.older, 0) if self.staleness else params
+        batch = self.agent.batch(params, behaviour, t, self.now(state))
+        if not self.normalize_advantages:
+            return batch
+        advantage = batch.advantage
+        return replace(batch, advantage=(advantage - advantage.mean()) / (advantage.std() + 1e-8))
+
+    def now(self, state: OnPolicyState) -> Hyperparams:
+        """The hyperparameters as they are by this iteration."""
+        return hyperparameters.at(state.hyperparams, state.iteration.astype(jnp.float32) * self.num_rows)
 
     def normalized(self, state: OnPolicyState, obs: Any) -> Any:
         return state.statistics.normalize(obs) if self.normalize_observations else obs
 
     def acting(self, state: OnPolicyState, explores: bool | Array) -> Any:
         """(params, obs, memory, key) -> (action, memory, extras) in one environment."""
-        act = behaviour(self.env, self.agent, state.hyperparams, False, explores)
+        act = behaviour(self.env, self.agent, self.now(state), False, explores)
         return lambda params, obs, memory, key: act(params, self.normalized(state, obs), memory, key)
 
     def policy(self, state: OnPolicyState, explores: bool = False) -> SlotPolicy:
