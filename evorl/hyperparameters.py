@@ -29,6 +29,8 @@ def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, fl
         value = getattr(hyperparams, field.name)
         if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
             found |= leaves(value, f"{prefix}{field.name}.")
+        elif "low" not in field.metadata:
+            raise OptionError(f"{prefix}{field.name}={value}: must be a part with a _target_")
         else:
             found[prefix + field.name] = value, field.metadata["low"], field.metadata["high"]
     return found

@@ -63,6 +63,7 @@ WRONG = {
     "train env=ant +env.options.nonsense=1": "options={'nonsense': 1}: Brax's ant answers: ",
     "train env_steps=-5": "env_steps=-5: must be a number above 0",
     "train env_steps=null": "no budget: give env_steps, episodes, iterations or minutes",
+    "train agent.hyperparams.evolver=2": "agent.hyperparams.evolver=2: must be a part with a _target_",
     "train iterations=???": "iterations: must be given",
     "train minutes=abc": "minutes=abc: must be a number above 0",
     "train seed=-1": "seed=-1: must be a whole number, at least 0",

@@ -1,7 +1,10 @@
 """That nothing is lost: divergence, damaged checkpoints, a full disk, what does not fit, foreign configurations."""
 
+import contextlib
 import json
 import os
+import resource
+import time
 from dataclasses import dataclass
 
 import jax
@@ -15,8 +18,9 @@ from evorl import train, tree
 from evorl.agents import TD3, TD3Hyperparams
 from evorl.envs.spaces import Box
 from evorl.errors import DivergedError, OptionError
+from evorl.replay import Replay
 from evorl.training import devices, runs
-from evorl.training.checkpoint import Checkpoints
+from evorl.training.checkpoint import Checkpoints, split
 from evorl.training.fit import Budget, fit
 from evorl.training.nans import Sentinel
 from evorl.training.program import Program
@@ -297,3 +301,26 @@ def test_a_state_with_leaves_of_no_element_comes_back(tmp_path):
     found, _ = Checkpoints(tmp_path).restore_policy(shapes, "last")
     assert leaves_equal(found, state)
     assert found["nothing"].dtype == jnp.int32
+
+
+def test_a_save_that_fails_leaves_the_replay_before_it(tmp_path):
+    state = {"weights": jnp.arange(1e5), "replay": Replay.empty(1000, jnp.zeros(8))}
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints.save(1, state, split(state)[0], {"iteration": 1})
+    checkpoints._manager.wait_until_finished()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with contextlib.suppress(OSError):
+            checkpoints.save(2, state, split(state)[0], {"iteration": 2})
+        for _ in range(100):
+            time.sleep(0.02)
+            checkpoints.due()
+        with pytest.raises(OSError, match="could not be written"):
+            checkpoints.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    found, _, progress = Checkpoints(tmp_path).restore(jax.eval_shape(lambda: state))
+    assert progress["iteration"] == 1
+    assert leaves_equal(found, state)
+    assert (tmp_path / "1" / "replay").is_dir()

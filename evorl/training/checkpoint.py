@@ -187,10 +187,10 @@ class Checkpoints:
         return self.folder.joinpath(str(step), *item)
 
     def _prune(self) -> None:
-        """Removes the replays of all but the newest checkpoint."""
-        for step in self._manager.all_steps():
-            if step != self.latest:
-                shutil.rmtree(self._stored(step, "replay"), ignore_errors=True)
+        """Removes the replays of all but the newest checkpoint on disk; the manager counts those that failed too."""
+        whole = sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
+        for step in whole[:-1]:
+            shutil.rmtree(self._stored(step, "replay"), ignore_errors=True)
 
 
 @contextmanager
