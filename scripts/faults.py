@@ -96,6 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moments", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fault", choices=FAULTS, action="append", help="by default all three")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("overrides", nargs="*", default=DEFAULT)
     arguments = parser.parse_args()
@@ -109,7 +110,7 @@ def main() -> None:
                 sys.exit(finished.stderr)
             seconds = time.perf_counter() - started
         whole = ending(folder / "whole")
-        moments = [(draw.choice(FAULTS), draw.uniform(0, seconds)) for _ in range(arguments.moments)]
+        moments = [(draw.choice(arguments.fault or FAULTS), draw.uniform(0, seconds)) for _ in range(arguments.moments)]
 
         def one(i: int) -> tuple[str, str]:
             own = folder / str(i)
