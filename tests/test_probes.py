@@ -84,7 +84,7 @@ LEARNERS = {
     "a2c": (on_policy(A2C(), 0, **ONE_STEP), A2CHyperparams(learning_rate=5e-3), 600),
     "impala": (on_policy(IMPALA(), 0, staleness=2, **ONE_STEP), IMPALAHyperparams(learning_rate=5e-3), 600),
     "dqn": (off_policy(DQN, 5, actor_interval=1), DQNHyperparams(learning_rate=3e-3, tau=0.05), 30),
-    "dqn_n_step": (off_policy(DQN, 5, actor_interval=1, n_step=3), DQNHyperparams(learning_rate=3e-3, tau=0.05), 30),
+    "dqn_n_step": (off_policy(DQN, 5, actor_interval=1, n_step=2), DQNHyperparams(learning_rate=3e-3, tau=0.05), 30),
     "discrete_sac": (
         off_policy(DiscreteSAC, 5, actor_interval=1),
         DiscreteSACHyperparams(**FAST, temperature=0.02, temperature_lr=0.0),
