@@ -37,9 +37,7 @@ class A2C:
         self, transitions: Transition, ratio: Array, value: Array, next_value: Array, hyperparams: A2CHyperparams
     ) -> tuple[Array, Array]:
         del ratio
-        t, h = transitions, hyperparams
-        advantage = gae(t.reward, value, next_value, t.terminated, t.ended, h.discount, h.gae_lambda)
-        return advantage, advantage + value
+        return gae_targets(transitions, value, next_value, hyperparams)
 
     def loss(
         self, batch: Batch, log_prob: Array, value: Array, entropy: Array, hyperparams: A2CHyperparams
@@ -49,6 +47,15 @@ class A2C:
     def enough(self, metrics: Metrics, hyperparams: A2CHyperparams) -> bool:
         del metrics, hyperparams
         return False
+
+
+def gae_targets(
+    transitions: Transition, value: Array, next_value: Array, hyperparams: Hyperparams
+) -> tuple[Array, Array]:
+    """Generalized advantages of a trajectory [num_steps], and with them the targets of its value."""
+    t, h = transitions, hyperparams
+    advantage = gae(t.reward, value, next_value, t.terminated, t.ended, h.discount, h.gae_lambda)
+    return advantage, advantage + value
 
 
 def policy_gradient_loss(

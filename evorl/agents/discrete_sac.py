@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import Learner, Loss
+from evorl.agents.learner import Learner, Loss, squared_error
 from evorl.agents.sac import SACState, adjusted, fresh_temperature
 from evorl.envs.spaces import Discrete, Space
 from evorl.errors import OptionError, require
@@ -125,8 +125,7 @@ class DiscreteSAC:
         del key
         target = jax.lax.stop_gradient(self.target(state, batch, hyperparams))
         value = jnp.take_along_axis(self.values(params, batch.obs), batch.action[:, None, None], axis=-1)[..., 0]
-        loss = ((value - target[:, None]) ** 2).sum(-1).mean()
-        return loss, {"critic_loss": loss, "value": value.mean()}
+        return squared_error(value, target)
 
     def actor_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: DiscreteSACHyperparams

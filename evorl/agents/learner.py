@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Float
 
 from evorl.hyperparameters import Number
 from evorl.types import Array, Metrics, Params
@@ -43,3 +44,9 @@ class Learner:
         """The target moves to params by the fraction tau (Lillicrap et al. 2016, arXiv:1509.02971, algorithm 1)."""
         target = jax.tree.map(lambda old, new: old + tau * (new - old), self.target, self.params)
         return replace(self, target=target)
+
+
+def squared_error(value: Float[Array, "batch critics"], target: Float[Array, " batch"]) -> tuple[Array, Metrics]:
+    """The loss of critics that share a target: summed over critics, mean over the batch."""
+    loss = ((value - target[:, None]) ** 2).sum(-1).mean()
+    return loss, {"critic_loss": loss, "value": value.mean()}

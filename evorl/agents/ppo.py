@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.agents.a2c import gae_targets
 from evorl.hyperparameters import Number, hyperparameter, linear
-from evorl.returns import gae
 from evorl.types import Batch, Metrics, Transition
 
 
@@ -41,9 +41,7 @@ class PPO:
         self, transitions: Transition, ratio: Array, value: Array, next_value: Array, hyperparams: PPOHyperparams
     ) -> tuple[Array, Array]:
         del ratio
-        t, h = transitions, hyperparams
-        advantage = gae(t.reward, value, next_value, t.terminated, t.ended, h.discount, h.gae_lambda)
-        return advantage, advantage + value
+        return gae_targets(transitions, value, next_value, hyperparams)
 
     def loss(
         self,

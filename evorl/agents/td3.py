@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import Learner, Loss
+from evorl.agents.learner import Learner, Loss, squared_error
 from evorl.envs.spaces import Box, Space
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
@@ -125,8 +125,7 @@ class TD3:
         """Squared error of every critic against the target, summed over critics, mean over the batch."""
         target = jax.lax.stop_gradient(self.target(state, batch, key, hyperparams))
         value = self.values(params, batch.obs, batch.action)
-        loss = ((value - target[:, None]) ** 2).sum(-1).mean()
-        return loss, {"critic_loss": loss, "value": value.mean()}
+        return squared_error(value, target)
 
     def actor_loss(
         self, params: Params, state: TD3State, batch: Transition, key: Key, hyperparams: TD3Hyperparams
