@@ -52,9 +52,14 @@ class Statistics:
         return Statistics(count, mean, squares)
 
     def normalize(self, obs: PyTree, clip: float = 10.0) -> PyTree:
-        """(obs - mean) / std, clipped; leaves [..., *]; the identity (clipped) before the first observation."""
+        """(obs - mean) / std, clipped; leaves [..., *]; the identity (clipped) before the first observation.
+
+        Whole numbers, which are choices or pixels, stay as they are.
+        """
 
         def one(x: Array, mean: Array, squares: Array) -> Array:
+            if jnp.issubdtype(x.dtype, jnp.integer):
+                return x
             variance = jnp.where(self.count > 0, squares / jnp.maximum(self.count, 1), 1.0)
             return jnp.clip((x - mean) * jax.lax.rsqrt(variance + 1e-8), -clip, clip)
 

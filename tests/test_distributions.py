@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from evorl.envs.spaces import Box, Discrete, MultiDiscrete
+from evorl.envs.spaces import Box, Dict, Discrete, MultiDiscrete
 from evorl.errors import OptionError
 from evorl.networks.distributions import Categorical, Head, Normal, TanhNormal
 
@@ -73,6 +73,18 @@ def test_actions_are_in_the_units_and_bounds_of_the_space():
     np.testing.assert_allclose(Head(space, "normal").action(x), [1.0, 0.0], rtol=1e-6)
     np.testing.assert_allclose(Head(space).action(x), [2 * np.tanh(0.5), 0.0], atol=1e-6)
     assert Head(Discrete(3)).action(jnp.int32(2)) == 2
+
+
+def test_several_actions_are_the_choices_of_each_by_name():
+    space = Dict({"b": Discrete(2), "a": Dict({"c": MultiDiscrete((3, 4))})})
+    head = Head(space)
+    assert head.size == 9
+    drawn = head.distribution(jnp.zeros((5, 9))).sample(jax.random.key(0))
+    action = head.action(drawn)
+    np.testing.assert_array_equal(action["a"]["c"], drawn[:, :2])
+    np.testing.assert_array_equal(action["b"], drawn[:, 2])
+    with pytest.raises(OptionError, match="each to be a choice"):
+        Head(Dict({"a": Discrete(2), "b": Box(-1.0, 1.0, (2,))}))
 
 
 @pytest.mark.parametrize("space", [Box(-np.inf, np.inf, (2,)), Box(-1.0, 1.0, (2, 2))])

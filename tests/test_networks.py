@@ -2,6 +2,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.envs.spaces import Box, Dict, Discrete
+from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics, DeterministicActor
 
 
@@ -25,3 +27,12 @@ def test_actor_is_bounded_and_critics_are_independent(key):
     values = critics.apply(critics.init(key, obs, action), obs, action)
     assert values.shape == (6, 3)
     assert not np.allclose(values[:, 0], values[:, 1])
+
+
+def test_features_of_several_observations_are_side_by_side_by_name():
+    space = Dict({"pixels": Box(0, 255, (1, 2), "uint8"), "choice": Discrete(3), "box": Box(-1.0, 1.0, (2,))})
+    obs = {"pixels": jnp.array([[51, 255]], jnp.uint8), "choice": jnp.int32(1), "box": jnp.array([0.5, -1.0])}
+    np.testing.assert_allclose(features(space, obs), [0.5, -1, 0, 1, 0, 0.2, 1.0])
+    assert num_features(space) == 7
+    batch = jax.tree.map(lambda x: jnp.broadcast_to(x, (4, 3, *x.shape)), obs)
+    assert features(space, batch).shape == (4, 3, 7)

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -26,3 +27,10 @@ def test_masked_rows_do_not_count():
 def test_before_the_first_observation_it_only_clips():
     obs = jnp.array([3.0, -20.0])
     np.testing.assert_allclose(Statistics.empty(obs).normalize(obs), [3.0, -10.0], rtol=1e-6)
+
+
+def test_whole_numbers_stay_as_they_are():
+    obs = {"choice": jnp.array([0, 3]), "real": jnp.array([1.0, 3.0])}
+    statistics = Statistics.empty(jax.eval_shape(lambda: jax.tree.map(lambda x: x[0], obs))).update(obs)
+    np.testing.assert_array_equal(statistics.normalize(obs)["choice"], [0, 3])
+    np.testing.assert_allclose(statistics.normalize(obs)["real"], [-1, 1], rtol=1e-6)

@@ -78,7 +78,7 @@ class SAC:
 
     def init(self, key: Key, hyperparams: SACHyperparams) -> SACState:
         key_actor, key_critic = jax.random.split(key)
-        obs, action = jnp.zeros(num_features(self.observation_space)), jnp.zeros(self.action_space.shape)
+        obs, action = jnp.zeros(num_features(self.observation_space)), jnp.zeros(num_features(self.action_space))
         actor, critic = self.actor.init(key_actor, obs), self.critic.init(key_critic, obs, action)
         temperature = fresh_temperature(hyperparams.temperature) if self.learned_temperature else ()
         return SACState(Learner.fresh(actor, follows=False), Learner.fresh(critic), temperature)

@@ -59,7 +59,7 @@ class TD3:
 
     @property
     def actor(self) -> DeterministicActor:
-        return DeterministicActor(self.action_space.shape[0], self.hidden, self.layer_norm)
+        return DeterministicActor(num_features(self.action_space), self.hidden, self.layer_norm)
 
     @property
     def critic(self) -> Critics:
@@ -68,7 +68,7 @@ class TD3:
     def init(self, key: Key, hyperparams: TD3Hyperparams) -> TD3State:
         del hyperparams
         key_actor, key_critic = jax.random.split(key)
-        obs, action = jnp.zeros(num_features(self.observation_space)), jnp.zeros(self.action_space.shape)
+        obs, action = jnp.zeros(num_features(self.observation_space)), jnp.zeros(num_features(self.action_space))
         actor, critic = self.actor.init(key_actor, obs), self.critic.init(key_critic, obs, action)
         return TD3State(Learner.fresh(actor), Learner.fresh(critic))
 

@@ -1,8 +1,9 @@
 """Spaces of observations and actions."""
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +49,10 @@ class Discrete:
     def shape(self) -> tuple[int, ...]:
         return ()
 
+    @property
+    def choices(self) -> tuple[int, ...]:
+        return (self.n,)
+
     def sample(self, key: jax.Array) -> jax.Array:
         return jax.random.randint(key, (), 0, self.n, jnp.int32)
 
@@ -66,4 +71,41 @@ class MultiDiscrete:
         return jax.random.randint(key, self.shape, 0, jnp.array(self.choices), jnp.int32)
 
 
-Space: TypeAlias = Box | Discrete | MultiDiscrete
+@dataclass(frozen=True)
+class Dict:
+    """Several spaces by name; a value of it is a dict of theirs."""
+
+    parts: Mapping[str, "Space"]
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self.parts.items(), key=lambda part: part[0])))
+
+    def sample(self, key: jax.Array) -> Any:
+        keys = jax.random.split(key, len(self.parts))
+        return {name: self.parts[name].sample(key) for name, key in zip(sorted(self.parts), keys, strict=True)}
+
+
+Simple: TypeAlias = Box | Discrete | MultiDiscrete
+Space: TypeAlias = Simple | Dict
+
+
+def leaves(space: Space) -> list[Simple]:
+    """The spaces that a space is made of, by name."""
+    if isinstance(space, Dict):
+        return [leaf for name in sorted(space.parts) for leaf in leaves(space.parts[name])]
+    return [space]
+
+
+def flatten(space: Space, value: Any) -> list[Any]:
+    """The parts of a value in the order of leaves."""
+    if isinstance(space, Dict):
+        return [part for name in sorted(space.parts) for part in flatten(space.parts[name], value[name])]
+    return [value]
+
+
+def unflatten(space: Space, parts: Iterable[Any]) -> Any:
+    """The value of a space that has these parts."""
+    parts = iter(parts)
+    if isinstance(space, Dict):
+        return {name: unflatten(space.parts[name], parts) for name in sorted(space.parts)}
+    return next(parts)

@@ -15,7 +15,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl.envs.spaces import Box, Discrete, MultiDiscrete, Space
+from evorl.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space, leaves, unflatten
 from evorl.errors import OptionError, require
 from evorl.types import Key
 
@@ -142,17 +142,18 @@ class Head:
             bounded = all(np.isfinite(bound).all() for bound in self.space.bounds)
             if not bounded:
                 raise OptionError(f"a policy needs actions between finite bounds, not {self.space}")
+        if isinstance(self.space, Dict) and any(isinstance(leaf, Box) for leaf in leaves(self.space)):
+            raise OptionError(f"a policy with several actions needs each to be a choice, not {self.space}")
+
+    @property
+    def choices(self) -> list[int]:
+        """How many there are in each choice of an action."""
+        return [n for leaf in leaves(self.space) if not isinstance(leaf, Box) for n in leaf.choices]
 
     @property
     def size(self) -> int:
         """How many numbers it takes, besides the logarithms of standard deviations."""
-        match self.space:
-            case Box():
-                return self.space.size
-            case Discrete():
-                return self.space.n
-            case MultiDiscrete():
-                return sum(self.space.choices)
+        return self.space.size if isinstance(self.space, Box) else sum(self.choices)
 
     @property
     def num_stds(self) -> int:
@@ -166,12 +167,17 @@ class Head:
                 return TanhNormal(normal) if self.kind == "tanh_normal" else normal
             case Discrete():
                 return Categorical(numbers)
-            case MultiDiscrete():
-                ends = np.cumsum(self.space.choices)[:-1]
+            case MultiDiscrete() | Dict():
+                ends = np.cumsum(self.choices)[:-1]
                 return Categoricals(tuple(Categorical(part) for part in jnp.split(numbers, ends, axis=-1)))
 
-    def action(self, x: Array) -> Array:
+    def action(self, x: Array) -> Any:
         """A sample as the environment takes it."""
+        if isinstance(self.space, Dict):
+            spaces = leaves(self.space)
+            parts = jnp.split(x, np.cumsum([math.prod(leaf.shape) for leaf in spaces])[:-1], axis=-1)
+            shaped = (part.reshape(*x.shape[:-1], *leaf.shape) for part, leaf in zip(parts, spaces, strict=True))
+            return unflatten(self.space, shaped)
         if not isinstance(self.space, Box):
             return x
         low, high = self.space.bounds

@@ -4,32 +4,34 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+import numpy as np
+from jaxtyping import Array, Float
 
-from evorl.envs.spaces import Box, Discrete, MultiDiscrete
-
-
-def features(space: PyTree, obs: PyTree) -> Float[Array, "*batch features"]:
-    """Observations, leaves [*batch, *shape], flat and side by side; whole numbers of a choice become one-hot."""
-    leaves, treedef = jax.tree.flatten(space, is_leaf=_is_space)
-    return jnp.concatenate([_flat(*pair) for pair in zip(leaves, treedef.flatten_up_to(obs), strict=True)], axis=-1)
+from evorl.envs.spaces import Box, Discrete, MultiDiscrete, Simple, Space, flatten, leaves
 
 
-def num_features(space: PyTree) -> int:
+def features(space: Space, obs: Any) -> Float[Array, "*batch features"]:
+    """Observations, leaves [*batch, *shape], flat and side by side.
+
+    Whole numbers of a choice become one-hot, those of a Box (pixels) fractions of its largest bound.
+    """
+    parts = zip(leaves(space), flatten(space, obs), strict=True)
+    return jnp.concatenate([_flat(leaf, part) for leaf, part in parts], axis=-1)
+
+
+def num_features(space: Space) -> int:
     """How many numbers that are."""
-    sizes = {Box: lambda x: x.size, Discrete: lambda x: x.n, MultiDiscrete: lambda x: sum(x.choices)}
-    return sum(sizes[type(leaf)](leaf) for leaf in jax.tree.leaves(space, is_leaf=_is_space))
+    return sum(leaf.size if isinstance(leaf, Box) else sum(leaf.choices) for leaf in leaves(space))
 
 
-def _is_space(x: Any) -> bool:
-    return isinstance(x, (Box, Discrete, MultiDiscrete))
-
-
-def _flat(space: Box | Discrete | MultiDiscrete, obs: Array) -> Array:
+def _flat(space: Simple, obs: Array) -> Array:
     match space:
         case Box():
             batch = obs.shape[: obs.ndim - len(space.shape)]
-            return obs.reshape(*batch, space.size).astype(jnp.float32)
+            flat = obs.reshape(*batch, space.size).astype(jnp.float32)
+            if jnp.issubdtype(space.dtype, jnp.integer):
+                flat = flat / float(np.abs(space.bounds).max())
+            return flat
         case Discrete():
             return jax.nn.one_hot(obs, space.n)
         case MultiDiscrete():

@@ -18,13 +18,14 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from evorl import hyperparameters, tree
+from evorl.envs.spaces import flatten, leaves
 from evorl.errors import OptionError, require
 from evorl.training import config, display, recorders
 from evorl.training.checkpoint import Checkpoints
 from evorl.training.plan import describe, indexing, require_memory
 from evorl.training.program import Program, job
 from evorl.training.progress import Budget
-from evorl.types import Acts, Array, Env, Key, Population, SlotPolicy, State, Workflow
+from evorl.types import Acts, Env, Key, Population, SlotPolicy, State, Workflow
 
 WHOLE = {  # numbers, from the least to the most
     "seed": (0, 2**31 - 1),
@@ -230,7 +231,7 @@ class Policy:
         self._modes = {explores: workflow.policy(state, explores) for explores in (False, True)}
         self._act = jax.jit(self._batched, static_argnames="explores")
 
-    def __call__(self, obs: Any, key: Key | None = None) -> Array:
+    def __call__(self, obs: Any, key: Key | None = None) -> Any:
         """The greedy action, or, where a key is given, one that explores."""
         return self._act(obs, jax.random.key(0) if key is None else key, explores=key is not None)
 
@@ -238,14 +239,16 @@ class Policy:
         """The same for one environment as rollouts take it, (obs, memory, key) -> (action, memory, extras)."""
         return self._modes[explores]
 
-    def _batched(self, obs: Any, key: Key, explores: bool) -> Array:
-        obs, shape = jnp.asarray(obs), self.env.observation_space.shape
-        leading = obs.shape[: obs.ndim - len(shape)]
-        require(obs.shape[len(leading) :] == shape, "obs", list(obs.shape), f"must end with {list(shape)}")
+    def _batched(self, obs: Any, key: Key, explores: bool) -> Any:
+        space = self.env.observation_space
+        given, shapes = [jnp.shape(part) for part in flatten(space, obs)], [leaf.shape for leaf in leaves(space)]
+        leading = given[0][: len(given[0]) - len(shapes[0])]
+        for shape, wanted in zip(given, shapes, strict=True):
+            require(shape == (*leading, *wanted), "obs", list(shape), f"must be {list(wanted)}, or many of them")
         keys = jax.random.split(key, math.prod(leading))
         act = jax.vmap(lambda obs, key: self._modes[explores](obs, self.memory, key)[0])
-        action = act(obs.reshape(-1, *shape), keys)
-        return action.reshape(*leading, *action.shape[1:])
+        rows = jax.tree.map(lambda x: jnp.reshape(x, (-1, *jnp.shape(x)[len(leading) :])), obs)
+        return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), act(rows, keys))
 
 
 def load(

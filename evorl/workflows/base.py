@@ -57,9 +57,9 @@ def behaviour(
     def policy(params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         greedy, _, _ = agent.mode(params, obs, memory, key, hyperparams)
         action, next_memory, extras = agent.act(params, obs, memory, key, hyperparams)
-        action = jnp.where(exploring, action, greedy)
+        action = tree.where(jnp.asarray(exploring), action, greedy)
         if random is not False:
-            action = jnp.where(random, env.action_space.sample(key), action)  # one of them draws
+            action = tree.where(jnp.asarray(random), env.action_space.sample(key), action)  # one of them draws
         return action, next_memory, extras
 
     return policy
