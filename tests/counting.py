@@ -26,7 +26,8 @@ class Counting:
 
     def reset(self, key, params):
         length = jax.random.randint(key, (), 1, self.longest + 1)
-        state = jnp.stack([0 * jax.lax.digamma(length * 1.0), length * 1.0])
+        length = jnp.float32(length)
+        state = jnp.stack([0 * jax.lax.digamma(length), length])
         return state, state
 
     def step(self, key, env_state, action, params):

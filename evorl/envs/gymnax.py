@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from evorl import tree
 from evorl.envs import render
 from evorl.envs.spaces import Box, Discrete, Space
 from evorl.errors import OptionError, require, unknown
@@ -71,14 +72,20 @@ class Gymnax:
 
     def reset(self, key: Key, params: Any) -> tuple[GymnaxState, Any]:
         obs, inner = self.env.reset_env(key, params)
-        return GymnaxState(inner, jnp.int32(0)), obs
+        return GymnaxState(tree.strong(inner), jnp.int32(0)), self._declared(obs)
 
     def step(self, key: Key, env_state: GymnaxState, action: Any, params: Any) -> tuple[GymnaxState, TimeStep]:
         obs, inner, reward, done, _ = self.env.step_env(key, env_state.inner, action, params)
         steps = env_state.steps + 1
         terminated = jnp.asarray(done, bool)
         truncated = ~terminated & (steps >= self.max_episode_steps)
-        return GymnaxState(inner, steps), TimeStep(obs, jnp.float32(reward), terminated, truncated)
+        timestep = TimeStep(self._declared(obs), jnp.float32(reward), terminated, truncated)
+        return GymnaxState(tree.strong(inner), steps), timestep
+
+    def _declared(self, obs: Any) -> Any:
+        """obs in the dtype of its space, which gymnax 1.0.1's own is not always (Catch, FourRooms)."""
+        space = self.observation_space
+        return jnp.asarray(obs, space.dtype) if isinstance(space, Box) else obs
 
     def draw(self, states: list[GymnaxState], folder: Path) -> list[Path]:
         """A GIF and a PNG by gymnax's own visualizer; classic control needs pygame."""

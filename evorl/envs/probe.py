@@ -86,6 +86,7 @@ class SeenReward(Probe):
 
 class LateReward(Probe):
     max_episode_steps = 2
+    observation_space = Box(0.0, 2.0, (1,))  # 2 after the end
 
     def next(self, obs: Array) -> Array:
         return obs + 1
