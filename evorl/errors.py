@@ -10,6 +10,10 @@ class OptionError(ValueError):
     """An option that cannot be used as given: its message names it, what was given and what is allowed, on one line."""
 
 
+class EnvError(ValueError):
+    """An environment that is not as evorl needs it; its message has a line for each fault."""
+
+
 class DivergedError(ArithmeticError):
     """A training whose numbers are lost; its message is one line."""
 

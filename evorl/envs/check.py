@@ -1,0 +1,171 @@
+"""Whether an environment is as evorl.types.Env asks: a few stages, each of which yields the faults that it finds."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import tree
+from evorl.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space, leaves, unflatten
+from evorl.envs.trial import Trial, join, misbehaved, named, reason, run, unequal
+from evorl.errors import EnvError
+
+WEAK = " of weak type (a Python number: give it a dtype)"
+
+
+def check(env: Any, env_params: Any = None, key: jax.Array | None = None, episodes: int = 8) -> None:
+    """Verifies that env, with env_params or its own default_params, is as evorl.types.Env asks.
+
+    Plays so many whole episodes of random actions drawn from key. Raises EnvError with a line for each fault and its
+    place; what is right in some tasks and a mistake in others is told on stderr.
+    """
+    faults: list[str] = []
+    try:
+        faults += missing(env)
+        if not faults:
+            keys = jax.random.split(jax.random.key(0) if key is None else key, episodes)
+            trial = Trial(env, env.default_params if env_params is None else env_params, keys)
+            for stage in (misdeclared, misshapen, misbehaved):
+                faults += stage(trial)
+                if faults:
+                    break
+            else:
+                for note in notes(trial):
+                    print(f"note on {type(env).__name__}: {note}", file=sys.stderr)
+    except EnvError as error:  # what came before it is in faults
+        faults.append(str(error))
+    if faults:
+        raise EnvError("\n  ".join([f"{type(env).__name__} is not as evorl needs an environment:", *faults]))
+
+
+def missing(env: Any) -> Iterator[str]:
+    """The members of the protocol that env lacks."""
+    from evorl.types import Env  # which itself needs the spaces of this package
+
+    members = [name for name in vars(Env) if not name.startswith("_")]
+    for name in members:
+        try:
+            getattr(env, name)
+        except Exception as error:
+            yield f"{name}: cannot be read, {reason(error)}; an environment has {', '.join(members)}"
+
+
+def misdeclared(trial: Trial) -> Iterator[str]:
+    """What is wrong in the members that are no functions."""
+    env, limit = trial.env, trial.env.max_episode_steps
+    yield from misformed("observation_space", env.observation_space)
+    yield from misformed("action_space", env.action_space)
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        yield f"max_episode_steps is {limit!r}, must be a whole number, at least 1"
+    if not isinstance(env.fresh_reset, bool):
+        yield f"fresh_reset is {env.fresh_reset!r}, must be True or False"
+    for path, leaf in named(trial.params).items():
+        if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
+            yield f"{join('params', path)} is {leaf!r}, must be a number or an array"
+
+
+def misformed(name: str, space: Any) -> Iterator[str]:
+    """What is wrong with a space."""
+    if isinstance(space, Dict):
+        for part, inner in space.parts.items():
+            yield from misformed(f"{name}.{part}", inner)
+    elif isinstance(space, Box):
+        try:
+            low, high = space.bounds
+        except (TypeError, ValueError) as error:
+            yield f"{name}: bounds and dtype do not fit shape {space.shape}, {reason(error)}"
+            return
+        if not (low <= high).all():
+            yield f"{name}: low {space.low} is above high {space.high}"
+        if name.startswith("action_space") and not (np.isfinite(low) & np.isfinite(high)).all():
+            yield f"{name}: its bounds are {space.low} and {space.high}, those of actions must be finite"
+    elif isinstance(space, (Discrete, MultiDiscrete)):
+        if min(space.choices, default=0) < 1:
+            yield f"{name} is {space}, must have choices, at least 1 of each"
+    else:
+        yield f"{name} is {type(space).__name__}, must be Box, Discrete, MultiDiscrete or Dict of evorl.envs.spaces"
+        return
+    try:
+        hash(space)
+    except TypeError:
+        yield f"{name} cannot be hashed: bounds and choices must be numbers or tuples, not lists or arrays"
+
+
+def misshapen(trial: Trial) -> Iterator[str]:
+    """What cannot be traced, alone and vmapped, and what has another structure, shape or dtype than it must."""
+    from evorl.types import TimeStep
+
+    env, key = trial.env, trial.keys[0]
+    start = run("reset", jax.eval_shape, env.reset, key, trial.params)
+    if not (isinstance(start, tuple) and len(start) == 2):
+        yield f"reset gives {type(start).__name__}, must give (state, obs)"
+        return
+    action = jax.eval_shape(env.action_space.sample, key)
+    answer = run("step", jax.eval_shape, env.step, key, start[0], action, trial.params)
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], TimeStep)):
+        yield f"step gives {type(answer).__name__}, must give (state, TimeStep)"
+        return
+    (state, obs), (after, timestep) = start, answer
+    number, flag = jax.ShapeDtypeStruct((), jnp.result_type(float)), jax.ShapeDtypeStruct((), bool)
+    yield from unlike("reset: obs", plain(obs), value_of(env.observation_space))
+    yield from unlike("step: obs", plain(timestep.obs), value_of(env.observation_space))
+    yield from unlike("step: state", after, state, "as from reset")
+    yield from unlike("step: reward", plain(timestep.reward), number)
+    yield from unlike("step: terminated", plain(timestep.terminated), flag)
+    yield from unlike("step: truncated", plain(timestep.truncated), flag)
+    yield from unmapped(trial)
+
+
+def unmapped(trial: Trial) -> Iterator[str]:
+    """What cannot be vmapped over states, or over params too; raises EnvError, as run does."""
+    env, keys = trial.env, trial.keys
+    actions = jax.eval_shape(jax.vmap(env.action_space.sample), keys)
+    for what, axis, params in (("", None, trial.params), (" and params", 0, trial.batch)):
+        how = f"vmapped over states{what}"
+        states, _ = run(f"reset, {how}", jax.eval_shape, jax.vmap(env.reset, (0, axis)), keys, params)
+        run(f"step, {how}", jax.eval_shape, jax.vmap(env.step, (0, 0, 0, axis)), keys, states, actions, params)
+    yield from ()
+
+
+def notes(trial: Trial) -> Iterator[str]:
+    """What is right in some tasks and a mistake in others."""
+    starts, limit = trial.played["begun"]["reset"], trial.env.max_episode_steps
+    if len(trial.keys) > 1 and not unequal(tree.index(starts, slice(1, None)), tree.index(starts, slice(0, -1))):
+        yield f"{len(trial.keys)} keys gave the same start; right where the task has only one"
+    if limit > 1 and (trial.lengths == limit).all() and np.asarray(trial.played["terminated"])[:, -1].all():
+        every = f"all {len(trial.keys)} episodes were terminated at step {limit}, which is max_episode_steps"
+        yield f"{every}; right where the task has so many steps, but a time limit is truncated"
+    for path, leaf in named(starts["state"]).items():
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            yield f"{join('state', path)} is a key; its noise repeats in copied states, that of step's own key does not"
+
+
+def unlike(where: str, found: Any, wanted: Any, because: str = "") -> Iterator[str]:
+    """The leaves in which two trees of shapes differ, or else the structure."""
+    given, must = named(found), named(wanted)
+    for path in {**must, **given}:
+        was, to_be = described(given.get(path)), described(must.get(path))
+        if was == to_be:
+            was, to_be = was + WEAK * given[path].weak_type, to_be + WEAK * must[path].weak_type
+        if was != to_be:
+            yield f"{join(where, path)} is {was}, must be {to_be} {because}".rstrip()
+    if given.keys() == must.keys() and jax.tree.structure(found) != jax.tree.structure(wanted):
+        yield f"{where} is {jax.tree.structure(found)}, must be {jax.tree.structure(wanted)} {because}".rstrip()
+
+
+def described(leaf: Any) -> str:
+    return "missing" if leaf is None else f"{leaf.dtype} {list(leaf.shape)}"
+
+
+def value_of(space: Space) -> Any:
+    """The shapes of a value of a space."""
+    kinds = [(leaf.shape, leaf.dtype if isinstance(leaf, Box) else jnp.int32) for leaf in leaves(space)]
+    return unflatten(space, (jax.ShapeDtypeStruct(*kind) for kind in kinds))
+
+
+def plain(shapes: Any) -> Any:
+    """Shapes without weak types."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), shapes)

@@ -1,0 +1,236 @@
+"""What an environment does when it is tried: reset, a step, whole episodes of random actions."""
+
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import tree
+from evorl.envs.spaces import Box, Simple, Space, flatten, leaves, unflatten
+from evorl.errors import EnvError
+
+TOLERANCE = 1e-3  # of floats that two programs make of one function
+JAX = str(Path(jax.__file__).parent)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An environment to be checked, and what it does."""
+
+    env: Any
+    params: Any
+    keys: Any  # [episodes]
+
+    @cached_property
+    def batch(self) -> Any:
+        """The same params for each of keys."""
+        return tree.broadcast(self.params, len(self.keys))
+
+    @cached_property
+    def played(self) -> dict[str, Any]:
+        """An episode of max_episode_steps steps for each of keys, vmapped over them and over params."""
+        return run("episodes", jax.jit(jax.vmap(self.episode)), self.keys, self.batch)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """The step that ends each episode, max_episode_steps where none does."""
+        ended = np.asarray(self.played["terminated"] | self.played["truncated"])
+        return np.where(ended.any(1), ended.argmax(1) + 1, ended.shape[1])
+
+    def act(self, key: jax.Array, state: Any, params: Any, i: Any) -> tuple[Any, Any]:
+        """Step i, from 1, with a random action."""
+        key_action, key_step = jax.random.split(jax.random.fold_in(key, i))
+        return self.env.step(key_step, state, self.env.action_space.sample(key_action), params)
+
+    def begin(self, key: jax.Array, params: Any) -> dict[str, Any]:
+        """What reset and the first step give, by name."""
+        state, obs = self.env.reset(jax.random.fold_in(key, 0), params)
+        start = copied({"state": state, "obs": obs})
+        after, timestep = self.act(key, state, params, 1)
+        return {"reset": start, "step": {"state": after, "timestep": timestep}}
+
+    def episode(self, key: jax.Array, params: Any) -> dict[str, Any]:
+        """The same as begin, and of reset and each step after it what is to be verified there."""
+        space, (state, obs) = self.env.observation_space, self.env.reset(jax.random.fold_in(key, 0), params)
+
+        def step(carry: Any, i: jax.Array) -> Any:
+            state, first = carry
+            after, timestep = self.act(key, state, params, i)
+            seen = {name: vars(timestep)[name] for name in ("reward", "terminated", "truncated")}
+            seen |= {"strays": strays(space, timestep.obs), "counts": scalars(after)}
+            first = tree.where(i == 1, {"state": after, "timestep": timestep}, first)
+            return (after, first), seen
+
+        first = tree.zeros(jax.eval_shape(self.begin, key, params)["step"])
+        (_, first), seen = jax.lax.scan(step, (state, first), jnp.arange(1, self.env.max_episode_steps + 1))
+        begun = {"reset": {"state": state, "obs": obs}, "step": first}
+        return {"begun": begun, "start": {"strays": strays(space, obs), "counts": scalars(state)}} | seen
+
+
+def misbehaved(trial: Trial) -> Iterator[str]:
+    """What is wrong in values: of one step, and of whole episodes."""
+    before = attributes(trial.env)
+    yield from impure(trial)
+    yield from misplayed(trial)
+    yield from itself_reset(trial)
+    for name in sorted(name for name, value in attributes(trial.env).items() if value != before.get(name)):
+        yield f"reset or step changes self.{name}, must leave self as it is: what changes belongs into the state"
+
+
+def impure(trial: Trial) -> Iterator[str]:
+    """Where reset and step are no functions of their arguments: the first difference, since others follow from it."""
+    key, params = trial.keys[0], copied(trial.params)
+    jitted = jax.jit(trial.begin)
+    alone = [run("reset and step", jitted, key, trial.params) for key in trial.keys]
+    comparisons = (
+        (jitted(key, trial.params), alone[0], 0.0, "made twice with one key; all noise must come from the key"),
+        (
+            run("without jit", trial.begin, key, trial.params),
+            alone[0],
+            TOLERANCE,
+            "with and without jit; all that changes must come from the arguments, not from NumPy, a global or self",
+        ),
+        (trial.played["begun"], tree.stack(alone), TOLERANCE, "vmapped and one by one"),
+    )
+    for found, wanted, tolerance, when in comparisons:
+        different = unequal(found, wanted, tolerance)
+        if different:
+            yield f"{different[0]} differs between calls {when}"
+            break
+    given = {"state": trial.env.reset(key, params)[0], "params": params}
+    kept = copied(given)
+    trial.act(key, given["state"], given["params"], 1)
+    for path in unequal(given, kept):
+        yield f"step changes {path} of its arguments in place, must return a new one"
+    for path in unequal(params, trial.params):
+        yield f"reset or step changes {join('params', path)} in place"
+
+
+def misplayed(trial: Trial) -> Iterator[str]:
+    """What is wrong in the observations, rewards and ends of whole episodes; of each kind the first."""
+    limit, lengths = trial.env.max_episode_steps, trial.lengths
+    played = jax.tree.map(np.asarray, {name: seen for name, seen in trial.played.items() if name != "begun"})
+    steps = np.arange(1, limit + 1)
+    space = trial.env.observation_space
+    names = named(unflatten(space, leaves(space)))
+    for (name, space), start, later in zip(names.items(), played["start"]["strays"], played["strays"], strict=True):
+        outside, index, value = (np.column_stack(pair) for pair in zip(start, later, strict=True))
+        at = first(outside & (np.arange(limit + 1) <= lengths[:, None]))
+        if at:
+            element = tuple(map(int, np.unravel_index(index[at], space.shape)))
+            low, high = (bound[element] for bound in bounds(space))
+            where = f"{'step' if at[1] else 'reset'}: {join('obs', name)}{list(element) or ''} at step {at[1]}"
+            yield f"{where} is {value[at]}, must be finite and from {low} to {high}"
+    alive = steps <= lengths[:, None]
+    terminated, truncated = played["terminated"], played["truncated"]
+    if at := first(alive & ~np.isfinite(played["reward"])):
+        yield f"step: reward at step {steps[at[1]]} is {played['reward'][at]}, must be finite"
+    if at := first(alive & terminated & truncated):
+        yield f"step: terminated and truncated are both set at step {steps[at[1]]}, truncated must not be"
+    if not (terminated | truncated)[alive & (steps == lengths[:, None])].all():
+        yield f"step: neither terminated nor truncated at step {limit}, which is max_episode_steps, must be truncated"
+
+
+def itself_reset(trial: Trial) -> Iterator[str]:
+    """Where all that counts steps in the state is back at its start when an episode ends."""
+    grown = np.asarray(trial.played["counts"]) - np.asarray(trial.played["start"]["counts"])[:, None]
+    for n, length in zip(grown, trial.lengths, strict=True):
+        counters = (n[: length - 1] == np.arange(1, length)[:, None]).all(0)
+        if length > 2 and counters.any() and (n[length - 1, counters] == 0).all():
+            what = "what counts the steps in the state is back at its start"
+            yield f"step: {what} where the episode ends, step {length}; must be the true successor, the caller resets"
+            return
+
+
+def strays(space: Space, obs: Any) -> list[tuple[Any, Any, Any]]:
+    """For each leaf of a space: whether a part of obs is outside, the first element that is (in C order), its value."""
+    found = []
+    for leaf, part in zip(leaves(space), flatten(space, obs), strict=True):
+        low, high = bounds(leaf)
+        outside = jnp.ravel(~((part >= low) & (part <= high) & jnp.isfinite(part)))
+        found.append((outside.any(), outside.argmax(), jnp.ravel(part)[outside.argmax()]))
+    return found
+
+
+def bounds(space: Simple) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest values of a space, each of its shape."""
+    if isinstance(space, Box):
+        return space.bounds
+    choices = np.reshape(space.choices, space.shape)
+    return np.zeros_like(choices), np.asarray(choices - 1)
+
+
+def first(mask: np.ndarray) -> tuple[int, int] | None:
+    """(episode, step) of the earliest step where mask [episodes, steps] is set."""
+    if not mask.any():
+        return None
+    step = int(mask.any(0).argmax())
+    return int(mask[:, step].argmax()), step
+
+
+def scalars(state: Any) -> jax.Array:
+    """The numbers in the small leaves of a state, side by side."""
+    leaves = [leaf for leaf in jax.tree.leaves(state) if jnp.size(leaf) <= 64]
+    real = [leaf for leaf in leaves if jnp.isdtype(jnp.result_type(leaf), ("integral", "real floating"))]
+    return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf).astype(jnp.float32) for leaf in real)])
+
+
+def attributes(env: Any) -> dict[str, Any]:
+    """What self holds, so that two such can be compared; of containers the contents too."""
+    held = env.__dict__ if hasattr(env, "__dict__") else {}
+    containers = (list, dict, set, np.ndarray)
+    return {name: (id(x), repr(x) if isinstance(x, containers) else "") for name, x in held.items()}
+
+
+def unequal(found: Any, wanted: Any, tolerance: float = 0.0) -> list[str]:
+    """The leaves in which two trees differ."""
+    found, wanted = named(found), named(wanted)
+    shared = {path: (numbers(x), numbers(wanted[path])) for path, x in found.items() if path in wanted}
+    close = {path: np.allclose(a, b, tolerance, tolerance, equal_nan=True) for path, (a, b) in shared.items()}
+    return [path for path in {**found, **wanted} if not close.get(path)]
+
+
+def named(values: Any) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(values)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def join(name: str, path: str) -> str:
+    return f"{name}.{path}" if path else name
+
+
+def numbers(leaf: Any) -> np.ndarray:
+    is_key = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+
+
+def copied(values: Any) -> Any:
+    """The same leaves in containers of their own."""
+    return jax.tree.map(lambda x: x, values)
+
+
+def run(where: str, function: Callable[..., Any], *args: Any) -> Any:
+    """function(*args); raises EnvError, which names the place, where that raises anything."""
+    try:
+        return function(*args)
+    except Exception as error:
+        raise EnvError(f"{where}: {reason(error)}") from None
+
+
+def reason(error: Exception) -> str:
+    """The first line of an error, what it means, and the innermost line of code that is not of JAX."""
+    said = f"{type(error).__name__}: {error}".partition("\n")[0]
+    if isinstance(error, jax.errors.UnexpectedTracerError):
+        said += " (an array of one call was kept in self or a global)"
+    elif isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError)):
+        said += " (Python or NumPy wants the value of a traced array: use jnp, jnp.where or jax.lax.cond)"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(JAX)]
+    frames = [frame for frame in frames if frame.filename != __file__]
+    place = [f" in {frame.name} ({'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno})" for frame in frames[-1:]]
+    return said + "".join(place)
