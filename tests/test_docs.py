@@ -1,10 +1,21 @@
-"""What is generated in docs is up to date."""
+"""What is generated in docs is up to date, and what they show runs."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 ROOT = Path(__file__).parents[1]
+
+
+def environment():
+    """That of a process which finds this evorl, and its own folder first."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(["", str(ROOT)])}
 
 
 def test_the_tables_of_hyperparameters_are_those_of_the_dataclasses():
@@ -17,3 +28,36 @@ def test_every_agent_but_the_random_one_has_a_page():
     agents = {path.stem for path in (ROOT / "configs" / "agent").glob("*.yaml")}
     pages = {path.stem for path in (ROOT / "docs" / "agents").glob("*.md")}
     assert agents - pages == {"cemrl", "random"}
+
+
+def test_the_environment_of_the_docs_is_checked_and_trained(tmp_path):
+    text = (ROOT / "docs" / "environments.md").read_text()
+    blocks = {kind: re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("python", "yaml", "bash")}
+    definition, *uses = blocks["python"]
+    (tmp_path / "windy.py").write_text(definition)
+    tiny = ["agent.workflow.agent.hidden=[8]", "agent.workflow.eval_episodes=4", "evaluations=1", "run_dir=run"]
+    (tmp_path / "use.py").write_text("from windy import WindyGrid\n" + "\n".join(uses).replace("50_000", "500"))
+    (tmp_path / "configs" / "env").mkdir(parents=True)
+    (tmp_path / "configs" / "env" / "windy.yaml").write_text(blocks["yaml"][0])
+    train = blocks["bash"][0].replace("50_000", "500").split()
+    for command in ([sys.executable, "use.py"], [sys.executable, *train[1:], *tiny]):
+        ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, env=environment())
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stderr == ""  # nor a note of the check
+    assert (tmp_path / "run" / "config.yaml").is_file()
+
+
+def test_the_windy_grid_is_that_of_the_book():
+    """From row 3 it takes 15 steps, Sutton and Barto 2018, figure in example 6.5."""
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", (ROOT / "docs" / "environments.md").read_text(), re.DOTALL)[1], names)
+    env, places = names["WindyGrid"](), jnp.stack(jnp.divmod(jnp.arange(70), 10), 1)
+    step = jax.vmap(jax.vmap(env.step, (None, None, 0, None)), (None, 0, None, None))
+    _, after = jax.jit(step)(
+        None, names["WindyGridState"](places, jnp.zeros(70, int)), jnp.arange(4), env.default_params
+    )
+    successors, over = np.asarray(after.obs @ jnp.array([10, 1])), np.asarray(after.terminated)
+    reached = {30}
+    for length in range(1, 16):
+        assert over[sorted(reached)].any() == (length == 15)
+        reached = set(successors[sorted(reached)].flat)
