@@ -152,6 +152,31 @@ class Remembers(Right):
         return super().reset(key, params)
 
 
+class Leaks(Right):
+    def reset(self, key, params):
+        state, obs = super().reset(key, params)
+        object.__setattr__(self, "start", state)
+        return state, obs
+
+    def step(self, key, env_state, action, params):
+        return super().step(key, self.start, action, params)
+
+
+class NoParams(Right):
+    def reset(self, key):
+        return super().reset(key, {})
+
+
+class Keyed(Right):
+    def reset(self, key, params):
+        state, obs = super().reset(key, params)
+        return (state, key), obs
+
+    def step(self, key, env_state, action, params):
+        after, timestep = super().step(key, env_state[0], action, params)
+        return (after, env_state[1]), timestep
+
+
 class InPlace(Right):
     def reset(self, key, params):
         state, obs = super().reset(key, params)
@@ -217,6 +242,8 @@ WRONG = [
     (PythonBranch(), r"step: TracerBoolConversionError: .*jnp\.where.* in step \(tests/test_check\.py:\d+\)"),
     (NumPy(), r"step: TracerArrayConversionError: .*use jnp"),
     (Scalar(), r"step: ConcretizationTypeError: "),
+    (Leaks(), r"step.*: UnexpectedTracerError: .*an array of one call was kept in self or a global"),
+    (NoParams(), r"reset: TypeError: .*takes 2 positional arguments but 3 were given"),
     (Lost(), r"reset: obs\.place is float32 \[3\], must be float32 \[2\]\n"),
     (Lost(), r"reset: obs\.side is missing, must be int32 \[\]"),
     (Weak(), r"step: state\.place is float32 \[2\], must be int32 \[2\] as from reset\n"),
@@ -269,6 +296,8 @@ def test_what_may_be_right_is_a_note(capsys):
     assert "all 4 episodes were terminated at step 5, which is max_episode_steps" in capsys.readouterr().err
     envs.check(probe.LateReward(), episodes=4)
     assert "4 keys gave the same start" in capsys.readouterr().err
+    envs.check(Keyed(), episodes=4)
+    assert "state.1 is a key; its noise repeats in copied states" in capsys.readouterr().err
     envs.check(probe.SeenReward(), episodes=8)  # one step that ends the task
     assert capsys.readouterr().err == ""
 

@@ -177,7 +177,7 @@ def first(mask: np.ndarray) -> tuple[int, int] | None:
 def scalars(state: Any) -> jax.Array:
     """The numbers in the small leaves of a state, side by side."""
     leaves = [leaf for leaf in jax.tree.leaves(state) if jnp.size(leaf) <= 64]
-    real = [leaf for leaf in leaves if jnp.isdtype(jnp.result_type(leaf), ("integral", "real floating"))]
+    real = [leaf for leaf in leaves if jnp.issubdtype(jnp.result_type(leaf), np.number)]
     return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf).astype(jnp.float32) for leaf in real)])
 
 
