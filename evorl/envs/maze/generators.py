@@ -1,0 +1,132 @@
+"""Generators of levels: a level from a key and from params, which may differ between copies of a run."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Bool, Int
+
+from evorl import tree
+from evorl.envs.maze import level as levels
+from evorl.envs.maze.level import Level
+from evorl.envs.maze.paths import path_length
+from evorl.errors import OptionError, require
+from evorl.rollout import UNLIMITED
+from evorl.types import Key
+
+
+@struct.dataclass
+class WallCounts:
+    """The range of how many walls are drawn, both ends included."""
+
+    fewest: Any  # [] int32
+    most: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class RandomWalls:
+    """Walls on cells drawn uniformly; start and goal on two free ones, the direction any.
+
+    As many walls as drawn uniformly from fewest to most. With replacement, some of them fall on each other, and the
+    rectangle has fewer. Where solvable, levels whose goal cannot be reached are drawn anew.
+    """
+
+    height: int = 13
+    width: int = 13
+    fewest: int = 60
+    most: int = 60
+    replacement: bool = True
+    solvable: bool = False
+
+    def __post_init__(self) -> None:
+        cells = self.height * self.width
+        require(min(self.height, self.width) >= 1 and cells >= 2, "height", self.height, "needs two cells at least")
+        require(0 <= self.fewest <= self.most, "fewest", self.fewest, f"must be from 0 to most, {self.most}")
+        require(self.most <= cells - 2, "most", self.most, f"must leave two cells free, {cells - 2} at most")
+
+    @property
+    def default_params(self) -> WallCounts:
+        return WallCounts(np.int32(self.fewest), np.int32(self.most))
+
+    def sample(self, key: Key, params: WallCounts) -> Level:
+        """A level; of counts beyond the fields' most, most are drawn."""
+        if not self.solvable:
+            return self._draw(key, params)
+
+        def draw(i: Array, drawn: tuple[Level, Array]) -> tuple[Level, Array]:
+            del drawn
+            level = self._draw(jax.random.fold_in(key, i), params)
+            return level, path_length(level) >= 0
+
+        nothing = tree.zeros(jax.eval_shape(lambda: self._draw(key, params)))
+        return tree.repeat(jnp.int32(UNLIMITED), draw, (nothing, jnp.bool_(False)), lambda drawn: ~drawn[1])[0]
+
+    def _draw(self, key: Key, params: WallCounts) -> Level:
+        key_count, key_walls, key_start = jax.random.split(key, 3)
+        cells = self.height * self.width
+        count = jax.random.randint(key_count, (), params.fewest, params.most + 1)
+        if self.replacement:
+            drawn = jax.random.randint(key_walls, (self.most,), 0, cells)
+        else:
+            drawn = jnp.argsort(jax.random.bits(key_walls, (cells,)))[: self.most]
+        drawn = jnp.where(jnp.arange(self.most) < count, drawn, cells)
+        walls = jnp.zeros(cells, bool).at[drawn].set(True, mode="drop")
+        return start_and_goal(key_start, walls.reshape(self.height, self.width))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Levels drawn uniformly from a table in the params, leaves [n, ...]; the default one has these drawings.
+
+    With any_direction, the agent looks in a direction drawn anew.
+    """
+
+    drawings: tuple[str, ...]
+    any_direction: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.drawings:
+            raise OptionError("drawings=(): a table needs at least one level")
+        sizes = {(level.height, level.width) for level in map(levels.from_str, self.drawings)}
+        require(
+            len(sizes) == 1, "drawings", sorted(sizes), "levels of a table have one size; see evorl.envs.maze.level.pad"
+        )
+
+    @property
+    def height(self) -> int:
+        return len(self.drawings[0].split())
+
+    @property
+    def width(self) -> int:
+        return len(self.drawings[0].split()[0])
+
+    @property
+    def default_params(self) -> Level:
+        return tree.stack([levels.from_str(drawing) for drawing in self.drawings])
+
+    def sample(self, key: Key, params: Level) -> Level:
+        key_level, key_direction = jax.random.split(key)
+        level = tree.index(params, jax.random.randint(key_level, (), 0, tree.size(params)))
+        if not self.any_direction:
+            return level
+        return replace(level, direction=any_direction(key_direction))
+
+
+def start_and_goal(key: Key, grid: Bool[Array, "height width"]) -> Level:
+    """A level with these walls, start and goal drawn uniformly from the free cells, of which there are two at least."""
+    key_start, key_goal, key_direction = jax.random.split(key, 3)
+    seen = jnp.cumsum(~grid.reshape(-1))
+    start = jax.random.randint(key_start, (), 0, seen[-1])
+    goal = jax.random.randint(key_goal, (), 0, seen[-1] - 1)
+    goal = goal + (goal >= start)
+    # the k-th free cell is behind as many cells as have seen at most k
+    cells = (seen <= jnp.stack([start, goal])[:, None]).sum(-1, dtype=jnp.int32)
+    at = jnp.stack([cells % grid.shape[1], cells // grid.shape[1]], axis=-1)
+    return levels.level(grid, at[0], any_direction(key_direction), at[1])
+
+
+def any_direction(key: Key) -> Int[Array, ""]:
+    return jax.random.randint(key, (), 0, 4, jnp.int32)

@@ -1,0 +1,129 @@
+"""Shortest paths, exact, by flooding: all cells of a row at once are the bits of its words."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, UInt32
+
+from evorl import tree
+from evorl.envs.maze.level import BITS, HEADINGS, Level, pack, unpack
+from evorl.types import Metrics
+
+Cells = UInt32[Array, "height words"]
+UNREACHABLE = -1
+
+
+def path_length(level: Level) -> Int[Array, ""]:
+    """Moves from the start to the goal, turns not counted; -1 where there is no way."""
+    free, goal = _free(level), _cell(level, level.goal)
+
+    def spread(cells: Cells) -> Cells:
+        return cells | (_neighbours(cells) & free)
+
+    return _flood(_cell(level, level.agent), spread, lambda cells: cells & goal)
+
+
+def num_actions(level: Level) -> Int[Array, ""]:
+    """Actions from the start to the goal, turns and moves, at least; -1 where there is no way."""
+    free, goal = _free(level), _cell(level, level.goal)
+    headings = jnp.arange(4)
+    start = jnp.where((headings == level.direction)[:, None, None], _cell(level, level.agent), jnp.uint32(0))
+
+    def spread(cells: UInt32[Array, "4 height words"]) -> UInt32[Array, "4 height words"]:
+        moved = jnp.stack([_shift(cells[i], *map(int, HEADINGS[i])) for i in range(4)])
+        return cells | (moved & free) | jnp.roll(cells, 1, axis=0) | jnp.roll(cells, -1, axis=0)
+
+    return _flood(start, spread, lambda cells: cells & goal)
+
+
+def optimal_return(level: Level, max_episode_steps: int = 250, time_penalty: float = 0.9) -> Float[Array, ""]:
+    """The most that an episode of Maze can give in this level."""
+    steps = num_actions(level)
+    reachable = (steps != UNREACHABLE) & (steps <= max_episode_steps)
+    return jnp.where(reachable, 1 - time_penalty * steps / max_episode_steps, 0.0)
+
+
+def distances(level: Level) -> Int[Array, "height width"]:
+    """Moves from every cell to the goal; -1 where there is no way."""
+    free = _free(level)
+
+    def spread(carry: tuple[Cells, Array, Array]) -> tuple[Cells, Array, Array]:  # a cell counts what comes before it
+        cells, steps, _ = carry
+        after = cells | (_neighbours(cells) & free)
+        return after, steps + ~unpack(after, level.width), (after != cells).any()
+
+    start = _cell(level, level.goal)
+    carry = start, (~unpack(start, level.width)).astype(jnp.int32), jnp.bool_(True)
+    cells, steps, _ = jax.lax.while_loop(lambda carry: tree.anywhere(carry[2]), spread, carry)
+    return jnp.where(unpack(cells, level.width), steps, UNREACHABLE)
+
+
+def level_metrics(level: Level) -> Metrics:
+    """Walls, whether there is a way to the goal, and its length, 0 where there is none."""
+    length = path_length(level)
+    solvable = length != UNREACHABLE
+    walls = jax.lax.population_count(level.walls).sum()
+    return {
+        "walls": walls.astype(jnp.float32),
+        "solvable": solvable.astype(jnp.float32),
+        "path_length": jnp.where(solvable, length, 0).astype(jnp.float32),
+    }
+
+
+def _flood(
+    start: UInt32[Array, "..."],
+    spread: Callable[[UInt32[Array, "..."]], UInt32[Array, "..."]],
+    reached: Callable[[UInt32[Array, "..."]], UInt32[Array, "..."]],
+) -> Int[Array, ""]:
+    """How often start must spread until any bit is reached; -1 where it ends before."""
+
+    def step(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        cells, steps, found, _ = carry
+        after = spread(cells)
+        now = (reached(after) != 0).any()
+        return after, steps + ~found, found | now, ~(found | now) & (after != cells).any()
+
+    found = (reached(start) != 0).any()
+    carry = start, jnp.int32(0), found, ~found
+    _, steps, found, _ = jax.lax.while_loop(lambda carry: tree.anywhere(carry[3]), step, carry)
+    return jnp.where(found, steps, UNREACHABLE)
+
+
+def _free(level: Level) -> Cells:
+    """The cells that a way may use."""
+    inside = pack(jnp.ones((level.height, level.width), bool))
+    return inside & ~level.walls & ~_cell(level, level.distractor)
+
+
+def _cell(level: Level, cell: Int[Array, "2"]) -> Cells:
+    """One cell as bits; none where it is absent."""
+    x, y = cell[0], cell[1]
+    words = level.walls.shape[-1]
+    row, word = np.arange(level.height)[:, None], np.arange(words)
+    here = (row == y) & (word == x // BITS)
+    return jnp.where(here, jnp.uint32(1) << (x % BITS).astype(jnp.uint32), jnp.uint32(0))
+
+
+def _neighbours(cells: Cells) -> Cells:
+    each = [_shift(cells, *map(int, heading)) for heading in HEADINGS]
+    return each[0] | each[1] | each[2] | each[3]
+
+
+def _shift(cells: Cells, x: int, y: int) -> Cells:
+    """Cells moved by one in x or in y; those that leave the words are lost."""
+    if y:
+        return _moved(cells, y, axis=0)
+    carried = _moved(cells, x, axis=1)
+    if x > 0:
+        return (cells << 1) | (carried >> (BITS - 1))
+    return (cells >> 1) | (carried << (BITS - 1))
+
+
+def _moved(cells: Cells, by: int, axis: int) -> Cells:
+    """cells[i - by] along an axis, zeros beyond its ends."""
+    edge = jnp.zeros_like(jax.lax.slice_in_dim(cells, 0, 1, axis=axis))
+    if by > 0:
+        return jnp.concatenate([edge, jax.lax.slice_in_dim(cells, 0, -1, axis=axis)], axis)
+    return jnp.concatenate([jax.lax.slice_in_dim(cells, 1, None, axis=axis), edge], axis)

@@ -1,0 +1,82 @@
+"""The maze against MiniGrid 3.2.0, an environment of the same view, and levels against their drawings."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+from evorl import tree
+from evorl.envs.maze.generators import RandomWalls
+from evorl.envs.maze.maze import Maze
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from minigrid.core.grid import Grid
+    from minigrid.core.mission import MissionSpace
+    from minigrid.core.world_object import Goal, Wall
+    from minigrid.minigrid_env import MiniGridEnv
+    from minigrid.wrappers import FullyObsWrapper
+
+SIZES = [(5, 5), (7, 12), (13, 13), (19, 6), (19, 19)]
+DRAWING = """
+    ..#.
+    .v#.
+    ...G"""
+
+
+class Reference(MiniGridEnv):
+    """MiniGrid with the walls, start and goal of one of our levels."""
+
+    def __init__(self, level, **options):
+        self.level = level
+        space = MissionSpace(mission_func=lambda: "find the goal")
+        super().__init__(space, width=level.width + 2, height=level.height + 2, **options)
+
+    def _gen_grid(self, width, height):
+        self.grid = Grid(width, height)
+        self.grid.wall_rect(0, 0, width, height)
+        for y, x in np.argwhere(np.asarray(self.level.grid)):
+            self.put_obj(Wall(), x + 1, y + 1)
+        self.put_obj(Goal(), *(np.asarray(self.level.goal) + 1))
+        self.agent_pos, self.agent_dir = tuple(np.asarray(self.level.agent) + 1), int(self.level.direction)
+        self.mission = "find the goal"
+
+
+def agrees(env, num_levels, num_steps, seed):
+    """Whether episodes of random actions are the same in both, observation by observation, anew where one has ended."""
+    rng = np.random.default_rng(seed)
+    keys = jax.random.split(jax.random.key(seed), num_levels)
+    drawn = jax.device_get(jax.jit(jax.vmap(env.levels.sample, (0, None)))(keys, env.default_params))
+    start, step = jax.jit(env.reset_to), jax.jit(env.step)
+    for i in range(num_levels):
+        level = tree.index(drawn, i)
+        see = env.see_through_walls
+        other = Reference(level, see_through_walls=see, agent_view_size=env.view_size, max_steps=env.max_episode_steps)
+        other = FullyObsWrapper(other) if env.full_view else other
+        theirs, ended = other.reset()[0], False
+        state, ours = start(keys[i], level)
+        for _ in range(num_steps):
+            if ended:
+                theirs, (state, ours) = other.reset()[0], start(keys[i], level)
+            np.testing.assert_array_equal(ours["image"], theirs["image"].transpose(1, 0, 2))
+            assert ours["direction"] == theirs["direction"]
+            action = rng.choice(7, p=(0.2, 0.15, 0.45, 0.05, 0.05, 0.05, 0.05))
+            theirs, reward, terminated, truncated, _ = other.step(action)
+            state, timestep = step(keys[i], state, action, ())
+            ours, ended = timestep.obs, terminated or truncated
+            np.testing.assert_allclose(timestep.reward, reward, rtol=1e-6)
+            assert (timestep.terminated, timestep.truncated) == (terminated, truncated and not terminated)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("see_through_walls", [True, False], ids=["seen through", "occluded"])
+def test_it_is_minigrid(size, see_through_walls):
+    height, width = size
+    walls = RandomWalls(height, width, fewest=0, most=height * width // 2)
+    env = Maze(walls, view_size=5 + 2 * (height % 4), max_episode_steps=30, normalize=False)
+    agrees(Maze(walls, env.view_size, 30, see_through_walls=see_through_walls, normalize=False), 20, 50, seed=height)
+
+
+def test_the_full_view_is_minigrids():
+    agrees(Maze(RandomWalls(6, 9, 10, 20), max_episode_steps=30, full_view=True, normalize=False), 10, 50, seed=0)
