@@ -27,12 +27,12 @@ def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, fl
     found = {}
     for field in dataclasses.fields(hyperparams):
         value = getattr(hyperparams, field.name)
-        if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
-            found |= leaves(value, f"{prefix}{field.name}.")
-        elif "low" not in field.metadata:
-            raise OptionError(f"{prefix}{field.name}={value}: must be a part with a _target_")
-        else:
+        if "low" in field.metadata:
             found[prefix + field.name] = value, field.metadata["low"], field.metadata["high"]
+        elif dataclasses.is_dataclass(value) or isinstance(value, Mapping):
+            found |= leaves(value, f"{prefix}{field.name}.")
+        else:
+            raise OptionError(f"{prefix}{field.name}={value}: must be a part with a _target_")
     return found
 
 

@@ -4,6 +4,7 @@ A policy acts for n environments at once: (obs [n], memory [n], keys [n]) -> (ac
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import jax
@@ -66,6 +67,30 @@ class Tally:
         return {name: metrics[name] for name in ("return", "episodes", "episode_length")}
 
 
+@struct.dataclass
+class Pool:
+    """Starts that nothing has used yet: those in places `used` to n."""
+
+    starts: Slot  # leaves [n, ...]
+    used: Any  # [] int32
+    refills: Any  # [] int32
+
+    @classmethod
+    def dry(cls, shapes: Slot, n: int) -> "Pool":
+        return cls(tree.zeros(shapes), jnp.int32(n), jnp.int32(0))
+
+    def take(self, wanted: Bool[Array, " n"], draw: Callable[[Array], Slot]) -> tuple["Pool", Slot]:
+        """A start for each wanted place; where too few are left, n others are drawn, those of draw(refills)."""
+        count = wanted.sum(dtype=jnp.int32)
+        lacks = (self.used + count > wanted.shape[0]).astype(jnp.int32)
+        pool = tree.repeat(lacks, lambda _, pool: Pool(draw(pool.refills), jnp.int32(0), pool.refills + 1), self)
+        place = jnp.clip(pool.used + jnp.cumsum(wanted) - 1, 0, wanted.shape[0] - 1)
+        return replace(pool, used=pool.used + count), tree.index(pool.starts, place)
+
+
+Playing = tuple[Slot, Tally, Any]  # what a play carries; the last is a Pool where every start is new
+
+
 def start(env: Env, env_params: Any, memory: Memory, keys: Key) -> Slot:
     """Slots at the start of an episode, one for each of keys [...], leaves [..., ...]."""
     if keys.ndim:
@@ -108,11 +133,12 @@ def unroll(
 
     Starts come from `fresh`, leaves [rows, n, ...]: a slot's k-th new episode takes row k modulo rows, so that
     the slots themselves may have begun at row 0.
-    Where env.fresh_reset, each start is drawn anew instead. Rollout leaves lead with [num_steps, n].
+    Where env.fresh_reset, each start is one that nothing has used. Rollout leaves lead with [num_steps, n].
     """
-    tally = Tally.zeros(keys.shape[0])
-    step = _auto_reset(env, env_params, policy, memory, fresh, tree.size(fresh), keys, lambda tally: tally.steps >= 0)
-    (end, tally), (transitions, _) = jax.lax.scan(step, (slots, tally), length=num_steps)
+    begin, step = _auto_reset(
+        env, env_params, policy, memory, slots, fresh, tree.size(fresh), keys, lambda tally: tally.steps >= 0
+    )
+    (end, tally, _), (transitions, _) = jax.lax.scan(step, begin, length=num_steps)
     return end, Rollout(transitions, slots.memory), tally
 
 
@@ -140,16 +166,17 @@ def play(
     def active(tally: Tally) -> Bool[Array, " n"]:
         return (tally.episodes < episodes) & (tally.steps < steps)
 
-    step = _auto_reset(env, env_params, policy, memory, fresh, fresh_rows, keys, active)
+    begin, step = _auto_reset(env, env_params, policy, memory, slots, fresh, fresh_rows, keys, active)
 
-    def advance(carry: tuple[Slot, Tally, Stored]) -> tuple[Slot, Tally, Stored]:
-        slots, tally, stored = carry
-        (slots, tally), (transitions, mask) = jax.lax.scan(step, (slots, tally), length=chunk)
-        return slots, tally, store(stored, transitions, mask)
+    def advance(carry: tuple[Playing, Stored]) -> tuple[Playing, Stored]:
+        playing, stored = carry
+        playing, (transitions, mask) = jax.lax.scan(step, playing, length=chunk)
+        return playing, store(stored, transitions, mask)
 
-    return jax.lax.while_loop(
-        lambda carry: tree.anywhere(active(carry[1])), advance, (slots, Tally.zeros(keys.shape[0]), stored)
+    (slots, tally, _), stored = jax.lax.while_loop(
+        lambda carry: tree.anywhere(active(carry[0][1])), advance, (begin, stored)
     )
+    return slots, tally, stored
 
 
 def _auto_reset(
@@ -157,24 +184,29 @@ def _auto_reset(
     env_params: Any,
     policy: Policy,
     memory: Memory,
+    slots: Slot,
     fresh: Slot,
     fresh_rows: Int[Array, ""] | int,
     keys: Key,
     active: Callable[[Tally], Bool[Array, " n"]],
-) -> Callable[[tuple[Slot, Tally], None], tuple[tuple[Slot, Tally], tuple[Transition, Bool[Array, " n"]]]]:
-    """The scanned step: one interaction of the active slots; the others stay as they are."""
-    slot = jnp.arange(keys.shape[0])
+) -> tuple[Playing, Callable[[Playing, None], tuple[Playing, tuple[Transition, Bool[Array, " n"]]]]]:
+    """What is carried, and the scanned step: one interaction of the active slots; the others stay as they are."""
+    n = keys.shape[0]
 
-    def step(carry: tuple[Slot, Tally], _: None) -> tuple[tuple[Slot, Tally], tuple[Transition, Bool[Array, " n"]]]:
-        slots, tally = carry
+    def draw(refills: Array) -> Slot:  # with keys that interact, which splits its own in two, does not use
+        of_refill = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, refills), 2))
+        return start(env, env_params, memory, of_refill(keys))
+
+    def step(carry: Playing, _: None) -> tuple[Playing, tuple[Transition, Bool[Array, " n"]]]:
+        slots, tally, pool = carry
         mask = active(tally)
         keys_now = jax.vmap(jax.random.fold_in)(keys, tally.steps)
         after, transition = interact(env, env_params, policy, slots, keys_now)
         ended = transition.ended & mask
-        if env.fresh_reset:  # with keys that interact, which splits its own in two, does not use
-            next_start = start(env, env_params, memory, jax.vmap(jax.random.fold_in, (0, None))(keys_now, 2))
+        if env.fresh_reset:
+            pool, next_start = pool.take(ended, draw)
         else:
-            next_start = tree.index(fresh, ((tally.episodes + 1) % fresh_rows, slot))
+            next_start = tree.index(fresh, ((tally.episodes + 1) % fresh_rows, jnp.arange(n)))
         tally = Tally(
             tally.steps + mask,
             tally.episodes + ended,
@@ -182,6 +214,7 @@ def _auto_reset(
             tally.lengths + jnp.where(ended, after.episode_length, 0),
         )
         slots = tree.where(mask, tree.where(ended, next_start, after), slots)
-        return (slots, tally), (transition, mask)
+        return (slots, tally, pool), (transition, mask)
 
-    return step
+    pool = Pool.dry(jax.eval_shape(draw, jnp.int32(0)), n) if env.fresh_reset else ()
+    return (slots, Tally.zeros(n), pool), step

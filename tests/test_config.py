@@ -72,6 +72,7 @@ WRONG = [
     (["agent.hyperparams.agent.discount=1.5"], "agent.hyperparams.agent.discount=1.5: must be between 0 and 1"),
     (["agent.hyperparams.agent.actor_lr=-1"], "actor_lr=-1: must be between 0 and 1"),
     (["agent.hyperparams.agent.actor_lr=abc"], "actor_lr=abc: must be a number"),
+    (["++agent.hyperparams.agent.actor_lr={}"], "actor_lr={}: must be a number"),
     (["agent/evolver=snes", "agent.hyperparams.evolver.std_init=abc"], "evolver.std_init=abc: must be a number"),
     (["agent.workflow.evolver.population_size=1"], "population_size=1: must be at least 2"),
     (["env.backend=bullet"], "backend=bullet: must be one of generalized, spring, positional, mjx"),
