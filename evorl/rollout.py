@@ -4,7 +4,6 @@ A policy acts for n environments at once: (obs [n], memory [n], keys [n]) -> (ac
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import jax
@@ -79,13 +78,22 @@ class Pool:
     def dry(cls, shapes: Slot, n: int) -> "Pool":
         return cls(tree.zeros(shapes), jnp.int32(n), jnp.int32(0))
 
-    def take(self, wanted: Bool[Array, " n"], draw: Callable[[Array], Slot]) -> tuple["Pool", Slot]:
-        """A start for each wanted place; where too few are left, n others are drawn, those of draw(refills)."""
-        count = wanted.sum(dtype=jnp.int32)
-        lacks = (self.used + count > wanted.shape[0]).astype(jnp.int32)
-        pool = tree.repeat(lacks, lambda _, pool: Pool(draw(pool.refills), jnp.int32(0), pool.refills + 1), self)
-        place = jnp.clip(pool.used + jnp.cumsum(wanted) - 1, 0, wanted.shape[0] - 1)
-        return replace(pool, used=pool.used + count), tree.index(pool.starts, place)
+    def restart(self, slots: Slot, ended: Bool[Array, " n"], draw: Callable[[Array], Slot]) -> tuple[Slot, "Pool"]:
+        """Slots with a new start where ended; where too few are left, n others are drawn, those of draw(refills)."""
+        count = ended.sum(dtype=jnp.int32)
+
+        def refill(_: Array, pool: Pool) -> Pool:
+            return Pool(draw(pool.refills), jnp.int32(0), pool.refills + 1)
+
+        def take(_: Array, carry: tuple[Slot, Pool]) -> tuple[Slot, Pool]:
+            slots, pool = carry
+            lacks = (pool.used + count > ended.shape[0]).astype(jnp.int32)
+            pool = tree.repeat(lacks, refill, pool)
+            place = jnp.clip(pool.used + jnp.cumsum(ended) - 1, 0, ended.shape[0] - 1)
+            after = tree.where(ended, tree.index(pool.starts, place), slots)
+            return after, Pool(pool.starts, pool.used + count, pool.refills)
+
+        return tree.repeat((count > 0).astype(jnp.int32), take, (slots, self))  # most steps end no episode
 
 
 Playing = tuple[Slot, Tally, Any]  # what a play carries; the last is a Pool where every start is new
@@ -135,7 +143,7 @@ def unroll(
     the slots themselves may have begun at row 0.
     Where env.fresh_reset, each start is one that nothing has used. Rollout leaves lead with [num_steps, n].
     """
-    begin, step = _auto_reset(
+    begin, step = auto_reset(
         env, env_params, policy, memory, slots, fresh, tree.size(fresh), keys, lambda tally: tally.steps >= 0
     )
     (end, tally, _), (transitions, _) = jax.lax.scan(step, begin, length=num_steps)
@@ -166,7 +174,7 @@ def play(
     def active(tally: Tally) -> Bool[Array, " n"]:
         return (tally.episodes < episodes) & (tally.steps < steps)
 
-    begin, step = _auto_reset(env, env_params, policy, memory, slots, fresh, fresh_rows, keys, active)
+    begin, step = auto_reset(env, env_params, policy, memory, slots, fresh, fresh_rows, keys, active)
 
     def advance(carry: tuple[Playing, Stored]) -> tuple[Playing, Stored]:
         playing, stored = carry
@@ -179,7 +187,7 @@ def play(
     return slots, tally, stored
 
 
-def _auto_reset(
+def auto_reset(
     env: Env,
     env_params: Any,
     policy: Policy,
@@ -203,17 +211,17 @@ def _auto_reset(
         keys_now = jax.vmap(jax.random.fold_in)(keys, tally.steps)
         after, transition = interact(env, env_params, policy, slots, keys_now)
         ended = transition.ended & mask
-        if env.fresh_reset:
-            pool, next_start = pool.take(ended, draw)
-        else:
-            next_start = tree.index(fresh, ((tally.episodes + 1) % fresh_rows, jnp.arange(n)))
         tally = Tally(
             tally.steps + mask,
             tally.episodes + ended,
             tally.returns + jnp.where(ended, after.episode_return, 0),
             tally.lengths + jnp.where(ended, after.episode_length, 0),
         )
-        slots = tree.where(mask, tree.where(ended, next_start, after), slots)
+        slots = tree.where(mask, after, slots)
+        if env.fresh_reset:
+            slots, pool = pool.restart(slots, ended, draw)
+        else:
+            slots = tree.where(ended, tree.index(fresh, (tally.episodes % fresh_rows, jnp.arange(n))), slots)
         return (slots, tally, pool), (transition, mask)
 
     pool = Pool.dry(jax.eval_shape(draw, jnp.int32(0)), n) if env.fresh_reset else ()

@@ -11,15 +11,16 @@ from flax import struct
 from jaxtyping import Array, Bool, Int
 
 from evorl.envs.maze.generators import RandomWalls
-from evorl.envs.maze.level import GREEN, HEADINGS, RED, Level, at, blocked
+from evorl.envs.maze.level import GREEN, RED, Level, at, blocked
 from evorl.envs.maze.paths import level_metrics
 from evorl.envs.spaces import Box, Dict, Discrete
 from evorl.errors import require
 from evorl.types import Key, Metrics, TimeStep
 
 LEFT, RIGHT, FORWARD = 0, 1, 2  # the actions that do something; 3 to 6 (pick up, drop, toggle, done) do nothing
-UNSEEN, EMPTY, WALL, GOAL, AGENT = 0, 1, 2, 8, 10  # MiniGrid's numbers of objects
-GREY = 5
+# a cell is MiniGrid's object, colour and state, four bits each; red is 0
+UNSEEN, EMPTY, WALL, GOAL, AGENT = 0, 1, 2 + (5 << 4), 8, 10
+Cells = Int[Array, "rows columns"]
 
 
 @runtime_checkable
@@ -98,7 +99,7 @@ class Maze:
         del key, params
         level, direction = env_state.level, env_state.direction
         turn = jnp.where(action == RIGHT, 1, jnp.where(action == LEFT, 3, 0))
-        ahead = env_state.position + jnp.asarray(HEADINGS)[direction]
+        ahead = env_state.position + jnp.stack(_heading(direction))
         moves = (action == FORWARD) & ~blocked(level, ahead[0], ahead[1])
         position = jnp.where(moves, ahead, env_state.position)
         after = MazeState(level, position, (direction + turn) % 4, env_state.steps + 1)
@@ -109,7 +110,8 @@ class Maze:
         return after, TimeStep(self.observe(after), reward.astype(jnp.float32), terminated, late & ~terminated)
 
     def observe(self, state: MazeState) -> dict[str, Array]:
-        image = self._whole(state) if self.full_view else self._view(state)
+        cells = self._whole(state) if self.full_view else self._view(state)
+        image = (cells[..., None] >> np.array([0, 4, 8])) & 15
         image = image / jnp.float32(10) if self.normalize else image.astype(jnp.uint8)
         return {"image": image, "direction": state.direction}
 
@@ -117,39 +119,34 @@ class Maze:
         """Metrics of the level that is being played."""
         return level_metrics(state.level)
 
-    def _view(self, state: MazeState) -> Int[Array, "view view 3"]:
+    def _view(self, state: MazeState) -> Cells:
         size = self.view_size
-        to_x, to_y = (jnp.asarray(offsets)[state.direction] for offsets in _offsets(size))
-        x, y = state.position[0] + to_x, state.position[1] + to_y
-        seen = _encode(state.level, x, y)
+        ahead, aside = np.mgrid[size - 1 : -1 : -1, -(size // 2) : size // 2 + 1]
+        to_x, to_y = _heading(state.direction)  # at the agent's right hand is (-to_y, to_x)
+        x = state.position[0] + ahead * to_x - aside * to_y
+        y = state.position[1] + ahead * to_y + aside * to_x
+        cells = _cells(state.level, x, y)
         if not self.see_through_walls:
-            seen = jnp.where(_visible(seen[..., 0] == WALL)[..., None], seen, UNSEEN)
-        own = jnp.array([AGENT, RED, 0], jnp.int32).at[2].set(state.direction) if self.see_agent else (EMPTY, 0, 0)
-        return seen.at[size - 1, size // 2].set(jnp.asarray(own, jnp.int32))
+            cells = jnp.where(_visible(cells == WALL), cells, UNSEEN)
+        own = AGENT + (state.direction << 8) if self.see_agent else EMPTY
+        return jnp.where((ahead == 0) & (aside == 0), own, cells)
 
-    def _whole(self, state: MazeState) -> Int[Array, "rows columns 3"]:
-        y, x = np.mgrid[-1 : self.levels.height + 1, -1 : self.levels.width + 1]
-        seen = _encode(state.level, jnp.asarray(x), jnp.asarray(y))
-        own = jnp.stack([jnp.int32(AGENT), jnp.int32(RED), state.direction])
-        return seen.at[state.position[1] + 1, state.position[0] + 1].set(own)
+    def _whole(self, state: MazeState) -> Cells:
+        y, x = map(jnp.asarray, np.mgrid[-1 : self.levels.height + 1, -1 : self.levels.width + 1])
+        return jnp.where(at(state.position, x, y), AGENT + (state.direction << 8), _cells(state.level, x, y))
 
 
-def _offsets(size: int) -> np.ndarray:
-    """What to add to the agent's x and y for each cell of its view: [2, direction, row, column]."""
-    ahead, aside = np.mgrid[size - 1 : -1 : -1, -(size // 2) : size // 2 + 1]
-    rightwards = np.roll(HEADINGS, -1, axis=0)  # what is at the right hand of each heading
-    offsets = HEADINGS[:, :, None, None] * ahead + rightwards[:, :, None, None] * aside
-    return offsets.swapaxes(0, 1).astype(np.int32)
+def _heading(direction: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    """One step in a direction, (x, y)."""
+    return (direction == 0).astype(jnp.int32) - (direction == 2), (direction == 1).astype(jnp.int32) - (direction == 3)
 
 
-def _encode(level: Level, x: Int[Array, "rows columns"], y: Int[Array, "rows columns"]) -> Int[Array, "rows columns 3"]:
-    """Cells as MiniGrid's (object, colour, state)."""
-    wall, goal, distractor = blocked(level, x, y), at(level.goal, x, y), at(level.distractor, x, y)
-    clue = at(level.clue, x, y)
+def _cells(level: Level, x: Cells, y: Cells) -> Cells:
+    """What is at x, y."""
+    distractor = at(level.distractor, x, y)
     color = jnp.where(distractor, GREEN + RED - level.color, level.color)
-    tile = goal | distractor | clue
-    kind = jnp.where(tile, GOAL, jnp.where(wall, WALL, EMPTY))
-    return jnp.stack([kind, jnp.where(tile, color, jnp.where(wall, GREY, 0)), jnp.zeros_like(kind)], axis=-1)
+    tile = distractor | at(level.goal, x, y) | at(level.clue, x, y)
+    return jnp.where(tile, GOAL + (color << 4), jnp.where(blocked(level, x, y), WALL, EMPTY))
 
 
 def _visible(wall: Bool[Array, "size size"]) -> Bool[Array, "size size"]:
