@@ -87,6 +87,13 @@ class Env(Protocol):
 
 
 @runtime_checkable
+class Describes(Protocol):
+    """An environment that tells what is being played in a state, such as how hard its level is, as metrics."""
+
+    def describe(self, env_state: State) -> Metrics: ...
+
+
+@runtime_checkable
 class Agent(Protocol):
     """What is learned, and how it acts. The actor of an agent's state is a Learner; act and mode take its params."""
 

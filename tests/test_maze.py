@@ -3,12 +3,15 @@
 import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.envs.maze.generators import RandomWalls
-from evorl.envs.maze.maze import Maze
+from evorl.envs import check
+from evorl.envs.maze import Maze, RandomWalls, Table
+from evorl.envs.spaces import Box, Dict, Discrete
+from evorl.errors import OptionError
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -18,6 +21,7 @@ with warnings.catch_warnings():
     from minigrid.minigrid_env import MiniGridEnv
     from minigrid.wrappers import FullyObsWrapper
 
+EMPTY, WALL = (1, 0, 0), (2, 5, 0)
 SIZES = [(5, 5), (7, 12), (13, 13), (19, 6), (19, 19)]
 DRAWING = """
     ..#.
@@ -80,3 +84,70 @@ def test_it_is_minigrid(size, see_through_walls):
 
 def test_the_full_view_is_minigrids():
     agrees(Maze(RandomWalls(6, 9, 10, 20), max_episode_steps=30, full_view=True, normalize=False), 10, 50, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("see_through_walls", [True, False], ids=["seen through", "occluded"])
+def test_ten_thousand_steps_are_minigrids(see_through_walls):
+    for size in range(5, 20, 2):
+        walls = RandomWalls(size, size, fewest=0, most=size * size // 2)
+        env = Maze(walls, max_episode_steps=100, see_through_walls=see_through_walls, normalize=False)
+        agrees(env, num_levels=25, num_steps=400, seed=size)
+
+
+def test_the_view_in_numbers():
+    env = Maze(Table((DRAWING,)), view_size=3)
+    _, obs = env.reset(jax.random.key(0), env.default_params)
+    assert env.observation_space == Dict({"image": Box(0.0, 1.0, (3, 3, 3)), "direction": Discrete(4)})
+    # looking down from (1, 1), its right hand to the left: the border, then (2, 2), (1, 2), (0, 2), then its own row
+    border, row, own = [WALL] * 3, [EMPTY] * 3, [WALL, EMPTY, EMPTY]
+    np.testing.assert_allclose(obs["image"], np.array([border, row, own]) / 10, rtol=1e-6)
+    assert obs["direction"] == 1
+    _, obs = Maze(Table((DRAWING,)), view_size=3, see_agent=True, normalize=False).reset(
+        jax.random.key(0), env.default_params
+    )
+    np.testing.assert_array_equal(obs["image"][2, 1], [10, 0, 1])
+
+
+def test_an_episode_by_hand():
+    env = Maze(Table((DRAWING,)), max_episode_steps=5, num_actions=3)
+    state, _ = env.reset(jax.random.key(0), env.default_params)
+    step = jax.jit(env.step)
+    for action, place in ((2, [1, 2]), (0, [1, 2]), (2, [2, 2])):
+        state, timestep = step(jax.random.key(0), state, action, ())
+        np.testing.assert_array_equal(state.position, place)
+        assert timestep.reward == 0
+        assert (timestep.terminated, timestep.truncated) == (False, False)
+    late, _ = step(jax.random.key(0), state, 0, ())
+    state, timestep = step(jax.random.key(0), state, 2, ())
+    np.testing.assert_allclose(timestep.reward, 1 - 0.9 * 4 / 5, rtol=1e-6)
+    assert (timestep.terminated, timestep.truncated) == (True, False)
+    _, timestep = step(jax.random.key(0), late, 0, ())
+    assert (timestep.terminated, timestep.truncated) == (False, True)
+    _, timestep = step(jax.random.key(0), late.replace(direction=jnp.int32(0)), 2, ())  # the goal in the last step
+    assert (timestep.terminated, timestep.truncated) == (True, False)
+
+
+def test_the_wrong_goal_ends_the_episode_with_nothing():
+    env = Maze(Table((".>d\n..G",)))
+    state, _ = env.reset(jax.random.key(0), env.default_params)
+    _, timestep = env.step(jax.random.key(0), state, jnp.int32(2), ())
+    assert (timestep.reward, timestep.terminated) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"view_size": 4}, "view_size=4: must be odd, from 3 to 31"),
+        ({"num_actions": 5}, "num_actions=5: must be 3 or 7"),
+        ({"max_episode_steps": 0}, "max_episode_steps=0"),
+        ({"time_penalty": 2.0}, "time_penalty=2.0: must be from 0 to 1"),
+    ],
+)
+def test_mazes_that_cannot_be_are_refused(options, message):
+    with pytest.raises(OptionError, match=message):
+        Maze(**options)
+
+
+def test_it_is_an_environment():
+    check(Maze(RandomWalls(4, 5, 2, 9, solvable=True), max_episode_steps=20, see_agent=True), episodes=3)

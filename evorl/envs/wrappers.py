@@ -8,7 +8,7 @@ from flax import struct
 
 from evorl.envs.spaces import Space
 from evorl.errors import require
-from evorl.types import Array, Env, Key, State, TimeStep
+from evorl.types import Array, Describes, Env, Key, Metrics, State, TimeStep
 
 
 @struct.dataclass
@@ -62,3 +62,6 @@ class Rewards:
         due: Array = (steps >= self.delay) | timestep.terminated | timestep.truncated
         after = RewardsState(inner, jnp.where(due, 0.0, owed), jnp.where(due, 0, steps))
         return after, replace(timestep, reward=jnp.where(due, owed, 0.0))
+
+    def describe(self, env_state: State) -> Metrics:
+        return self.inner.describe(env_state.inner) if isinstance(self.inner, Describes) else {}

@@ -11,7 +11,20 @@ from jaxtyping import Array, Bool, Int
 from evorl import rollout, tree
 from evorl.errors import require
 from evorl.rollout import UNLIMITED, Slot, Tally
-from evorl.types import Advances, Agent, Env, Hyperparams, Key, Memory, Metrics, Params, State, Transition, Workflow
+from evorl.types import (
+    Advances,
+    Agent,
+    Describes,
+    Env,
+    Hyperparams,
+    Key,
+    Memory,
+    Metrics,
+    Params,
+    State,
+    Transition,
+    Workflow,
+)
 
 Body = Callable[[Array, Any], tuple[Any, Metrics]]
 Store = Callable[[Any, Transition, Array], Any]  # as rollout.play takes it
@@ -142,3 +155,9 @@ class Stage:
         return rollout.play(
             self.env, env_params, policy, memory, slots, fresh, drawn, keys, episodes, steps, self.chunk, store, stored
         )
+
+    def described(self, slots: Slot) -> Metrics:
+        """What the environment says of what is being played, as means over the slots."""
+        if not isinstance(self.env, Describes):
+            return {}
+        return tree.mean(jax.vmap(self.env.describe)(slots.env_state))

@@ -16,7 +16,7 @@ from evorl.ec.cem import CEMHyperparams, best_first
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.replay import Replay
-from evorl.rollout import UNLIMITED, Tally
+from evorl.rollout import UNLIMITED, Slot, Tally
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
 from evorl.workflows.base import Stage, behaviour, check_positive, check_replay, repeat
 
@@ -126,13 +126,13 @@ class CEMRL:
         actors = jax.tree.map(lambda x, new: x.at[picked].set(new), actors, learned)
 
         center = tree.broadcast(self.evolver.center(state.evolver), n)
-        tally, replay = self.play(state, tree.where(evaluating, center, actors), key_play, evaluating, random)
+        slots, tally, replay = self.play(state, tree.where(evaluating, center, actors), key_play, evaluating, random)
         fitness = tally.mean_return
         with jax.named_scope("evolution"):
             told, told_metrics = self.evolver.tell(key_tell, actors, fitness, evolver, hyperparams.evolver)
         evolver = tree.where(searching, told, state.evolver)
         is_elite = jnp.zeros(n, bool).at[best_first(fitness)[:m]].set(True)
-        metrics |= tally.metrics() | told_metrics
+        metrics |= tally.metrics() | self.stage.described(slots) | told_metrics
         metrics |= {
             "return_best": fitness.max(),
             "gradient_steps": updates,
@@ -150,13 +150,13 @@ class CEMRL:
 
     def play(
         self, state: CEMRLState, actors: Params, key: Key, evaluating: Array, random: Array
-    ) -> tuple[Tally, Replay]:
+    ) -> tuple[Slot, Tally, Replay]:
         """Each actor plays its episodes; at random, as many steps as random_steps asks for."""
         exploring = ~evaluating if self.explore else False
         policy = behaviour(self.env, self.agent, state.hyperparams.agent, random, exploring)
         episodes = jnp.where(evaluating, self.stage.eval_quota, jnp.where(random, UNLIMITED, self.fitness_episodes))
         prefill = -(-self.random_steps // self.evolver.population_size)
-        _, tally, replay = self.stage.play(
+        return self.stage.play(
             state.env_params,
             lambda obs, memory, keys: jax.vmap(policy)(actors, obs, memory, keys),
             key,
@@ -168,7 +168,6 @@ class CEMRL:
             store=lambda replay, rows, mask: replay.add(tree.merge_axes(rows), mask.reshape(-1) & ~evaluating),
             stored=state.replay,
         )
-        return tally, replay
 
     @jax.named_scope("learning")
     def learn(

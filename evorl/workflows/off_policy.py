@@ -122,7 +122,7 @@ class OffPolicy:
             stored=(state.replay, state.window),
         )
         state = replace(state, slots=tree.where(evaluating, state.slots, slots), replay=replay, window=window)
-        return state, tally.metrics(), tally.evaluation()
+        return state, tally.metrics() | self.stage.described(slots), tally.evaluation()
 
     def storing(self, storing: Bool[Array, ""]) -> Store:
         """Puts what each chunk completes into the replay, where storing; every slot takes the same steps then."""

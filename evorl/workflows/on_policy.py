@@ -122,7 +122,8 @@ class OnPolicy:
             store=lambda _, transitions, mask: transitions,  # one chunk is the rollout
             stored=nothing,
         )
-        return replace(state, slots=slots), Rollout(transitions, memory), tally.metrics(), tally.evaluation()
+        metrics = tally.metrics() | self.stage.described(slots)
+        return replace(state, slots=slots), Rollout(transitions, memory), metrics, tally.evaluation()
 
     @jax.named_scope("learning")
     def learn(

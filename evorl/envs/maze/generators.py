@@ -10,8 +10,8 @@ from flax import struct
 from jaxtyping import Array, Bool, Int
 
 from evorl import tree
-from evorl.envs.maze import level as levels
-from evorl.envs.maze.level import Level
+from evorl.envs.maze import levels
+from evorl.envs.maze.levels import Level
 from evorl.envs.maze.paths import path_length
 from evorl.errors import OptionError, require
 from evorl.rollout import UNLIMITED
@@ -91,9 +91,7 @@ class Table:
         if not self.drawings:
             raise OptionError("drawings=(): a table needs at least one level")
         sizes = {(level.height, level.width) for level in map(levels.from_str, self.drawings)}
-        require(
-            len(sizes) == 1, "drawings", sorted(sizes), "levels of a table have one size; see evorl.envs.maze.level.pad"
-        )
+        require(len(sizes) == 1, "drawings", sorted(sizes), "levels of a table have one size; see evorl.envs.maze.pad")
 
     @property
     def height(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -10,8 +11,10 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Int
 
+from evorl.envs import render
+from evorl.envs.maze.draw import picture
 from evorl.envs.maze.generators import RandomWalls
-from evorl.envs.maze.level import GREEN, RED, Level, at, blocked
+from evorl.envs.maze.levels import GREEN, RED, Level, at, blocked
 from evorl.envs.maze.paths import level_metrics
 from evorl.envs.spaces import Box, Dict, Discrete
 from evorl.errors import require
@@ -118,6 +121,11 @@ class Maze:
     def describe(self, state: MazeState) -> Metrics:
         """Metrics of the level that is being played."""
         return level_metrics(state.level)
+
+    def draw(self, states: list[MazeState], folder: Path) -> list[Path]:
+        """A GIF and a PNG of an episode."""
+        shown = states[: render.FRAMES]
+        return render.save([picture(state.level, state.position, state.direction) for state in shown], 0.1, folder)
 
     def _view(self, state: MazeState) -> Cells:
         size = self.view_size

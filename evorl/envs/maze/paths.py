@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
 from evorl import tree
-from evorl.envs.maze.level import BITS, HEADINGS, Level, pack, unpack
+from evorl.envs.maze.levels import BITS, HEADINGS, Level, pack, unpack
 from evorl.types import Metrics
 
 Cells = UInt32[Array, "height words"]
