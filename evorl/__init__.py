@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from evorl.ec.evosax import Evosax
     from evorl.envs.brax import Brax
     from evorl.envs.gymnax import Gymnax
+    from evorl.envs.maze import Maze
     from evorl.envs.wrappers import Rewards
     from evorl.training.fit import fit
     from evorl.training.progress import Budget
@@ -46,6 +47,7 @@ _MODULES = {
     "Evosax": "ec.evosax",
     "Gymnax": "envs.gymnax",
     "IMPALAHyperparams": "agents.impala",
+    "Maze": "envs.maze",
     "OffPolicy": "workflows.off_policy",
     "OnPolicy": "workflows.on_policy",
     "PPOHyperparams": "agents.ppo",
@@ -62,7 +64,7 @@ _MODULES = {
 __all__ = [
     "A2C", "CEM", "CEMRL", "DQN", "IMPALA", "PPO", "SAC", "TD3", "A2CHyperparams", "Brax", "Budget",
     "CEMHyperparams", "CEMRLHyperparams", "DQNHyperparams", "DiscreteSAC", "DiscreteSACHyperparams", "Evosax",
-    "Gymnax", "IMPALAHyperparams", "OffPolicy", "OnPolicy", "PPOHyperparams", "PolicyGradient", "Random",
+    "Gymnax", "IMPALAHyperparams", "Maze", "OffPolicy", "OnPolicy", "PPOHyperparams", "PolicyGradient", "Random",
     "RandomHyperparams", "Rewards", "SACHyperparams", "TD3Hyperparams", "Vmapped", "fit", "load",
 ]  # fmt: skip
 

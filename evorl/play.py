@@ -15,6 +15,7 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
   seed=, member=   of several seeds or of a population; by default the best one
   explore=false    true: acts as it did to explore
   key=0            seeds the episodes
+  envs=            ood: a table over the out-of-distribution mazes, of an agent that was trained on mazes
   out=RUN/play     where the viewer and the pictures go; out=null writes none"""
 
 
@@ -29,6 +30,7 @@ class Options:
     member: int | None = None
     explore: bool = False
     key: int = 0
+    envs: str | None = None
     out: str | None = ""
 
 
@@ -84,6 +86,8 @@ def play(options: Options) -> dict[str, Any]:
 
     enable_compilation_cache()
     policy = load(run_dir, options.member, options.seed, options.which)
+    if options.envs is not None:
+        return test(policy, options)
     returns, lengths = episodes.evaluate(policy, options.episodes, options.key, options.explore)
     low, high = stats.interval(returns)
     spread = f" [{low:.1f}, {high:.1f}]" if len(returns) > 1 else ""
@@ -98,6 +102,32 @@ def play(options: Options) -> dict[str, Any]:
             print(path)
             written.append(path)
     return {"returns": returns, "lengths": lengths, "files": written}
+
+
+def test(policy: Any, options: Options) -> dict[str, Any]:
+    """Prints and gives, of each maze of a suite, the solved rate and the return, greedy and sampled, with intervals."""
+    from evorl import stats
+    from evorl.envs.maze import Maze, ood
+    from evorl.training import episodes
+
+    if options.envs != "ood":
+        raise unknown("suite", str(options.envs), ["ood"])
+    env = policy.env
+    while hasattr(env, "inner"):
+        env = env.inner
+    require(isinstance(env, Maze), "envs", options.envs, f"is for agents trained on mazes, not on {type(env).__name__}")
+    require(not env.full_view, "envs", options.envs, "its mazes have several sizes, which full_view cannot show")
+    print(f"| maze | solved, greedy | return | solved, sampled | return |{chr(10)}|{'---|' * 5}")
+    found = {}
+    for name, maze in ood.mazes(env).items():
+        row = []
+        for explores in (False, True):
+            returns, _ = episodes.evaluate(policy, options.episodes, options.key, explores, maze)
+            row += [(values.mean(), *stats.interval(values)) for values in ((returns > 0).astype(float), returns)]
+        cells = (f"{mean:.2f} [{low:.2f}, {high:.2f}]" for mean, low, high in row)
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        found[name] = row
+    return found
 
 
 if __name__ == "__main__":

@@ -61,3 +61,10 @@ def test_the_windy_grid_is_that_of_the_book():
     for length in range(1, 16):
         assert over[sorted(reached)].any() == (length == 15)
         reached = set(successors[sorted(reached)].flat)
+
+
+def test_what_the_page_of_the_maze_shows_runs():
+    text = (ROOT / "docs" / "maze.md").read_text()
+    names = {"key": jax.random.key(0)}
+    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], names)
+    assert names["harder"].grid.shape == (3, 4)

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import tree
+from evorl import OnPolicy, PolicyGradient, PPOHyperparams, play, rollout, train, tree
 from evorl.envs import check
-from evorl.envs.maze import Maze, RandomWalls, Table
+from evorl.envs.maze import Maze, RandomWalls, Table, fingerprint, ood
 from evorl.envs.spaces import Box, Dict, Discrete
+from evorl.envs.wrappers import Rewards
 from evorl.errors import OptionError
 
 with warnings.catch_warnings():
@@ -151,3 +152,50 @@ def test_mazes_that_cannot_be_are_refused(options, message):
 
 def test_it_is_an_environment():
     check(Maze(RandomWalls(4, 5, 2, 9, solvable=True), max_episode_steps=20, see_agent=True), episodes=3)
+
+
+def test_metrics_of_the_levels_are_in_the_log():
+    env = Maze(RandomWalls(5, 5, 3, 3, replacement=False, solvable=True), max_episode_steps=10, num_actions=3)
+    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))
+    delayed = Rewards(env, delay=3)
+    for played in (env, delayed):
+        workflow = OnPolicy(played, agent, num_envs=4, num_steps=4, num_epochs=1, batch_size=16, eval_episodes=4)
+        state = workflow.init(jax.random.key(0), PPOHyperparams())
+        _, metrics = jax.jit(workflow.step)(state, jax.random.key(1))
+        assert (metrics["walls"], metrics["solvable"]) == (3, 1)
+        assert 1 <= metrics["path_length"] <= 24
+
+
+@pytest.mark.parametrize(("num_envs", "limit"), [(8, 1), (1, 20), (32, 20)])
+def test_every_episode_is_on_a_level_that_nothing_has_used(num_envs, limit):
+    env = Maze(RandomWalls(7, 7, 10, 20), max_episode_steps=limit)
+    memory, keys = jnp.int32(0), jax.random.split(jax.random.key(0), num_envs)
+    slots = rollout.start(env, env.default_params, memory, keys)
+    policy = lambda obs, memory, keys: (jax.vmap(env.action_space.sample)(keys), memory, {})  # noqa: E731
+    always = lambda tally: jnp.ones(num_envs, bool)  # noqa: E731
+    begin, step = rollout.auto_reset(
+        env, env.default_params, policy, memory, slots, tree.broadcast(slots, 1), 1, keys, always
+    )
+
+    def advance(playing, _):
+        slots, tally, _ = playing
+        return step(playing, None)[0], (tally.episodes, jax.vmap(fingerprint)(slots.env_state.level))
+
+    _, (episode, level) = jax.jit(lambda: jax.lax.scan(advance, begin, length=200))()
+    slot = np.broadcast_to(np.arange(num_envs), episode.shape)
+    episodes = np.unique(np.stack([slot.ravel(), np.ravel(episode)]), axis=1).shape[1]
+    levels = np.unique(np.asarray(level).reshape(-1, 2), axis=0).shape[0]
+    assert episodes == levels >= num_envs * 200 // limit
+
+
+@pytest.mark.slow
+def test_a_trained_run_is_played_on_the_test_set(tmp_path, capsys):
+    tiny = ["num_envs=4", "num_steps=16", "batch_size=64", "eval_episodes=4", "agent.hidden=[8]"]
+    train.main(
+        ["agent=ppo", "env=maze", "iterations=1", *(f"agent.workflow.{x}" for x in tiny), f"run_dir={tmp_path}/run"]
+    )
+    found = play.play(play.Options(str(tmp_path / "run"), episodes=2, envs="ood"))
+    assert list(found) == list(ood.LEVELS)
+    for row in found.values():
+        assert all(0 <= mean <= 1 for mean, _, _ in row)
+    assert capsys.readouterr().out.count("| PerfectMaze") == 3

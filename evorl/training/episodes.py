@@ -10,14 +10,17 @@ from evorl import rollout, tree
 from evorl.envs.render import Drawable
 from evorl.rollout import UNLIMITED
 from evorl.training.runs import Policy
-from evorl.types import State
+from evorl.types import Env, State
 
 CHUNK = 20  # steps between two looks at whether all episodes have ended
 
 
-def evaluate(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Returns [episodes] and lengths [episodes] of as many fresh episodes, side by side."""
-    env, env_params, act = policy.env, policy.env_params, policy.act(explores)
+def evaluate(
+    policy: Policy, episodes: int, seed: int = 0, explores: bool = False, env: Env | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns [episodes] and lengths [episodes] of fresh episodes, side by side, in its own environment or env."""
+    act = policy.act(explores)
+    env, env_params = (policy.env, policy.env_params) if env is None else (env, env.default_params)
 
     @jax.jit
     def play(key: jax.Array) -> rollout.Tally:

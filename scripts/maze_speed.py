@@ -1,0 +1,116 @@
+"""Times the maze: environment steps a second with random actions, on fresh levels and on the same one, and paths.
+
+python scripts/maze_speed.py                     1, 32, 256 and 1024 environments, MiniGrid, paths
+python scripts/maze_speed.py --block 0 --envs 65536 --steps 200     on a GPU: all environments in one vmap
+
+The work: 13 x 13, 60 walls drawn with replacement, view 5, normalized, at most 250 steps, uniform over 7 actions; the
+observation, reward and end of every step are summed. Fresh: every episode starts on a level that nothing in the run
+has used, generated inside the timed program. On a CPU more than --block environments run in blocks of so many, which
+stay in the cache. Best of the repeats, as the peers were read; compiling is apart.
+"""
+
+import argparse
+import json
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from peers_timing import compiled, surroundings
+
+from evorl import rollout, tree
+from evorl.envs.maze import Maze, RandomWalls, Table, paths, to_str
+from evorl.types import Array, Key
+
+WORK = {1: 20000, 32: 2000, 256: 500, 1024: 250}  # environments: steps
+FRESH = Maze(RandomWalls(13, 13, 60, 60))
+
+
+def play(env: Maze, key: Key, num_envs: int, num_steps: int) -> tuple[Array, Array]:
+    """What all observations, rewards and ends sum to, and the number of episodes."""
+    keys = jax.random.split(key, num_envs)
+    actions = jax.random.randint(jax.random.fold_in(key, 1), (num_steps, num_envs), 0, 7)
+
+    def policy(obs: Any, now: Array, keys: Key) -> tuple[Array, Array, dict[str, Any]]:
+        return jax.lax.dynamic_index_in_dim(actions, now[0], keepdims=False), now + 1, {}
+
+    slots = rollout.start(env, env.default_params, jnp.int32(0), keys)
+    always = lambda tally: jnp.ones(num_envs, bool)  # noqa: E731
+    begin, step = rollout.auto_reset(
+        env, env.default_params, policy, jnp.int32(0), slots, tree.broadcast(slots, 1), 1, keys, always
+    )
+
+    def add(carry: Any, _: None) -> tuple[Any, None]:
+        playing, total = carry
+        playing, (seen, _mask) = step(playing, None)
+        obs = seen.next_obs["image"].sum() + seen.next_obs["direction"].sum()
+        return (playing, total + obs + seen.reward.sum() + seen.ended.sum()), None
+
+    ((_, tally, _), total), _ = jax.lax.scan(add, (begin, jnp.float32(0)), length=num_steps)
+    return total, tally.episodes.sum()
+
+
+def steps_per_second(env: Maze, num_envs: int, num_steps: int, block: int, repeats: int) -> tuple[float, float]:
+    """The best of the repeats, and the CPU seconds of compiling."""
+    blocks = num_envs // block if block and num_envs > block else 1
+
+    def run(key: Key) -> Any:
+        each = lambda key: play(env, key, num_envs // blocks, num_steps)  # noqa: E731
+        return each(key) if blocks == 1 else jax.lax.map(each, jax.random.split(key, blocks))
+
+    program, seconds = compiled(run, jax.random.key(0))
+    return num_envs * num_steps / best(program, repeats), seconds
+
+
+def best(program: Any, repeats: int) -> float:
+    """Wall seconds of the fastest call."""
+    times = []
+    for i in range(repeats + 1):
+        started = time.perf_counter()
+        jax.block_until_ready(program(jax.random.key(i)))
+        times.append(time.perf_counter() - started)
+    return min(times[1:])
+
+
+def minigrid_steps_per_second(num_steps: int = 20_000) -> float:
+    """Of MiniGrid's own random mazes of the same size and view, with random actions."""
+    from minigrid.envs.crossing import CrossingEnv  # its step does not depend on the layout
+
+    env = CrossingEnv(size=15, num_crossings=5, agent_view_size=5, max_steps=250)
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    started = time.perf_counter()
+    for _ in range(num_steps):
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        if terminated or truncated:
+            env.reset()
+    return num_steps / (time.perf_counter() - started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--envs", type=int, help="only so many environments")
+    parser.add_argument("--steps", type=int, default=250, help="with --envs")
+    parser.add_argument("--block", type=int, default=32, help="0 for none")
+    parser.add_argument("--repeats", type=int, default=10)
+    arguments = parser.parse_args()
+    print(json.dumps(surroundings(arguments.repeats)))
+    state, _ = FRESH.reset(jax.random.key(0), FRESH.default_params)
+    same = Maze(Table((to_str(state.level),)))
+    print("| environments | steps | fresh, steps/s | same, steps/s | compiling, CPU s |\n|---|---|---|---|---|")
+    work = {arguments.envs: arguments.steps} if arguments.envs else WORK
+    for num_envs, num_steps in work.items():
+        fresh, seconds = steps_per_second(FRESH, num_envs, num_steps, arguments.block, arguments.repeats)
+        fixed, _ = steps_per_second(same, num_envs, num_steps, arguments.block, arguments.repeats)
+        print(f"| {num_envs} | {num_steps} | {fresh:,.0f} | {fixed:,.0f} | {seconds:.1f} |", flush=True)
+    for number in (32, 4096):
+        keys = jax.random.split(jax.random.key(1), number)
+        levels = jax.jit(jax.vmap(FRESH.levels.sample, (0, None)))(keys, FRESH.default_params)
+        search, _ = compiled(lambda key, levels=levels: jax.vmap(paths.path_length)(levels), jax.random.key(0))
+        print(f"paths of {number} levels: {1000 * best(search, arguments.repeats):.2f} ms")
+    if not arguments.envs:
+        print(f"MiniGrid {minigrid_steps_per_second():,.0f} steps/s")
+
+
+if __name__ == "__main__":
+    main()
