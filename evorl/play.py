@@ -108,12 +108,13 @@ def test(policy: Any, options: Options) -> dict[str, Any]:
     """Prints and gives, of each maze of a suite, the solved rate and the return, greedy and sampled, with intervals."""
     from evorl import stats
     from evorl.envs.maze import Maze, ood
+    from evorl.envs.wrappers import Rewards
     from evorl.training import episodes
 
     if options.envs != "ood":
         raise unknown("suite", str(options.envs), ["ood"])
     env = policy.env
-    while hasattr(env, "inner"):
+    while isinstance(env, Rewards):
         env = env.inner
     require(isinstance(env, Maze), "envs", options.envs, f"is for agents trained on mazes, not on {type(env).__name__}")
     require(not env.full_view, "envs", options.envs, "its mazes have several sizes, which full_view cannot show")
