@@ -110,13 +110,15 @@ def test(policy: Any, options: Options) -> dict[str, Any]:
     from evorl.envs.maze import Maze, ood
     from evorl.envs.wrappers import Rewards
     from evorl.training import episodes
+    from evorl.types import Env
 
     if options.envs != "ood":
         raise unknown("suite", str(options.envs), ["ood"])
-    env = policy.env
+    env: Env = policy.env
     while isinstance(env, Rewards):
         env = env.inner
-    require(isinstance(env, Maze), "envs", options.envs, f"is for agents trained on mazes, not on {type(env).__name__}")
+    if not isinstance(env, Maze):
+        raise OptionError(f"envs={options.envs}: is for agents trained on mazes, not on {type(env).__name__}")
     require(not env.full_view, "envs", options.envs, "its mazes have several sizes, which full_view cannot show")
     print(f"| maze | solved, greedy | return | solved, sampled | return |{chr(10)}|{'---|' * 5}")
     found = {}
