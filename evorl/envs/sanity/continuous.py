@@ -1,0 +1,70 @@
+"""A point to steer to a target by acceleration."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.envs.spaces import Box
+from evorl.types import Key, TimeStep
+
+
+@struct.dataclass
+class ContinuousParams:
+    acceleration: Any = 0.1  # of an action of 1, per step
+    radius: Any = 0.1  # of the target
+
+
+@struct.dataclass
+class ContinuousState:
+    position: Any  # [2]
+    velocity: Any  # [2]
+    target: Any  # [2]
+    steps: Any  # [] int32
+    hit: Any  # [] bool
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """From rest at a place drawn from the box [-1, 1]^2 to a target drawn from it too.
+
+    The reward is 0.02 (1 - distance); 5 at the target, which ends the episode, as leaving the box does, with reward -1.
+    The time limit truncates. The observation is position, velocity and target. Score: the target was reached.
+    """
+
+    max_episode_steps: int = 100
+
+    default_params = ContinuousParams()
+    fresh_reset = True
+    observation_space = Box(-2.0, 2.0, (6,))
+    action_space = Box(-1.0, 1.0, (2,))
+
+    def reset(self, key: Key, params: ContinuousParams) -> tuple[ContinuousState, Float[Array, "6"]]:
+        del params
+        position, target = jax.random.uniform(key, (2, 2), minval=-1, maxval=1)
+        state = ContinuousState(position, jnp.zeros(2), target, jnp.int32(0), jnp.bool_(False))
+        return state, self.seen(state)
+
+    def step(
+        self, key: Key, env_state: ContinuousState, action: Float[Array, "2"], params: ContinuousParams
+    ) -> tuple[ContinuousState, TimeStep]:
+        del key
+        velocity = env_state.velocity + params.acceleration * jnp.clip(action, -1, 1)
+        position = env_state.position + velocity
+        outside = (jnp.abs(position) > 1).any()
+        distance = jnp.linalg.norm(position - env_state.target)
+        hit = ~outside & (distance < params.radius)
+        after = ContinuousState(position, velocity, env_state.target, env_state.steps + 1, hit)
+        reward = jnp.where(outside, -1.0, jnp.where(hit, 5.0, 0.02 * (1 - distance)))
+        terminated = outside | hit
+        truncated = ~terminated & (after.steps >= self.max_episode_steps)
+        return after, TimeStep(self.seen(after), reward, terminated, truncated)
+
+    def seen(self, env_state: ContinuousState) -> Float[Array, "6"]:
+        return jnp.clip(jnp.concatenate([env_state.position, env_state.velocity, env_state.target]), -2, 2)
+
+    def score(self, env_state: ContinuousState) -> Float[Array, ""]:
+        return env_state.hit.astype(jnp.float32)

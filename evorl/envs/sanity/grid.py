@@ -1,0 +1,66 @@
+"""A target to walk to on a grid."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl.envs.spaces import Box, Discrete
+from evorl.types import Key, TimeStep
+
+MOVES = np.array([(0, 0), (0, -1), (0, 1), (-1, 0), (1, 0)], np.int32)  # stay, down, up, left, right
+
+
+@struct.dataclass
+class GridState:
+    position: Any  # [2] int32, from the centre
+    target: Any  # [2] int32
+    steps: Any  # [] int32
+    hit: Any  # [] bool
+
+
+@dataclass(frozen=True)
+class Grid:
+    """From the centre of a square of side 2 distance + 1 to a target drawn from its other places.
+
+    Reaching it ends the episode with reward 1; leaving the grid, or the last step without it, with reward -1: an end of
+    the task, no time limit. The observation is where the agent and the target are, in units of distance; an agent that
+    has left is seen at the edge. Score: the target was reached.
+    """
+
+    distance: int = 5
+    max_episode_steps: int = 33
+
+    default_params = ()
+    fresh_reset = True
+    observation_space = Box(-1.0, 1.0, (4,))
+    action_space = Discrete(len(MOVES))
+
+    def reset(self, key: Key, params: Any) -> tuple[GridState, Float[Array, "4"]]:
+        del params
+        side = 2 * self.distance + 1
+        place = jax.random.randint(key, (), 0, side**2 - 1)
+        place += place >= side**2 // 2
+        target = jnp.stack([place // side, place % side]) - self.distance
+        state = GridState(jnp.zeros(2, jnp.int32), target, jnp.int32(0), jnp.bool_(False))
+        return state, self.seen(state)
+
+    def step(self, key: Key, env_state: GridState, action: Int[Array, ""], params: Any) -> tuple[GridState, TimeStep]:
+        del key, params
+        moved = env_state.position + jnp.asarray(MOVES)[action]
+        position = jnp.clip(moved, -self.distance, self.distance)
+        hit = (moved == env_state.target).all()
+        after = GridState(position, env_state.target, env_state.steps + 1, hit)
+        failed = ~hit & ((moved != position).any() | (after.steps >= self.max_episode_steps))
+        reward = hit.astype(jnp.float32) - failed.astype(jnp.float32)
+        return after, TimeStep(self.seen(after), reward, hit | failed, jnp.bool_(False))
+
+    def seen(self, env_state: GridState) -> Float[Array, "4"]:
+        return jnp.concatenate([env_state.position, env_state.target]) / self.distance
+
+    def score(self, env_state: GridState) -> Float[Array, ""]:
+        return env_state.hit.astype(jnp.float32)

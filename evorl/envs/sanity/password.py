@@ -1,0 +1,67 @@
+"""A password to guess bit by bit, with a reward for the whole of it alone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl.envs.spaces import Box, Discrete
+from evorl.types import Key, TimeStep
+
+
+@struct.dataclass
+class PasswordParams:
+    bits: Any  # [length]
+
+
+@struct.dataclass
+class PasswordState:
+    guesses: Any  # [length], -1 where none yet
+    steps: Any  # [] int32
+    solved: Any  # [] bool
+
+
+@dataclass(frozen=True)
+class Password:
+    """Each step guesses the next bit; after the last one the reward is 1 if all are right, else 0.
+
+    The observation is the guesses so far, -1 where there is none yet. Score: all right.
+    """
+
+    password: tuple[int, ...] = (1, 0, 0, 1, 0)
+
+    fresh_reset = True
+    action_space = Discrete(2)
+
+    @property
+    def default_params(self) -> PasswordParams:
+        return PasswordParams(np.array(self.password, np.int32))
+
+    @property
+    def max_episode_steps(self) -> int:
+        return len(self.password)
+
+    @property
+    def observation_space(self) -> Box:
+        return Box(-1.0, 1.0, (len(self.password),))
+
+    def reset(self, key: Key, params: PasswordParams) -> tuple[PasswordState, Float[Array, " length"]]:
+        del key, params
+        guesses = -jnp.ones(len(self.password))
+        return PasswordState(guesses, jnp.int32(0), jnp.bool_(False)), guesses
+
+    def step(
+        self, key: Key, env_state: PasswordState, action: Int[Array, ""], params: PasswordParams
+    ) -> tuple[PasswordState, TimeStep]:
+        del key
+        guesses = env_state.guesses.at[env_state.steps].set(action)
+        steps = env_state.steps + 1
+        solved = (guesses == params.bits).all()
+        over = steps >= len(self.password)
+        return PasswordState(guesses, steps, solved), TimeStep(guesses, jnp.float32(solved), over, jnp.bool_(False))
+
+    def score(self, env_state: PasswordState) -> Float[Array, ""]:
+        return env_state.solved.astype(jnp.float32)

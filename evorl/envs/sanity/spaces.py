@@ -1,0 +1,51 @@
+"""Observations and actions of several parts."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.envs.spaces import Box, Dict, Discrete
+from evorl.types import Key, TimeStep
+
+
+@struct.dataclass
+class SpacesState:
+    obs: Any
+    score: Any  # []
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """One step: reward 0.5 for each part whose action is 1 where the sum of what it shows is above 0, and 0 elsewhere.
+
+    The image is of uniform numbers, the flat part of whole ones. Score: the reward.
+    """
+
+    default_params = ()
+    fresh_reset = True
+    max_episode_steps = 1
+    observation_space = Dict({"flat": Box(-1, 1, (5,), "int8"), "image": Box(-1.0, 1.0, (5, 5))})
+    action_space = Dict({"flat": Discrete(2), "image": Discrete(2)})
+
+    def reset(self, key: Key, params: Any) -> tuple[SpacesState, dict[str, Array]]:
+        del params
+        key_flat, key_image = jax.random.split(key)
+        flat = jax.random.randint(key_flat, (5,), -1, 2).astype(jnp.int8)
+        obs = {"flat": flat, "image": jax.random.uniform(key_image, (5, 5), minval=-1, maxval=1)}
+        return SpacesState(obs, jnp.float32(0)), obs
+
+    def step(
+        self, key: Key, env_state: SpacesState, action: dict[str, Array], params: Any
+    ) -> tuple[SpacesState, TimeStep]:
+        del key, params
+        obs = env_state.obs
+        right = [(action[name] == 1) == (obs[name].sum(dtype=jnp.float32) > 0) for name in sorted(obs)]
+        score = jnp.stack(right).mean(dtype=jnp.float32)
+        return SpacesState(obs, score), TimeStep(obs, score, jnp.bool_(True), jnp.bool_(False))
+
+    def score(self, env_state: SpacesState) -> Float[Array, ""]:
+        return env_state.score

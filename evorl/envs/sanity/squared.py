@@ -1,0 +1,77 @@
+"""Targets on the edge of a square, to be hit from its centre."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl.envs.spaces import Box, Discrete
+from evorl.types import Key, TimeStep
+
+MOVES = np.array([(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1) if x or y], np.int32)
+
+
+@struct.dataclass
+class SquaredState:
+    position: Any  # [2] int32
+    targets: Any  # [targets, 2] int32
+    hit: Any  # [targets] bool
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class Squared:
+    """A king's moves from the centre of a square of side 2 distance + 1, on whose edge the targets are.
+
+    The reward is 1 - d / distance, with d the moves to the nearest target left, before who has reached the edge is back
+    at the centre. The observation is where the agent and the targets are, hit or not, in units of distance: with one
+    target it suffices, with several the agent must remember what it has hit, or play at random.
+    The episode ends after targets * distance moves, which suffice for all. Score: the part of the targets hit.
+    """
+
+    distance: int = 3
+    targets: int = 1
+
+    default_params = ()
+    fresh_reset = True
+    action_space = Discrete(len(MOVES))
+
+    @property
+    def max_episode_steps(self) -> int:
+        return self.targets * self.distance
+
+    @property
+    def observation_space(self) -> Box:
+        return Box(-1.0, 1.0, (2 + 2 * self.targets,))
+
+    def reset(self, key: Key, params: Any) -> tuple[SquaredState, Float[Array, " places"]]:
+        del params
+        line = range(-self.distance, self.distance + 1)
+        edge = np.array([(x, y) for x in line for y in line if max(abs(x), abs(y)) == self.distance], np.int32)
+        targets = jax.random.choice(key, edge, (self.targets,), replace=False)
+        state = SquaredState(jnp.zeros(2, jnp.int32), targets, jnp.zeros(self.targets, bool), jnp.int32(0))
+        return state, self.seen(state)
+
+    def step(
+        self, key: Key, env_state: SquaredState, action: Int[Array, ""], params: Any
+    ) -> tuple[SquaredState, TimeStep]:
+        del key, params
+        position = env_state.position + jnp.asarray(MOVES)[action]
+        moves = jnp.abs(env_state.targets - position).max(-1)
+        nearest = jnp.where(env_state.hit, 2 * self.distance, moves).min()
+        at_edge = jnp.abs(position).max() >= self.distance
+        hit = env_state.hit | (moves == 0)
+        after = SquaredState(jnp.where(at_edge, 0, position), env_state.targets, hit, env_state.steps + 1)
+        over = after.steps >= self.max_episode_steps
+        reward = 1 - nearest.astype(jnp.float32) / self.distance
+        return after, TimeStep(self.seen(after), reward, over, jnp.bool_(False))
+
+    def seen(self, env_state: SquaredState) -> Float[Array, " places"]:
+        return jnp.concatenate([env_state.position, env_state.targets.reshape(-1)]) / self.distance
+
+    def score(self, env_state: SquaredState) -> Float[Array, ""]:
+        return env_state.hit.mean(dtype=jnp.float32)

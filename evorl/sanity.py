@@ -1,0 +1,216 @@
+"""python -m evorl.sanity agent=NAME: trains on environments that each ask for one ability, and says which it has."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import rollout, tree
+from evorl.errors import OptionError, refuse, require, unknown
+from evorl.training import config, runs
+from evorl.training.devices import enable_compilation_cache
+from evorl.training.discovery import choices
+from evorl.types import ActorCritic, Acts, Agent, Array, Env, Hyperparams, Key, OffPolicyAgent, SlotPolicy, State
+
+HELP = """usage: python -m evorl.sanity agent=NAME [only=CHECK,CHECK] [option=value ...]
+
+  python -m evorl.sanity agent=ppo                            all checks
+  python -m evorl.sanity agent=ppo only=bandit seed=3         one of them, with other seeds
+
+  num_seeds=3      side by side; each must pass
+  env_steps=       at most so many in each check
+
+Every other option of python -m evorl.train may be given too. Exit code 1 where a check failed."""
+
+SEEDS = 3
+EPISODES = 256  # that a score is the mean of
+CHANCE = 0.4  # what no policy without memory comes above where memory is needed
+SIZES = {  # of whatever the agent has of it; its experiment sanity/AGENT, where there is one, says what else it needs
+    "agent.workflow.agent.hidden": "[64,64]",
+    "agent.workflow.capacity": "50_000",
+    "agent.workflow.random_steps": "1_000",
+}
+
+
+@runtime_checkable
+class Scored(Env, Protocol):
+    """An environment that says how good an ended episode was."""
+
+    def score(self, env_state: State) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Check:
+    """The score that every seed must reach with so many env steps."""
+
+    threshold: float
+    env_steps: int
+    needs_memory: bool = False  # an agent without it must stay at chance
+    needs_chance: bool = (
+        False  # the policy that explores is scored, and a deterministic one must not reach the threshold
+    )
+
+
+CHECKS = {
+    "bandit": Check(0.9, 10_000),
+    "password": Check(0.95, 15_000),
+    "stochastic": Check(0.99, 40_000, needs_chance=True),
+    "pair": Check(0.95, 10_000),
+    "spaces": Check(0.95, 40_000),
+    "memory": Check(0.95, 35_000, needs_memory=True),
+    "continuous": Check(0.9, 200_000),
+    "squared": Check(0.95, 200_000),
+    "grid": Check(0.95, 200_000),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    verdict: str
+    failed: bool
+    score: float  # of the worst seed, or the best one where it must not pass
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line: exit code 1 where a check failed, 2 with one line for a mistake."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if {"-h", "--help"} & set(arguments):
+        print(HELP)
+        return
+    enable_compilation_cache()
+    try:
+        failed = [name for name, result in run(arguments) if result.failed]
+    except OptionError as error:
+        refuse(error)
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+        sys.exit(1)
+
+
+def run(arguments: Sequence[str]) -> Iterator[tuple[str, Result]]:
+    """Runs the checks that arguments ask for, printing a line for each; raises OptionError."""
+    names, overrides = parse(arguments)
+    built = {name: _built(config.load(overrides + _of_check(name, arguments))) for name in names}
+    errors = [parts for parts in built.values() if isinstance(parts, OptionError)]
+    if len(errors) == len(names):
+        raise errors[0]
+    print(f"{'check':10}  {'score':>5}  {'threshold':>9}  {'env steps':>9}  {'seconds':>7}")
+    for name, parts in built.items():
+        if isinstance(parts, OptionError):
+            print(f"{name:10}  {'':5}  {'':9}  {'':9}  {'':7}  cannot handle: {parts}", flush=True)
+            continue
+        cfg, workflow, hyperparams = parts
+        started = time.perf_counter()
+        env_steps = min(CHECKS[name].env_steps, cfg.env_steps or CHECKS[name].env_steps)
+        result = judge(CHECKS[name], workflow, hyperparams, env_steps, cfg.seed, cfg.num_seeds)
+        seconds = time.perf_counter() - started
+        numbers = f"{result.score:5.2f}  {CHECKS[name].threshold:9.2f}  {env_steps:9,}  {seconds:7.1f}"
+        print(f"{name:10}  {numbers}  {result.verdict}", flush=True)
+        yield name, result
+
+
+def parse(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The checks to run, and the overrides of a training that all of them share; raises OptionError."""
+    given = {name: value for name, _, value in (argument.partition("=") for argument in arguments)}
+    agent = given.get("agent")
+    require(bool(agent), "agent", agent, "must be given: python -m evorl.sanity agent=NAME")
+    require("env" not in given, "env", given.get("env"), "each check has its own; choose checks with only=")
+    names = given["only"].split(",") if "only" in given else list(CHECKS)
+    for name in names:
+        if name not in CHECKS:
+            raise unknown("check", name, CHECKS)
+    overrides = [f"agent={agent}", f"num_seeds={SEEDS}"]
+    if f"sanity/{agent}" in choices("experiment"):
+        overrides.append(f"experiment=sanity/{agent}")
+    options = dict(config.paths(config.load([f"agent={agent}", "env=sanity_bandit"])))
+    overrides += [f"{name}={value}" for name, value in SIZES.items() if name in options]
+    return names, overrides
+
+
+def _of_check(name: str, arguments: Sequence[str]) -> list[str]:
+    own = [argument for argument in arguments if argument.partition("=")[0] not in ("agent", "only")]
+    return [f"env=sanity_{name}", *own]
+
+
+def _built(cfg: Any) -> tuple[Any, Acts, Hyperparams] | OptionError:
+    """What cfg describes, or why the agent cannot be built around this environment."""
+    try:
+        workflow, hyperparams, _ = runs.build(cfg)
+    except OptionError as error:
+        return error
+    return cfg, config.part(workflow, Acts, "agent.workflow"), hyperparams
+
+
+def judge(
+    check: Check, workflow: Acts, hyperparams: Hyperparams, env_steps: int, seed: int = 0, num_seeds: int = SEEDS
+) -> Result:
+    """Trains and says whether the score is as the check wants it of this agent."""
+    explores = (True, False) if check.needs_chance else (False,)
+    keys = jax.vmap(jax.random.key)(seed + jnp.arange(num_seeds))
+    learn = jax.jit(jax.vmap(lambda key: scores(workflow, hyperparams, env_steps, explores, key)))
+    found = np.asarray(learn(keys))  # [num_seeds, policies], the greedy policy last
+    worst, best, greedy = found[:, 0].min(), found[:, 0].max(), found[:, -1].max()
+    lacks = lacking(check, workflow.agent)
+    if lacks and best <= (CHANCE if check.needs_memory else check.threshold):
+        return Result(f"fails, as it must {lacks}", False, best)
+    if lacks:
+        return Result(f"FAILED: must not pass {lacks}", True, best)
+    if check.needs_chance and greedy >= check.threshold:
+        return Result("FAILED: its greedy policy must not pass", True, greedy)
+    passed = bool(worst >= check.threshold)
+    return Result("passed" if passed else "FAILED", not passed, worst)
+
+
+def lacking(check: Check, agent: Agent) -> str:
+    """Without what, if anything, an agent cannot pass a check."""
+    if check.needs_memory and not jax.tree.leaves(agent.memory()):
+        return "without memory"
+    follows_values = isinstance(agent, OffPolicyAgent) and not isinstance(agent, ActorCritic)
+    return "with a deterministic policy" if check.needs_chance and follows_values else ""
+
+
+def scores(workflow: Acts, hyperparams: Hyperparams, env_steps: int, explores: Sequence[bool], key: Key) -> Array:
+    """Trains one seed and scores its policy, [len(explores)]."""
+    key_train, key_play = jax.random.split(key)
+    state = train(workflow, hyperparams, env_steps, key_train)
+    return jnp.stack([score(workflow, state.env_params, workflow.policy(state, each), key_play) for each in explores])
+
+
+def train(workflow: Acts, hyperparams: Hyperparams, env_steps: int, key: Key) -> State:
+    """The state after env_steps, or the iteration that reaches them."""
+    key_init, key_steps = jax.random.split(key)
+
+    def step(loop: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
+        state, i, taken = loop
+        state, metrics = workflow.step(state, jax.random.fold_in(key_steps, i))
+        return state, i + 1, taken + metrics["env_steps"]
+
+    start = workflow.init(key_init, hyperparams), jnp.int32(0), jnp.int32(0)
+    return jax.lax.while_loop(lambda loop: tree.anywhere(loop[2] < env_steps), step, start)[0]
+
+
+def score(workflow: Acts, env_params: Any, act: SlotPolicy, key: Key) -> Array:
+    """The mean score of EPISODES whole episodes, []."""
+    env, memory = workflow.env, workflow.agent.memory()
+    assert isinstance(env, Scored)
+    key_start, key_play = jax.random.split(key)
+    slots = rollout.start(env, env_params, memory, jax.random.split(key_start, EPISODES))
+
+    def step(carry: tuple[rollout.Slot, Array], key: Key) -> tuple[tuple[rollout.Slot, Array], None]:
+        slots, ended = carry
+        keys = jax.random.split(key, EPISODES)
+        after, transition = rollout.interact(env, env_params, jax.vmap(act), slots, keys)
+        return (tree.where(ended, slots, after), ended | transition.ended), None
+
+    keys = jax.random.split(key_play, env.max_episode_steps)
+    (slots, _), _ = jax.lax.scan(step, (slots, jnp.zeros(EPISODES, bool)), keys)
+    return jax.vmap(env.score)(slots.env_state).mean()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Agents and environments with one mistake each, which the sanity suite must catch."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+
+from evorl.agents import PPO, TD3, PolicyGradient
+from evorl.envs.sanity import Memory
+
+
+class WrongSign(PPO):
+    """Learns to do what turned out worse."""
+
+    def loss(self, batch, *rest):
+        return super().loss(replace(batch, advantage=-batch.advantage), *rest)
+
+
+class NoBootstrap(PPO):
+    """Nothing counts but the reward of the step itself."""
+
+    def targets(self, transitions, *rest):
+        over = jnp.ones_like(transitions.terminated)
+        return super().targets(replace(transitions, terminated=over), *rest)
+
+
+class NoMask(PPO):
+    """What comes after an episode's end counts as part of it."""
+
+    def targets(self, transitions, *rest):
+        never = jnp.zeros_like(transitions.terminated)
+        return super().targets(replace(transitions, terminated=never, truncated=never), *rest)
+
+
+class NeverExplores(PolicyGradient):
+    """Draws no action."""
+
+    act = PolicyGradient.mode
+
+
+class SecondPartDropped(PolicyGradient):
+    """Learns as if the second part of every action had been 0."""
+
+    def batch(self, params, behaviour, transitions, hyperparams):
+        sample = transitions.extras["sample"].at[..., 1].set(0)
+        return super().batch(params, behaviour, replace(transitions, extras={"sample": sample}), hyperparams)
+
+
+class PartUnseen(PolicyGradient):
+    """Does not see one part of the observation."""
+
+    def apply(self, params, obs):
+        return super().apply(params, obs | {"flat": jnp.zeros_like(obs["flat"])})
+
+
+class Climbs(TD3):
+    """The actor's loss has the wrong sign."""
+
+    def actor_loss(self, *given):
+        loss, metrics = super().actor_loss(*given)
+        return -loss, metrics
+
+
+class Leaky(Memory):
+    """Shows the digit to recite when it is to be recited."""
+
+    def shown(self, env_state):
+        recited = jnp.maximum(env_state.steps - self.length - self.delay, 0)
+        return env_state.digits[jnp.minimum(recited, self.length - 1)]
