@@ -125,7 +125,7 @@ def parse(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         if name not in CHECKS:
             raise unknown("check", name, CHECKS)
     overrides = [f"agent={agent}", f"num_seeds={SEEDS}"]
-    if f"sanity/{agent}" in choices("experiment"):
+    if f"sanity/{agent}" in choices("experiment") and "experiment" not in given:
         overrides.append(f"experiment=sanity/{agent}")
     options = dict(config.paths(config.load([f"agent={agent}", "env=sanity_bandit"])))
     overrides += [f"{name}={value}" for name, value in SIZES.items() if name in options]

@@ -45,6 +45,13 @@ class SecondPartDropped(PolicyGradient):
         return super().batch(params, behaviour, replace(transitions, extras={"sample": sample}), hyperparams)
 
 
+class OneStepLate(PolicyGradient):
+    """Takes for what it saw before an action what it saw after it."""
+
+    def batch(self, params, behaviour, transitions, hyperparams):
+        return super().batch(params, behaviour, replace(transitions, obs=transitions.next_obs), hyperparams)
+
+
 class PartUnseen(PolicyGradient):
     """Does not see one part of the observation."""
 
@@ -52,8 +59,8 @@ class PartUnseen(PolicyGradient):
         return super().apply(params, obs | {"flat": jnp.zeros_like(obs["flat"])})
 
 
-class Climbs(TD3):
-    """The actor's loss has the wrong sign."""
+class ActorDescends(TD3):
+    """The actor looks for the actions of the lowest value."""
 
     def actor_loss(self, *given):
         loss, metrics = super().actor_loss(*given)

@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl.envs.spaces import Box, Discrete
+from evorl.envs.spaces import Discrete, MultiDiscrete
 from evorl.types import Key, TimeStep
 
 MOVES = np.array([(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1) if x or y], np.int32)
@@ -28,8 +28,9 @@ class Squared:
     """A king's moves from the centre of a square of side 2 distance + 1, on whose edge the targets are.
 
     The reward is 1 - d / distance, with d the moves to the nearest target left, before who has reached the edge is back
-    at the centre. The observation is where the agent and the targets are, hit or not, in units of distance: with one
-    target it suffices, with several the agent must remember what it has hit, or play at random.
+    at the centre. The observation is the places of the agent and of the targets, hit or not, from the lower left, and
+    the moves modulo distance, without which values would mix what is near the end with what is not. With one target it
+    suffices; with several the agent must remember what it has hit, or play at random.
     The episode ends after targets * distance moves, which suffice for all. Score: the part of the targets hit.
     """
 
@@ -45,10 +46,10 @@ class Squared:
         return self.targets * self.distance
 
     @property
-    def observation_space(self) -> Box:
-        return Box(-1.0, 1.0, (2 + 2 * self.targets,))
+    def observation_space(self) -> MultiDiscrete:
+        return MultiDiscrete(((2 * self.distance + 1,) * (2 + 2 * self.targets)) + (self.distance,))
 
-    def reset(self, key: Key, params: Any) -> tuple[SquaredState, Float[Array, " places"]]:
+    def reset(self, key: Key, params: Any) -> tuple[SquaredState, Int[Array, " numbers"]]:
         del params
         line = range(-self.distance, self.distance + 1)
         edge = np.array([(x, y) for x in line for y in line if max(abs(x), abs(y)) == self.distance], np.int32)
@@ -70,8 +71,9 @@ class Squared:
         reward = 1 - nearest.astype(jnp.float32) / self.distance
         return after, TimeStep(self.seen(after), reward, over, jnp.bool_(False))
 
-    def seen(self, env_state: SquaredState) -> Float[Array, " places"]:
-        return jnp.concatenate([env_state.position, env_state.targets.reshape(-1)]) / self.distance
+    def seen(self, env_state: SquaredState) -> Int[Array, " numbers"]:
+        places = jnp.concatenate([env_state.position, env_state.targets.reshape(-1)]) + self.distance
+        return jnp.append(places, env_state.steps % self.distance)
 
     def score(self, env_state: SquaredState) -> Float[Array, ""]:
         return env_state.hit.mean(dtype=jnp.float32)
