@@ -154,7 +154,7 @@ def judge(
     keys = jax.vmap(jax.random.key)(seed + jnp.arange(num_seeds))
     learn = jax.jit(jax.vmap(lambda key: scores(workflow, hyperparams, env_steps, explores, key)))
     found = np.asarray(learn(keys))  # [num_seeds, policies], the greedy policy last
-    worst, best, greedy = found[:, 0].min(), found[:, 0].max(), found[:, -1].max()
+    worst, best, greedy = (float(x) for x in (found[:, 0].min(), found[:, 0].max(), found[:, -1].max()))
     lacks = lacking(check, workflow.agent)
     if lacks and best <= (CHANCE if check.needs_memory else check.threshold):
         return Result(f"fails, as it must {lacks}", False, best)
@@ -162,7 +162,7 @@ def judge(
         return Result(f"FAILED: must not pass {lacks}", True, best)
     if check.needs_chance and greedy >= check.threshold:
         return Result("FAILED: its greedy policy must not pass", True, greedy)
-    passed = bool(worst >= check.threshold)
+    passed = worst >= check.threshold
     return Result("passed" if passed else "FAILED", not passed, worst)
 
 
