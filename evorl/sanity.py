@@ -32,7 +32,6 @@ EPISODES = 256  # that a score is the mean of
 CHANCE = 0.4  # what no policy without memory comes above where memory is needed
 SIZES = {  # of whatever the agent has of it; its experiment sanity/AGENT, where there is one, says what else it needs
     "agent.workflow.agent.hidden": "[64,64]",
-    "agent.workflow.capacity": "200_000",
     "agent.workflow.random_steps": "1_000",
 }
 
