@@ -50,9 +50,7 @@ class Check:
     threshold: float
     env_steps: int
     needs_memory: bool = False  # an agent without it must stay at chance
-    needs_chance: bool = (
-        False  # the policy that explores is scored, and a deterministic one must not reach the threshold
-    )
+    needs_chance: bool = False  # the policy that explores is scored; a deterministic one must not pass
 
 
 CHECKS = {
