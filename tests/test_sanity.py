@@ -220,18 +220,12 @@ def test_an_agent_that_learns_nothing_fails(capsys):
     assert out.splitlines()[2] == "failed: bandit"
 
 
-def test_what_an_agent_cannot_handle_is_said_and_is_no_failure(capsys):
-    out, _, code = said("agent=discrete_sac only=bandit,pair num_seeds=2", capsys)
-    assert code == 0
-    assert out.splitlines()[1].endswith("passed")
-    assert "cannot handle: DiscreteSAC needs an action that is one choice" in out.splitlines()[2]
-
-
-def test_what_an_agent_must_fail_is_no_failure(capsys):
-    out, _, code = said("agent=dqn only=stochastic,memory env_steps=2_000", capsys)
+def test_what_an_agent_must_fail_and_what_it_cannot_handle_is_said_and_is_no_failure(capsys):
+    out, _, code = said("agent=dqn only=stochastic,memory,pair env_steps=2_000", capsys)
     assert code == 0
     assert out.splitlines()[1].endswith("fails, as it must with a deterministic policy")
     assert out.splitlines()[2].endswith("fails, as it must without memory")
+    assert "cannot handle: DQN needs an action that is one choice" in out.splitlines()[3]
 
 
 PPO = "agent=ppo"
