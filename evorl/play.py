@@ -105,7 +105,10 @@ def play(options: Options) -> dict[str, Any]:
 
 
 def test(policy: Any, options: Options) -> dict[str, Any]:
-    """Prints and gives, of each maze of a suite, the solved rate and the return, greedy and sampled, with intervals."""
+    """Prints and gives, of each maze of a suite, the solved rate and the return, greedy and sampled, with intervals.
+
+    Before them come fresh levels of the kind that it was trained on.
+    """
     from evorl import stats
     from evorl.envs.maze import Maze, ood
     from evorl.envs.wrappers import Rewards
@@ -122,7 +125,7 @@ def test(policy: Any, options: Options) -> dict[str, Any]:
     require(not env.full_view, "envs", options.envs, "its mazes have several sizes, which full_view cannot show")
     print(f"| maze | solved, greedy | return | solved, sampled | return |{chr(10)}|{'---|' * 5}")
     found = {}
-    for name, maze in ood.mazes(env).items():
+    for name, maze in ({"as trained": env} | ood.mazes(env)).items():
         row = []
         for explores in (False, True):
             returns, _ = episodes.evaluate(policy, options.episodes, options.key, explores, maze)
