@@ -123,7 +123,7 @@ def test(policy: Any, options: Options) -> dict[str, Any]:
     if not isinstance(env, Maze):
         raise OptionError(f"envs={options.envs}: is for agents trained on mazes, not on {type(env).__name__}")
     require(not env.full_view, "envs", options.envs, "its mazes have several sizes, which full_view cannot show")
-    print(f"| maze | solved, greedy | return | solved, sampled | return |{chr(10)}|{'---|' * 5}")
+    print(f"| maze | solved, greedy | return | solved, sampled | return |\n|{'---|' * 5}")
     found = {}
     for name, maze in ({"as trained": env} | ood.mazes(env)).items():
         row = []

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from peers_timing import compiled, surroundings
+from peers_timing import clock, compiled, surroundings
 
 from evorl import rollout, tree
 from evorl.envs.maze import Maze, RandomWalls, Table, paths, to_str
@@ -64,12 +64,8 @@ def steps_per_second(env: Maze, num_envs: int, num_steps: int, block: int, repea
 
 def best(program: Any, repeats: int) -> float:
     """Wall seconds of the fastest call."""
-    times = []
-    for i in range(repeats + 1):
-        started = time.perf_counter()
-        jax.block_until_ready(program(jax.random.key(i)))
-        times.append(time.perf_counter() - started)
-    return min(times[1:])
+    jax.block_until_ready(program(jax.random.key(0)))
+    return min(clock(program, jax.random.key(i))[0] for i in range(1, repeats + 1))
 
 
 def minigrid_steps_per_second(num_steps: int = 20_000) -> float:

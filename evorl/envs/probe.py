@@ -10,6 +10,7 @@ ChosenReward     one step, reward 1 - (action - 0.5)^2                       the
 SeenChoice       one step, reward 1 - (action - observation / 2)^2           the actor's input; action = observation / 2
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ class ProbeState:
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(ABC):
     """The frame of all five; endless makes the end a time limit, which value estimates must look beyond.
 
     With choices, the action is one of so many numbers from -1 to 1.
@@ -67,8 +68,8 @@ class Probe:
     def next(self, obs: Array) -> Array:
         return obs
 
-    def reward(self, obs: Array, action: Array) -> Array:
-        raise NotImplementedError
+    @abstractmethod
+    def reward(self, obs: Array, action: Array) -> Array: ...
 
 
 class ConstantReward(Probe):

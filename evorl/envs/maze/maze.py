@@ -145,7 +145,7 @@ class Maze:
 
 
 def _heading(direction: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """One step in a direction, (x, y)."""
+    """One step in a direction, (x, y): that of HEADINGS, without a gather, which would not fuse."""
     return (direction == 0).astype(jnp.int32) - (direction == 2), (direction == 1).astype(jnp.int32) - (direction == 3)
 
 
