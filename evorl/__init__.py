@@ -8,13 +8,20 @@ if TYPE_CHECKING:
     from evorl.agents.discrete_sac import DiscreteSAC, DiscreteSACHyperparams
     from evorl.agents.dqn import DQN, DQNHyperparams
     from evorl.agents.impala import IMPALA, IMPALAHyperparams
+    from evorl.agents.mlp_policy import MLPPolicy
     from evorl.agents.policy_gradient import PolicyGradient
     from evorl.agents.ppo import PPO, PPOHyperparams
     from evorl.agents.random import Random, RandomHyperparams
     from evorl.agents.sac import SAC, SACHyperparams
     from evorl.agents.td3 import TD3, TD3Hyperparams
+    from evorl.ec.ars import ARS, ARSHyperparams
     from evorl.ec.cem import CEM, CEMHyperparams
+    from evorl.ec.cso import CSO, CSOHyperparams
     from evorl.ec.evosax import Evosax
+    from evorl.ec.genetic import GA, GAHyperparams
+    from evorl.ec.noise import Noise
+    from evorl.ec.openes import OpenES, OpenESHyperparams
+    from evorl.ec.vanilla_es import VanillaES, VanillaESHyperparams
     from evorl.envs.brax import Brax
     from evorl.envs.gymnax import Gymnax
     from evorl.envs.maze import Maze
@@ -23,33 +30,46 @@ if TYPE_CHECKING:
     from evorl.training.progress import Budget
     from evorl.training.runs import load
     from evorl.workflows.cem_rl import CEMRL, CEMRLHyperparams
+    from evorl.workflows.evolution import Evolution, EvolutionHyperparams
     from evorl.workflows.off_policy import OffPolicy
     from evorl.workflows.on_policy import OnPolicy
     from evorl.workflows.vmapped import Vmapped
 
 _MODULES = {
     "A2C": "agents.a2c",
+    "ARS": "ec.ars",
     "CEM": "ec.cem",
     "CEMRL": "workflows.cem_rl",
+    "CSO": "ec.cso",
     "DQN": "agents.dqn",
+    "GA": "ec.genetic",
     "IMPALA": "agents.impala",
     "PPO": "agents.ppo",
     "SAC": "agents.sac",
     "TD3": "agents.td3",
     "A2CHyperparams": "agents.a2c",
+    "ARSHyperparams": "ec.ars",
     "Brax": "envs.brax",
     "Budget": "training.progress",
     "CEMHyperparams": "ec.cem",
     "CEMRLHyperparams": "workflows.cem_rl",
+    "CSOHyperparams": "ec.cso",
     "DQNHyperparams": "agents.dqn",
     "DiscreteSAC": "agents.discrete_sac",
     "DiscreteSACHyperparams": "agents.discrete_sac",
+    "Evolution": "workflows.evolution",
+    "EvolutionHyperparams": "workflows.evolution",
     "Evosax": "ec.evosax",
+    "GAHyperparams": "ec.genetic",
     "Gymnax": "envs.gymnax",
     "IMPALAHyperparams": "agents.impala",
+    "MLPPolicy": "agents.mlp_policy",
     "Maze": "envs.maze",
+    "Noise": "ec.noise",
     "OffPolicy": "workflows.off_policy",
     "OnPolicy": "workflows.on_policy",
+    "OpenES": "ec.openes",
+    "OpenESHyperparams": "ec.openes",
     "PPOHyperparams": "agents.ppo",
     "PolicyGradient": "agents.policy_gradient",
     "Random": "agents.random",
@@ -57,15 +77,19 @@ _MODULES = {
     "Rewards": "envs.wrappers",
     "SACHyperparams": "agents.sac",
     "TD3Hyperparams": "agents.td3",
+    "VanillaES": "ec.vanilla_es",
+    "VanillaESHyperparams": "ec.vanilla_es",
     "Vmapped": "workflows.vmapped",
     "fit": "training.fit",
     "load": "training.runs",
 }
 __all__ = [
-    "A2C", "CEM", "CEMRL", "DQN", "IMPALA", "PPO", "SAC", "TD3", "A2CHyperparams", "Brax", "Budget",
-    "CEMHyperparams", "CEMRLHyperparams", "DQNHyperparams", "DiscreteSAC", "DiscreteSACHyperparams", "Evosax",
-    "Gymnax", "IMPALAHyperparams", "Maze", "OffPolicy", "OnPolicy", "PPOHyperparams", "PolicyGradient", "Random",
-    "RandomHyperparams", "Rewards", "SACHyperparams", "TD3Hyperparams", "Vmapped", "fit", "load",
+    "A2C", "ARS", "CEM", "CEMRL", "CSO", "DQN", "GA", "IMPALA", "PPO", "SAC", "TD3", "A2CHyperparams",
+    "ARSHyperparams", "Brax", "Budget", "CEMHyperparams", "CEMRLHyperparams", "CSOHyperparams", "DQNHyperparams",
+    "DiscreteSAC", "DiscreteSACHyperparams", "Evolution", "EvolutionHyperparams", "Evosax", "GAHyperparams",
+    "Gymnax", "IMPALAHyperparams", "MLPPolicy", "Maze", "Noise", "OffPolicy", "OnPolicy", "OpenES",
+    "OpenESHyperparams", "PPOHyperparams", "PolicyGradient", "Random", "RandomHyperparams", "Rewards",
+    "SACHyperparams", "TD3Hyperparams", "VanillaES", "VanillaESHyperparams", "Vmapped", "fit", "load",
 ]  # fmt: skip
 
 

@@ -30,6 +30,7 @@ class Statistics:
 
         def moments(x: Array) -> tuple[Array, Array]:
             w = weight.reshape(-1, *(1,) * (x.ndim - 1))
+            x = x if mask is None else jnp.where(w > 0, x, 0)  # what does not count may be NaN
             mean = (w * x).sum(0) / jnp.maximum(count, 1)
             return mean, (w * (x - mean) ** 2).sum(0)
 

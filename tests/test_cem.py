@@ -5,14 +5,14 @@ import pytest
 
 from evorl import tree
 from evorl.ec import CEM, CEMHyperparams
-from evorl.ec.cem import rank_weights
+from evorl.ec.shaping import recombination
 from evorl.errors import OptionError
 
 
 def test_weights_are_those_of_the_paper():
     # log(1 + 5) - log(i), normalized, by hand
     raw = [1.791759, 1.098612, 0.693147, 0.405465, 0.182322]
-    np.testing.assert_allclose(rank_weights(5), np.array(raw) / sum(raw), rtol=1e-5)
+    np.testing.assert_allclose(recombination(5, 1.0), np.array(raw) / sum(raw), rtol=1e-5)
 
 
 @pytest.mark.parametrize("shrink", [True, False])

@@ -21,15 +21,16 @@ from evorl.agents import (
     DiscreteSACHyperparams,
     DQNHyperparams,
     IMPALAHyperparams,
+    MLPPolicy,
     PolicyGradient,
     PPOHyperparams,
     SACHyperparams,
     TD3Hyperparams,
 )
-from evorl.ec import CEM
+from evorl.ec import ARS, CEM, ARSHyperparams, OpenES, OpenESHyperparams
 from evorl.envs.probe import Probe
 from evorl.training.program import Program
-from evorl.workflows import CEMRL, CEMRLHyperparams, OffPolicy, OnPolicy, Vmapped
+from evorl.workflows import CEMRL, CEMRLHyperparams, Evolution, EvolutionHyperparams, OffPolicy, OnPolicy, Vmapped
 from tests.conftest import leaves_equal
 
 
@@ -63,6 +64,11 @@ def on_policy(objective, env=ENV, **options):
 
 CHOICES = Walk(choices=3)
 CEM_RL = CEMRL(ENV, AGENT, CEM(4), min_updates=2, max_updates=3, **SMALL)
+
+
+def evolution(evolver, normalization):
+    policy = MLPPolicy(ENV.observation_space, ENV.action_space, hidden=(8,))
+    return Evolution(ENV, policy, evolver, 2, normalization=normalization, vbn_steps=12, eval_episodes=6, chunk=3)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +124,8 @@ SINGLE = [
     ),
     Case("sac", off_policy(SAC), SACHyperparams(actor_lr=1e-2, temperature_lr=1e-2)),
     Case("discrete_sac", off_policy(DiscreteSAC, CHOICES), DiscreteSACHyperparams(temperature_lr=1e-2)),
+    Case("evolution_vbn", evolution(OpenES(4), "vbn"), EvolutionHyperparams(OpenESHyperparams(std=0.5))),
+    Case("evolution_running", evolution(ARS(4, 1), "running"), EvolutionHyperparams(ARSHyperparams())),
 ]
 CASES = [
     *SINGLE,
@@ -221,11 +229,13 @@ def test_copied_members_act_differently_and_keep_their_replay(case):
     state = population.steps(population.hyperparams, 3)
     copied = jax.jit(population.workflow.copy_members)(state, jnp.array([0, 0]))
     assert leaves_equal(tree.index(copied.agent, 0), tree.index(copied.agent, 1))
-    experience = "slots" if isinstance(case.workflow, OnPolicy) else "replay"
-    assert leaves_equal(getattr(copied, experience), getattr(state, experience))
+    experience = next((name for name in ("replay", "slots") if hasattr(state, name)), None)
+    if experience is not None:
+        assert leaves_equal(getattr(copied, experience), getattr(state, experience))
     assert not leaves_equal(tree.index(state.agent, 0), tree.index(state.agent, 1))
     after, _ = population.step(copied, jax.random.key(9))
-    first, second = (tree.index(jax.tree.map(jnp.asarray, getattr(after, experience)), i) for i in range(2))
+    differs = getattr(after, experience or "evolver")
+    first, second = (tree.index(jax.tree.map(jnp.asarray, differs), i) for i in range(2))
     assert not leaves_equal(first, second)
 
 

@@ -3,6 +3,7 @@ from evorl.agents.discrete_sac import DiscreteSAC, DiscreteSACHyperparams
 from evorl.agents.dqn import DQN, DQNHyperparams
 from evorl.agents.impala import IMPALA, IMPALAHyperparams
 from evorl.agents.learner import Learner
+from evorl.agents.mlp_policy import MLPPolicy, MLPPolicyHyperparams
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.ppo import PPO, PPOHyperparams
 from evorl.agents.sac import SAC, SACHyperparams
@@ -21,6 +22,8 @@ __all__ = [
     "DiscreteSACHyperparams",
     "IMPALAHyperparams",
     "Learner",
+    "MLPPolicy",
+    "MLPPolicyHyperparams",
     "PPOHyperparams",
     "PolicyGradient",
     "SACHyperparams",

@@ -1,15 +1,15 @@
 """The diagonal cross-entropy method."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import struct
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from evorl import tree
+from evorl.ec.noise import Noise
+from evorl.ec.rows import mirrored, params, population, row, rows, weighted_sum
+from evorl.ec.shaping import best_first, recombination
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.types import Key, Metrics, Params
@@ -29,17 +29,7 @@ class CEMState:
     mean: Any
     variance: Any  # [parameters], of the mean raveled
     noise: Any  # []
-
-
-def rank_weights(num_elites: int) -> Float[Array, " elites"]:
-    """log(1 + n) - log(i) for the i-th best of n elites, i from 1, normalized to sum to 1."""
-    weights = jnp.log(1.0 + num_elites) - jnp.log(jnp.arange(1.0, 1 + num_elites))
-    return weights / weights.sum()
-
-
-def best_first(fitness: Float[Array, " n"]) -> Array:
-    """Members from the fittest to the least fit; NaN is the worst."""
-    return jnp.argsort(-jnp.where(jnp.isnan(fitness), -jnp.inf, fitness))
+    table: Any  # of noise, or ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +45,7 @@ class CEM:
     num_elites: int = 0
     mirrored: bool = False
     shrink: bool = True
+    noise: Noise = field(default_factory=Noise)
 
     def __post_init__(self) -> None:
         n = self.population_size
@@ -67,18 +58,17 @@ class CEM:
         return self.num_elites or self.population_size // 2
 
     def init(self, key: Key, mean: Params, hyperparams: CEMHyperparams) -> CEMState:
-        del key
-        variance = jnp.full_like(ravel_pytree(mean)[0], hyperparams.initial_variance)
-        return CEMState(mean, variance, jnp.float32(hyperparams.initial_variance))
+        variance = jnp.full_like(row(mean), hyperparams.initial_variance)
+        return CEMState(mean, variance, jnp.float32(hyperparams.initial_variance), self.noise.init(key))
 
     def ask(self, key: Key, state: CEMState, hyperparams: CEMHyperparams) -> tuple[Params, CEMState]:
         """Members as parameters, leaves [n, ...]."""
         del hyperparams
-        mean, unravel = ravel_pytree(state.mean)
+        mean = row(state.mean)
         n = self.population_size // 2 if self.mirrored else self.population_size
-        deviation = jnp.sqrt(state.variance) * jax.random.normal(key, (n, mean.size), mean.dtype)
-        members = mean + (jnp.concatenate([deviation, -deviation]) if self.mirrored else deviation)
-        return jax.vmap(unravel)(members), state
+        deviation = jnp.sqrt(state.variance) * self.noise.draw(state.table, key, n, mean.size)
+        members = mirrored(mean, deviation) if self.mirrored else mean + deviation
+        return population(members, state.mean), state
 
     def express(self, state: CEMState, genome: Params, hyperparams: CEMHyperparams) -> Params:
         del state, hyperparams
@@ -94,14 +84,13 @@ class CEM:
     ) -> tuple[CEMState, Metrics]:
         """The mean moves to the weighted elites; the variance is theirs around the old mean, plus the noise."""
         del key
-        elites = tree.index(genomes, best_first(fitness)[: self.elites])
-        elites = jax.vmap(lambda elite: ravel_pytree(elite)[0])(elites)
-        old, unravel = ravel_pytree(state.mean)
-        weights = rank_weights(self.elites)
+        elites = rows(genomes)[best_first(fitness)[: self.elites]]
+        weights = recombination(self.elites, 1.0)
         noise = hyperparams.noise_decay * state.noise + (1 - hyperparams.noise_decay) * hyperparams.final_noise
         scale = 1 / self.elites if self.shrink else 1.0
-        variance = scale * weights @ (elites - old) ** 2 + noise
-        return CEMState(unravel(weights @ elites), variance, noise), {"variance": variance.mean()}
+        variance = scale * weighted_sum(weights, (elites - row(state.mean)) ** 2) + noise
+        mean = params(weighted_sum(weights, elites), state.mean)
+        return replace(state, mean=mean, variance=variance, noise=noise), {"variance": variance.mean()}
 
     def center(self, state: CEMState) -> Params:
         return state.mean

@@ -12,7 +12,8 @@ from jaxtyping import Array, Int
 from evorl import tree
 from evorl.agents.learner import Learner
 from evorl.agents.td3 import TD3Hyperparams
-from evorl.ec.cem import CEMHyperparams, best_first
+from evorl.ec.cem import CEMHyperparams
+from evorl.ec.shaping import best_first
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.replay import Replay

@@ -1,0 +1,80 @@
+"""Augmented random search."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.ec.noise import Noise
+from evorl.ec.rows import mirrored, params, population, row, rows, weighted_sum
+from evorl.ec.shaping import best_first, finite
+from evorl.errors import require
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.types import Key, Metrics, Params
+
+
+@struct.dataclass
+class ARSHyperparams:
+    """Defaults: table 3a of EvoRL (arXiv:2501.15129)."""
+
+    learning_rate: Number = hyperparameter(0.02, 0, about="of the step along the elite directions")
+    std: Number = hyperparameter(0.03, 0, about="of the noise on every parameter")
+
+
+@struct.dataclass
+class ARSState:
+    mean: Any
+    table: Any  # of noise, or ()
+
+
+@dataclass(frozen=True)
+class ARS:
+    """Steps along the best random directions, by the differences of their two returns in units of the returns' std.
+
+    Source: Mania et al. 2018, arXiv:1803.07055, algorithm 2. A direction is as good as the better of its two members.
+    Version 2 of the paper normalizes observations, which is the workflow's normalization=running.
+    """
+
+    population_size: int = 128
+    num_elites: int = 16  # directions
+    noise: Noise = field(default_factory=Noise)
+
+    def __post_init__(self) -> None:
+        n = self.population_size
+        require(n >= 2 and n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
+        pairs = f"must be from 1 to the number of mirrored pairs, {n // 2}"
+        require(1 <= self.num_elites <= n // 2, "num_elites", self.num_elites, pairs)
+
+    def init(self, key: Key, mean: Params, hyperparams: ARSHyperparams) -> ARSState:
+        del hyperparams
+        return ARSState(mean, self.noise.init(key))
+
+    def ask(self, key: Key, state: ARSState, hyperparams: ARSHyperparams) -> tuple[Params, ARSState]:
+        """Members as parameters, leaves [n, ...]."""
+        mean = row(state.mean)
+        noise = self.noise.draw(state.table, key, self.population_size // 2, mean.size)
+        return population(mirrored(mean, hyperparams.std * noise), state.mean), state
+
+    def express(self, state: ARSState, genome: Params, hyperparams: ARSHyperparams) -> Params:
+        del state, hyperparams
+        return genome
+
+    def tell(
+        self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: ARSState, hyperparams: ARSHyperparams
+    ) -> tuple[ARSState, Metrics]:
+        """learning_rate / (b std of the 2 b returns) sum_i (r_i+ - r_i-) direction_i over the b best directions."""
+        del key
+        plus, minus = jnp.split(finite(fitness), 2)
+        elites = best_first(jnp.maximum(plus, minus))[: self.num_elites]
+        above, below = jnp.split(rows(genomes), 2)
+        directions = (above[elites] - below[elites]) / (2 * hyperparams.std)
+        plus, minus = plus[elites], minus[elites]
+        spread = jnp.concatenate([plus, minus]).std()
+        step = weighted_sum(plus - minus, directions) / (self.num_elites * jnp.maximum(spread, 1e-8))
+        mean = row(state.mean) + hyperparams.learning_rate * step
+        return replace(state, mean=params(mean, state.mean)), {"return_std": spread}
+
+    def center(self, state: ARSState) -> Params:
+        return state.mean

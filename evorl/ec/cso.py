@@ -1,0 +1,81 @@
+"""The competitive swarm optimizer."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl import tree
+from evorl.ec.noise import normal
+from evorl.ec.rows import population, row, rows
+from evorl.ec.shaping import comparable
+from evorl.errors import require
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.types import Key, Metrics, Params
+
+
+@struct.dataclass
+class CSOHyperparams:
+    """Default of social: Cheng & Jin 2015, section 4, for swarms of up to 100."""
+
+    initial_std: Number = hyperparameter(0.1, 0, about="of the first swarm around the initial parameters")
+    social: Number = hyperparameter(0.0, 0, 1, "pull of the swarm's mean on those that lose (phi)")
+
+
+@struct.dataclass
+class CSOState:
+    swarm: Any  # leaves [n, ...]
+    velocity: Any  # [n, parameters]
+    center: Any
+
+
+@dataclass(frozen=True)
+class CSO:
+    """Members meet in random pairs; who loses learns from who wins (Cheng & Jin 2015, doi:10.1109/TCYB.2014.2322602).
+
+    Equations 6 and 7. The center is the fittest member of the last generation.
+    """
+
+    population_size: int = 128
+
+    def __post_init__(self) -> None:
+        n = self.population_size
+        require(n >= 2 and n % 2 == 0, "population_size", n, "must be even: members compete in pairs")
+
+    def init(self, key: Key, mean: Params, hyperparams: CSOHyperparams) -> CSOState:
+        first = row(mean)
+        noise = normal(key, (self.population_size, first.size))
+        swarm = population(first + hyperparams.initial_std * noise, mean)
+        return CSOState(swarm, jnp.zeros_like(noise), mean)
+
+    def ask(self, key: Key, state: CSOState, hyperparams: CSOHyperparams) -> tuple[Params, CSOState]:
+        """Members as parameters, leaves [n, ...]."""
+        del key, hyperparams
+        return state.swarm, state
+
+    def express(self, state: CSOState, genome: Params, hyperparams: CSOHyperparams) -> Params:
+        del state, hyperparams
+        return genome
+
+    def tell(
+        self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CSOState, hyperparams: CSOHyperparams
+    ) -> tuple[CSOState, Metrics]:
+        """velocity <- r1 velocity + r2 (winner - loser) + social r3 (mean - loser), with r in [0, 1) each number's."""
+        key_pairs, key_r = jax.random.split(key)
+        swarm, fitness = rows(genomes), comparable(fitness)
+        first, second = jnp.split(jax.random.uniform(key_pairs, fitness.shape).argsort(), 2)
+        wins = fitness[first] > fitness[second]
+        winner, loser = jnp.where(wins, first, second), jnp.where(wins, second, first)
+        r1, r2, r3 = jax.random.uniform(key_r, (3, len(loser), swarm.shape[1]))
+        velocity = r1 * state.velocity[loser] + r2 * (swarm[winner] - swarm[loser])
+        velocity += hyperparams.social * r3 * (swarm.mean(0) - swarm[loser])
+        moved = population(swarm.at[loser].add(velocity), state.center)
+        speed = jnp.linalg.norm(velocity, axis=-1).mean()
+        center = tree.index(genomes, fitness.argmax())
+        return CSOState(moved, state.velocity.at[loser].set(velocity), center), {"speed": speed}
+
+    def center(self, state: CSOState) -> Params:
+        return state.center

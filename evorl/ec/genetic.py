@@ -1,0 +1,94 @@
+"""A genetic algorithm on parameter pytrees."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl import tree
+from evorl.ec.noise import integers, normal
+from evorl.ec.rows import layers, population, row, rows
+from evorl.ec.shaping import best_first, comparable
+from evorl.ec.variation import Crossover, GaussianMutation, GaussianMutationHyperparams, Mutation, NPoint
+from evorl.errors import require
+from evorl.hyperparameters import Number, default, hyperparameter
+from evorl.types import Key, Metrics, Params
+
+
+@struct.dataclass
+class GAHyperparams:
+    """Crossover is off by default, as in Such et al. 2017 and in ERL."""
+
+    initial_std: Number = hyperparameter(0.1, 0, about="of the first members around the initial parameters")
+    crossover_rate: Number = hyperparameter(0.0, 0, 1, "of the children, those of two parents")
+    mutation_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those that are mutated")
+    mutation: Any = default(GaussianMutationHyperparams)
+
+
+@struct.dataclass
+class GAState:
+    members: Any  # leaves [n, ...]
+    center: Any
+
+
+@dataclass(frozen=True)
+class GA:
+    """Elites live on unchanged; the others are children of parents that won tournaments (Goldberg & Deb 1991).
+
+    Such et al. 2017, arXiv:1712.06567; with ERLMutation the population of Khadka & Tumer 2018, arXiv:1805.07917. The
+    center is the fittest member of the last generation.
+    """
+
+    population_size: int = 128
+    num_elites: int = 16
+    tournament: int = 3  # members of which the fittest is a parent
+    crossover: Crossover = field(default_factory=NPoint)
+    mutation: Mutation = field(default_factory=GaussianMutation)
+
+    def __post_init__(self) -> None:
+        n = self.population_size
+        require(n >= 2, "population_size", n, "must be at least 2")
+        elites = f"must be from 0 to population_size - 1, {n - 1}, so that there are children"
+        require(0 <= self.num_elites < n, "num_elites", self.num_elites, elites)
+        require(self.tournament >= 1, "tournament", self.tournament, "must be at least 1")
+
+    def init(self, key: Key, mean: Params, hyperparams: GAHyperparams) -> GAState:
+        first = row(mean)
+        noise = normal(key, (self.population_size, first.size))
+        return GAState(population(first + hyperparams.initial_std * noise, mean), mean)
+
+    def ask(self, key: Key, state: GAState, hyperparams: GAHyperparams) -> tuple[Params, GAState]:
+        """Members as parameters, leaves [n, ...]."""
+        del key, hyperparams
+        return state.members, state
+
+    def express(self, state: GAState, genome: Params, hyperparams: GAHyperparams) -> Params:
+        del state, hyperparams
+        return genome
+
+    def tell(
+        self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: GAState, hyperparams: GAHyperparams
+    ) -> tuple[GAState, Metrics]:
+        key_parents, key_cross, key_mutate, key_rates = jax.random.split(key, 4)
+        members, order = rows(genomes), best_first(fitness)
+        n = self.population_size - self.num_elites
+        mothers, fathers = (members[parents] for parents in self.parents(key_parents, fitness, 2 * n).reshape(2, n))
+        crosses, mutates = jax.random.uniform(key_rates, (2, n, 1))
+        children = self.crossover(key_cross, mothers, fathers)
+        children = jnp.where(crosses < hyperparams.crossover_rate, children, mothers)
+        mutated = self.mutation(key_mutate, children, layers(state.center), hyperparams.mutation)
+        children = jnp.where(mutates < hyperparams.mutation_rate, mutated, children)
+        following = jnp.concatenate([members[order[: self.num_elites]], children])
+        return GAState(population(following, state.center), tree.index(genomes, order[0])), {}
+
+    def parents(self, key: Key, fitness: Float[Array, " n"], count: int) -> Int[Array, " count"]:
+        """The fittest of each of `count` tournaments among random members."""
+        entrants = integers(key, (count, self.tournament), len(fitness))
+        best = comparable(fitness)[entrants].argmax(-1)
+        return jnp.take_along_axis(entrants, best[:, None], axis=1)[:, 0]
+
+    def center(self, state: GAState) -> Params:
+        return state.center

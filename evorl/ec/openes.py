@@ -1,0 +1,91 @@
+"""The evolution strategy of OpenAI."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.ec.noise import Noise
+from evorl.ec.rows import mirrored, params, population, row, rows, weighted_sum
+from evorl.ec.shaping import Shaping, check_shaping, shaped
+from evorl.errors import require
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.types import Key, Metrics, Params
+
+
+@struct.dataclass
+class OpenESHyperparams:
+    """Defaults: table 3b of EvoRL (arXiv:2501.15129)."""
+
+    learning_rate: Number = hyperparameter(0.01, 0, about="of Adam")
+    std: Number = hyperparameter(0.02, 0, about="of the noise on every parameter")
+    weight_decay: Number = hyperparameter(0.005, 0, about="pull towards 0, relative to gradients in units of 1 / std")
+
+
+@struct.dataclass
+class OpenESState:
+    mean: Any
+    moments: Any  # Adam's, of the mean raveled
+    table: Any  # of noise, or ()
+
+
+@dataclass(frozen=True)
+class OpenES:
+    """Adam on the gradient of the mean fitness around a point (Salimans et al. 2017, arXiv:1703.03864, algorithm 1).
+
+    Members come in pairs mean + noise and mean - noise. shaping is a name or a function of evorl.ec.shaping. Weight
+    decay counts as in the paper's code, whose gradients lack the factor 1 / std.
+    """
+
+    population_size: int = 128
+    shaping: str | Shaping = "centered_rank"
+    noise: Noise = field(default_factory=Noise)
+
+    def __post_init__(self) -> None:
+        n = self.population_size
+        require(n >= 2 and n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
+        check_shaping(self.shaping)
+
+    def init(self, key: Key, mean: Params, hyperparams: OpenESHyperparams) -> OpenESState:
+        del hyperparams
+        return OpenESState(mean, optax.scale_by_adam().init(row(mean)), self.noise.init(key))
+
+    def ask(self, key: Key, state: OpenESState, hyperparams: OpenESHyperparams) -> tuple[Params, OpenESState]:
+        """Members as parameters, leaves [n, ...]."""
+        mean = row(state.mean)
+        noise = self.noise.draw(state.table, key, self.population_size // 2, mean.size)
+        return population(mirrored(mean, hyperparams.std * noise), state.mean), state
+
+    def express(self, state: OpenESState, genome: Params, hyperparams: OpenESHyperparams) -> Params:
+        del state, hyperparams
+        return genome
+
+    def gradient(
+        self, state: OpenESState, genomes: Params, fitness: Float[Array, " n"], hyperparams: OpenESHyperparams
+    ) -> Float[Array, " size"]:
+        """1 / (n std^2) sum_i utility_i (x_i - mean), of the mean raveled."""
+        utility = shaped(self.shaping, fitness)
+        total = weighted_sum(utility, rows(genomes)) - utility.sum() * row(state.mean)
+        return total / (len(fitness) * hyperparams.std**2)
+
+    def tell(
+        self,
+        key: Key,
+        genomes: Params,
+        fitness: Float[Array, " n"],
+        state: OpenESState,
+        hyperparams: OpenESHyperparams,
+    ) -> tuple[OpenESState, Metrics]:
+        del key
+        mean = row(state.mean)
+        gradient = self.gradient(state, genomes, fitness, hyperparams)
+        ascent = gradient - hyperparams.weight_decay / hyperparams.std * mean
+        direction, moments = optax.scale_by_adam().update(ascent, state.moments)
+        moved = params(mean + hyperparams.learning_rate * jnp.asarray(direction), state.mean)
+        return replace(state, mean=moved, moments=moments), {"gradient_norm": jnp.linalg.norm(gradient)}
+
+    def center(self, state: OpenESState) -> Params:
+        return state.mean

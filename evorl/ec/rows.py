@@ -1,0 +1,45 @@
+"""Populations of parameters as rows of numbers, in which evolvers compute."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int
+
+from evorl.types import Params
+
+
+def row(params: Params) -> Float[Array, " size"]:
+    """All numbers of one member."""
+    return ravel_pytree(params)[0]
+
+
+def rows(population: Params) -> Float[Array, "n size"]:
+    """Those of a population, leaves [n, ...]."""
+    return jax.vmap(row)(population)
+
+
+def layers(params: Params) -> Int[np.ndarray, " size"]:
+    """Of each number of a member, to which leaf it belongs."""
+    sizes = [leaf.size for leaf in jax.tree.leaves(params)]
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+def params(row: Float[Array, " size"], like: Params) -> Params:
+    """A member as a pytree like another one."""
+    return ravel_pytree(like)[1](row)
+
+
+def population(rows: Float[Array, "n size"], like: Params) -> Params:
+    """A population as a pytree, leaves [n, ...], whose members are like another one."""
+    return jax.vmap(ravel_pytree(like)[1])(rows)
+
+
+def mirrored(mean: Float[Array, " size"], deviation: Float[Array, "half size"]) -> Float[Array, "n size"]:
+    """mean + deviation, and then mean - deviation."""
+    return jnp.concatenate([mean + deviation, mean - deviation])
+
+
+def weighted_sum(weights: Float[Array, " n"], rows: Float[Array, "n size"]) -> Float[Array, " size"]:
+    """The sum of weighted rows, in full precision: a GPU's faster products would round parameters."""
+    return jnp.matmul(weights, rows, precision=jax.lax.Precision.HIGHEST)

@@ -1,0 +1,74 @@
+"""The canonical evolution strategy."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.ec.noise import Noise
+from evorl.ec.rows import params, population, row, rows, weighted_sum
+from evorl.ec.shaping import best_first, recombination
+from evorl.errors import require
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.types import Key, Metrics, Params
+
+
+@struct.dataclass
+class VanillaESHyperparams:
+    """Default: table 3c of EvoRL (arXiv:2501.15129)."""
+
+    std: Number = hyperparameter(0.02, 0, about="of the noise on every parameter")
+
+
+@struct.dataclass
+class VanillaESState:
+    mean: Any
+    table: Any  # of noise, or ()
+
+
+@dataclass(frozen=True)
+class VanillaES:
+    """The mean moves to the weighted elites; the noise stays (Chrabaszcz et al. 2018, arXiv:1802.08842, algorithm 2).
+
+    The i-th best of m elites weighs log(m + 1/2) - log(i).
+    """
+
+    population_size: int = 128
+    num_elites: int = 16
+    noise: Noise = field(default_factory=Noise)
+
+    def __post_init__(self) -> None:
+        n = self.population_size
+        require(n >= 2, "population_size", n, "must be at least 2")
+        require(1 <= self.num_elites <= n, "num_elites", self.num_elites, f"must be from 1 to population_size, {n}")
+
+    def init(self, key: Key, mean: Params, hyperparams: VanillaESHyperparams) -> VanillaESState:
+        del hyperparams
+        return VanillaESState(mean, self.noise.init(key))
+
+    def ask(self, key: Key, state: VanillaESState, hyperparams: VanillaESHyperparams) -> tuple[Params, VanillaESState]:
+        """Members as parameters, leaves [n, ...]."""
+        mean = row(state.mean)
+        noise = self.noise.draw(state.table, key, self.population_size, mean.size)
+        return population(mean + hyperparams.std * noise, state.mean), state
+
+    def express(self, state: VanillaESState, genome: Params, hyperparams: VanillaESHyperparams) -> Params:
+        del state, hyperparams
+        return genome
+
+    def tell(
+        self,
+        key: Key,
+        genomes: Params,
+        fitness: Float[Array, " n"],
+        state: VanillaESState,
+        hyperparams: VanillaESHyperparams,
+    ) -> tuple[VanillaESState, Metrics]:
+        del key, hyperparams
+        elites = rows(genomes)[best_first(fitness)[: self.num_elites]]
+        mean = weighted_sum(recombination(self.num_elites, 0.5), elites)
+        return replace(state, mean=params(mean, state.mean)), {}
+
+    def center(self, state: VanillaESState) -> Params:
+        return state.mean

@@ -1,0 +1,200 @@
+"""Policy search: what is evaluated, told, normalized and counted, against NumPy."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl import tree
+from evorl.agents import MLPPolicy
+from evorl.ec import ARS, CSO, ARSHyperparams, CSOHyperparams, OpenES, OpenESHyperparams
+from evorl.envs.spaces import Discrete
+from evorl.errors import OptionError
+from evorl.types import TimeStep
+from evorl.workflows import Evolution, EvolutionHyperparams
+from tests.conftest import leaves_equal
+from tests.counting import Counting
+from tests.test_contract import Walk
+
+ES = EvolutionHyperparams(OpenESHyperparams(learning_rate=0.1, std=0.3))
+
+
+def evolution(env, evolver, normalization="none", hidden=(4,), **options):
+    policy = MLPPolicy(env.observation_space, env.action_space, hidden=hidden)
+    return Evolution(env, policy, evolver, normalization=normalization, **{"eval_episodes": 6, "chunk": 3} | options)
+
+
+def started(workflow, hyperparams=ES, seed=0):
+    return jax.jit(workflow.init)(jax.random.key(seed), hyperparams)
+
+
+def steps(workflow, state, count):
+    step, rows = jax.jit(workflow.step), []
+    for i in range(count):
+        state, row = step(state, jax.random.key(i))
+        rows.append(row)
+    return state, rows
+
+
+def walk_return(params, normalize=lambda obs: obs):
+    """Three steps of Walk under a policy with one hidden layer, in NumPy."""
+    layers = [jax.tree.map(np.asarray, params["params"][name]) for name in ("Dense_0", "Dense_1")]
+    total, obs = 0.0, 0.0
+    for _ in range(3):
+        hidden = np.maximum(normalize(np.array([obs])) @ layers[0]["kernel"] + layers[0]["bias"], 0)
+        action = np.tanh(hidden @ layers[1]["kernel"] + layers[1]["bias"])[0]
+        total += obs - (action - 0.4 * obs) ** 2
+        obs += 0.3
+    return total
+
+
+def test_the_fitness_of_a_member_is_its_return():
+    workflow = evolution(Walk(), CSO(6), fitness_episodes=2)
+    state = started(workflow, EvolutionHyperparams(CSOHyperparams()))
+    after, (row,) = steps(workflow, state, 1)
+    returns = [walk_return(tree.index(state.evolver.swarm, i)) for i in range(6)]
+    np.testing.assert_allclose(row["return"], np.mean(returns), rtol=1e-5)
+    np.testing.assert_allclose(row["return_best"], np.max(returns), rtol=1e-5)
+    assert leaves_equal(after.agent.actor.params, tree.index(state.evolver.swarm, int(np.argmax(returns))))
+    assert (int(row["env_steps"]), int(row["episodes"]), int(row["gradient_steps"])) == (36, 12, 0)
+    evaluation = jax.jit(workflow.evaluate)(after, jax.random.key(5))
+    np.testing.assert_allclose(evaluation["return"], np.max(returns), rtol=1e-5)
+    assert int(evaluation["episodes"]) == 6
+
+
+def test_virtual_batch_normalization_is_that_of_random_steps_and_stays():
+    workflow = evolution(Counting(), OpenES(4), "vbn", vbn_steps=250)
+    state, _ = steps(workflow, started(workflow), 1)
+    # 63 steps of each of 4 slots, played again without the workflow, to add up in NumPy
+    assert float(state.statistics.count) == 252
+    rows = []
+    workflow.stage.play(
+        state.env_params,
+        lambda obs, memory, keys: (jnp.zeros((4, 1)), memory, {}),
+        jax.random.split(jax.random.split(jax.random.key(0), 3)[1], 1)[0],
+        slots=None,
+        restart=True,
+        episodes=jnp.full(4, 10**6),
+        steps=63,
+        every_row=True,
+        store=lambda _, rows_now, mask: jax.debug.callback(
+            lambda obs, mask: rows.append(np.asarray(obs)[np.asarray(mask)]), rows_now.obs, mask
+        ),
+        stored=None,
+    )
+    seen = np.concatenate(rows)
+    np.testing.assert_allclose(state.statistics.mean, seen.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(state.statistics.squares / 252, seen.var(0), rtol=1e-4)
+    later, rows = steps(workflow, state, 2)
+    assert leaves_equal(later.statistics, state.statistics)
+    assert not leaves_equal(later.evolver.mean, state.evolver.mean)
+    assert int(rows[-1]["episodes"]) == 4
+
+
+def test_the_first_iteration_with_vbn_searches_nothing():
+    workflow = evolution(Counting(), OpenES(4), "vbn", vbn_steps=10)
+    state = started(workflow)
+    after, (row,) = steps(workflow, state, 1)
+    assert leaves_equal(after.evolver, state.evolver)
+    assert int(row["env_steps"]) == 12  # three for each slot
+
+
+def test_running_statistics_are_those_of_all_observations():
+    workflow = evolution(Walk(), ARS(4, 2), "running", fitness_episodes=2)
+    state, _ = steps(workflow, started(workflow, EvolutionHyperparams(ARSHyperparams())), 3)
+    seen = np.tile([0.0, 0.3, 0.6], 3 * 8)
+    assert float(state.statistics.count) == len(seen)
+    np.testing.assert_allclose(state.statistics.mean, [seen.mean()], rtol=1e-5)
+    np.testing.assert_allclose(state.statistics.squares / len(seen), [seen.var()], rtol=1e-4)
+    evaluation = jax.jit(workflow.evaluate)(state, jax.random.key(5))
+    expected = walk_return(state.agent.actor.params, lambda obs: (obs - seen.mean()) / np.sqrt(seen.var() + 1e-8))
+    np.testing.assert_allclose(evaluation["return"], expected, rtol=1e-4)
+
+
+def test_the_policy_of_a_run_normalizes_as_its_evaluation_does():
+    workflow = evolution(Walk(), ARS(4, 2), "running")
+    state, _ = steps(workflow, started(workflow, EvolutionHyperparams(ARSHyperparams())), 2)
+    action, _, _ = workflow.policy(state)(jnp.array([0.6]), (), jax.random.key(0))
+    normalized = (0.6 - 0.3) / np.sqrt(np.var([0.0, 0.3, 0.6]) + 1e-8)
+    expected, _, _ = workflow.agent.mode(state.agent.actor.params, jnp.array([normalized]), (), jax.random.key(0), ())
+    np.testing.assert_allclose(action, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("normalization", ["none", "running"])
+def test_members_in_parts_are_the_same_search(normalization):
+    """In an environment without chance, how many members are side by side changes nothing."""
+    whole = evolution(Walk(), OpenES(6), normalization)
+    parts = replace(whole, members_at_once=2)
+    (a, rows_a), (b, rows_b) = (steps(w, started(w), 3) for w in (whole, parts))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), a.evolver, b.evolver)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), a.statistics, b.statistics)
+    assert [int(row["env_steps"]) for row in rows_a] == [int(row["env_steps"]) for row in rows_b]
+    evaluations = [jax.jit(w.evaluate)(s, jax.random.key(1)) for w, s in ((whole, a), (parts, b))]
+    assert [int(e["episodes"]) for e in evaluations] == [6, 6]
+
+
+@dataclass(frozen=True)
+class Fragile(Walk):
+    """Walk whose physics breaks where the action is above 0.2."""
+
+    def step(self, key, env_state, action, params):
+        state, t = super().step(key, env_state, action, params)
+        broken = jnp.where(action[0] > 0.2, jnp.nan, 0.0)
+        return state.replace(obs=state.obs + broken), TimeStep(
+            t.obs + broken, t.reward + broken, t.terminated, t.truncated
+        )
+
+
+def test_a_member_that_breaks_loses_and_poisons_nothing():
+    workflow = evolution(Fragile(), CSO(16), "running")
+    hyperparams = EvolutionHyperparams(CSOHyperparams(initial_std=1.0))
+    state, rows = steps(workflow, started(workflow, hyperparams), 6)
+    assert np.isnan(rows[0]["return"])
+    assert np.isfinite(rows[0]["return_best"])
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((state.evolver, state.statistics, state.agent)))
+    assert float(state.statistics.mean[0]) == pytest.approx(0.3, abs=0.1)
+
+
+def test_exploring_draws_choices_and_greed_does_not():
+    policy = MLPPolicy(Walk().observation_space, Discrete(3), hidden=())
+    params = policy.init(jax.random.key(0), ()).actor.params
+    params = jax.tree.map(jnp.zeros_like, params)
+    params["params"]["Dense_0"]["bias"] = jnp.log(jnp.array([0.2, 0.5, 0.3]))
+    keys = jax.random.split(jax.random.key(1), 5000)
+    drawn = jax.vmap(lambda key: policy.act(params, jnp.zeros(1), (), key, ())[0])(keys)
+    np.testing.assert_allclose(np.bincount(drawn) / 5000, [0.2, 0.5, 0.3], atol=0.03)
+    greedy = jax.vmap(lambda key: policy.mode(params, jnp.zeros(1), (), key, ())[0])(keys)
+    assert set(np.asarray(greedy)) == {1}
+
+
+def test_a_program_holds_its_physics_once():
+    workflow = evolution(Counting(), OpenES(4), "vbn", members_at_once=2)
+    shapes = jax.eval_shape(workflow.init, jax.random.key(0), ES)
+    text = jax.jit(workflow.advance).lower(shapes, jax.random.key(0), jnp.bool_(False)).as_text()
+    assert text.count("chlo.lgamma") == text.count("chlo.digamma") == 1
+
+
+def test_it_learns_to_follow():
+    """The best policy of Walk gets 0.9: the sum of its observations, without a miss."""
+    workflow = evolution(Walk(), OpenES(16), hidden=(8,))
+    run = jax.jit(jax.vmap(lambda key: jax.lax.scan(workflow.step, workflow.init(key, ES), jax.random.split(key, 60))))
+    _, rows = run(jax.random.split(jax.random.key(0), 4))
+    assert np.all(np.asarray(rows["return"][:, 0]) < 0.75)
+    evaluations = np.asarray(rows["return_best"][:, -1])
+    assert np.all(evaluations > 0.85)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"normalization": "vnb"}, "unknown normalization vnb; did you mean vbn"),
+        ({"members_at_once": 4}, "members_at_once=4: must divide population_size, 6"),
+        ({"members_at_once": -6}, "members_at_once=-6"),
+        ({"fitness_episodes": 0}, "fitness_episodes=0: must be at least 1"),
+    ],
+)
+def test_mistakes_are_told(options, message):
+    with pytest.raises(OptionError, match=message):
+        evolution(Walk(), OpenES(6), **options)

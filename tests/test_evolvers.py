@@ -1,0 +1,304 @@
+"""The evolvers: what all of them keep, and each against its equations."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from evorl import hyperparameters, tree
+from evorl.ec import (
+    ARS,
+    CEM,
+    CSO,
+    GA,
+    ARSHyperparams,
+    CEMHyperparams,
+    CSOHyperparams,
+    GAHyperparams,
+    Noise,
+    OpenES,
+    OpenESHyperparams,
+    VanillaES,
+    VanillaESHyperparams,
+    shaping,
+)
+from evorl.ec.rows import layers
+from evorl.ec.variation import (
+    SBX,
+    ERLMutation,
+    ERLMutationHyperparams,
+    GaussianMutation,
+    GaussianMutationHyperparams,
+    NPoint,
+)
+from evorl.errors import OptionError
+from tests.conftest import leaves_equal
+from tests.test_contract import moved, types
+
+MEAN = {"w": jnp.array([[1.0, -2.0], [0.5, 3.0]]), "b": jnp.array([0.3, -0.7, 2.0])}
+TARGET = {"w": jnp.array([[0.5, -1.5], [1.0, 2.5]]), "b": jnp.array([0.0, -0.5, 1.5])}
+ERL = ERLMutation()
+CASES = {
+    "openes": (OpenES(16), OpenESHyperparams(std=0.3)),
+    "openes_hash": (OpenES(16, noise=Noise("hash")), OpenESHyperparams(std=0.3)),
+    "openes_table": (OpenES(16, noise=Noise("table", 4096)), OpenESHyperparams(std=0.3)),
+    "vanilla_es": (VanillaES(16, 4), VanillaESHyperparams(0.1)),
+    "ars": (ARS(16, 4), ARSHyperparams()),
+    "cem": (CEM(16), CEMHyperparams(initial_variance=0.1)),
+    "cso": (CSO(16), CSOHyperparams(social=0.1)),
+    "ga": (GA(16, 2), GAHyperparams(crossover_rate=0.5, mutation_rate=0.8)),
+    "ga_sbx": (GA(16, 2, crossover=SBX()), GAHyperparams(crossover_rate=0.5)),
+    "ga_erl": (
+        GA(16, 2, mutation=ERL),
+        GAHyperparams(mutation=ERLMutationHyperparams(fraction=0.5, super_rate=0.3, bound=4.0)),
+    ),
+}
+every = pytest.mark.parametrize("name", CASES)
+
+
+def quadratic(member):
+    """Fitness, highest at TARGET."""
+    return -sum(jnp.sum((x - y) ** 2) for x, y in zip(jax.tree.leaves(member), jax.tree.leaves(TARGET), strict=True))
+
+
+def search(evolver, hyperparams, key, generations):
+    """The state after so many generations and the fitness of the center of each."""
+
+    def generation(state, key):
+        key_ask, key_tell = jax.random.split(key)
+        genomes, state = evolver.ask(key_ask, state, hyperparams)
+        members = jax.vmap(evolver.express, (None, 0, None))(state, genomes, hyperparams)
+        state, _ = evolver.tell(key_tell, genomes, jax.vmap(quadratic)(members), state, hyperparams)
+        return state, quadratic(evolver.center(state))
+
+    state = evolver.init(key, MEAN, hyperparams)
+    return jax.lax.scan(generation, state, jax.random.split(key, generations))
+
+
+@every
+def test_every_evolver_searches_under_scan_and_vmap(name, key):
+    evolver, hyperparams = CASES[name]
+    hyperparams = hyperparameters.as_state(hyperparams)
+    run = jax.jit(jax.vmap(lambda key: search(evolver, hyperparams, key, 150)))
+    _, fitness = run(jax.random.split(key, 4))
+    assert np.all(np.asarray(fitness[:, -1]) > 0.3 * float(quadratic(MEAN)))  # nearer than half way
+    assert float(np.median(fitness[:, -1])) > 0.1 * float(quadratic(MEAN))
+
+
+@every
+def test_states_keep_their_types_and_every_hyperparameter_matters(name, key):
+    evolver, hyperparams = CASES[name]
+    first = jax.eval_shape(lambda: evolver.init(key, MEAN, hyperparameters.as_state(hyperparams)))
+    run = jax.jit(lambda hyperparams: search(evolver, hyperparams, key, 5)[0])
+    base = run(hyperparameters.as_state(hyperparams))
+    assert types(base) == types(first)
+    for leaf in hyperparameters.leaves(hyperparams):
+        others = [run(hyperparameters.as_state(moved(hyperparams, leaf, up))) for up in (False, True)]
+        assert not all(leaves_equal(evolver.center(base), evolver.center(o)) for o in others) or not all(
+            leaves_equal(base, o) for o in others
+        ), leaf
+    assert run._cache_size() == 1
+
+
+@every
+def test_nan_is_the_worst(name, key):
+    evolver, hyperparams = CASES[name]
+    state = evolver.init(key, MEAN, hyperparameters.as_state(hyperparams))
+    genomes, state = evolver.ask(key, state, hyperparams)
+    fitness = jnp.arange(16.0).at[jnp.array([3, 15])].set(jnp.nan)
+    told, _ = evolver.tell(key, genomes, fitness, state, hyperparams)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(evolver.center(told)))
+    worst, _ = evolver.tell(key, genomes, fitness.at[jnp.array([3, 15])].set(-1.0), state, hyperparams)
+    if name not in ("ars",):  # in whose difference of returns it counts as the worst that is finite
+        assert leaves_equal(told, worst) or name.startswith(("openes", "cso", "ga"))  # two NaN are equally bad
+    all_nan, _ = evolver.tell(key, genomes, jnp.full(16, jnp.nan), state, hyperparams)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(evolver.center(all_nan)))
+
+
+def test_the_estimate_of_openes_is_the_gradient_of_a_quadratic(key):
+    """Around m, the gradient of the mean of -(x - b)' A (x - b) / 2 is A (b - m), whatever the std."""
+    size, runs = 6, 4000
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(size, size))
+    a, b, m = root @ root.T, rng.normal(size=size), rng.normal(size=size)
+    es, hp = OpenES(32, "identity"), OpenESHyperparams(std=0.3)
+
+    def estimate(key):
+        state = es.init(key, jnp.asarray(m, jnp.float32), hp)
+        genomes, _ = es.ask(key, state, hp)
+        off = genomes - b
+        return es.gradient(state, genomes, -0.5 * (off @ a * off).sum(-1), hp)
+
+    found = np.asarray(jax.jit(jax.vmap(estimate))(jax.random.split(key, runs)), np.float64)
+    error = found.std(0) / np.sqrt(runs)
+    assert np.all(np.abs(found.mean(0) - a @ (b - m)) < 4 * error)
+    assert np.all(4 * error < 0.2 * np.linalg.norm(a @ (b - m)))  # so that the check can fail
+
+
+def test_openes_takes_a_step_of_adam_with_decay(key):
+    es, hp = OpenES(4), OpenESHyperparams(learning_rate=0.1, std=0.5, weight_decay=0.2)
+    mean = np.array([1.0, -2.0], np.float32)
+    state = es.init(key, jnp.asarray(mean), hp)
+    genomes = mean + 0.5 * np.array([[1, 0.5], [-0.3, 2], [-1, -0.5], [0.3, -2]], np.float32)
+    after, metrics = es.tell(key, jnp.asarray(genomes), jnp.array([3.0, -1.0, 0.0, 9.0]), state, hp)
+    utility = np.array([2 / 3, 0, 1 / 3, 1]) - 0.5  # ranks 2, 0, 1, 3 of 3
+    gradient = utility @ (genomes - mean) / (4 * 0.25)
+    np.testing.assert_allclose(metrics["gradient_norm"], np.linalg.norm(gradient), rtol=1e-5)
+    ascent = gradient - 0.2 / 0.5 * mean
+    np.testing.assert_allclose(after.mean, mean + 0.1 * ascent / (np.abs(ascent) + 1e-8), rtol=1e-5)  # Adam's first
+
+
+def test_ars_equals_numpy(key):
+    ars, hp = ARS(6, 2), ARSHyperparams(learning_rate=0.5, std=0.2)
+    mean = np.array([1.0, 2.0], np.float32)
+    noise = np.array([[1.0, 0.0], [0.5, -1.0], [2.0, 1.0]], np.float32)
+    genomes = np.concatenate([mean + 0.2 * noise, mean - 0.2 * noise])
+    returns = np.array([1.0, 7.0, 2.0, 5.0, 3.0, 4.0])  # the best of the pairs: 5, 7, 4
+    state, metrics = ars.tell(key, jnp.asarray(genomes), jnp.asarray(returns), ars.init(key, jnp.asarray(mean), hp), hp)
+    spread = np.std([7, 3, 1, 5])
+    step = ((7 - 3) * noise[1] + (1 - 5) * noise[0]) / (2 * spread)
+    np.testing.assert_allclose(state.mean, mean + 0.5 * step, rtol=1e-5)
+    np.testing.assert_allclose(metrics["return_std"], spread, rtol=1e-6)
+
+
+def test_vanilla_es_moves_to_the_weighted_elites(key):
+    es, hp = VanillaES(4, 2), VanillaESHyperparams()
+    genomes = jnp.array([[1.0, 1.0], [5.0, 2.0], [3.0, -4.0], [9.0, 9.0]])
+    state, _ = es.tell(key, genomes, jnp.array([0.0, 4.0, 6.0, jnp.nan]), es.init(key, jnp.zeros(2), hp), hp)
+    weights = np.array([np.log(2.5), np.log(2.5) - np.log(2)])
+    weights /= weights.sum()
+    np.testing.assert_allclose(state.mean, weights[0] * np.array([3, -4]) + weights[1] * np.array([5, 2]), rtol=1e-5)
+
+
+def test_losers_of_cso_move_towards_their_winners(key):
+    cso, hp = CSO(10), CSOHyperparams(social=0.0)
+    state = cso.init(key, jnp.zeros(5), hp)
+    fitness = jnp.arange(10.0)
+    after, _ = cso.tell(key, state.swarm, fitness, state, hp)
+    changed = np.flatnonzero(np.abs(np.asarray(after.swarm - state.swarm)).max(1) > 0)
+    assert len(changed) == 5
+    before, now = np.asarray(state.swarm), np.asarray(after.swarm)
+    winners = set(range(10)) - set(changed.tolist())
+    for loser in changed:  # its first velocity is 0, so it lands in the box between itself and its winner
+        r2 = [(now[loser] - before[loser]) / (before[w] - before[loser]) for w in winners if w > loser]
+        assert any(np.all((r >= 0) & (r < 1)) for r in r2)
+    np.testing.assert_allclose(after.velocity[changed], now[changed] - before[changed], rtol=1e-5, atol=1e-6)
+    assert leaves_equal(cso.center(after), state.swarm[9])
+
+
+def test_velocity_and_the_pull_of_the_mean_of_cso(key):
+    """Two members, the second fitter: the loser's velocity is r1 v + r2 (winner - loser) + phi r3 (mean - loser)."""
+    cso, size = CSO(2), 20_000
+    swarm = jnp.stack([jnp.zeros(size), jnp.full(size, 2.0)])
+    state = cso.init(key, jnp.zeros(size), CSOHyperparams()).replace(
+        swarm=swarm, velocity=jnp.stack([jnp.full(size, 4.0), jnp.zeros(size)])
+    )
+    after, _ = cso.tell(key, swarm, jnp.array([0.0, 1.0]), state, CSOHyperparams(social=0.5))
+    velocity = np.asarray(after.velocity[0])  # 4 r1 + 2 r2 + 0.5 r3
+    np.testing.assert_allclose(velocity.mean(), 3.25, atol=0.04)
+    np.testing.assert_allclose(velocity.var(), (16 + 4 + 0.25) / 12, rtol=0.05)
+
+
+def test_elites_live_on_and_the_fittest_is_the_center(key):
+    ga, hp = GA(8, 3), GAHyperparams()
+    state = ga.init(key, MEAN, hp)
+    fitness = jnp.array([1.0, 7.0, jnp.nan, 5.0, 3.0, 0.0, 6.0, 2.0])
+    after, _ = ga.tell(key, state.members, fitness, state, hp)
+    assert leaves_equal(tree.index(after.members, slice(0, 3)), tree.index(state.members, jnp.array([1, 6, 3])))
+    assert leaves_equal(ga.center(after), tree.index(state.members, 1))
+
+
+def test_parents_win_tournaments(key):
+    ga = GA(5, 0, tournament=3)
+    parents = np.asarray(ga.parents(key, jnp.array([4.0, 0.0, 3.0, 1.0, 2.0]), 50_000))
+    share = np.bincount(parents, minlength=5)[[1, 3, 4, 2, 0]] / 50_000  # from the least to the most fit
+    places = np.arange(1, 6)
+    np.testing.assert_allclose(share, (places**3 - (places - 1) ** 3) / 5**3, atol=0.01)
+
+
+def test_n_point_crossover_changes_parents_at_so_many_places(key):
+    a, b = jnp.zeros((2000, 50)), jnp.ones((2000, 50))
+    children = np.asarray(NPoint(3)(key, a, b))
+    changes = np.abs(np.diff(children)).sum(1)
+    assert changes.max() == 3
+    assert np.all(children[:, 0] == 0)
+    assert set(np.unique(changes)) <= {1, 3}  # two at one place cancel
+    one = np.asarray(NPoint(1)(key, a, b))
+    assert stats.chisquare(np.bincount(50 - one.sum(1).astype(int), minlength=50)[1:]).pvalue > 1e-3
+
+
+def test_the_spread_of_sbx_has_its_distribution(key):
+    eta = 2.0
+    a, b = jnp.full((200, 100), 3.0), jnp.ones((200, 100))
+    spread = np.asarray(SBX(eta)(key, a, b)).ravel() - 2.0  # around the middle, in units of half of a - b
+    cdf = lambda s: np.where(s <= 1, 0.5 * s ** (eta + 1), 1 - 0.5 * np.maximum(s, 1) ** -(eta + 1))  # noqa: E731
+    assert stats.kstest(spread, cdf).pvalue > 1e-3
+
+
+def test_the_mutation_of_erl_changes_what_it_says(key):
+    layer = np.repeat([0, 1], 10_000)
+    after = np.asarray(ERL(key, jnp.full((200, 20_000), 5.0), layer, ERLMutationHyperparams()))
+    changes = after.reshape(400, 10_000) - 5.0
+    layers = np.abs(changes).max(1) > 0
+    assert abs(layers.mean() - 0.75) < 4 * np.sqrt(0.75 * 0.25 / 400)  # u < 2 v of two uniform numbers
+    changed = changes[layers][changes[layers] != 0]
+    assert changed.size / (layers.sum() * 10_000) == pytest.approx(0.1, abs=0.002)
+    reset = np.abs(changed + 5) < 1  # standard normal numbers, of which 0.683 lie there; few others do
+    assert reset.mean() == pytest.approx(0.05 * 0.683, abs=0.003)
+    assert (np.abs(changed) > 10).mean() == pytest.approx(0.05 * 2 * stats.norm.sf(10 / 50), abs=0.004)
+
+
+def test_mutations_change_each_layer_in_its_own_way(key):
+    layer = np.repeat([0, 1], 1000)
+    gaussian = np.asarray(GaussianMutation()(key, jnp.zeros((3, 2000)), layer, GaussianMutationHyperparams(0.5)))
+    erl = np.asarray(ERL(key, jnp.ones((3, 2000)), layer, ERLMutationHyperparams(fraction=1.0)))
+    for after in (gaussian, erl):
+        assert not np.array_equal(after[:, :1000], after[:, 1000:])
+        assert not np.array_equal(after[0], after[1])
+    assert gaussian.std() == pytest.approx(0.5, rel=0.05)
+
+
+def test_layers_are_leaves():
+    np.testing.assert_array_equal(layers({"a": jnp.zeros((2, 3)), "b": jnp.zeros(2)}), [0] * 6 + [1] * 2)
+
+
+def test_shapings_by_hand():
+    fitness = jnp.array([3.0, jnp.nan, 7.0, 3.0, -1.0])
+    np.testing.assert_allclose(shaping.ranks(fitness), [2.5, 0, 4, 2.5, 1])
+    np.testing.assert_allclose(shaping.centered_rank(fitness), np.array([2.5, 0, 4, 2.5, 1]) / 4 - 0.5)
+    replaced = np.array([3, -1, 7, 3, -1])
+    np.testing.assert_allclose(shaping.identity(fitness), replaced)
+    np.testing.assert_allclose(shaping.z_score(fitness), (replaced - replaced.mean()) / replaced.std(), rtol=1e-6)
+    distinct = jnp.array([5.0, 1.0, 4.0, 2.0, 3.0])
+    raw = np.maximum(0, np.log(3.5) - np.log([1, 5, 2, 4, 3]))
+    np.testing.assert_allclose(shaping.weights(distinct), 5 * raw / raw.sum() - 1, rtol=1e-5)
+    np.testing.assert_allclose(shaping.z_score(jnp.full(4, jnp.nan)), 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: OpenES(7), "population_size=7: must be even"),
+        (lambda: OpenES(8, "centred_rank"), "unknown shaping centred_rank; did you mean centered_rank"),
+        (lambda: ARS(8, 5), "num_elites=5: must be from 1 to the number of mirrored pairs, 4"),
+        (lambda: ARS(9), "population_size=9: must be even"),
+        (lambda: VanillaES(8, 9), "num_elites=9: must be from 1 to population_size, 8"),
+        (lambda: CSO(9), "population_size=9: must be even"),
+        (lambda: GA(8, 8), "num_elites=8"),
+        (lambda: GA(8, 2, 0), "tournament=0"),
+        (lambda: NPoint(0), "points=0"),
+        (lambda: SBX(-1.0), "eta=-1"),
+    ],
+)
+def test_mistakes_are_told(make, message):
+    with pytest.raises(OptionError, match=message):
+        make()
+
+
+def test_evolvers_are_settings_that_compare_and_hash():
+    for evolver, _ in CASES.values():
+        assert dataclasses.replace(evolver) == evolver
+        assert hash(evolver) == hash(dataclasses.replace(evolver))
