@@ -55,7 +55,7 @@ class Evosax:
 
     A population-based algorithm starts from a population drawn around the mean with `initial_std` (0.1), the first that
     is asked; its center is the fittest of the population that it keeps. Differential evolution and PSO search on the
-    scale of that population. DiffusionEvolution moves for options.num_generations only, 128 unless given.
+    scale of that population. DiffusionEvolution searches near 0, and for options.num_generations only, 128 by default.
 
     The Stein variational ones divide the population among options.num_populations distributions, whose means start as
     such a population; the center is the mean of the one whose members were the fittest on average. RandomSearch draws
@@ -77,7 +77,7 @@ class Evosax:
             if option not in accepted:
                 raise unknown(f"option of {name}:", f"options.{option}", [f"options.{one}" for one in accepted])
         for option, parameter in accepted.items():
-            given = parameter.default is not parameter.empty or option in (*self.options, "sampling_fn")
+            given = parameter.default is not parameter.empty or option in (*self.options, "sampling_fn")  # see _build
             require(given, "options", dict(self.options), f"{name} needs options.{option}")
         if self._variational:
             k = self.options["num_populations"]
@@ -138,9 +138,9 @@ class Evosax:
 
     @property
     def _accepted(self) -> dict[str, inspect.Parameter]:
-        """What options may hold."""
-        parameters = inspect.signature(self.algorithm).parameters
-        return {name: one for name, one in parameters.items() if name not in ("population_size", "solution")}
+        """What options may hold: all that the constructor takes but what is given, and what it would unpickle."""
+        parameters = dict(inspect.signature(self.algorithm).parameters)
+        return {n: one for n, one in parameters.items() if n not in ("population_size", "solution", "params_path")}
 
     @property
     def _own(self) -> list[str]:
