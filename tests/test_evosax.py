@@ -1,83 +1,181 @@
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from evosax.algorithms import CMA_ES, PGPE, SNES, Open_ES, distribution_based_algorithms
+from evosax.algorithms import (
+    CMA_ES,
+    PGPE,
+    PSO,
+    SNES,
+    LearnedES,
+    Open_ES,
+    RandomSearch,
+    SV_Open_ES,
+    algorithms,
+    population_based_algorithms,
+)
 
 from evorl import tree
 from evorl.ec.evosax import Evosax
 from evorl.errors import OptionError
 
 MEAN = {"a": jnp.array([2.0, -1.0]), "b": jnp.array([[1.0, 0.5], [0.0, -2.0]])}
-NEED_OPTIONS = {"RandomSearch", "SV_CMA_ES", "SV_Open_ES"}  # evosax itself needs more to construct or initialize these
+
+
+@pytest.fixture(autouse=True)
+def _compile_quickly():
+    """In a third of the time: these programs are compiled to be run for moments."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 def sphere(genomes):
     return sum((x**2).sum(tuple(range(1, x.ndim))) for x in jax.tree.leaves(genomes))
 
 
-def run(evolver, hyperparams, generations, key):
+def distance(params):
+    return float(sphere(tree.broadcast(params, 1))[0])
+
+
+def make(algorithm, n):
+    """An evolver, with the options that its algorithm insists on."""
+    needed = {"num_populations": 2} if "num_populations" in inspect.signature(algorithm).parameters else {}
+    return Evosax(algorithm, n, needed)
+
+
+def run(evolver, hyperparams, generations, key, failing=False):
+    """The first state, the last one, and the fitness of all generations; member 1 is told to have NaN if failing."""
+
     def generation(state, key):
         key_ask, key_tell = jax.random.split(key)
         genomes, state = evolver.ask(key_ask, state, hyperparams)
-        state, _ = evolver.tell(key_tell, genomes, -sphere(genomes), state, hyperparams)
-        return state, None
+        fitness = -sphere(genomes)
+        assert fitness.shape == (evolver.population_size,)
+        told = jnp.where(failing & (jnp.arange(fitness.size) == 1), jnp.nan, fitness)
+        state, _ = evolver.tell(key_tell, genomes, told, state, hyperparams)
+        return state, fitness
 
-    return jax.lax.scan(generation, evolver.init(key, MEAN, hyperparams), jax.random.split(key, generations))[0]
+    first = evolver.init(key, MEAN, hyperparams)
+    return first, *jax.lax.scan(generation, first, jax.random.split(key, generations))
 
 
-@pytest.mark.parametrize("name", ["SNES", "Sep_CMA_ES", "CMA_ES"])
+@pytest.mark.parametrize("name", algorithms)
+def test_every_algorithm_of_evosax(name, key):
+    evolver = make(algorithms[name], 8)
+
+    def two(keys, failing):
+        return jax.vmap(lambda key, failing: run(evolver, {}, 3, key, failing))(keys, failing)
+
+    arguments = jax.random.split(key), jnp.array([False, True])
+    first, last, fitness = jax.jit(two)(*arguments)
+    assert jax.tree.map(jax.typeof, first) == jax.tree.map(jax.typeof, last)
+    center = evolver.center(last)
+    assert jax.tree.map(jnp.shape, center) == jax.tree.map(lambda x: (2, *x.shape), MEAN)
+    assert all(jnp.isfinite(x).all() for x in [fitness, *jax.tree.leaves(center)])
+
+
+@pytest.mark.parametrize("name", ["SNES", "Sep_CMA_ES", "PSO", "SimpleGA", "DifferentialEvolution"])
+def test_the_center_reaches_the_optimum_of_a_sphere(name, key):
+    settings = {"std": 0.1} if name == "SimpleGA" else {}
+    settings |= {"initial_std": 1.0} if name in population_based_algorithms else {}
+    evolver = Evosax(algorithms[name], 32)
+    last = jax.jit(lambda: run(evolver, settings, 100, key)[1])()
+    assert distance(evolver.center(last)) < 0.01 * distance(MEAN)
+
+
+@pytest.mark.parametrize("name", ["SNES", "CMA_ES", "PSO"])
 def test_equals_evosax_itself(name, key):
-    algorithm = distribution_based_algorithms[name]
-    own = algorithm(population_size=8, solution=MEAN)
-    params = own.default_params.replace(std_init=0.3)
-    state = own.init(key, MEAN, params)
+    evolver, settings = Evosax(algorithms[name], 8), {} if name == "PSO" else {"std_init": jnp.float32(0.3)}
+    own = algorithms[name](population_size=8, solution=MEAN)
+    params = own.default_params.replace(**settings)
+    first, last, _ = jax.jit(lambda: run(evolver, settings, 5, key))()
+    state = None if name == "PSO" else own.init(key, MEAN, params)
     for k in jax.random.split(key, 5):
         key_ask, key_tell = jax.random.split(k)
+        if state is None:
+            start, _ = evolver.ask(key_ask, first, settings)
+            state = own.init(key_tell, start, sphere(start), params)
+            continue
         genomes, state = own.ask(key_ask, state, params)
         state, _ = own.tell(key_tell, genomes, sphere(genomes), state, params)
-    evolver = Evosax(algorithm, 8)
-    ours = evolver.center(run(evolver, {"std_init": jnp.float32(0.3)}, 5, key))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, own.get_mean(state))
-
-
-@pytest.mark.parametrize("name", sorted(set(distribution_based_algorithms) - NEED_OPTIONS))
-def test_every_algorithm_keeps_its_types_in_a_loop(name, key):
-    evolver = Evosax(distribution_based_algorithms[name], 8)
-    state = jax.eval_shape(lambda: run(evolver, {}, 2, key))
-    assert tree.nbytes(evolver.center(state)) == tree.nbytes(MEAN)
+    center = own.get_best_solution(state) if name == "PSO" else own.get_mean(state)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), evolver.center(last), center)
 
 
 def test_constructor_settings_are_hyperparameters(key):
     evolver = Evosax(Open_ES, 32)
-    slow = run(evolver, {"learning_rate": jnp.float32(1e-4), "std": jnp.float32(0.1)}, 50, key)
-    fast = run(evolver, {"learning_rate": jnp.float32(1e-1), "std": jnp.float32(0.1)}, 50, key)
-    one = jax.tree.map(lambda x: x[None], MEAN)
-    start = float(sphere(one)[0])
-    moved = [float(sphere(jax.tree.map(lambda x: x[None], evolver.center(state)))[0]) for state in (slow, fast)]
-    assert moved[0] == pytest.approx(start, rel=0.05)
-    assert moved[1] < 0.05 * start
+
+    @jax.jit
+    @jax.vmap
+    def centers(rate):
+        return evolver.center(run(evolver, {"learning_rate": rate, "std": jnp.float32(0.1)}, 50, key)[1])
+
+    slow, fast = (tree.index(centers(jnp.array([1e-4, 1e-1])), i) for i in range(2))
+    assert distance(slow) == pytest.approx(distance(MEAN), rel=0.05)
+    assert distance(fast) < 0.05 * distance(MEAN)
     direct = Open_ES(32, MEAN, optimizer=optax.adam(1e-1), std_schedule=lambda _: 0.1)
     state = direct.init(key, MEAN, direct.default_params)
     for k in jax.random.split(key, 50):
         key_ask, key_tell = jax.random.split(k)
         genomes, state = direct.ask(key_ask, state, direct.default_params)
         state, _ = direct.tell(key_tell, genomes, sphere(genomes), state, direct.default_params)
-    ours = evolver.center(fast)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3), ours, direct.get_mean(state))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3), fast, direct.get_mean(state))
 
 
-def test_nan_fitness_does_not_spread(key):
+@pytest.mark.parametrize("algorithm", [PSO, RandomSearch])
+def test_the_first_population_is_drawn_around_the_mean(algorithm, key):
+    evolver = Evosax(algorithm, 1000)
+    settings = {"initial_std": 0.5}
+    genomes, _ = jax.jit(lambda: evolver.ask(key, evolver.init(key, MEAN, settings), settings))()
+    for x, mean in zip(jax.tree.leaves(genomes), jax.tree.leaves(MEAN), strict=True):
+        np.testing.assert_allclose(x.mean(0), mean, atol=0.08)
+        np.testing.assert_allclose(x.std(0), 0.5, atol=0.05)
+
+
+def test_random_search_stays_around_the_mean_and_keeps_the_best(key):
+    evolver = Evosax(RandomSearch, 100)
+    _, last, fitness = run(evolver, {"initial_std": 0.5}, 20, key)
+    assert distance(evolver.center(last)) == pytest.approx(-float(fitness.max()))
+    assert float(fitness[-1].mean()) == pytest.approx(-distance(MEAN) - 6 * 0.5**2, rel=0.1)
+
+
+def test_fitness_that_is_not_finite_does_not_spread(key):
     evolver = Evosax(PGPE, 8)
     state = evolver.init(key, MEAN, {})
     genomes, state = evolver.ask(key, state, {})
-    state, _ = evolver.tell(key, genomes, jnp.arange(8.0).at[3].set(jnp.nan), state, {})
-    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(evolver.center(state)))
+
+    @jax.jit
+    @jax.vmap
+    def centers(fitness):
+        return evolver.center(evolver.tell(key, genomes, fitness, state, {})[0])
+
+    values, lost = jnp.arange(8.0), jnp.array([jnp.nan, -jnp.inf, jnp.inf])
+    counts_as = jnp.array([1.0, 1.0, 7.0])  # the worst and the best of the others
+    found, expected = (jax.vmap(values.at[0].set)(first) for first in (lost, counts_as))
+    jax.tree.map(np.testing.assert_allclose, centers(found), centers(expected))
+    nobody = centers(jnp.full((1, 8), jnp.nan))
+    jax.tree.map(np.testing.assert_array_equal, nobody, tree.broadcast(MEAN, 1))
 
 
-def test_a_wrong_hyperparameter_names_the_nearest(key):
+def test_a_wrong_name_or_size_is_explained(key):
     with pytest.raises(OptionError, match="did you mean std_init"):
         Evosax(SNES, 8).init(key, MEAN, {"std_int": 1.0})
+    with pytest.raises(OptionError, match="did you mean initial_std"):
+        Evosax(PSO, 8).init(key, MEAN, {"intial_std": 1.0})
     with pytest.raises(OptionError, match="algorithm"):
         Evosax(CMA_ES(8, MEAN))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(OptionError, match=r"^options={}: SV_Open_ES needs options\.num_populations$"):
+        Evosax(SV_Open_ES, 8)
+    with pytest.raises(OptionError, match=r"did you mean options\.num_populations"):
+        Evosax(SV_Open_ES, 8, {"num_population": 2})
+    with pytest.raises(OptionError, match=r"unknown option of LearnedES: options\.params_path"):
+        Evosax(LearnedES, 8, {"params_path": "weights.pkl"})
+    with pytest.raises(OptionError, match=r"population_size=8: must be a multiple of options\.num_populations=3"):
+        Evosax(SV_Open_ES, 8, {"num_populations": 3})
+    with pytest.raises(OptionError, match=r"Open_ES of 7 members.*must be even"):
+        Evosax(Open_ES, 7).init(key, MEAN, {})

@@ -1,8 +1,8 @@
-"""evosax's distribution-based algorithms as evolvers."""
+"""evosax's algorithms as evolvers."""
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -10,48 +10,98 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from evosax.algorithms.distribution_based.base import DistributionBasedAlgorithm
+from evosax.algorithms.distribution_based.sv.base import SV_ES
+from evosax.algorithms.population_based.base import PopulationBasedAlgorithm
 from flax import struct
 from flax.core import FrozenDict
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from evorl import tree
 from evorl.errors import OptionError, require, unknown
 from evorl.types import Hyperparams, Key, Metrics, Params
 
+INITIAL_STD = 0.1  # about that of a weight of a layer with 100 inputs
+
 
 @struct.dataclass
 class EvosaxState:
     center: Any
+    origin: Any  # the mean that init was given
     inner: Any  # the algorithm's own state
+    generation: Any  # [], how many were told
+
+
+def draw(key: Key, mean: Params, std: Any) -> Params:
+    """Parameters from a normal distribution around mean."""
+    flat, unravel = ravel_pytree(mean)
+    return unravel(flat + std * jax.random.normal(key, flat.shape, flat.dtype))
+
+
+def losses(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
+    """What evosax, which minimizes and averages, is told: NaN and -inf are as bad as the worst finite fitness."""
+    loss = jnp.where(jnp.isnan(fitness), jnp.inf, -fitness)
+    finite = jnp.isfinite(loss)
+    return jnp.clip(loss, jnp.where(finite, loss, jnp.inf).min(), jnp.where(finite, loss, -jnp.inf).max())
 
 
 @dataclass(frozen=True)
 class Evosax:
-    """Any distribution-based algorithm of evosax (Lange 2022, arXiv:2212.04180), such as Evosax(SNES).
+    """Any algorithm of evosax (Lange 2022, arXiv:2212.04180), such as Evosax(SNES) or Evosax(PSO).
 
     Its hyperparameters are a dict of numbers: fields of the algorithm's own params (`std_init`, ...) and, where its
     constructor takes an optimizer or a schedule of the std, `learning_rate` (Adam) and `std`. What is not named keeps
-    the algorithm's default. options go to its constructor.
+    the algorithm's default. options go to its constructor. A generation without any finite fitness changes nothing.
+
+    A population-based algorithm starts from a population drawn around the mean with `initial_std` (0.1), the first that
+    is asked; its center is the fittest of the population that it keeps. Differential evolution and PSO search on the
+    scale of that population. DiffusionEvolution searches near 0, and for options.num_generations only, 128 by default.
+
+    The Stein variational ones divide the population among options.num_populations distributions, whose means start as
+    such a population; the center is the mean of the one whose members were the fittest on average. RandomSearch draws
+    every member around the mean with `initial_std`, unless options has a sampling_fn; its center is the best so far.
     """
 
-    algorithm: Any  # a subclass of DistributionBasedAlgorithm
+    algorithm: Any  # a subclass of DistributionBasedAlgorithm or PopulationBasedAlgorithm
     population_size: int = 128
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
 
     def __post_init__(self) -> None:
-        require(self.population_size >= 2, "population_size", self.population_size, "must be at least 2")
-        if not (isinstance(self.algorithm, type) and issubclass(self.algorithm, DistributionBasedAlgorithm)):
-            raise OptionError(f"algorithm={self.algorithm}: must be a distribution-based algorithm of evosax")
+        n, bases = self.population_size, (DistributionBasedAlgorithm, PopulationBasedAlgorithm)
+        require(n >= 2, "population_size", n, "must be at least 2")
+        if not (isinstance(self.algorithm, type) and issubclass(self.algorithm, bases)):
+            raise OptionError(f"algorithm={self.algorithm}: must be an algorithm of evosax")
         object.__setattr__(self, "options", FrozenDict(self.options))
+        name, accepted = self.algorithm.__name__, self._accepted
+        for option in self.options:
+            if option not in accepted:
+                raise unknown(f"option of {name}:", f"options.{option}", [f"options.{one}" for one in accepted])
+        for option, parameter in accepted.items():
+            given = parameter.default is not parameter.empty or option in (*self.options, "sampling_fn")  # see _build
+            require(given, "options", dict(self.options), f"{name} needs options.{option}")
+        if self._variational:
+            k = self.options["num_populations"]
+            fits = isinstance(k, int) and k > 0 and n % k == 0 and n > k
+            require(fits, "population_size", n, f"must be a multiple of options.num_populations={k}, and more")
 
     def init(self, key: Key, mean: Params, hyperparams: Hyperparams) -> EvosaxState:
         algorithm, params = self._build(mean, hyperparams)
-        return tree.strong(EvosaxState(mean, algorithm.init(key, mean, params)))
+        if not (self._population_based or self._variational):
+            inner = algorithm.init(key, mean, params)
+        else:
+            key_start, key = jax.random.split(key)
+            keys = jax.random.split(key_start, self.options.get("num_populations", self.population_size))
+            start = jax.vmap(draw, (0, None, None))(keys, mean, hyperparams.get("initial_std", INITIAL_STD))
+            fitness = (jnp.zeros(self.population_size),) if self._population_based else ()  # until the first is told
+            inner = algorithm.init(key, start, *fitness, params)
+        return tree.strong(EvosaxState(mean, mean, inner, 0))
 
     def ask(self, key: Key, state: EvosaxState, hyperparams: Hyperparams) -> tuple[Params, EvosaxState]:
-        algorithm, params = self._build(state.center, hyperparams)
+        algorithm, params = self._build(state.origin, hyperparams)
         genomes, inner = algorithm.ask(key, state.inner, params)
-        return genomes, self._like(state, EvosaxState(state.center, inner))
+        if self._population_based:
+            genomes = tree.where(state.generation == 0, algorithm.get_population(state.inner), genomes)
+        return genomes, self._like(state, replace(state, inner=inner))
 
     def express(self, state: EvosaxState, genome: Params, hyperparams: Hyperparams) -> Params:
         del state, hyperparams
@@ -60,34 +110,73 @@ class Evosax:
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: EvosaxState, hyperparams: Hyperparams
     ) -> tuple[EvosaxState, Metrics]:
-        algorithm, params = self._build(state.center, hyperparams)
-        loss = jnp.where(jnp.isnan(fitness), jnp.inf, -fitness)  # evosax minimizes
-        worst = jnp.max(jnp.where(jnp.isinf(loss), -jnp.inf, loss))
-        loss = jnp.where(loss == jnp.inf, jnp.where(jnp.isfinite(worst), worst, 0.0), loss)  # it also averages
-        inner, _ = algorithm.tell(key, genomes, loss, state.inner, params)
-        return self._like(state, EvosaxState(algorithm.get_mean(inner), inner)), {}
+        algorithm, params = self._build(state.origin, hyperparams)
+        loss = losses(fitness)
+        if self._variational:
+            groups = (self.options["num_populations"], -1)
+            members = jax.tree.map(lambda x: x.reshape(*groups, *x.shape[1:]), genomes)
+            inner, _ = algorithm.tell(key, members, loss, state.inner, params)
+            center = tree.index(algorithm.get_mean(inner), loss.reshape(groups).mean(1).argmin())
+        else:
+            inner, _ = algorithm.tell(key, genomes, loss, state.inner, params)
+            if self._population_based:
+                inner = tree.where(state.generation == 0, algorithm.init(key, genomes, loss, params), inner)
+            center = algorithm.get_best_solution(inner) if self._population_based else algorithm.get_mean(inner)
+        new = self._like(state, EvosaxState(center, state.origin, inner, state.generation + 1))
+        return tree.where(jnp.isfinite(fitness).any(), new, state), {}
 
     def center(self, state: EvosaxState) -> Params:
         return state.center
 
-    def _build(self, mean: Params, hyperparams: Hyperparams) -> tuple[DistributionBasedAlgorithm, Any]:
-        """The algorithm for parameters like mean, and its params, with the given hyperparameters in their places."""
-        accepted = inspect.signature(self.algorithm.__init__).parameters
-        given, options = dict(hyperparams), dict(self.options)
-        if "optimizer" in accepted and "learning_rate" in given:
-            options["optimizer"] = optax.adam(given.pop("learning_rate"))
-        if "std_schedule" in accepted and "std" in given:
-            std = given.pop("std")
-            options["std_schedule"] = lambda _: std
-        shapes = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), mean)
-        with jax.ensure_compile_time_eval():  # some algorithms derive sizes from what they compute
-            algorithm = self.algorithm(population_size=self.population_size, solution=shapes, **options)
-            params = algorithm.default_params
+    @property
+    def _population_based(self) -> bool:
+        return issubclass(self.algorithm, PopulationBasedAlgorithm)
+
+    @property
+    def _variational(self) -> bool:
+        return issubclass(self.algorithm, SV_ES)
+
+    @property
+    def _accepted(self) -> dict[str, inspect.Parameter]:
+        """What options may hold: all that the constructor takes but what is given, and what it would unpickle."""
+        parameters = dict(inspect.signature(self.algorithm).parameters)
+        return {n: one for n, one in parameters.items() if n not in ("population_size", "solution", "params_path")}
+
+    @property
+    def _own(self) -> list[str]:
+        """Hyperparameters that are no field of the algorithm's params."""
+        takes = {"learning_rate": "optimizer", "std": "std_schedule", "initial_std": "sampling_fn"}
+        own = [name for name, option in takes.items() if option in self._accepted and option not in self.options]
+        return [*own, "initial_std"] if self._population_based or self._variational else own
+
+    def _build(self, origin: Params, hyperparams: Hyperparams) -> tuple[Any, Any]:
+        """The algorithm for parameters like origin, and its params, with the given hyperparameters in their places."""
+        own = {name: value for name, value in hyperparams.items() if name in self._own}
+        given = {name: value for name, value in hyperparams.items() if name not in self._own}
+        options = dict(self.options)
+        if "learning_rate" in own:
+            options["optimizer"] = optax.adam(own["learning_rate"])
+        if "std" in own:
+            options["std_schedule"] = lambda _: own["std"]
+        if "sampling_fn" in self._accepted:
+            options.setdefault("sampling_fn", lambda key: draw(key, origin, own.get("initial_std", INITIAL_STD)))
+        algorithm, params = self._construct(origin, options)
         for name in given:
             if name not in vars(params):
-                extra = [n for n, o in (("learning_rate", "optimizer"), ("std", "std_schedule")) if o in accepted]
-                raise unknown(f"hyperparameter of {self.algorithm.__name__}:", name, [*vars(params), *extra])
+                raise unknown(f"hyperparameter of {self.algorithm.__name__}:", name, [*vars(params), *self._own])
         return algorithm, params.replace(**given)
+
+    def _construct(self, origin: Params, options: dict[str, Any]) -> tuple[Any, Any]:
+        """The algorithm and its default params."""
+        size = self.population_size // options.get("num_populations", 1)
+        shapes = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), origin)
+        with jax.ensure_compile_time_eval():  # some algorithms derive sizes from what they compute
+            try:
+                algorithm = self.algorithm(population_size=size, solution=shapes, **options)
+            except AssertionError as error:  # evosax's word on sizes that do not fit
+                name, given = self.algorithm.__name__, dict(self.options)
+                raise OptionError(f"{name} of {size} members, options={given}: {error}") from error
+            return algorithm, algorithm.default_params
 
     @staticmethod
     def _like(old: EvosaxState, new: EvosaxState) -> EvosaxState:
