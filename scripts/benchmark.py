@@ -7,10 +7,11 @@ python scripts/benchmark.py --repeats 9 E10 calibrate
 Compile is apart, without the persistent cache; warm-up once, then the median of the repeats; one JSON line each, then
 tables.
 
-E4 and E10 are CEM-RL, E7 is PPO, E8 TD3 and E9 SAC, as evorl is compared with EvoRL. Their bound is the sum of their
-parts, each jitted alone at the same shapes and trip counts; their first step is held against compiling the
-environment's reset and step once. J1 (environment steps), J2 (PPO), J4 (updates of TD3 and SAC) and J6 (replay) run in
-turn with their peers; for J2, REJAX_PYTHON names the Python of an environment with rejax 0.1.3 and gymnax 0.0.9.
+E1 to E3 are OpenES, E4 and E10 CEM-RL, E7 is PPO, E8 TD3 and E9 SAC, as evorl is compared with EvoRL. Their bound is
+the sum of their parts, each jitted alone at the same shapes and trip counts; their first step is held against compiling
+the environment's reset and step once. J1 (environment steps), J2 (PPO), J4 (updates of TD3 and SAC), J5 (evolution
+strategies) and J6 (replay) run in turn with their peers; for J2, REJAX_PYTHON names the Python of an environment with
+rejax 0.1.3 and gymnax 0.0.9.
 calibrate compares this machine with the one where EvoRL was measured: with it, the table of E shows EvoRL's CPU seconds
 scaled, so indirect.
 """
@@ -32,10 +33,11 @@ from peers_jax import PEERS
 from peers_timing import Times, compiled, surroundings, timed
 
 from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
-from evorl.agents import SAC, Learner, PolicyGradient, PPOHyperparams, SACHyperparams
+from evorl.agents import SAC, Learner, MLPPolicy, PolicyGradient, PPOHyperparams, SACHyperparams
+from evorl.ec import OpenES
 from evorl.replay import Row
 from evorl.training.program import RUNS_ONCE
-from evorl.workflows import OnPolicy
+from evorl.workflows import Evolution, EvolutionHyperparams, OnPolicy
 
 KEY = jax.random.key(0)
 
@@ -182,6 +184,26 @@ def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
     }
 
 
+def evolution_parts(workflow: Evolution, state: Any, steps: int) -> dict:
+    evolver, agent, hp = workflow.evolver, workflow.agent, state.hyperparams.evolver
+    genomes = jax.jit(evolver.ask)(KEY, state.evolver, hp)[0]
+    tell = partial(evolver.tell, KEY, genomes, jnp.arange(float(evolver.population_size)))
+
+    def greedy(params: Any, obs: jax.Array, key: jax.Array) -> Any:
+        return agent.mode(params, state.statistics.normalize(obs), (), key, ())[0]
+
+    parts = interaction_parts(workflow, greedy, genomes, 0, steps)
+    return parts | {"ask": (evolver.ask, KEY, state.evolver, hp), "tell": (tell, state.evolver, hp)}
+
+
+def openes(population_size: int, steps: int) -> tuple[Any, Any, int, Callable[..., dict]]:
+    """OpenES, swimmer, one episode of each member, [256, 256], virtual batch normalization."""
+    env = Brax("swimmer", max_episode_steps=steps)
+    policy = MLPPolicy(env.observation_space, env.action_space, hidden=(256, 256))
+    workflow = Evolution(env, policy, OpenES(population_size))
+    return workflow, EvolutionHyperparams(), 1, lambda state, metrics: evolution_parts(workflow, state, steps)
+
+
 def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
     agent = TD3(env.observation_space, env.action_space, layer_norm=True)
     return CEMRL(
@@ -238,6 +260,9 @@ def td3_default() -> tuple[Any, Any, int, Callable[..., dict]]:
 
 
 WORKLOADS = {
+    "E1": partial(openes, 16, 100),
+    "E2": partial(openes, 32, 100),
+    "E3": partial(openes, 16, 1000),
     "E4": e4,
     "E7": e7,
     "E7-swimmer": partial(e7, "swimmer"),
@@ -249,6 +274,9 @@ WORKLOADS = {
     "TD3-default": td3_default,
 }
 EVORL_CPU_S = {
+    "E1": 0.177,
+    "E2": 0.326,
+    "E3": 1.715,
     "E4": 3.76,
     "E7": 0.199,
     "E7-swimmer": 0.332,

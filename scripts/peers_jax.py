@@ -1,4 +1,4 @@
-"""evorl beside raw Brax (J1), a hand-written TD3 (J4) and other replays (J6), and calibrate."""
+"""evorl beside raw Brax (J1), a hand-written TD3 (J4), evosax (J5) and other replays (J6), and calibrate."""
 
 import importlib.util
 import os
@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 from peers_ppo import trainings
+from peers_search import j5
 from peers_timing import Case, Program, compare
 from peers_updates import ACTIONS, BATCH, OBS, td3_block, updates
 
@@ -255,6 +256,7 @@ PEERS: dict[str, Callable[[int], dict[str, Any]]] = {
     },
     "J2": j2,
     "J4": j4,
+    "J5": j5,
     "J6": j6,
     "calibrate": calibrate,
 }

@@ -87,7 +87,9 @@ def test_a_bit_of_the_hash_moves_half_of_the_others():
 
 @pytest.mark.parametrize("words", [threefry, hashed])
 def test_bits_are_balanced(words):
-    bits = np.unpackbits(np.asarray(words(jax.random.key(7), 2**18)).view(np.uint8)).reshape(-1, 32)
+    bits = np.unpackbits(
+        np.asarray(words(jax.random.key(7), jnp.arange(2**18, dtype=jnp.uint32))).view(np.uint8)
+    ).reshape(-1, 32)
     assert np.abs(bits.mean(0) - 0.5).max() < 4 * 0.5 / np.sqrt(2**18) * 1.3
 
 

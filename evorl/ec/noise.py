@@ -1,5 +1,6 @@
 """Standard normal numbers for populations, from one of three sources."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from evorl.errors import require, unknown
 from evorl.types import Key
 
 SOURCES = ("exact", "hash", "table")
+BLOCK = 8  # rows that are drawn at once
 
 
 @dataclass(frozen=True)
@@ -38,23 +40,29 @@ class Noise:
         return normal(key, (self.table_size,)) if self.source == "table" else ()
 
     def draw(self, table: Any, key: Key, n: int, size: int) -> Float[Array, "n size"]:
-        """n rows of `size` numbers."""
-        if self.source != "table":
-            return normal(key, (n, size), threefry if self.source == "exact" else hashed)
-        require(self.table_size > size, "table_size", self.table_size, f"must exceed the {size} numbers of a member")
-        first = jax.random.randint(key, (n,), 0, self.table_size - size + 1)
-        return jax.vmap(lambda i: jax.lax.dynamic_slice(table, (i,), (size,)))(first)
+        """n rows of `size` numbers, a few at a time: out of a loop XLA does not compute them once for each use."""
+        block = next(rows for rows in range(min(BLOCK, n), 0, -1) if n % rows == 0)
+        if self.source == "table":
+            require(
+                self.table_size > size, "table_size", self.table_size, f"must exceed the {size} numbers of a member"
+            )
+            starts = jax.random.randint(key, (n // block, block), 0, self.table_size - size + 1)
+            some = jax.vmap(lambda start: jax.lax.dynamic_slice(table, (start,), (size,)))
+            return jax.lax.map(some, starts).reshape(n, size)
+        words = threefry if self.source == "exact" else hashed
+        counters = np.uint32(block * size) * jnp.arange(n // block, dtype=np.uint32)
+        return jax.lax.map(lambda first: normal(key, (block, size), words, first), counters).reshape(n, size)
 
 
-def threefry(key: Key, count: int) -> UInt32[Array, " count"]:
+def threefry(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
     """Random words, twice as many from one block as jax.random.bits takes."""
-    return threefry_2x32(jax.random.bits(key, (2,), np.uint32), jax.lax.iota(np.uint32, count))
+    return threefry_2x32(jax.random.bits(key, (2,), np.uint32), counter)
 
 
-def hashed(key: Key, count: int) -> UInt32[Array, " count"]:
+def hashed(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
     """Random words: the counter, and two words of the key, through an integer hash twice."""
     first, second = jax.random.bits(key, (2,), np.uint32)
-    return mixed(mixed(jax.lax.iota(np.uint32, count) ^ first) + second)
+    return mixed(mixed(counter ^ first) + second)
 
 
 def mixed(x: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:
@@ -69,8 +77,9 @@ def integers(key: Key, shape: tuple[int, ...], n: int) -> Int[Array, "*shape"]:
     return jnp.minimum((jax.random.uniform(key, shape) * n).astype(np.int32), n - 1)
 
 
-def normal(key: Key, shape: tuple[int, ...], words: Any = threefry) -> Float[Array, "*shape"]:
-    """Standard normal numbers by the inverse of their distribution function, at 2^23 places."""
-    bits = words(key, int(np.prod(shape))).reshape(shape)
-    uniform = (bits >> 9).astype(np.float32) * np.float32(2**-22) - np.float32(1 - 2**-23)  # symmetric in (-1, 1)
+def normal(key: Key, shape: tuple[int, ...], words: Any = threefry, first: Any = 0) -> Float[Array, "*shape"]:
+    """Standard normal numbers by the inverse of their distribution function, at 2^23 places; first is the counter's."""
+    counter = jax.lax.iota(np.uint32, math.prod(shape)) + jnp.uint32(first)
+    uniform = (words(key, counter).reshape(shape) >> 9).astype(np.float32) * np.float32(2**-22)
+    uniform = uniform - np.float32(1 - 2**-23)  # in (-1, 1), as many below 0 as above
     return np.float32(np.sqrt(2)) * jax.lax.erf_inv(uniform)
