@@ -1,3 +1,5 @@
 from evorl.ec.cem import CEM, CEMHyperparams
+from evorl.ec.cma_es import CMAES, CMAESHyperparams
+from evorl.ec.covariance import Diagonal, Full
 
-__all__ = ["CEM", "CEMHyperparams"]
+__all__ = ["CEM", "CMAES", "CEMHyperparams", "CMAESHyperparams", "Diagonal", "Full"]
