@@ -105,6 +105,10 @@ class CMAES:
         require(n >= 2, "population_size", n, "must be at least 2")
         require(0 <= self.num_elites <= n, "num_elites", self.num_elites, f"must be between 1 and {n}, or 0 for half")
 
+    @property
+    def elites(self) -> int:
+        return self.num_elites or self.population_size // 2
+
     def init(self, key: Key, mean: Params, hyperparams: CMAESHyperparams) -> CMAESState:
         del key
         return self.start(mean, hyperparams.initial_std)
@@ -147,42 +151,46 @@ class CMAES:
         hyperparams: CMAESHyperparams,
     ) -> CMAESState:
         """Moves the distribution by the `size` fittest of the members (equations 38 to 47); size may be traced."""
-        slots, n = members.shape
-        share = (self.num_elites or self.population_size / 2) / self.population_size
-        rate = rates(n, slots, size, size * share, self.active, self.covariance.rate(n), hyperparams)
-        weights = jnp.zeros(slots).at[best_first(fitness)].set(rate.weights)
+        rate = self._rates(*members.shape, size, hyperparams)
         mean, unravel = ravel_pytree(state.mean)
-        steps = (members - mean) / state.sigma
+        steps = (members[best_first(fitness)] - mean) / state.sigma
         steps = jnp.where(jnp.isfinite(steps), steps, 0.0)
-        step = jnp.matmul(jnp.maximum(weights, 0.0), steps, precision=EXACT)
-        whitened = self.covariance.whiten(state.factor, jnp.concatenate([steps, step[None]]))
-        path_sigma = follow(state.path_sigma, rate.c_sigma, rate.mu_eff, whitened[-1])
+        step = jnp.matmul(jnp.maximum(rate.weights, 0.0), steps, precision=EXACT)
+        others = steps[self.elites :] if self.active else steps[:0]
+        whitened = self.covariance.whiten(state.factor, jnp.concatenate([step[None], others]))
+        path_sigma = follow(state.path_sigma, rate.c_sigma, rate.mu_eff, whitened[0])
+        length = jnp.linalg.norm(path_sigma) / expected_norm(mean.size)
         generation = state.generation + 1
-        length = jnp.linalg.norm(path_sigma) / expected_norm(n)
         started = jnp.sqrt(-jnp.expm1(2 * generation * jnp.log1p(-rate.c_sigma)))
-        moving = (length / started < 1.4 + 2 / (n + 1)).astype(jnp.float32)  # h_sigma
-        path_covariance = follow(state.path_covariance, rate.c_covariance, rate.mu_eff, moving * step)
-        squares = jnp.maximum((whitened[:-1] ** 2).sum(1), 1e-20)
-        covariance = self._learn(rate, weights, steps, squares, path_covariance, moving, state.covariance)
-        due = generation % self.covariance.gap(n, rate.c_1 + rate.c_mu) < 1
+        moving = (length / started < 1.4 + 2 / (mean.size + 1)).astype(jnp.float32)  # h_sigma
+        path = follow(state.path_covariance, rate.c_covariance, rate.mu_eff, moving * step)
+        covariance = self._learn(rate, steps, whitened[1:], moving, path, state.covariance)
+        due = generation % self.covariance.gap(mean.size, rate.c_1 + rate.c_mu) < 1
         return CMAESState(
-            unravel(mean + hyperparams.mean_rate * state.sigma * step),
-            state.sigma * jnp.exp(jnp.minimum(rate.c_sigma / rate.d_sigma * (length - 1), 1.0)),
-            covariance,
-            self.covariance.factor(covariance, state.factor, due),
-            path_sigma,
-            path_covariance,
-            generation,
+            mean=unravel(mean + hyperparams.mean_rate * state.sigma * step),
+            sigma=state.sigma * jnp.exp(jnp.minimum(rate.c_sigma / rate.d_sigma * (length - 1), 1.0)),
+            covariance=covariance,
+            factor=self.covariance.factor(covariance, state.factor, due),
+            path_sigma=path_sigma,
+            path_covariance=path,
+            generation=generation,
         )
 
+    def _rates(self, slots: int, n: int, size: Number, hyperparams: CMAESHyperparams) -> Rates:
+        elites = size * (self.num_elites or self.population_size / 2) / self.population_size
+        return rates(n, slots, size, elites, self.active, self.covariance.rate(n), hyperparams)
+
     def _learn(
-        self, rate: Rates, weights: Array, steps: Array, squares: Array, path: Array, moving: Array, covariance: Array
+        self, rate: Rates, steps: Array, whitened: Array, moving: Array, path: Array, covariance: Array
     ) -> Array:
-        """The covariance after its rank-one and rank-mu updates (equations 46 and 47)."""
+        """The covariance after its rank-one and rank-mu updates; whitened are the steps of the least fit."""
+        slots, n = steps.shape
+        scale = n / jnp.maximum((whitened**2).sum(1), 1e-20)
+        scale = jnp.append(jnp.ones(slots - len(whitened)), scale)
+        weights = rate.weights * jnp.where(rate.weights < 0, scale, 1.0)
         lost = (1 - moving) * rate.c_covariance * (2 - rate.c_covariance)
-        decay = 1 + rate.c_1 * lost - rate.c_1 - rate.c_mu * weights.sum()
-        scaled = rate.c_mu * weights * jnp.where(weights < 0, steps.shape[1] / squares, 1.0)
-        weights, steps = jnp.append(scaled, rate.c_1), jnp.concatenate([steps, path[None]])
+        decay = 1 + rate.c_1 * lost - rate.c_1 - rate.c_mu * rate.weights.sum()
+        weights, steps = jnp.append(rate.c_mu * weights, rate.c_1), jnp.concatenate([steps, path[None]])
         return decay * covariance + self.covariance.products(weights, steps)
 
 

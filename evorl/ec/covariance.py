@@ -15,7 +15,7 @@ EXACT = jax.lax.Precision.HIGHEST  # a GPU would round factors of a product to t
 
 
 class Covariance(Protocol):
-    """A covariance C as an array, and a factor A of it, C = A A^T, as another of the same shape."""
+    """A covariance C as an array, and the transpose of a factor A of it, C = A A^T, as another of the same shape."""
 
     def identity(self, n: int) -> Array: ...
     def rate(self, n: int) -> float: ...  # times the learning rates of a full covariance
@@ -32,7 +32,7 @@ class Covariance(Protocol):
 class Full:
     """n x n, factored by Cholesky (Krause, Arbones & Igel 2016) after C has changed by about `lag` / n."""
 
-    lag: float = 0.1
+    lag: float = 0.5
 
     def identity(self, n: int) -> Float[Array, "n n"]:
         return jnp.eye(n)
@@ -46,10 +46,10 @@ class Full:
         return jnp.maximum(jnp.ceil(self.lag / (n * rate)), 1.0)
 
     def draw(self, factor: Float[Array, "n n"], noise: Steps) -> Steps:
-        return jnp.matmul(noise, factor.T, precision=EXACT)
+        return jnp.matmul(noise, factor, precision=EXACT)
 
     def whiten(self, factor: Float[Array, "n n"], steps: Steps) -> Steps:
-        return solve_triangular(factor, steps.T, lower=True).T
+        return solve_triangular(factor.T, steps.T, lower=True).T
 
     def products(self, weights: Float[Array, " members"], steps: Steps) -> Float[Array, "n n"]:
         return jnp.matmul((weights[:, None] * steps).T, steps, precision=EXACT)
@@ -59,8 +59,9 @@ class Full:
     ) -> Float[Array, "n n"]:
         """Cholesky's, of the lower triangle; the old one where the covariance is not positive definite."""
 
-        def decompose(_: Array, old: Array) -> Array:
-            new = jax.lax.linalg.cholesky(covariance, symmetrize_input=False)
+        def decompose(i: Array, old: Array) -> Array:
+            here, _ = jax.lax.optimization_barrier((covariance, i))  # else XLA moves it out, and it runs every time
+            new = jax.lax.linalg.cholesky(here.T, symmetrize_input=False).T
             return jnp.where(jnp.isfinite(new[-1, -1]), new, old)
 
         return tree.repeat(due.astype(jnp.int32), decompose, old)
@@ -95,7 +96,9 @@ class Diagonal:
     def products(self, weights: Float[Array, " members"], steps: Steps) -> Float[Array, " n"]:
         return jnp.matmul(weights, steps**2, precision=EXACT)
 
-    def factor(self, covariance: Float[Array, " n"], old: Float[Array, " n"], due: Bool[Array, ""]) -> Float[Array, " n"]:
+    def factor(
+        self, covariance: Float[Array, " n"], old: Float[Array, " n"], due: Bool[Array, ""]
+    ) -> Float[Array, " n"]:
         del due
         return jnp.where(covariance > 0, jnp.sqrt(covariance), old)
 
