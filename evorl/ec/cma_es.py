@@ -151,7 +151,7 @@ class CMAES:
         hyperparams: CMAESHyperparams,
     ) -> CMAESState:
         """Moves the distribution by the `size` fittest of the members (equations 38 to 47); size may be traced."""
-        rate = self._rates(*members.shape, size, hyperparams)
+        rate = self._rates(len(members), members.shape[1], size, hyperparams)
         mean, unravel = ravel_pytree(state.mean)
         steps = (members[best_first(fitness)] - mean) / state.sigma
         steps = jnp.where(jnp.isfinite(steps), steps, 0.0)
