@@ -1,7 +1,7 @@
 """Covariances that CMA-ES adapts: how steps are drawn from them, and measured by them."""
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ Steps: TypeAlias = Float[Array, "members n"]
 EXACT = jax.lax.Precision.HIGHEST  # a GPU would round factors of a product to ten bits
 
 
+@runtime_checkable
 class Covariance(Protocol):
     """A covariance C as an array, and the transpose of a factor A of it, C = A A^T, as another of the same shape."""
 
