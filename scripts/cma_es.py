@@ -8,7 +8,8 @@ pycma: median evaluations to f < 1e-6 over the seeds, infinite where a run does 
 (4 + 3 log n), start, sigma, and active weights; on Rastrigin with population 200 the runs that got there. Ours are
 float32 and vmapped over seeds; pycma is float64. factor: the same medians with a symmetric root of the covariance in
 each generation, and with Cholesky factors that are ever older. restarts: Rastrigin with population 10. speed: ask and
-tell in turn with evosax's, at 1000 parameters and population 128.
+tell in turn with evosax's, at 1000 parameters and population 128. Where other jobs share the cores, set
+OPENBLAS_NUM_THREADS=1: its threads spin, and small solves take 40 times as long.
 """
 
 import argparse
