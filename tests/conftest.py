@@ -1,6 +1,9 @@
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # on busy cores its threads spin, 40 times as long for a 10 x 10 solve
 
 import jax
 import jaxtyping

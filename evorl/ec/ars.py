@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.ec.noise import Noise
-from evorl.ec.rows import mirrored, params, population, row, rows, weighted_sum
+from evorl.ec.rows import member, mirrored, population, row, rows, weighted_sum
 from evorl.ec.shaping import best_first, finite
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -74,7 +74,7 @@ class ARS:
         spread = jnp.concatenate([plus, minus]).std()
         step = weighted_sum(plus - minus, directions) / (self.num_elites * jnp.maximum(spread, 1e-8))
         mean = row(state.mean) + hyperparams.learning_rate * step
-        return replace(state, mean=params(mean, state.mean)), {"return_std": spread}
+        return replace(state, mean=member(mean, state.mean)), {"return_std": spread}
 
     def center(self, state: ARSState) -> Params:
         return state.mean

@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.ec.noise import Noise
-from evorl.ec.rows import mirrored, params, population, row, rows, weighted_sum
+from evorl.ec.rows import member, mirrored, population, row, rows, weighted_sum
 from evorl.ec.shaping import best_first, recombination
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -89,7 +89,7 @@ class CEM:
         noise = hyperparams.noise_decay * state.noise + (1 - hyperparams.noise_decay) * hyperparams.final_noise
         scale = 1 / self.elites if self.shrink else 1.0
         variance = scale * weighted_sum(weights, (elites - row(state.mean)) ** 2) + noise
-        mean = params(weighted_sum(weights, elites), state.mean)
+        mean = member(weighted_sum(weights, elites), state.mean)
         return replace(state, mean=mean, variance=variance, noise=noise), {"variance": variance.mean()}
 
     def center(self, state: CEMState) -> Params:

@@ -14,10 +14,11 @@ from evosax.algorithms.distribution_based.sv.base import SV_ES
 from evosax.algorithms.population_based.base import PopulationBasedAlgorithm
 from flax import struct
 from flax.core import FrozenDict
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from evorl import tree
+from evorl.ec.noise import normal
+from evorl.ec.rows import member, row
 from evorl.errors import OptionError, require, unknown
 from evorl.types import Hyperparams, Key, Metrics, Params
 
@@ -34,8 +35,8 @@ class EvosaxState:
 
 def draw(key: Key, mean: Params, std: Any) -> Params:
     """Parameters from a normal distribution around mean."""
-    flat, unravel = ravel_pytree(mean)
-    return unravel(flat + std * jax.random.normal(key, flat.shape, flat.dtype))
+    flat = row(mean)
+    return member(flat + std * normal(key, flat.shape), mean)
 
 
 def losses(fitness: Float[Array, " n"]) -> Float[Array, " n"]:

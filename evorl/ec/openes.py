@@ -9,7 +9,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.ec.noise import Noise
-from evorl.ec.rows import mirrored, params, population, row, rows, weighted_sum
+from evorl.ec.rows import member, mirrored, population, row, rows, weighted_sum
 from evorl.ec.shaping import Shaping, check_shaping, shaped
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -84,7 +84,7 @@ class OpenES:
         gradient = self.gradient(state, genomes, fitness, hyperparams)
         ascent = gradient - hyperparams.weight_decay / hyperparams.std * mean
         direction, moments = optax.scale_by_adam().update(ascent, state.moments)
-        moved = params(mean + hyperparams.learning_rate * jnp.asarray(direction), state.mean)
+        moved = member(mean + hyperparams.learning_rate * jnp.asarray(direction), state.mean)
         return replace(state, mean=moved, moments=moments), {"gradient_norm": jnp.linalg.norm(gradient)}
 
     def center(self, state: OpenESState) -> Params:

@@ -25,7 +25,7 @@ def layers(params: Params) -> Int[np.ndarray, " size"]:
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
-def params(row: Float[Array, " size"], like: Params) -> Params:
+def member(row: Float[Array, " size"], like: Params) -> Params:
     """A member as a pytree like another one."""
     return ravel_pytree(like)[1](row)
 

@@ -7,7 +7,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.ec.noise import Noise
-from evorl.ec.rows import params, population, row, rows, weighted_sum
+from evorl.ec.rows import member, population, row, rows, weighted_sum
 from evorl.ec.shaping import best_first, recombination
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -68,7 +68,7 @@ class VanillaES:
         del key, hyperparams
         elites = rows(genomes)[best_first(fitness)[: self.num_elites]]
         mean = weighted_sum(recombination(self.num_elites, 0.5), elites)
-        return replace(state, mean=params(mean, state.mean)), {}
+        return replace(state, mean=member(mean, state.mean)), {}
 
     def center(self, state: VanillaESState) -> Params:
         return state.mean

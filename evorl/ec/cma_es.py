@@ -1,0 +1,198 @@
+"""CMA-ES, with active weights."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl import tree
+from evorl.ec.covariance import EXACT, Covariance, Full
+from evorl.ec.noise import normal
+from evorl.ec.rows import member, population, row, rows
+from evorl.ec.shaping import best_first
+from evorl.errors import require
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.types import Key, Metrics, Params
+
+
+@struct.dataclass
+class CMAESHyperparams:
+    """Defaults: Hansen 2016, table 1; the initial std is EvoRL's."""
+
+    initial_std: Number = hyperparameter(0.1, 0, about="sigma, of every parameter at first")
+    mean_rate: Number = hyperparameter(1.0, 0, 1, "c_m, how far the mean moves to the weighted elites")
+    covariance_rate: Number = hyperparameter(2.0, 1e-3, 2, "alpha_cov, which multiplies the rates of the covariance")
+    step_damping: Number = hyperparameter(1.0, 0.1, about="times d_sigma, which slows the changes of sigma")
+
+
+@struct.dataclass
+class CMAESState:
+    mean: Any
+    sigma: Any  # []
+    covariance: Any  # [n, n], or [n] where diagonal, of the mean raveled
+    factor: Any  # of a covariance not much older
+    path_sigma: Any  # [n]
+    path_covariance: Any  # [n]
+    generation: Any  # [] int32
+
+
+@struct.dataclass
+class Rates:
+    """The constants of one population size (Hansen 2016, table 1)."""
+
+    weights: Any  # [slots], of the best member first; 0 beyond the population
+    mu_eff: Any
+    c_sigma: Any
+    d_sigma: Any
+    c_covariance: Any  # c_c, of the path
+    c_1: Any
+    c_mu: Any
+
+
+def effective(weights: Float[Array, " n"]) -> Float[Array, ""]:
+    """How many equally weighted members have the variance of weighted ones; 0 where none has a weight."""
+    return weights.sum() ** 2 / jnp.maximum((weights**2).sum(), 1e-30)
+
+
+def rates(
+    n: int, slots: int, size: Number, elites: Number, active: bool, scale: float, hyperparams: CMAESHyperparams
+) -> Rates:
+    """The constants for `size` members, of which the `elites` best have positive weights (equations 49 to 58).
+
+    size and elites may be traced; the weights are in `slots` places. scale multiplies c_1 and c_mu.
+    """
+    rank = jnp.arange(1.0, slots + 1)
+    raw = jnp.where(rank <= size, jnp.log(elites + 0.5) - jnp.log(rank), 0.0)
+    positive, negative = jnp.maximum(raw, 0.0), jnp.minimum(raw, 0.0)
+    mu_eff, mu_eff_minus = effective(positive), effective(negative)
+    alpha = hyperparams.covariance_rate
+    c_1 = scale * alpha / ((n + 1.3) ** 2 + mu_eff)
+    c_mu = scale * alpha * (0.25 + mu_eff + 1 / mu_eff - 2) / ((n + 2) ** 2 + alpha * mu_eff / 2)
+    c_mu = jnp.minimum(1 - c_1, c_mu)
+    alpha_mu, alpha_mu_eff = 1 + c_1 / c_mu, 1 + 2 * mu_eff_minus / (mu_eff + 2)
+    alpha_definite = (1 - c_1 - c_mu) / (n * c_mu)
+    alpha_minus = active * jnp.minimum(jnp.minimum(alpha_mu, alpha_mu_eff), alpha_definite)
+    weights = positive / positive.sum() + alpha_minus * negative / jnp.maximum(-negative.sum(), 1e-30)
+    c_sigma = (mu_eff + 2) / (n + mu_eff + 5)
+    d_sigma = 1 + 2 * jnp.maximum(0.0, jnp.sqrt((mu_eff - 1) / (n + 1)) - 1) + c_sigma
+    c_covariance = (4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n)
+    return Rates(weights, mu_eff, c_sigma, hyperparams.step_damping * d_sigma, c_covariance, c_1, c_mu)
+
+
+def follow(path: Array, rate: Array, mu_eff: Array, step: Array) -> Array:
+    """An evolution path one step further, as long as before where selection is random."""
+    return (1 - rate) * path + jnp.sqrt(rate * (2 - rate) * mu_eff) * step
+
+
+@dataclass(frozen=True)
+class CMAES:
+    """A normal distribution whose covariance and step size adapt (Hansen 2016, arXiv:1604.00772).
+
+    num_elites 0 takes half of the population; active gives the others negative weights. covariance is Full() or
+    Diagonal(), which is the separable CMA-ES. The members may be others than those that ask drew; sigma grows at most
+    e times at once (Hansen 2011, arXiv:1110.4181).
+    """
+
+    population_size: int = 128
+    num_elites: int = 0
+    active: bool = True
+    covariance: Covariance = field(default_factory=Full)
+
+    def __post_init__(self) -> None:
+        n = self.population_size
+        require(n >= 2, "population_size", n, "must be at least 2")
+        require(0 <= self.num_elites <= n, "num_elites", self.num_elites, f"must be between 1 and {n}, or 0 for half")
+
+    @property
+    def elites(self) -> int:
+        return self.num_elites or self.population_size // 2
+
+    def init(self, key: Key, mean: Params, hyperparams: CMAESHyperparams) -> CMAESState:
+        del key
+        return self.start(mean, hyperparams.initial_std)
+
+    def start(self, mean: Params, sigma: Number) -> CMAESState:
+        """An isotropic distribution."""
+        n = row(mean).size
+        identity, path = self.covariance.identity(n), jnp.zeros(n)
+        return tree.strong(CMAESState(mean, jnp.float32(sigma), identity, identity, path, path, jnp.int32(0)))
+
+    def ask(self, key: Key, state: CMAESState, hyperparams: CMAESHyperparams) -> tuple[Params, CMAESState]:
+        """Members as parameters, leaves [population_size, ...]."""
+        del hyperparams
+        mean = row(state.mean)
+        noise = normal(key, (self.population_size, mean.size))
+        return population(mean + state.sigma * self.covariance.draw(state.factor, noise), state.mean), state
+
+    def express(self, state: CMAESState, genome: Params, hyperparams: CMAESHyperparams) -> Params:
+        del state, hyperparams
+        return genome
+
+    def tell(
+        self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CMAESState, hyperparams: CMAESHyperparams
+    ) -> tuple[CMAESState, Metrics]:
+        del key
+        state = self.update(rows(genomes), fitness, self.population_size, state, hyperparams)
+        variance = self.covariance.variances(state.covariance).mean() * state.sigma**2
+        return state, {"variance": variance, "sigma": state.sigma}
+
+    def center(self, state: CMAESState) -> Params:
+        return state.mean
+
+    def update(
+        self,
+        members: Float[Array, "slots n"],
+        fitness: Float[Array, " slots"],
+        size: Number,
+        state: CMAESState,
+        hyperparams: CMAESHyperparams,
+    ) -> CMAESState:
+        """Moves the distribution by the `size` fittest of the members (equations 38 to 47); size may be traced."""
+        rate = self._rates(len(members), members.shape[1], size, hyperparams)
+        mean = row(state.mean)
+        steps = (members[best_first(fitness)] - mean) / state.sigma
+        steps = jnp.where(jnp.isfinite(steps), steps, 0.0)
+        step = jnp.matmul(jnp.maximum(rate.weights, 0.0), steps, precision=EXACT)
+        others = steps[self.elites :] if self.active else steps[:0]
+        whitened = self.covariance.whiten(state.factor, jnp.concatenate([step[None], others]))
+        path_sigma = follow(state.path_sigma, rate.c_sigma, rate.mu_eff, whitened[0])
+        length = jnp.linalg.norm(path_sigma) / expected_norm(mean.size)
+        generation = state.generation + 1
+        started = jnp.sqrt(-jnp.expm1(2 * generation * jnp.log1p(-rate.c_sigma)))
+        moving = (length / started < 1.4 + 2 / (mean.size + 1)).astype(jnp.float32)  # h_sigma
+        path = follow(state.path_covariance, rate.c_covariance, rate.mu_eff, moving * step)
+        covariance = self._learn(rate, steps, whitened[1:], moving, path, state.covariance)
+        due = generation % self.covariance.gap(mean.size, rate.c_1 + rate.c_mu) < 1
+        return CMAESState(
+            mean=member(mean + hyperparams.mean_rate * state.sigma * step, state.mean),
+            sigma=state.sigma * jnp.exp(jnp.minimum(rate.c_sigma / rate.d_sigma * (length - 1), 1.0)),
+            covariance=covariance,
+            factor=self.covariance.factor(covariance, state.factor, due),
+            path_sigma=path_sigma,
+            path_covariance=path,
+            generation=generation,
+        )
+
+    def _rates(self, slots: int, n: int, size: Number, hyperparams: CMAESHyperparams) -> Rates:
+        elites = size * (self.num_elites or self.population_size / 2) / self.population_size
+        return rates(n, slots, size, elites, self.active, self.covariance.rate(n), hyperparams)
+
+    def _learn(
+        self, rate: Rates, steps: Array, whitened: Array, moving: Array, path: Array, covariance: Array
+    ) -> Array:
+        """The covariance after its rank-one and rank-mu updates; whitened are the steps of the least fit."""
+        slots, n = steps.shape
+        scale = n / jnp.maximum((whitened**2).sum(1), 1e-20)
+        scale = jnp.append(jnp.ones(slots - len(whitened)), scale)
+        weights = rate.weights * jnp.where(rate.weights < 0, scale, 1.0)
+        lost = (1 - moving) * rate.c_covariance * (2 - rate.c_covariance)
+        decay = 1 + rate.c_1 * lost - rate.c_1 - rate.c_mu * rate.weights.sum()
+        weights, steps = jnp.append(rate.c_mu * weights, rate.c_1), jnp.concatenate([steps, path[None]])
+        return decay * covariance + self.covariance.products(weights, steps)
+
+
+def expected_norm(n: int) -> float:
+    """Of a standard normal vector in n dimensions, nearly."""
+    return n**0.5 * (1 - 1 / (4 * n) + 1 / (21 * n**2))

@@ -1,0 +1,110 @@
+"""Covariances that CMA-ES adapts: how steps are drawn from them, and measured by them."""
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Bool, Float
+
+from evorl import tree
+
+Steps: TypeAlias = Float[Array, "members n"]
+EXACT = jax.lax.Precision.HIGHEST  # a GPU would round factors of a product to ten bits
+
+
+@runtime_checkable
+class Covariance(Protocol):
+    """A covariance C as an array, and the transpose of a factor A of it, C = A A^T, as another of the same shape."""
+
+    def identity(self, n: int) -> Array: ...
+    def rate(self, n: int) -> float: ...  # times the learning rates of a full covariance
+    def gap(self, n: int, rate: Array) -> Array: ...  # generations between two factors, where C learns at a rate
+    def draw(self, factor: Array, noise: Steps) -> Steps: ...  # A z
+    def whiten(self, factor: Array, steps: Steps) -> Steps: ...  # A^-1 y
+    def products(self, weights: Array, steps: Steps) -> Array: ...  # the sum of w y y^T
+    def factor(self, covariance: Array, old: Array, due: Array) -> Array: ...  # the old one unless due
+    def variances(self, covariance: Array) -> Array: ...  # [n]
+    def spread(self, factor: Array) -> Array: ...  # [n], of which the extremes tell the condition
+
+
+@dataclass(frozen=True)
+class Full:
+    """n x n, factored by Cholesky (Krause, Arbones & Igel 2016) after C has changed by about `lag` / n."""
+
+    lag: float = 0.5
+
+    def identity(self, n: int) -> Float[Array, "n n"]:
+        return jnp.eye(n)
+
+    def rate(self, n: int) -> float:
+        del n
+        return 1.0
+
+    def gap(self, n: int, rate: Float[Array, ""]) -> Float[Array, ""]:
+        """Hansen 2016, appendix B.2, where lag is 0.1."""
+        return jnp.maximum(jnp.ceil(self.lag / (n * rate)), 1.0)
+
+    def draw(self, factor: Float[Array, "n n"], noise: Steps) -> Steps:
+        return jnp.matmul(noise, factor, precision=EXACT)
+
+    def whiten(self, factor: Float[Array, "n n"], steps: Steps) -> Steps:
+        return solve_triangular(factor.T, steps.T, lower=True).T
+
+    def products(self, weights: Float[Array, " members"], steps: Steps) -> Float[Array, "n n"]:
+        return jnp.matmul((weights[:, None] * steps).T, steps, precision=EXACT)
+
+    def factor(
+        self, covariance: Float[Array, "n n"], old: Float[Array, "n n"], due: Bool[Array, ""]
+    ) -> Float[Array, "n n"]:
+        """Cholesky's, of the lower triangle; the old one where the covariance is not positive definite."""
+
+        def decompose(i: Array, old: Array) -> Array:
+            here, _ = jax.lax.optimization_barrier((covariance, i))  # else XLA moves it out, and it runs every time
+            new = jax.lax.linalg.cholesky(here.T, symmetrize_input=False).T
+            return jnp.where(jnp.isfinite(new[-1, -1]), new, old)
+
+        return tree.repeat(due.astype(jnp.int32), decompose, old)
+
+    def variances(self, covariance: Float[Array, "n n"]) -> Float[Array, " n"]:
+        return jnp.diagonal(covariance)
+
+    def spread(self, factor: Float[Array, "n n"]) -> Float[Array, " n"]:
+        return jnp.diagonal(factor)
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """Variances alone, learned (n + 2) / 3 times as fast (Ros & Hansen 2008, equation 7): time and memory are O(n)."""
+
+    def identity(self, n: int) -> Float[Array, " n"]:
+        return jnp.ones(n)
+
+    def rate(self, n: int) -> float:
+        return (n + 2) / 3
+
+    def gap(self, n: int, rate: Float[Array, ""]) -> Float[Array, ""]:
+        del n
+        return jnp.ones_like(rate)
+
+    def draw(self, factor: Float[Array, " n"], noise: Steps) -> Steps:
+        return noise * factor
+
+    def whiten(self, factor: Float[Array, " n"], steps: Steps) -> Steps:
+        return steps / factor
+
+    def products(self, weights: Float[Array, " members"], steps: Steps) -> Float[Array, " n"]:
+        return jnp.matmul(weights, steps**2, precision=EXACT)
+
+    def factor(
+        self, covariance: Float[Array, " n"], old: Float[Array, " n"], due: Bool[Array, ""]
+    ) -> Float[Array, " n"]:
+        del due
+        return jnp.where(covariance > 0, jnp.sqrt(covariance), old)
+
+    def variances(self, covariance: Float[Array, " n"]) -> Float[Array, " n"]:
+        return covariance
+
+    def spread(self, factor: Float[Array, " n"]) -> Float[Array, " n"]:
+        return factor
