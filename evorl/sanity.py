@@ -13,7 +13,7 @@ import numpy as np
 from evorl import rollout, tree
 from evorl.errors import OptionError, refuse, require, unknown
 from evorl.training import config, runs
-from evorl.training.devices import enable_compilation_cache
+from evorl.training.devices import compiler_options, enable_compilation_cache
 from evorl.training.discovery import choices
 from evorl.types import ActorCritic, Acts, Agent, Array, Env, Hyperparams, Key, OffPolicyAgent, SlotPolicy, State
 
@@ -149,7 +149,8 @@ def judge(
     """Trains and says whether the score is as the check wants it of this agent."""
     explores = (True, False) if check.needs_chance else (False,)
     keys = jax.vmap(jax.random.key)(seed + jnp.arange(num_seeds))
-    learn = jax.jit(jax.vmap(lambda key: scores(workflow, hyperparams, env_steps, explores, key)))
+    one = jax.vmap(lambda key: scores(workflow, hyperparams, env_steps, explores, key))
+    learn = jax.jit(one, compiler_options=compiler_options())
     found = np.asarray(learn(keys))  # [num_seeds, policies], the greedy policy last
     worst, greedy = float(found[:, 0].min()), float(found[:, -1].max())
     lacks = lacking(check, workflow.agent)

@@ -36,10 +36,14 @@ from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperpa
 from evorl.agents import SAC, Learner, MLPPolicy, PolicyGradient, PPOHyperparams, SACHyperparams
 from evorl.ec import OpenES
 from evorl.replay import Row
+from evorl.training.devices import compiler_options
 from evorl.training.program import RUNS_ONCE
 from evorl.workflows import Evolution, EvolutionHyperparams, OnPolicy
 
 KEY = jax.random.key(0)
+
+
+jitted = partial(jax.jit, compiler_options=compiler_options())  # as training is compiled
 
 
 def repeat(count: int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
@@ -305,7 +309,7 @@ def first_step(workflow: Any, hyperparams: Any) -> float:
     jax.clear_caches()
     cpu = time.process_time()
     state = jax.jit(workflow.init, compiler_options=RUNS_ONCE)(KEY, hyperparams)
-    jax.block_until_ready(jax.jit(workflow.step)(state, KEY))
+    jax.block_until_ready(jitted(workflow.step)(state, KEY))
     return time.process_time() - cpu
 
 
@@ -325,14 +329,13 @@ def persistent_cache() -> Iterator[None]:
 def time_step(workflow: Any, state: Any, iterations: int, repeats: int) -> tuple[Times, Any]:
     """Times of `iterations` steps, and their metrics."""
 
-    @jax.jit
     def run(state: Any) -> Any:
         step = lambda i, loop: workflow.step(loop[0], jax.random.fold_in(KEY, i))  # noqa: E731
         once = workflow.step(state, KEY)
         return jax.lax.fori_loop(1, iterations, step, once) if iterations > 1 else once
 
     # a step may not be donated its state here, or there is nothing to repeat it on: give it a copy each time
-    donated = jax.jit(lambda state: run(state), donate_argnums=0)
+    donated = jitted(lambda state: run(state), donate_argnums=0)
     copies = [jax.tree.map(jnp.copy, state) for _ in range(repeats + 1)]
     metrics = donated(jax.tree.map(jnp.copy, state))[1]
     return timed(lambda: donated(copies.pop()), repeats=repeats), metrics
@@ -343,11 +346,11 @@ def time_parts(parts: dict, replay: Any, iterations: int, repeats: int) -> dict[
     times = {}
     for part, (function, *args) in parts.items():
         if part == "scatter":
-            donated = jax.jit(function, donate_argnums=0)
+            donated = jitted(function, donate_argnums=0)
             replays = [jax.tree.map(jnp.copy, replay) for _ in range(repeats + 1)]
             once = timed(lambda f=donated, r=replays: f(r.pop()), repeats=repeats)
         else:
-            once = timed(jax.jit(function), *args, repeats=repeats)
+            once = timed(jitted(function), *args, repeats=repeats)
         times[part] = iterations * once[0], iterations * once[1]
     return times
 
@@ -360,7 +363,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     with persistent_cache():
         first_step(workflow, hyperparams)
         warm = first_step(workflow, hyperparams)
-    state, step = jax.jit(workflow.init)(KEY, hyperparams), jax.jit(workflow.step)
+    state, step = jax.jit(workflow.init)(KEY, hyperparams), jitted(workflow.step)
     state, _ = step(step(state, KEY)[0], KEY)
     (wall, cpu), metrics = time_step(workflow, state, iterations, repeats)
     parts = time_parts(make_parts(state, metrics), getattr(state, "replay", None), iterations, repeats)

@@ -28,8 +28,16 @@ EXPERIMENTS = [
     *(f"classic/{agent}_cartpole" for agent in ("ppo", "a2c", "impala", "dqn")),
     *(f"classic/{agent}_acrobot" for agent in ("ppo", "dqn")),
     *(f"classic/{agent}_pendulum" for agent in ("ppo", "ddpg", "td3", "sac")),
+    *(f"classic/{agent}_cartpole" for agent in ("openes", "cma_es", "ars", "cso", "ga")),
+    *(f"classic/{agent}_{env}" for agent in ("openes", "cma_es") for env in ("acrobot", "pendulum")),
     *(f"brax/{agent}_inverted_pendulum" for agent in ("ppo", "td3", "sac")),
 ]
+
+
+def machine() -> str:
+    """When and where this is."""
+    where = f"{platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].platform}, jax {jax.__version__}"
+    return f"{datetime.date.today()}, {where}"
 
 
 def train(experiment: str, options: list[str]) -> dict:
@@ -47,8 +55,7 @@ def main() -> None:
     parser.add_argument("experiments", nargs="*", help="by default all that have a goal")
     parser.add_argument("--option", action="append", default=[], help="of python -m evorl.train")
     arguments = parser.parse_args()
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].platform}, jax {jax.__version__}"
-    print(f"{datetime.date.today()}, {machine}\n")
+    print(f"{machine()}\n")
     print("| experiment | steps of a seed | IQM of 8 seeds | 95 % | worst seed | goal | seconds | compiling |")
     print("|---|---|---|---|---|---|---|---|")
     for experiment in arguments.experiments or EXPERIMENTS:

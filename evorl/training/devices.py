@@ -4,6 +4,7 @@ import os
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -14,6 +15,15 @@ def enable_compilation_cache() -> None:
         home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
         jax.config.update("jax_compilation_cache_dir", str(home / "evorl" / "jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def compiler_options() -> dict[str, Any]:
+    """What training is compiled with. On a CPU each product stays on its thread, unless XLA_FLAGS say otherwise.
+
+    Physics is hundreds of small products, and waking other threads for each costs more than most of them.
+    """
+    chosen = "xla_cpu_multi_thread_eigen" in os.environ.get("XLA_FLAGS", "")
+    return {} if jax.default_backend() != "cpu" or chosen else {"xla_cpu_multi_thread_eigen": False}
 
 
 def memory() -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from evorl.errors import DivergedError, require
 from evorl.training.checkpoint import Checkpoints, check_fit, leaf_shapes, split
+from evorl.training.devices import compiler_options
 from evorl.training.nans import Sentinel, first_nan
 from evorl.training.plan import indexing, require_memory
 from evorl.training.profile import Profile
@@ -141,7 +142,7 @@ class _Driver:
                     callback.resume(self.progress)
         self.sentinel = Sentinel(program, self.state, [x is not None for x in self.progress.diverged])
         lowered = jax.jit(program.run, donate_argnums=0).lower(self.state, self.keys, *job(0, 0, False))
-        self.run = lowered.compile()
+        self.run = lowered.compile(compiler_options())
         self.arrived = time.perf_counter()
         self.started = started - self.progress.seconds
         self.progress.compile_seconds += self.arrived - compiling
