@@ -1,4 +1,6 @@
-"""Writes the tables of hyperparameters and sizes in docs/agents/*.md from the dataclasses that the configurations name.
+"""Writes the tables of hyperparameters in docs/agents/*.md and docs/evolution.md.
+
+They are those of the dataclasses that the configurations name.
 
 python scripts/agent_pages.py            writes them
 python scripts/agent_pages.py --check    says which pages are out of date; exit code 1 where one is
@@ -8,14 +10,18 @@ import argparse
 import dataclasses
 import importlib
 import math
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from evorl.training import config
 
-PAGES = Path(__file__).parents[1] / "docs" / "agents"
-MARKS = "<!-- hyperparameters: made by scripts/agent_pages.py -->", "<!-- end -->"
+DOCS = Path(__file__).parents[1] / "docs"
+TABLE = re.compile(
+    r"(<!-- hyperparameters(?: of (\w+))?: made by scripts/agent_pages.py -->\n).*?(<!-- end -->)", re.DOTALL
+)
 
 
 def number(value: float) -> str:
@@ -25,27 +31,33 @@ def number(value: float) -> str:
 def table(agent: str) -> str:
     """The hyperparameters of an agent, with the defaults that its configuration has."""
     node = config.load([f"agent={agent}"]).agent.hyperparams
+    return "\n".join(["| `agent.hyperparams.` | default | range | |", "|---|---|---|---|", *lines(node)])
+
+
+def lines(node: Any, prefix: str = "") -> Iterator[str]:
+    """A line for each number of (nested) hyperparameters."""
     module, _, name = node._target_.rpartition(".")
     fields: Any = dataclasses.fields(getattr(importlib.import_module(module), name))
-    lines = ["| `agent.hyperparams.` | default | range | |", "|---|---|---|---|"]
     for field in fields:
-        span = f"{number(field.metadata['low'])} to {number(field.metadata['high'])}"
-        lines.append(f"| `{field.name}` | {number(node[field.name])} | {span} | {field.metadata['about']} |")
-    return "\n".join(lines)
+        value, about = node[field.name], field.metadata
+        if "low" not in about:
+            yield from lines(value, f"{prefix}{field.name}.")
+            continue
+        span = f"{number(about['low'])} to {number(about['high'])}"
+        yield f"| `{prefix}{field.name}` | {number(value)} | {span} | {about['about']} |"
 
 
 def written(page: Path) -> str:
-    """The page with its table as it is to be."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(MARKS[0])
-    after = rest.partition(MARKS[1])[2]
-    return f"{before}{MARKS[0]}\n{table(page.stem)}\n{MARKS[1]}{after}"
+    """The page with its tables as they are to be, each of the agent that it names or of that of the page."""
+    return TABLE.sub(lambda found: f"{found[1]}{table(found[2] or page.stem)}\n{found[3]}", page.read_text("utf-8"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    stale = [page for page in sorted(PAGES.glob("*.md")) if written(page) != page.read_text(encoding="utf-8")]
+    pages = [*sorted((DOCS / "agents").glob("*.md")), DOCS / "evolution.md"]
+    stale = [page for page in pages if written(page) != page.read_text(encoding="utf-8")]
     for page in stale:
         print(page.name)
         if not check:

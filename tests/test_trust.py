@@ -224,7 +224,12 @@ def test_a_saved_configuration_holds_no_path_user_or_environment_variable(traine
 
 @pytest.mark.parametrize(
     ("place", "target"),
-    [("env", "os.system"), ("env", "evorl.training.runs.Path"), ("agent.workflow.agent", "subprocess.Popen")],
+    [
+        ("env", "os.system"),
+        ("env", "evorl.training.runs.Path"),
+        ("agent.workflow.agent", "subprocess.Popen"),
+        ("agent.workflow.agent", "evosax.algorithms.LearnedES"),  # whose constructor unpickles what params_path names
+    ],
 )
 def test_nothing_that_a_foreign_configuration_names_is_run(trained, place, target):
     saved = OmegaConf.load(trained / "config.yaml")

@@ -81,22 +81,25 @@ def _import(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def targets(node: Any) -> Iterator[str]:
-    """Everything that a node would import."""
+def targets(node: Any) -> Iterator[tuple[str, bool]]:
+    """Everything that a node would import, and whether it would be called."""
     if isinstance(node, dict):
         target = node.get("_target_")
         if target is not None:
-            yield str(node.get("path")) if target == GET_CLASS else str(target)
+            yield (str(node.get("path")), False) if target == GET_CLASS else (str(target), True)
         node = list(node.values())
     if isinstance(node, list):
         for value in node:
             yield from targets(value)
 
 
-def is_trusted(target: str, packages: Sequence[str] = ()) -> bool:
-    """Whether a target is a dataclass of evorl, a class of evosax, of one of the packages, or named in ./configs."""
+def is_trusted(target: str, called: bool, packages: Sequence[str] = ()) -> bool:
+    """Whether a target is a class of evorl, of one of the packages, or named in ./configs; or of evosax, not called.
+
+    evosax's constructors unpickle files.
+    """
     package = target.partition(".")[0]
-    if package in ("evorl", "evosax"):
+    if package == "evorl" or (package == "evosax" and not called):
         with contextlib.suppress(ImportError, AttributeError):
             found = _import(target)
             return isinstance(found, type) and found.__module__.partition(".")[0] == package

@@ -113,8 +113,8 @@ def saved_config(run_dir: Path, option: str, trust: Sequence[str] = ()) -> DictC
         raise OptionError(f"{option}={run_dir}: its config.yaml cannot be read") from error
     if not isinstance(saved, DictConfig) or not {"agent", "env", "seed", "num_seeds"} <= set(saved):
         raise OptionError(f"{option}={run_dir}: its config.yaml is not that of a training")
-    for target in config.targets(OmegaConf.to_container(saved)):
-        if not config.is_trusted(target, trust):
+    for target, called in config.targets(OmegaConf.to_container(saved)):
+        if not config.is_trusted(target, called, trust):
             raise OptionError(
                 f"{option}={run_dir}: its config.yaml names {target}, which is not of evorl; where you trust it, "
                 f"name it in a file in ./configs, or give trust=['{target.partition('.')[0]}'] to evorl.load"
