@@ -9,7 +9,7 @@ from tests.test_train import TINY
 
 WRONG = {
     "train agent=tt3": "unknown agent tt3; did you mean td3?",
-    "train agent=": "unknown agent ; allowed: a2c, cemrl, ddpg, discrete_sac, dqn, impala, ppo, random, sac, td3",
+    "train agent=": "unknown agent ; allowed: a2c, ars, cem, cemrl, cma_es, cso, ddpg, discrete_sac, dqn, erl_ga, ",
     "train env=antt": "unknown env antt; did you mean ant?",
     "train -m seed=1,2 env=ant,antt": "unknown env antt; did you mean ant?",
     "train experiment=paper/cemrl_ants": "unknown experiment paper/cemrl_ants; did you mean paper/cemrl_ant?",
@@ -55,6 +55,28 @@ WRONG = {
     "train agent=ppo agent.workflow.agent.activation=rellu": "unknown activation rellu; did you mean relu?",
     "train agent=a2c agent.workflow.agent.distribution=beta": (
         "agent.workflow.agent.distribution=beta: must be one of tanh_normal, normal"
+    ),
+    "train agent=openes agent.workflow.evolver.population_size=7": (
+        "agent.workflow.evolver.population_size=7: must be even: members come in mirrored pairs"
+    ),
+    "train agent=vanilla_es agent.workflow.evolver.num_elites=200": (
+        "agent.workflow.evolver.num_elites=200: must be from 1 to population_size, 128"
+    ),
+    "train agent=ars agent.workflow.evolver.noise.source=hsah": "unknown source hsah; did you mean hash?",
+    "train agent=openes agent.workflow.evolver.noise.table_size=0": (
+        "agent.workflow.evolver.noise.table_size=0: must be from 1 to 2147483647"
+    ),
+    "train agent=openes agent.workflow.evolver.shaping=rank": "unknown shaping rank; ",
+    "train agent=openes agent.workflow.normalization=vnb": "unknown normalization vnb; did you mean vbn?",
+    "train agent=ga agent.workflow.members_at_once=5": (
+        "agent.workflow.members_at_once=5: must divide population_size, 128, or be 0 for all members"
+    ),
+    "train agent=ga agent.workflow.evolver.mutation._target_=evorl.ec.variation.ERLMutation": (
+        "hyperparams.mutation=GaussianMutationHyperparams: must be ERLMutationHyperparams, the hyperparameters of "
+    ),
+    "train agent=cma_es agent.workflow.agent.hidden=[2048,2048]": "the state needs ",
+    "train agent=evosax agent.workflow.evolver.algorithm.path=evosax.algorithms.SV_CMA_ES": (
+        "agent.workflow.evolver.options={}: SV_CMA_ES needs options.num_populations"
     ),
     "train env=delayed env.delay=0": "env.delay=0: must be at least 1",
     "train env.backend=bullet": "env.backend=bullet: must be one of generalized, spring, positional, mjx",

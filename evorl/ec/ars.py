@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.ec.noise import Noise
-from evorl.ec.rows import member, mirrored, population, row, rows, weighted_sum
+from evorl.ec.rows import full_rank, member, mirrored, population, row, rows, weighted_sum
 from evorl.ec.shaping import best_first, finite
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -57,9 +57,7 @@ class ARS:
         noise = self.noise.draw(state.table, key, self.population_size // 2, mean.size)
         return population(mirrored(mean, hyperparams.std * noise), state.mean), state
 
-    def express(self, state: ARSState, genome: Params, hyperparams: ARSHyperparams) -> Params:
-        del state, hyperparams
-        return genome
+    express = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: ARSState, hyperparams: ARSHyperparams

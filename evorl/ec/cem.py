@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.ec.noise import Noise
-from evorl.ec.rows import member, mirrored, population, row, rows, weighted_sum
+from evorl.ec.rows import full_rank, member, mirrored, population, row, rows, weighted_sum
 from evorl.ec.shaping import best_first, recombination
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -70,9 +70,7 @@ class CEM:
         members = mirrored(mean, deviation) if self.mirrored else mean + deviation
         return population(members, state.mean), state
 
-    def express(self, state: CEMState, genome: Params, hyperparams: CEMHyperparams) -> Params:
-        del state, hyperparams
-        return genome
+    express = full_rank
 
     def tell(
         self,

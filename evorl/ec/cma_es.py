@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from evorl import tree
 from evorl.ec.covariance import EXACT, Covariance, Full
 from evorl.ec.noise import normal
-from evorl.ec.rows import member, population, row, rows
+from evorl.ec.rows import full_rank, member, population, row, rows
 from evorl.ec.shaping import best_first
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -126,9 +126,7 @@ class CMAES:
         noise = normal(key, (self.population_size, mean.size))
         return population(mean + state.sigma * self.covariance.draw(state.factor, noise), state.mean), state
 
-    def express(self, state: CMAESState, genome: Params, hyperparams: CMAESHyperparams) -> Params:
-        del state, hyperparams
-        return genome
+    express = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CMAESState, hyperparams: CMAESHyperparams

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from evorl import tree
 from evorl.ec.noise import normal
-from evorl.ec.rows import population, row, rows
+from evorl.ec.rows import full_rank, population, row, rows
 from evorl.ec.shaping import comparable
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -56,9 +56,7 @@ class CSO:
         del key, hyperparams
         return state.swarm, state
 
-    def express(self, state: CSOState, genome: Params, hyperparams: CSOHyperparams) -> Params:
-        del state, hyperparams
-        return genome
+    express = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CSOState, hyperparams: CSOHyperparams

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from evorl import tree
 from evorl.ec.noise import normal
-from evorl.ec.rows import member, row
+from evorl.ec.rows import full_rank, member, row
 from evorl.errors import OptionError, require, unknown
 from evorl.types import Hyperparams, Key, Metrics, Params
 
@@ -104,9 +104,7 @@ class Evosax:
             genomes = tree.where(state.generation == 0, algorithm.get_population(state.inner), genomes)
         return genomes, self._like(state, replace(state, inner=inner))
 
-    def express(self, state: EvosaxState, genome: Params, hyperparams: Hyperparams) -> Params:
-        del state, hyperparams
-        return genome
+    express = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: EvosaxState, hyperparams: Hyperparams

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from evorl import tree
 from evorl.ec.noise import integers, normal
-from evorl.ec.rows import layers, population, row, rows
+from evorl.ec.rows import full_rank, layers, population, row, rows
 from evorl.ec.shaping import best_first, comparable
 from evorl.ec.variation import Crossover, GaussianMutation, GaussianMutationHyperparams, Mutation, NPoint
 from evorl.errors import require
@@ -56,6 +56,9 @@ class GA:
         require(self.tournament >= 1, "tournament", self.tournament, "must be at least 1")
 
     def init(self, key: Key, mean: Params, hyperparams: GAHyperparams) -> GAState:
+        given, takes = type(hyperparams.mutation).__name__, self.mutation.takes.__name__
+        name = type(self.mutation).__name__
+        require(given == takes, "hyperparams.mutation", given, f"must be {takes}, the hyperparameters of {name}")
         first = row(mean)
         noise = normal(key, (self.population_size, first.size))
         return GAState(population(first + hyperparams.initial_std * noise, mean), mean)
@@ -65,9 +68,7 @@ class GA:
         del key, hyperparams
         return state.members, state
 
-    def express(self, state: GAState, genome: Params, hyperparams: GAHyperparams) -> Params:
-        del state, hyperparams
-        return genome
+    express = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: GAState, hyperparams: GAHyperparams

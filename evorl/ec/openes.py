@@ -9,7 +9,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.ec.noise import Noise
-from evorl.ec.rows import member, mirrored, population, row, rows, weighted_sum
+from evorl.ec.rows import full_rank, member, mirrored, population, row, rows, weighted_sum
 from evorl.ec.shaping import Shaping, check_shaping, shaped
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -59,9 +59,7 @@ class OpenES:
         noise = self.noise.draw(state.table, key, self.population_size // 2, mean.size)
         return population(mirrored(mean, hyperparams.std * noise), state.mean), state
 
-    def express(self, state: OpenESState, genome: Params, hyperparams: OpenESHyperparams) -> Params:
-        del state, hyperparams
-        return genome
+    express = full_rank
 
     def gradient(
         self, state: OpenESState, genomes: Params, fitness: Float[Array, " n"], hyperparams: OpenESHyperparams

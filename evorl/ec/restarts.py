@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from evorl import tree
 from evorl.ec.cma_es import CMAES, CMAESHyperparams, CMAESState
 from evorl.ec.noise import normal
-from evorl.ec.rows import member, row, rows
+from evorl.ec.rows import full_rank, member, row, rows
 from evorl.errors import require
 from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.types import Key, Metrics, Params
@@ -89,9 +89,7 @@ class Restarts:
     def ask(self, key: Key, state: RestartsState, hyperparams: RestartsHyperparams) -> tuple[Params, RestartsState]:
         return self.evolver.ask(key, state.search, hyperparams.search)[0], state
 
-    def express(self, state: RestartsState, genome: Params, hyperparams: RestartsHyperparams) -> Params:
-        del state, hyperparams
-        return genome
+    express = full_rank
 
     def tell(
         self,

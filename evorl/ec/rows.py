@@ -1,5 +1,7 @@
 """Populations of parameters as rows of numbers, in which evolvers compute."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,12 @@ def row(params: Params) -> Float[Array, " size"]:
 def rows(population: Params) -> Float[Array, "n size"]:
     """Those of a population, leaves [n, ...]."""
     return jax.vmap(row)(population)
+
+
+def full_rank(self: Any, state: Any, genome: Params, hyperparams: Any) -> Params:
+    """express of an evolver whose genomes are parameters as the network takes them."""
+    del self, state, hyperparams
+    return genome
 
 
 def layers(params: Params) -> Int[np.ndarray, " size"]:

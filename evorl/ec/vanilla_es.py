@@ -7,7 +7,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.ec.noise import Noise
-from evorl.ec.rows import member, population, row, rows, weighted_sum
+from evorl.ec.rows import full_rank, member, population, row, rows, weighted_sum
 from evorl.ec.shaping import best_first, recombination
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -53,9 +53,7 @@ class VanillaES:
         noise = self.noise.draw(state.table, key, self.population_size, mean.size)
         return population(mean + hyperparams.std * noise, state.mean), state
 
-    def express(self, state: VanillaESState, genome: Params, hyperparams: VanillaESHyperparams) -> Params:
-        del state, hyperparams
-        return genome
+    express = full_rank
 
     def tell(
         self,

@@ -29,6 +29,8 @@ class Crossover(Protocol):
 class Mutation(Protocol):
     """Changed members."""
 
+    @property
+    def takes(self) -> type: ...  # the class of its hyperparameters
     def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: Hyperparams) -> Rows: ...
 
 
@@ -77,6 +79,8 @@ class GaussianMutationHyperparams:
 class GaussianMutation:
     """Normal noise on every parameter (Such et al. 2017, arXiv:1712.06567)."""
 
+    takes = GaussianMutationHyperparams
+
     def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: GaussianMutationHyperparams) -> Rows:
         del layer
         return members + hyperparams.std * normal(key, members.shape)
@@ -101,6 +105,8 @@ class ERLMutation:
     Source: Khadka & Tumer 2018, arXiv:1805.07917, algorithm 3. A layer changes with a probability that is drawn each
     time, uniformly from 0 to 2.
     """
+
+    takes = ERLMutationHyperparams
 
     def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: ERLMutationHyperparams) -> Rows:
         h, (n, size) = hyperparams, members.shape
