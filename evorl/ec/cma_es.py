@@ -8,9 +8,9 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl import tree
-from evorl.ec.covariance import EXACT, Covariance, Full
+from evorl.ec.covariance import Covariance, Full
 from evorl.ec.noise import normal
-from evorl.ec.rows import full_rank, member, population, row, rows
+from evorl.ec.rows import full_rank, member, population, row, rows, weighted_sum
 from evorl.ec.shaping import best_first
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -152,7 +152,7 @@ class CMAES:
         mean = row(state.mean)
         steps = (members[best_first(fitness)] - mean) / state.sigma
         steps = jnp.where(jnp.isfinite(steps), steps, 0.0)
-        step = jnp.matmul(jnp.maximum(rate.weights, 0.0), steps, precision=EXACT)
+        step = weighted_sum(jnp.maximum(rate.weights, 0.0), steps)
         others = steps[self.elites :] if self.active else steps[:0]
         whitened = self.covariance.whiten(state.factor, jnp.concatenate([step[None], others]))
         path_sigma = follow(state.path_sigma, rate.c_sigma, rate.mu_eff, whitened[0])

@@ -9,6 +9,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
 from evorl import tree
+from evorl.ec.rows import weighted_sum
 
 Steps: TypeAlias = Float[Array, "members n"]
 EXACT = jax.lax.Precision.HIGHEST  # a GPU would round factors of a product to ten bits
@@ -95,7 +96,7 @@ class Diagonal:
         return steps / factor
 
     def products(self, weights: Float[Array, " members"], steps: Steps) -> Float[Array, " n"]:
-        return jnp.matmul(weights, steps**2, precision=EXACT)
+        return weighted_sum(weights, steps**2)
 
     def factor(
         self, covariance: Float[Array, " n"], old: Float[Array, " n"], due: Bool[Array, ""]
