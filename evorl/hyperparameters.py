@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from flax import struct
 
 from evorl import tree
-from evorl.errors import OptionError
-from evorl.types import Scheduled
+from evorl.errors import OptionError, require
+from evorl.types import Prior, Scheduled
 
 Number: TypeAlias = Any  # a float or int as declared and configured; an array, or a tracer, as part of a state
 
@@ -36,13 +36,18 @@ def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, fl
     return found
 
 
-def check(hyperparams: Any, prefix: str = "hyperparams.") -> Any:
-    """Returns hyperparams; raises OptionError where a number is not one or is out of its range."""
+def check(hyperparams: Any, prefix: str = "hyperparams.", searched: bool = False) -> Any:
+    """Returns hyperparams; raises OptionError where a number is not one, or is out of its range.
+
+    Where searched, priors may stand for numbers, whose ends are in the range.
+    """
     for name, (value, low, high) in leaves(hyperparams, prefix).items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, Prior):
+            require(searched, name, value, "a prior needs a meta-workflow that searches, such as agent=pbt")
+        elif isinstance(value, bool) or not isinstance(value, (int, float)):
             raise OptionError(f"{name}={value}: must be a number")
-        if not low <= value <= high:
-            raise OptionError(f"{name}={value}: must be between {low:g} and {high:g}")
+        for number in value.ends if isinstance(value, Prior) else (value,):
+            require(low <= number <= high, name, value, f"must be between {low:g} and {high:g}")
     return hyperparams
 
 
@@ -71,6 +76,20 @@ def _declared(params: Any) -> Any:
         whole = isinstance(value, int) and not isinstance(value, bool)
         changed[field.name] = float(value) if whole and isinstance(field.default, float) else _declared(value)
     return dataclasses.replace(params, **changed)
+
+
+def replaced(hyperparams: Any, numbers: Mapping[str, Any], prefix: str = "") -> Any:
+    """hyperparams with the arrays that are given, by dotted name, in place of its numbers, of the types declared."""
+    if isinstance(hyperparams, Mapping):
+        return {name: numbers.get(f"{prefix}{name}", value) for name, value in hyperparams.items()}
+    changed = {}
+    for field in dataclasses.fields(hyperparams):
+        name, value = f"{prefix}{field.name}", getattr(hyperparams, field.name)
+        if name in numbers:
+            changed[field.name] = jnp.asarray(numbers[name], jnp.int32 if isinstance(field.default, int) else jnp.float32)
+        elif "low" not in field.metadata:
+            changed[field.name] = replaced(value, numbers, f"{name}.")
+    return dataclasses.replace(hyperparams, **changed)
 
 
 def default(cls: type) -> Any:

@@ -149,6 +149,29 @@ class Scheduled(Protocol):
 
 
 @runtime_checkable
+class Prior(Protocol):
+    """A distribution over one number, as a monotonic map from the unit interval, in which search moves."""
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the most that it gives."""
+        ...
+
+    @property
+    def span(self) -> float:
+        """How wide it is where search moves, so that a factor f is a step of log(f): e-folds, or 1 where linear."""
+        ...
+
+    def decode(self, u: Array) -> Array:
+        """The number at u in [0, 1]."""
+        ...
+
+    def encode(self, x: Array) -> Array:
+        """Where in [0, 1] a number lies, clipped to its ends."""
+        ...
+
+
+@runtime_checkable
 class Evolver(Protocol):
     """Search by ask and tell. Fitness is maximized; NaN counts as the worst."""
 

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from evorl import tree
 from evorl.ec.noise import normal
@@ -63,17 +63,23 @@ class CSO:
     ) -> tuple[CSOState, Metrics]:
         """velocity <- r1 velocity + r2 (winner - loser) + social r3 (mean - loser), with r in [0, 1) each number's."""
         key_pairs, key_r = jax.random.split(key)
-        swarm, fitness = rows(genomes), comparable(fitness)
-        first, second = jnp.split(jax.random.uniform(key_pairs, fitness.shape).argsort(), 2)
-        wins = fitness[first] > fitness[second]
-        winner, loser = jnp.where(wins, first, second), jnp.where(wins, second, first)
+        swarm = rows(genomes)
+        winner, loser = duels(key_pairs, fitness)
         r1, r2, r3 = jax.random.uniform(key_r, (3, len(loser), swarm.shape[1]))
         velocity = r1 * state.velocity[loser] + r2 * (swarm[winner] - swarm[loser])
         velocity += hyperparams.social * r3 * (swarm.mean(0) - swarm[loser])
         moved = population(swarm.at[loser].add(velocity), state.center)
         speed = jnp.linalg.norm(velocity, axis=-1).mean()
-        center = tree.index(genomes, fitness.argmax())
+        center = tree.index(genomes, comparable(fitness).argmax())
         return CSOState(moved, state.velocity.at[loser].set(velocity), center), {"speed": speed}
 
     def center(self, state: CSOState) -> Params:
         return state.center
+
+
+def duels(key: Key, fitness: Float[Array, " n"]) -> tuple[Int[Array, " half"], Int[Array, " half"]]:
+    """Random pairs of n members, n even: the winner of each and the loser."""
+    fitness = comparable(fitness)
+    first, second = jnp.split(jax.random.uniform(key, fitness.shape).argsort(), 2)
+    wins = fitness[first] > fitness[second]
+    return jnp.where(wins, first, second), jnp.where(wins, second, first)

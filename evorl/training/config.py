@@ -6,7 +6,7 @@ import importlib
 import itertools
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra import compose, initialize
@@ -20,7 +20,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from evorl.errors import OptionError, unknown
+from evorl.errors import OptionError, require, unknown
 from evorl.training.discovery import GROUPS, SHIPPED, check_choices, folders
 
 GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
@@ -50,6 +50,45 @@ class SearchPath(SearchPathPlugin):
 
 for plugin in (Defaults, SearchPath):
     Plugins.instance().register(plugin)
+
+
+def _prior(name: str, *values: str) -> Callable[..., dict[str, Any]]:
+    """What a resolver such as ${log_uniform:1e-5,1e-2} stands for."""
+    return lambda *given: {"_target_": f"evorl.population.search.{name}", **dict(zip(values, given, strict=True))}
+
+
+def _searched(hyperparams: DictConfig, space: DictConfig) -> dict[str, Any]:
+    """Hyperparameters with a space's priors in place of their defaults; what was given as a prior itself stays."""
+    merged: Any = OmegaConf.to_container(hyperparams, resolve=True)
+    return _with_priors(merged, OmegaConf.to_container(space, resolve=True), str(space._get_full_key(None)))
+
+
+def _with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]:
+    defaults, merged = _schema(_import(node["_target_"])), dict(node)
+    for name, prior in space.items():
+        given = node.get(name)
+        if name not in node:
+            raise unknown("hyperparameter", f"{place}.{name}", [f"{place}.{one}" for one in defaults if one != "_target_"])
+        if isinstance(given, dict) and dataclasses.is_dataclass(_import(given["_target_"])) and "_target_" not in prior:
+            merged[name] = _with_priors(given, prior, f"{place}.{name}")
+        elif not isinstance(given, dict):
+            option = f"{place}.{name}".replace("space", "hyperparams", 1)
+            require(given == defaults[name], option, given, f"is searched; fix it with {place}.{name}={given}")
+            merged[name] = prior
+    return merged
+
+
+RESOLVERS: dict[str, Callable[..., Any]] = {
+    "uniform": _prior("Uniform", "low", "high"),
+    "log_uniform": _prior("LogUniform", "low", "high"),
+    "one_minus": _prior("OneMinus", "prior"),
+    "neg": _prior("Neg", "prior"),
+    "integer": _prior("Integer", "low", "high"),
+    "choice": lambda *values: _prior("Choice", "values")(list(values)),
+    "searched": _searched,
+}
+for resolver, function in RESOLVERS.items():
+    OmegaConf.register_new_resolver(resolver, function, replace=True)
 
 
 def _filled(node: Any) -> Any:

@@ -1,5 +1,6 @@
 """What there is to choose from, read from the configuration files alone: nothing heavy is imported."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from evorl.errors import unknown
@@ -61,11 +62,28 @@ def about(path: Path) -> str:
     return next((comment for comment in comments if not comment.startswith("@package")), "")
 
 
+def group_of(key: str) -> tuple[str, str]:
+    """Of what is to the left of a choice, the group that it chooses from and where the choice goes.
+
+    agent/inner is an agent within an agent, at agent.inner; agent/inner/learner is that one's learner.
+    """
+    outer, _, part = key.partition("@")[0].rpartition("/")
+    if not outer.startswith("agent") or "@" in key:
+        return key.partition("@")[0], key
+    place = outer.replace("/", ".")
+    return ("agent", f"agent@{place}.inner") if part == "inner" else (f"agent/{part}", f"agent/{part}@{place}")
+
+
+def placed(arguments: Sequence[str]) -> list[str]:
+    """The arguments with choices as Hydra has them."""
+    return [f"{group_of(key)[1]}{equals}{value}" for key, equals, value in (x.partition("=") for x in arguments)]
+
+
 def check_choices(arguments: list[str]) -> None:
     """Raises OptionError where an argument chooses what is not there, such as agent=tt3."""
     for argument in arguments:
-        group, given, value = argument.lstrip("+").partition("=")
-        group = group.partition("@")[0]
+        key, given, value = argument.lstrip("+").partition("=")
+        group, _ = group_of(key)
         if group not in GROUPS or not given:
             continue
         for name in value.split(","):

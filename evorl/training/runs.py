@@ -42,6 +42,8 @@ def build(cfg: DictConfig) -> tuple[Any, Any, Budget]:
     try:
         OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
+        if isinstance(error.__cause__, OptionError):
+            raise error.__cause__ from error
         raise OptionError(f"{error.full_key}: {str(error).partition(chr(10))[0]}") from error
     for name, value in config.paths(cfg):
         if value == "???":

@@ -1,0 +1,171 @@
+"""Variation: how the hyperparameters of those that took over from a parent move, in the unit cube of a search space."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl.errors import require
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.types import Evolver, Hyperparams, Key
+
+Points = Float[Array, "n d"]
+
+
+@runtime_checkable
+class Variation(Protocol):
+    """Moves the points of the children, those whose source is not themselves; the others stay where they are."""
+
+    @property
+    def takes(self) -> type: ...  # the class of its hyperparameters
+
+    def check(self, size: int) -> None:
+        """Raises OptionError where it cannot serve a population of this size."""
+        ...
+
+    def init(self, key: Key, u: Points, hyperparams: Hyperparams) -> Any:
+        """What it remembers from one generation to the next."""
+        ...
+
+    def __call__(
+        self,
+        key: Key,
+        fitness: Float[Array, " n"],
+        source: Int[Array, " n"],
+        u: Points,
+        spans: Float[Array, " d"],
+        memory: Any,
+        hyperparams: Hyperparams,
+    ) -> tuple[Points, Any]:
+        """Points before they are clipped to the cube, and its memory; spans are those of the priors."""
+        ...
+
+
+@struct.dataclass
+class PerturbHyperparams:
+    """Default: Jaderberg et al. 2017, section 4.1.1; table 5 of EvoRL (arXiv:2501.15129)."""
+
+    factor: Number = hyperparameter(0.2, 0, 1, "by which a number grows or shrinks; of a linear prior, of its range")
+
+
+@dataclass(frozen=True)
+class Perturb:
+    """Each number of a child is its parent's times 1 + factor or 1 - factor (Jaderberg et al. 2017, arXiv:1711.09846).
+
+    With OneMinus it is what is taken from 1 that grows or shrinks.
+    """
+
+    takes = PerturbHyperparams
+
+    def check(self, size: int) -> None:
+        del size
+
+    def init(self, key: Key, u: Points, hyperparams: PerturbHyperparams) -> tuple[()]:
+        del key, u, hyperparams
+        return ()
+
+    def __call__(
+        self, key: Key, fitness: Array, source: Array, u: Points, spans: Array, memory: Any, hyperparams: Any
+    ) -> tuple[Points, Any]:
+        del fitness
+        grows = jax.random.bernoulli(key, shape=u.shape)
+        step = jnp.where(grows, jnp.log1p(hyperparams.factor), jnp.log1p(-hyperparams.factor)) / spans
+        return jnp.where(children(source), u[source] + step, u), memory
+
+
+@struct.dataclass
+class ResampleHyperparams:
+    """Default: about as often as in Jaderberg et al. 2017, where it is told."""
+
+    rate: Number = hyperparameter(0.25, 0, 1, "of the numbers of a child, those that are drawn anew")
+
+
+@dataclass(frozen=True)
+class Resample:
+    """Some numbers of a child are drawn anew from their priors, the others are its parent's (arXiv:1711.09846)."""
+
+    takes = ResampleHyperparams
+
+    def check(self, size: int) -> None:
+        del size
+
+    def init(self, key: Key, u: Points, hyperparams: ResampleHyperparams) -> tuple[()]:
+        del key, u, hyperparams
+        return ()
+
+    def __call__(
+        self, key: Key, fitness: Array, source: Array, u: Points, spans: Array, memory: Any, hyperparams: Any
+    ) -> tuple[Points, Any]:
+        del fitness, spans
+        drawn, anew = jax.random.uniform(key, (2, *u.shape))
+        return jnp.where(children(source), jnp.where(drawn < hyperparams.rate, anew, u[source]), u), memory
+
+
+@struct.dataclass
+class SwarmHyperparams:
+    """Defaults: the equations of section 5.2.3 of EvoRL (arXiv:2501.15129)."""
+
+    inertia: Number = hyperparameter(1.0, 0, about="weight of the velocity so far")
+    pull: Number = hyperparameter(1.0, 0, about="weight of the way to the parent")
+
+
+@dataclass(frozen=True)
+class Swarm:
+    """A child flies from where it was towards its parent, with a velocity of its own: CSO, in pairs of winner and loser.
+
+    Source: arXiv:2501.15129, section 5.2.3; Bai & Cheng 2024; Cheng & Jin 2015, doi:10.1109/TCYB.2014.2322602.
+    """
+
+    takes = SwarmHyperparams
+
+    def check(self, size: int) -> None:
+        del size
+
+    def init(self, key: Key, u: Points, hyperparams: SwarmHyperparams) -> Points:
+        del key, hyperparams
+        return jnp.zeros_like(u)
+
+    def __call__(
+        self, key: Key, fitness: Array, source: Array, u: Points, spans: Array, memory: Points, hyperparams: Any
+    ) -> tuple[Points, Points]:
+        """velocity <- inertia r1 velocity + pull r2 (parent - child), with r1 and r2 in [0, 1) each number's own."""
+        del fitness, spans
+        r1, r2 = jax.random.uniform(key, (2, *u.shape))
+        velocity = hyperparams.inertia * r1 * memory + hyperparams.pull * r2 * (u[source] - u)
+        child = children(source)
+        return jnp.where(child, u + velocity, u), jnp.where(child, velocity, memory)
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """Children take the points that an evolver asks for, such as Evosax(DifferentialEvolution, population_size=n).
+
+    It is told the points of all members and their fitness. Its hyperparameters are the evolver's.
+    """
+
+    evolver: Evolver
+    takes = object
+
+    def check(self, size: int) -> None:
+        n = self.evolver.population_size
+        require(n == size, "population_size", n, f"must be the size of the population, {size}")
+
+    def init(self, key: Key, u: Points, hyperparams: Hyperparams) -> Any:
+        return self.evolver.init(key, jnp.full(u.shape[1:], 0.5), hyperparams)
+
+    def __call__(
+        self, key: Key, fitness: Array, source: Array, u: Points, spans: Array, memory: Any, hyperparams: Any
+    ) -> tuple[Points, Any]:
+        del spans
+        key_tell, key_ask = jax.random.split(key)
+        memory, _ = self.evolver.tell(key_tell, u, fitness, memory, hyperparams)
+        asked, memory = self.evolver.ask(key_ask, memory, hyperparams)
+        return jnp.where(children(source), asked, u), memory
+
+
+def children(source: Int[Array, " n"]) -> Array:
+    """Who took over from another, [n, 1]."""
+    return (source != jnp.arange(len(source)))[:, None]

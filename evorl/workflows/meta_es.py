@@ -1,0 +1,99 @@
+"""Evolution of the hyperparameters of any workflow."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array
+
+from evorl import metrics as metrics_of
+from evorl import tree
+from evorl.ec.shaping import comparable
+from evorl.errors import require
+from evorl.hyperparameters import as_state
+from evorl.population.search import Space
+from evorl.types import Evolver, Hyperparams, Key, Metrics, Population
+from evorl.workflows.base import check_positive
+from evorl.workflows.lives import live
+
+
+@struct.dataclass
+class MetaESState:
+    hyperparams: Any  # the evolver's
+    env_params: Any
+    evolver: Any
+    generation: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class MetaES:
+    """Each member of a generation is a short training run from scratch; its return is the fitness of its hyperparameters.
+
+    They are a point in the unit cube of the space (see PBT), where the evolver begins in the middle and what it asks for
+    is clipped to. An evaluation trains all members with the evolver's center, and its return is their mean: what
+    the hyperparameters found are worth, not the luckiest run.
+    """
+
+    population: Population
+    space: Any
+    evolver: Evolver
+    lifetime: int = 16  # steps of each run
+
+    def __post_init__(self) -> None:
+        check_positive(self, "lifetime")
+        n, size = self.evolver.population_size, self.population.size
+        require(n == size, "population_size", n, f"must be the size of the population, {size}")
+        Space(self.space)
+
+    @property
+    def searched(self) -> Space:
+        return Space(self.space)
+
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that a generation takes, where the inner workflow says so."""
+        work = getattr(self.population, "work", {})
+        return {name: (self.lifetime * least, self.lifetime * most) for name, (least, most) in work.items()}
+
+    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> MetaESState:
+        hyperparams = as_state(hyperparams)
+        middle = jnp.full(self.searched.size, 0.5)
+        evolver = self.evolver.init(key, middle, hyperparams)
+        return MetaESState(hyperparams, as_state(env_params), evolver, jnp.int32(0))
+
+    def step(self, state: MetaESState, key: Key) -> tuple[MetaESState, Metrics]:
+        return self.advance(state, key, False)[:2]
+
+    def evaluate(self, state: MetaESState, key: Key) -> Metrics:
+        return self.advance(state, key, True)[2]
+
+    def advance(self, state: MetaESState, key: Key, evaluating: bool | Array) -> tuple[MetaESState, Metrics, Metrics]:
+        """A generation of lives; or lives with the center's hyperparameters, which leave the state alone."""
+        key_ask, key_birth, key_life, key_tell = jax.random.split(key, 4)
+        evaluating, space = jnp.asarray(evaluating), self.searched
+        genomes, evolver = self.evolver.ask(key_ask, state.evolver, state.hyperparams)
+        points = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, state.hyperparams)
+        center = jnp.broadcast_to(self.evolver.center(state.evolver), points.shape)
+        points = jnp.clip(jnp.where(evaluating, center, points), 0, 1)
+
+        members = self.population.init(key_birth, space.decode(points), state.env_params)
+        members, trained, evaluation = live(
+            self.population, members, key_life, jnp.int32(self.lifetime), jnp.int32(1)
+        )
+        fitness = jnp.where(self.population.sound(members), evaluation["return"], jnp.nan)
+        told, told_metrics = self.evolver.tell(key_tell, genomes, fitness, evolver, state.hyperparams)
+
+        metrics = metrics_of.over_members(trained) | told_metrics | {"return_best": comparable(fitness).max()}
+        metrics |= {"members/fitness": fitness}
+        metrics |= {f"members/{name}": values for name, values in space.numbers(points).items()}
+        evaluation = metrics_of.over_members(evaluation) | {"members/return": evaluation["return"]}
+        state = replace(
+            state, evolver=tree.where(evaluating, state.evolver, told), generation=state.generation + ~evaluating
+        )
+        return state, metrics, evaluation
+
+    def inherit(self, state: MetaESState, parent: MetaESState) -> MetaESState:
+        """state with the distribution and the hyperparameters of parent."""
+        return replace(state, evolver=parent.evolver, hyperparams=parent.hyperparams)

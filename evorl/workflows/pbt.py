@@ -1,0 +1,163 @@
+"""Population based training of any workflow."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl import metrics as metrics_of
+from evorl import tree
+from evorl.ec.shaping import comparable
+from evorl.errors import require
+from evorl.hyperparameters import as_state, default
+from evorl.population.search import Space
+from evorl.population.select import Selection, Truncation
+from evorl.population.variation import Perturb, PerturbHyperparams, Variation
+from evorl.types import Agent, Env, Hyperparams, Key, Metrics, Population, SlotPolicy, State, Workflow
+from evorl.workflows.base import check_positive
+from evorl.workflows.lives import live
+
+
+@struct.dataclass
+class PBTHyperparams:
+    """The hyperparameters of the variation."""
+
+    variation: Any = default(PerturbHyperparams)
+
+
+@struct.dataclass
+class PBTState:
+    hyperparams: PBTHyperparams
+    env_params: Any
+    members: Any  # the state of the population
+    points: Any  # [n, d], where the members' hyperparameters lie in the unit cube of the space
+    memory: Any  # of the variation
+    fitness: Any  # [n], of the agents that the members have, when they were last evaluated
+    generation: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class PBT:
+    """Members train, are evaluated, take over from fitter ones and explore their hyperparameters.
+
+    Source: Jaderberg et al. 2017, arXiv:1711.09846, algorithm 1, in step; with Pairs() and Swarm() PBT-CSO
+    (arXiv:2501.15129, section 5.2.3). space is the hyperparameters of a member, with a prior in place of each number
+    that is searched; the first ones are drawn from the priors. A generation is steps_per_generation steps of each
+    member, the first one warmup_steps more, and one evaluation, in the same episodes for all. A member whose numbers
+    are lost always takes over from the fittest one.
+
+    An evaluation is eval_rounds evaluations of all members on fresh keys; its return is that of the member which was
+    the fittest before.
+    """
+
+    population: Population
+    space: Any
+    selection: Selection = field(default_factory=Truncation)
+    variation: Variation = field(default_factory=Perturb)
+    steps_per_generation: int = 4
+    warmup_steps: int = 0
+    eval_rounds: int = 1
+
+    def __post_init__(self) -> None:
+        check_positive(self, "steps_per_generation", "eval_rounds")
+        require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "must not be negative")
+        self.selection.check(self.population.size)
+        self.variation.check(self.population.size)
+        Space(self.space)
+
+    @property
+    def searched(self) -> Space:
+        return Space(self.space)
+
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that a generation takes, evaluation aside, where the inner workflow says so."""
+        steps, work = self.steps_per_generation, getattr(self.population, "work", {})
+        return {name: (steps * least, steps * most) for name, (least, most) in work.items()}
+
+    def init(self, key: Key, hyperparams: PBTHyperparams, env_params: Any = None) -> PBTState:
+        given, takes = type(hyperparams.variation), self.variation.takes
+        name = type(self.variation).__name__
+        wanted = f"must be {takes.__name__}, the hyperparameters of {name}"
+        require(issubclass(given, takes), "hyperparams.variation", given.__name__, wanted)
+        key_points, key_members, key_memory = jax.random.split(key, 3)
+        hyperparams, space, n = as_state(hyperparams), self.searched, self.population.size
+        points = jax.random.uniform(key_points, (n, space.size))
+        members = self.population.init(key_members, space.decode(points), env_params)
+        memory = self.variation.init(key_memory, points, hyperparams.variation)
+        return PBTState(hyperparams, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0))
+
+    def step(self, state: PBTState, key: Key) -> tuple[PBTState, Metrics]:
+        return self.advance(state, key, False)[:2]
+
+    def evaluate(self, state: PBTState, key: Key) -> Metrics:
+        return self.advance(state, key, True)[2]
+
+    def advance(self, state: PBTState, key: Key, evaluating: bool | Array) -> tuple[PBTState, Metrics, Metrics]:
+        """A generation; or an evaluation, which leaves the state alone."""
+        key_run, key_select, key_vary = jax.random.split(key, 3)
+        evaluating = jnp.asarray(evaluating)
+        steps = self.steps_per_generation + jnp.where(state.generation == 0, self.warmup_steps, 0)
+        steps, rounds = jnp.where(evaluating, 0, steps), jnp.where(evaluating, self.eval_rounds, 1)
+        members, trained, evaluation = live(self.population, state.members, key_run, steps, rounds)
+        returns = evaluation["return"]
+        fitness = jnp.where(self.population.sound(members), returns, jnp.nan)
+        source = revived(self.selection(key_select, fitness), fitness)
+        source = jnp.where(evaluating, jnp.arange(self.population.size), source)
+        space, moved = self.searched, state.hyperparams.variation
+        points, memory = self.variation(key_vary, fitness, source, state.points, space.spans, state.memory, moved)
+        metrics = metrics_of.over_members(trained) | {"return_best": comparable(fitness).max()}
+        metrics |= {"members/fitness": fitness, "members/source": source}
+        metrics |= {f"members/{name}": values for name, values in space.numbers(state.points).items()}
+        best = comparable(state.fitness).argmax()
+        reported = {name: evaluation[name][best] for name in ("return", "episodes", "episode_length")}
+        reported |= {"return_mean": returns.mean(), "members/return": returns}
+
+        members = self.population.copy_members(members, source)
+        after = replace(
+            state,
+            members=(),
+            points=jnp.clip(points, 0, 1),
+            memory=memory,
+            fitness=fitness[source],
+            generation=state.generation + 1,
+        )
+        after = tree.where(evaluating, replace(state, members=()), after)
+        hyperparams = self.population.hyperparams(members)
+        hyperparams = tree.where(evaluating, hyperparams, space.decode(after.points))
+        return replace(after, members=self.population.with_hyperparams(members, hyperparams)), metrics, reported
+
+    @property
+    def inner(self) -> Workflow:
+        """The workflow of one member."""
+        return self.population.inner
+
+    @property
+    def env(self) -> Env:
+        return self.inner.env
+
+    @property
+    def agent(self) -> Agent:
+        return self.inner.agent
+
+    def member(self, state: PBTState, i: int | Array) -> tuple[Workflow, State]:
+        """The workflow and the state of the i-th member."""
+        return self.population.member(state.members, i)
+
+    def policy(self, state: PBTState, explores: bool = False) -> SlotPolicy:
+        """How the fittest member acts in one environment, greedily or exploring."""
+        workflow, member = self.member(state, comparable(state.fitness).argmax())
+        return workflow.policy(member, explores)
+
+    def inherit(self, state: PBTState, parent: PBTState) -> PBTState:
+        """state with all that its members can take from those of parent, and with its points and hyperparameters."""
+        taken = {name: getattr(parent, name) for name in ("hyperparams", "points", "memory", "fitness")}
+        return replace(state, members=self.population.inherit(state.members, parent.members), **taken)
+
+
+def revived(source: Int[Array, " n"], fitness: Float[Array, " n"]) -> Int[Array, " n"]:
+    """source, with the fittest member as the parent of all whose own is lost."""
+    return jnp.where(jnp.isnan(fitness[source]), comparable(fitness).argmax(), source)
