@@ -1,7 +1,7 @@
 """The on-device replay: a ring of the newest rows."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -93,3 +93,20 @@ class Replay:
         """Rows drawn uniformly with replacement, leaves [*shape, ...], to 1 part in 2^32 / size; it must hold some."""
         drawn = jax.random.bits(key, shape) % jnp.maximum(self.size, 1).astype(jnp.uint32)
         return self.row.unpack(tree.index(self.tables, drawn))
+
+
+def split(state: PyTree) -> tuple[PyTree, list[Replay]]:
+    """The state with its replays hollowed out, without a leaf, and these in order."""
+    leaves, treedef = jax.tree.flatten(state, is_leaf=_is_replay)
+    hollow = [replace(x, tables=(), position=(), size=()) if _is_replay(x) else x for x in leaves]
+    return treedef.unflatten(hollow), [x for x in leaves if _is_replay(x)]
+
+
+def join(state: PyTree, replays: list[Replay]) -> PyTree:
+    """The state with replays in the places that split took them from."""
+    given = iter(replays)
+    return jax.tree.map(lambda x: next(given) if _is_replay(x) else x, state, is_leaf=_is_replay)
+
+
+def _is_replay(x: Any) -> bool:
+    return isinstance(x, Replay)

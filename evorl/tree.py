@@ -49,6 +49,17 @@ def where(mask: Bool[Array, "..."], new: T, old: T) -> T:
     return jax.tree.map(select, new, old)
 
 
+def all_real(test: Callable[[Array], Array], tree: PyTree) -> Bool[Array, ""]:
+    """Whether all real numbers in a tree pass a test by element, such as jnp.isfinite."""
+    real = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return jnp.stack([jnp.bool_(True), *(test(leaf).all() for leaf in real)]).all()
+
+
+def has_no_nan(tree: PyTree) -> Bool[Array, ""]:
+    """Whether no real number in a tree is NaN."""
+    return all_real(lambda leaf: ~jnp.isnan(leaf), tree)
+
+
 def strong(tree: T) -> T:
     """Every leaf an array of its own dtype, never of a weak type, so that a loop carries it unchanged."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree)

@@ -15,7 +15,6 @@ from evorl.training.display import Lines
 from evorl.training.fit import fit
 from evorl.training.progress import Budget, Progress
 from evorl.training.recorders import Csv, JsonLines
-from evorl.training.rows import reduce
 from tests.conftest import leaves_equal
 from tests.test_contract import OFF_POLICY
 
@@ -112,20 +111,6 @@ def test_a_budget_ends_at_the_first_limit():
 def test_env_step_budgets_stop_at_the_chunk_that_reaches_them():
     rows = fit(OFF_POLICY, HP, 0, Budget(env_steps=12 + 5 * 8), evaluations=1).rows
     assert rows[-1]["env_steps"] == 12 + 5 * 8
-
-
-def test_counts_add_up_and_returns_weigh_by_episodes():
-    reduced = reduce(
-        {
-            "env_steps": np.array([2**31 - 1, 5], np.int32),
-            "episodes": np.array([1, 3]),
-            "return": np.array([10.0, 2.0]),
-            "critic_loss": np.array([1.0, 2.0]),
-        }
-    )
-    assert int(reduced["env_steps"]) == 2**31 + 4
-    assert float(reduced["return"]) == (10 + 3 * 2) / 4
-    assert float(reduced["critic_loss"]) == 1.5
 
 
 def test_a_resume_forgets_the_rows_that_it_will_write_again(tmp_path, whole):

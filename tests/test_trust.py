@@ -18,9 +18,9 @@ from evorl import train, tree
 from evorl.agents import TD3, TD3Hyperparams
 from evorl.envs.spaces import Box
 from evorl.errors import DivergedError, OptionError
-from evorl.replay import Replay
+from evorl.replay import Replay, split
 from evorl.training import devices, runs
-from evorl.training.checkpoint import Checkpoints, split
+from evorl.training.checkpoint import Checkpoints
 from evorl.training.fit import Budget, fit
 from evorl.training.nans import Sentinel
 from evorl.training.program import Program

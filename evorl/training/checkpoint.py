@@ -9,7 +9,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ import orbax.checkpoint as ocp
 
 from evorl import tree
 from evorl.errors import OptionError
-from evorl.replay import Replay
+from evorl.replay import join, split
 from evorl.types import State
 
 SCHEMA = 1  # of what a checkpoint holds; another one is refused
@@ -240,23 +239,6 @@ def check_fit(what: str, found: dict[str, tuple[int, ...]], shapes: State) -> No
         if found.get(name) != wanted.get(name):
             has, needs = (list(x[name]) if name in x else "nothing" for x in (found, wanted))
             raise OptionError(f"{what} does not fit this configuration: its {name} is {has}, not {needs}")
-
-
-def split(state: State) -> tuple[State, list[Replay]]:
-    """The state with its replays hollowed out, without a leaf, and these in order."""
-    leaves, treedef = jax.tree.flatten(state, is_leaf=_is_replay)
-    hollow = [replace(x, tables=(), position=(), size=()) if _is_replay(x) else x for x in leaves]
-    return treedef.unflatten(hollow), [x for x in leaves if _is_replay(x)]
-
-
-def join(state: State, replays: list[Replay]) -> State:
-    """The state with replays in the places that split took them from."""
-    given = iter(replays)
-    return jax.tree.map(lambda x: next(given) if _is_replay(x) else x, state, is_leaf=_is_replay)
-
-
-def _is_replay(x: Any) -> bool:
-    return isinstance(x, Replay)
 
 
 def size(count: float) -> str:

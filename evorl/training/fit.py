@@ -11,14 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.errors import DivergedError, require
-from evorl.training.checkpoint import Checkpoints, check_fit, leaf_shapes, split
+from evorl.metrics import COUNTS, reduce
+from evorl.replay import split
+from evorl.training.checkpoint import Checkpoints, check_fit, leaf_shapes
 from evorl.training.devices import compiler_options
 from evorl.training.nans import Sentinel, first_nan
 from evorl.training.plan import indexing, require_memory
 from evorl.training.profile import Profile
 from evorl.training.program import RUNS_ONCE, Program, job
 from evorl.training.progress import Budget, Mark, Progress
-from evorl.training.rows import COUNTS, Row, per_seed, reduce, row_of
+from evorl.training.rows import Row, per_seed, row_of
 from evorl.types import Hyperparams, State, Workflow
 
 EVALUATION_SHARE = 0.25  # of the time, where the budget is in minutes
@@ -260,7 +262,7 @@ class _Driver:
     def _count(self, count: int, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Adds a chunk to the progress; returns its metrics as those of one step."""
         by_step = {name: np.moveaxis(np.asarray(x), int(self.num_seeds > 1), 0)[:count] for name, x in metrics.items()}
-        metrics = reduce(by_step)
+        metrics = {name: np.asarray(x) for name, x in reduce(by_step).items()}
         self.progress.iteration += count
         for name in COUNTS:
             if name in metrics:

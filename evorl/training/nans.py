@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from evorl import tree
-from evorl.training.checkpoint import split
+from evorl.replay import split
 from evorl.training.program import RUNS_ONCE, Program
 from evorl.types import Array, Population, State
 from evorl.workflows import base

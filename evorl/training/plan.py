@@ -10,7 +10,8 @@ import jax
 from evorl import tree
 from evorl.agents.learner import Learner
 from evorl.errors import OptionError
-from evorl.training import checkpoint, devices
+from evorl.replay import Replay, split
+from evorl.training import devices
 from evorl.training.checkpoint import size
 from evorl.types import State
 
@@ -38,7 +39,7 @@ def require_memory(shapes: State) -> None:
 
 def describe(workflow: Any, shapes: State, num_seeds: int) -> str:
     """The workflow as a tree, the sizes of its state, what an iteration does, and the size of a checkpoint."""
-    light, replays = checkpoint.split(shapes)
+    light, replays = split(shapes)
     there = devices.memory_limit()
     lines = ["workflow", *_parts(workflow, 1), "", "state" + f", {num_seeds} seeds together" * (num_seeds > 1)]
     rows = list(_sizes(shapes))
@@ -68,7 +69,7 @@ def _sizes(state: State, name: str = "") -> Iterator[tuple[str, str, str]]:
         count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         followed = ", their target" * bool(jax.tree.leaves(state.target))
         yield name, size(tree.nbytes(state)), f"{count:,} parameters{followed} and moments"
-    elif isinstance(state, checkpoint.Replay):
+    elif isinstance(state, Replay):
         yield name, size(tree.nbytes(state)), f"{jax.tree.leaves(state.tables)[0].shape[-2]:,} rows"
     elif name.count(".") < 2 and name != "hyperparams" and dataclasses.is_dataclass(state):
         for field in dataclasses.fields(state):

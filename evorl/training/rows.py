@@ -5,28 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from evorl.metrics import COUNTS, OF_EPISODES
 from evorl.training.progress import Progress
 
-COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every other metric is a mean
-OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes
 SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
 
 Row = dict[str, Any]
-
-
-def reduce(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Metrics [chunk, ...] of several steps as one: counts add up, returns weigh by episodes, the others average."""
-    weight = metrics.get("episodes")
-    reduced = {}
-    for name, values in metrics.items():
-        if name in COUNTS:
-            value = values.astype(np.int64).sum(0)
-        elif name in OF_EPISODES and weight is not None:
-            value = (values * weight).sum(0) / np.maximum(weight.sum(0), 1)
-        else:
-            value = values.mean(0)
-        reduced[name] = np.asarray(value)
-    return reduced
 
 
 def per_seed(values: np.ndarray, num_seeds: int) -> list[int]:

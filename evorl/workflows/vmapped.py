@@ -4,17 +4,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from evorl import tree
 from evorl.errors import require
 from evorl.types import Hyperparams, Key, Metrics, State, Workflow
-from evorl.workflows import base
+from evorl.workflows import base, members
 
 
 @dataclass(frozen=True)
 class Vmapped:
-    """size independent copies of a workflow; every leaf of its state and metrics leads with [size]."""
+    """size independent copies of a workflow; every leaf of its state and metrics leads with [size].
+
+    They train with keys of their own and are evaluated with the same one, so that they play the same episodes.
+    """
 
     inner: Workflow
     size: int
@@ -36,13 +39,13 @@ class Vmapped:
         return jax.vmap(self.inner.step)(state, jax.random.split(key, self.size))
 
     def evaluate(self, state: State, key: Key) -> Metrics:
-        return jax.vmap(self.inner.evaluate)(state, jax.random.split(key, self.size))
+        return jax.vmap(self.inner.evaluate, (0, None))(state, key)
 
     def advance(self, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
         def one(state: State, key: Key) -> tuple[State, Metrics, Metrics]:
             return base.advance(self.inner, state, key, evaluating)
 
-        return jax.vmap(one)(state, jax.random.split(key, self.size))
+        return jax.vmap(one)(state, members.keys(key, self.size, evaluating))
 
     def hyperparams(self, state: State) -> Hyperparams:
         return state.hyperparams
@@ -56,6 +59,10 @@ class Vmapped:
     def copy_members(self, state: State, source: Int[Array, " size"]) -> State:
         """Each member inherits from member source [size]; its replay stays its own."""
         return self.inherit(state, tree.index(state, source))
+
+    def sound(self, state: State) -> Bool[Array, " size"]:
+        """Which members hold no NaN, their replays left out."""
+        return members.sound(state)
 
     def member(self, state: State, i: int) -> tuple[Workflow, State]:
         """The inner workflow and the state of its i-th copy."""

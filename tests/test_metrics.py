@@ -1,0 +1,30 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.metrics import reduce
+
+STEPS = {  # of two members; the second one ends no episode
+    "env_steps": [[2**30, 5], [2**30 - 1, 5]],
+    "episodes": [[1, 0], [3, 0]],
+    "return": [[10.0, 0.0], [2.0, 0.0]],
+    "episode_length": [[4.0, 0.0], [8.0, 0.0]],
+    "critic_loss": [[1.0, 3.0], [2.0, 5.0]],
+}
+BY_HAND = {
+    "env_steps": [2**31 - 1, 10],
+    "episodes": [4, 0],
+    "return": [(10 + 3 * 2) / 4, 0.0],
+    "episode_length": [(4 + 3 * 8) / 4, 0.0],
+    "critic_loss": [1.5, 4.0],
+}
+
+
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
+def test_counts_add_up_and_returns_weigh_by_episodes(array):
+    for name, values in reduce({name: array(values) for name, values in STEPS.items()}).items():
+        np.testing.assert_allclose(values, BY_HAND[name], err_msg=name)
+
+
+def test_counts_of_the_host_go_past_two_to_the_31():
+    assert int(reduce({"env_steps": np.array([2**31 - 1, 5], np.int32)})["env_steps"]) == 2**31 + 4

@@ -1,0 +1,36 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import tree
+from evorl.agents import TD3Hyperparams
+from evorl.workflows import Vmapped
+from tests.conftest import leaves_equal
+from tests.test_contract import OFF_POLICY
+
+POPULATION = Vmapped(OFF_POLICY, 3)
+
+
+def population(key):
+    return jax.jit(POPULATION.init)(key, tree.broadcast(TD3Hyperparams(), 3))
+
+
+def test_members_are_evaluated_on_the_same_episodes_and_train_on_their_own(key):
+    state = jax.jit(POPULATION.step)(population(key), key)[0]
+    state = tree.broadcast(tree.index(state, 0), 3)
+    returns = jax.jit(POPULATION.evaluate)(state, key)["return"]
+    by_flag = jax.jit(lambda state: POPULATION.advance(state, key, True)[2])(state)["return"]
+    alone = jax.jit(OFF_POLICY.evaluate)(tree.index(state, 0), key)["return"]
+    np.testing.assert_allclose(returns, np.full(3, alone), rtol=1e-6)
+    np.testing.assert_allclose(by_flag, np.full(3, alone), rtol=1e-6)
+    after, _ = jax.jit(POPULATION.step)(state, key)
+    assert not leaves_equal(tree.index(after.agent, 0), tree.index(after.agent, 1))
+
+
+def test_a_member_is_sound_where_no_real_leaf_but_its_replay_holds_nan(key):
+    state = population(key).replace(hyperparams=tree.broadcast(TD3Hyperparams(max_grad_norm=np.inf), 3))
+    tables = jax.tree.map(lambda x: x.at[0].set(jnp.nan) if x.dtype == jnp.float32 else x, state.replay.tables)
+    state = state.replace(replay=state.replay.replace(tables=tables))
+    np.testing.assert_array_equal(POPULATION.sound(state), [True, True, True])
+    slots = state.slots.replace(episode_return=state.slots.episode_return.at[1, 3].set(jnp.nan))
+    np.testing.assert_array_equal(jax.jit(POPULATION.sound)(state.replace(slots=slots)), [True, False, True])
