@@ -86,7 +86,8 @@ def replaced(hyperparams: Any, numbers: Mapping[str, Any], prefix: str = "") -> 
     for field in dataclasses.fields(hyperparams):
         name, value = f"{prefix}{field.name}", getattr(hyperparams, field.name)
         if name in numbers:
-            changed[field.name] = jnp.asarray(numbers[name], jnp.int32 if isinstance(field.default, int) else jnp.float32)
+            whole = isinstance(field.default, int)
+            changed[field.name] = jnp.asarray(numbers[name], jnp.int32 if whole else jnp.float32)
         elif "low" not in field.metadata:
             changed[field.name] = replaced(value, numbers, f"{name}.")
     return dataclasses.replace(hyperparams, **changed)

@@ -1,23 +1,54 @@
-"""How the metrics of several steps become those of one."""
+"""How the metrics of several steps, or of several members, become those of one."""
 
 from typing import Any
 
+import jax.numpy as jnp
+
 COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every other metric is a mean
 OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes
+MEMBERS = "members/"  # begins the names of metrics that stay apart for each member of a population
+
+Metrics = dict[str, Any]
 
 
-def reduce(metrics: dict[str, Any]) -> dict[str, Any]:
+def weighted(metrics: Metrics) -> Metrics:
+    """The metrics of one step as they add up."""
+    weight = metrics.get("episodes", 1)
+    return {name: values * weight if name in OF_EPISODES else values for name, values in metrics.items()}
+
+
+def averaged(sums: Metrics, steps: Any) -> Metrics:
+    """Sums of weighted metrics over `steps` >= 1 as the metrics of one: counts stay sums, the others are means."""
+    episodes = sums["episodes"].clip(1) if "episodes" in sums else steps
+
+    def one(name: str, total: Any) -> Any:
+        if name in COUNTS:
+            return total
+        return total / (episodes if name in OF_EPISODES else steps)
+
+    return {name: one(name, total) for name, total in sums.items()}
+
+
+def reduce(metrics: Metrics) -> Metrics:
     """Metrics [steps, ...] as one: counts add up, returns weigh by episodes, the others average.
 
     On the device, counts stay int32; those of NumPy's add up as int64.
     """
-    weight = metrics.get("episodes")
+    steps = len(next(iter(metrics.values())))
+    return averaged({name: values.sum(0) for name, values in weighted(metrics).items()}, steps)
+
+
+def over_members(metrics: Metrics) -> Metrics:
+    """Metrics [n, ...] of n members as those of a population, without the members that are NaN.
+
+    Those that stay apart for the members of a member are left out.
+    """
+    episodes = metrics.get("episodes", jnp.ones(()))
 
     def one(name: str, values: Any) -> Any:
         if name in COUNTS:
-            return values.sum(0)
-        if name in OF_EPISODES and weight is not None:
-            return (values * weight).sum(0) / weight.sum(0).clip(1)
-        return values.mean(0)
+            return values.sum()
+        weight = ~jnp.isnan(values) * (episodes if name in OF_EPISODES else 1.0)
+        return (jnp.nan_to_num(values) * weight).sum() / jnp.maximum(weight.sum(), 1e-9)
 
-    return {name: one(name, values) for name, values in metrics.items()}
+    return {name: one(name, values) for name, values in metrics.items() if not name.startswith(MEMBERS)}

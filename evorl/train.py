@@ -53,7 +53,7 @@ def _main(arguments: list[str]) -> None:
     if not parsed.shell_completion:
         for job in config.sweep(parsed.overrides) if parsed.multirun else [parsed.overrides]:
             config.load(job)  # so that a mistake in the last of many runs is found before the first
-    sys.argv[1:] = arguments
+    sys.argv[1:] = discovery.placed(arguments)
     hydra.main(config_path=None, config_name="config", version_base="1.3")(_job)()
 
 

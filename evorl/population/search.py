@@ -169,7 +169,9 @@ class Space:
     def __post_init__(self) -> None:
         check(self.hyperparams, "space.", searched=True)
         if not self.priors:
-            raise OptionError(f"space={type(self.hyperparams).__name__}: no number in it is a prior, so none is searched")
+            raise OptionError(
+                f"space={type(self.hyperparams).__name__}: names nothing to search, as no number in it is a prior"
+            )
 
     @property
     def priors(self) -> dict[str, Prior]:

@@ -47,7 +47,7 @@ class Truncation:
     def check(self, size: int) -> None:
         fewest = math.ceil(1 / self.ratio)
         selected = f"selects nobody of {size} members; give at least {fewest} members or a larger ratio"
-        require(self.count(size) >= 1, "ratio", self.ratio, selected)
+        require(self.count(size) >= 1, "selection.ratio", self.ratio, selected)
 
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
         count, order = self.count(len(fitness)), best_first(fitness)
@@ -68,7 +68,9 @@ class Tournament:
         require(self.rivals >= 1, "rivals", self.rivals, "must be at least 1")
 
     def check(self, size: int) -> None:
-        require(self.rivals < size, "rivals", self.rivals, f"must be below the size of the population, {size}")
+        require(
+            self.rivals < size, "selection.rivals", self.rivals, f"must be below the size of the population, {size}"
+        )
 
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
         n, fitness = len(fitness), comparable(fitness)
@@ -79,10 +81,10 @@ class Tournament:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Members meet in random pairs, and who loses takes over from who wins (Cheng & Jin 2015; arXiv:2501.15129, 5.2.3)."""
+    """Members meet in random pairs; who loses takes over from who wins (arXiv:2501.15129, section 5.2.3)."""
 
     def check(self, size: int) -> None:
-        require(size % 2 == 0, "size", size, "must be even, as members compete in pairs")
+        require(size % 2 == 0, "population.size", size, "must be even, as members compete in pairs")
 
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
         winner, loser = duels(key, fitness)

@@ -114,7 +114,7 @@ class SwarmHyperparams:
 
 @dataclass(frozen=True)
 class Swarm:
-    """A child flies from where it was towards its parent, with a velocity of its own: CSO, in pairs of winner and loser.
+    """A child flies from where it was towards its parent, with a velocity of its own; in pairs, CSO.
 
     Source: arXiv:2501.15129, section 5.2.3; Bai & Cheng 2024; Cheng & Jin 2015, doi:10.1109/TCYB.2014.2322602.
     """
@@ -151,7 +151,7 @@ class Evolved:
 
     def check(self, size: int) -> None:
         n = self.evolver.population_size
-        require(n == size, "population_size", n, f"must be the size of the population, {size}")
+        require(n == size, "variation.evolver.population_size", n, f"must be the size of the population, {size}")
 
     def init(self, key: Key, u: Points, hyperparams: Hyperparams) -> Any:
         return self.evolver.init(key, jnp.full(u.shape[1:], 0.5), hyperparams)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import importlib
 import itertools
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from evorl.errors import OptionError, require, unknown
-from evorl.training.discovery import GROUPS, SHIPPED, check_choices, folders
+from evorl.training.discovery import GROUPS, SHIPPED, check_choices, folders, group_of, placed
+from evorl.types import Prior
 
 GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
 GIVEN = ("env", "observation_space", "action_space")  # fields that make fills in
@@ -68,7 +70,7 @@ def _with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]
     for name, prior in space.items():
         given = node.get(name)
         if name not in node:
-            raise unknown("hyperparameter", f"{place}.{name}", [f"{place}.{one}" for one in defaults if one != "_target_"])
+            raise unknown("hyperparameter", f"{place}.{name}", [f"{place}.{one}" for one in node if one != "_target_"])
         if isinstance(given, dict) and dataclasses.is_dataclass(_import(given["_target_"])) and "_target_" not in prior:
             merged[name] = _with_priors(given, prior, f"{place}.{name}")
         elif not isinstance(given, dict):
@@ -150,6 +152,7 @@ def is_trusted(target: str, called: bool, packages: Sequence[str] = ()) -> bool:
 def load(overrides: Sequence[str]) -> DictConfig:
     """Composes a configuration; raises OptionError where an override has a wrong name or value."""
     check_choices(list(overrides))
+    overrides = placed(overrides)
     with initialize(None, version_base="1.3"):
         try:
             return compose("config", list(overrides))
@@ -165,10 +168,10 @@ def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
         wrong = next((one for one in overrides if "=" not in one and not one.startswith("~")), None)
         reason = "give options as name=value" if wrong else str(error).splitlines()[0]
         return OptionError(f"{wrong or ' '.join(overrides)}: {reason}")
-    chosen = [str(one.input_line) for one in parsed if one.key_or_group in GROUPS and not one.is_delete()]
+    chosen = [str(one.input_line) for one in parsed if group_of(one.key_or_group)[0] in GROUPS and not one.is_delete()]
     known = dict(paths(compose("config", chosen)))
     for override in parsed:
-        if override.key_or_group not in (*GROUPS, *known):
+        if group_of(override.key_or_group)[0] not in (*GROUPS, *known):
             return unknown("option", override.key_or_group, known)
     return OptionError(str(error).splitlines()[0])
 
@@ -230,7 +233,16 @@ def make(node: Any, name: str, **given: Any) -> Any:
     try:
         return target(**parts)
     except OptionError as error:  # which knows the field, not where it stands
-        raise OptionError(f"{name}.{error}" if str(error).partition("=")[0] in parts else str(error)) from error
+        raise OptionError(f"{name}.{error}" if re.split("[.=]", str(error))[0] in parts else str(error)) from error
+
+
+def references(node: DictConfig, place: str) -> Iterator[tuple[str, str]]:
+    """Of every node that stands for another one, where it is and where the other one is, which is what was given."""
+    for path, value in paths(node, f"{place}."):
+        if isinstance(value, str) and (found := re.match(r"(?:\$\{searched:)?\$\{(\.*)([\w.]+)\}", value)):
+            dots, target = found.groups()
+            outer = path.split(".")[: -len(dots)] if dots else []
+            yield path, ".".join([*outer, target])
 
 
 def part(value: Any, protocol: type, name: str) -> Any:
@@ -249,6 +261,8 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         return float(value)
     if wanted is int and isinstance(value, float) and value.is_integer():
         return int(value)
+    if isinstance(value, Prior) and wanted is not Any and wanted is not Prior:
+        raise OptionError(f"{name}={value}: a prior can stand for a hyperparameter only")
     if getattr(wanted, "_is_protocol", False):
         return part(value, wanted, name)
     checked = wanted in (int, float, bool, str, tuple, Mapping) and not isinstance(wanted, types.UnionType)

@@ -42,8 +42,11 @@ def build(cfg: DictConfig) -> tuple[Any, Any, Budget]:
     try:
         OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:
-        if isinstance(error.__cause__, OptionError):
-            raise error.__cause__ from error
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OptionError):  # which a resolver may have raised
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None:
+            raise cause from error
         raise OptionError(f"{error.full_key}: {str(error).partition(chr(10))[0]}") from error
     for name, value in config.paths(cfg):
         if value == "???":
@@ -55,10 +58,21 @@ def build(cfg: DictConfig) -> tuple[Any, Any, Budget]:
     if not dataclasses.is_dataclass(hyperparams):
         raise OptionError(f"agent.hyperparams={hyperparams}: must be a part with a _target_")
     hyperparameters.check(hyperparams, "agent.hyperparams.")
+    try:
+        return _made(cfg), hyperparams, budget
+    except OptionError as error:
+        message = str(error)
+        for place, given in config.references(cfg.agent, "agent"):
+            message = message.replace(place, given)
+        raise OptionError(message) from error
+
+
+def _made(cfg: DictConfig) -> Workflow:
+    """The workflow that cfg describes."""
     env = config.part(config.make(cfg.env, "env"), Env, "env")
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
     workflow = config.make(cfg.agent.workflow, "agent.workflow", env=env, **spaces)
-    return config.part(workflow, Workflow, "agent.workflow"), hyperparams, budget
+    return config.part(workflow, Workflow, "agent.workflow")
 
 
 def plan(cfg: DictConfig, workflow: Any, hyperparams: Any) -> str:

@@ -1,7 +1,12 @@
 from evorl.workflows.cem_rl import CEMRL, CEMRLHyperparams
 from evorl.workflows.evolution import Evolution, EvolutionHyperparams
+from evorl.workflows.meta_es import MetaES
 from evorl.workflows.off_policy import OffPolicy
 from evorl.workflows.on_policy import OnPolicy
+from evorl.workflows.pbt import PBT, PBTHyperparams
 from evorl.workflows.vmapped import Vmapped
 
-__all__ = ["CEMRL", "CEMRLHyperparams", "Evolution", "EvolutionHyperparams", "OffPolicy", "OnPolicy", "Vmapped"]
+__all__ = [
+    "CEMRL", "PBT", "CEMRLHyperparams", "Evolution", "EvolutionHyperparams", "MetaES", "OffPolicy", "OnPolicy",
+    "PBTHyperparams", "Vmapped",
+]  # fmt: skip

@@ -23,8 +23,8 @@ def live(
 
     @jax.jit
     def advance(members: State, i: Array) -> tuple[State, Metrics, Metrics]:
-        members, *both = population.advance(members, jax.random.fold_in(key, i), i >= steps)
-        return members, *(metrics_of.weighted(one) for one in both)
+        members, step, evaluation = population.advance(members, jax.random.fold_in(key, i), i >= steps)
+        return members, metrics_of.weighted(step), metrics_of.weighted(evaluation)
 
     def add(totals: Metrics, new: Metrics, counts: Array) -> Metrics:
         return jax.tree.map(lambda total, x: total + jnp.where(counts, x, 0), totals, new)
@@ -36,8 +36,9 @@ def live(
 
     none = tree.zeros(jax.eval_shape(advance, members, jnp.int32(0))[1:])
     if "return" not in none[1]:
-        raise OptionError(f'{type(population.inner).__name__}: its evaluation has no "return", by which to compare members')
+        name = type(population.inner).__name__
+        raise OptionError(f'{name}: its evaluation has no "return", by which members are compared')
     _, members, trained, evaluated = jax.lax.while_loop(
         lambda loop: tree.anywhere(loop[0] < steps + evaluations), once, (jnp.int32(0), members, *none)
     )
-    return members, metrics_of.averaged(trained, steps), metrics_of.averaged(evaluated, evaluations)
+    return members, metrics_of.averaged(trained, jnp.maximum(steps, 1)), metrics_of.averaged(evaluated, evaluations)

@@ -29,10 +29,10 @@ class MetaESState:
 
 @dataclass(frozen=True)
 class MetaES:
-    """Each member of a generation is a short training run from scratch; its return is the fitness of its hyperparameters.
+    """Each member of a generation is a short training run from scratch, whose return is the fitness of its settings.
 
-    They are a point in the unit cube of the space (see PBT), where the evolver begins in the middle and what it asks for
-    is clipped to. An evaluation trains all members with the evolver's center, and its return is their mean: what
+    These are a point in the unit cube of the space (see PBT): the evolver begins in its middle, and what it asks for is
+    clipped to it. An evaluation trains all members with the evolver's center, and its return is their mean: what
     the hyperparameters found are worth, not the luckiest run.
     """
 
@@ -44,7 +44,7 @@ class MetaES:
     def __post_init__(self) -> None:
         check_positive(self, "lifetime")
         n, size = self.evolver.population_size, self.population.size
-        require(n == size, "population_size", n, f"must be the size of the population, {size}")
+        require(n == size, "evolver.population_size", n, f"must be the size of the population, {size}")
         Space(self.space)
 
     @property
@@ -79,9 +79,7 @@ class MetaES:
         points = jnp.clip(jnp.where(evaluating, center, points), 0, 1)
 
         members = self.population.init(key_birth, space.decode(points), state.env_params)
-        members, trained, evaluation = live(
-            self.population, members, key_life, jnp.int32(self.lifetime), jnp.int32(1)
-        )
+        members, trained, evaluation = live(self.population, members, key_life, jnp.int32(self.lifetime), jnp.int32(1))
         fitness = jnp.where(self.population.sound(members), evaluation["return"], jnp.nan)
         told, told_metrics = self.evolver.tell(key_tell, genomes, fitness, evolver, state.hyperparams)
 

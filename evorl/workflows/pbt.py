@@ -16,7 +16,7 @@ from evorl.hyperparameters import as_state, default
 from evorl.population.search import Space
 from evorl.population.select import Selection, Truncation
 from evorl.population.variation import Perturb, PerturbHyperparams, Variation
-from evorl.types import Agent, Env, Hyperparams, Key, Metrics, Population, SlotPolicy, State, Workflow
+from evorl.types import Agent, Env, Key, Metrics, Population, SlotPolicy, State, Workflow
 from evorl.workflows.base import check_positive
 from evorl.workflows.lives import live
 
@@ -131,17 +131,12 @@ class PBT:
         return replace(after, members=self.population.with_hyperparams(members, hyperparams)), metrics, reported
 
     @property
-    def inner(self) -> Workflow:
-        """The workflow of one member."""
-        return self.population.inner
-
-    @property
     def env(self) -> Env:
-        return self.inner.env
+        return self.population.inner.env
 
     @property
     def agent(self) -> Agent:
-        return self.inner.agent
+        return self.population.inner.agent
 
     def member(self, state: PBTState, i: int | Array) -> tuple[Workflow, State]:
         """The workflow and the state of the i-th member."""
@@ -149,8 +144,8 @@ class PBT:
 
     def policy(self, state: PBTState, explores: bool = False) -> SlotPolicy:
         """How the fittest member acts in one environment, greedily or exploring."""
-        workflow, member = self.member(state, comparable(state.fitness).argmax())
-        return workflow.policy(member, explores)
+        _, member = self.member(state, comparable(state.fitness).argmax())
+        return self.population.inner.policy(member, explores)
 
     def inherit(self, state: PBTState, parent: PBTState) -> PBTState:
         """state with all that its members can take from those of parent, and with its points and hyperparameters."""

@@ -64,6 +64,6 @@ class Vmapped:
         """Which members hold no NaN, their replays left out."""
         return members.sound(state)
 
-    def member(self, state: State, i: int) -> tuple[Workflow, State]:
+    def member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
         """The inner workflow and the state of its i-th copy."""
         return self.inner, tree.index(state, i)
