@@ -30,7 +30,16 @@ from evorl.agents import (
 from evorl.ec import ARS, CEM, ARSHyperparams, OpenES, OpenESHyperparams
 from evorl.envs.probe import Probe
 from evorl.training.program import Program
-from evorl.workflows import CEMRL, CEMRLHyperparams, Evolution, EvolutionHyperparams, OffPolicy, OnPolicy, Vmapped
+from evorl.workflows import (
+    CEMRL,
+    CEMRLHyperparams,
+    Evolution,
+    EvolutionHyperparams,
+    OffPolicy,
+    OnPolicy,
+    SharedReplay,
+    Vmapped,
+)
 from tests.conftest import leaves_equal
 
 
@@ -130,6 +139,8 @@ SINGLE = [
 CASES = [
     *SINGLE,
     *(Case(f"vmapped_{case.name}", Vmapped(case.workflow, 2), pair(case.hyperparams)) for case in SINGLE),
+    Case("shared_sac", SharedReplay(off_policy(SAC), 2), pair(SACHyperparams())),
+    Case("shared_dqn", SharedReplay(off_policy(DQN, CHOICES, n_step=2), 2), pair(DQNHyperparams())),
 ]
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 single = pytest.mark.parametrize("case", SINGLE, ids=lambda case: case.name)
