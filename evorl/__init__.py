@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from evorl.workflows.evolution import Evolution, EvolutionHyperparams
     from evorl.workflows.off_policy import OffPolicy
     from evorl.workflows.on_policy import OnPolicy
+    from evorl.workflows.shared_replay import SharedReplay
     from evorl.workflows.vmapped import Vmapped
 
 _MODULES = {
@@ -76,6 +77,7 @@ _MODULES = {
     "RandomHyperparams": "agents.random",
     "Rewards": "envs.wrappers",
     "SACHyperparams": "agents.sac",
+    "SharedReplay": "workflows.shared_replay",
     "TD3Hyperparams": "agents.td3",
     "VanillaES": "ec.vanilla_es",
     "VanillaESHyperparams": "ec.vanilla_es",
@@ -89,7 +91,7 @@ __all__ = [
     "DiscreteSAC", "DiscreteSACHyperparams", "Evolution", "EvolutionHyperparams", "Evosax", "GAHyperparams",
     "Gymnax", "IMPALAHyperparams", "MLPPolicy", "Maze", "Noise", "OffPolicy", "OnPolicy", "OpenES",
     "OpenESHyperparams", "PPOHyperparams", "PolicyGradient", "Random", "RandomHyperparams", "Rewards",
-    "SACHyperparams", "TD3Hyperparams", "VanillaES", "VanillaESHyperparams", "Vmapped", "fit", "load",
+    "SACHyperparams", "SharedReplay", "TD3Hyperparams", "VanillaES", "VanillaESHyperparams", "Vmapped", "fit", "load",
 ]  # fmt: skip
 
 

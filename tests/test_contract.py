@@ -31,6 +31,7 @@ from evorl.ec import ARS, CEM, ARSHyperparams, CEMHyperparams, OpenES, OpenESHyp
 from evorl.envs.probe import Probe
 from evorl.population import (
     LogUniform,
+    OneMinus,
     Pairs,
     PerturbHyperparams,
     Resample,
@@ -51,6 +52,7 @@ from evorl.workflows import (
     OffPolicy,
     OnPolicy,
     PBTHyperparams,
+    SharedReplay,
     Vmapped,
 )
 from tests.conftest import leaves_equal
@@ -153,6 +155,10 @@ SINGLE = [
 ]
 POPULATIONS = {
     "pbt_ppo": (Vmapped(on_policy(PPO(), num_epochs=1, batch_size=16), 4), PPOHyperparams(clip=Uniform(0.1, 0.3))),
+    "pbt_shared_sac": (
+        SharedReplay(off_policy(SAC), 4),
+        SACHyperparams(critic_lr=LogUniform(1e-4, 1e-2), discount=OneMinus(LogUniform(1e-3, 1e-1))),
+    ),
     "pbt_openes": (
         Vmapped(evolution(OpenES(4), "vbn"), 4),
         EvolutionHyperparams(OpenESHyperparams(std=LogUniform(1e-2, 1.0))),
@@ -174,6 +180,8 @@ META_CASES = [
 CASES = [
     *SINGLE,
     *(Case(f"vmapped_{case.name}", Vmapped(case.workflow, 2), pair(case.hyperparams)) for case in SINGLE),
+    Case("shared_sac", SharedReplay(off_policy(SAC), 2), pair(SACHyperparams())),
+    Case("shared_dqn", SharedReplay(off_policy(DQN, CHOICES, n_step=2), 2), pair(DQNHyperparams())),
 ]
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 single = pytest.mark.parametrize("case", SINGLE, ids=lambda case: case.name)

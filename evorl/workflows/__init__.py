@@ -4,9 +4,10 @@ from evorl.workflows.meta_es import MetaES
 from evorl.workflows.off_policy import OffPolicy
 from evorl.workflows.on_policy import OnPolicy
 from evorl.workflows.pbt import PBT, PBTHyperparams
+from evorl.workflows.shared_replay import SharedReplay
 from evorl.workflows.vmapped import Vmapped
 
 __all__ = [
     "CEMRL", "PBT", "CEMRLHyperparams", "Evolution", "EvolutionHyperparams", "MetaES", "OffPolicy", "OnPolicy",
-    "PBTHyperparams", "Vmapped",
+    "PBTHyperparams", "SharedReplay", "Vmapped",
 ]  # fmt: skip

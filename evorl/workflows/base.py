@@ -78,6 +78,11 @@ def behaviour(
     return policy
 
 
+def revived(own: Any, parent: Any, axes: Any = 0) -> Any:
+    """own, but where one of its n slots holds NaN that of parent; axes say where the slots are, as in jax.vmap."""
+    return jax.vmap(lambda a, b: tree.where(tree.has_no_nan(a), a, b), (axes, axes), axes)(own, parent)
+
+
 def check_positive(workflow: Any, *names: str) -> None:
     """Raises OptionError where a named field is below 1, or too large for an index."""
     for name in names:

@@ -193,8 +193,7 @@ class Evolution:
 
         def store(statistics: Statistics, transitions: Transition, mask: Array) -> Statistics:
             obs = tree.merge_axes(transitions.obs)
-            sound = [jnp.isfinite(x).reshape(len(x), -1).all(-1) for x in jax.tree.leaves(obs)]
-            return statistics.update(obs, mask.reshape(-1) & counts & jnp.stack(sound).all(0))
+            return statistics.update(obs, mask.reshape(-1) & counts & tree.finite_rows(obs))
 
         return store
 
