@@ -4,14 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 from evorl import tree
 from evorl.agents import PPO, SAC, TD3, PPOHyperparams, SACHyperparams, TD3Hyperparams
 from evorl.errors import OptionError
 from evorl.hyperparameters import as_state
 from evorl.replay import split
+from evorl.training.checkpoint import Checkpoints
+from evorl.training.fit import Budget, fit
 from evorl.training.nans import Sentinel
 from evorl.training.program import Program
+from evorl.training.runs import Restored
 from evorl.types import Population
 from evorl.workflows import SharedReplay, Vmapped
 from tests.conftest import leaves_equal
@@ -123,6 +127,33 @@ def test_it_has_diverged_where_all_of_its_members_have(key):
         broken = state.replace(agent=spoil(state.agent, members))
         found = sentinel.diverged(np.asarray(sentinel.look(broken)))[0]
         assert found is lost is None or found.startswith(lost)
+
+
+def test_a_training_goes_on_from_its_checkpoint_and_gives_its_best_member(tmp_path):
+    population, hyperparams = SharedReplay(INNER, 2), tree.broadcast(HP, 2)
+
+    def train(iterations, folder, **options):
+        checkpoints = Checkpoints(folder)
+        training = fit(
+            population, hyperparams, 0, Budget(iterations=iterations), chunk=2, checkpoints=checkpoints, **options
+        )
+        checkpoints.close()
+        return training
+
+    whole = train(4, tmp_path / "whole")
+    train(2, tmp_path / "half")
+    resumed = train(4, tmp_path / "half")
+    assert leaves_equal(resumed.state, whole.state)
+    returns = np.asarray(whole.progress.best)
+    assert returns.shape == (2,)
+    restored = Restored(OmegaConf.create({"num_seeds": 1, "seed": 0}), population, whole.best, returns)
+    best = int(returns.argmax())
+    for member, chosen in ((None, best), (1 - best, 1 - best)):
+        workflow, state = restored.one(None, member)
+        assert workflow is INNER
+        assert leaves_equal(state.agent, tree.index(whole.best.agent, chosen))
+    begun = fit(population, hyperparams, 1, Budget(iterations=1), init_from=whole.best)
+    assert int(begun.state.replay.size) == 16  # 6 random steps of each member, rounded up to 4 environments
 
 
 def test_impossible_sizes_are_refused():
