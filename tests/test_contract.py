@@ -27,10 +27,21 @@ from evorl.agents import (
     SACHyperparams,
     TD3Hyperparams,
 )
-from evorl.ec import ARS, CEM, ARSHyperparams, OpenES, OpenESHyperparams
+from evorl.ec import ARS, CEM, GA, ARSHyperparams, GAHyperparams, OpenES, OpenESHyperparams
+from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.envs.probe import Probe
 from evorl.training.program import Program
-from evorl.workflows import CEMRL, CEMRLHyperparams, Evolution, EvolutionHyperparams, OffPolicy, OnPolicy, Vmapped
+from evorl.workflows import (
+    CEMRL,
+    ERL,
+    CEMRLHyperparams,
+    ERLHyperparams,
+    Evolution,
+    EvolutionHyperparams,
+    OffPolicy,
+    OnPolicy,
+    Vmapped,
+)
 from tests.conftest import leaves_equal
 
 
@@ -63,7 +74,8 @@ def on_policy(objective, env=ENV, **options):
 
 
 CHOICES = Walk(choices=3)
-CEM_RL = CEMRL(ENV, AGENT, CEM(4), min_updates=2, max_updates=3, **SMALL)
+SAC_AGENT = SAC(ENV.observation_space, ENV.action_space, hidden=(8, 8))
+UPDATES = {"min_updates": 2, "max_updates": 3}
 
 
 def evolution(evolver, normalization):
@@ -111,9 +123,22 @@ def pair(hyperparams):
 
 
 MOVING = {"learning_rate": 3e-2, "max_grad_norm": 0.1}  # so that what bounds a step does so within a few
+SOFT = SACHyperparams(actor_lr=1e-2, temperature_lr=1e-2)
+OFTEN = ERLMutationHyperparams(fraction=0.5, super_rate=0.3, reset_rate=0.3, bound=0.5)
 SINGLE = [
     Case("off_policy", OFF_POLICY, TD3Hyperparams()),
-    Case("cem_rl", CEM_RL, CEMRLHyperparams()),
+    Case("cem_rl", CEMRL(ENV, AGENT, CEM(4), **UPDATES, **SMALL), CEMRLHyperparams()),
+    Case("cem_rl_sac", CEMRL(ENV, SAC_AGENT, CEM(4), **UPDATES, **SMALL), CEMRLHyperparams(agent=SOFT)),
+    Case(
+        "erl",
+        ERL(ENV, AGENT, GA(4, 1, mutation=ERLMutation()), num_agents=2, **UPDATES, **SMALL),
+        ERLHyperparams(evolver=GAHyperparams(mutation=OFTEN), elite_pull=0.5),
+    ),
+    Case(
+        "erl_sac_openes",
+        ERL(ENV, SAC_AGENT, OpenES(4), **UPDATES, **SMALL),
+        ERLHyperparams(SOFT, OpenESHyperparams(weight_decay=1.0)),
+    ),
     Case("ppo", on_policy(PPO(), num_epochs=2, batch_size=8), PPOHyperparams(**MOVING)),
     Case("a2c", on_policy(A2C(), CHOICES, num_epochs=1, batch_size=16), A2CHyperparams(**MOVING)),
     Case("impala", on_policy(IMPALA(), num_epochs=1, batch_size=16, staleness=2), IMPALAHyperparams(**MOVING)),
@@ -122,7 +147,7 @@ SINGLE = [
         off_policy(DQN, CHOICES, n_step=2, of_agent={"dueling": True}),
         DQNHyperparams(**MOVING, epsilon_steps=20.0, max_error=0.1),
     ),
-    Case("sac", off_policy(SAC), SACHyperparams(actor_lr=1e-2, temperature_lr=1e-2)),
+    Case("sac", off_policy(SAC), SOFT),
     Case("discrete_sac", off_policy(DiscreteSAC, CHOICES), DiscreteSACHyperparams(temperature_lr=1e-2)),
     Case("evolution_vbn", evolution(OpenES(4), "vbn"), EvolutionHyperparams(OpenESHyperparams(std=0.5))),
     Case("evolution_running", evolution(ARS(4, 1), "running"), EvolutionHyperparams(ARSHyperparams())),
