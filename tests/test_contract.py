@@ -137,7 +137,7 @@ SINGLE = [
     Case(
         "erl_sac_openes",
         ERL(ENV, SAC_AGENT, OpenES(4), **UPDATES, **SMALL),
-        ERLHyperparams(SOFT, OpenESHyperparams(weight_decay=1.0)),
+        ERLHyperparams(SOFT, OpenESHyperparams(learning_rate=0.1, weight_decay=0.1)),
     ),
     Case("ppo", on_policy(PPO(), num_epochs=2, batch_size=8), PPOHyperparams(**MOVING)),
     Case("a2c", on_policy(A2C(), CHOICES, num_epochs=1, batch_size=16), A2CHyperparams(**MOVING)),
