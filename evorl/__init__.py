@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from evorl.training.progress import Budget
     from evorl.training.runs import load
     from evorl.workflows.cem_rl import CEMRL, CEMRLHyperparams
+    from evorl.workflows.erl import ERL, ERLHyperparams
     from evorl.workflows.evolution import Evolution, EvolutionHyperparams
     from evorl.workflows.off_policy import OffPolicy
     from evorl.workflows.on_policy import OnPolicy
@@ -43,6 +44,7 @@ _MODULES = {
     "CEMRL": "workflows.cem_rl",
     "CSO": "ec.cso",
     "DQN": "agents.dqn",
+    "ERL": "workflows.erl",
     "GA": "ec.genetic",
     "IMPALA": "agents.impala",
     "PPO": "agents.ppo",
@@ -58,6 +60,7 @@ _MODULES = {
     "DQNHyperparams": "agents.dqn",
     "DiscreteSAC": "agents.discrete_sac",
     "DiscreteSACHyperparams": "agents.discrete_sac",
+    "ERLHyperparams": "workflows.erl",
     "Evolution": "workflows.evolution",
     "EvolutionHyperparams": "workflows.evolution",
     "Evosax": "ec.evosax",
@@ -86,10 +89,10 @@ _MODULES = {
     "load": "training.runs",
 }
 __all__ = [
-    "A2C", "ARS", "CEM", "CEMRL", "CSO", "DQN", "GA", "IMPALA", "PPO", "SAC", "TD3", "A2CHyperparams",
+    "A2C", "ARS", "CEM", "CEMRL", "CSO", "DQN", "ERL", "GA", "IMPALA", "PPO", "SAC", "TD3", "A2CHyperparams",
     "ARSHyperparams", "Brax", "Budget", "CEMHyperparams", "CEMRLHyperparams", "CSOHyperparams", "DQNHyperparams",
-    "DiscreteSAC", "DiscreteSACHyperparams", "Evolution", "EvolutionHyperparams", "Evosax", "GAHyperparams",
-    "Gymnax", "IMPALAHyperparams", "MLPPolicy", "Maze", "Noise", "OffPolicy", "OnPolicy", "OpenES",
+    "DiscreteSAC", "DiscreteSACHyperparams", "ERLHyperparams", "Evolution", "EvolutionHyperparams", "Evosax",
+    "GAHyperparams", "Gymnax", "IMPALAHyperparams", "MLPPolicy", "Maze", "Noise", "OffPolicy", "OnPolicy", "OpenES",
     "OpenESHyperparams", "PPOHyperparams", "PolicyGradient", "Random", "RandomHyperparams", "Rewards",
     "SACHyperparams", "SharedReplay", "TD3Hyperparams", "VanillaES", "VanillaESHyperparams", "Vmapped", "fit", "load",
 ]  # fmt: skip

@@ -199,11 +199,8 @@ def pbt_parts(workflow: PBT, state: Any) -> dict:
 
     def of_all(one: Any, name: str) -> tuple[Any, ...]:
         arguments = jax.jit(jax.vmap(lambda member: one(member)[name][1:]))(members)
-        return (
-            lambda members, arguments: jax.vmap(lambda m, a: one(m)[name][0](*a))(members, arguments),
-            members,
-            arguments,
-        )
+        function = jax.vmap(lambda member, arguments: one(member)[name][0](*arguments))
+        return function, members, arguments
 
     def step(member: Any) -> dict:
         return on_policy_parts(inner, member)
@@ -212,8 +209,8 @@ def pbt_parts(workflow: PBT, state: Any) -> dict:
         act = lambda params, obs, key: inner.agent.mode(params, obs, (), key, member.hyperparams)[0]  # noqa: E731
         return interaction_parts(episodes, act, member.agent.actor.params, None, episodes.num_steps)
 
-    names = jax.eval_shape(lambda member: {name: 0 for name in step(member)}, tree.index(members, 0))
-    parts = {f"{name} {i}": of_all(step, name) for i in range(workflow.steps_per_generation) for name in names}
+    names = jax.eval_shape(lambda member: dict.fromkeys(step(member), 0), tree.index(members, 0))
+    parts = {name: (workflow.steps_per_generation, *of_all(step, name)) for name in names}
     return parts | {f"{name} of episodes": of_all(evaluation, name) for name in ("environment", "policy")}
 
 
@@ -398,16 +395,17 @@ def time_step(workflow: Any, state: Any, iterations: int, repeats: int) -> tuple
 
 
 def time_parts(parts: dict, replay: Any, iterations: int, repeats: int) -> dict[str, Times]:
-    """Times of `iterations` rounds of each part alone."""
+    """Times of `iterations` rounds of each part alone, a function and its arguments after how often a round has it."""
     times = {}
-    for part, (function, *args) in parts.items():
+    for part, what in parts.items():
+        often, function, *args = what if isinstance(what[0], int) else (1, *what)
         if part == "scatter":
             donated = jitted(function, donate_argnums=0)
             replays = [jax.tree.map(jnp.copy, replay) for _ in range(repeats + 1)]
             once = timed(lambda f=donated, r=replays: f(r.pop()), repeats=repeats)
         else:
             once = timed(jitted(function), *args, repeats=repeats)
-        times[part] = iterations * once[0], iterations * once[1]
+        times[part] = iterations * often * once[0], iterations * often * once[1]
     return times
 
 

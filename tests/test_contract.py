@@ -27,7 +27,8 @@ from evorl.agents import (
     SACHyperparams,
     TD3Hyperparams,
 )
-from evorl.ec import ARS, CEM, ARSHyperparams, CEMHyperparams, OpenES, OpenESHyperparams
+from evorl.ec import ARS, CEM, GA, ARSHyperparams, CEMHyperparams, GAHyperparams, OpenES, OpenESHyperparams
+from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.envs.probe import Probe
 from evorl.population import (
     LogUniform,
@@ -44,8 +45,10 @@ from evorl.population import (
 from evorl.training.program import Program
 from evorl.workflows import (
     CEMRL,
+    ERL,
     PBT,
     CEMRLHyperparams,
+    ERLHyperparams,
     Evolution,
     EvolutionHyperparams,
     MetaES,
@@ -87,7 +90,8 @@ def on_policy(objective, env=ENV, **options):
 
 
 CHOICES = Walk(choices=3)
-CEM_RL = CEMRL(ENV, AGENT, CEM(4), min_updates=2, max_updates=3, **SMALL)
+SAC_AGENT = SAC(ENV.observation_space, ENV.action_space, hidden=(8, 8))
+UPDATES = {"min_updates": 2, "max_updates": 3}
 
 
 def evolution(evolver, normalization):
@@ -135,11 +139,25 @@ def pair(hyperparams):
     return tree.broadcast(hyperparameters.as_state(hyperparams), 2)
 
 
+CEM_RL = CEMRL(ENV, AGENT, CEM(4), **UPDATES, **SMALL)
 RESAMPLED = PBTHyperparams(ResampleHyperparams())
 MOVING = {"learning_rate": 3e-2, "max_grad_norm": 0.1}  # so that what bounds a step does so within a few
+SOFT = SACHyperparams(actor_lr=1e-2, temperature_lr=1e-2)
+OFTEN = ERLMutationHyperparams(fraction=0.5, super_rate=0.3, reset_rate=0.3, bound=0.5)
 SINGLE = [
     Case("off_policy", OFF_POLICY, TD3Hyperparams()),
     Case("cem_rl", CEM_RL, CEMRLHyperparams()),
+    Case("cem_rl_sac", CEMRL(ENV, SAC_AGENT, CEM(4), **UPDATES, **SMALL), CEMRLHyperparams(agent=SOFT)),
+    Case(
+        "erl",
+        ERL(ENV, AGENT, GA(4, 1, mutation=ERLMutation()), num_agents=2, **UPDATES, **SMALL),
+        ERLHyperparams(evolver=GAHyperparams(mutation=OFTEN), elite_pull=0.5),
+    ),
+    Case(
+        "erl_sac_openes",
+        ERL(ENV, SAC_AGENT, OpenES(4), **UPDATES, **SMALL),
+        ERLHyperparams(SOFT, OpenESHyperparams(learning_rate=0.1, weight_decay=0.1)),
+    ),
     Case("ppo", on_policy(PPO(), num_epochs=2, batch_size=8), PPOHyperparams(**MOVING)),
     Case("a2c", on_policy(A2C(), CHOICES, num_epochs=1, batch_size=16), A2CHyperparams(**MOVING)),
     Case("impala", on_policy(IMPALA(), num_epochs=1, batch_size=16, staleness=2), IMPALAHyperparams(**MOVING)),
@@ -148,7 +166,7 @@ SINGLE = [
         off_policy(DQN, CHOICES, n_step=2, of_agent={"dueling": True}),
         DQNHyperparams(**MOVING, epsilon_steps=20.0, max_error=0.1),
     ),
-    Case("sac", off_policy(SAC), SACHyperparams(actor_lr=1e-2, temperature_lr=1e-2)),
+    Case("sac", off_policy(SAC), SOFT),
     Case("discrete_sac", off_policy(DiscreteSAC, CHOICES), DiscreteSACHyperparams(temperature_lr=1e-2)),
     Case("evolution_vbn", evolution(OpenES(4), "vbn"), EvolutionHyperparams(OpenESHyperparams(std=0.5))),
     Case("evolution_running", evolution(ARS(4, 1), "running"), EvolutionHyperparams(ARSHyperparams())),

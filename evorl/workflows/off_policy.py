@@ -17,7 +17,7 @@ from evorl.n_step import Window, fold
 from evorl.replay import Replay
 from evorl.rollout import UNLIMITED
 from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics, OffPolicyAgent, SlotPolicy, Transition
-from evorl.workflows.base import Stage, Store, behaviour, check_positive, check_replay, repeat, revived
+from evorl.workflows.base import Stage, Store, behaviour, check_positive, check_replay, descend_actor, repeat, revived
 
 Add = Callable[[Replay, Transition, Array], Replay]
 
@@ -172,10 +172,8 @@ class OffPolicy:
             agent, critic_metrics = jax.lax.scan(update_critic, agent, (batches, keys))
             metrics = tree.mean(critic_metrics)
             if isinstance(self.agent, ActorCritic):
-                actor_loss, last = self.agent.actor_loss, tree.index(batches, -1)
-                agent, actor_metrics = self.agent.update_actor(
-                    agent, lambda params: actor_loss(params, agent, last, key_actor, hyperparams), hyperparams
-                )
+                last = tree.index(batches, -1)
+                agent, actor_metrics = descend_actor(self.agent, agent, last, key_actor, hyperparams)
                 metrics |= actor_metrics
             return self.agent.update_targets(agent, hyperparams), metrics
 
