@@ -26,14 +26,27 @@ if TYPE_CHECKING:
     from evorl.envs.gymnax import Gymnax
     from evorl.envs.maze import Maze
     from evorl.envs.wrappers import Rewards
+    from evorl.population.search import Choice, Integer, LogUniform, Neg, OneMinus, Uniform
+    from evorl.population.select import NoSelection, Pairs, Tournament, Truncation
+    from evorl.population.variation import (
+        Evolved,
+        Perturb,
+        PerturbHyperparams,
+        Resample,
+        ResampleHyperparams,
+        Swarm,
+        SwarmHyperparams,
+    )
     from evorl.training.fit import fit
     from evorl.training.progress import Budget
     from evorl.training.runs import load
     from evorl.workflows.cem_rl import CEMRL, CEMRLHyperparams
     from evorl.workflows.erl import ERL, ERLHyperparams
     from evorl.workflows.evolution import Evolution, EvolutionHyperparams
+    from evorl.workflows.meta_es import MetaES
     from evorl.workflows.off_policy import OffPolicy
     from evorl.workflows.on_policy import OnPolicy
+    from evorl.workflows.pbt import PBT, PBTHyperparams
     from evorl.workflows.shared_replay import SharedReplay
     from evorl.workflows.vmapped import Vmapped
 
@@ -47,6 +60,7 @@ _MODULES = {
     "ERL": "workflows.erl",
     "GA": "ec.genetic",
     "IMPALA": "agents.impala",
+    "PBT": "workflows.pbt",
     "PPO": "agents.ppo",
     "SAC": "agents.sac",
     "TD3": "agents.td3",
@@ -57,31 +71,50 @@ _MODULES = {
     "CEMHyperparams": "ec.cem",
     "CEMRLHyperparams": "workflows.cem_rl",
     "CSOHyperparams": "ec.cso",
+    "Choice": "population.search",
     "DQNHyperparams": "agents.dqn",
     "DiscreteSAC": "agents.discrete_sac",
     "DiscreteSACHyperparams": "agents.discrete_sac",
     "ERLHyperparams": "workflows.erl",
     "Evolution": "workflows.evolution",
     "EvolutionHyperparams": "workflows.evolution",
+    "Evolved": "population.variation",
     "Evosax": "ec.evosax",
     "GAHyperparams": "ec.genetic",
     "Gymnax": "envs.gymnax",
     "IMPALAHyperparams": "agents.impala",
+    "Integer": "population.search",
+    "LogUniform": "population.search",
     "MLPPolicy": "agents.mlp_policy",
     "Maze": "envs.maze",
+    "MetaES": "workflows.meta_es",
+    "Neg": "population.search",
+    "NoSelection": "population.select",
     "Noise": "ec.noise",
     "OffPolicy": "workflows.off_policy",
     "OnPolicy": "workflows.on_policy",
+    "OneMinus": "population.search",
     "OpenES": "ec.openes",
     "OpenESHyperparams": "ec.openes",
+    "PBTHyperparams": "workflows.pbt",
     "PPOHyperparams": "agents.ppo",
+    "Pairs": "population.select",
+    "Perturb": "population.variation",
+    "PerturbHyperparams": "population.variation",
     "PolicyGradient": "agents.policy_gradient",
     "Random": "agents.random",
     "RandomHyperparams": "agents.random",
+    "Resample": "population.variation",
+    "ResampleHyperparams": "population.variation",
     "Rewards": "envs.wrappers",
     "SACHyperparams": "agents.sac",
     "SharedReplay": "workflows.shared_replay",
+    "Swarm": "population.variation",
+    "SwarmHyperparams": "population.variation",
     "TD3Hyperparams": "agents.td3",
+    "Tournament": "population.select",
+    "Truncation": "population.select",
+    "Uniform": "population.search",
     "VanillaES": "ec.vanilla_es",
     "VanillaESHyperparams": "ec.vanilla_es",
     "Vmapped": "workflows.vmapped",
@@ -89,12 +122,15 @@ _MODULES = {
     "load": "training.runs",
 }
 __all__ = [
-    "A2C", "ARS", "CEM", "CEMRL", "CSO", "DQN", "ERL", "GA", "IMPALA", "PPO", "SAC", "TD3", "A2CHyperparams",
-    "ARSHyperparams", "Brax", "Budget", "CEMHyperparams", "CEMRLHyperparams", "CSOHyperparams", "DQNHyperparams",
-    "DiscreteSAC", "DiscreteSACHyperparams", "ERLHyperparams", "Evolution", "EvolutionHyperparams", "Evosax",
-    "GAHyperparams", "Gymnax", "IMPALAHyperparams", "MLPPolicy", "Maze", "Noise", "OffPolicy", "OnPolicy", "OpenES",
-    "OpenESHyperparams", "PPOHyperparams", "PolicyGradient", "Random", "RandomHyperparams", "Rewards",
-    "SACHyperparams", "SharedReplay", "TD3Hyperparams", "VanillaES", "VanillaESHyperparams", "Vmapped", "fit", "load",
+    "A2C", "ARS", "CEM", "CEMRL", "CSO", "DQN", "ERL", "GA", "IMPALA", "PBT", "PPO", "SAC", "TD3", "A2CHyperparams",
+    "ARSHyperparams", "Brax", "Budget", "CEMHyperparams", "CEMRLHyperparams", "CSOHyperparams", "Choice",
+    "DQNHyperparams", "DiscreteSAC", "DiscreteSACHyperparams", "ERLHyperparams", "Evolution", "EvolutionHyperparams",
+    "Evolved", "Evosax", "GAHyperparams", "Gymnax", "IMPALAHyperparams", "Integer", "LogUniform", "MLPPolicy", "Maze",
+    "MetaES", "Neg", "NoSelection", "Noise", "OffPolicy", "OnPolicy", "OneMinus", "OpenES", "OpenESHyperparams",
+    "PBTHyperparams", "PPOHyperparams", "Pairs", "Perturb", "PerturbHyperparams", "PolicyGradient", "Random",
+    "RandomHyperparams", "Resample", "ResampleHyperparams", "Rewards", "SACHyperparams", "SharedReplay", "Swarm",
+    "SwarmHyperparams", "TD3Hyperparams", "Tournament", "Truncation", "Uniform", "VanillaES", "VanillaESHyperparams",
+    "Vmapped", "fit", "load",
 ]  # fmt: skip
 
 

@@ -32,10 +32,12 @@ def averaged(sums: Metrics, steps: Any) -> Metrics:
 def reduce(metrics: Metrics) -> Metrics:
     """Metrics [steps, ...] as one: counts add up, returns weigh by episodes, the others average.
 
-    On the device, counts stay int32; those of NumPy's add up as int64.
+    On the device, counts stay int32; those of NumPy's add up as int64. Those of members keep their steps.
     """
     steps = len(next(iter(metrics.values())))
-    return averaged({name: values.sum(0) for name, values in weighted(metrics).items()}, steps)
+    members = {name: values for name, values in metrics.items() if name.startswith(MEMBERS)}
+    sums = {name: values.sum(0) for name, values in weighted(metrics).items() if name not in members}
+    return averaged(sums, steps) | members
 
 
 def over_members(metrics: Metrics) -> Metrics:

@@ -9,8 +9,9 @@ import numpy as np
 from evorl import stats
 from evorl.training.checkpoint import size
 from evorl.training.devices import memory
-from evorl.training.rows import Row
+from evorl.training.rows import SPREAD, Row
 
+OF_FITNESS = ("fitness", "members")
 SPEEDS = {"env_steps": "env steps", "gradient_steps": "gradient steps"}
 
 
@@ -30,12 +31,13 @@ class Lines:
         print(self.line(row), file=self._out, flush=True)
 
     def line(self, row: Row) -> str:
-        """Percent, time and ETA, iteration, env steps, return, and for training steps per second without compiling."""
+        """Percent, time and ETA, iteration, env steps, return, that of members, and steps per second while training."""
         parts = [
             f"{100 * row['progress']:3.0f}%  {clock(row['seconds'])} {eta(row):>14}",
             f"iteration {row['iteration']}",
             f"{row.get('env_steps', 0):,} env steps",
             f"{'evaluation' if row['kind'] == 'evaluation' else 'return'} {returns(row)}",
+            *(f"{name} {values}" for name, values in spreads(row).items() if name in OF_FITNESS),
         ]
         if row["kind"] == "train":
             speeds = self._speed(row)
@@ -47,7 +49,7 @@ class Lines:
 
 
 class Panel:
-    """A live panel: progress, returns with intervals over seeds, speed, where the time goes, memory."""
+    """A live panel: progress, returns with intervals over seeds, speed, where the time goes, memory, and members."""
 
     def __init__(self, title: str, every: float = 0.5, console: Any = None) -> None:
         from rich.live import Live
@@ -56,6 +58,7 @@ class Panel:
         self._title, self._every, self._bar = title, every, ProgressBar(1.0, width=40)
         self._head = "compiling"
         self._facts = dict.fromkeys(("return", "evaluation", "steps", "speed", "time", "memory"), "")
+        self._members: dict[str, str] = {}
         self._speed, self._shown = Speed(), -math.inf
         self._live = Live(self._render(), console=console, auto_refresh=False)
         self._live.start(refresh=True)
@@ -75,6 +78,7 @@ class Panel:
             self._bar.update(row["progress"])
         else:
             return
+        self._members |= spreads(row)
         self._head = f"{100 * row['progress']:.0f}%   {clock(row['seconds'])}   {eta(row)}"
         facts["time"] = shares(row)
         facts["memory"] = size(memory())
@@ -93,6 +97,10 @@ class Panel:
         for name, fact in self._facts.items():
             if fact:
                 table.add_row(f"[dim]{name}[/dim]", fact)
+        if self._members:
+            table.add_row("", "[dim]min / median / max of the members[/dim]")
+        for name, values in self._members.items():
+            table.add_row(f"[dim]{name}[/dim]", values)
         head = Table.grid(padding=(0, 2))
         head.add_row(self._bar, self._head)
         return Frame(Group(head, table), title=self._title, title_align="left", width=100)
@@ -128,6 +136,17 @@ def returns(row: Row) -> str:
         return f"{row['return']:.1f}" + (f" (1 of {len(lengths)} seeds)" if len(lengths) > 1 else "")
     low, high = stats.interval(values)
     return f"{row['return']:.1f} [{low:.1f}, {high:.1f}] over {len(values)} seeds"
+
+
+def spreads(row: Row) -> dict[str, str]:
+    """min / median / max over the members: of their fitness, of what is searched, of returns in an evaluation."""
+    found = {}
+    for name in row.get("members", {}):
+        if f"{name}_median" in row:
+            form = ".1f" if name in ("fitness", "return") else ".3g"
+            values = " / ".join(f"{row[f'{name}_{end}']:{form}}" for end in SPREAD)
+            found["members" if name == "return" else name] = values
+    return found
 
 
 def shares(row: Row) -> str:

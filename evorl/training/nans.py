@@ -13,8 +13,9 @@ from jax.experimental import checkify
 from evorl import tree
 from evorl.replay import split
 from evorl.training.program import RUNS_ONCE, Program
-from evorl.types import Array, Population, State
+from evorl.types import Array, Population, State, Workflow
 from evorl.workflows import base
+from evorl.workflows.pbt import PBT
 
 LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
 
@@ -22,7 +23,7 @@ LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"),
 class Sentinel:
     """Looks for NaN and infinity in what was finite at first: all real leaves of a state but replays.
 
-    A population has diverged where all of its members have; a member that is lost can be replaced.
+    A population has diverged where all of its members have; a member that is lost can be replaced, as PBT does.
     """
 
     def __init__(self, program: Program, state: State, lost: Sequence[bool]) -> None:
@@ -31,7 +32,8 @@ class Sentinel:
         look = jax.jit(self._look).lower(state).compile(RUNS_ONCE)
         kept = [seed for seed, gone in enumerate(lost) if not gone]
         self._watched = np.logical_not(np.asarray(look(state))[:, kept].any((1, 2)))
-        self._names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in _real_leaves(state)]
+        members, _ = _members(program.workflow, state)
+        self._names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in _real_leaves(members)]
         self.look = look
 
     def diverged(self, found: np.ndarray) -> list[str | None]:
@@ -41,15 +43,20 @@ class Sentinel:
 
     def _look(self, state: State) -> Array:
         """Whether leaves are not finite, [leaves, seeds, members]."""
-        workflow, several = self._program.workflow, len(self._program.seeds) > 1
-        lead = (len(self._program.seeds),) if several else (1,)
-        if isinstance(workflow, Population):
-            shapes = jax.eval_shape(lambda: tree.index(state, 0)) if several else state
-            lead += (tree.size(workflow.hyperparams(shapes)),)
-        else:
-            lead += (1,)
-        leaves = [leaf.reshape(*lead, -1) for _, leaf in _real_leaves(state)]
+        members, size = _members(self._program.workflow, state)
+        leaves = [leaf.reshape(len(self._program.seeds), size, -1) for _, leaf in _real_leaves(members)]
         return jnp.stack([~jnp.isfinite(leaf).all(-1) for leaf in leaves])
+
+
+def _members(workflow: Workflow, state: State) -> tuple[State, int]:
+    """The state of the innermost members, and how many they are: with them lead its leaves, after the seeds."""
+    size = 1
+    while isinstance(workflow, (Population, PBT)):
+        if isinstance(workflow, PBT):
+            workflow, state = workflow.population, state.members
+        else:
+            workflow, size = workflow.inner, size * workflow.size
+    return state, size
 
 
 def _real_leaves(state: State) -> list[tuple[Any, Any]]:

@@ -15,12 +15,14 @@ from evorl.training.progress import Progress
 from evorl.training.rows import Row
 
 JSON_LINES = "metrics.jsonl"
+NESTED = ("seeds", "members")  # what a row holds beside numbers and its kind
 
 
 class Recorder(Protocol):
     """What a training hands its rows to; any function of a row will do, close is for those that hold something open.
 
-    A row is a dict of numbers with `kind`, "train" or "evaluation"; where several seeds train, `seeds` has each one's.
+    A row is a dict of numbers with `kind`, "train" or "evaluation"; where several seeds train, `seeds` has each one's,
+    and of a population `members` has each member's (see rows.row_of).
     A recorder may have a resume (fit.Resumes), which drops what was written after the checkpoint that training goes on
     from, since it comes again.
     """
@@ -137,12 +139,12 @@ def require_wandb() -> Any:
 
 def measured(row: Row) -> dict[str, float]:
     """The numbers of a row, without what says where in the training it stands."""
-    return {name: value for name, value in row.items() if name not in ("kind", "iteration", "progress", "seeds")}
+    return {name: value for name, value in row.items() if name not in ("kind", "iteration", "progress", *NESTED)}
 
 
 def by_seed(row: Row, first_seed: int) -> Iterator[Row]:
     """The row as one flat row for each seed, with its own totals and metrics."""
-    shared = {"seed": first_seed} | {name: value for name, value in row.items() if name != "seeds"}
+    shared = {"seed": first_seed} | {name: value for name, value in row.items() if name not in NESTED}
     own = row.get("seeds", {})
     for seed in range(len(next(iter(own.values()), [None]))):
         yield shared | {"seed": first_seed + seed} | {name: values[seed] for name, values in own.items()}

@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from evorl.metrics import COUNTS, OF_EPISODES
+from evorl.metrics import COUNTS, MEMBERS, OF_EPISODES
 from evorl.training.progress import Progress
 
 SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
+
+SPREAD = {"min": np.min, "median": np.median, "max": np.max}
 
 Row = dict[str, Any]
 
@@ -21,14 +23,20 @@ def per_seed(values: np.ndarray, num_seeds: int) -> list[int]:
 def row_of(progress: Progress, metrics: dict[str, np.ndarray], kind: str, duration: float) -> Row:
     """A record that JSON can hold: totals and metrics of the runs together, and apart where there are several.
 
-    Means are over the runs that have not diverged, those of episodes over the runs in which one has ended.
+    Means are over the runs that have not diverged, those of episodes over the runs in which one has ended. What members
+    have of their own is under "members", by name [seeds][generations][n]; where it is real, the row has its spread too.
     """
     row: Row = {"kind": kind, "iteration": progress.iteration, "seconds": progress.seconds, "duration": duration}
     row |= {name: getattr(progress, name) for name in SECONDS}
     totals, num_seeds = dict(progress.totals), len(progress.diverged)
     apart: dict[str, list[float]] = {}
     for name, values in metrics.items():
-        if name not in COUNTS:
+        if name.startswith(MEMBERS):
+            name, values = name.removeprefix(MEMBERS), of_members(np.asarray(values), num_seeds, kind)
+            row.setdefault("members", {})[name] = values.tolist()
+            if np.issubdtype(values.dtype, np.floating):
+                apart |= spread(name, values)
+        elif name not in COUNTS:
             apart[name] = np.asarray(values, np.float64).reshape(num_seeds, -1).mean(1).tolist()
     row |= {name: progress.mean(name) for name in totals}
     episodes = per_seed(metrics["episodes"], num_seeds) if "episodes" in metrics else [1] * num_seeds
@@ -41,3 +49,18 @@ def row_of(progress: Progress, metrics: dict[str, np.ndarray], kind: str, durati
     if num_seeds > 1:
         row["seeds"] = totals | apart | {"diverged": [int(not sound) for sound in whole]}
     return row
+
+
+def of_members(values: np.ndarray, num_seeds: int, kind: str) -> np.ndarray:
+    """Metrics [generations, (seeds), n...] of a chunk, or [(seeds), n...] of an evaluation, which is one generation.
+
+    As [seeds, generations, n...].
+    """
+    values = values if kind == "train" else values[None]
+    return np.swapaxes(values, 0, 1) if num_seeds > 1 else values[None]
+
+
+def spread(name: str, values: np.ndarray) -> dict[str, list[float]]:
+    """NAME_min, NAME_median and NAME_max over the members of each seed's last generation, but for those not finite."""
+    last = [members[np.isfinite(members)] for members in values[:, -1]]
+    return {f"{name}_{end}": [float(of(x)) if x.size else math.nan for x in last] for end, of in SPREAD.items()}

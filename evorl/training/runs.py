@@ -26,6 +26,7 @@ from evorl.training.plan import describe, indexing, require_memory
 from evorl.training.program import Program, job
 from evorl.training.progress import Budget
 from evorl.types import Acts, Env, Key, Population, SlotPolicy, State, Workflow
+from evorl.workflows.pbt import PBT
 
 WHOLE = {  # numbers, from the least to the most
     "seed": (0, 2**31 - 1),
@@ -193,7 +194,10 @@ class Restored:
     best_returns: np.ndarray
 
     def one(self, seed: int | None, member: int | None) -> tuple[Acts, State]:
-        """The workflow and state of one seed, and of one member of a population; by default of the best ones."""
+        """The workflow and state of one seed, and of one member of a population; by default of the best ones.
+
+        member is of the outermost population; of those within it the best one is taken.
+        """
         workflow, state, returns = self.workflow, self.state, self.best_returns
         if self.cfg.num_seeds > 1:
             first = self.cfg.seed
@@ -203,12 +207,20 @@ class Restored:
             state, returns = tree.index(state, index), returns[index]
         else:
             require(seed in (None, self.cfg.seed), "seed", seed, f"must be {self.cfg.seed}, the only one of this run")
-        require(member in (None, 0) or isinstance(workflow, Population), "member", member, "this run has one only")
-        while isinstance(workflow, Population):
-            require(member is None or 0 <= member < len(returns), "member", member, f"must be below {len(returns)}")
-            index = _best(returns) if member is None else member
-            (workflow, state), returns, member = workflow.member(state, index), returns[index], None
-        assert isinstance(workflow, Acts)
+        while isinstance(workflow, (Population, PBT)):
+            population = workflow.population if isinstance(workflow, PBT) else workflow
+            allowed = f"must be from 0 to {population.size - 1}"
+            require(member is None or 0 <= member < population.size, "member", member, allowed)
+            if isinstance(workflow, PBT):  # whose return is one number, that of its fittest member
+                index = int(workflow.fittest(state)) if member is None else member
+            else:
+                index = _best(returns) if member is None else member
+                returns = returns[index]
+            (workflow, state), member = workflow.member(state, index), None
+        if not isinstance(workflow, Acts):
+            name = type(workflow).__name__
+            raise OptionError(f"agent={self.cfg.agent.name}: {name} keeps no policy; train one with what it has found")
+        require(member in (None, 0), "member", member, "this run has one only")
         return workflow, state
 
 

@@ -112,7 +112,7 @@ class PBT:
         metrics = metrics_of.over_members(trained) | {"return_best": comparable(fitness).max()}
         metrics |= {"members/fitness": fitness, "members/source": source}
         metrics |= {f"members/{name}": values for name, values in space.numbers(state.points).items()}
-        best = comparable(state.fitness).argmax()
+        best = self.fittest(state)
         reported = {name: evaluation[name][best] for name in ("return", "episodes", "episode_length")}
         reported |= {"return_mean": returns.mean(), "members/return": returns}
 
@@ -142,9 +142,13 @@ class PBT:
         """The workflow and the state of the i-th member."""
         return self.population.member(state.members, i)
 
+    def fittest(self, state: PBTState) -> Int[Array, ""]:
+        """Which member was the fittest when they were last evaluated."""
+        return comparable(state.fitness).argmax()
+
     def policy(self, state: PBTState, explores: bool = False) -> SlotPolicy:
         """How the fittest member acts in one environment, greedily or exploring."""
-        _, member = self.member(state, comparable(state.fitness).argmax())
+        _, member = self.member(state, self.fittest(state))
         return self.population.inner.policy(member, explores)
 
     def inherit(self, state: PBTState, parent: PBTState) -> PBTState:

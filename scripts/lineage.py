@@ -1,0 +1,122 @@
+"""Draws how the population of a run evolved: who took over from whom, its fitness, and the hyperparameters searched.
+
+Each member has a lane; a line goes from parent to child, its colour is that of the first member they descend from.
+Where nobody takes over, as in MetaES, there are only dots.
+
+python scripts/lineage.py RUN [--seed 3] [--population 0] [--out lineage.png]
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.collections import LineCollection
+from matplotlib.ticker import NullFormatter
+
+from evorl.errors import OptionError, refuse, require
+from evorl.population.lineage import Table, ancestry, branches, history, scaled
+from evorl.training.runs import saved_config
+
+STATISTICS = {"max": (np.nanmax, "--"), "median": (np.nanmedian, "-"), "min": (np.nanmin, ":")}
+
+
+def read(run: Path, seed: int | None, population: int) -> dict[str, Table]:
+    """The history of one seed's population, by default of the first one."""
+    path = run / "metrics.jsonl"
+    if not path.is_file():
+        raise OptionError(f"run={run}: holds no metrics.jsonl")
+    cfg = saved_config(run, "run")
+    first, count = cfg["seed"], cfg["num_seeds"]
+    seed = first if seed is None else seed
+    require(first <= seed < first + count, "seed", seed, f"must be from {first} to {first + count - 1}")
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    found = history(rows, seed - first, population)
+    if "fitness" not in found:
+        raise OptionError(f"run={run}: trained no population that evolves")
+    return found
+
+
+def draw_branches(axis: Any, source: Table | None, values: Table, **style: Any) -> None:
+    """The family tree of values [generations, n], of which all but the last generation have children."""
+    at = np.broadcast_to(np.arange(1, len(values) + 1)[:, None], values.shape)
+    if source is None:
+        axis.scatter(at, values, color="tab:blue", s=4, **style)
+        return
+    founders = ancestry(source)[: len(values)]
+    colours = plt.get_cmap("turbo")(np.arange(source.shape[1]) * 0.618 % 1)  # neighbours differ
+    lines = branches(source[: len(values) - 1], values).reshape(-1, 2, 2)
+    axis.add_collection(LineCollection(lines, colors=colours[founders[1:].ravel()], linewidths=1, **style))
+    axis.scatter(at.ravel(), values.ravel(), color=colours[founders.ravel()], s=4, **style)
+
+
+def draw_lanes(axis: Any, source: Table) -> None:
+    """Members as lanes, up to those left after the last generation."""
+    generations, n = source.shape
+    draw_branches(axis, source, np.broadcast_to(np.arange(n), (generations + 1, n)))
+    left = len(set(ancestry(source)[-1].tolist()))
+    axis.set_ylabel(f"member\n(of {left} of {n} first ones)")
+    axis.invert_yaxis()
+
+
+def draw_fitness(axis: Any, source: Table | None, fitness: Table) -> None:
+    """All members faint; min, median and max strong, where any member is sound."""
+    draw_branches(axis, source, fitness, alpha=0.35)
+    whole = np.isfinite(fitness).any(1)
+    for name, (statistic, style) in STATISTICS.items():
+        values = statistic(fitness[whole], axis=1)
+        axis.plot(1 + np.flatnonzero(whole), values, color="black", linestyle=style, linewidth=1.3, label=name)
+    axis.set_ylabel("fitness")
+    axis.legend(fontsize=8)
+
+
+def draw(found: dict[str, Table], title: str) -> Any:
+    """The figure: the lanes, the fitness, and each number searched."""
+    source = found.get("source")
+    searched = {name: values for name, values in found.items() if name not in ("fitness", "source")}
+    heights = [2] * (source is not None) + [1.4] + [1] * len(searched)
+    figure, axes = plt.subplots(
+        len(heights), 1, figsize=(9, 2 + 1.7 * sum(heights)), sharex=True, squeeze=False, height_ratios=heights
+    )
+    axes = list(axes[:, 0])
+    for axis in axes:
+        axis.grid(alpha=0.25)
+    axes[0].set_title(title, fontsize=10)
+    axes[-1].set_xlabel("generation")
+    if source is not None:
+        draw_lanes(axes.pop(0), source)
+    draw_fitness(axes.pop(0), source, found["fitness"])
+    for axis, (name, values) in zip(axes, searched.items(), strict=True):
+        label, shown, scale = scaled(name, values)
+        draw_branches(axis, source, shown, alpha=0.7)
+        axis.set_yscale(scale)
+        axis.yaxis.set_minor_formatter(NullFormatter())
+        axis.set_ylabel(label.replace(".", ".\n"), fontsize=8)
+    figure.align_ylabels()
+    figure.tight_layout()
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--seed", type=int, help="of several; by default the first")
+    parser.add_argument("--population", type=int, default=0, help="of several populations in one run")
+    parser.add_argument("--out", type=Path, help="by default RUN/lineage.png")
+    given = parser.parse_args()
+    try:
+        found = read(given.run, given.seed, given.population)
+    except OptionError as error:
+        refuse(error)
+    out = given.out or given.run / "lineage.png"
+    draw(found, given.run.name).savefig(out, dpi=130)
+    print(out)
+
+
+if __name__ == "__main__":
+    main()
