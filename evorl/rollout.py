@@ -107,9 +107,12 @@ def start(env: Env, env_params: Any, memory: Memory, keys: Key) -> Slot:
         return Slot(*env.reset(keys, env_params), memory, jnp.float32(0), jnp.int32(0))
 
 
-def starts(env: Env, env_params: Any, memory: Memory, key: Key, n: int, rows: int, drawn: Int[Array, ""] | int) -> Slot:
-    """Starts for n slots, leaves [rows, n, ...], of which the first `drawn` rows are filled: reset is compiled once."""
-    keys = jax.random.split(key, (rows, n))
+def starts(env: Env, env_params: Any, memory: Memory, keys: Key, drawn: Int[Array, ""] | int) -> Slot:
+    """Starts of keys [rows, n], leaves [rows, n, ...], of which the first `drawn` rows are filled.
+
+    Reset is compiled once.
+    """
+    rows = len(keys)
     empty = jax.eval_shape(lambda: start(env, env_params, memory, keys[0]))
     table = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), empty)
 

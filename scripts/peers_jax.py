@@ -44,7 +44,7 @@ def sums(obs: Array, reward: Array, done: Array) -> tuple[Array, ...]:
 def unrolled(env: Brax) -> Program:
     """Our adapter in unroll, which starts ended episodes anew."""
     keys = jax.random.split(KEY, ENVS)
-    fresh = jax.jit(lambda key: rollout.starts(env, (), (), key, ENVS, 4, 4))(KEY)
+    fresh = jax.jit(lambda key: rollout.starts(env, (), (), jax.random.split(key, (4, ENVS)), 4))(KEY)
 
     def at_random(obs: Any, memory: Any, keys: Any) -> tuple[Any, Any, dict]:
         return jax.vmap(env.action_space.sample)(keys), memory, {}

@@ -135,6 +135,34 @@ def test_members_in_parts_are_the_same_search(normalization):
     assert [int(e["episodes"]) for e in evaluations] == [6, 6]
 
 
+class Dice(Counting):
+    """Counting whose rewards are drawn."""
+
+    def step(self, key, env_state, action, params):
+        state, t = super().step(key, env_state, action, params)
+        return state, TimeStep(t.obs, jax.random.uniform(key), t.terminated, t.truncated)
+
+
+@pytest.mark.parametrize("fresh_reset", [False, True])
+@pytest.mark.parametrize("members_at_once", [0, 2])
+def test_members_play_the_same_episodes(fresh_reset, members_at_once):
+    """Equal members then get equal returns, of episodes that differ; in an evaluation all differ."""
+    options = {"fitness_episodes": 3, "eval_episodes": 18, "members_at_once": members_at_once}
+    workflow = evolution(Dice(fresh_reset=fresh_reset), OpenES(6), same_episodes=True, **options)
+    state = started(workflow)
+    members = tree.broadcast(state.agent.actor.params, 6)
+
+    def play(workflow, evaluating):
+        tally, _, _ = workflow.play(state, members, jax.random.key(0), evaluating, jnp.bool_(False))
+        return np.asarray(tally.mean_return).reshape(6, 3)
+
+    returns = play(workflow, jnp.bool_(False))
+    np.testing.assert_array_equal(returns, np.tile(returns[0], (6, 1)))
+    assert len(np.unique(returns)) == 3
+    assert len(np.unique(play(workflow, jnp.bool_(True)))) == 18
+    assert len(np.unique(play(replace(workflow, same_episodes=False), jnp.bool_(False)))) == 18
+
+
 @dataclass(frozen=True)
 class Fragile(Walk):
     """Walk whose physics breaks where the action is above 0.2."""

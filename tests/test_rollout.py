@@ -15,7 +15,7 @@ def policy(obs, memory, keys):
 
 def setting(env, n, rows, key):
     key_starts, key_play = jax.random.split(key)
-    fresh = rollout.starts(env, (), (), key_starts, n, rows, rows)
+    fresh = rollout.starts(env, (), (), jax.random.split(key_starts, (rows, n)), rows)
     return tree.index(fresh, 0), fresh, jax.random.split(key_play, n)
 
 

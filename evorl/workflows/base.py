@@ -161,17 +161,21 @@ class Stage:
         every_row: Bool[Array, ""] | bool,
         store: Store,
         stored: Any,
+        luck: Int[Array, " n"] | None = None,
     ) -> tuple[Slot, Tally, Any]:
         """Plays on from slots, or from new starts where restart or without slots, until each slot has had its episodes
-        or steps; every chunk is stored. Where every_row, starts are as many as can be.
+        or steps; every chunk is stored. Where every_row, starts are as many as can be. Slots of the same luck, a number
+        below n, begin alike and meet the same chance; by default each has its own.
         """
         key_starts, key_play = jax.random.split(key)
         memory, n = self.agent.memory(), self.num_slots
         drawn = jnp.where(every_row, self.rows, min(self.rollout_starts, self.rows))
-        fresh = rollout.starts(self.env, env_params, memory, key_starts, n, self.rows, drawn)
+        keys_starts, keys = jax.random.split(key_starts, (self.rows, n)), jax.random.split(key_play, n)
+        if luck is not None:
+            keys_starts, keys = keys_starts[:, luck], keys[luck]
+        fresh = rollout.starts(self.env, env_params, memory, keys_starts, drawn)
         first = tree.index(fresh, 0)
         slots = first if slots is None else tree.where(jnp.asarray(restart), first, slots)
-        keys = jax.random.split(key_play, n)
         return rollout.play(
             self.env, env_params, policy, memory, slots, fresh, drawn, keys, episodes, steps, self.chunk, store, stored
         )

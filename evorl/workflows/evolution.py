@@ -44,8 +44,9 @@ class EvolutionState:
 class Evolution:
     """An iteration is ask, fitness_episodes whole episodes of each member, and tell.
 
-    Fitness is the mean undiscounted return, of greedy actions unless explore. Observations are normalized, by the same
-    statistics for all members, with normalization
+    Fitness is the mean undiscounted return, of greedy actions unless explore. With same_episodes, all members of a
+    generation play the same episodes: the same starts and the same chance (common random numbers). Observations are
+    normalized, by the same statistics for all members, with normalization
     vbn: by vbn_steps steps at random, which the first iteration takes instead (virtual batch normalization; Salimans et
     al. 2017, arXiv:1703.03864, section 2.1);
     running: by all observations before this iteration (Mania et al. 2018, arXiv:1803.07055, section 3.2).
@@ -57,6 +58,7 @@ class Evolution:
     evolver: Evolver = field(default_factory=OpenES)
     fitness_episodes: int = 1
     explore: bool = False
+    same_episodes: bool = False
     normalization: str = "vbn"
     vbn_steps: int = 10_000
     members_at_once: int = 0
@@ -147,6 +149,7 @@ class Evolution:
         """What each slot did, [n * fitness_episodes], the statistics after it, and metrics of what was played."""
         quota = shares(self.eval_episodes, self.num_slots)
         blocks = jax.tree.map(lambda x: x.reshape(self.blocks, -1, *x.shape[1:]), (members, quota))
+        same, slot = self.same_episodes & ~(evaluating | random), jnp.arange(self.stage.num_slots)
 
         def play_block(statistics: Any, block: tuple[Key, tuple[Params, Array]]) -> tuple[Any, tuple[Tally, Metrics]]:
             key, (members, quota) = block
@@ -161,10 +164,11 @@ class Evolution:
                 every_row=evaluating | random,
                 store=self.observing(evaluating, random),
                 stored=statistics,
+                luck=jnp.where(same, slot % self.fitness_episodes, slot),
             )
             return statistics, (tally, self.stage.described(slots))
 
-        keys = jax.random.split(key, self.blocks)
+        keys = jax.random.split(key, self.blocks)[jnp.where(same, 0, jnp.arange(self.blocks))]
         statistics, (tallies, described) = jax.lax.scan(play_block, state.statistics, (keys, blocks))
         return tree.merge_axes(tallies), statistics, tree.mean(described)
 
