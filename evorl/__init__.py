@@ -41,11 +41,13 @@ if TYPE_CHECKING:
     from evorl.training.progress import Budget
     from evorl.training.runs import load
     from evorl.workflows.cem_rl import CEMRL, CEMRLHyperparams
+    from evorl.workflows.erl import ERL, ERLHyperparams
     from evorl.workflows.evolution import Evolution, EvolutionHyperparams
     from evorl.workflows.meta_es import MetaES
     from evorl.workflows.off_policy import OffPolicy
     from evorl.workflows.on_policy import OnPolicy
     from evorl.workflows.pbt import PBT, PBTHyperparams
+    from evorl.workflows.shared_replay import SharedReplay
     from evorl.workflows.vmapped import Vmapped
 
 _MODULES = {
@@ -55,6 +57,7 @@ _MODULES = {
     "CEMRL": "workflows.cem_rl",
     "CSO": "ec.cso",
     "DQN": "agents.dqn",
+    "ERL": "workflows.erl",
     "GA": "ec.genetic",
     "IMPALA": "agents.impala",
     "PBT": "workflows.pbt",
@@ -72,6 +75,7 @@ _MODULES = {
     "DQNHyperparams": "agents.dqn",
     "DiscreteSAC": "agents.discrete_sac",
     "DiscreteSACHyperparams": "agents.discrete_sac",
+    "ERLHyperparams": "workflows.erl",
     "Evolution": "workflows.evolution",
     "EvolutionHyperparams": "workflows.evolution",
     "Evolved": "population.variation",
@@ -104,6 +108,7 @@ _MODULES = {
     "ResampleHyperparams": "population.variation",
     "Rewards": "envs.wrappers",
     "SACHyperparams": "agents.sac",
+    "SharedReplay": "workflows.shared_replay",
     "Swarm": "population.variation",
     "SwarmHyperparams": "population.variation",
     "TD3Hyperparams": "agents.td3",
@@ -117,15 +122,15 @@ _MODULES = {
     "load": "training.runs",
 }
 __all__ = [
-    "A2C", "ARS", "CEM", "CEMRL", "CSO", "DQN", "GA", "IMPALA", "PBT", "PPO", "SAC", "TD3", "A2CHyperparams",
+    "A2C", "ARS", "CEM", "CEMRL", "CSO", "DQN", "ERL", "GA", "IMPALA", "PBT", "PPO", "SAC", "TD3", "A2CHyperparams",
     "ARSHyperparams", "Brax", "Budget", "CEMHyperparams", "CEMRLHyperparams", "CSOHyperparams", "Choice",
-    "DQNHyperparams", "DiscreteSAC", "DiscreteSACHyperparams", "Evolution", "EvolutionHyperparams", "Evolved",
-    "Evosax", "GAHyperparams", "Gymnax", "IMPALAHyperparams", "Integer", "LogUniform", "MLPPolicy", "Maze", "MetaES",
-    "Neg", "NoSelection", "Noise", "OffPolicy", "OnPolicy", "OneMinus", "OpenES", "OpenESHyperparams",
+    "DQNHyperparams", "DiscreteSAC", "DiscreteSACHyperparams", "ERLHyperparams", "Evolution", "EvolutionHyperparams",
+    "Evolved", "Evosax", "GAHyperparams", "Gymnax", "IMPALAHyperparams", "Integer", "LogUniform", "MLPPolicy", "Maze",
+    "MetaES", "Neg", "NoSelection", "Noise", "OffPolicy", "OnPolicy", "OneMinus", "OpenES", "OpenESHyperparams",
     "PBTHyperparams", "PPOHyperparams", "Pairs", "Perturb", "PerturbHyperparams", "PolicyGradient", "Random",
-    "RandomHyperparams", "Resample", "ResampleHyperparams", "Rewards", "SACHyperparams", "Swarm", "SwarmHyperparams",
-    "TD3Hyperparams", "Tournament", "Truncation", "Uniform", "VanillaES", "VanillaESHyperparams", "Vmapped", "fit",
-    "load",
+    "RandomHyperparams", "Resample", "ResampleHyperparams", "Rewards", "SACHyperparams", "SharedReplay", "Swarm",
+    "SwarmHyperparams", "TD3Hyperparams", "Tournament", "Truncation", "Uniform", "VanillaES", "VanillaESHyperparams",
+    "Vmapped", "fit", "load",
 ]  # fmt: skip
 
 

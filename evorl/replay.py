@@ -73,13 +73,14 @@ class Replay:
 
     @jax.named_scope("replay")
     def add(self, rows: PyTree, mask: Bool[Array, " n"]) -> "Replay":
-        """Appends the rows, leaves [n, ...], where mask; of more than fit, the newest stay."""
+        """Appends the rows, leaves [n, ...], where mask and all finite; of more than fit, the newest stay."""
+        packed = self.row.pack(rows)
+        mask &= tree.finite_rows(packed)  # so that a copy that has diverged spoils no replay
         rank = jnp.cumsum(mask) - 1
         count = mask.sum()
         kept = mask & (rank >= count - self.capacity)
         out_of_bounds = self.capacity + jnp.arange(mask.size)  # distinct, so that the indices stay unique
         target = jnp.where(kept, (self.position + rank) % self.capacity, out_of_bounds)
-        packed = self.row.pack(rows)
         tables = {
             dtype: table.at[target].set(packed[dtype], mode="drop", unique_indices=True)
             for dtype, table in self.tables.items()

@@ -60,6 +60,11 @@ def has_no_nan(tree: PyTree) -> Bool[Array, ""]:
     return all_real(lambda leaf: ~jnp.isnan(leaf), tree)
 
 
+def finite_rows(rows: PyTree) -> Bool[Array, " n"]:
+    """Which rows, leaves [n, ...], hold no real number but finite ones."""
+    return jax.vmap(lambda row: all_real(jnp.isfinite, row))(rows)
+
+
 def strong(tree: T) -> T:
     """Every leaf an array of its own dtype, never of a weak type, so that a loop carries it unchanged."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree)

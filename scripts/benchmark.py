@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -35,10 +36,11 @@ from peers_timing import Times, compiled, surroundings, timed
 from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
 from evorl.agents import SAC, Learner, MLPPolicy, PolicyGradient, PPOHyperparams, SACHyperparams
 from evorl.ec import OpenES
+from evorl.population import LogUniform, NoSelection, OneMinus, Pairs, Swarm, Truncation, Uniform
 from evorl.replay import Row
 from evorl.training.devices import compiler_options
 from evorl.training.program import RUNS_ONCE
-from evorl.workflows import Evolution, EvolutionHyperparams, OnPolicy
+from evorl.workflows import PBT, Evolution, EvolutionHyperparams, OnPolicy, PBTHyperparams, Vmapped
 
 KEY = jax.random.key(0)
 
@@ -159,14 +161,15 @@ def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
 
 def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
     agent, hp, size = workflow.agent, state.hyperparams, workflow.batch_size
-    act = lambda params, obs, key: agent.act(params, obs, (), key, hp)[0]  # noqa: E731
     params = state.agent.actor.params
     transitions = workflow.collect(state, KEY)[1].transitions
     batch = tree.merge_axes(agent.batch(params, params, transitions, hp))
-    layout = Row.of(tree.index(batch, 0))
-    tables = layout.pack(batch)
+    layout = Row.of(jax.eval_shape(lambda: tree.index(batch, 0)))
 
-    def gradients(agents: Any) -> Any:
+    def act(params: Any, obs: jax.Array, key: jax.Array) -> Any:
+        return agent.act(params, obs, (), key, hp)[0]
+
+    def gradients(agents: Any, tables: Any) -> Any:
         def update(agents: Any, tables: Any) -> Any:
             rows = layout.unpack(tables)
             return agent.update(agents, lambda p: agent.loss(p, rows, hp), hp)[0], None
@@ -181,11 +184,34 @@ def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
 
         return repeat(workflow.num_epochs, once, tables)
 
+    tables = layout.pack(batch)
     return interaction_parts(workflow, act, params, None, workflow.num_steps) | {
         "targets": (lambda t: agent.batch(params, params, t, hp), transitions),
-        "gradients": (gradients, state.agent),
+        "gradients": (gradients, state.agent, tables),
         "shuffle": (shuffle, tables),
     }
+
+
+def pbt_parts(workflow: PBT, state: Any) -> dict:
+    """Those of all members in a generation, side by side: of each of its steps, and of the evaluation's episodes."""
+    inner, members = workflow.population.inner, replace(state.members, env_params=None)
+    episodes = replace(inner, num_envs=inner.eval_episodes, num_steps=inner.env.max_episode_steps, batch_size=1)
+
+    def of_all(one: Any, name: str) -> tuple[Any, ...]:
+        arguments = jax.jit(jax.vmap(lambda member: one(member)[name][1:]))(members)
+        function = jax.vmap(lambda member, arguments: one(member)[name][0](*arguments))
+        return function, members, arguments
+
+    def step(member: Any) -> dict:
+        return on_policy_parts(inner, member)
+
+    def evaluation(member: Any) -> dict:
+        act = lambda params, obs, key: inner.agent.mode(params, obs, (), key, member.hyperparams)[0]  # noqa: E731
+        return interaction_parts(episodes, act, member.agent.actor.params, None, episodes.num_steps)
+
+    names = jax.eval_shape(lambda member: dict.fromkeys(step(member), 0), tree.index(members, 0))
+    parts = {name: (workflow.steps_per_generation, *of_all(step, name)) for name in names}
+    return parts | {f"{name} of episodes": of_all(evaluation, name) for name in ("environment", "policy")}
 
 
 def evolution_parts(workflow: Evolution, state: Any, steps: int) -> dict:
@@ -256,6 +282,19 @@ def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
     return workflow, PPOHyperparams(), 1, lambda state, metrics: on_policy_parts(workflow, state)
 
 
+def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
+    """PBT on PPO, swimmer: 2 steps of 8 environments x 64, minibatches of 128, 4 epochs, then 4 episodes of 100."""
+    env = Brax("swimmer", max_episode_steps=100)
+    agent = PolicyGradient(env.observation_space, env.action_space)
+    inner = OnPolicy(env, agent, num_envs=8, num_steps=64, num_epochs=4, batch_size=128, eval_episodes=4)
+    space = PPOHyperparams(
+        learning_rate=LogUniform(1e-5, 1e-2), clip=Uniform(0.01, 0.5), discount=OneMinus(LogUniform(1e-5, 0.14))
+    )
+    workflow = PBT(Vmapped(inner, size), space, steps_per_generation=2, **options)
+    hyperparams = PBTHyperparams(workflow.variation.takes())
+    return workflow, hyperparams, 1, lambda state, metrics: pbt_parts(workflow, state)
+
+
 def td3_default() -> tuple[Any, Any, int, Callable[..., dict]]:
     """TD3 with the defaults: 64 env steps and 64 updates an iteration, 16 iterations."""
     env = Brax("inverted_pendulum")
@@ -268,6 +307,10 @@ WORKLOADS = {
     "E2": partial(openes, 32, 100),
     "E3": partial(openes, 16, 1000),
     "E4": e4,
+    "E5-1": partial(pbt, 1, selection=NoSelection()),
+    "E5-4": partial(pbt, 4, selection=Truncation(0.25)),
+    "E5-8": partial(pbt, 8, selection=Truncation(0.25)),
+    "E6": partial(pbt, 8, selection=Pairs(), variation=Swarm()),
     "E7": e7,
     "E7-swimmer": partial(e7, "swimmer"),
     "E8": e8,
@@ -282,6 +325,9 @@ EVORL_CPU_S = {
     "E2": 0.326,
     "E3": 1.715,
     "E4": 3.76,
+    "E5-4": 0.96,
+    "E5-8": 1.78,
+    "E6": 1.70,
     "E7": 0.199,
     "E7-swimmer": 0.332,
     "E8": 5.94,
@@ -292,9 +338,16 @@ EVORL_CPU_S = {
 }
 
 
+def slots(workflow: Any) -> int:
+    """Environments that a workflow steps at once."""
+    if isinstance(workflow, PBT):
+        return workflow.population.size * slots(workflow.population.inner)
+    return workflow.stage.num_slots
+
+
 def compile_environment(workflow: Any) -> float:
     """CPU seconds of compiling reset and step once each, for as many environments as the workflow steps."""
-    env, n = workflow.env, workflow.stage.num_slots
+    env, n = workflow.env, slots(workflow)
     keys = jax.random.split(KEY, n)
     reset = jax.vmap(env.reset, (0, None))
     _, reset_cpu = compiled(reset, keys, ())
@@ -342,16 +395,17 @@ def time_step(workflow: Any, state: Any, iterations: int, repeats: int) -> tuple
 
 
 def time_parts(parts: dict, replay: Any, iterations: int, repeats: int) -> dict[str, Times]:
-    """Times of `iterations` rounds of each part alone."""
+    """Times of `iterations` rounds of each part alone, a function and its arguments after how often a round has it."""
     times = {}
-    for part, (function, *args) in parts.items():
+    for part, what in parts.items():
+        often, function, *args = what if isinstance(what[0], int) else (1, *what)
         if part == "scatter":
             donated = jitted(function, donate_argnums=0)
             replays = [jax.tree.map(jnp.copy, replay) for _ in range(repeats + 1)]
             once = timed(lambda f=donated, r=replays: f(r.pop()), repeats=repeats)
         else:
             once = timed(jitted(function), *args, repeats=repeats)
-        times[part] = iterations * once[0], iterations * once[1]
+        times[part] = iterations * often * once[0], iterations * often * once[1]
     return times
 
 

@@ -6,13 +6,25 @@ import pytest
 from evosax.algorithms import SNES
 
 from evorl import tree
-from evorl.agents import TD3, Learner, TD3Hyperparams
-from evorl.ec import CEM, CEMHyperparams
+from evorl.agents import SAC, TD3, Learner, SACHyperparams, TD3Hyperparams
+from evorl.ec import (
+    CEM,
+    CMAES,
+    GA,
+    CEMHyperparams,
+    CMAESHyperparams,
+    Diagonal,
+    GAHyperparams,
+    OpenES,
+    OpenESHyperparams,
+)
 from evorl.ec.evosax import Evosax
 from evorl.envs import probe
 from evorl.errors import OptionError
+from evorl.replay import Replay
 from evorl.training.program import Program
-from evorl.workflows import CEMRL, CEMRLHyperparams
+from evorl.types import Transition
+from evorl.workflows import CEMRL, CEMRLHyperparams, actors
 from tests.conftest import leaves_equal
 from tests.counting import Counting
 
@@ -154,6 +166,62 @@ def test_it_learns_to_choose_with_any_evolver(evolver, hyperparams):
         return workflow.evaluate(state, key)["return"]
 
     assert (jax.jit(jax.vmap(train))(jax.random.split(jax.random.key(0), 3)) > 0.9).all()
+
+
+EVOLVERS = {
+    "CEM": (CEM(6), CEMHyperparams()),
+    "OpenES": (OpenES(6), OpenESHyperparams()),
+    "GA": (GA(6, 2), GAHyperparams()),
+    "CMAES": (CMAES(6, covariance=Diagonal()), CMAESHyperparams()),
+}
+LEARNERS = {
+    "DDPG": (TD3, {"num_critics": 1}, TD3Hyperparams(target_std=0.0)),
+    "TD3": (TD3, {}, TD3Hyperparams()),
+    "SAC": (SAC, {}, SACHyperparams(temperature_lr=1e-2)),
+}
+
+
+@pytest.mark.parametrize("evolver", EVOLVERS)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_any_agent_learns_beside_any_evolver(learner, evolver):
+    env, (cls, options, of_agent), (evolver, of_evolver) = Counting(), LEARNERS[learner], EVOLVERS[evolver]
+    agent = cls(env.observation_space, env.action_space, hidden=(8,), **options)
+    sizes = {"batch_size": 8, "capacity": 256, "random_steps": 30, "eval_episodes": 6, "chunk": 4}
+    workflow = CEMRL(env, agent, evolver, min_updates=3, max_updates=3, **sizes)
+    start = jax.jit(workflow.init)(jax.random.key(0), CEMRLHyperparams(of_agent, of_evolver))
+    step = jax.jit(workflow.step)
+    filled, _ = step(start, jax.random.key(1))
+    after, metrics = step(filled, jax.random.key(2))
+    types = jax.tree.map(lambda x: (x.dtype, x.shape, x.weak_type), start)
+    assert jax.tree.map(lambda x: (x.dtype, x.shape, x.weak_type), after) == types
+    assert int(metrics["gradient_steps"]) == 3
+    for part in ("critic", "actor"):
+        assert not leaves_equal(getattr(after.agent, part).params, getattr(filled.agent, part).params)
+    if learner == "SAC":
+        assert leaves_equal(filled.agent.temperature, start.agent.temperature)
+        assert int(after.agent.temperature.moments.count) == 3
+        assert 0.0 < abs(float(after.agent.temperature.params)) <= 3.01e-2  # Adam steps by at most its rate
+
+
+def test_the_temperature_moves_by_the_mean_over_learners():
+    """By hand from the entropies of the learners: one step of Adam is its rate against the sign of the surplus."""
+    env, hp = Counting(), SACHyperparams(temperature_lr=1e-2, actor_lr=0.0)
+    agent = SAC(env.observation_space, env.action_space, hidden=(8,))
+    state = agent.init(jax.random.key(0), hp)
+    row = jax.eval_shape(lambda: Transition(jnp.zeros(2), jnp.zeros(1), 0.0, jnp.zeros(2), False, False))
+    replay = Replay.empty(4, row).add(
+        Transition(*(jnp.ones(x) for x in [(4, 2), (4, 1), 4, (4, 2)]), jnp.ones(4, bool), jnp.zeros(4, bool)),
+        jnp.ones(4, bool),
+    )
+    narrow, wide = (jax.tree.map(lambda x: 0 * x, state.actor.params) for _ in range(2))
+    narrow["params"]["Dense_1"]["bias"] = jnp.array([0.0, -5.0])  # an entropy far below the target, -1
+    wide["params"]["Dense_1"]["bias"] = jnp.array([0.0, 0.0])
+    for members, expected in (([narrow, narrow, wide], 1e-2 / 3), ([wide, wide, wide], -1e-2), ([narrow], 1e-2)):
+        learners = state.replace(actor=jax.vmap(state.actor.renewed)(tree.stack(members)))
+        moved, _ = actors.learn(agent, learners, replay, 64, jax.random.key(1), jnp.int32(1), hp)
+        assert float(moved.temperature.params) == pytest.approx(expected, rel=1e-3)
+        assert moved.temperature.moments.count.dtype == jnp.int32
+        assert int(moved.temperature.moments.count) == 1
 
 
 @pytest.mark.parametrize(

@@ -265,3 +265,10 @@ def test_a_covariance_beyond_the_memory_is_refused_before_anything_is_made(key):
     with pytest.raises(OptionError, match=r"needs 72 TB of memory .* largest field is covariance, 36 TB") as error:
         plan.require_memory(shapes)
     assert "\n" not in str(error.value)
+
+
+def test_the_constants_are_those_of_many_parameters_too():
+    """70,000 squared is no 32-bit integer; c_mu of Hansen 2016, equation 58, by hand."""
+    found = jax.jit(lambda hyperparams: rates(70_000, 10, 10, 5, True, 1.0, hyperparams))(CMAESHyperparams())
+    mu = float(found.mu_eff)
+    assert float(found.c_mu) == pytest.approx(2 * (0.25 + mu + 1 / mu - 2) / (70_002.0**2 + mu), rel=1e-5)

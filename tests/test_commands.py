@@ -9,7 +9,7 @@ from tests.test_train import TINY
 
 WRONG = {
     "train agent=tt3": "unknown agent tt3; did you mean td3?",
-    "train agent=": "unknown agent ; allowed: a2c, ars, cem, cemrl, cma_es, cso, ddpg, discrete_sac, dqn, erl_ga, ",
+    "train agent=": "unknown agent ; allowed: a2c, ars, cem, cemrl, cma_es, cso, ddpg, discrete_sac, dqn, erl, ",
     "train env=antt": "unknown env antt; did you mean ant?",
     "train -m seed=1,2 env=ant,antt": "unknown env antt; did you mean ant?",
     "train experiment=paper/cemrl_ants": "unknown experiment paper/cemrl_ants; did you mean paper/cemrl_ant?",
@@ -78,6 +78,15 @@ WRONG = {
     "train agent=evosax agent.workflow.evolver.algorithm.path=evosax.algorithms.SV_CMA_ES": (
         "agent.workflow.evolver.options={}: SV_CMA_ES needs options.num_populations"
     ),
+    "train agent=erl agent.workflow.updates_follow=al": "unknown updates_follow al; did you mean all?",
+    "train agent=erl agent.workflow.num_agents=10": ("agent.workflow.num_agents=10: must be below population_size, 10"),
+    "train agent=erl agent.workflow.evolver.population_size=1": (
+        "agent.workflow.evolver.population_size=1: must be at least 2"
+    ),
+    "train agent=erl agent.hyperparams.elite_pull=2": "agent.hyperparams.elite_pull=2: must be between 0 and 1",
+    "train agent=erl env=cartpole": "TD3 needs actions that are vectors of real numbers, not Discrete(n=2)",
+    "train agent/learner=sacc": "unknown agent/learner sacc; did you mean sac?",
+    "train agent/evolver=cma_es": "the state needs ",
     "train env=delayed env.delay=0": "env.delay=0: must be at least 1",
     "train env.backend=bullet": "env.backend=bullet: must be one of generalized, spring, positional, mjx",
     "train env.max_episode_steps=0": "env.max_episode_steps=0: must be at least 1",

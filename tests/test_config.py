@@ -1,10 +1,13 @@
 import pytest
 from omegaconf import OmegaConf
 
+from evorl.agents import SAC, TD3, SACHyperparams
+from evorl.ec import CEM, CEMHyperparams
 from evorl.ec.evosax import Evosax
+from evorl.ec.variation import ERLMutationHyperparams
 from evorl.errors import OptionError
 from evorl.training import config, discovery, runs
-from evorl.workflows import CEMRL, CEMRLHyperparams
+from evorl.workflows import CEMRL, ERL, CEMRLHyperparams, ERLHyperparams
 
 
 def built(*overrides):
@@ -38,13 +41,34 @@ def test_experiments_are_the_papers_settings():
     assert config.load(["experiment=paper/cemrl_hopper"]).agent.workflow.max_updates == 4096
 
 
-@pytest.mark.parametrize("name", ["ddpg", "td3"])
-@pytest.mark.parametrize("evolver", ["cem", "snes", "open_es"])
+@pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
+@pytest.mark.parametrize("evolver", sorted(discovery.choices("agent/evolver")))
 def test_any_agent_and_any_evolver_compose(name, evolver):
     workflow, hyperparams, _ = built("env=fast", f"agent/learner={name}", f"agent/evolver={evolver}")
+    assert isinstance(workflow.agent, SAC if name == "sac" else TD3)
     assert workflow.agent.num_critics == (1 if name == "ddpg" else 2)
-    assert hyperparams.agent.target_std == (0 if name == "ddpg" else 0.2)
-    assert isinstance(workflow.evolver, Evosax) == (evolver != "cem")
+    assert workflow.agent.layer_norm
+    if name != "sac":
+        assert hyperparams.agent.target_std == (0 if name == "ddpg" else 0.2)
+    assert isinstance(workflow.evolver, Evosax) == (evolver in ("snes", "open_es"))
+    assert workflow.evolver.population_size == 10
+
+
+def test_erl_is_that_of_its_dataclass_and_of_the_paper():
+    workflow, hyperparams, _ = built("env=fast", "agent=erl")
+    agent = TD3(workflow.env.observation_space, workflow.env.action_space, layer_norm=True)
+    assert workflow == ERL(workflow.env, agent)
+    assert hyperparams == ERLHyperparams()
+    assert (workflow.evolver.population_size, workflow.evolver.num_elites, workflow.evolver.tournament) == (10, 2, 3)
+    assert isinstance(hyperparams.evolver.mutation, ERLMutationHyperparams)
+    for name, updates, random_steps in (("ant", 1024, 25_600), ("hopper", 4096, 0), ("halfcheetah", 4096, 0)):
+        paper, of_paper, budget = built(f"experiment=paper/erl_{name}", "env=fast")
+        assert (paper.min_updates, paper.max_updates, paper.random_steps) == (updates, updates, random_steps)
+        assert (paper.warmup_generations, paper.num_agents, budget.episodes) == (10, 1, 20_000)
+        assert of_paper == ERLHyperparams()
+    workflow, hyperparams, _ = built("env=fast", "agent=erl", "agent/learner=sac", "agent/evolver=cem")
+    assert isinstance(workflow.evolver, CEM)
+    assert (hyperparams.agent, hyperparams.evolver) == (SACHyperparams(), CEMHyperparams())
 
 
 def test_every_shipped_file_composes_and_says_what_it_is():

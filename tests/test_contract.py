@@ -27,10 +27,37 @@ from evorl.agents import (
     SACHyperparams,
     TD3Hyperparams,
 )
-from evorl.ec import ARS, CEM, ARSHyperparams, OpenES, OpenESHyperparams
+from evorl.ec import ARS, CEM, GA, ARSHyperparams, CEMHyperparams, GAHyperparams, OpenES, OpenESHyperparams
+from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.envs.probe import Probe
+from evorl.population import (
+    LogUniform,
+    OneMinus,
+    Pairs,
+    PerturbHyperparams,
+    Resample,
+    ResampleHyperparams,
+    Swarm,
+    SwarmHyperparams,
+    Truncation,
+    Uniform,
+)
 from evorl.training.program import Program
-from evorl.workflows import CEMRL, CEMRLHyperparams, Evolution, EvolutionHyperparams, OffPolicy, OnPolicy, Vmapped
+from evorl.workflows import (
+    CEMRL,
+    ERL,
+    PBT,
+    CEMRLHyperparams,
+    ERLHyperparams,
+    Evolution,
+    EvolutionHyperparams,
+    MetaES,
+    OffPolicy,
+    OnPolicy,
+    PBTHyperparams,
+    SharedReplay,
+    Vmapped,
+)
 from tests.conftest import leaves_equal
 
 
@@ -63,7 +90,8 @@ def on_policy(objective, env=ENV, **options):
 
 
 CHOICES = Walk(choices=3)
-CEM_RL = CEMRL(ENV, AGENT, CEM(4), min_updates=2, max_updates=3, **SMALL)
+SAC_AGENT = SAC(ENV.observation_space, ENV.action_space, hidden=(8, 8))
+UPDATES = {"min_updates": 2, "max_updates": 3}
 
 
 def evolution(evolver, normalization):
@@ -78,6 +106,7 @@ class Case:
     name: str
     workflow: object
     hyperparams: object
+    eval_episodes: int = 6
 
     @cached_property
     def program(self):
@@ -110,10 +139,25 @@ def pair(hyperparams):
     return tree.broadcast(hyperparameters.as_state(hyperparams), 2)
 
 
+CEM_RL = CEMRL(ENV, AGENT, CEM(4), **UPDATES, **SMALL)
+RESAMPLED = PBTHyperparams(ResampleHyperparams())
 MOVING = {"learning_rate": 3e-2, "max_grad_norm": 0.1}  # so that what bounds a step does so within a few
+SOFT = SACHyperparams(actor_lr=1e-2, temperature_lr=1e-2)
+OFTEN = ERLMutationHyperparams(fraction=0.5, super_rate=0.3, reset_rate=0.3, bound=0.5)
 SINGLE = [
     Case("off_policy", OFF_POLICY, TD3Hyperparams()),
     Case("cem_rl", CEM_RL, CEMRLHyperparams()),
+    Case("cem_rl_sac", CEMRL(ENV, SAC_AGENT, CEM(4), **UPDATES, **SMALL), CEMRLHyperparams(agent=SOFT)),
+    Case(
+        "erl",
+        ERL(ENV, AGENT, GA(4, 1, mutation=ERLMutation()), num_agents=2, **UPDATES, **SMALL),
+        ERLHyperparams(evolver=GAHyperparams(mutation=OFTEN), elite_pull=0.5),
+    ),
+    Case(
+        "erl_sac_openes",
+        ERL(ENV, SAC_AGENT, OpenES(4), **UPDATES, **SMALL),
+        ERLHyperparams(SOFT, OpenESHyperparams(learning_rate=0.1, weight_decay=0.1)),
+    ),
     Case("ppo", on_policy(PPO(), num_epochs=2, batch_size=8), PPOHyperparams(**MOVING)),
     Case("a2c", on_policy(A2C(), CHOICES, num_epochs=1, batch_size=16), A2CHyperparams(**MOVING)),
     Case("impala", on_policy(IMPALA(), num_epochs=1, batch_size=16, staleness=2), IMPALAHyperparams(**MOVING)),
@@ -122,14 +166,40 @@ SINGLE = [
         off_policy(DQN, CHOICES, n_step=2, of_agent={"dueling": True}),
         DQNHyperparams(**MOVING, epsilon_steps=20.0, max_error=0.1),
     ),
-    Case("sac", off_policy(SAC), SACHyperparams(actor_lr=1e-2, temperature_lr=1e-2)),
+    Case("sac", off_policy(SAC), SOFT),
     Case("discrete_sac", off_policy(DiscreteSAC, CHOICES), DiscreteSACHyperparams(temperature_lr=1e-2)),
     Case("evolution_vbn", evolution(OpenES(4), "vbn"), EvolutionHyperparams(OpenESHyperparams(std=0.5))),
     Case("evolution_running", evolution(ARS(4, 1), "running"), EvolutionHyperparams(ARSHyperparams())),
 ]
+POPULATIONS = {
+    "pbt_ppo": (Vmapped(on_policy(PPO(), num_epochs=1, batch_size=16), 4), PPOHyperparams(clip=Uniform(0.1, 0.3))),
+    "pbt_shared_sac": (
+        SharedReplay(off_policy(SAC), 4),
+        SACHyperparams(critic_lr=LogUniform(1e-4, 1e-2), discount=OneMinus(LogUniform(1e-3, 1e-1))),
+    ),
+    "pbt_openes": (
+        Vmapped(evolution(OpenES(4), "vbn"), 4),
+        EvolutionHyperparams(OpenESHyperparams(std=LogUniform(1e-2, 1.0))),
+    ),
+    "pbt_cem_rl": (Vmapped(CEM_RL, 4), CEMRLHyperparams(TD3Hyperparams(actor_lr=LogUniform(1e-4, 1e-2)))),
+}
+META = {
+    name: PBT(population, space, Truncation(0.25), steps_per_generation=2, warmup_steps=1)
+    for name, (population, space) in POPULATIONS.items()
+}
+FACTOR = PBTHyperparams(PerturbHyperparams(LogUniform(0.05, 0.5)))
+META_CASES = [
+    *(Case(name, pbt, PBTHyperparams()) for name, pbt in META.items()),
+    Case("pbt_pbt_ppo", PBT(Vmapped(META["pbt_ppo"], 4), FACTOR, Truncation(0.25), Resample()), RESAMPLED),
+    Case("pbt_cso_ppo", PBT(*POPULATIONS["pbt_ppo"], Pairs(), Swarm()), PBTHyperparams(SwarmHyperparams())),
+    Case("meta_es_ppo", MetaES(*POPULATIONS["pbt_ppo"], CEM(4), lifetime=2), CEMHyperparams(initial_variance=0.1), 24),
+    Case("vmapped_pbt_cem_rl", Vmapped(META["pbt_cem_rl"], 2), pair(PBTHyperparams())),
+]
 CASES = [
     *SINGLE,
     *(Case(f"vmapped_{case.name}", Vmapped(case.workflow, 2), pair(case.hyperparams)) for case in SINGLE),
+    Case("shared_sac", SharedReplay(off_policy(SAC), 2), pair(SACHyperparams())),
+    Case("shared_dqn", SharedReplay(off_policy(DQN, CHOICES, n_step=2), 2), pair(DQNHyperparams())),
 ]
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 single = pytest.mark.parametrize("case", SINGLE, ids=lambda case: case.name)
@@ -153,7 +223,7 @@ def test_evaluation_leaves_the_state_alone(case):
     state = case.steps(case.hyperparams, 3)
     after, _, evaluation = case.run(state, case.program.keys, jnp.uint32(3), jnp.int32(1), jnp.bool_(True))
     assert leaves_equal(state, after)
-    np.testing.assert_array_equal(evaluation["episodes"], 6)
+    np.testing.assert_array_equal(evaluation["episodes"], case.eval_episodes)
 
 
 @single
@@ -257,3 +327,15 @@ def test_it_serves_as_the_inside_of_a_meta_workflow(case):
     shapes = jax.eval_shape(lambda key: population.init(key, hyperparams), jax.random.key(0))
     after = jax.eval_shape(generation, jax.random.key(0))
     assert types(after) == types(shapes)
+
+
+@pytest.mark.parametrize("case", META_CASES, ids=lambda case: case.name)
+def test_meta_workflows_keep_the_contract(case):
+    """In one test, so that each is compiled once."""
+    test_step_keeps_shapes_dtypes_and_weak_types(case)
+    test_evaluation_leaves_the_state_alone(case)
+    test_chunks_and_saving_do_not_change_the_run(case)
+    compiled = case.run._cache_size()
+    others = jax.tree.map(lambda x: 0.9 * x, case.hyperparams)
+    assert not leaves_equal(case.steps(others, 4), case.steps(case.hyperparams, 4))
+    assert case.run._cache_size() == compiled

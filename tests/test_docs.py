@@ -28,7 +28,7 @@ def test_every_agent_but_the_random_one_has_a_page():
     agents = {path.stem for path in (ROOT / "configs" / "agent").glob("*.yaml")}
     pages = {path.stem for path in (ROOT / "docs" / "agents").glob("*.md")}
     pages |= set(re.findall(r"hyperparameters of (\w+)", (ROOT / "docs" / "evolution.md").read_text()))
-    assert agents - pages == {"cemrl", "evosax", "random", "sep_cma_es"}
+    assert agents - pages == {"evosax", "random", "sep_cma_es"}
 
 
 def test_the_environment_of_the_docs_is_checked_and_trained(tmp_path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from evorl import train
 from evorl.training import config
 
-AGENTS = ("td3", "ddpg", "cemrl", "ppo", "a2c", "impala", "dqn", "sac", "discrete_sac", "random")
+AGENTS = ("td3", "ddpg", "cemrl", "erl", "ppo", "a2c", "impala", "dqn", "sac", "discrete_sac", "random")
 ENVS = ("fast", "pendulum", "mountain_car_continuous", "cartpole", "delayed")
 APART = ("resume", "init_from", "run_dir")
 VALUES = """

@@ -8,6 +8,7 @@ from evorl.agents import TD3, TD3Hyperparams
 from evorl.envs import probe
 from evorl.errors import OptionError
 from evorl.workflows import OffPolicy
+from tests.conftest import leaves_equal
 from tests.counting import Counting
 
 
@@ -34,6 +35,12 @@ def test_the_first_iteration_fills_the_replay_at_random_and_episodes_go_on(key):
     assert int(metrics["env_steps"]) == 8 * 3
     rows = state.replay.row.unpack(state.replay.tables)
     np.testing.assert_array_equal(rows.obs[8 * 13 : 8 * 14], before)  # the first new row is where each slot stood
+
+
+def test_the_random_steps_are_enough_for_a_transition(key):
+    workflow = off_policy(probe.LateReward(), random_steps=1, num_steps=1, num_updates=2, n_step=2)
+    state, metrics = jax.jit(workflow.step)(workflow.init(key, TD3Hyperparams()), key)
+    assert (int(state.replay.size), int(metrics["env_steps"])) == (8, 16)
 
 
 def test_returns_are_of_whole_episodes_across_iterations(key):
@@ -63,3 +70,14 @@ def test_a_step_keeps_one_copy_of_the_replay(key):
 def test_impossible_sizes_are_refused(options):
     with pytest.raises(OptionError, match=next(iter(options)).replace("batch_size", "capacity")):
         off_policy(probe.ConstantReward(), **options)
+
+
+def test_nothing_learns_from_an_empty_replay(key):
+    workflow = off_policy(probe.LateReward(), random_steps=0, num_steps=1, num_updates=2, n_step=2)
+    state = jax.jit(workflow.init)(key, TD3Hyperparams())
+    step = jax.jit(workflow.step)
+    after, metrics = step(state, key)
+    assert (int(after.replay.size), int(metrics["gradient_steps"])) == (0, 0)  # both steps of a transition are to come
+    assert leaves_equal(after.agent, state.agent)
+    after, metrics = step(after, key)
+    assert (int(after.replay.size), int(metrics["gradient_steps"])) == (8, 2)

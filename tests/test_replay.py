@@ -89,3 +89,12 @@ def test_a_million_transitions_of_ant_take_their_bytes(name):
     shapes = jax.eval_shape(lambda: Replay.empty(1_000_000, row))
     assert (obs, action) == (27, 8)
     assert tree.nbytes(shapes) <= 1.1 * 1_000_000 * (4 * (27 + 27 + 8 + 1) + 2)
+
+
+def test_rows_that_are_not_finite_are_left_out():
+    added = rows(1, 2, 3, 4)
+    added["obs"] = added["obs"].at[1, 1].set(jnp.nan)
+    added["reward"] = added["reward"].at[2].set(-jnp.inf)
+    replay = Replay.empty(5, tree.index(rows(0), 0)).add(added, jnp.array([True, True, True, True]))
+    assert contents(replay) == [1, 4, 0, 0, 0]
+    assert (int(replay.position), int(replay.size)) == (2, 2)

@@ -30,6 +30,10 @@ class Learner:
         """A target equal to params, or none unless it follows, and moments of zero."""
         return cls(params, params if follows else (), optax.scale_by_adam().init(ravel_pytree(params)[0]))
 
+    def renewed(self, params: Params) -> "Learner":
+        """Other params at their beginning, with a target where self has one."""
+        return Learner.fresh(params, follows=bool(jax.tree.leaves(self.target)))
+
     def descend(self, loss: Loss, learning_rate: Number, max_grad_norm: Number) -> tuple["Learner", Metrics]:
         """One step of Adam on loss(params) -> (value, metrics), its gradient clipped by its norm."""
         gradient, metrics = jax.grad(loss, has_aux=True)(self.params)

@@ -69,7 +69,7 @@ def rates(
     mu_eff, mu_eff_minus = effective(positive), effective(negative)
     alpha = hyperparams.covariance_rate
     c_1 = scale * alpha / ((n + 1.3) ** 2 + mu_eff)
-    c_mu = scale * alpha * (0.25 + mu_eff + 1 / mu_eff - 2) / ((n + 2) ** 2 + alpha * mu_eff / 2)
+    c_mu = scale * alpha * (0.25 + mu_eff + 1 / mu_eff - 2) / ((n + 2.0) ** 2 + alpha * mu_eff / 2)
     c_mu = jnp.minimum(1 - c_1, c_mu)
     alpha_mu, alpha_mu_eff = 1 + c_1 / c_mu, 1 + 2 * mu_eff_minus / (mu_eff + 2)
     alpha_definite = (1 - c_1 - c_mu) / (n * c_mu)

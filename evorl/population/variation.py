@@ -154,7 +154,7 @@ class Evolved:
         require(n == size, "variation.evolver.population_size", n, f"must be the size of the population, {size}")
 
     def init(self, key: Key, u: Points, hyperparams: Hyperparams) -> Any:
-        return self.evolver.init(key, jnp.full(u.shape[1:], 0.5), hyperparams)
+        return self.evolver.init(key, jnp.full(u.shape[1:], 0.5, jnp.float32), hyperparams)
 
     def __call__(
         self, key: Key, fitness: Array, source: Array, u: Points, spans: Array, memory: Any, hyperparams: Any

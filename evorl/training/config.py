@@ -261,7 +261,7 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         return float(value)
     if wanted is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, Prior) and wanted is not Any and wanted is not Prior:
+    if isinstance(value, Prior) and hint not in (Any, Prior):
         raise OptionError(f"{name}={value}: a prior can stand for a hyperparameter only")
     if getattr(wanted, "_is_protocol", False):
         return part(value, wanted, name)

@@ -12,6 +12,7 @@ from evorl import rollout, tree
 from evorl.errors import require
 from evorl.rollout import UNLIMITED, Slot, Tally
 from evorl.types import (
+    ActorCritic,
     Advances,
     Agent,
     Describes,
@@ -78,6 +79,26 @@ def behaviour(
     return policy
 
 
+def revived(own: Any, parent: Any, axes: Any = 0) -> Any:
+    """own, but where one of its n slots holds NaN that of parent; axes say where the slots are, as in jax.vmap."""
+    return jax.vmap(lambda a, b: tree.where(tree.has_no_nan(a), a, b), (axes, axes), axes)(own, parent)
+
+
+def descend_actor(
+    agent: ActorCritic, state: Any, batch: Transition, key: Key, hyperparams: Hyperparams
+) -> tuple[Any, Metrics]:
+    """A gradient step of the actor on its own loss."""
+    return agent.update_actor(
+        state, lambda params: agent.actor_loss(params, state, batch, key, hyperparams), hyperparams
+    )
+
+
+def shares(total: int, n: int) -> Int[Array, " n"]:
+    """n whole numbers that sum to total, as even as can be."""
+    share, rest = divmod(total, n)
+    return share + (jnp.arange(n) < rest)
+
+
 def check_positive(workflow: Any, *names: str) -> None:
     """Raises OptionError where a named field is below 1, or too large for an index."""
     for name in names:
@@ -113,8 +134,7 @@ class Stage:
     @property
     def eval_quota(self) -> Int[Array, " n"]:
         """Episodes of each slot in an evaluation, which sum to eval_episodes."""
-        share, rest = divmod(self.eval_episodes, self.num_slots)
-        return share + (jnp.arange(self.num_slots) < rest)
+        return shares(self.eval_episodes, self.num_slots)
 
     def blank(self, params: Params, hyperparams: Hyperparams, env_params: Any) -> tuple[Slot, Any]:
         """Slots before their first start, zeros [n, ...], and the shapes of one transition: no physics runs."""

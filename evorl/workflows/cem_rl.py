@@ -10,16 +10,15 @@ from flax import struct
 from jaxtyping import Array, Int
 
 from evorl import tree
-from evorl.agents.learner import Learner
 from evorl.agents.td3 import TD3Hyperparams
 from evorl.ec.cem import CEMHyperparams
 from evorl.ec.shaping import best_first
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.replay import Replay
-from evorl.rollout import UNLIMITED, Slot, Tally
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
-from evorl.workflows.base import Stage, behaviour, check_positive, check_replay, repeat
+from evorl.workflows import actors
+from evorl.workflows.base import Stage, behaviour
 
 
 @struct.dataclass
@@ -46,7 +45,8 @@ class CEMRL:
     """Each generation part of the population learns, all are evaluated, the evolver is told (Pourchot & Sigaud 2019).
 
     Source: arXiv:1810.01222, algorithm 1, with the learners side by side (Flajolet et al. 2022, arXiv:2206.08888):
-    they share one critic, whose loss is the mean over the learners' own batches, each with its own target actor.
+    they share one critic, whose loss is the mean over the learners' own batches, each with its own target actor. What
+    else an agent learns, such as SAC's temperature, they share too; it moves by their mean.
     The critic takes as many gradient steps as the last generation took env steps, within min_updates and max_updates.
     The first iteration acts at random for random_steps; the next warmup_generations are evolution alone.
     """
@@ -67,14 +67,10 @@ class CEMRL:
     chunk: int = 20
 
     def __post_init__(self) -> None:
-        check_positive(self, "min_updates", "fitness_episodes", "batch_size", "eval_episodes", "chunk")
-        check_replay(self)
-        n, fewest = self.evolver.population_size, self.min_updates
-        require(n >= 2, "population_size", n, "must be at least 2")
+        actors.check(self)
+        n = self.evolver.population_size
         learners = f"must be a part of the population that is 1 to {n} members of {n}"
         require(1 <= self.num_learners <= n, "learners", self.learners, learners)
-        require(self.max_updates >= fewest, "max_updates", self.max_updates, f"must be at least min_updates, {fewest}")
-        require(self.warmup_generations >= 0, "warmup_generations", self.warmup_generations, "must not be negative")
 
     @property
     def num_learners(self) -> int:
@@ -119,18 +115,28 @@ class CEMRL:
 
         with jax.named_scope("evolution"):
             genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams.evolver)
-            actors = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, hyperparams.evolver)
+            members = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, hyperparams.evolver)
         picked = jnp.argsort(jax.random.uniform(key_pick, (n,)))[:m]
         learning = searching & (state.generation >= self.warmup_generations) & (state.replay.size > 0)
         updates = jnp.where(learning, jnp.clip(state.collected, self.min_updates, self.max_updates), 0)
-        agent, learned, metrics = self.learn(state, tree.index(actors, picked), key_learn, updates)
-        actors = jax.tree.map(lambda x, new: x.at[picked].set(new), actors, learned)
+        agent, learned, metrics = self.learn(state, tree.index(members, picked), key_learn, updates)
+        members = jax.tree.map(lambda x, new: x.at[picked].set(new), members, learned)
 
         center = tree.broadcast(self.evolver.center(state.evolver), n)
-        slots, tally, replay = self.play(state, tree.where(evaluating, center, actors), key_play, evaluating, random)
+        slots, tally, replay = actors.play(
+            self.stage,
+            state,
+            tree.where(evaluating, center, members),
+            key_play,
+            evaluating,
+            random,
+            self.random_steps,
+            exploring=~evaluating if self.explore else False,
+            episodes=jnp.where(evaluating, self.stage.eval_quota, self.fitness_episodes),
+        )
         fitness = tally.mean_return
         with jax.named_scope("evolution"):
-            told, told_metrics = self.evolver.tell(key_tell, actors, fitness, evolver, hyperparams.evolver)
+            told, told_metrics = self.evolver.tell(key_tell, members, fitness, evolver, hyperparams.evolver)
         evolver = tree.where(searching, told, state.evolver)
         is_elite = jnp.zeros(n, bool).at[best_first(fitness)[:m]].set(True)
         metrics |= tally.metrics() | self.stage.described(slots) | told_metrics
@@ -141,7 +147,7 @@ class CEMRL:
         }
         state = replace(
             state,
-            agent=replace(agent, actor=Learner.fresh(self.evolver.center(evolver))),
+            agent=replace(agent, actor=agent.actor.renewed(self.evolver.center(evolver))),
             evolver=evolver,
             replay=replay,
             generation=state.generation + searching,
@@ -149,59 +155,13 @@ class CEMRL:
         )
         return state, metrics, tally.evaluation()
 
-    def play(
-        self, state: CEMRLState, actors: Params, key: Key, evaluating: Array, random: Array
-    ) -> tuple[Slot, Tally, Replay]:
-        """Each actor plays its episodes; at random, as many steps as random_steps asks for."""
-        exploring = ~evaluating if self.explore else False
-        policy = behaviour(self.env, self.agent, state.hyperparams.agent, random, exploring)
-        episodes = jnp.where(evaluating, self.stage.eval_quota, jnp.where(random, UNLIMITED, self.fitness_episodes))
-        prefill = -(-self.random_steps // self.evolver.population_size)
-        return self.stage.play(
-            state.env_params,
-            lambda obs, memory, keys: jax.vmap(policy)(actors, obs, memory, keys),
-            key,
-            slots=None,
-            restart=True,
-            episodes=episodes,
-            steps=jnp.where(random, prefill, UNLIMITED),
-            every_row=evaluating | random,
-            store=lambda replay, rows, mask: replay.add(tree.merge_axes(rows), mask.reshape(-1) & ~evaluating),
-            stored=state.replay,
-        )
-
-    @jax.named_scope("learning")
     def learn(
-        self, state: CEMRLState, actors: Params, key: Key, updates: Int[Array, ""]
+        self, state: CEMRLState, chosen: Params, key: Key, updates: Int[Array, ""]
     ) -> tuple[Any, Params, Metrics]:
         """updates steps of the shared critic and of each of the actors, leaves [m, ...], with fresh optimizers."""
-        hyperparams, m = state.hyperparams.agent, self.num_learners
-
-        def learn_once(i: Array, agent: Any) -> tuple[Any, Metrics]:
-            key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
-            batches = state.replay.sample(key_batch, (m, self.batch_size))
-
-            def shared_loss(params: Params) -> tuple[Array, Metrics]:
-                def loss(actor: Learner, batch: Any, key: Key) -> tuple[Array, Metrics]:
-                    return self.agent.critic_loss(params, replace(agent, actor=actor), batch, key, hyperparams)
-
-                return tree.mean(jax.vmap(loss)(agent.actor, batches, jax.random.split(key_critic, m)))
-
-            agent, critic_metrics = self.agent.update_critic(agent, shared_loss, hyperparams)
-
-            def update_actor(actor: Learner, batch: Any, key: Key) -> tuple[Learner, Metrics]:
-                own = replace(agent, actor=actor)
-                own, metrics = self.agent.update_actor(
-                    own, lambda params: self.agent.actor_loss(params, own, batch, key, hyperparams), hyperparams
-                )
-                return own.actor, metrics
-
-            learners, metrics = jax.vmap(update_actor)(agent.actor, batches, jax.random.split(key_actor, m))
-            agent = self.agent.update_targets(replace(agent, actor=learners), hyperparams)
-            return agent, critic_metrics | tree.mean(metrics)
-
-        learners = replace(state.agent, actor=jax.vmap(Learner.fresh)(actors))
-        learners, metrics, _ = repeat(updates, learn_once, learners)
+        learners = replace(state.agent, actor=jax.vmap(state.agent.actor.renewed)(chosen))
+        hyperparams = state.hyperparams.agent
+        learners, metrics = actors.learn(self.agent, learners, state.replay, self.batch_size, key, updates, hyperparams)
         return learners, learners.actor.params, metrics
 
     def policy(self, state: CEMRLState, explores: bool = False) -> SlotPolicy:

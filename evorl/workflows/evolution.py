@@ -17,7 +17,7 @@ from evorl.hyperparameters import as_state, default
 from evorl.normalize import Statistics
 from evorl.rollout import UNLIMITED, Tally
 from evorl.types import Agent, Env, Evolver, Key, Metrics, Params, SlotPolicy, Transition
-from evorl.workflows.base import Stage, behaviour, check_positive
+from evorl.workflows.base import Stage, behaviour, check_positive, shares
 
 NORMALIZATIONS = ("none", "vbn", "running")
 
@@ -145,8 +145,7 @@ class Evolution:
         self, state: EvolutionState, members: Params, key: Key, evaluating: Array, random: Array
     ) -> tuple[Tally, Any, Metrics]:
         """What each slot did, [n * fitness_episodes], the statistics after it, and metrics of what was played."""
-        share, rest = divmod(self.eval_episodes, self.num_slots)
-        quota = share + (jnp.arange(self.num_slots) < rest)
+        quota = shares(self.eval_episodes, self.num_slots)
         blocks = jax.tree.map(lambda x: x.reshape(self.blocks, -1, *x.shape[1:]), (members, quota))
 
         def play_block(statistics: Any, block: tuple[Key, tuple[Params, Array]]) -> tuple[Any, tuple[Tally, Metrics]]:
@@ -193,8 +192,7 @@ class Evolution:
 
         def store(statistics: Statistics, transitions: Transition, mask: Array) -> Statistics:
             obs = tree.merge_axes(transitions.obs)
-            sound = [jnp.isfinite(x).reshape(len(x), -1).all(-1) for x in jax.tree.leaves(obs)]
-            return statistics.update(obs, mask.reshape(-1) & counts & jnp.stack(sound).all(0))
+            return statistics.update(obs, mask.reshape(-1) & counts & tree.finite_rows(obs))
 
         return store
 

@@ -59,7 +59,7 @@ class MetaES:
 
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> MetaESState:
         hyperparams = as_state(hyperparams)
-        middle = jnp.full(self.searched.size, 0.5)
+        middle = jnp.full(self.searched.size, 0.5, jnp.float32)
         evolver = self.evolver.init(key, middle, hyperparams)
         return MetaESState(hyperparams, as_state(env_params), evolver, jnp.int32(0))
 

@@ -1,5 +1,6 @@
 """One agent that collects, stores and learns: the loop of DDPG, TD3 and SAC."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,7 +17,9 @@ from evorl.n_step import Window, fold
 from evorl.replay import Replay
 from evorl.rollout import UNLIMITED
 from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics, OffPolicyAgent, SlotPolicy, Transition
-from evorl.workflows.base import Stage, Store, behaviour, check_positive, check_replay, repeat
+from evorl.workflows.base import Stage, Store, behaviour, check_positive, check_replay, descend_actor, repeat, revived
+
+Add = Callable[[Replay, Transition, Array], Replay]
 
 
 @struct.dataclass
@@ -25,7 +28,7 @@ class OffPolicyState:
     env_params: Any
     agent: Any
     slots: Any  # leaves [num_envs, ...]
-    replay: Replay
+    replay: Any  # a Replay
     window: Any  # of transitions whose n steps are not complete, () where n_step is 1
     iteration: Any  # [] int32
 
@@ -92,39 +95,44 @@ class OffPolicy:
         return self.advance(state, key, True)[2]
 
     def advance(
-        self, state: OffPolicyState, key: Key, evaluating: bool | Array
+        self, state: OffPolicyState, key: Key, evaluating: bool | Array, add: Add = Replay.add
     ) -> tuple[OffPolicyState, Metrics, Metrics]:
+        """An iteration, or an evaluation, which leaves the state alone; add puts rows into the replay, where mask."""
         key_collect, key_learn = jax.random.split(key)
-        state, metrics, evaluation = self.collect(state, key_collect, evaluating)
-        rounds = jnp.where(evaluating, 0, self.num_updates // self.actor_interval)
+        state, metrics, evaluation = self.collect(state, key_collect, evaluating, add)
+        # of any vmapped copy: copies that differed in it would each select over their agents in every round
+        learning = ~jnp.asarray(evaluating) & tree.anywhere(state.replay.size > 0)
+        rounds = jnp.where(learning, self.num_updates // self.actor_interval, 0)
         state, learned = self.learn(state, key_learn, rounds)
         return replace(state, iteration=state.iteration + ~jnp.asarray(evaluating)), metrics | learned, evaluation
 
     def collect(
-        self, state: OffPolicyState, key: Key, evaluating: bool | Array = False
+        self, state: OffPolicyState, key: Key, evaluating: bool | Array = False, add: Add = Replay.add
     ) -> tuple[OffPolicyState, Metrics, Metrics]:
         """Acts and stores; where evaluating, plays whole episodes greedily and leaves the state alone."""
         evaluating = jnp.asarray(evaluating)
-        unstarted = state.replay.size == 0
-        random = unstarted & ~evaluating & (self.random_steps > 0)
+        random = (state.replay.size == 0) & ~evaluating & (self.random_steps > 0)
+        window = state.window
+        if self.n_step > 1:  # whose episodes do not go on where new ones start
+            window = replace(window, filled=jnp.where(random, 0, window.filled))
         policy = behaviour(self.env, self.agent, self.now(state), random, ~evaluating)
-        prefill = -(-self.random_steps // self.num_envs)
+        prefill = max(-(-self.random_steps // self.num_envs), self.n_step)  # of fewer steps no transition is whole
         slots, tally, (replay, window) = self.stage.play(
             state.env_params,
             jax.vmap(partial(policy, state.agent.actor.params)),
             key,
             slots=state.slots,
-            restart=unstarted | evaluating,
+            restart=(state.iteration == 0) | random | evaluating,
             episodes=jnp.where(evaluating, self.stage.eval_quota, UNLIMITED),
             steps=jnp.where(evaluating, UNLIMITED, jnp.where(random, prefill, self.num_steps)),
             every_row=evaluating | random,
-            store=self.storing(~evaluating),
-            stored=(state.replay, state.window),
+            store=self.storing(~evaluating, add),
+            stored=(state.replay, window),
         )
         state = replace(state, slots=tree.where(evaluating, state.slots, slots), replay=replay, window=window)
         return state, tally.metrics() | self.stage.described(slots), tally.evaluation()
 
-    def storing(self, storing: Bool[Array, ""]) -> Store:
+    def storing(self, storing: Bool[Array, ""], add: Add) -> Store:
         """Puts what each chunk completes into the replay, where storing; every slot takes the same steps then."""
 
         def store(stored: tuple[Replay, Any], transitions: Transition, mask: Array) -> tuple[Replay, Any]:
@@ -132,7 +140,7 @@ class OffPolicy:
             if self.n_step > 1:
                 window, transitions, there = window.advance(transitions, jnp.where(storing, mask[:, 0].sum(), 0))
                 mask = jnp.broadcast_to(there[:, None], mask.shape)
-            return replay.add(tree.merge_axes(transitions), mask.reshape(-1) & storing), window
+            return add(replay, tree.merge_axes(transitions), mask.reshape(-1) & storing), window
 
         return store
 
@@ -164,10 +172,8 @@ class OffPolicy:
             agent, critic_metrics = jax.lax.scan(update_critic, agent, (batches, keys))
             metrics = tree.mean(critic_metrics)
             if isinstance(self.agent, ActorCritic):
-                actor_loss, last = self.agent.actor_loss, tree.index(batches, -1)
-                agent, actor_metrics = self.agent.update_actor(
-                    agent, lambda params: actor_loss(params, agent, last, key_actor, hyperparams), hyperparams
-                )
+                last = tree.index(batches, -1)
+                agent, actor_metrics = descend_actor(self.agent, agent, last, key_actor, hyperparams)
                 metrics |= actor_metrics
             return self.agent.update_targets(agent, hyperparams), metrics
 
@@ -179,5 +185,13 @@ class OffPolicy:
         return partial(behaviour(self.env, self.agent, self.now(state), False, explores), state.agent.actor.params)
 
     def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
-        """state with the agent and the hyperparameters of parent; it keeps its replay and environments."""
-        return replace(state, agent=parent.agent, hyperparams=parent.hyperparams)
+        """state with the agent and the hyperparameters of parent; it keeps its replay and environments.
+
+        Environments that hold NaN, or whose last transitions do, are the parent's too.
+        """
+        state = replace(state, agent=parent.agent, hyperparams=parent.hyperparams)
+        if self.n_step == 1:
+            return replace(state, slots=revived(state.slots, parent.slots))
+        rows, theirs = state.window.rows, parent.window.rows
+        slots, rows = revived((state.slots, rows), (parent.slots, theirs), (0, 1))
+        return replace(state, slots=slots, window=replace(state.window, rows=rows))

@@ -16,7 +16,7 @@ from evorl.normalize import Statistics
 from evorl.replay import Row
 from evorl.rollout import UNLIMITED
 from evorl.types import Batch, Env, Hyperparams, Key, Metrics, OnPolicyAgent, Rollout, SlotPolicy, Transition
-from evorl.workflows.base import Stage, behaviour, check_positive, repeat
+from evorl.workflows.base import Stage, behaviour, check_positive, repeat, revived
 
 
 @struct.dataclass
@@ -186,9 +186,13 @@ class OnPolicy:
         return partial(self.acting(state, explores), state.agent.actor.params)
 
     def inherit(self, state: OnPolicyState, parent: OnPolicyState) -> OnPolicyState:
-        """state with the agent, what its policy needs and the hyperparameters of parent; its environments stay."""
+        """state with the agent, what its policy needs and the hyperparameters of parent; its environments stay.
+
+        Those that hold NaN are the parent's too.
+        """
         taken = {"agent": parent.agent, "older": parent.older, "statistics": parent.statistics}
-        return replace(state, hyperparams=parent.hyperparams, **taken)
+        slots = revived(state.slots, parent.slots)
+        return replace(state, hyperparams=parent.hyperparams, slots=slots, **taken)
 
 
 def random_order(key: Key, n: int) -> Int[Array, " n"]:

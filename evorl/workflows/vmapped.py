@@ -57,8 +57,8 @@ class Vmapped:
         return jax.vmap(self.inner.inherit)(state, parent)
 
     def copy_members(self, state: State, source: Int[Array, " size"]) -> State:
-        """Each member inherits from member source [size]; its replay stays its own."""
-        return self.inherit(state, tree.index(state, source))
+        """Each member inherits from member source [size], in place; its replay stays its own. See members.copy."""
+        return members.copy(self.inner.inherit, state, source)
 
     def sound(self, state: State) -> Bool[Array, " size"]:
         """Which members hold no NaN, their replays left out."""

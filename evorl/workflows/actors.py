@@ -1,0 +1,111 @@
+"""What the hybrids of evolution and gradients share: many actors that play into one replay and learn from it."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from evorl import tree
+from evorl.agents.learner import Learner
+from evorl.errors import require
+from evorl.replay import Replay
+from evorl.rollout import UNLIMITED, Slot, Tally
+from evorl.types import ActorCritic, Hyperparams, Key, Memory, Metrics, Params, Transition
+from evorl.workflows.base import Stage, behaviour, check_positive, check_replay, descend_actor, repeat
+
+
+def check(workflow: Any) -> None:
+    """Raises OptionError where sizes that a hybrid has do not fit together."""
+    check_positive(workflow, "min_updates", "fitness_episodes", "batch_size", "eval_episodes", "chunk")
+    check_replay(workflow)
+    n, fewest, most = workflow.evolver.population_size, workflow.min_updates, workflow.max_updates
+    require(n >= 2, "population_size", n, "must be at least 2")
+    require(most >= fewest, "max_updates", most, f"must be at least min_updates, {fewest}")
+    require(most <= UNLIMITED, "max_updates", most, f"must be at most {UNLIMITED}")
+    warmup = workflow.warmup_generations
+    require(warmup >= 0, "warmup_generations", warmup, "must not be negative")
+
+
+def play(
+    stage: Stage,
+    state: Any,
+    actors: Params,
+    key: Key,
+    evaluating: Bool[Array, ""],
+    random: Bool[Array, ""],
+    random_steps: int,
+    exploring: bool | Bool[Array, "..."],
+    episodes: Int[Array, "..."],
+) -> tuple[Slot, Tally, Replay]:
+    """Each actor, leaves [n, ...], plays its episodes [n], or at random its share of random_steps.
+
+    exploring may be one flag for each actor. All rows go to the replay of the state, but those of an evaluation.
+    """
+
+    def act(params: Params, exploring: bool | Array, obs: Any, memory: Memory, key: Key) -> Any:
+        return behaviour(stage.env, stage.agent, state.hyperparams.agent, random, exploring)(params, obs, memory, key)
+
+    act_all = jax.vmap(act, (0, 0 if jnp.ndim(exploring) else None, 0, 0, 0))
+
+    def store(replay: Replay, rows: Transition, mask: Array) -> Replay:
+        return replay.add(tree.merge_axes(rows), mask.reshape(-1) & ~evaluating)
+
+    return stage.play(
+        state.env_params,
+        lambda obs, memory, keys: act_all(actors, exploring, obs, memory, keys),
+        key,
+        slots=None,
+        restart=True,
+        episodes=jnp.where(random, UNLIMITED, episodes),
+        steps=jnp.where(random, -(-random_steps // stage.num_slots), UNLIMITED),
+        every_row=evaluating | random,
+        store=store,
+        stored=state.replay,
+    )
+
+
+@jax.named_scope("learning")
+def learn(
+    agent: ActorCritic,
+    learners: Any,
+    replay: Replay,
+    batch_size: int,
+    key: Key,
+    updates: Int[Array, ""],
+    hyperparams: Hyperparams,
+) -> tuple[Any, Metrics]:
+    """updates steps of m actors and of the critic that they share, whose loss is the mean over the actors' batches.
+
+    learners is a state of the agent whose actor leads with [m]. What else the state holds, such as a temperature, moves
+    by the mean over the actors too.
+    """
+    m = tree.size(learners.actor)
+
+    def learn_once(i: Array, learners: Any) -> tuple[Any, Metrics]:
+        key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
+        batches = replay.sample(key_batch, (m, batch_size))
+
+        def shared_loss(params: Params) -> tuple[Array, Metrics]:
+            def loss(actor: Learner, batch: Transition, key: Key) -> tuple[Array, Metrics]:
+                return agent.critic_loss(params, replace(learners, actor=actor), batch, key, hyperparams)
+
+            return tree.mean(jax.vmap(loss)(learners.actor, batches, jax.random.split(key_critic, m)))
+
+        learners, critic_metrics = agent.update_critic(learners, shared_loss, hyperparams)
+
+        def update_actor(actor: Learner, batch: Transition, key: Key) -> tuple[Any, Metrics]:
+            return descend_actor(agent, replace(learners, actor=actor), batch, key, hyperparams)
+
+        moved, metrics = jax.vmap(update_actor)(learners.actor, batches, jax.random.split(key_actor, m))
+        learners = replace(shared(moved), actor=moved.actor, critic=learners.critic)
+        return agent.update_targets(learners, hyperparams), critic_metrics | tree.mean(metrics)
+
+    learners, metrics, _ = repeat(updates, learn_once, learners)
+    return learners, metrics
+
+
+def shared(states: Any) -> Any:
+    """The mean over the leading axis of every leaf, in its dtype; exact where all are the same, as counts are."""
+    return jax.tree.map(lambda x: x[0] + (x - x[0]).mean(0).astype(x.dtype), states)

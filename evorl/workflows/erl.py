@@ -1,0 +1,217 @@
+"""ERL: agents that learn by gradient beside a population that evolves, around one replay."""
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int
+
+from evorl import tree
+from evorl.agents.learner import Learner
+from evorl.agents.td3 import TD3Hyperparams
+from evorl.ec.genetic import GA, GAHyperparams
+from evorl.ec.shaping import best_first, comparable
+from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
+from evorl.errors import require, unknown
+from evorl.hyperparameters import Number, as_state, hyperparameter
+from evorl.replay import Replay
+from evorl.rollout import Tally
+from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
+from evorl.workflows import actors
+from evorl.workflows.base import Stage, behaviour, check_positive, shares
+
+FOLLOWED = ("iteration", "all")
+
+
+@struct.dataclass
+class ERLHyperparams:
+    """The hyperparameters of the agents and of the evolver. elite_pull: Marchesini et al. 2021, there called tau."""
+
+    agent: Any = struct.field(default_factory=TD3Hyperparams)
+    evolver: Any = struct.field(default_factory=lambda: GAHyperparams(mutation=ERLMutationHyperparams()))
+    elite_pull: Number = hyperparameter(0.0, 0, 1, "fraction by which an agent moves to a fitter best member; 0 is ERL")
+
+
+@struct.dataclass
+class ERLState:
+    hyperparams: ERLHyperparams
+    env_params: Any
+    agent: Any  # its actor leads with [num_agents], what else it holds they share
+    evolver: Any
+    replay: Replay
+    generation: Any  # [] int32, without the one that acted at random
+    collected: Any  # [] int32, env steps so far, at most max_updates
+
+
+@dataclass(frozen=True)
+class ERL:
+    """A population evolves and agents learn by gradient from what all of them did (Khadka & Tumer 2018).
+
+    Source: arXiv:1805.07917, algorithm 1. Members play fitness_episodes greedily unless explore, agents play
+    agent_episodes with exploration noise. Every injection_interval generations the agents take part in place of the
+    members asked last. The agents, which share a critic as CEM-RL's learners do, then take as many gradient steps as
+    this iteration took env steps, or as all have taken so far, as updates_follow says, within min_updates and
+    max_updates. With elite_pull an agent first moves to the fittest member where that is fitter (Supe-RL; Marchesini et
+    al. 2021). The first iteration acts at random for random_steps, where there are any; the next warmup_generations are
+    evolution alone.
+    """
+
+    env: Env
+    agent: ActorCritic
+    evolver: Evolver = field(default_factory=lambda: GA(10, num_elites=2, mutation=ERLMutation()))
+    num_agents: int = 1
+    agent_episodes: int = 1
+    injection_interval: int = 1
+    updates_follow: str = "iteration"  # or "all"
+    min_updates: int = 64
+    max_updates: int = 1024
+    batch_size: int = 256
+    capacity: int = 1_000_000
+    random_steps: int = 0
+    warmup_generations: int = 0
+    fitness_episodes: int = 1
+    explore: bool = False  # exploration noise in the episodes that count as fitness
+    eval_episodes: int = 128  # of the center, and as many of the agents
+    chunk: int = 20
+
+    def __post_init__(self) -> None:
+        actors.check(self)
+        check_positive(self, "num_agents", "agent_episodes", "injection_interval")
+        n = self.evolver.population_size
+        require(self.num_agents < n, "num_agents", self.num_agents, f"must be below population_size, {n}")
+        if self.updates_follow not in FOLLOWED:
+            raise unknown("updates_follow", self.updates_follow, FOLLOWED)
+
+    @property
+    def num_slots(self) -> int:
+        return self.evolver.population_size + self.num_agents
+
+    @property
+    def agent_slots(self) -> int:
+        """In an evaluation, where the center has the others."""
+        return self.num_slots // 2
+
+    @property
+    def stage(self) -> Stage:
+        starts, most = max(self.fitness_episodes, self.agent_episodes), -(-self.eval_episodes // self.agent_slots)
+        return Stage(self.env, self.agent, self.num_slots, starts, most * self.num_slots, self.chunk)
+
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration takes, beside the one at random and those of evolution alone."""
+        episodes = self.evolver.population_size * self.fitness_episodes + self.num_agents * self.agent_episodes
+        env_steps = (episodes, episodes * self.env.max_episode_steps)
+        return {"env_steps": env_steps, "gradient_steps": (self.min_updates, self.max_updates)}
+
+    def init(self, key: Key, hyperparams: ERLHyperparams, env_params: Any = None) -> ERLState:
+        key_agents, key_evolver = jax.random.split(key)
+        hyperparams = as_state(hyperparams)
+        env_params = as_state(self.env.default_params if env_params is None else env_params)
+        keys = jax.random.split(key_agents, self.num_agents)
+        agents = jax.vmap(self.agent.init, (0, None))(keys, hyperparams.agent)
+        first = tree.index(agents, 0)
+        evolver = self.evolver.init(key_evolver, first.actor.params, hyperparams.evolver)
+        _, row = self.stage.blank(first.actor.params, hyperparams.agent, env_params)
+        replay = Replay.empty(self.capacity, row)
+        agent = replace(first, actor=agents.actor)
+        return ERLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0))
+
+    def step(self, state: ERLState, key: Key) -> tuple[ERLState, Metrics]:
+        return self.advance(state, key, False)[:2]
+
+    def evaluate(self, state: ERLState, key: Key) -> Metrics:
+        return self.advance(state, key, True)[2]
+
+    def advance(self, state: ERLState, key: Key, evaluating: bool | Array) -> tuple[ERLState, Metrics, Metrics]:
+        """A generation; or the first iteration, at random; or episodes of center and agents, which change nothing."""
+        key_ask, key_play, key_learn, key_tell = jax.random.split(key, 4)
+        hyperparams, n, m = state.hyperparams, self.evolver.population_size, self.num_agents
+        evaluating = jnp.asarray(evaluating)
+        random = (state.replay.size == 0) & ~evaluating & (self.random_steps > 0)
+        searching = ~(random | evaluating)
+        learning = searching & (state.generation >= self.warmup_generations)
+        injecting = learning & ((state.generation + 1) % self.injection_interval == 0)
+
+        with jax.named_scope("evolution"):
+            genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams.evolver)
+            members = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, hyperparams.evolver)
+        injected = jax.tree.map(lambda x, own: x.at[n - m :].set(own), members, state.agent.actor.params)
+        members = tree.where(injecting, injected, members)
+
+        slots, tally, replay = actors.play(
+            self.stage,
+            state,
+            self.playing(state, members, evaluating),
+            key_play,
+            evaluating,
+            random,
+            self.random_steps,
+            exploring=~evaluating & (self.explore | (jnp.arange(self.num_slots) >= n)),
+            episodes=self.episodes(evaluating, learning),
+        )
+        fitness, returns = tally.mean_return[:n], tally.mean_return[n:]
+        collected = state.collected + jnp.minimum(tally.steps.sum(), self.max_updates - state.collected)
+        follows = collected if self.updates_follow == "all" else tally.steps.sum()
+        updates = jnp.where(learning, jnp.clip(follows, self.min_updates, self.max_updates), 0)
+        agent = replace(state.agent, actor=self.pulled(state, members, fitness, returns, learning))
+        agent, metrics = actors.learn(self.agent, agent, replay, self.batch_size, key_learn, updates, hyperparams.agent)
+        with jax.named_scope("evolution"):
+            told, told_metrics = self.evolver.tell(key_tell, members, fitness, evolver, hyperparams.evolver)
+        metrics |= tally.metrics() | self.stage.described(slots) | told_metrics
+        metrics |= {
+            "return_best": fitness.max(),
+            "return_agent": tree.index(tally, slice(n, None)).metrics()["return"],
+            "gradient_steps": updates,
+            "gradient_elites": jnp.where(injecting, (best_first(fitness)[:m] >= n - m).sum(), 0),
+        }
+        state = replace(
+            state,
+            agent=agent,
+            evolver=tree.where(searching, told, state.evolver),
+            replay=replay,
+            generation=state.generation + searching,
+            collected=jnp.where(evaluating, state.collected, collected),
+        )
+        return state, metrics, self.evaluation(tally)
+
+    def playing(self, state: ERLState, members: Params, evaluating: Bool[Array, ""]) -> Params:
+        """The actor of each slot: members and then agents; in an evaluation the center and agents in turn."""
+        agents, k = state.agent.actor.params, self.agent_slots
+        center = tree.broadcast(self.evolver.center(state.evolver), self.num_slots - k)
+        in_turn = tree.index(agents, jnp.arange(k) % self.num_agents)
+        evaluated = jax.tree.map(lambda *x: jnp.concatenate(x), center, in_turn)
+        return tree.where(evaluating, evaluated, jax.tree.map(lambda *x: jnp.concatenate(x), members, agents))
+
+    def episodes(self, evaluating: Bool[Array, ""], learning: Bool[Array, ""]) -> Int[Array, " slots"]:
+        """Of each slot."""
+        is_agent, k = jnp.arange(self.num_slots) >= self.evolver.population_size, self.agent_slots
+        evaluated = jnp.concatenate([shares(self.eval_episodes, self.num_slots - k), shares(self.eval_episodes, k)])
+        played = jnp.where(is_agent, jnp.where(learning, self.agent_episodes, 0), self.fitness_episodes)
+        return jnp.where(evaluating, evaluated, played)
+
+    def pulled(
+        self, state: ERLState, members: Params, fitness: Float[Array, " n"], returns: Array, learning: Bool[Array, ""]
+    ) -> Learner:
+        """The agents' actors, those with a lower return than the fittest member moved to it by elite_pull."""
+        actor, best = state.agent.actor, best_first(fitness)[0]
+        moved = jax.tree.map(lambda own, x: own + state.hyperparams.elite_pull * (x[best] - own), actor.params, members)
+        return replace(actor, params=tree.where(learning & (fitness[best] > comparable(returns)), moved, actor.params))
+
+    def evaluation(self, tally: Tally) -> Metrics:
+        """The metrics of the center, and the return of the agents."""
+        center, agents = (
+            tree.index(tally, part) for part in (slice(-self.agent_slots), slice(-self.agent_slots, None))
+        )
+        return center.evaluation() | {"return_agent": agents.metrics()["return"]}
+
+    def policy(self, state: ERLState, explores: bool = False) -> SlotPolicy:
+        """How the evolver's center acts in one environment, greedily or exploring."""
+        acting = behaviour(self.env, self.agent, state.hyperparams.agent, False, explores)
+        return partial(acting, self.evolver.center(state.evolver))
+
+    def inherit(self, state: ERLState, parent: ERLState) -> ERLState:
+        """state with the agents, the population and the hyperparameters of parent; it keeps its replay."""
+        return replace(state, agent=parent.agent, evolver=parent.evolver, hyperparams=parent.hyperparams)

@@ -1,0 +1,94 @@
+"""A population of off-policy members around one replay."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+from jaxtyping import Array, Bool, Int
+
+from evorl import tree
+from evorl.errors import require
+from evorl.replay import Replay, join, split
+from evorl.types import Hyperparams, Key, Metrics, State, Transition, Workflow
+from evorl.workflows import members
+from evorl.workflows.off_policy import OffPolicy, OffPolicyState
+
+AXES = OffPolicyState(hyperparams=0, env_params=0, agent=0, slots=0, replay=None, window=0, iteration=0)
+
+
+@dataclass(frozen=True)
+class SharedReplay:
+    """size off-policy members who learn from what all of them have done, which one replay of inner.capacity holds.
+
+    Every leaf of the state but the replay, and of the metrics, leads with [size]. The members share the random_steps
+    of the first iteration; they train with keys of their own and are evaluated on the same episodes.
+    """
+
+    inner: OffPolicy
+    size: int
+
+    def __post_init__(self) -> None:
+        require(self.size >= 1, "size", self.size, "must be at least 1")
+
+    @property
+    def _one(self) -> OffPolicy:
+        """What a member does."""
+        return replace(self.inner, random_steps=-(-self.inner.random_steps // self.size))
+
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration of all members takes; the first one takes random_steps instead."""
+        return {name: (self.size * least, self.size * most) for name, (least, most) in self.inner.work.items()}
+
+    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OffPolicyState:
+        """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
+        init = jax.vmap(self._one.init, (0, 0, None), AXES)
+        return init(jax.random.split(key, self.size), hyperparams, env_params)
+
+    def step(self, state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics]:
+        return self.advance(state, key, False)[:2]
+
+    def evaluate(self, state: OffPolicyState, key: Key) -> Metrics:
+        return self.advance(state, key, True)[2]
+
+    def advance(
+        self, state: OffPolicyState, key: Key, evaluating: bool | Array
+    ) -> tuple[OffPolicyState, Metrics, Metrics]:
+        one = partial(self._one.advance, evaluating=evaluating, add=add_all)
+        return jax.vmap(one, (AXES, 0), (AXES, 0, 0))(state, members.keys(key, self.size, evaluating))
+
+    def hyperparams(self, state: OffPolicyState) -> Hyperparams:
+        return state.hyperparams
+
+    def with_hyperparams(self, state: OffPolicyState, hyperparams: Hyperparams) -> OffPolicyState:
+        return replace(state, hyperparams=hyperparams)
+
+    def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
+        return jax.vmap(self._one.inherit, (AXES, AXES), AXES)(state, parent)
+
+    def copy_members(self, state: OffPolicyState, source: Int[Array, " size"]) -> OffPolicyState:
+        """Each member inherits from member source [size], in place. See members.copy."""
+        return members.copy(self._one.inherit, state, source)
+
+    def sound(self, state: OffPolicyState) -> Bool[Array, " size"]:
+        """Which members hold no NaN."""
+        return members.sound(state)
+
+    def member(self, state: OffPolicyState, i: int) -> tuple[Workflow, State]:
+        """The inner workflow and the state of its i-th member, with the replay of all."""
+        light, replay = split(state)
+        return self.inner, join(tree.index(light, i), replay)
+
+
+@jax.custom_batching.custom_vmap
+def add_all(replay: Replay, rows: Transition, mask: Array) -> Replay:
+    """Adds rows to a replay; under the innermost vmap those of all copies, which share it."""
+    return replay.add(rows, mask)
+
+
+@add_all.def_vmap
+def _(axis_size: int, in_batched: list[Any], replay: Replay, rows: Any, mask: Array) -> tuple[Replay, Replay]:
+    shared, *own = in_batched
+    spread = lambda x, batched: x if batched else tree.broadcast(x, axis_size)  # noqa: E731
+    return replay.add(*tree.merge_axes(jax.tree.map(spread, [rows, mask], own))), shared

@@ -1,0 +1,252 @@
+"""PBT and MetaES on tiny environments."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+
+from evorl import tree
+from evorl.agents import PPO, PPOHyperparams
+from evorl.ec import CEM, CEMHyperparams
+from evorl.errors import OptionError
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.population import (
+    LogUniform,
+    NoSelection,
+    OneMinus,
+    Pairs,
+    Perturb,
+    PerturbHyperparams,
+    Swarm,
+    SwarmHyperparams,
+    Truncation,
+    Uniform,
+)
+from evorl.workflows import PBT, MetaES, PBTHyperparams, Vmapped
+from tests.test_contract import on_policy
+
+KEY = jax.random.key(0)
+
+
+@struct.dataclass
+class ClimbHyperparams:
+    rate: Number = hyperparameter(1.0, -9, 9)
+    limit: Number = hyperparameter(100.0, 0)
+
+
+@struct.dataclass
+class ClimbState:
+    hyperparams: ClimbHyperparams
+    env_params: object
+    height: object
+    noise: object
+
+
+class Climb:
+    """A workflow whose return is a sum of rates, NaN above the limit: what PBT does with it can be computed by hand."""
+
+    def init(self, key, hyperparams, env_params=None):
+        return ClimbState(hyperparams, env_params, jnp.float32(0), jnp.float32(0))
+
+    def step(self, state, key):
+        height = state.height + state.hyperparams.rate
+        height = jnp.where(height > state.hyperparams.limit, jnp.nan, height)
+        state = state.replace(height=height, noise=jax.random.normal(key))
+        return state, self.metrics(state) | {"env_steps": jnp.int32(10), "gradient_steps": jnp.int32(1)}
+
+    def evaluate(self, state, key):
+        return self.metrics(state) | {"luck": jax.random.normal(key)}
+
+    def metrics(self, state):
+        return {"return": state.height, "episodes": jnp.int32(2), "episode_length": jnp.float32(5)}
+
+    def inherit(self, state, parent):
+        return state.replace(height=parent.height, hyperparams=parent.hyperparams)
+
+
+def climbing(size=10, limit=100.0, selection=None, variation=None, **options):
+    space = ClimbHyperparams(rate=Uniform(-1.0, 3.0), limit=limit)
+    return PBT(
+        Vmapped(Climb(), size), space, selection or Truncation(0.2), variation or Perturb(), warmup_steps=3, **options
+    )
+
+
+def run(pbt, generations, hyperparams=None):
+    """The states before and after each generation, and their metrics."""
+    state = jax.jit(pbt.init)(KEY, hyperparams or PBTHyperparams())
+    step = jax.jit(pbt.step)
+    states, rows = [state], []
+    for i in range(generations):
+        state, metrics = step(states[-1], jax.random.fold_in(KEY, i))
+        states.append(state)
+        rows.append(metrics)
+    return states, rows
+
+
+def test_generations_by_hand():
+    pbt = climbing()
+    states, rows = run(pbt, 3)
+    height = np.zeros(10)
+    for generation, (before, after, row) in enumerate(zip(states, states[1:], rows, strict=False)):
+        steps = 7 if generation == 0 else 4
+        rates = np.asarray(before.members.hyperparams.rate)
+        trained = height + steps * rates
+        np.testing.assert_allclose(row["members/fitness"], trained, rtol=1e-5)
+        np.testing.assert_allclose(row["members/rate"], rates)
+        assert (int(row["env_steps"]), int(row["gradient_steps"])) == (10 * steps * 10, 10 * steps)
+        assert int(row["episodes"]) == 10 * steps * 2
+        np.testing.assert_allclose(row["return_best"], trained.max(), rtol=1e-5)
+        climbed = height + rates * (steps + 1) / 2  # on the average of the steps
+        np.testing.assert_allclose(row["return"], climbed.mean(), rtol=1e-5)
+        source, order = np.asarray(row["members/source"]), np.argsort(trained)
+        replaced = source != np.arange(10)
+        assert set(np.flatnonzero(replaced)) == set(order[:2])
+        assert set(source[replaced]) <= set(order[-2:])
+        height = trained[source]
+        np.testing.assert_allclose(after.members.height, height, rtol=1e-5)
+        np.testing.assert_allclose(after.fitness, height, rtol=1e-5)
+        np.testing.assert_array_equal(after.members.hyperparams.rate[~replaced], rates[~replaced])
+        moves = 4 * np.log([0.8, 1.2])  # of a range of 4
+        expected = np.clip(rates[source][replaced][:, None] + moves, -1, 3)
+        found = np.asarray(after.members.hyperparams.rate)[replaced]
+        assert np.abs(found[:, None] - expected).min(1).max() < 1e-4
+        assert int(after.generation) == generation + 1
+
+
+def test_a_lost_member_always_takes_over_from_the_fittest_one():
+    """However many are lost, and where selection would replace nobody."""
+    for selection in (NoSelection(), Truncation(0.1)):
+        states, rows = run(climbing(limit=9.0, selection=selection), 2)
+        fitness = np.asarray(rows[0]["members/fitness"])
+        lost = np.isnan(fitness)
+        assert 2 < lost.sum() < 10
+        np.testing.assert_array_equal(np.asarray(rows[0]["members/source"])[lost], np.nanargmax(fitness))
+        assert np.isfinite(states[1].members.height).all()
+        assert np.isfinite(states[1].fitness).all()
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves({k: v for k, v in rows[0].items() if "/" not in k}))
+
+
+def test_children_and_parents_draw_different_numbers():
+    states, rows = run(climbing(), 2)
+    source = np.asarray(rows[0]["members/source"])
+    child = np.flatnonzero(source != np.arange(10))[0]
+    noise = np.asarray(states[2].members.noise)
+    assert noise[child] != noise[source[child]]
+    assert len(set(noise)) == 10
+
+
+def test_an_evaluation_is_of_all_members_on_the_same_keys_and_leaves_the_state_alone():
+    pbt = climbing(eval_rounds=3)
+    state = run(pbt, 1)[0][-1]
+    after, _, evaluation = jax.jit(lambda s, k: pbt.advance(s, k, True))(state, KEY)
+    jax.tree.map(np.testing.assert_array_equal, state, after)
+    np.testing.assert_allclose(evaluation["return"], state.members.height.max(), rtol=1e-6)
+    np.testing.assert_allclose(evaluation["return_mean"], state.members.height.mean(), rtol=1e-6)
+    assert int(evaluation["episodes"]) == 3 * 2
+    luck = jax.vmap(Vmapped(Climb(), 3).inner.evaluate, (0, None))(tree.index(state.members, slice(3)), KEY)["luck"]
+    assert len(set(np.asarray(luck))) == 1
+
+
+def test_pbt_cso_moves_the_losers_as_the_paper_has_it():
+    pbt = climbing(selection=Pairs(), variation=Swarm())
+    states, rows = run(pbt, 3, PBTHyperparams(SwarmHyperparams()))
+    for before, after, row in zip(states, states[1:], rows, strict=False):
+        source = np.asarray(row["members/source"])
+        losers = np.flatnonzero(source != np.arange(10))
+        assert len(losers) == 5
+        fitness = np.asarray(row["members/fitness"])
+        assert np.all(fitness[source[losers]] >= fitness[losers])
+        way = np.asarray(before.points[source] - before.points)[losers]
+        velocity, old = np.asarray(after.memory)[losers], np.asarray(before.memory)[losers]
+        low, high = np.minimum(way, 0) + np.minimum(old, 0), np.maximum(way, 0) + np.maximum(old, 0)
+        assert np.all((low - 1e-6 <= velocity) & (velocity <= high + 1e-6))
+        moved = np.clip(np.asarray(before.points)[losers] + velocity, 0, 1)
+        np.testing.assert_allclose(np.asarray(after.points)[losers], moved, rtol=1e-5)
+
+
+def test_the_best_settings_spread():
+    """Selection alone, without a new setting, ends with the best of the first; variation goes beyond."""
+    states, _ = run(climbing(), 12, PBTHyperparams(PerturbHyperparams(0.0)))
+    best = float(states[0].members.hyperparams.rate.max())
+    assert float(states[-1].members.hyperparams.rate.mean()) == pytest.approx(best, abs=1e-4)
+    states, _ = run(climbing(limit=1e6), 12)
+    assert float(states[-1].members.hyperparams.rate.mean()) > best
+
+
+def test_pbt_of_pbt():
+    inner = climbing(5)
+    outer = PBT(Vmapped(inner, 5), PBTHyperparams(PerturbHyperparams(LogUniform(0.05, 0.5))), steps_per_generation=2)
+    states, rows = run(outer, 2)
+    row = rows[-1]
+    assert int(row["env_steps"]) == 5 * 2 * 5 * 4 * 10
+    assert row["members/fitness"].shape == (5,)
+    source = np.asarray(row["members/source"])
+    child = np.flatnonzero(source != np.arange(5))[0]
+    members = states[-1].members
+    np.testing.assert_array_equal(members.members.height[child], members.members.height[source[child]])
+    np.testing.assert_array_equal(members.points[child], members.points[source[child]])
+    factors = np.asarray(members.hyperparams.variation.factor)
+    assert factors[child] != factors[source[child]]
+
+
+def test_meta_es_finds_the_rate_that_climbs_most():
+    """Fitness is the height after a life, NaN above the limit: the best rate is just below limit / lifetime."""
+    space = ClimbHyperparams(rate=Uniform(-1.0, 3.0), limit=10.0)
+    meta = MetaES(Vmapped(Climb(), 16), space, CEM(16), lifetime=5)
+    hyperparams = CEMHyperparams(initial_variance=0.05, noise_decay=0.7)
+    state = jax.jit(meta.init)(KEY, hyperparams)
+    step = jax.jit(meta.step)
+    for i in range(25):
+        state, metrics = step(state, jax.random.fold_in(KEY, i))
+    assert int(metrics["env_steps"]) == 16 * 5 * 10
+    evaluation = jax.jit(meta.evaluate)(state, KEY)
+    assert 9 < float(evaluation["return"]) <= 10
+    np.testing.assert_array_equal(evaluation["members/return"], jnp.full(16, evaluation["return"]))
+
+
+class Silent(Climb):
+    def evaluate(self, state, key):
+        return {"episodes": jnp.int32(1)}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: climbing(2), "selection.ratio=0.2: selects nobody of 2 members; give at least 5 members"),
+        (lambda: climbing(7, selection=Pairs()), "population.size=7: must be even"),
+        (lambda: climbing(eval_rounds=0), "eval_rounds=0: must be at least 1"),
+        (lambda: PBT(Vmapped(Climb(), 8), ClimbHyperparams()), "names nothing to search"),
+        (
+            lambda: jax.eval_shape(climbing().init, KEY, PBTHyperparams(SwarmHyperparams())),
+            "hyperparams.variation=SwarmHyperparams: must be PerturbHyperparams",
+        ),
+        (
+            lambda: run(PBT(Vmapped(Silent(), 8), ClimbHyperparams(rate=Uniform(0, 1))), 1),
+            'Silent: its evaluation has no "return"',
+        ),
+        (
+            lambda: MetaES(Vmapped(Climb(), 8), ClimbHyperparams(rate=Uniform(0, 1)), CEM(4)),
+            "evolver.population_size=4: must be the size of the population, 8",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(make, message):
+    with pytest.raises(OptionError, match=message):
+        make()
+
+
+def test_copying_needs_no_second_population():
+    """A generation of PBT over PPO holds, beside its state, less than half a population more than training alone."""
+    space = PPOHyperparams(learning_rate=LogUniform(1e-4, 1e-1), discount=OneMinus(LogUniform(1e-3, 1e-1)))
+    population = Vmapped(on_policy(PPO(), num_epochs=1, batch_size=16), 32)
+    pbt = PBT(population, space, steps_per_generation=1)
+    state = jax.eval_shape(pbt.init, KEY, PBTHyperparams())
+
+    def peak(step, state):
+        compiled = jax.jit(step, donate_argnums=0).lower(state, KEY).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    alone = peak(lambda s, k: population.advance(s, k, k is None), state.members)
+    agents = tree.nbytes(state.members.agent)
+    assert peak(pbt.step, state) - alone < agents / 2
