@@ -51,7 +51,7 @@ def draw_branches(axis: Any, source: Table | None, values: Table, **style: Any) 
     founders = ancestry(source)[: len(values)]
     colours = plt.get_cmap("turbo")(np.arange(source.shape[1]) * 0.618 % 1)  # neighbours differ
     lines = branches(source[: len(values) - 1], values).reshape(-1, 2, 2)
-    axis.add_collection(LineCollection(lines, colors=colours[founders[1:].ravel()], linewidths=1, **style))
+    axis.add_collection(LineCollection(list(lines), colors=colours[founders[1:].ravel()], linewidths=1, **style))
     axis.scatter(at.ravel(), values.ravel(), color=colours[founders.ravel()], s=4, **style)
 
 

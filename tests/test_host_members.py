@@ -1,0 +1,279 @@
+"""The host side of populations: what rows, displays, recorders, the sentinel, resuming and loading make of members."""
+
+import csv
+import importlib.util
+import io
+import json
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+from rich.console import Console
+
+import evorl
+from evorl import MetaES, OpenES, OpenESHyperparams, PBTHyperparams, TD3Hyperparams, Vmapped, train, tree
+from evorl.errors import DivergedError, OptionError
+from evorl.metrics import reduce
+from evorl.population.lineage import history
+from evorl.training.display import Lines, Panel
+from evorl.training.fit import fit
+from evorl.training.nans import Sentinel
+from evorl.training.program import Program, job
+from evorl.training.progress import Budget, Progress
+from evorl.training.recorders import JsonLines, measured
+from evorl.training.rows import row_of
+from evorl.training.runs import Restored, restored
+from tests.conftest import leaves_equal
+from tests.test_contract import OFF_POLICY
+from tests.test_host import events
+from tests.test_train import rows
+
+SPACE = TD3Hyperparams(actor_lr=evorl.LogUniform(1e-5, 1e-1), max_grad_norm=evorl.Uniform(1, 2))
+PBT = evorl.PBT(Vmapped(OFF_POLICY, 4), SPACE, evorl.Truncation(0.25), steps_per_generation=1)
+META_ES = MetaES(Vmapped(OFF_POLICY, 4), SPACE, OpenES(4), lifetime=1)
+TINY = [
+    "agent=pbt",
+    "agent/inner=td3",
+    "env=fast",
+    "env.max_episode_steps=10",
+    "num_seeds=2",
+    "seed=5",
+    "chunk=2",
+    "evaluations=2",
+    "agent.workflow.population.size=4",
+    "agent.workflow.selection.ratio=0.25",
+    "agent.workflow.steps_per_generation=1",
+    "agent.inner.workflow.random_steps=40",
+    "agent.inner.workflow.capacity=200",
+    "agent.inner.workflow.batch_size=8",
+    "agent.inner.workflow.eval_episodes=2",
+    "agent.inner.workflow.agent.hidden=[8,8]",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One run of two seeds that was never disturbed, and one that was resumed."""
+    folder = tmp_path_factory.mktemp("members")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        train.main([*TINY, "run_dir=whole", "iterations=5"])
+        train.main([*TINY, "run_dir=resumed", "iterations=2", "evaluations=1"])
+        train.main(["resume=resumed", "iterations=5"])
+    return folder
+
+
+def test_members_pass_through_a_reduction_untouched():
+    fitness = np.array([[1.0, np.nan], [3.0, 4.0]])
+    found = reduce({"env_steps": np.array([3, 4]), "loss": np.array([1.0, 2.0]), "members/fitness": fitness})
+    assert (found["env_steps"], found["loss"]) == (7, 1.5)
+    np.testing.assert_array_equal(found["members/fitness"], fitness)
+
+
+def test_a_row_keeps_members_by_seed_and_generation_and_their_spread(tmp_path):
+    nan = np.nan
+    metrics = {
+        "return": np.array([1.0, 2.0]),
+        "members/fitness": np.array([[[1.0, 2, 3], [4, 5, 6]], [[7, nan, 3], [nan, nan, nan]]]),  # [generations, seeds]
+        "members/source": np.array([[[0, 0, 2], [0, 1, 1]], [[0, 1, 2], [2, 2, 2]]]),
+    }
+    progress = Progress(diverged=[None, 4])
+    row = row_of(progress, metrics, "train", 0.0)
+    assert row["members"]["source"] == [[[0, 0, 2], [0, 1, 2]], [[0, 1, 1], [2, 2, 2]]]
+    np.testing.assert_array_equal(row["members"]["fitness"], metrics["members/fitness"].swapaxes(0, 1))
+    assert [row[f"fitness_{end}"] for end in ("min", "median", "max")] == [3, 5, 7]  # of the seed that is left
+    assert row["seeds"]["fitness_median"][0] == 5
+    assert np.isnan(row["seeds"]["fitness_median"][1])
+    assert not any(name.startswith("source") for name in [*row, *row["seeds"]])
+    JsonLines(tmp_path)(row)
+    written = json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert written["members"]["fitness"][0][1] == [7, None, 3]
+    assert written["seeds"]["fitness_max"] == [7, None]
+    assert {"members", "seeds"}.isdisjoint(measured(row))
+
+
+def test_populations_of_populations_keep_their_axes():
+    metrics = {"return": np.zeros(2), "members/fitness": np.arange(12.0).reshape(3, 2, 2)}
+    row = row_of(Progress(), metrics, "train", 0.0)
+    np.testing.assert_array_equal(row["members"]["fitness"], [metrics["members/fitness"]])
+    assert (row["fitness_min"], row["fitness_median"], row["fitness_max"]) == (8, 9.5, 11)
+    row = row_of(Progress(), {"members/return": np.array([[1.0, 2], [3, 4]])}, "evaluation", 0.0)
+    assert row["members"]["return"] == [[[[1, 2], [3, 4]]]]
+    assert row["return_median"] == 2.5
+
+
+@pytest.mark.parametrize("workflow", [Vmapped(PBT, 2), META_ES], ids=["vmapped_pbt", "meta_es"])
+def test_other_populations_have_rows_too(workflow):
+    hyperparams = OpenESHyperparams() if workflow is META_ES else tree.broadcast(PBTHyperparams(), 2)
+    program = Program(workflow, [0], 2, False)
+    state = jax.eval_shape(program.init, program.keys, hyperparams)
+    shapes = jax.eval_shape(program.run, state, program.keys, *job(0, 0, False))[1:]
+    metrics, evaluation = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    each = (4,) if workflow is META_ES else (2, 4)
+    row = row_of(Progress(), {name: np.asarray(x) for name, x in reduce(metrics).items()}, "train", 0.0)
+    assert np.shape(row["members"]["fitness"]) == (1, 2, *each)
+    assert history([row, row])["actor_lr"].shape == (4, 4)
+    row = row_of(Progress(), evaluation, "evaluation", 0.0)
+    assert np.shape(row["members"]["return"]) == (1, 1, *each)
+
+
+def test_rows_of_a_run_hold_every_generation(folder):
+    written = [row for row in rows(folder / "whole") if row["kind"] == "train"]
+    priors = restored(folder / "whole", "run", "last").workflow.searched.priors
+    assert [np.shape(row["members"]["actor_lr"]) for row in written] == [(2, 2, 4), (2, 2, 4), (2, 1, 4)]
+    for seed in range(2):
+        found = history(written, seed)
+        lives_on = found["source"] == np.arange(4)
+        assert lives_on.sum(1).tolist() == [3] * 5  # one of four takes over from another
+        before, after = np.take_along_axis(found["actor_lr"], found["source"], 1)[:-1], found["actor_lr"][1:]
+        np.testing.assert_array_equal(after[lives_on[:-1]], before[lives_on[:-1]])
+        moved = np.clip(before * np.array([1.2, 0.8])[:, None, None], *priors["actor_lr"].ends)
+        np.testing.assert_allclose(np.abs(after / moved - 1).min(0)[~lives_on[:-1]], 0, atol=1e-5)
+        last = [row["seeds"]["actor_lr_median"][seed] for row in written]
+        np.testing.assert_allclose(last, np.median(found["actor_lr"][[1, 3, 4]], 1), rtol=1e-6)
+    evaluated = [row for row in rows(folder / "whole") if row["kind"] == "evaluation"][-1]
+    assert np.shape(evaluated["members"]["return"]) == (2, 1, 4)
+
+
+def test_tables_and_tensorboard_hold_the_spread(folder):
+    written = [row for row in rows(folder / "whole") if row["kind"] == "train"]
+    with (folder / "whole" / "train.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert "members" not in lines[0]
+    expected = [x for row in written for x in row["seeds"]["fitness_max"]]
+    assert [float(line["fitness_max"]) for line in lines] == expected
+    scalars = {(tag, step): value for tag, step, value in events(folder / "whole" / "tensorboard")}
+    for row in written:
+        assert scalars["train/fitness_min", row["env_steps"]] == pytest.approx(row["fitness_min"])
+        by_seed = [scalars[f"train_by_seed/actor_lr_max/{seed}", row["env_steps"]] for seed in (5, 6)]
+        assert by_seed == pytest.approx(row["seeds"]["actor_lr_max"])
+
+
+def test_displays_show_the_spread(folder, capsys):
+    shown, lines = io.StringIO(), Lines(every=0.0)
+    panel = Panel("pbt on fast", every=0.0, console=Console(file=shown, force_terminal=True, width=110))
+    for row in rows(folder / "whole"):
+        panel(row)
+    panel.close()
+    for row in rows(folder / "whole"):
+        lines(row)
+    trained, evaluated = rows(folder / "whole")[-2:]
+    spread = " / ".join(f"{trained[f'fitness_{end}']:.1f}" for end in ("min", "median", "max"))
+    *_, line, last = capsys.readouterr().out.splitlines()
+    assert f"fitness {spread}" in line
+    assert f"members {evaluated['return_min']:.1f} / " in last
+    for fact in ("fitness", spread, "actor_lr", f"{trained['actor_lr_min']:.3g} / ", "min / median / max"):
+        assert fact in shown.getvalue().rpartition("pbt on fast")[2]
+
+
+def test_a_resumed_run_is_the_undisturbed_one(folder):
+    trained = [[row for row in rows(folder / name) if row["kind"] == "train"] for name in ("whole", "resumed")]
+    for a, b in zip(*trained, strict=True):
+        assert a["members"] == b["members"]
+        assert (a["iteration"], a["seeds"]) == (b["iteration"], b["seeds"])
+    states = [restored(folder / name, "run", "last").state for name in ("whole", "resumed")]
+    assert leaves_equal(*states)
+
+
+def test_members_of_a_run_are_loaded(folder):
+    found = restored(folder / "whole", "run", "last")
+    for seed in (5, 6):
+        state = tree.index(found.state, seed - 5)
+        best = int(np.nanargmax(state.fitness))
+        chosen = [found.one(seed, member)[1] for member in (None, best, 0)]
+        assert leaves_equal(chosen[0], tree.index(state.members, best))
+        assert leaves_equal(chosen[1], chosen[0])
+        assert leaves_equal(chosen[2], tree.index(state.members, 0))
+    obs = np.zeros(evorl.load(folder / "whole").env.observation_space.shape)
+    actions = [evorl.load(folder / "whole", member=i, seed=5)(obs) for i in range(4)]
+    assert len(np.unique(np.stack(actions))) > 1
+    for wrong in (4, -1):
+        with pytest.raises(OptionError, match=f"^member={wrong}: must be from 0 to 3$"):
+            evorl.load(folder / "whole", member=wrong)
+
+
+def made(workflow, hyperparams):
+    """What a run of the workflow would hold before its first step, its last member the fittest."""
+    state = jax.jit(workflow.init)(jax.random.key(0), hyperparams)
+    if hasattr(state, "fitness"):
+        state = state.replace(fitness=jnp.broadcast_to(jnp.arange(4.0), state.fitness.shape))
+    cfg = OmegaConf.create({"num_seeds": 1, "seed": 0, "agent": {"name": "mine"}})
+    returns = np.array([3.0, 5.0, 4.0]) if isinstance(workflow, Vmapped) else np.array(5.0)
+    return Restored(cfg, workflow, state, returns)
+
+
+def test_members_of_nested_populations_are_found():
+    found = made(Vmapped(PBT, 3), tree.broadcast(PBTHyperparams(), 3))
+    for member, outer in ((None, 1), (0, 0), (2, 2)):
+        workflow, state = found.one(None, member)
+        assert workflow is OFF_POLICY
+        assert leaves_equal(state, tree.index(tree.index(found.state.members, outer), 3))
+    with pytest.raises(OptionError, match=r"^member=3: must be from 0 to 2$"):
+        found.one(None, 3)
+
+
+@pytest.mark.parametrize("member", [None, 2])
+def test_what_trains_no_policy_that_lasts_says_so(member):
+    with pytest.raises(OptionError, match=r"^agent=mine: MetaES keeps no policy; train one with what it has found$"):
+        made(META_ES, OpenESHyperparams()).one(None, member)
+
+
+def test_pbt_has_diverged_where_all_of_its_members_have():
+    program = Program(PBT, [0], 1, False)
+    state = jax.jit(program.init)(program.keys, PBTHyperparams())
+    sentinel = Sentinel(program, state, [False])
+    members, fitness = state.members, state.fitness
+    for member in range(4):
+        assert sentinel.diverged(np.asarray(sentinel.look(state))) == [None]
+        members = jax.tree_util.tree_map_with_path(
+            lambda path, x, i=member: x.at[i].set(jnp.nan) if "mu" in str(path) else x, members
+        )
+        fitness = fitness.at[member].set(jnp.nan)
+        state = state.replace(members=members, fitness=fitness)
+    assert sentinel.diverged(np.asarray(sentinel.look(state))) == ["agent.actor.moments.mu"]
+
+
+def test_lost_members_are_replaced_and_a_run_goes_on(monkeypatch):
+    """A member with NaN weights takes over from another; only where none is left the run has diverged."""
+    for lost, ends in ((3, False), (4, True)):
+        init = evorl.PBT.init
+
+        def broken(self, *arguments, lost=lost, init=init):
+            state = init(self, *arguments)
+            weights = jax.tree.map(lambda x: x.at[:lost].set(jnp.nan), state.members.agent.actor.params)
+            agent = state.members.agent
+            agent = agent.replace(actor=agent.actor.replace(params=weights))
+            return state.replace(members=state.members.replace(agent=agent))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(evorl.PBT, "init", broken)
+            run = lambda: fit(PBT, PBTHyperparams(), 0, Budget(iterations=2), evaluations=1)  # noqa: E731
+            if ends:
+                with pytest.raises(DivergedError, match=r"diverged: .* is not finite after iteration 1"):
+                    run()
+            else:
+                first = run().rows[0]
+                assert first["members"]["source"] == [[[3, 3, 3, 3]]]
+                assert np.isnan(first["members"]["fitness"][0][0][:3]).all()
+                assert np.isfinite(first["fitness_median"])
+
+
+def test_the_lineage_of_a_run_is_drawn(folder, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    path = Path(__file__).parents[1] / "scripts" / "lineage.py"
+    spec = importlib.util.spec_from_file_location("lineage_script", path)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    monkeypatch.setattr(sys, "argv", ["lineage.py", str(folder / "whole"), "--seed", "6"])
+    script.main()
+    assert (folder / "whole" / "lineage.png").stat().st_size > 5000
+    monkeypatch.setattr(sys, "argv", ["lineage.py", str(folder / "whole"), "--seed", "7"])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert "seed=7: must be from 5 to 6" in capsys.readouterr().err
