@@ -12,7 +12,7 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
 
   episodes=128     episodes to evaluate
   which=best       best: as it was at its best evaluation; last: as it is now
-  seed=, member=   of several seeds or of a population; by default the best one
+  seed=, member=   of several seeds or of a population; by default the best, of PBT the fittest
   explore=false    true: acts as it did to explore
   key=0            seeds the episodes
   envs=            ood: a table over the out-of-distribution mazes, of an agent that was trained on mazes

@@ -60,7 +60,7 @@ def draw_lanes(axis: Any, source: Table) -> None:
     generations, n = source.shape
     draw_branches(axis, source, np.broadcast_to(np.arange(n), (generations + 1, n)))
     left = len(set(ancestry(source)[-1].tolist()))
-    axis.set_ylabel(f"member\n(of {left} of {n} first ones)")
+    axis.set_ylabel(f"member\n({left} of {n} founders left)")
     axis.invert_yaxis()
 
 

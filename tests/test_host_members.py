@@ -5,6 +5,7 @@ import importlib.util
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -15,7 +16,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 import evorl
-from evorl import MetaES, OpenES, OpenESHyperparams, PBTHyperparams, TD3Hyperparams, Vmapped, train, tree
+from evorl import MetaES, OpenES, OpenESHyperparams, PBTHyperparams, SharedReplay, TD3Hyperparams, Vmapped, train, tree
 from evorl.errors import DivergedError, OptionError
 from evorl.metrics import reduce
 from evorl.population.lineage import history
@@ -214,6 +215,9 @@ def test_members_of_nested_populations_are_found():
         assert leaves_equal(state, tree.index(tree.index(found.state.members, outer), 3))
     with pytest.raises(OptionError, match=r"^member=3: must be from 0 to 2$"):
         found.one(None, 3)
+    shared = made(replace(PBT, population=SharedReplay(OFF_POLICY, 4)), PBTHyperparams())
+    for member in (None, 3):
+        assert leaves_equal(shared.one(None, member)[1].agent, tree.index(shared.state.members.agent, 3))
 
 
 @pytest.mark.parametrize("member", [None, 2])

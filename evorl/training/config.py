@@ -256,7 +256,7 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     """value as its field declares it: whole floats pass for int, and int for float; nothing else is converted."""
     if value == "???":
         raise OptionError(f"{name}: must be given")
-    wanted = typing.get_origin(hint) or hint
+    wanted: Any = typing.get_origin(hint) or hint
     if wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if wanted is int and isinstance(value, float) and value.is_integer():
