@@ -110,6 +110,8 @@ def test_truncation_replaces_the_worst_by_the_best():
     assert stats.chisquare(counts).pvalue > 1e-3
     drawn = sources(Truncation(0.2))
     assert set(drawn[:, [1, 5]].ravel()) == {2, 6}
+    often = (sources(Truncation(0.2), jnp.zeros(10), draws=4000) != np.arange(10)).mean(0)
+    np.testing.assert_allclose(often, 0.2, atol=0.03)  # of equals
 
 
 def test_tournaments_and_pairs_are_won_by_the_fitter():

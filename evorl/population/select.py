@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -50,8 +51,10 @@ class Truncation:
         require(self.count(size) >= 1, "selection.ratio", self.ratio, selected)
 
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
-        count, order = self.count(len(fitness)), best_first(fitness)
-        parents = order[integers(key, (count,), count)]
+        key_ties, key_parents = jax.random.split(key)
+        anyhow = jax.random.uniform(key_ties, fitness.shape).argsort()  # so that of equals no one is always the last
+        count, order = self.count(len(fitness)), anyhow[best_first(fitness[anyhow])]
+        parents = order[integers(key_parents, (count,), count)]
         return jnp.arange(len(fitness)).at[order[-count:]].set(parents)
 
 
