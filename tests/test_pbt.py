@@ -99,10 +99,11 @@ def test_generations_by_hand():
         np.testing.assert_allclose(row["return_best"], trained.max(), rtol=1e-5)
         climbed = height + rates * (steps + 1) / 2  # on the average of the steps
         np.testing.assert_allclose(row["return"], climbed.mean(), rtol=1e-5)
-        source, order = np.asarray(row["members/source"]), np.argsort(trained)
+        source, ordered = np.asarray(row["members/source"]), np.sort(trained)
         replaced = source != np.arange(10)
-        assert set(np.flatnonzero(replaced)) == set(order[:2])
-        assert set(source[replaced]) <= set(order[-2:])
+        assert replaced.sum() == 2
+        np.testing.assert_allclose(np.sort(trained[replaced]), ordered[:2], rtol=1e-5)
+        assert trained[source[replaced]].min() > ordered[-2] - 1e-4
         height = trained[source]
         np.testing.assert_allclose(after.members.height, height, rtol=1e-5)
         np.testing.assert_allclose(after.fitness, height, rtol=1e-5)
@@ -202,7 +203,7 @@ def test_meta_es_finds_the_rate_that_climbs_most():
     assert int(metrics["env_steps"]) == 16 * 5 * 10
     evaluation = jax.jit(meta.evaluate)(state, KEY)
     assert 9 < float(evaluation["return"]) <= 10
-    np.testing.assert_array_equal(evaluation["members/return"], jnp.full(16, evaluation["return"]))
+    np.testing.assert_allclose(evaluation["members/return"], evaluation["return"], rtol=1e-5)
 
 
 class Silent(Climb):
