@@ -7,7 +7,7 @@ from evorl.ec import CEM, CEMHyperparams
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutationHyperparams
 from evorl.errors import OptionError
-from evorl.population import Pairs, Swarm, SwarmHyperparams
+from evorl.population import Pairs, Swarm, SwarmHyperparams, Truncation
 from evorl.training import config, discovery, runs
 from evorl.workflows import (
     CEMRL,
@@ -51,6 +51,32 @@ def test_experiments_are_the_papers_settings():
     assert (workflow.min_updates, workflow.max_updates, workflow.warmup_generations) == (1024, 1024, 10)
     assert workflow.evolver.shrink is False
     assert config.load(["experiment=paper/cemrl_hopper"]).agent.workflow.max_updates == 4096
+
+
+def ends(pbt):
+    return {name: pytest.approx(prior.ends) for name, prior in pbt.searched.priors.items()}
+
+
+def test_pbt_of_the_paper_is_that_of_its_tables():
+    """arXiv:2501.15129, tables 5 and 6, which give the entropy's weight the opposite sign."""
+    table5 = {"actor_weight": (0.01, 10), "critic_weight": (0.01, 10), "entropy_weight": (1e-5, 1)}
+    table5 |= {"discount": (0.86466, 0.99999), "gae_lambda": (0.63212, 0.99999), "clip": (0.01, 0.5)}
+    for name, generations in (("ant", 500), ("hopper", 500), ("halfcheetah", 500), ("swimmer", 200)):
+        for kind, selection in (("pbt", Truncation(0.2)), ("pbt_cso", Pairs())):
+            pbt, _, budget = built(f"experiment=paper/{kind}_ppo_{name}")
+            ppo, space = pbt.population.inner, pbt.space
+            assert (ppo.env.name, pbt.selection, pbt.population.size) == (name, selection, 128)
+            assert (budget.iterations, pbt.steps_per_generation, pbt.warmup_steps) == (generations, 64, 256)
+            assert (ppo.eval_episodes, ppo.eval_episodes * pbt.eval_rounds) == (16, 128)
+            assert (ppo.num_rows, ppo.num_epochs, ppo.batch_size, ppo.agent.hidden) == (2048, 4, 256, (256, 256))
+            assert (space.learning_rate, space.max_grad_norm) == (3e-4, 10)
+            assert ends(pbt) == table5
+    pbt, _, _ = built("experiment=paper/pbt_sac")
+    sac, space = pbt.population.inner, pbt.space
+    assert isinstance(pbt.population, SharedReplay)
+    assert (sac.capacity, sac.batch_size, sac.actor_interval, sac.agent.learned_temperature) == (10**6, 256, 1, False)
+    assert (space.actor_lr, space.critic_lr) == (3e-4, 3e-4)
+    assert ends(pbt) == {"temperature": (0.00674, 1), "discount": (0.86466, 0.99999)}
 
 
 @pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
