@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from evorl.workflows.cem_rl import CEMRL, CEMRLHyperparams
     from evorl.workflows.erl import ERL, ERLHyperparams
     from evorl.workflows.evolution import Evolution, EvolutionHyperparams
-    from evorl.workflows.meta_es import MetaES
+    from evorl.workflows.meta_es import MetaES, MetaESHyperparams
     from evorl.workflows.off_policy import OffPolicy
     from evorl.workflows.on_policy import OnPolicy
     from evorl.workflows.pbt import PBT, PBTHyperparams
@@ -88,6 +88,7 @@ _MODULES = {
     "MLPPolicy": "agents.mlp_policy",
     "Maze": "envs.maze",
     "MetaES": "workflows.meta_es",
+    "MetaESHyperparams": "workflows.meta_es",
     "Neg": "population.search",
     "NoSelection": "population.select",
     "Noise": "ec.noise",
@@ -124,13 +125,13 @@ _MODULES = {
 __all__ = [
     "A2C", "ARS", "CEM", "CEMRL", "CSO", "DQN", "ERL", "GA", "IMPALA", "PBT", "PPO", "SAC", "TD3", "A2CHyperparams",
     "ARSHyperparams", "Brax", "Budget", "CEMHyperparams", "CEMRLHyperparams", "CSOHyperparams", "Choice",
-    "DQNHyperparams", "DiscreteSAC", "DiscreteSACHyperparams", "ERLHyperparams", "Evolution", "EvolutionHyperparams",
-    "Evolved", "Evosax", "GAHyperparams", "Gymnax", "IMPALAHyperparams", "Integer", "LogUniform", "MLPPolicy", "Maze",
-    "MetaES", "Neg", "NoSelection", "Noise", "OffPolicy", "OnPolicy", "OneMinus", "OpenES", "OpenESHyperparams",
-    "PBTHyperparams", "PPOHyperparams", "Pairs", "Perturb", "PerturbHyperparams", "PolicyGradient", "Random",
-    "RandomHyperparams", "Resample", "ResampleHyperparams", "Rewards", "SACHyperparams", "SharedReplay", "Swarm",
-    "SwarmHyperparams", "TD3Hyperparams", "Tournament", "Truncation", "Uniform", "VanillaES", "VanillaESHyperparams",
-    "Vmapped", "fit", "load",
+    "DQNHyperparams", "DiscreteSAC", "DiscreteSACHyperparams", "ERLHyperparams", "Evolution",
+    "EvolutionHyperparams", "Evolved", "Evosax", "GAHyperparams", "Gymnax", "IMPALAHyperparams", "Integer",
+    "LogUniform", "MLPPolicy", "Maze", "MetaES", "MetaESHyperparams", "Neg", "NoSelection", "Noise", "OffPolicy",
+    "OnPolicy", "OneMinus", "OpenES", "OpenESHyperparams", "PBTHyperparams", "PPOHyperparams", "Pairs", "Perturb",
+    "PerturbHyperparams", "PolicyGradient", "Random", "RandomHyperparams", "Resample", "ResampleHyperparams",
+    "Rewards", "SACHyperparams", "SharedReplay", "Swarm", "SwarmHyperparams", "TD3Hyperparams", "Tournament",
+    "Truncation", "Uniform", "VanillaES", "VanillaESHyperparams", "Vmapped", "fit", "load",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Writes the tables of hyperparameters in docs/agents/*.md and docs/evolution.md.
+"""Writes the tables of hyperparameters in docs.
 
 They are those of the dataclasses that the configurations name.
 
@@ -56,8 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    pages = [*sorted((DOCS / "agents").glob("*.md")), DOCS / "evolution.md"]
-    stale = [page for page in pages if written(page) != page.read_text(encoding="utf-8")]
+    stale = [page for page in sorted(DOCS.rglob("*.md")) if written(page) != page.read_text(encoding="utf-8")]
     for page in stale:
         print(page.name)
         if not check:

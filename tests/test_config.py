@@ -1,3 +1,4 @@
+import jax
 import pytest
 from omegaconf import OmegaConf
 
@@ -6,8 +7,19 @@ from evorl.ec import CEM, CEMHyperparams
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutationHyperparams
 from evorl.errors import OptionError
+from evorl.population import Pairs, Swarm, SwarmHyperparams, Truncation
 from evorl.training import config, discovery, runs
-from evorl.workflows import CEMRL, ERL, CEMRLHyperparams, ERLHyperparams
+from evorl.workflows import (
+    CEMRL,
+    ERL,
+    PBT,
+    CEMRLHyperparams,
+    ERLHyperparams,
+    MetaES,
+    PBTHyperparams,
+    SharedReplay,
+    Vmapped,
+)
 
 
 def built(*overrides):
@@ -41,6 +53,32 @@ def test_experiments_are_the_papers_settings():
     assert config.load(["experiment=paper/cemrl_hopper"]).agent.workflow.max_updates == 4096
 
 
+def ends(pbt):
+    return {name: pytest.approx(prior.ends) for name, prior in pbt.searched.priors.items()}
+
+
+def test_pbt_of_the_paper_is_that_of_its_tables():
+    """arXiv:2501.15129, tables 5 and 6, which give the entropy's weight the opposite sign."""
+    table5 = {"actor_weight": (0.01, 10), "critic_weight": (0.01, 10), "entropy_weight": (1e-5, 1)}
+    table5 |= {"discount": (0.86466, 0.99999), "gae_lambda": (0.63212, 0.99999), "clip": (0.01, 0.5)}
+    for name, generations in (("ant", 500), ("hopper", 500), ("halfcheetah", 500), ("swimmer", 200)):
+        for kind, selection in (("pbt", Truncation(0.2)), ("pbt_cso", Pairs())):
+            pbt, _, budget = built(f"experiment=paper/{kind}_ppo_{name}")
+            ppo, space = pbt.population.inner, pbt.space
+            assert (ppo.env.name, pbt.selection, pbt.population.size) == (name, selection, 128)
+            assert (budget.iterations, pbt.steps_per_generation, pbt.warmup_steps) == (generations, 64, 256)
+            assert (ppo.eval_episodes, ppo.eval_episodes * pbt.eval_rounds) == (16, 128)
+            assert (ppo.num_rows, ppo.num_epochs, ppo.batch_size, ppo.agent.hidden) == (2048, 4, 256, (256, 256))
+            assert (space.learning_rate, space.max_grad_norm) == (3e-4, 10)
+            assert ends(pbt) == table5
+    pbt, _, _ = built("experiment=paper/pbt_sac")
+    sac, space = pbt.population.inner, pbt.space
+    assert isinstance(pbt.population, SharedReplay)
+    assert (sac.capacity, sac.batch_size, sac.actor_interval, sac.agent.learned_temperature) == (10**6, 256, 1, False)
+    assert (space.actor_lr, space.critic_lr) == (3e-4, 3e-4)
+    assert ends(pbt) == {"temperature": (0.00674, 1), "discount": (0.86466, 0.99999)}
+
+
 @pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
 @pytest.mark.parametrize("evolver", sorted(discovery.choices("agent/evolver")))
 def test_any_agent_and_any_evolver_compose(name, evolver):
@@ -71,6 +109,46 @@ def test_erl_is_that_of_its_dataclass_and_of_the_paper():
     assert (hyperparams.agent, hyperparams.evolver) == (SACHyperparams(), CEMHyperparams())
 
 
+@pytest.mark.parametrize("selection", sorted(discovery.choices("agent/selection")))
+@pytest.mark.parametrize("variation", sorted(discovery.choices("agent/variation")))
+def test_any_selection_and_any_variation_compose(selection, variation):
+    chosen = ["env=fast", "agent=pbt", f"agent/selection={selection}", f"agent/variation={variation}"]
+    workflow, hyperparams, _ = built(*chosen, "agent.workflow.population.size=8")
+    assert type(workflow.selection).__name__.lower().removesuffix("selection") == (
+        "no" if selection == "none" else selection
+    )
+    assert isinstance(hyperparams.variation, workflow.variation.takes)
+    jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
+
+
+def test_pbt_is_that_of_its_dataclass_and_pbt_cso_that_of_the_paper():
+    workflow, hyperparams, _ = built("env=fast", "agent=pbt", "agent/inner=a2c")
+    assert workflow == PBT(Vmapped(workflow.population.inner, 16), workflow.space)
+    assert hyperparams == PBTHyperparams()
+    workflow, hyperparams, _ = built(
+        "env=fast",
+        "agent=pbt_cso",
+        "agent/inner=sac",
+        "agent/population=shared_replay",
+        "agent.inner.space.discount=0.9",
+    )
+    assert (workflow.selection, workflow.variation) == (Pairs(), Swarm())
+    assert hyperparams == PBTHyperparams(SwarmHyperparams())
+    assert isinstance(workflow.population, SharedReplay)
+    assert sorted(workflow.searched.priors) == ["actor_lr", "critic_lr", "target_entropy"]
+    assert workflow.space.discount == 0.9
+
+
+def test_meta_workflows_nest():
+    nested = ["agent/inner=meta_es", "agent/inner/inner=cemrl", "agent/inner/inner/learner=ddpg"]
+    workflow, _, _ = built("env=fast", "agent=pbt", *nested, "agent.inner.workflow.population.size=6")
+    assert isinstance(workflow.population.inner, MetaES)
+    assert workflow.population.inner.evolver.population_size == 6
+    assert list(workflow.searched.priors) == ["evolver.step_damping"]
+    assert workflow.population.inner.population.inner.agent.num_critics == 1
+    assert workflow.population.inner.population.inner.evolver == CEM()
+
+
 def test_every_shipped_file_composes_and_says_what_it_is():
     for group in ("agent", "env"):
         for path in (discovery.SHIPPED / group).glob("*.yaml"):
@@ -86,6 +164,9 @@ WRONG = [
     (["env=antt"], "unknown env antt; did you mean ant?"),
     (["env=zzz"], "unknown env zzz; allowed: acrobot, ant,"),
     (["agent/evolver=cemm"], "unknown agent/evolver cemm; did you mean cem?"),
+    (["agent/selection=pairs"], "agent/selection: agent has no such part"),
+    (["agent=pbt", "agent/selection=pair"], "unknown agent/selection pair; did you mean pairs?"),
+    (["agent=pbt", "agent/population=shared_replay"], "agent.inner.workflow=OnPolicy: must be OffPolicy"),
     (["experiment=paper/cemrl_ants"], "did you mean paper/cemrl_ant"),
     (["agent.workflow.batchsize=3"], "did you mean agent.workflow.batch_size?"),
     (["actor_lr=1"], "did you mean agent.hyperparams.agent.actor_lr?"),

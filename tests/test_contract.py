@@ -52,6 +52,7 @@ from evorl.workflows import (
     Evolution,
     EvolutionHyperparams,
     MetaES,
+    MetaESHyperparams,
     OffPolicy,
     OnPolicy,
     PBTHyperparams,
@@ -192,7 +193,9 @@ META_CASES = [
     *(Case(name, pbt, PBTHyperparams()) for name, pbt in META.items()),
     Case("pbt_pbt_ppo", PBT(Vmapped(META["pbt_ppo"], 4), FACTOR, Truncation(0.25), Resample()), RESAMPLED),
     Case("pbt_cso_ppo", PBT(*POPULATIONS["pbt_ppo"], Pairs(), Swarm()), PBTHyperparams(SwarmHyperparams())),
-    Case("meta_es_ppo", MetaES(*POPULATIONS["pbt_ppo"], CEM(4), lifetime=2), CEMHyperparams(initial_variance=0.1), 24),
+    Case(
+        "meta_es_ppo", MetaES(*POPULATIONS["pbt_ppo"], CEM(4), lifetime=2), MetaESHyperparams(CEMHyperparams(0.1)), 24
+    ),
     Case("vmapped_pbt_cem_rl", Vmapped(META["pbt_cem_rl"], 2), pair(PBTHyperparams())),
 ]
 CASES = [

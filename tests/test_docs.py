@@ -27,7 +27,8 @@ def test_the_tables_of_hyperparameters_are_those_of_the_dataclasses():
 def test_every_agent_but_the_random_one_has_a_page():
     agents = {path.stem for path in (ROOT / "configs" / "agent").glob("*.yaml")}
     pages = {path.stem for path in (ROOT / "docs" / "agents").glob("*.md")}
-    pages |= set(re.findall(r"hyperparameters of (\w+)", (ROOT / "docs" / "evolution.md").read_text()))
+    for page in (ROOT / "docs").rglob("*.md"):
+        pages |= set(re.findall(r"<!-- hyperparameters of (\w+)", page.read_text()))
     assert agents - pages == {"evosax", "random", "sep_cma_es"}
 
 

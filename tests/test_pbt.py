@@ -23,7 +23,7 @@ from evorl.population import (
     Truncation,
     Uniform,
 )
-from evorl.workflows import PBT, MetaES, PBTHyperparams, Vmapped
+from evorl.workflows import PBT, MetaES, MetaESHyperparams, PBTHyperparams, Vmapped
 from tests.test_contract import on_policy
 
 KEY = jax.random.key(0)
@@ -195,7 +195,7 @@ def test_meta_es_finds_the_rate_that_climbs_most():
     """Fitness is the height after a life, NaN above the limit: the best rate is just below limit / lifetime."""
     space = ClimbHyperparams(rate=Uniform(-1.0, 3.0), limit=10.0)
     meta = MetaES(Vmapped(Climb(), 16), space, CEM(16), lifetime=5)
-    hyperparams = CEMHyperparams(initial_variance=0.05, noise_decay=0.7)
+    hyperparams = MetaESHyperparams(CEMHyperparams(initial_variance=0.05, noise_decay=0.7))
     state = jax.jit(meta.init)(KEY, hyperparams)
     step = jax.jit(meta.step)
     for i in range(25):

@@ -169,7 +169,11 @@ def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
         reason = "give options as name=value" if wrong else str(error).splitlines()[0]
         return OptionError(f"{wrong or ' '.join(overrides)}: {reason}")
     chosen = [str(one.input_line) for one in parsed if group_of(one.key_or_group)[0] in GROUPS and not one.is_delete()]
-    known = dict(paths(compose("config", chosen)))
+    try:
+        known = dict(paths(compose("config", chosen)))
+    except HydraException as wrong:  # such as the selection of an agent that selects nothing
+        found = re.match(r"Could not override '(.*?)@(.*?)'", str(wrong))
+        return OptionError(f"{found[1]}: {found[2]} has no such part" if found else str(wrong).splitlines()[0])
     for override in parsed:
         if group_of(override.key_or_group)[0] not in (*GROUPS, *known):
             return unknown("option", override.key_or_group, known)
@@ -265,6 +269,8 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         raise OptionError(f"{name}={value}: a prior can stand for a hyperparameter only")
     if getattr(wanted, "_is_protocol", False):
         return part(value, wanted, name)
+    if dataclasses.is_dataclass(wanted) and not isinstance(value, wanted):
+        raise OptionError(f"{name}={type(value).__name__}: must be {wanted.__name__}")
     checked = wanted in (int, float, bool, str, tuple, Mapping) and not isinstance(wanted, types.UnionType)
     if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
         raise OptionError(f"{name}={value}: must be of type {'list' if wanted is tuple else wanted.__name__}")

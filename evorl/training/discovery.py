@@ -7,7 +7,16 @@ from evorl.errors import unknown
 
 PACKAGE = Path(__file__).parents[1]
 SHIPPED = next(path for path in (PACKAGE / "configs", PACKAGE.parent / "configs") if path.is_dir())
-GROUPS = ("agent", "agent/learner", "agent/evolver", "env", "experiment")
+GROUPS = (
+    "agent",
+    "agent/learner",
+    "agent/evolver",
+    "agent/population",
+    "agent/selection",
+    "agent/variation",
+    "env",
+    "experiment",
+)
 
 HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME] [option=value ...]
 

@@ -1,7 +1,7 @@
 from evorl.workflows.cem_rl import CEMRL, CEMRLHyperparams
 from evorl.workflows.erl import ERL, ERLHyperparams
 from evorl.workflows.evolution import Evolution, EvolutionHyperparams
-from evorl.workflows.meta_es import MetaES
+from evorl.workflows.meta_es import MetaES, MetaESHyperparams
 from evorl.workflows.off_policy import OffPolicy
 from evorl.workflows.on_policy import OnPolicy
 from evorl.workflows.pbt import PBT, PBTHyperparams
@@ -10,5 +10,5 @@ from evorl.workflows.vmapped import Vmapped
 
 __all__ = [
     "CEMRL", "ERL", "PBT", "CEMRLHyperparams", "ERLHyperparams", "Evolution", "EvolutionHyperparams", "MetaES",
-    "OffPolicy", "OnPolicy", "PBTHyperparams", "SharedReplay", "Vmapped",
+    "MetaESHyperparams", "OffPolicy", "OnPolicy", "PBTHyperparams", "SharedReplay", "Vmapped",
 ]  # fmt: skip

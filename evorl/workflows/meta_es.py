@@ -10,18 +10,26 @@ from jaxtyping import Array
 
 from evorl import metrics as metrics_of
 from evorl import tree
+from evorl.ec.cem import CEMHyperparams
 from evorl.ec.shaping import comparable
 from evorl.errors import require
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_state, default
 from evorl.population.search import Space
-from evorl.types import Evolver, Hyperparams, Key, Metrics, Population
+from evorl.types import Evolver, Key, Metrics, Population
 from evorl.workflows.base import check_positive
 from evorl.workflows.lives import live
 
 
 @struct.dataclass
+class MetaESHyperparams:
+    """The hyperparameters of the evolver."""
+
+    evolver: Any = default(CEMHyperparams)
+
+
+@struct.dataclass
 class MetaESState:
-    hyperparams: Any  # the evolver's
+    hyperparams: MetaESHyperparams
     env_params: Any
     evolver: Any
     generation: Any  # [] int32
@@ -57,10 +65,10 @@ class MetaES:
         work = getattr(self.population, "work", {})
         return {name: (self.lifetime * least, self.lifetime * most) for name, (least, most) in work.items()}
 
-    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> MetaESState:
+    def init(self, key: Key, hyperparams: MetaESHyperparams, env_params: Any = None) -> MetaESState:
         hyperparams = as_state(hyperparams)
         middle = jnp.full(self.searched.size, 0.5, jnp.float32)
-        evolver = self.evolver.init(key, middle, hyperparams)
+        evolver = self.evolver.init(key, middle, hyperparams.evolver)
         return MetaESState(hyperparams, as_state(env_params), evolver, jnp.int32(0))
 
     def step(self, state: MetaESState, key: Key) -> tuple[MetaESState, Metrics]:
@@ -72,16 +80,16 @@ class MetaES:
     def advance(self, state: MetaESState, key: Key, evaluating: bool | Array) -> tuple[MetaESState, Metrics, Metrics]:
         """A generation of lives; or lives with the center's hyperparameters, which leave the state alone."""
         key_ask, key_birth, key_life, key_tell = jax.random.split(key, 4)
-        evaluating, space = jnp.asarray(evaluating), self.searched
-        genomes, evolver = self.evolver.ask(key_ask, state.evolver, state.hyperparams)
-        points = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, state.hyperparams)
+        evaluating, space, hyperparams = jnp.asarray(evaluating), self.searched, state.hyperparams.evolver
+        genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams)
+        points = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, hyperparams)
         center = jnp.broadcast_to(self.evolver.center(state.evolver), points.shape)
         points = jnp.clip(jnp.where(evaluating, center, points), 0, 1)
 
         members = self.population.init(key_birth, space.decode(points), state.env_params)
         members, trained, evaluation = live(self.population, members, key_life, jnp.int32(self.lifetime), jnp.int32(1))
         fitness = jnp.where(self.population.sound(members), evaluation["return"], jnp.nan)
-        told, told_metrics = self.evolver.tell(key_tell, genomes, fitness, evolver, state.hyperparams)
+        told, told_metrics = self.evolver.tell(key_tell, genomes, fitness, evolver, hyperparams)
 
         metrics = metrics_of.over_members(trained) | told_metrics | {"return_best": comparable(fitness).max()}
         metrics |= {"members/fitness": fitness}
