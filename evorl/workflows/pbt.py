@@ -103,8 +103,7 @@ class PBT:
         steps = self.steps_per_generation + jnp.where(state.generation == 0, self.warmup_steps, 0)
         steps, rounds = jnp.where(evaluating, 0, steps), jnp.where(evaluating, self.eval_rounds, 1)
         members, trained, evaluation = live(self.population, state.members, key_run, steps, rounds)
-        returns = evaluation["return"]
-        fitness = jnp.where(self.population.sound(members), returns, jnp.nan)
+        fitness = jnp.where(self.population.sound(members), evaluation["return"], jnp.nan)
         source = revived(self.selection(key_select, fitness), fitness)
         source = jnp.where(evaluating, jnp.arange(self.population.size), source)
         space, moved = self.searched, state.hyperparams.variation
@@ -112,9 +111,6 @@ class PBT:
         metrics = metrics_of.over_members(trained) | {"return_best": comparable(fitness).max()}
         metrics |= {"members/fitness": fitness, "members/source": source}
         metrics |= {f"members/{name}": values for name, values in space.numbers(state.points).items()}
-        best = self.fittest(state)
-        reported = {name: evaluation[name][best] for name in ("return", "episodes", "episode_length")}
-        reported |= {"return_mean": returns.mean(), "members/return": returns}
 
         members = self.population.copy_members(members, source)
         after = replace(
@@ -128,7 +124,15 @@ class PBT:
         after = tree.where(evaluating, replace(state, members=()), after)
         hyperparams = self.population.hyperparams(members)
         hyperparams = tree.where(evaluating, hyperparams, space.decode(after.points))
-        return replace(after, members=self.population.with_hyperparams(members, hyperparams)), metrics, reported
+        after = replace(after, members=self.population.with_hyperparams(members, hyperparams))
+        return after, metrics, self.report(state, evaluation)
+
+    def report(self, state: PBTState, evaluation: Metrics) -> Metrics:
+        """The evaluation of the member that was the fittest before, and what all have reached."""
+        returns, best = evaluation["return"], self.fittest(state)
+        names = ("return", "episodes", "episode_length")
+        reported = {name: evaluation[name][best] for name in names if name in evaluation}
+        return reported | {"return_mean": returns.mean(), "members/return": returns}
 
     @property
     def env(self) -> Env:
