@@ -100,7 +100,8 @@ class PBT:
         """A generation; or an evaluation, which leaves the state alone."""
         key_run, key_select, key_vary = jax.random.split(key, 3)
         evaluating = jnp.asarray(evaluating)
-        steps = self.steps_per_generation + jnp.where(state.generation == 0, self.warmup_steps, 0)
+        first = tree.anywhere(state.generation == 0)  # vmapped copies are at the same generation
+        steps = self.steps_per_generation + jnp.where(first, self.warmup_steps, 0)
         steps, rounds = jnp.where(evaluating, 0, steps), jnp.where(evaluating, self.eval_rounds, 1)
         members, trained, evaluation = live(self.population, state.members, key_run, steps, rounds)
         fitness = jnp.where(self.population.sound(members), evaluation["return"], jnp.nan)
