@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
@@ -12,6 +13,15 @@ def cells(notebook):
     return json.loads(notebook.read_text(encoding="utf-8"))["cells"]
 
 
+@pytest.fixture
+def quick_compilation():
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_and_is_stored_without_outputs(notebook, monkeypatch):
     pyplot = pytest.importorskip("matplotlib.pyplot")
