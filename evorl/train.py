@@ -114,6 +114,7 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.fit import fit
     from evorl.training.profile import Profile
+    from evorl.types import Acts, Population
 
     for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
         logging.getLogger(library).setLevel(logging.CRITICAL)
@@ -157,7 +158,8 @@ def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any
     if result.stopped:
         say(f"stopped and saved; go on with: {go_on}")
     else:
-        say(f"done; see it with: python -m evorl.play {run_dir}")
+        seen = f"; see it with: python -m evorl.play {run_dir}" if isinstance(workflow, (Acts, Population)) else ""
+        say(f"done{seen}")
         say(f"go on with: {go_on} and a larger budget")
     return result
 
