@@ -1,3 +1,5 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -181,8 +183,14 @@ LEARNERS = {
 }
 
 
-@pytest.mark.parametrize("evolver", EVOLVERS)
-@pytest.mark.parametrize("learner", LEARNERS)
+QUICK = {("DDPG", "OpenES"), ("TD3", "GA"), ("SAC", "CMAES"), ("SAC", "CEM")}  # each at least once
+PAIRS = [
+    pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow)
+    for pair in itertools.product(LEARNERS, EVOLVERS)
+]
+
+
+@pytest.mark.parametrize(("learner", "evolver"), PAIRS)
 def test_any_agent_learns_beside_any_evolver(learner, evolver):
     env, (cls, options, of_agent), (evolver, of_evolver) = Counting(), LEARNERS[learner], EVOLVERS[evolver]
     agent = cls(env.observation_space, env.action_space, hidden=(8,), **options)

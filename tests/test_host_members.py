@@ -28,6 +28,7 @@ from evorl.training.progress import Budget, Progress
 from evorl.training.recorders import JsonLines, measured
 from evorl.training.rows import row_of
 from evorl.training.runs import Restored, restored
+from evorl.workflows import MetaESHyperparams
 from tests.conftest import leaves_equal
 from tests.test_contract import OFF_POLICY
 from tests.test_host import events
@@ -36,6 +37,7 @@ from tests.test_train import rows
 SPACE = TD3Hyperparams(actor_lr=evorl.LogUniform(1e-5, 1e-1), max_grad_norm=evorl.Uniform(1, 2))
 PBT = evorl.PBT(Vmapped(OFF_POLICY, 4), SPACE, evorl.Truncation(0.25), steps_per_generation=1)
 META_ES = MetaES(Vmapped(OFF_POLICY, 4), SPACE, OpenES(4), lifetime=1)
+OF_META_ES = MetaESHyperparams(OpenESHyperparams())
 TINY = [
     "agent=pbt",
     "agent/inner=td3",
@@ -109,7 +111,7 @@ def test_populations_of_populations_keep_their_axes():
 
 @pytest.mark.parametrize("workflow", [Vmapped(PBT, 2), META_ES], ids=["vmapped_pbt", "meta_es"])
 def test_other_populations_have_rows_too(workflow):
-    hyperparams = OpenESHyperparams() if workflow is META_ES else tree.broadcast(PBTHyperparams(), 2)
+    hyperparams = OF_META_ES if workflow is META_ES else tree.broadcast(PBTHyperparams(), 2)
     program = Program(workflow, [0], 2, False)
     state = jax.eval_shape(program.init, program.keys, hyperparams)
     shapes = jax.eval_shape(program.run, state, program.keys, *job(0, 0, False))[1:]
@@ -223,7 +225,7 @@ def test_members_of_nested_populations_are_found():
 @pytest.mark.parametrize("member", [None, 2])
 def test_what_trains_no_policy_that_lasts_says_so(member):
     with pytest.raises(OptionError, match=r"^agent=mine: MetaES keeps no policy; train one with what it has found$"):
-        made(META_ES, OpenESHyperparams()).one(None, member)
+        made(META_ES, OF_META_ES).one(None, member)
 
 
 def test_pbt_has_diverged_where_all_of_its_members_have():
