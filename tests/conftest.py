@@ -31,3 +31,10 @@ def leaves_equal(a, b):
 @pytest.fixture
 def key():
     return jax.random.key(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs():
+    """A process may map memory some 65,000 times, and each compiled program takes a few: all of them are too many."""
+    yield
+    jax.clear_caches()
