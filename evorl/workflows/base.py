@@ -99,6 +99,11 @@ def shares(total: int, n: int) -> Int[Array, " n"]:
     return share + (jnp.arange(n) < rest)
 
 
+def work(workflow: Any, times: int) -> dict[str, tuple[int, int]]:
+    """The least and the most that so many iterations of a workflow take, where it says so."""
+    return {name: (times * least, times * most) for name, (least, most) in getattr(workflow, "work", {}).items()}
+
+
 def check_positive(workflow: Any, *names: str) -> None:
     """Raises OptionError where a named field is below 1, or too large for an index."""
     for name in names:

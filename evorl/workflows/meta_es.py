@@ -16,6 +16,7 @@ from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.population.search import Space
 from evorl.types import Evolver, Key, Metrics, Population
+from evorl.workflows import base
 from evorl.workflows.base import check_positive
 from evorl.workflows.lives import live
 
@@ -62,8 +63,7 @@ class MetaES:
     @property
     def work(self) -> dict[str, tuple[int, int]]:
         """The least and the most that a generation takes, where the inner workflow says so."""
-        work = getattr(self.population, "work", {})
-        return {name: (self.lifetime * least, self.lifetime * most) for name, (least, most) in work.items()}
+        return base.work(self.population, self.lifetime)
 
     def init(self, key: Key, hyperparams: MetaESHyperparams, env_params: Any = None) -> MetaESState:
         hyperparams = as_state(hyperparams)

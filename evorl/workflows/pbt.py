@@ -17,6 +17,7 @@ from evorl.population.search import Space
 from evorl.population.select import Selection, Truncation
 from evorl.population.variation import Perturb, PerturbHyperparams, Variation
 from evorl.types import Agent, Env, Key, Metrics, Population, SlotPolicy, State, Workflow
+from evorl.workflows import base
 from evorl.workflows.base import check_positive
 from evorl.workflows.lives import live
 
@@ -75,8 +76,7 @@ class PBT:
     @property
     def work(self) -> dict[str, tuple[int, int]]:
         """The least and the most that a generation takes, evaluation aside, where the inner workflow says so."""
-        steps, work = self.steps_per_generation, getattr(self.population, "work", {})
-        return {name: (steps * least, steps * most) for name, (least, most) in work.items()}
+        return base.work(self.population, self.steps_per_generation)
 
     def init(self, key: Key, hyperparams: PBTHyperparams, env_params: Any = None) -> PBTState:
         given, takes = type(hyperparams.variation), self.variation.takes

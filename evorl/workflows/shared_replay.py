@@ -11,7 +11,7 @@ from evorl import tree
 from evorl.errors import require
 from evorl.replay import Replay, join, split
 from evorl.types import Hyperparams, Key, Metrics, State, Transition, Workflow
-from evorl.workflows import members
+from evorl.workflows import base, members
 from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
 AXES = OffPolicyState(hyperparams=0, env_params=0, agent=0, slots=0, replay=None, window=0, iteration=0)
@@ -39,7 +39,7 @@ class SharedReplay:
     @property
     def work(self) -> dict[str, tuple[int, int]]:
         """The least and the most that an iteration of all members takes; the first one takes random_steps instead."""
-        return {name: (self.size * least, self.size * most) for name, (least, most) in self.inner.work.items()}
+        return base.work(self.inner, self.size)
 
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OffPolicyState:
         """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""

@@ -28,8 +28,7 @@ class Vmapped:
     @property
     def work(self) -> dict[str, tuple[int, int]]:
         """The least and the most that an iteration of all copies takes, where the inner workflow says so."""
-        inner = getattr(self.inner, "work", {})
-        return {name: (self.size * least, self.size * most) for name, (least, most) in inner.items()}
+        return base.work(self.inner, self.size)
 
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State:
         """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
