@@ -62,8 +62,8 @@ class Unexploited(Vmapped):
         return state
 
 
-def ppo() -> tuple[Any, Any, Any, int, int]:
-    """The population, the space, a setting for the grid, steps in a generation and generations."""
+def ppo() -> tuple[Any, Any, Any, dict[str, int], int]:
+    """The population, the space, a setting for the grid, the steps of PBT and its generations."""
     agent = PolicyGradient(ENV.observation_space, ENV.action_space, PPO(), hidden=(64, 64))
     inner = OnPolicy(ENV, agent, num_envs=16, num_steps=128, batch_size=256, eval_episodes=16)
     fixed = PPOHyperparams(reward_scale=0.1, entropy_weight=0.0)
@@ -74,10 +74,10 @@ def ppo() -> tuple[Any, Any, Any, int, int]:
         clip=LogUniform(0.02, 0.5),
         entropy_weight=LogUniform(1e-5, 1e-1),
     )
-    return Vmapped(inner, MEMBERS), space, fixed, 5, 20  # 204,800 steps, of 501,760
+    return Vmapped(inner, MEMBERS), space, fixed, {"steps_per_generation": 5}, 20  # 204,800 steps, of 501,760
 
 
-def sac() -> tuple[Any, Any, Any, int, int]:
+def sac() -> tuple[Any, Any, Any, dict[str, int], int]:
     agent = SAC(ENV.observation_space, ENV.action_space, hidden=(64, 64))
     inner = OffPolicy(
         ENV, agent, 4, 1, 2, actor_interval=1, batch_size=64, capacity=200_000, random_steps=16_000, eval_episodes=16
@@ -85,13 +85,9 @@ def sac() -> tuple[Any, Any, Any, int, int]:
     space = SACHyperparams(
         actor_lr=RATES, critic_lr=RATES, temperature_lr=RATES, discount=DISCOUNTS, target_entropy=Uniform(-2.0, 0.0)
     )
-    return (
-        SharedReplay(inner, MEMBERS),
-        space,
-        SACHyperparams(),
-        150,
-        18,
-    )  # 11,800 steps with the random ones, of 30,996
+    steps = {"steps_per_generation": 150, "warmup_steps": 600}  # as long in proportion as in EvoRL's table 5
+    # 11,800 steps with the random ones, of 30,996
+    return SharedReplay(inner, MEMBERS), space, SACHyperparams(), steps, 14
 
 
 AGENTS = {"ppo": ppo, "sac": sac}
@@ -108,7 +104,7 @@ def arm(agent: str, name: str) -> dict[str, Any]:
     }[name]
     if name == "unexploited":
         population = Unexploited(population.inner, population.size)
-    pbt = PBT(population, space, steps_per_generation=steps, eval_rounds=8, **options)
+    pbt = PBT(population, space, eval_rounds=8, **steps, **options)
     result = fit(
         pbt,
         PBTHyperparams(pbt.variation.takes()),
@@ -137,8 +133,9 @@ def grid(agent: str) -> tuple[np.ndarray, np.ndarray]:
         name: jax.numpy.float32(rates) for name in vars(fixed) if name in ("learning_rate", "actor_lr", "critic_lr")
     }
     copies = Vmapped(replace(population.inner, eval_episodes=128), len(rates))
-    budget = Budget(iterations=steps * generations)
-    result = fit(copies, settings.replace(**moved), budget=budget, num_seeds=SEEDS, evaluations=1, chunk=steps)
+    each = steps["steps_per_generation"]
+    budget = Budget(iterations=each * generations + steps.get("warmup_steps", 0))
+    result = fit(copies, settings.replace(**moved), budget=budget, num_seeds=SEEDS, evaluations=1, chunk=each)
     keys = jax.random.split(jax.random.key(1), SEEDS)
     returns = jax.lax.map(lambda pair: copies.evaluate(*pair)["return"], (result.state, keys))
     return rates, np.asarray(returns).mean(0)
