@@ -30,7 +30,7 @@ EXPERIMENTS = [
     *(f"classic/{agent}_pendulum" for agent in ("ppo", "ddpg", "td3", "sac")),
     *(f"classic/{agent}_cartpole" for agent in ("openes", "cma_es", "ars", "cso", "ga")),
     *(f"classic/{agent}_{env}" for agent in ("openes", "cma_es") for env in ("acrobot", "pendulum")),
-    *(f"brax/{agent}_inverted_pendulum" for agent in ("ppo", "td3", "sac")),
+    *(f"brax/{agent}_inverted_pendulum" for agent in ("ppo", "td3", "sac", "cemrl", "erl")),
 ]
 
 

@@ -13,7 +13,7 @@ agent's defaults elsewhere, and the rate that is best there is held against the 
 
 import argparse
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -54,19 +54,17 @@ DISCOUNTS = OneMinus(LogUniform(1e-3, 2e-1))
 ENV = Gymnax("Pendulum-v1")
 
 
-@dataclass(frozen=True)
-class Unexploited(Vmapped):
-    """Members that take over nothing; their settings are given to them by PBT all the same."""
-
-    def copy_members(self, state: Any, source: Any) -> Any:
-        return state
+def unexploited(population: Any) -> Any:
+    """The same population, whose members take over nothing; their settings are given to them by PBT all the same."""
+    kind = type("Unexploited", (type(population),), {"copy_members": lambda self, state, source: state})
+    return kind(population.inner, population.size)
 
 
 def ppo() -> tuple[Any, Any, Any, dict[str, int], int]:
     """The population, the space, a setting for the grid, the steps of PBT and its generations."""
     agent = PolicyGradient(ENV.observation_space, ENV.action_space, PPO(), hidden=(64, 64))
     inner = OnPolicy(ENV, agent, num_envs=16, num_steps=128, batch_size=256, eval_episodes=16)
-    fixed = PPOHyperparams(reward_scale=0.1, entropy_weight=0.0)
+    fixed: Any = PPOHyperparams(reward_scale=0.1, entropy_weight=0.0)
     space = fixed.replace(
         learning_rate=RATES,
         discount=DISCOUNTS,
@@ -103,7 +101,7 @@ def arm(agent: str, name: str) -> dict[str, Any]:
         "unexploited": {"selection": Truncation(0.2), "variation": Perturb()},
     }[name]
     if name == "unexploited":
-        population = Unexploited(population.inner, population.size)
+        population = unexploited(population)
     pbt = PBT(population, space, eval_rounds=8, **steps, **options)
     result = fit(
         pbt,

@@ -9,6 +9,7 @@ The workloads are those of scripts/benchmark.py, swimmer. The sizes take turns; 
 
 import argparse
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from workloads import KEY, WORKLOADS, jitted, pbt
 from evorl import NoSelection, Truncation, Vmapped, hyperparameters, tree
 
 
-def population(workload: str, size: int) -> tuple[object, object]:
+def population(workload: str, size: int) -> tuple[Any, Any]:
     """The workflow of so many members, and its hyperparameters."""
     if workload == "E5":
         return pbt(size, selection=Truncation(0.25) if size >= 4 else NoSelection())[:2]
