@@ -2,13 +2,14 @@
 
 python scripts/pbt_learning.py ppo                     PBT, PBT-CSO, fixed settings, PBT without exploit, a grid
 python scripts/pbt_learning.py sac pbt fixed           some of them; sac members share one replay
+python scripts/pbt_learning.py sac pbt --no-warmup     judged from the first generation on, in as many steps
 
 Members train for 40 % of the steps with which the tuned experiment (classic/ppo_pendulum, classic/sac_pendulum) solves
 the task, each with settings of its own, drawn at first from the same priors. After the last generation all members are
 evaluated again, in 128 fresh episodes: `mean` is over members, `best` the member that was the fittest in the last
 generation. fixed: nobody takes over, settings stay as they were drawn. unexploited: settings spread and move as in PBT,
 weights do not. Intervals are 95 % bootstrap over seeds. The grid trains learning rates, half a decade apart, with the
-agent's defaults elsewhere, and the rate that is best there is held against the rates that PBT ends with.
+agent's defaults elsewhere and a replay for each; the best one is held against the rates that PBT ends with.
 """
 
 import argparse
@@ -91,9 +92,11 @@ def sac() -> tuple[Any, Any, Any, dict[str, int], int]:
 AGENTS = {"ppo": ppo, "sac": sac}
 
 
-def arm(agent: str, name: str) -> dict[str, Any]:
+def arm(agent: str, name: str, warmup: bool) -> dict[str, Any]:
     """What the seeds of one arm have reached, [SEEDS] or [SEEDS, members]."""
     population, space, _, steps, generations = AGENTS[agent]()
+    if not warmup:
+        generations += steps.pop("warmup_steps", 0) // steps["steps_per_generation"]
     options: dict[str, Any] = {
         "pbt": {"selection": Truncation(0.2), "variation": Perturb()},
         "pbt_cso": {"selection": Pairs(), "variation": Swarm()},
@@ -148,6 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("agent", choices=AGENTS)
     parser.add_argument("arms", nargs="*", default=["pbt", "pbt_cso", "fixed", "unexploited", "grid"])
+    parser.add_argument("--no-warmup", action="store_true")
     arguments = parser.parse_args()
     print(
         f"{machine()}\n\n| arm | steps of a member | mean | 95 % | best | 95 % | learning rates at the end | seconds |"
@@ -156,7 +160,7 @@ def main() -> None:
     for name in arguments.arms:
         if name == "grid":
             continue
-        found = arm(arguments.agent, name)
+        found = arm(arguments.agent, name, not arguments.no_warmup)
         low, middle, high = np.quantile(found["rates"], (0.1, 0.5, 0.9))
         rates = f"{middle:.1e} ({low:.0e} to {high:.0e})"
         print(f"| {name} | {found['steps']:,} | {shown(found['mean'])} | {shown(found['best'])} | {rates} | "
