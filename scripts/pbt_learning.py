@@ -73,7 +73,8 @@ def ppo() -> tuple[Any, Any, Any, dict[str, int], int]:
         clip=LogUniform(0.02, 0.5),
         entropy_weight=LogUniform(1e-5, 1e-1),
     )
-    return Vmapped(inner, MEMBERS), space, fixed, {"steps_per_generation": 5}, 20  # 204,800 steps, of 501,760
+    # 204,800 steps, of 501,760
+    return Vmapped(inner, MEMBERS), space, fixed, {"steps_per_generation": 5, "warmup_steps": 0}, 20
 
 
 def sac() -> tuple[Any, Any, Any, dict[str, int], int]:
@@ -96,7 +97,8 @@ def arm(agent: str, name: str, warmup: bool) -> dict[str, Any]:
     """What the seeds of one arm have reached, [SEEDS] or [SEEDS, members]."""
     population, space, _, steps, generations = AGENTS[agent]()
     if not warmup:
-        generations += steps.pop("warmup_steps", 0) // steps["steps_per_generation"]
+        generations += steps["warmup_steps"] // steps["steps_per_generation"]
+        steps["warmup_steps"] = 0
     options: dict[str, Any] = {
         "pbt": {"selection": Truncation(0.2), "variation": Perturb()},
         "pbt_cso": {"selection": Pairs(), "variation": Swarm()},
@@ -135,7 +137,7 @@ def grid(agent: str) -> tuple[np.ndarray, np.ndarray]:
     }
     copies = Vmapped(replace(population.inner, eval_episodes=128), len(rates))
     each = steps["steps_per_generation"]
-    budget = Budget(iterations=each * generations + steps.get("warmup_steps", 0))
+    budget = Budget(iterations=each * generations + steps["warmup_steps"])
     result = fit(copies, settings.replace(**moved), budget=budget, num_seeds=SEEDS, evaluations=1, chunk=each)
     keys = jax.random.split(jax.random.key(1), SEEDS)
     returns = jax.lax.map(lambda pair: copies.evaluate(*pair)["return"], (result.state, keys))

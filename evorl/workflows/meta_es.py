@@ -17,7 +17,6 @@ from evorl.hyperparameters import as_state, default
 from evorl.population.search import Space
 from evorl.types import Evolver, Key, Metrics, Population
 from evorl.workflows import base
-from evorl.workflows.base import check_positive
 from evorl.workflows.lives import live
 
 
@@ -51,7 +50,7 @@ class MetaES:
     lifetime: int = 16  # steps of each run
 
     def __post_init__(self) -> None:
-        check_positive(self, "lifetime")
+        base.check_positive(self, "lifetime")
         n, size = self.evolver.population_size, self.population.size
         require(n == size, "evolver.population_size", n, f"must be the size of the population, {size}")
         Space(self.space)

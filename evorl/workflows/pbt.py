@@ -18,7 +18,6 @@ from evorl.population.select import Selection, Truncation
 from evorl.population.variation import Perturb, PerturbHyperparams, Variation
 from evorl.types import Agent, Env, Key, Metrics, Population, SlotPolicy, State, Workflow
 from evorl.workflows import base
-from evorl.workflows.base import check_positive
 from evorl.workflows.lives import live
 
 
@@ -63,7 +62,7 @@ class PBT:
     eval_rounds: int = 1
 
     def __post_init__(self) -> None:
-        check_positive(self, "steps_per_generation", "eval_rounds")
+        base.check_positive(self, "steps_per_generation", "eval_rounds")
         require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "must not be negative")
         self.selection.check(self.population.size)
         self.variation.check(self.population.size)
