@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evorl.envs.brax import Brax
     from evorl.envs.gymnax import Gymnax
     from evorl.envs.maze import Maze
-    from evorl.envs.wrappers import Rewards
+    from evorl.envs.wrappers import Frames, Rewards
     from evorl.population.search import Choice, Integer, LogUniform, Neg, OneMinus, Uniform
     from evorl.population.select import NoSelection, Pairs, Tournament, Truncation
     from evorl.population.variation import (
@@ -80,6 +80,7 @@ _MODULES = {
     "EvolutionHyperparams": "workflows.evolution",
     "Evolved": "population.variation",
     "Evosax": "ec.evosax",
+    "Frames": "envs.wrappers",
     "GAHyperparams": "ec.genetic",
     "Gymnax": "envs.gymnax",
     "IMPALAHyperparams": "agents.impala",
@@ -126,7 +127,7 @@ __all__ = [
     "A2C", "ARS", "CEM", "CEMRL", "CSO", "DQN", "ERL", "GA", "IMPALA", "PBT", "PPO", "SAC", "TD3", "A2CHyperparams",
     "ARSHyperparams", "Brax", "Budget", "CEMHyperparams", "CEMRLHyperparams", "CSOHyperparams", "Choice",
     "DQNHyperparams", "DiscreteSAC", "DiscreteSACHyperparams", "ERLHyperparams", "Evolution",
-    "EvolutionHyperparams", "Evolved", "Evosax", "GAHyperparams", "Gymnax", "IMPALAHyperparams", "Integer",
+    "EvolutionHyperparams", "Evolved", "Evosax", "Frames", "GAHyperparams", "Gymnax", "IMPALAHyperparams", "Integer",
     "LogUniform", "MLPPolicy", "Maze", "MetaES", "MetaESHyperparams", "Neg", "NoSelection", "Noise", "OffPolicy",
     "OnPolicy", "OneMinus", "OpenES", "OpenESHyperparams", "PBTHyperparams", "PPOHyperparams", "Pairs", "Perturb",
     "PerturbHyperparams", "PolicyGradient", "Random", "RandomHyperparams", "Resample", "ResampleHyperparams",

@@ -111,15 +111,12 @@ def test(policy: Any, options: Options) -> dict[str, Any]:
     """
     from evorl import stats
     from evorl.envs.maze import Maze, ood
-    from evorl.envs.wrappers import Rewards
+    from evorl.envs.wrappers import innermost, seen_alike
     from evorl.training import episodes
-    from evorl.types import Env
 
     if options.envs != "ood":
         raise unknown("suite", str(options.envs), ["ood"])
-    env: Env = policy.env
-    while isinstance(env, Rewards):
-        env = env.inner
+    env = innermost(policy.env)
     if not isinstance(env, Maze):
         raise OptionError(f"envs={options.envs}: is for agents trained on mazes, not on {type(env).__name__}")
     require(not env.full_view, "envs", options.envs, "its mazes have several sizes, which full_view cannot show")
@@ -128,7 +125,8 @@ def test(policy: Any, options: Options) -> dict[str, Any]:
     for name, maze in ({"as trained": env} | ood.mazes(env)).items():
         row = []
         for explores in (False, True):
-            returns, _ = episodes.evaluate(policy, options.episodes, options.key, explores, maze)
+            seen = seen_alike(policy.env, maze)
+            returns, _ = episodes.evaluate(policy, options.episodes, options.key, explores, seen)
             row += [(values.mean(), *stats.interval(values)) for values in ((returns > 0).astype(float), returns)]
         cells = (f"{mean:.2f} [{low:.2f}, {high:.2f}]" for mean, low, high in row)
         print(f"| {name} | {' | '.join(cells)} |", flush=True)

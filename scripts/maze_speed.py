@@ -1,17 +1,22 @@
 """Times the maze: environment steps a second with random actions, on fresh levels and on the same one, and paths.
 
 python scripts/maze_speed.py                     1, 32, 256 and 1024 environments, MiniGrid, paths
+MINIMAX_PYTHON=... python scripts/maze_speed.py  and minimax, with the Python of an environment that has minimax-lib
 python scripts/maze_speed.py --block 0 --envs 65536 --steps 200     on a GPU: all environments in one vmap
 
 The work: 13 x 13, 60 walls drawn with replacement, view 5, normalized, at most 250 steps, uniform over 7 actions; the
 observation, reward and end of every step are summed. Fresh: every episode starts on a level that nothing in the run
 has used, generated inside the timed program. On a CPU more than --block environments run in blocks of so many, which
-stay in the cache. Best of the repeats, as the peers were read; compiling is apart.
+stay in the cache, and everything on one thread: operations as small as these cost less than handing them to another.
+Best of the repeats, as the peers were read; compiling is apart.
 """
 
 import argparse
 import json
+import os
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -83,7 +88,18 @@ def minigrid_steps_per_second(num_steps: int = 20_000) -> float:
     return num_steps / (time.perf_counter() - started)
 
 
+def minimax_steps_per_second(python: str, repeats: int) -> dict[str, float]:
+    """Of minimax with the same work on fresh levels, by number of environments: on one or all threads, the faster."""
+    script = [python, str(Path(__file__).with_name("peers_minimax.py")), str(repeats), json.dumps(WORK)]
+    found = []
+    for threads in ("1", str(os.cpu_count())):
+        peer = subprocess.run(script, env=os.environ | {"PJRT_NPROC": threads}, stdout=subprocess.PIPE, check=True)
+        found.append(json.loads(peer.stdout))
+    return {number: max(speeds[number] for speeds in found) for number in found[0]}
+
+
 def main() -> None:
+    os.environ.setdefault("PJRT_NPROC", "1")  # read when the first program runs
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", type=int, help="only so many environments")
     parser.add_argument("--steps", type=int, default=250, help="with --envs")
@@ -95,9 +111,11 @@ def main() -> None:
     same = Maze(Table((to_str(state.level),)))
     print("| environments | steps | fresh, steps/s | same, steps/s | compiling, CPU s |\n|---|---|---|---|---|")
     work = {arguments.envs: arguments.steps} if arguments.envs else WORK
+    found = {}
     for num_envs, num_steps in work.items():
         fresh, seconds = steps_per_second(FRESH, num_envs, num_steps, arguments.block, arguments.repeats)
         fixed, _ = steps_per_second(same, num_envs, num_steps, arguments.block, arguments.repeats)
+        found[num_envs] = fresh
         print(f"| {num_envs} | {num_steps} | {fresh:,.0f} | {fixed:,.0f} | {seconds:.1f} |", flush=True)
     for number in (32, 4096):
         keys = jax.random.split(jax.random.key(1), number)
@@ -106,6 +124,11 @@ def main() -> None:
         print(f"paths of {number} levels: {1000 * best(search, arguments.repeats):.2f} ms")
     if not arguments.envs:
         print(f"MiniGrid {minigrid_steps_per_second():,.0f} steps/s")
+    python = os.environ.get("MINIMAX_PYTHON")
+    if python and not arguments.envs:
+        for number, speed in minimax_steps_per_second(python, arguments.repeats).items():
+            ratio = found[int(number)] / speed
+            print(f"minimax, {number} environments: {speed:,.0f} fresh steps/s, evorl over it {ratio:.1f}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from evorl.envs import probe
 from evorl.envs.brax import Brax
 from evorl.envs.gymnax import Gymnax
 from evorl.envs.spaces import Box, Dict, Discrete, MultiDiscrete
-from evorl.envs.wrappers import Rewards
+from evorl.envs.wrappers import Frames, Rewards
 from evorl.errors import EnvError
 from evorl.types import TimeStep
 from tests.counting import Counting
@@ -64,6 +64,7 @@ RIGHT = {
     "choice": probe.SeenChoice(choices=3),
     "counting": Counting(),
     "delayed": Rewards(Counting(), 0.5, delay=20),
+    "frames": Frames(probe.SeenChoice(choices=3), 3),
     "fast": Brax("fast", max_episode_steps=20),
     "box": Gymnax("Pendulum-v1", max_episode_steps=20),
     "discrete": Gymnax("CartPole-v1", max_episode_steps=20),

@@ -204,8 +204,18 @@ CASES = [
     Case("shared_sac", SharedReplay(off_policy(SAC), 2), pair(SACHyperparams())),
     Case("shared_dqn", SharedReplay(off_policy(DQN, CHOICES, n_step=2), 2), pair(DQNHyperparams())),
 ]
-every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-single = pytest.mark.parametrize("case", SINGLE, ids=lambda case: case.name)
+ALIKE = ("cem_rl_sac", "erl_sac_openes", "impala", "discrete_sac")  # other cases put their workflows side by side too
+
+
+def of(cases, slow):
+    """A test for each case, those of these names among the slow ones."""
+    marked = [pytest.param(case, id=case.name, marks=[pytest.mark.slow] * (case.name in slow)) for case in cases]
+    return pytest.mark.parametrize("case", marked)
+
+
+every = of(CASES, [f"vmapped_{name}" for name in ALIKE])
+single = of(SINGLE, [])
+side_by_side = of(SINGLE, ALIKE)
 
 
 def types(state):
@@ -229,7 +239,7 @@ def test_evaluation_leaves_the_state_alone(case):
     np.testing.assert_array_equal(evaluation["episodes"], case.eval_episodes)
 
 
-@single
+@side_by_side
 def test_two_settings_side_by_side_are_two_runs(case):
     settings = [
         case.hyperparams,
@@ -296,7 +306,7 @@ def test_chunks_and_saving_do_not_change_the_run(case):
     assert leaves_equal(whole, end)
 
 
-@single
+@side_by_side
 def test_copied_members_act_differently_and_keep_their_replay(case):
     population = next(c for c in CASES if c.name == f"vmapped_{case.name}")
     state = population.steps(population.hyperparams, 3)

@@ -1,36 +1,24 @@
 """Environments around environments."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 
-from evorl.envs.spaces import Space
+from evorl.envs.render import Drawable
+from evorl.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space, flatten, leaves, unflatten
 from evorl.errors import require
 from evorl.types import Array, Describes, Env, Key, Metrics, State, TimeStep
 
 
-@struct.dataclass
-class RewardsState:
-    inner: Any
-    owed: Any  # [] reward not yet given
-    steps: Any  # [] int32 since it was last given
-
-
 @dataclass(frozen=True)
-class Rewards:
-    """The inner environment with its rewards times `scale`, given in sums every `delay` steps and at an episode's end.
-
-    A delay makes sparse rewards of dense ones (Oh et al. 2018, arXiv:1806.05635, section 5.4).
-    """
+class Wrapper:
+    """An environment around `inner`, whose state its own state holds as `inner`; what it does not define is inner's."""
 
     inner: Env
-    scale: float = 1.0
-    delay: int = 1
-
-    def __post_init__(self) -> None:
-        require(self.delay >= 1, "delay", self.delay, "must be at least 1")
 
     @property
     def observation_space(self) -> Space:
@@ -52,16 +40,103 @@ class Rewards:
     def fresh_reset(self) -> bool:
         return self.inner.fresh_reset
 
+    def describe(self, env_state: State) -> Metrics:
+        return self.inner.describe(env_state.inner) if isinstance(self.inner, Describes) else {}
+
+    def draw(self, states: list[State], folder: Path) -> list[Path]:
+        return self.inner.draw([state.inner for state in states], folder) if isinstance(self.inner, Drawable) else []
+
+
+@struct.dataclass
+class RewardsState:
+    inner: Any
+    owed: Any  # [] reward not yet given
+    steps: Any  # [] int32 since it was last given
+
+
+@dataclass(frozen=True)
+class Rewards(Wrapper):
+    """The inner environment with its rewards times `scale`, given in sums every `delay` steps and at an episode's end.
+
+    A delay makes sparse rewards of dense ones (Oh et al. 2018, arXiv:1806.05635, section 5.4).
+    """
+
+    scale: float = 1.0
+    delay: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.delay >= 1, "delay", self.delay, "must be at least 1")
+
     def reset(self, key: Key, params: Any) -> tuple[RewardsState, Any]:
         inner, obs = self.inner.reset(key, params)
         return RewardsState(inner, jnp.float32(0), jnp.int32(0)), obs
 
-    def step(self, key: Key, env_state: State, action: Any, params: Any) -> tuple[RewardsState, TimeStep]:
+    def step(self, key: Key, env_state: RewardsState, action: Any, params: Any) -> tuple[RewardsState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
         owed, steps = env_state.owed + self.scale * timestep.reward, env_state.steps + 1
         due: Array = (steps >= self.delay) | timestep.terminated | timestep.truncated
         after = RewardsState(inner, jnp.where(due, 0.0, owed), jnp.where(due, 0, steps))
         return after, replace(timestep, reward=jnp.where(due, owed, 0.0))
 
-    def describe(self, env_state: State) -> Metrics:
-        return self.inner.describe(env_state.inner) if isinstance(self.inner, Describes) else {}
+
+@struct.dataclass
+class FramesState:
+    inner: Any
+    seen: Any  # leaves [count, ...], the newest last
+
+
+@dataclass(frozen=True)
+class Frames(Wrapper):
+    """The inner environment, of which one sees the last `count` observations, the newest last.
+
+    An episode begins with so many times the first. Leaves [*shape] become [count, *shape], a Discrete becomes a
+    MultiDiscrete, and the parts of a MultiDiscrete follow one another (Mnih et al. 2015, section "Preprocessing").
+    """
+
+    count: int = 4
+
+    def __post_init__(self) -> None:
+        require(self.count >= 1, "count", self.count, "must be at least 1")
+
+    @property
+    def observation_space(self) -> Space:
+        return self._several(self.inner.observation_space)
+
+    def reset(self, key: Key, params: Any) -> tuple[FramesState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        seen = jax.tree.map(lambda x: jnp.broadcast_to(x, (self.count, *jnp.shape(x))), obs)
+        return FramesState(inner, seen), self._observation(seen)
+
+    def step(self, key: Key, env_state: FramesState, action: Any, params: Any) -> tuple[FramesState, TimeStep]:
+        inner, timestep = self.inner.step(key, env_state.inner, action, params)
+        seen = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), env_state.seen, timestep.obs)
+        return FramesState(inner, seen), replace(timestep, obs=self._observation(seen))
+
+    def _several(self, space: Space) -> Space:
+        match space:
+            case Dict():
+                return Dict({name: self._several(part) for name, part in space.parts.items()})
+            case Box():
+                return replace(space, shape=(self.count, *space.shape))
+            case Discrete() | MultiDiscrete():
+                return MultiDiscrete(space.choices * self.count)
+
+    def _observation(self, seen: Any) -> Any:
+        space = self.observation_space
+        parts = zip(leaves(space), flatten(space, seen), strict=True)
+        return unflatten(space, [part.reshape(leaf.shape) for leaf, part in parts])
+
+
+def innermost(env: Env) -> Env:
+    """What all wrappers of env are around."""
+    return innermost(env.inner) if isinstance(env, Wrapper) else env
+
+
+def seen_alike(env: Env, other: Env) -> Env:
+    """other, in those wrappers of env that change what is seen."""
+    match env:
+        case Frames():
+            return replace(env, inner=seen_alike(env.inner, other))
+        case Wrapper():
+            return seen_alike(env.inner, other)
+    return other
