@@ -1,18 +1,21 @@
 """Times the maze: environment steps a second with random actions, on fresh levels and on the same one, and paths.
 
 python scripts/maze_speed.py                     1, 32, 256 and 1024 environments, MiniGrid, paths
+python scripts/maze_speed.py --cores 2 --envs 256 --steps 500      shared by two cores
 MINIMAX_PYTHON=... python scripts/maze_speed.py  and minimax, with the Python of an environment that has minimax-lib
 python scripts/maze_speed.py --block 0 --envs 65536 --steps 200     on a GPU: all environments in one vmap
 
 The work: 13 x 13, 60 walls drawn with replacement, view 5, normalized, at most 250 steps, uniform over 7 actions; the
 observation, reward and end of every step are summed. Fresh: every episode starts on a level that nothing in the run
 has used, generated inside the timed program. On a CPU more than --block environments run in blocks of so many, which
-stay in the cache, and everything on one thread: operations as small as these cost less than handing them to another.
-Best of the repeats, as the peers were read; compiling is apart.
+stay in the cache, and each of --cores has its share of them as a device of its own; more threads are of no use, as
+operations as small as these cost less than handing them over. Best of the repeats, as the peers were read; compiling is
+apart.
 """
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import time
@@ -57,13 +60,17 @@ def play(env: Maze, key: Key, num_envs: int, num_steps: int) -> tuple[Array, Arr
 
 def steps_per_second(env: Maze, num_envs: int, num_steps: int, block: int, repeats: int) -> tuple[float, float]:
     """The best of the repeats, and the CPU seconds of compiling."""
-    blocks = num_envs // block if block and num_envs > block else 1
+    devices = math.gcd(num_envs, jax.device_count())
+    each = num_envs // devices
+    blocks = each // block if block and each > block else 1
 
-    def run(key: Key) -> Any:
-        each = lambda key: play(env, key, num_envs // blocks, num_steps)  # noqa: E731
-        return each(key) if blocks == 1 else jax.lax.map(each, jax.random.split(key, blocks))
+    def on_a_device(keys: Key) -> Any:
+        return jax.lax.map(lambda key: play(env, key, each // blocks, num_steps), jax.random.split(keys[0], blocks))
 
-    program, seconds = compiled(run, jax.random.key(0))
+    mesh = jax.make_mesh((devices,), ("devices",), axis_types=(jax.sharding.AxisType.Auto,))
+    spread = jax.sharding.PartitionSpec("devices")
+    on_all = jax.shard_map(on_a_device, mesh=mesh, in_specs=spread, out_specs=spread, check_vma=False)
+    program, seconds = compiled(lambda key: on_all(jax.random.split(key, devices)), jax.random.key(0))
     return num_envs * num_steps / best(program, repeats), seconds
 
 
@@ -99,13 +106,15 @@ def minimax_steps_per_second(python: str, repeats: int) -> dict[str, float]:
 
 
 def main() -> None:
-    os.environ.setdefault("PJRT_NPROC", "1")  # read when the first program runs
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", type=int, help="only so many environments")
     parser.add_argument("--steps", type=int, default=250, help="with --envs")
     parser.add_argument("--block", type=int, default=32, help="0 for none")
+    parser.add_argument("--cores", type=int, default=1, help="of a CPU")
     parser.add_argument("--repeats", type=int, default=10)
     arguments = parser.parse_args()
+    os.environ.setdefault("PJRT_NPROC", "1")  # threads; like the next line, read when the first program runs
+    jax.config.update("jax_num_cpu_devices", arguments.cores)
     print(json.dumps(surroundings(arguments.repeats)))
     state, _ = FRESH.reset(jax.random.key(0), FRESH.default_params)
     same = Maze(Table((to_str(state.level),)))
