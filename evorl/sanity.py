@@ -15,7 +15,8 @@ from evorl.errors import OptionError, refuse, require, unknown
 from evorl.training import config, runs
 from evorl.training.devices import compiler_options, enable_compilation_cache
 from evorl.training.discovery import choices
-from evorl.types import ActorCritic, Acts, Agent, Array, Env, Hyperparams, Key, OffPolicyAgent, SlotPolicy, State
+from evorl.types import ActorCritic, Acts, Array, Env, Hyperparams, Key, OffPolicyAgent, SlotPolicy, State
+from evorl.workflows.evolution import Evolution
 
 HELP = """usage: python -m evorl.sanity agent=NAME [only=CHECK,CHECK] [option=value ...]
 
@@ -33,6 +34,7 @@ CHANCE = 0.4  # what no policy without memory comes above where memory is needed
 SIZES = {  # of whatever the agent has of it; its experiment sanity/AGENT, where there is one, says what else it needs
     "agent.workflow.agent.hidden": "[64,64]",
     "agent.workflow.random_steps": "1_000",
+    "agent.workflow.vbn_steps": "1_000",
 }
 
 
@@ -153,7 +155,7 @@ def judge(
     learn = jax.jit(one, compiler_options=compiler_options())
     found = np.asarray(learn(keys))  # [num_seeds, policies], the greedy policy last
     worst, greedy = float(found[:, 0].min()), float(found[:, -1].max())
-    lacks = lacking(check, workflow.agent)
+    lacks = lacking(check, workflow)
     if lacks and greedy <= (CHANCE if check.needs_memory else check.threshold):
         return Result(f"fails, as it must {lacks}", False, greedy)
     if lacks:
@@ -164,19 +166,21 @@ def judge(
     return Result("passed" if passed else "FAILED", not passed, worst)
 
 
-def lacking(check: Check, agent: Agent) -> str:
+def lacking(check: Check, workflow: Acts) -> str:
     """Without what, if anything, an agent cannot pass a check."""
+    agent = workflow.agent
     if check.needs_memory and not jax.tree.leaves(agent.memory()):
         return "without memory"
     follows_values = isinstance(agent, OffPolicyAgent) and not isinstance(agent, ActorCritic)
-    return "with a deterministic policy" if check.needs_chance and follows_values else ""
+    learns_greedily = isinstance(workflow, Evolution) and not workflow.explore
+    return "with a deterministic policy" if check.needs_chance and (follows_values or learns_greedily) else ""
 
 
 def scores(workflow: Acts, hyperparams: Hyperparams, env_steps: int, explores: Sequence[bool], key: Key) -> Array:
     """Trains one seed and scores its policy, [len(explores)]."""
     key_train, key_play = jax.random.split(key)
     state = train(workflow, hyperparams, env_steps, key_train)
-    return jnp.stack([score(workflow, state.env_params, workflow.policy(state, each), key_play) for each in explores])
+    return jnp.stack([score(workflow, workflow.policy(state, each), key_play) for each in explores])
 
 
 def train(workflow: Acts, hyperparams: Hyperparams, env_steps: int, key: Key) -> State:
@@ -192,10 +196,11 @@ def train(workflow: Acts, hyperparams: Hyperparams, env_steps: int, key: Key) ->
     return jax.lax.while_loop(lambda loop: tree.anywhere(loop[2] < env_steps), step, start)[0]
 
 
-def score(workflow: Acts, env_params: Any, act: SlotPolicy, key: Key) -> Array:
+def score(workflow: Acts, act: SlotPolicy, key: Key) -> Array:
     """The mean score of EPISODES whole episodes, []."""
     env, memory = workflow.env, workflow.agent.memory()
     assert isinstance(env, Scored)
+    env_params = env.default_params
     key_start, key_play = jax.random.split(key)
     slots = rollout.start(env, env_params, memory, jax.random.split(key_start, EPISODES))
 

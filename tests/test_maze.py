@@ -189,10 +189,11 @@ def test_every_episode_is_on_a_level_that_nothing_has_used(num_envs, limit):
 
 
 @pytest.mark.slow
-def test_a_trained_run_is_played_on_the_test_set(tmp_path, capsys):
+@pytest.mark.parametrize("env", ["maze", "frames"])
+def test_a_trained_run_is_played_on_the_test_set(env, tmp_path, capsys):
     tiny = ["num_envs=4", "num_steps=16", "batch_size=64", "eval_episodes=4", "agent.hidden=[8]"]
     train.main(
-        ["agent=ppo", "env=maze", "iterations=1", *(f"agent.workflow.{x}" for x in tiny), f"run_dir={tmp_path}/run"]
+        ["agent=ppo", f"env={env}", "iterations=1", *(f"agent.workflow.{x}" for x in tiny), f"run_dir={tmp_path}/run"]
     )
     found = play.play(play.Options(str(tmp_path / "run"), episodes=2, envs="ood"))
     assert list(found) == ["as trained", *ood.LEVELS]

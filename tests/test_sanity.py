@@ -11,7 +11,6 @@ import pytest
 from evorl import envs, sanity, tree
 from evorl.envs.sanity import Bandit, Continuous, Grid, Memory, Pair, Password, Spaces, Squared, Stochastic
 from evorl.envs.sanity.bandit import BanditParams
-from evorl.training.discovery import choices
 
 EPISODES = 400
 
@@ -258,11 +257,32 @@ def test_ppo_passes_without_a_mistake(check, capsys):
     assert code == 0, out + err
 
 
-FALL_SHORT = {"random", "cemrl", "erl", "ddpg", "discrete_sac", "impala"}  # docs/sanity.md says of what
+@pytest.mark.parametrize(
+    ("agent", "check"),
+    [("openes", "bandit"), ("openes", "stochastic"), pytest.param("pbt", "bandit", marks=pytest.mark.slow)],
+)
+def test_evolvers_and_populations_take_part(agent, check, capsys):
+    out, err, code = said(f"agent={agent} only={check}", capsys)
+    assert code == 0, out + err
+    assert ("as it must with a deterministic policy" in out) == (check == "stochastic")
+
+
+LEARNERS = {
+    "a2c",
+    "cemrl",
+    "ddpg",
+    "discrete_sac",
+    "dqn",
+    "erl",
+    "impala",
+    "ppo",
+    "sac",
+    "td3",
+}  # the others: docs/sanity.md
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", sorted(set(choices("agent")) - FALL_SHORT))
+@pytest.mark.parametrize("agent", sorted(LEARNERS))
 def test_an_agent_passes_what_it_can_handle(agent, capsys):
     out, err, code = said(f"agent={agent}", capsys)
     assert code == 0, out + err
