@@ -91,7 +91,7 @@ def test_frames_keep_the_bounds_of_each_part():
     np.testing.assert_array_equal(space.bounds, [np.stack([low, low]), np.stack([high, high])])
 
 
-def test_seen_alike_keeps_what_changes_observations_alone():
+def test_seen_alike_leaves_out_rewards_alone():
     other = Maze(RandomWalls(3, 3, 0, 0))
     wrapped = Rewards(Frames(MAZE, 2), delay=3)
     assert innermost(wrapped) == MAZE

@@ -133,10 +133,10 @@ def innermost(env: Env) -> Env:
 
 
 def seen_alike(env: Env, other: Env) -> Env:
-    """other, in those wrappers of env that change what is seen."""
+    """other, in all wrappers of env but those of its rewards."""
     match env:
-        case Frames():
-            return replace(env, inner=seen_alike(env.inner, other))
-        case Wrapper():
+        case Rewards():
             return seen_alike(env.inner, other)
+        case Wrapper():
+            return replace(env, inner=seen_alike(env.inner, other))
     return other
