@@ -123,9 +123,8 @@ def test(policy: Any, options: Options) -> dict[str, Any]:
     print(f"| maze | solved, greedy | return | solved, sampled | return |\n|{'---|' * 5}")
     found = {}
     for name, maze in ({"as trained": env} | ood.mazes(env)).items():
-        row = []
+        row, seen = [], seen_alike(policy.env, maze)
         for explores in (False, True):
-            seen = seen_alike(policy.env, maze)
             returns, _ = episodes.evaluate(policy, options.episodes, options.key, explores, seen)
             row += [(values.mean(), *stats.interval(values)) for values in ((returns > 0).astype(float), returns)]
         cells = (f"{mean:.2f} [{low:.2f}, {high:.2f}]" for mean, low, high in row)

@@ -11,6 +11,7 @@ import pytest
 from evorl import envs, sanity, tree
 from evorl.envs.sanity import Bandit, Continuous, Grid, Memory, Pair, Password, Spaces, Squared, Stochastic
 from evorl.envs.sanity.bandit import BanditParams
+from evorl.training.discovery import choices
 
 EPISODES = 400
 
@@ -267,22 +268,11 @@ def test_evolvers_and_populations_take_part(agent, check, capsys):
     assert ("as it must with a deterministic policy" in out) == (check == "stochastic")
 
 
-LEARNERS = {
-    "a2c",
-    "cemrl",
-    "ddpg",
-    "discrete_sac",
-    "dqn",
-    "erl",
-    "impala",
-    "ppo",
-    "sac",
-    "td3",
-}  # the others: docs/sanity.md
+SEARCHING = "ars cem cma_es cso erl_ga evosax ga ipop_cma_es meta_es openes pbt pbt_cso random sep_cma_es vanilla_es"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", sorted(LEARNERS))
+@pytest.mark.parametrize("agent", sorted(set(choices("agent")) - set(SEARCHING.split())))
 def test_an_agent_passes_what_it_can_handle(agent, capsys):
     out, err, code = said(f"agent={agent}", capsys)
     assert code == 0, out + err
