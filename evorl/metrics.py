@@ -3,9 +3,11 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every other metric is a mean
 OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes
+ERROR = "return_error"  # of an evaluation: the standard error of its return
 MEMBERS = "members/"  # begins the names of metrics that stay apart for each member of a population
 
 Metrics = dict[str, Any]
@@ -38,6 +40,15 @@ def reduce(metrics: Metrics) -> Metrics:
     members = {name: values for name, values in metrics.items() if name.startswith(MEMBERS)}
     sums = {name: values.sum(0) for name, values in weighted(metrics).items() if name not in members}
     return averaged(sums, steps) | members
+
+
+def over_rounds(rounds: list[Metrics]) -> Metrics:
+    """The metrics of several rounds of an evaluation as those of one, on the host."""
+    found = reduce({name: np.stack([metrics[name] for metrics in rounds]) for name in rounds[0]})
+    found |= {name: values.mean(0) for name, values in found.items() if name.startswith(MEMBERS)}
+    if ERROR in found:  # of equally many episodes each
+        found[ERROR] = np.sqrt(sum(np.square(metrics[ERROR]) for metrics in rounds)) / len(rounds)
+    return {name: np.asarray(values) for name, values in found.items()}
 
 
 def over_members(metrics: Metrics) -> Metrics:

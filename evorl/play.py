@@ -2,7 +2,8 @@
 
 import os
 import sys
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
   explore=false    true: acts as it did to explore
   key=0            seeds the episodes
   envs=            ood: a table over the out-of-distribution mazes, of an agent that was trained on mazes
+  trust=[NAME]     packages whose classes its configuration may name
   out=RUN/play     where the viewer and the pictures go; out=null writes none"""
 
 
@@ -32,6 +34,8 @@ class Options:
     key: int = 0
     envs: str | None = None
     out: str | None = ""
+    trust: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)  # by dotted name, what its configuration was saved without
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -50,17 +54,28 @@ def parse(arguments: list[str]) -> Options:
     """Options from the command line; raises OptionError."""
     import yaml
 
+    from evorl.training.saved import trusted
+
     runs = [argument for argument in arguments if "=" not in argument]
     require(len(runs) == 1, "run", " ".join(runs) or "nothing", "give one run directory: python -m evorl.play RUN")
-    options: dict[str, Any] = {"run": runs[0]}
+    options: dict[str, Any] = {"run": runs[0], "given": {}}
     types = {field.name: field.type for field in fields(Options)}
     for argument in arguments:
         name, given, text = argument.partition("=")
         if not given:
             continue
-        if name not in types:
-            raise unknown("option", name, types)
-        value = yaml.safe_load(text) if text else None
+        try:
+            value = yaml.safe_load(text) if text else None
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise OptionError(f"{name}={text:.60}: cannot be read") from error
+        if "." in name:
+            options["given"][name] = value
+            continue
+        if name not in types or name == "given":
+            raise unknown("option", name, set(types) - {"given"})
+        if name == "trust":
+            options[name] = trusted(value)
+            continue
         wanted: Any = types[name]
         right = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
         kind = getattr(wanted, "__name__", str(wanted).replace("None", "null"))
@@ -85,7 +100,7 @@ def play(options: Options) -> dict[str, Any]:
     from evorl.training.runs import load
 
     enable_compilation_cache()
-    policy = load(run_dir, options.member, options.seed, options.which)
+    policy = load(run_dir, options.member, options.seed, options.which, options.trust, options.given)
     if options.envs is not None:
         return test(policy, options)
     returns, lengths = episodes.evaluate(policy, options.episodes, options.key, options.explore)

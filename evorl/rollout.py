@@ -49,6 +49,15 @@ class Tally:
         """[n], 0 where no episode ended."""
         return self.returns / jnp.maximum(self.episodes, 1)
 
+    @property
+    def error(self) -> Array:
+        """[], the standard error of the mean return, from what the slots differ by; infinite for fewer than two."""
+        played = self.episodes > 0
+        n = played.sum()
+        mean = jnp.where(played, self.mean_return, 0).sum() / jnp.maximum(n, 1)
+        squares = jnp.where(played, (self.mean_return - mean) ** 2, 0).sum()
+        return jnp.where(n > 1, jnp.sqrt(squares / jnp.maximum(n * (n - 1), 1)), jnp.inf)
+
     def metrics(self) -> Metrics:
         """Counts and means over all slots; `return` and `episode_length` are means over ended episodes."""
         episodes = self.episodes.sum()
@@ -63,7 +72,8 @@ class Tally:
     def evaluation(self) -> Metrics:
         """The metrics of a play that was an evaluation."""
         metrics = self.metrics()
-        return {name: metrics[name] for name in ("return", "episodes", "episode_length")}
+        reported = {name: metrics[name] for name in ("return", "episodes", "episode_length")}
+        return reported | {"return_error": self.error}
 
 
 @struct.dataclass

@@ -11,18 +11,25 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from evorl.errors import DivergedError, OptionError, refuse
+from evorl.errors import DivergedError, OptionError, refuse, require
 from evorl.training import discovery
 
 STARTED = [time.perf_counter()]  # of the process, which the first training in it takes for its own
 RUNS = Path("runs")  # where run directories go that are not named
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
-BUDGET = ("env_steps", "episodes", "iterations", "minutes")
 SWITCHES = ("tensorboard", "wandb", "debug", "dry_run", "profile")
-OF_THE_RUN = (*BUDGET, *SWITCHES, "evaluations", "checkpoint")  # a resumed run may change these
+OF_THE_RUN = (
+    *discovery.BUDGET,
+    *SWITCHES,
+    "evaluations",
+    "evaluation_share",
+    "checkpoint",
+)  # a resumed run may change these
+OURS = ("hydra.run", "hydra.job", "hydra.output_subdir", "hydra.mode")  # of Hydra's options, those that evorl decides
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -39,6 +46,9 @@ def main(arguments: list[str] | None = None) -> None:
             _main(arguments)
     except OptionError as error:
         refuse(error)
+    except KeyboardInterrupt as interrupt:
+        print(str(interrupt) or "stopped before training began", file=sys.stderr)
+        sys.exit(130)
 
 
 def _main(arguments: list[str]) -> None:
@@ -50,6 +60,9 @@ def _main(arguments: list[str]) -> None:
     parser: Any = get_args_parser()
     parser.error = _unusable
     parsed = parser.parse_args(arguments)
+    for one in parsed.overrides:
+        if one.lstrip("+~").startswith(OURS):
+            raise OptionError(f"{one}: evorl decides that itself; run_dir= says where to write")
     if not parsed.shell_completion:
         for job in config.sweep(parsed.overrides) if parsed.multirun else [parsed.overrides]:
             config.load(job)  # so that a mistake in the last of many runs is found before the first
@@ -83,84 +96,100 @@ def _job(cfg: Any) -> None:
 def train(cfg: Any) -> Any:
     """Trains what cfg describes in a new run directory, or goes on in the directory cfg.resume; returns a Training.
 
-    Where cfg.dry_run, prints what the training would be and returns None. Raises OptionError, DivergedError, OSError.
+    Where cfg.dry_run, prints what the training would be and returns None. Raises OptionError, DivergedError, OSError,
+    and KeyboardInterrupt where a signal has ended it without saving.
     """
-    from evorl.training import runs
+    from hydra.core.hydra_config import HydraConfig
+
+    from evorl.training import config, files, runs, saved
 
     if cfg.resume:
-        cfg = runs.resumed(cfg, OF_THE_RUN)
+        data, kept = runs.resumed(cfg, HydraConfig.get().overrides.task, OF_THE_RUN)
+    else:
+        data, kept = config.plain(cfg), config.to_save(cfg)
     flags = os.environ.get("XLA_FLAGS", "")
-    if cfg.deterministic is True and DETERMINISTIC not in flags:  # which the backend reads when it starts
+    if data["deterministic"] is True and DETERMINISTIC not in flags:  # which the backend reads when it starts
         os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
-    parts = runs.build(cfg)
-    if cfg.dry_run:
-        print(runs.plan(cfg, *parts[:2]))
+    built = runs.build(data if cfg.resume else cfg)
+    if data["dry_run"]:
+        print(runs.plan(data, *built[:2]))
         return None
-    if cfg.resume:
-        return _train(cfg, Path(cfg.resume), *parts)
-    run_dir = _new_run_dir(cfg)
-    try:
-        return _train(cfg, run_dir, *parts)
-    except (OptionError, KeyboardInterrupt):  # while compiling: nothing has run yet
-        shutil.rmtree(run_dir)
-        if not cfg.run_dir and not any(RUNS.iterdir()):
-            RUNS.rmdir()
-        raise
+    with Stopping() as stopping:
+        run_dir = Path(cfg.resume) if cfg.resume else _new_run_dir(data)
+        try:
+            with files.locked(run_dir, "resume" if cfg.resume else "run_dir"):
+                saved.write(kept, run_dir)
+                return _train(data, run_dir, built, stopping)
+        except (OptionError, KeyboardInterrupt):
+            if not cfg.resume and not stopping.begun:
+                _remove(run_dir)
+            raise
 
 
-def _train(cfg: Any, run_dir: Path, workflow: Any, hyperparams: Any, budget: Any) -> Any:
-    from evorl.training import runs
+def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], stopping: "Stopping") -> Any:
+    from evorl.training import parts, runs
     from evorl.training.checkpoint import Checkpoints
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.fit import fit
     from evorl.training.profile import Profile
-    from evorl.types import Acts, Population
+    from evorl.training.reference import verdict
+    from evorl.training.remembered import Remembered
+    from evorl.types import Acts, Env, Population
 
+    workflow, hyperparams, budget = built
     for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
         logging.getLogger(library).setLevel(logging.CRITICAL)
     sys.unraisablehook = _of_main_thread
     warnings.filterwarnings("ignore", "coroutine .* was never awaited")
     enable_compilation_cache()
     say = lambda line: print(line, flush=True)  # noqa: E731
-    checkpoints = Checkpoints(run_dir / "checkpoints", **cfg.checkpoint, report=say)
-    runs.save_config(cfg, run_dir)
-    parent = runs.parent_state(cfg) if cfg.init_from and not cfg.resume else None
-    profile = Profile(run_dir / "profile") if cfg.profile else None
-    say(f"{run_dir}: compiling")
+    checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=say)
+    parent = runs.parent_state(data) if data["init_from"] and not data["resume"] else None
+    profile = Profile(run_dir / "profile") if data["profile"] else None
+    say(f"{run_dir}: starting")
     go_on = f"python -m evorl.train resume={run_dir}"
     try:
-        with runs.recording(cfg, run_dir) as recorders, Stopping() as stopping:
+        with runs.recording(data, run_dir) as recorders:
             result = fit(
                 workflow,
                 hyperparams,
-                cfg.seed,
+                data["seed"],
                 budget,
                 recorders,
-                num_seeds=cfg.num_seeds,
-                evaluations=cfg.evaluations,
-                chunk=cfg.chunk or cfg.agent.chunk,
+                num_seeds=data["num_seeds"],
+                evaluations=data["evaluations"],
+                evaluation_share=data["evaluation_share"],
+                chunk=data["chunk"] or data["agent"].get("chunk", 1),
                 checkpoints=checkpoints,
                 init_from=parent,
-                started=STARTED.pop() if STARTED and not cfg.resume else None,
+                started=STARTED.pop() if STARTED and not data["resume"] else None,
                 stop=stopping,
                 profile=profile,
-                debug_nans=cfg.debug.nans,
+                debug_nans=data["debug"]["nans"],
                 keep_rows=False,
             )
             checkpoints.close()
     except (DivergedError, OSError) as error:
         with contextlib.suppress(OSError):
             checkpoints.close()
-        saved = runs.left(checkpoints, run_dir) if isinstance(error, DivergedError) else f"go on with: {go_on}"
-        raise type(error)(f"{error}; {saved}") from error
+        left = runs.left(checkpoints, run_dir) if isinstance(error, DivergedError) else f"go on with: {go_on}"
+        raise type(error)(f"{error}; {left}") from error
+    except KeyboardInterrupt as interrupt:
+        message = f"stopped without saving; go on with: {go_on}" if stopping.begun else ""
+        raise KeyboardInterrupt(message) from interrupt
+    if not data["resume"]:
+        Remembered(runs.COMPILED_IN).put(runs.fingerprint(data), result.progress.compile_seconds)
     if profile is not None and result.rows:
         say(profile.table(result.rows[-1]))
     if result.stopped:
         say(f"stopped and saved; go on with: {go_on}")
-    else:
-        seen = f"; see it with: python -m evorl.play {run_dir}" if isinstance(workflow, (Acts, Population)) else ""
-        say(f"done{seen}")
-        say(f"go on with: {go_on} and a larger budget")
+        return result
+    for line in verdict(result.progress, parts.make(data["env"], "env", Env)):
+        say(line)
+    say(f"saved in {run_dir}")
+    if isinstance(workflow, (Acts, Population)):
+        say(f"see it with: python -m evorl.play {run_dir}")
+    say(f"go on with: {go_on} {' '.join(f'{name}={2 * limit:g}' for name, limit in budget.limits.items())}")
     return result
 
 
@@ -171,42 +200,59 @@ def _of_main_thread(unraisable: Any) -> None:
 
 
 class Stopping:
-    """Whether a first SIGINT or SIGTERM has come, so that a training saves and ends; a second ends it at once."""
+    """What SIGINT and SIGTERM do: before training has begun they end it; then a first one asks it to save and end.
+
+    A second raises KeyboardInterrupt, and any later one ends the process where it stands, as SIGKILL would.
+    """
 
     def __enter__(self) -> "Stopping":
-        self._asked = False
+        self.begun, self._count = False, 0
         self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __call__(self) -> bool:
-        return self._asked
+        """Whether to save and end; training begins when it first asks."""
+        self.begun = True
+        return self._count > 0
 
     def __exit__(self, *_: Any) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _ask(self, number: int, frame: Any) -> None:
-        if self._asked:
+        self._count += 1
+        if self._count > 1 + self.begun:
+            if sys.stdout.isatty():
+                os.write(1, b"\x1b[?25h")  # the cursor, which a live panel hides
+            os._exit(128 + number)
+        if self._count > self.begun:
             raise KeyboardInterrupt
-        self._asked = True
         print("stopping after this chunk; once more to stop without saving", file=sys.stderr, flush=True)
 
 
-def _new_run_dir(cfg: Any) -> Path:
+def _new_run_dir(data: Mapping[str, Any]) -> Path:
     from evorl.training import config
 
-    if cfg.run_dir:
-        run_dir = Path(cfg.run_dir)
+    if data["run_dir"] is not None:
+        run_dir = Path(str(data["run_dir"]))
+        require(bool(run_dir.name), "run_dir", data["run_dir"], "must be the name of a folder to come")
         if run_dir.exists():
             raise OptionError(f"run_dir={run_dir}: exists already; resume={run_dir} goes on with it")
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        run_dir = RUNS / f"{cfg.agent.name}-{config.label(cfg.env)}-{now}-{os.getpid()}"
+        run_dir = RUNS / f"{data['agent']['name']}-{config.label(data['env'])}-{now}-{os.getpid()}"
     try:
         run_dir.mkdir(parents=True)
-    except OSError as error:
-        raise OptionError(f"run_dir={run_dir}: cannot be made: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        raise OptionError(f"run_dir={run_dir}: cannot be made: {getattr(error, 'strerror', error)}") from error
     return run_dir
+
+
+def _remove(run_dir: Path) -> None:
+    """Removes a folder in which nothing was trained."""
+    shutil.rmtree(run_dir)
+    if run_dir.parent == RUNS and not any(RUNS.iterdir()):
+        RUNS.rmdir()
 
 
 if __name__ == "__main__":

@@ -99,13 +99,48 @@ def test_seed_k_of_many_is_the_run_of_seed_k(whole, side_by_side):
 
 def test_a_budget_ends_at_the_first_limit():
     done = Progress(iteration=5, seconds=60, totals={"env_steps": [100, 80], "episodes": [7, 9]}).mark
-    assert (Budget(iterations=10).used(done), Budget(iterations=10).is_timed(done)) == (0.5, False)
+    assert Budget(iterations=10).used(done) == 0.5
     assert Budget(iterations=10, env_steps=100).used(done) == 0.8  # every run must have reached it
-    assert (Budget(episodes=14, minutes=1.25).used(done), Budget(episodes=14, minutes=1.25).is_timed(done)) == (
-        0.8,
-        True,
-    )
+    assert Budget(episodes=14, minutes=1.25).used(done) == 0.8
     assert Budget(env_steps=10).used(done) == 1.0
+    started = Progress(seconds=60, compile_seconds=45).mark
+    assert Budget(minutes=1).used(started) == 0.25  # compiling is apart
+
+
+def test_the_last_evaluation_has_as_many_rounds_as_128_episodes_take(whole):
+    last = whole.rows[-1]
+    assert last["episodes"] - whole.rows[-2]["episodes"] == 0  # which do not count as training
+    evaluations = whole.progress.evaluation_steps
+    again = fit(OFF_POLICY, HP, 3, Budget(iterations=10), chunk=2, evaluations=1)
+    assert [row["kind"] for row in again.rows].count("evaluation") == 2
+    one, rounds = OFF_POLICY.eval_episodes, math.ceil(128 / OFF_POLICY.eval_episodes)
+    assert whole.progress.evaluation_steps == evaluations
+    lengths = [row["episode_length"] for row in whole.rows if row["kind"] == "evaluation"]
+    assert evaluations == pytest.approx(one * (lengths[0] + lengths[1] + rounds * lengths[2]), abs=2)
+
+
+def test_evaluations_wait_while_they_take_more_than_their_share():
+    """Of 12 env steps at random and 8 in each further iteration; all are evaluated where they may be."""
+    budget = Budget(iterations=20)
+    runs = [fit(OFF_POLICY, HP, 3, budget, evaluations=20, evaluation_share=0.2) for _ in range(2)]
+    rows = [row for row in runs[0].rows if row["kind"] == "evaluation"]
+    assert [row["iteration"] for row in rows] == [
+        row["iteration"] for row in runs[1].rows if row["kind"] == "evaluation"
+    ]
+    taken = 0.0
+    for row in rows[1:-1]:
+        taken += OFF_POLICY.eval_episodes * rows[0]["episode_length"] / 2
+        assert taken < 0.3 * (row["env_steps"] + taken)
+    assert 2 <= len(rows) < 12
+
+
+def test_minutes_end_in_time_and_leave_nothing_to_do():
+    training = fit(OFF_POLICY, HP, 3, Budget(minutes=0.04), chunk=64, evaluations=2)
+    evaluation = [row for row in training.rows if row["kind"] == "evaluation"][-1]["duration"]
+    done = training.progress
+    assert not training.stopped
+    assert training.rows[-1]["progress"] == 1
+    assert done.seconds - done.compile_seconds - evaluation < 0.04 * 60 + 1
 
 
 def test_env_step_budgets_stop_at_the_chunk_that_reaches_them():

@@ -11,15 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
+import yaml
 
-import evorl
 from evorl import train, tree
 from evorl.agents import TD3, TD3Hyperparams
 from evorl.envs.spaces import Box
 from evorl.errors import DivergedError, OptionError
 from evorl.replay import Replay, split
-from evorl.training import devices, runs
+from evorl.training import devices
 from evorl.training.checkpoint import Checkpoints
 from evorl.training.fit import Budget, fit
 from evorl.training.nans import Sentinel
@@ -219,41 +218,8 @@ def test_a_saved_configuration_holds_no_path_user_or_environment_variable(traine
         saved = (run / "config.yaml").read_text()
         for word in ("swordfish", str(tmp_path), os.path.expanduser("~") + "/", "/tmp"):
             assert word not in saved
-    assert OmegaConf.load(tmp_path / "child" / "config.yaml")["init_from"] == "run"
-
-
-@pytest.mark.parametrize(
-    ("place", "target"),
-    [
-        ("env", "os.system"),
-        ("env", "evorl.training.runs.Path"),
-        ("agent.workflow.agent", "subprocess.Popen"),
-        ("agent.workflow.agent", "evosax.algorithms.LearnedES"),  # whose constructor unpickles what params_path names
-    ],
-)
-def test_nothing_that_a_foreign_configuration_names_is_run(trained, place, target):
-    saved = OmegaConf.load(trained / "config.yaml")
-    OmegaConf.update(saved, place, {"_target_": target, "command": "touch pwned", "args": "touch pwned"}, merge=False)
-    OmegaConf.save(saved, trained / "config.yaml")
-    for use in (lambda: evorl.load(trained), lambda: train.main([f"resume={trained}", "iterations=2"])):
-        with pytest.raises((OptionError, SystemExit)):
-            use()
-    with pytest.raises(OptionError, match=f"names {target}, which is not of evorl"):
-        runs.saved_config(trained, "run")
-    assert not (trained.parent / "pwned").exists()
-
-
-def test_a_class_of_ones_own_is_trusted_where_its_user_names_it(trained):
-    saved = OmegaConf.load(trained / "config.yaml")
-    OmegaConf.update(saved, "env", {"_target_": "tests.counting.Counting"}, merge=False)
-    OmegaConf.save(saved, trained / "config.yaml")
-    with pytest.raises(OptionError, match=r"names tests\.counting\.Counting, .* trust=\['tests'\]"):
-        runs.saved_config(trained, "run")
-    assert runs.saved_config(trained, "run", trust=["tests"]) == saved
-    own = trained.parent / "configs" / "env"
-    own.mkdir(parents=True)
-    (own / "counting.yaml").write_text("_target_: tests.counting.Counting\n")
-    assert runs.saved_config(trained, "run") == saved
+    child = yaml.safe_load((tmp_path / "child" / "config.yaml").read_text())
+    assert (child["init_from"], child["agent"]["note"]) == ("run", "???")
 
 
 def test_the_same_seed_gives_the_same_bits_whatever_watches(tmp_path):

@@ -63,7 +63,7 @@ class Evosax:
     every member around the mean with `initial_std`, unless options has a sampling_fn; its center is the best so far.
     """
 
-    algorithm: Any  # a subclass of DistributionBasedAlgorithm or PopulationBasedAlgorithm
+    algorithm: type[Any]  # a subclass of DistributionBasedAlgorithm or PopulationBasedAlgorithm
     population_size: int = 128
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
 

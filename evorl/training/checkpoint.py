@@ -105,23 +105,23 @@ class Checkpoints:
         """
         light, replays = split(shapes)
 
-        def read(step: int) -> tuple[State, State, dict[str, Any]]:
+        def read(step: int) -> tuple[int, State, State, dict[str, Any]]:
             progress = self._progress(step)
             digests = progress.pop("digests")
             state, best = (self._read(step, name, light, digests) for name in ("state", "best"))
             if "replay" in digests and self._stored(step, "replay").is_dir():
-                return join(state, self._read(step, "replay", replays, digests)), best, progress
+                return step, join(state, self._read(step, "replay", replays, digests)), best, progress
             if "replay" in digests:
                 self._report(f"the checkpoint of iteration {step} has no replay any more: going on is not bitwise")
-            return join(state, tree.zeros(replays)), best, progress
+            return step, join(state, tree.zeros(replays)), best, progress
 
-        found = self._newest(read)
+        newest, *found = self._newest(read)
         for step in self._manager.all_steps():
-            if step > found[2]["iteration"]:
+            if step > newest:
                 damaged = self.folder / str(step)
                 damaged.rename(damaged.with_suffix(f".damaged-{time.time_ns()}"))
         self._manager.reload()
-        return found
+        return found[0], found[1], found[2]
 
     def restore_policy(self, shapes: State, which: str = "best") -> tuple[State, dict[str, Any]]:
         """The newest state without replays, as it is at the `last` step or as it was at the best evaluations; progress.

@@ -1,31 +1,31 @@
 """Configuration: Hydra composes YAML files, and dataclasses supply every default and the check of every name."""
 
-import contextlib
 import dataclasses
-import importlib
 import itertools
 import re
-import types
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from antlr4.error.Errors import RecognitionException
 from hydra import compose, initialize
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
 
 from evorl.errors import OptionError, require, unknown
-from evorl.training.discovery import GROUPS, SHIPPED, check_choices, folders, group_of, placed
-from evorl.types import Prior
+from evorl.training.discovery import GROUPS, check_choices, folders, group_of, placed
+from evorl.training.parts import find
 
-GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
+LEFT_OUT = "what an environment variable holds is not saved"
 GIVEN = ("env", "observation_space", "action_space")  # fields that make fills in
 
 
@@ -66,12 +66,12 @@ def _searched(hyperparams: DictConfig, space: DictConfig) -> dict[str, Any]:
 
 
 def _with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]:
-    defaults, merged = _schema(_import(node["_target_"])), dict(node)
+    defaults, merged = _schema(find(node["_target_"])), dict(node)
     for name, prior in space.items():
         given = node.get(name)
         if name not in node:
             raise unknown("hyperparameter", f"{place}.{name}", [f"{place}.{one}" for one in node if one != "_target_"])
-        if isinstance(given, dict) and dataclasses.is_dataclass(_import(given["_target_"])) and "_target_" not in prior:
+        if isinstance(given, dict) and dataclasses.is_dataclass(find(given["_target_"])) and "_target_" not in prior:
             merged[name] = _with_priors(given, prior, f"{place}.{name}")
         elif not isinstance(given, dict):
             option = f"{place}.{name}".replace("space", "hyperparams", 1)
@@ -97,7 +97,7 @@ def _filled(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     node = {name: _filled(value) for name, value in node.items()}
-    target = _import(node["_target_"]) if "_target_" in node else None
+    target = find(node["_target_"]) if "_target_" in node else None
     return _schema(target) | node if dataclasses.is_dataclass(target) else node
 
 
@@ -117,38 +117,6 @@ def _schema(cls: Any) -> dict[str, Any]:
     return node
 
 
-def _import(path: str) -> Any:
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
-
-
-def targets(node: Any) -> Iterator[tuple[str, bool]]:
-    """Everything that a node would import, and whether it would be called."""
-    if isinstance(node, dict):
-        target = node.get("_target_")
-        if target is not None:
-            yield (str(node.get("path")), False) if target == GET_CLASS else (str(target), True)
-        node = list(node.values())
-    if isinstance(node, list):
-        for value in node:
-            yield from targets(value)
-
-
-def is_trusted(target: str, called: bool, packages: Sequence[str] = ()) -> bool:
-    """Whether a target is a class of evorl, of one of the packages, or named in ./configs; or of evosax, not called.
-
-    evosax's constructors unpickle files.
-    """
-    package = target.partition(".")[0]
-    if package == "evorl" or (package == "evosax" and not called):
-        with contextlib.suppress(ImportError, AttributeError):
-            found = _import(target)
-            return isinstance(found, type) and found.__module__.partition(".")[0] == package
-        return False
-    own = (path for folder in folders() if folder != SHIPPED for path in folder.rglob("*.yaml"))
-    return package in packages or any(target in path.read_text(encoding="utf-8").split() for path in own)
-
-
 def load(overrides: Sequence[str]) -> DictConfig:
     """Composes a configuration; raises OptionError where an override has a wrong name or value."""
     check_choices(list(overrides))
@@ -162,34 +130,73 @@ def load(overrides: Sequence[str]) -> DictConfig:
 
 def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
     """The one line about a composition that failed: the first override whose name is not known."""
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException:
-        wrong = next((one for one in overrides if "=" not in one and not one.startswith("~")), None)
-        reason = "give options as name=value" if wrong else str(error).splitlines()[0]
-        return OptionError(f"{wrong or ' '.join(overrides)}: {reason}")
-    chosen = [str(one.input_line) for one in parsed if group_of(one.key_or_group)[0] in GROUPS and not one.is_delete()]
+    given = parsed(overrides)
+    chosen = [str(one.input_line) for one in given if group_of(one.key_or_group)[0] in GROUPS and not one.is_delete()]
     try:
         known = dict(paths(compose("config", chosen)))
     except HydraException as wrong:  # such as the selection of an agent that selects nothing
         found = re.match(r"Could not override '(.*?)@(.*?)'", str(wrong))
         return OptionError(f"{found[1]}: {found[2]} has no such part" if found else str(wrong).splitlines()[0])
-    for override in parsed:
+    for override in given:
         if group_of(override.key_or_group)[0] not in (*GROUPS, *known):
             return unknown("option", override.key_or_group, known)
     return OptionError(str(error).splitlines()[0])
 
 
+def parsed(overrides: Sequence[str]) -> list[Override]:
+    """The overrides one by one; raises OptionError where one is not name=value."""
+    try:
+        return OverridesParser.create().parse_overrides(list(overrides))
+    except (HydraException, RecognitionException) as error:
+        wrong = next((one for one in overrides if "=" not in one and not one.startswith("~")), None)
+        reason = "give options as name=value" if wrong else str(error).partition("\n")[0] or "cannot be read"
+        raise OptionError(f"{wrong or ' '.join(overrides)}: {reason}") from error
+
+
 def sweep(overrides: Sequence[str]) -> Iterator[list[str]]:
     """The overrides of each run of a multirun, in Hydra's order."""
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
     lines = [
         [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
         if one.is_sweep_override()
         else [str(one.input_line)]
-        for one in parsed
+        for one in parsed(overrides)
     ]
     yield from map(list, itertools.product(*lines))
+
+
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """All of a configuration as data: interpolations are what they stand for. Raises OptionError where one fails."""
+    try:
+        found: Any = OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OptionError):  # which a resolver may have raised
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None:
+            raise cause from error
+        raise OptionError(f"{error.full_key}: {str(error).partition(chr(10))[0]}") from error
+    return found
+
+
+def to_save(cfg: DictConfig) -> dict[str, Any]:
+    """The same with ??? for all that environment variables give, which is to be given again."""
+    with _environment(lambda *_: LEFT_OUT):
+        return _without(plain(cfg))
+
+
+@contextmanager
+def _environment(get: Callable[..., Any]) -> Iterator[None]:
+    OmegaConf.register_new_resolver("oc.env", get, replace=True)
+    try:
+        yield
+    finally:
+        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+
+
+def _without(node: Any) -> Any:
+    if isinstance(node, dict) and not any(LEFT_OUT in str(name) for name in node):
+        return {name: _without(value) for name, value in node.items()}
+    return [_without(value) for value in node] if isinstance(node, list) else "???" if LEFT_OUT in str(node) else node
 
 
 def paths(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -200,44 +207,12 @@ def paths(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from paths(value, f"{prefix}{name}.")
 
 
-def label(node: DictConfig) -> str:
+def label(node: Mapping[str, Any]) -> str:
     """What an environment is called in titles and folders: its name, or its class around the name of its inner one."""
     if "name" in node:
-        return str(node.name)
+        return str(node["name"])
     outer = str(node.get("_target_")).rpartition(".")[2]
-    return f"{outer}-{label(node.inner)}" if isinstance(node.get("inner"), DictConfig) else outer
-
-
-def make(node: Any, name: str, **given: Any) -> Any:
-    """Builds what a node describes, depth first; fields env, observation_space and action_space come from given.
-
-    Raises OptionError where a value is missing or not of the type that the dataclass declares.
-    """
-    if isinstance(node, DictConfig):
-        node = OmegaConf.to_container(node, resolve=True)
-    if isinstance(node, list):
-        return tuple(make(value, f"{name}[{i}]", **given) for i, value in enumerate(node))
-    if not isinstance(node, dict):
-        return node
-    parts = {key: make(value, f"{name}.{key}", **given) for key, value in node.items() if key != "_target_"}
-    if "_target_" not in node:
-        return parts
-    try:
-        target: Any = _import(node["_target_"])
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise OptionError(f"{name}._target_={node['_target_']}: names nothing that can be imported") from error
-    if isinstance(target, type) and dataclasses.is_dataclass(target):
-        hints = typing.get_type_hints(target)
-        fields = {field.name for field in dataclasses.fields(target)}
-        for key, value in parts.items():
-            if key not in fields:
-                raise unknown("option", f"{name}.{key}", fields)
-            parts[key] = _typed(value, hints[key], f"{name}.{key}")
-        parts |= {key: value for key, value in given.items() if key in fields}
-    try:
-        return target(**parts)
-    except OptionError as error:  # which knows the field, not where it stands
-        raise OptionError(f"{name}.{error}" if re.split("[.=]", str(error))[0] in parts else str(error)) from error
+    return f"{outer}-{label(node['inner'])}" if isinstance(node.get("inner"), Mapping) else outer
 
 
 def references(node: DictConfig, place: str) -> Iterator[tuple[str, str]]:
@@ -247,31 +222,3 @@ def references(node: DictConfig, place: str) -> Iterator[tuple[str, str]]:
             dots, target = found.groups()
             outer = path.split(".")[: -len(dots)] if dots else []
             yield path, ".".join([*outer, target])
-
-
-def part(value: Any, protocol: type, name: str) -> Any:
-    """value; raises OptionError where it does not follow the protocol."""
-    if not isinstance(value, protocol):
-        raise OptionError(f"{name}={value}: must be a part with a _target_, {protocol.__name__}")
-    return value
-
-
-def _typed(value: Any, hint: Any, name: str) -> Any:
-    """value as its field declares it: whole floats pass for int, and int for float; nothing else is converted."""
-    if value == "???":
-        raise OptionError(f"{name}: must be given")
-    wanted: Any = typing.get_origin(hint) or hint
-    if wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    if wanted is int and isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, Prior) and hint not in (Any, Prior):
-        raise OptionError(f"{name}={value}: a prior can stand for a hyperparameter only")
-    if getattr(wanted, "_is_protocol", False):
-        return part(value, wanted, name)
-    if dataclasses.is_dataclass(wanted) and not isinstance(value, wanted):
-        raise OptionError(f"{name}={type(value).__name__}: must be {wanted.__name__}")
-    checked = wanted in (int, float, bool, str, tuple, Mapping) and not isinstance(wanted, types.UnionType)
-    if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
-        raise OptionError(f"{name}={value}: must be of type {'list' if wanted is tuple else wanted.__name__}")
-    return value

@@ -7,6 +7,7 @@ from evorl.errors import unknown
 
 PACKAGE = Path(__file__).parents[1]
 SHIPPED = next(path for path in (PACKAGE / "configs", PACKAGE.parent / "configs") if path.is_dir())
+BUDGET = ("env_steps", "episodes", "iterations", "minutes")
 GROUPS = (
     "agent",
     "agent/learner",
@@ -32,7 +33,8 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
   -m            all combinations of comma-separated values
   -sc ACTION    shell completion: evorl-train -sc install=bash (docs/configuration.md)
 
-Budgets: env_steps, episodes, iterations, minutes; training ends at the first that every run has reached.
+Budgets: env_steps, episodes, iterations, minutes; what you give replaces the default, or on resume the saved one. Of
+        several, training ends at the first that every run has reached. Minutes are of training, without compiling.
 Others: seed, num_seeds, evaluations, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb, profile,
         dry_run (prints sizes, trains nothing), deterministic, debug.nans.
 Every field and hyperparameter of what is trained is an option: agent.workflow.*, agent.hyperparams.*, env.*"""
@@ -84,8 +86,11 @@ def group_of(key: str) -> tuple[str, str]:
 
 
 def placed(arguments: Sequence[str]) -> list[str]:
-    """The arguments with choices as Hydra has them."""
-    return [f"{group_of(key)[1]}{equals}{value}" for key, equals, value in (x.partition("=") for x in arguments)]
+    """The arguments with choices as Hydra has them; where they give a budget, it is the only one."""
+    split = [x.partition("=") for x in arguments]
+    given = {key.lstrip("+"): value for key, _, value in split if key.lstrip("+") in BUDGET}
+    others = [f"{name}=null" for name in BUDGET if name not in given] if set(given.values()) - {"null"} else []
+    return [*(f"{group_of(key)[1]}{equals}{value}" for key, equals, value in split), *others]
 
 
 def check_choices(arguments: list[str]) -> None:

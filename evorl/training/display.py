@@ -15,11 +15,14 @@ OF_FITNESS = ("fitness", "members")
 SPEEDS = {"env_steps": "env steps", "gradient_steps": "gradient steps"}
 
 
+BEFORE = ("tracing", "compiling")  # what happens before the first row
+
+
 class Lines:
     """Prints progress lines, at most one every `every` seconds, and every evaluation."""
 
-    def __init__(self, every: float = 2.0, out: TextIO | None = None) -> None:
-        self._every, self._out = every, out
+    def __init__(self, every: float = 2.0, out: TextIO | None = None, compiled_in: float | None = None) -> None:
+        self._every, self._out, self._compiled_in = every, out, compiled_in
         self._printed = -math.inf
         self._speed = Speed()
 
@@ -29,6 +32,10 @@ class Lines:
             return
         self._printed = now
         print(self.line(row), file=self._out, flush=True)
+
+    def stage(self, name: str) -> None:
+        if name in BEFORE:
+            print(before(name, self._compiled_in), file=self._out, flush=True)
 
     def line(self, row: Row) -> str:
         """Percent, time and ETA, iteration, env steps, return, that of members, and steps per second while training."""
@@ -51,16 +58,17 @@ class Lines:
 class Panel:
     """A live panel: progress, returns with intervals over seeds, speed, where the time goes, memory, and members."""
 
-    def __init__(self, title: str, every: float = 0.5, console: Any = None) -> None:
+    def __init__(self, title: str, every: float = 0.5, console: Any = None, compiled_in: float | None = None) -> None:
         from rich.live import Live
         from rich.progress_bar import ProgressBar
 
         self._title, self._every, self._bar = title, every, ProgressBar(1.0, width=40)
-        self._head = "compiling"
+        self._compiled_in, self._began = compiled_in, time.perf_counter()
+        self._head = "starting"
         self._facts = dict.fromkeys(("return", "evaluation", "steps", "speed", "time", "memory"), "")
         self._members: dict[str, str] = {}
         self._speed, self._shown = Speed(), -math.inf
-        self._live = Live(self._render(), console=console, auto_refresh=False)
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)  # moves while it compiles
         self._live.start(refresh=True)
 
     def __call__(self, row: Row) -> None:
@@ -83,7 +91,11 @@ class Panel:
         facts["time"] = shares(row)
         facts["memory"] = size(memory())
         self._shown = time.perf_counter()
-        self._live.update(self._render(), refresh=True)
+        self._live.refresh()
+
+    def stage(self, name: str) -> None:
+        self._head = before(name, self._compiled_in) if name in BEFORE else name
+        self._began = time.perf_counter()
 
     def close(self) -> None:
         self._live.stop()
@@ -102,7 +114,8 @@ class Panel:
         for name, values in self._members.items():
             table.add_row(f"[dim]{name}[/dim]", values)
         head = Table.grid(padding=(0, 2))
-        head.add_row(self._bar, self._head)
+        waiting = "" if self._facts["time"] else f"   {clock(time.perf_counter() - self._began)}"
+        head.add_row(self._bar, self._head + waiting)
         return Frame(Group(head, table), title=self._title, title_align="left", width=100)
 
 
@@ -136,6 +149,12 @@ def returns(row: Row) -> str:
         return f"{row['return']:.1f}" + (f" (1 of {len(lengths)} seeds)" if len(lengths) > 1 else "")
     low, high = stats.interval(values)
     return f"{row['return']:.1f} [{low:.1f}, {high:.1f}] over {len(values)} seeds"
+
+
+def before(stage: str, compiled_in: float | None) -> str:
+    """What is said of a stage before the first row."""
+    last = f"; up to the first step it took {compiled_in:.0f} s the last time" if compiled_in is not None else ""
+    return f"{stage}{last if stage == 'tracing' else ''}"
 
 
 def spreads(row: Row) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Whole episodes of a trained policy: their returns, and pictures of one."""
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from evorl import rollout, tree
 from evorl.envs.render import Drawable
 from evorl.rollout import UNLIMITED
 from evorl.training.runs import Policy
-from evorl.types import Env, State
+from evorl.types import Env, Memory, State
 
 CHUNK = 20  # steps between two looks at whether all episodes have ended
 
@@ -19,18 +20,23 @@ def evaluate(
     policy: Policy, episodes: int, seed: int = 0, explores: bool = False, env: Env | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns [episodes] and lengths [episodes] of fresh episodes, side by side, in its own environment or env."""
-    act = policy.act(explores)
     env, env_params = (policy.env, policy.env_params) if env is None else (env, env.default_params)
+    tally = play(env, env_params, jax.vmap(policy.act(explores)), policy.memory, episodes, seed)
+    return np.asarray(tally.returns), np.asarray(tally.lengths)
+
+
+def play(env: Env, env_params: Any, policy: rollout.Policy, memory: Memory, episodes: int, seed: int) -> rollout.Tally:
+    """One whole episode in each of so many environments, side by side."""
 
     @jax.jit
-    def play(key: jax.Array) -> rollout.Tally:
+    def run(key: jax.Array) -> rollout.Tally:
         key_start, key_play = jax.random.split(key)
-        slots = rollout.start(env, env_params, policy.memory, jax.random.split(key_start, episodes))
-        _, tally, _ = rollout.play(
+        slots = rollout.start(env, env_params, memory, jax.random.split(key_start, episodes))
+        return rollout.play(
             env,
             env_params,
-            jax.vmap(act),
-            policy.memory,
+            policy,
+            memory,
             slots,
             tree.broadcast(slots, 1),
             1,
@@ -40,11 +46,9 @@ def evaluate(
             chunk=CHUNK,
             store=lambda stored, transitions, mask: stored,
             stored=(),
-        )
-        return tally
+        )[1]
 
-    tally = jax.device_get(play(jax.random.key(seed)))
-    return np.asarray(tally.returns), np.asarray(tally.lengths)
+    return jax.device_get(run(jax.random.key(seed)))
 
 
 def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) -> list[Path]:

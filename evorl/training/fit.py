@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.errors import DivergedError, require
-from evorl.metrics import COUNTS, reduce
+from evorl.metrics import COUNTS, over_rounds, reduce
 from evorl.replay import split
 from evorl.training.checkpoint import Checkpoints, check_fit, leaf_shapes
 from evorl.training.devices import compiler_options
@@ -20,12 +20,19 @@ from evorl.training.plan import indexing, require_memory
 from evorl.training.profile import Profile
 from evorl.training.program import RUNS_ONCE, Program, job
 from evorl.training.progress import Budget, Mark, Progress
-from evorl.training.rows import Row, per_seed, row_of
+from evorl.training.rows import Row, interval, per_seed, row_of
 from evorl.types import Hyperparams, State, Workflow
 
-EVALUATION_SHARE = 0.25  # of the time, where the budget is in minutes
+LAST_EPISODES = 128  # of the evaluation at the end, in as many rounds as that takes
 
 Callback = Callable[[Row], None]
+
+
+@runtime_checkable
+class Follows(Protocol):
+    """A callback that is told what happens before the first row: "tracing", "compiling", "training"."""
+
+    def stage(self, name: str) -> None: ...
 
 
 @runtime_checkable
@@ -55,6 +62,7 @@ def fit(
     *,
     num_seeds: int = 1,
     evaluations: int = 20,
+    evaluation_share: float = 1.0,
     chunk: int = 1,
     side_by_side: bool | None = None,
     checkpoints: Checkpoints | None = None,
@@ -68,12 +76,16 @@ def fit(
     """Trains runs seed, seed + 1, ..., seed + num_seeds - 1 in one program and hands every row to the callbacks.
 
     A row is a chunk of iterations, or an evaluation: after the first chunk, then evenly over the budget, and at the
-    end. side_by_side says whether the runs are vmapped; by default everywhere but on a CPU (see Program).
-    checkpoints saves on its schedule; where its folder holds a checkpoint, training goes on from there. init_from
-    is a state like the one to come, whose weights the runs begin with. started is when the clock of the budget began
-    (time.perf_counter), by default now. stop is asked after every chunk whether to save and return. profile
-    traces an iteration, the first one after a chunk. Raises DivergedError where no run is left whose numbers are
-    finite; with debug_nans, which keeps a second copy of the state, at the first run lost, and names the operation.
+    end, there in rounds until it has 128 episodes. An evaluation waits while it would make all of them more than
+    evaluation_share of the env steps, or, where the budget has minutes, of the time, to which the rounds at the end are
+    held too. With minutes no iteration begins that would not end in time, as long as the last ones took.
+
+    side_by_side says whether the runs are vmapped; by default everywhere but on a CPU (see Program). checkpoints saves
+    on its schedule; where its folder holds a checkpoint, training goes on from there. init_from is a state like the one
+    to come, whose weights the runs begin with. started is when the process began (time.perf_counter), by default now;
+    all before the first iteration counts as compiling. stop is asked after every chunk whether to save and return.
+    profile traces an iteration, the first one after a chunk. Raises DivergedError where no run is left whose numbers
+    are finite; with debug_nans, which keeps a second copy of the state, at the first run lost, and names the operation.
     Without keep_rows only the last row is returned: those of a long training take memory.
     """
     for name, value in {"num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations}.items():
@@ -81,13 +93,28 @@ def fit(
     started = time.perf_counter() if started is None else started
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side)
-    driver = _Driver(program, hyperparams, budget, callbacks, checkpoints, init_from, started, debug_nans, keep_rows)
+    require(0 < evaluation_share <= 1, "evaluation_share", evaluation_share, "must be above 0 and at most 1")
+    driver = _Driver(
+        program,
+        hyperparams,
+        budget,
+        callbacks,
+        checkpoints,
+        init_from,
+        started,
+        evaluation_share,
+        debug_nans,
+        keep_rows,
+    )
     schedule = driver.progress  # a resumed run may have been given a larger budget
     schedule.evaluated = min(schedule.evaluated, int(budget.used(schedule.mark) * evaluations))
     while not stop() and (done := driver.used()) < 1:
         if driver.evaluation_is_due(int(done * evaluations)):
             driver.dispatch(1, evaluating=True)
-        driver.dispatch(int(min(chunk, budget.iterations - driver.dispatched)), evaluating=False)
+        count = driver.fitting(chunk)
+        if not count:
+            break
+        driver.dispatch(count, evaluating=False)
         driver.receive(all_but=1)
         if profile is not None and not profile.shares:
             driver.trace(profile)
@@ -97,8 +124,7 @@ def fit(
                 driver.save()
     driver.receive()
     if driver.finished and driver.dispatched > driver.first:
-        driver.dispatch(1, evaluating=True)
-        driver.receive()
+        driver.examine(stop)
     if checkpoints is not None:
         driver.save()
     return Training(driver.state, driver.best, driver.progress, driver.rows, not driver.finished)
@@ -116,18 +142,22 @@ class _Driver:
         checkpoints: Checkpoints | None,
         init_from: State,
         started: float,
+        evaluation_share: float,
         debug_nans: bool,
         keep_rows: bool,
     ) -> None:
+        self.share, self.full = evaluation_share, False
+        self.costs = {"seconds": 0.0, "steps": 0}  # of the last evaluation
+        self.paces: deque[float] = deque(maxlen=3)  # seconds of an iteration of the last chunks
         self.budget, self.callbacks, self.checkpoints = budget, callbacks, checkpoints
         self.program, self.num_seeds, self.keys, self.debug_nans = program, len(program.seeds), program.keys, debug_nans
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
-        compiling = time.perf_counter()
+        self._tell("tracing")
         with indexing():
             init = jax.jit(program.init).trace(self.keys, hyperparams)
         if checkpoints is not None and checkpoints.latest is not None:
             self.state, self.best, saved = checkpoints.restore(init.out_info)
-            self.progress = Progress(**saved)
+            self.progress = Progress.of(saved, self.num_seeds)
         else:
             require_memory(init.out_info)
             if checkpoints is not None:
@@ -144,50 +174,83 @@ class _Driver:
                     callback.resume(self.progress)
         self.sentinel = Sentinel(program, self.state, [x is not None for x in self.progress.diverged])
         lowered = jax.jit(program.run, donate_argnums=0).lower(self.state, self.keys, *job(0, 0, False))
+        self._tell("compiling")
         self.run = lowered.compile(compiler_options())
+        self._tell("training")
         self.arrived = time.perf_counter()
         self.started = started - self.progress.seconds
-        self.progress.compile_seconds += self.arrived - compiling
-        self.progress.idle_seconds += compiling - started
+        self.progress.compile_seconds += self.arrived - started
         self.idle_since: float | None = self.arrived
         self.first = self.dispatched = self.progress.iteration
         self.in_flight: deque[_InFlight] = deque()
         self.rows: list[Row] = []
         self.keep_rows = keep_rows
 
+    def _tell(self, stage: str) -> None:
+        for callback in self.callbacks:
+            if isinstance(callback, Follows):
+                callback.stage(stage)
+
     @property
     def finished(self) -> bool:
-        return self.budget.used(self.progress.mark) >= 1
+        return self.full or self.budget.used(self.progress.mark) >= 1
 
     def used(self) -> float:
         """The part of the budget that is used without the last chunk; with it where that may be the last of all.
 
         So it depends on the chunks alone, and not on which of them have come back, or on where a run was resumed.
         """
-        before, done = (self.budget.used(Mark(*mark)) for mark in self.progress.marks[-2 - (not self.in_flight) :][:2])
+        before, done = (self.budget.used(mark) for mark in self._marks)
         if 2 * done - before < 1 and self.dispatched < self.budget.iterations:
             return done
         self.receive()
         return self.budget.used(self.progress.mark)
 
+    @property
+    def _marks(self) -> list[Mark]:
+        """After the last chunk but two and but one."""
+        return [Mark(*mark) for mark in self.progress.marks[-2 - (not self.in_flight) :][:2]]
+
+    def fitting(self, count: int) -> int:
+        """How many of count iterations may begin: where minutes may end the training, those that end in time."""
+        count = int(min(count, self.budget.iterations - self.dispatched))
+        if not self.budget.is_timed or not count:
+            return count
+        self.receive(all_but=0 if self._left() < 3 * count * self.progress.pace else 1)
+        if not self.progress.pace:
+            return 1
+        pending = sum(sent.count * self.progress.pace or self.costs["seconds"] for sent in self.in_flight)
+        count = int(min(count, max((self._left() - pending) / self.progress.pace, 0)))
+        self.full = not count
+        return count
+
+    def _left(self) -> float:
+        """Seconds of the budget that are left."""
+        return 60 * self.budget.minutes - (time.perf_counter() - self.started - self.progress.compile_seconds)
+
     def evaluation_is_due(self, point: int) -> bool:
-        """Whether this point of the schedule was not evaluated yet; it waits where evaluations take too long."""
+        """Whether this point of the schedule was not evaluated yet; it waits while evaluations take too much."""
         done = self.progress
-        timed = self.budget.is_timed(done.mark) and done.evaluation_seconds > EVALUATION_SHARE * done.seconds
-        if not self.dispatched or point <= done.evaluated or timed:
+        if self.budget.is_timed:
+            cost, spent, total = self.costs["seconds"], done.evaluation_seconds, done.seconds - done.compile_seconds
+        else:
+            cost, spent = self.costs["steps"], done.evaluation_steps
+            total = self._marks[1].env_steps * self.num_seeds + spent
+        if not self.dispatched or point <= done.evaluated or spent + cost > self.share * (total + cost):
             return False
         done.evaluated = point
         return True
 
-    def dispatch(self, count: int, evaluating: bool) -> None:
-        """Hands the device count steps, or an evaluation, without waiting for what it has in hand."""
+    def dispatch(self, count: int, evaluating: bool, part: int = 0) -> None:
+        """Hands the device count steps, or a round of an evaluation, without waiting for what it has in hand."""
         if self.idle_since is not None:
             self.arrived = time.perf_counter()
             self.progress.idle_seconds += self.arrived - self.idle_since
             self.idle_since = None
         before = self.snapshot(self.state) if self.debug_nans and not evaluating else None
+        keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(self.keys, part) if part else self.keys
         todo = job(self.dispatched, count, evaluating)
-        self.state, metrics, evaluation = self.run(self.state, self.keys, *todo)
+        self.state, metrics, evaluation = self.run(self.state, keys, *todo)
         if evaluating:
             self.in_flight.append(_InFlight(0, evaluation, evaluated=self.snapshot(split(self.state)[0])))
         else:
@@ -197,30 +260,64 @@ class _Driver:
     def receive(self, all_but: int = 0) -> None:
         """Waits for what is in flight, but for the last `all_but`, and hands it to the callbacks row by row."""
         while len(self.in_flight) > all_but:
-            sent = self.in_flight.popleft()
-            metrics, found = jax.device_get((sent.metrics, sent.found))
-            now = time.perf_counter()
-            duration, self.arrived, self.progress.seconds = now - self.arrived, now, now - self.started
-            if not self.in_flight:
-                self.idle_since = now
-            problem = None
+            sent, metrics, found, duration = self._wait()
             if sent.evaluated is not None:
-                self.progress.evaluation_seconds += duration
-                self._keep_best(sent.evaluated, metrics["return"])
-            else:
-                metrics = self._count(sent.count, metrics)
-                problem = self._mark(sent, found)
-            row = row_of(self.progress, metrics, "train" if sent.evaluated is None else "evaluation", duration)
-            row["progress"] = self.budget.used(self.progress.mark)
-            if not self.keep_rows:
-                self.rows.clear()
-            self.rows.append(row)
-            self.progress.rows[row["kind"]] += 1
-            for callback in self.callbacks:
-                callback(row)
-            self.progress.host_seconds += time.perf_counter() - now
+                self._evaluated(sent.evaluated, metrics, duration)
+                continue
+            self.paces.append(duration / sent.count)
+            self.progress.pace = max(self.paces)
+            metrics = self._count(sent.count, metrics)
+            problem = self._mark(sent, found)
+            self._record(row_of(self.progress, metrics, "train", duration))
             if problem is not None:
                 raise DivergedError(problem)
+
+    def examine(self, stop: Callable[[], bool]) -> None:
+        """The last evaluation: rounds of it until they have 128 episodes, or have taken their share of the minutes."""
+        rounds: list[dict[str, np.ndarray]] = []
+        seconds, longest, evaluated = 0.0, 60 * self.share * self.budget.minutes, None
+        while not rounds or not (stop() or seconds * (1 + 1 / len(rounds)) > longest):
+            self.dispatch(1, evaluating=True, part=len(rounds))
+            sent, metrics, _, duration = self._wait()
+            rounds, seconds, evaluated = [*rounds, metrics], seconds + duration, sent.evaluated
+            if sum(metrics.get("episodes", np.array(LAST_EPISODES)).min() for metrics in rounds) >= LAST_EPISODES:
+                break
+        self._evaluated(evaluated, over_rounds(rounds), seconds)
+
+    def _wait(self) -> "tuple[_InFlight, dict[str, np.ndarray], Any, float]":
+        """What was sent first, its metrics, what the sentinel found, and the seconds that it took."""
+        sent = self.in_flight.popleft()
+        metrics, found = jax.device_get((sent.metrics, sent.found))
+        now = time.perf_counter()
+        duration, self.arrived, self.progress.seconds = now - self.arrived, now, now - self.started
+        if not self.in_flight:
+            self.idle_since = now
+        return sent, metrics, found, duration
+
+    def _evaluated(self, state: State, metrics: dict[str, np.ndarray], duration: float) -> None:
+        """Records an evaluation of a state, which is kept where it is the best so far."""
+        done = self.progress
+        steps = int(np.sum(metrics["episodes"] * metrics["episode_length"])) if "episodes" in metrics else 0
+        self.costs = {"seconds": duration, "steps": steps}
+        done.evaluation_seconds += duration
+        done.evaluation_steps += steps
+        self._keep_best(state, metrics["return"])
+        row = row_of(done, metrics, "evaluation", duration)
+        low, high = interval(row)
+        done.last = {"env_steps": done.mean("env_steps"), "return": row["return"], "low": low, "high": high}
+        done.first = done.first or done.last
+        self._record(row)
+
+    def _record(self, row: Row) -> None:
+        now = time.perf_counter()
+        row["progress"] = 1.0 if self.full else self.budget.used(self.progress.mark)
+        if not self.keep_rows:
+            self.rows.clear()
+        self.rows.append(row)
+        self.progress.rows[row["kind"]] += 1
+        for callback in self.callbacks:
+            callback(row)
+        self.progress.host_seconds += time.perf_counter() - now
 
     def _mark(self, sent: "_InFlight", found: np.ndarray) -> str | None:
         """Marks the runs that have diverged in a chunk; says so where none is left, or where it is to be found out."""

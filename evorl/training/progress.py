@@ -4,14 +4,17 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from evorl.errors import OptionError, require
 
+EVALUATED = ("env_steps", "return", "low", "high")  # what is kept of an evaluation
 KINDS = ("train", "evaluation")  # of rows
 
 
 @dataclass(frozen=True)
 class Budget:
-    """When training ends: at the first limit that every run has reached; minutes include compiling."""
+    """When training ends: at the first limit that every run has reached; minutes are without compiling."""
 
     env_steps: float = math.inf
     episodes: float = math.inf
@@ -21,17 +24,22 @@ class Budget:
     def __post_init__(self) -> None:
         for name, limit in vars(self).items():
             require(limit > 0, name, limit, "must be above 0")
-        if all(math.isinf(limit) for limit in vars(self).values()):
+        if not self.limits:
             raise OptionError("no budget: give env_steps, episodes, iterations or minutes")
 
     def used(self, mark: "Mark") -> float:
         """The part of the budget that is used, from 0 to 1."""
         return min(1.0, max(self._parts(mark)))
 
-    def is_timed(self, mark: "Mark") -> bool:
-        """Whether time is what uses the budget."""
-        clock, *counted = self._parts(mark)
-        return clock > max(counted)
+    @property
+    def limits(self) -> dict[str, float]:
+        """Those that are finite, by name."""
+        return {name: limit for name, limit in vars(self).items() if math.isfinite(limit)}
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether time may end it."""
+        return math.isfinite(self.minutes)
 
     def _parts(self, mark: "Mark") -> list[float]:
         limits = self.minutes, self.env_steps, self.episodes, self.iterations
@@ -55,19 +63,44 @@ class Progress:
     marks: list[Any] = field(default_factory=lambda: [Mark()] * 3)  # after each of the last chunks
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))  # handed to the callbacks
     seconds: float = 0.0
-    compile_seconds: float = 0.0
+    compile_seconds: float = 0.0  # from the start of the process until it trains
     evaluation_seconds: float = 0.0
+    evaluation_steps: int = 0  # of the environments, all runs together
     host_seconds: float = 0.0  # in callbacks and in saving, most of it while the device is at work
     idle_seconds: float = 0.0  # of the device, which waited for the host
+    pace: float = 0.0  # seconds, the most that an iteration of the last chunks took
     evaluated: int = -1  # the last point of the schedule that was evaluated
+    first: dict[str, float] | None = None  # evaluation: env_steps, return, and its interval, low and high
+    last: dict[str, float] | None = None
     best: Any = None  # the return of each run's best evaluation
     diverged: list[int | None] = field(default_factory=lambda: [None])  # the iteration by which each run had, or None
     totals: dict[str, list[int]] = field(default_factory=dict)  # counts so far, one for each seed
 
+    @classmethod
+    def of(cls, saved: dict[str, Any], num_seeds: int) -> "Progress":
+        """What a checkpoint has kept; raises OptionError where that is not the progress of so many runs."""
+        problem = OptionError(f"the checkpoint's progress is not that of a training of {num_seeds} seeds")
+        try:
+            progress = cls(**saved)
+            returns = np.asarray(math.nan if progress.best is None else progress.best, float)
+            whole = all(len(values) == num_seeds for values in (progress.diverged, *progress.totals.values()))
+            right = whole and (progress.best is None or num_seeds == 1 or len(returns) == num_seeds)
+            right &= len([Mark(*mark) for mark in progress.marks]) == 3 and set(progress.rows) == set(KINDS)
+            counts = [progress.iteration, progress.evaluated, *progress.rows.values()]
+            evaluations = [one for one in (progress.first, progress.last) if one is not None]
+            right &= all(set(one) == set(EVALUATED) for one in evaluations)
+            counts += [count for values in progress.totals.values() for count in values]
+            right &= all(type(count) is int for count in counts) and math.isfinite(sum(progress.mark))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise problem from error
+        if not right:
+            raise problem
+        return progress
+
     @property
     def mark(self) -> Mark:
         env_steps, episodes = (min(self.totals.get(count, [0])) for count in ("env_steps", "episodes"))
-        return Mark(self.seconds / 60, env_steps, episodes, self.iteration)
+        return Mark((self.seconds - self.compile_seconds) / 60, env_steps, episodes, self.iteration)
 
     def mean(self, count: str) -> int:
         """Rounded down."""

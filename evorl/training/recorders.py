@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import os
 import time
 from collections.abc import Iterator
 from functools import cached_property
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from evorl.errors import OptionError
+from evorl.training import files
 from evorl.training.progress import Progress
 from evorl.training.rows import Row
 
@@ -38,7 +38,7 @@ class JsonLines:
         self._path = Path(run_dir) / JSON_LINES
 
     def __call__(self, row: Row) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
+        with files.appending(self._path) as file:
             file.write(json.dumps(_plain(row), allow_nan=False) + "\n")
 
     def resume(self, progress: Progress) -> None:
@@ -62,8 +62,8 @@ class Csv:
     def __call__(self, row: Row) -> None:
         path = self._run_dir / f"{row['kind']}.csv"
         lines = list(by_seed(row, self._first_seed))
-        new = not path.exists() or not path.stat().st_size
-        with path.open("a", encoding="utf-8", newline="") as file:
+        with files.appending(path) as file:
+            new = not file.tell()
             if row["kind"] not in self._columns:
                 self._columns[row["kind"]] = list(lines[0]) if new else _columns(path)
             writer = csv.DictWriter(file, self._columns[row["kind"]])
@@ -151,8 +151,7 @@ def by_seed(row: Row, first_seed: int) -> Iterator[Row]:
 
 
 def _columns(path: Path) -> list[str]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return next(csv.reader(file))
+    return next(csv.reader(files.read(path).splitlines()))
 
 
 def _plain(value: Any) -> Any:
@@ -166,10 +165,11 @@ def _plain(value: Any) -> Any:
 
 def _cut(path: Path, count: int) -> None:
     """Cuts a file back to its first lines; raises OptionError where it has fewer."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)[:count] if path.exists() else []
+    try:
+        lines = files.read(path).splitlines(keepends=True)[:count] if path.exists() else []
+    except UnicodeDecodeError as error:
+        raise OptionError(f"{path}: is not what was written") from error
     if len(lines) < count:
         raise OptionError(f"{path}: has lost rows, {len(lines)} lines are left of {count}")
     if path.exists():
-        whole = path.with_suffix(".new")
-        whole.write_text("".join(lines), encoding="utf-8")
-        os.replace(whole, path)
+        files.replace(path, "".join(lines))

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from evorl.metrics import COUNTS, MEMBERS, OF_EPISODES
+from evorl import stats
+from evorl.metrics import COUNTS, ERROR, MEMBERS, OF_EPISODES
 from evorl.training.progress import Progress
 
 SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
@@ -49,6 +50,15 @@ def row_of(progress: Progress, metrics: dict[str, np.ndarray], kind: str, durati
     if num_seeds > 1:
         row["seeds"] = totals | apart | {"diverged": [int(not sound) for sound in whole]}
     return row
+
+
+def interval(row: Row) -> tuple[float, float]:
+    """The 95 % interval of a row's return: over its seeds, or of one from the error of its mean, infinite without."""
+    seeds = [value for value in row.get("seeds", {}).get("return", []) if math.isfinite(value)]
+    if len(seeds) > 1:
+        return stats.interval(seeds)
+    reach = 1.96 * row.get(ERROR, math.inf)
+    return row["return"] - reach, row["return"] + reach
 
 
 def of_members(values: np.ndarray, num_seeds: int, kind: str) -> np.ndarray:

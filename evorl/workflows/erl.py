@@ -74,7 +74,7 @@ class ERL:
     warmup_generations: int = 0
     fitness_episodes: int = 1
     explore: bool = False  # exploration noise in the episodes that count as fitness
-    eval_episodes: int = 128  # of the center, and as many of the agents
+    eval_episodes: int = 10  # of the center, and as many of the agents
     chunk: int = 20
 
     def __post_init__(self) -> None:

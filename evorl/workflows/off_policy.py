@@ -49,9 +49,9 @@ class OffPolicy:
     actor_interval: int = 2
     batch_size: int = 256
     capacity: int = 1_000_000
-    random_steps: int = 25_600
+    random_steps: int = 1_000
     n_step: int = 1
-    eval_episodes: int = 128
+    eval_episodes: int = 16
     chunk: int = 20
 
     def __post_init__(self) -> None:

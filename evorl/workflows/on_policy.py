@@ -48,7 +48,7 @@ class OnPolicy:
     normalize_observations: bool = True
     normalize_advantages: bool = True
     staleness: int = 0
-    eval_episodes: int = 128
+    eval_episodes: int = 64
 
     def __post_init__(self) -> None:
         check_positive(self, "num_envs", "num_steps", "num_epochs", "batch_size", "eval_episodes")

@@ -130,7 +130,7 @@ class PBT:
     def report(self, state: PBTState, evaluation: Metrics) -> Metrics:
         """The evaluation of the member that was the fittest before, and what all have reached."""
         returns, best = evaluation["return"], self.fittest(state)
-        names = ("return", "episodes", "episode_length")
+        names = ("return", "return_error", "episodes", "episode_length")
         reported = {name: evaluation[name][best] for name in names if name in evaluation}
         return reported | {"return_mean": returns.mean(), "members/return": returns}
 

@@ -1,0 +1,162 @@
+"""Parts: from plain data, as a configuration holds it, to the frozen dataclasses that it names.
+
+A place takes only what is made for it. A class of evorl must fit the type of its field before it is built, and where
+that type is Any, be hyperparameters or a prior; what others' classes and functions give is looked at afterwards.
+"""
+
+import dataclasses
+import importlib
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from typing_extensions import get_protocol_members
+
+from evorl.errors import OptionError, unknown
+from evorl.types import Prior
+
+GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
+
+
+def find(path: str) -> Any:
+    """What a dotted path names; raises ImportError, AttributeError or ValueError."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def require_trusted(node: Any, packages: Sequence[str], problem: str) -> None:
+    """Raises OptionError, which begins with problem, where data from elsewhere names what may not be imported.
+
+    It may name what evorl has, of evosax classes which are not called (their constructors unpickle files), and anything
+    of the packages that its reader trusts.
+    """
+    for target, called in _targets(node):
+        package = target.partition(".")[0]
+        if package not in ("evorl", *packages) and (called or package != "evosax"):
+            raise OptionError(f"{problem} names {target}, which is not of evorl; trust=[{package}] where you trust it")
+
+
+def _targets(node: Any) -> Iterator[tuple[str, bool]]:
+    """Everything that a node would import, and whether it would be called."""
+    if isinstance(node, dict):
+        target = node.get("_target_")
+        if target is not None:
+            yield (str(node.get("path")), False) if target == GET_CLASS else (str(target), True)
+        node = list(node.values())
+    if isinstance(node, list):
+        for value in node:
+            yield from _targets(value)
+
+
+def make(node: Any, name: str, hint: Any = Any, **given: Any) -> Any:
+    """Builds what a node describes for a place of type hint; some fields (env and its spaces) come from given.
+
+    Raises OptionError where a value is missing, or not what the type of its place declares.
+    """
+    return _typed(_made(node, name, hint, given), hint, name)
+
+
+def _made(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
+    if isinstance(node, list):
+        of = (*typing.get_args(hint), Any)[0]
+        return tuple(_made(value, f"{name}[{i}]", of, given) for i, value in enumerate(node))
+    if not isinstance(node, dict):
+        return node
+    if "_target_" not in node:
+        return {key: _made(value, f"{name}.{key}", Any, given) for key, value in node.items()}
+    target = _found(node, name)
+    if node["_target_"] == GET_CLASS:
+        if typing.get_origin(hint) is type:
+            return target
+        raise OptionError(f"{name}={node.get('path')}: is no place for a class")
+    ours = node["_target_"].startswith("evorl.")
+    if ours and not _fits(target, hint):
+        raise OptionError(f"{name}={node['_target_']}: {_wanted(hint)}")
+    nodes = {key: value for key, value in node.items() if key != "_target_"}
+    if isinstance(target, type) and dataclasses.is_dataclass(target):
+        hints = typing.get_type_hints(target)
+        fields = {field.name for field in dataclasses.fields(target)}
+        for key in nodes:
+            if key not in fields:
+                raise unknown("option", f"{name}.{key}", fields)
+        if not ours:  # whose fields may take any part of evorl
+            hints = {key: object if one is Any else one for key, one in hints.items()}
+        parts = {key: make(value, f"{name}.{key}", hints[key], **given) for key, value in nodes.items()}
+        parts |= {key: value for key, value in given.items() if key in fields}
+    else:
+        parts = {str(key): _made(value, f"{name}.{key}", Any, given) for key, value in nodes.items()}
+    try:
+        return target(**parts)
+    except OptionError as error:  # which knows the field, not where it stands
+        raise OptionError(f"{name}.{error}" if re.split("[.=]", str(error))[0] in parts else str(error)) from error
+
+
+def _found(node: dict[str, Any], name: str) -> Any:
+    key = "path" if node["_target_"] == GET_CLASS else "_target_"
+    try:
+        target = find(node[key])
+    except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
+        raise OptionError(f"{name}.{key}={node.get(key)}: names nothing that can be imported") from error
+    if not callable(target):
+        raise OptionError(f"{name}.{key}={node[key]}: names nothing that can be called")
+    return target
+
+
+def _fits(target: Any, hint: Any) -> bool:
+    """Whether it is a class of evorl that is made for a place of type hint."""
+    is_part = isinstance(target, type) and dataclasses.is_dataclass(target)
+    if not is_part or target.__module__.partition(".")[0] != "evorl":
+        return False
+    if hint is Any:
+        return _is_hyperparameters(target) or _follows(target, Prior)
+    if isinstance(hint, types.UnionType):
+        return any(_fits(target, one) for one in hint.__args__)
+    if getattr(hint, "_is_protocol", False):
+        return _follows(target, hint)
+    return isinstance(hint, type) and issubclass(target, hint)
+
+
+def _follows(cls: type, protocol: type) -> bool:
+    fields = {field.name for field in dataclasses.fields(cls)}  # of which those without a default are no attributes
+    return get_protocol_members(protocol) <= fields | set(dir(cls))
+
+
+def _is_hyperparameters(cls: type) -> bool:
+    """Whether all fields are numbers declared as hyperparameters, or hold such a dataclass or dict."""
+    nested = dataclasses.MISSING
+    for field in dataclasses.fields(cls):
+        if field.default_factory is not nested and isinstance(field.default_factory(), Mapping):
+            continue
+        inner = None if field.default_factory is nested else type(field.default_factory())
+        if "low" not in field.metadata and not (dataclasses.is_dataclass(inner) and _is_hyperparameters(inner)):
+            return False
+    return True
+
+
+def _wanted(hint: Any) -> str:
+    return f"must be a part with a _target_, {'hyperparameters' if hint is Any else getattr(hint, '__name__', hint)}"
+
+
+def _typed(value: Any, hint: Any, name: str) -> Any:
+    """value as its field declares it: whole floats pass for int, and int for float; nothing else is converted."""
+    if value == "???":
+        raise OptionError(f"{name}: must be given")
+    wanted: Any = typing.get_origin(hint) or hint
+    if wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if wanted is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Prior) and hint not in (Any, Prior):
+        raise OptionError(f"{name}={value}: a prior can stand for a hyperparameter only")
+    if getattr(wanted, "_is_protocol", False):
+        if not isinstance(value, wanted):
+            raise OptionError(f"{name}={value}: {_wanted(wanted)}")
+        return value
+    if dataclasses.is_dataclass(wanted) and not isinstance(value, wanted):
+        raise OptionError(f"{name}={type(value).__name__}: must be {wanted.__name__}")
+    checked = wanted in (int, float, bool, str, tuple, Mapping) and not isinstance(wanted, types.UnionType)
+    if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
+        raise OptionError(f"{name}={value}: must be of type {'list' if wanted is tuple else wanted.__name__}")
+    return value

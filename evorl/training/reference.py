@@ -1,0 +1,70 @@
+"""What a random policy earns in an environment: what a training is compared with at its end."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from evorl.training.episodes import play
+from evorl.training.progress import Progress
+from evorl.training.remembered import Remembered, read
+from evorl.types import Env
+
+SHIPPED = Path(__file__).parent / "random_returns.json"  # of the environments that evorl ships, as they are by default
+EPISODES = 64
+
+
+class Return(NamedTuple):
+    """A mean return and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, evaluation: dict[str, float]) -> "Return":
+        """That of an evaluation, as Progress keeps it."""
+        return cls(evaluation["return"], evaluation["low"], evaluation["high"])
+
+    def __str__(self) -> str:
+        known = np.isfinite([self.low, self.high]).all() and self.low < self.high
+        return f"{self.mean:.4g}" + (f" [{self.low:.4g}, {self.high:.4g}]" if known else "")
+
+
+def random_return(env: Env) -> Return:
+    """That of actions drawn at random, shipped, remembered from an earlier training, or played."""
+    remembered, name = Remembered("random_returns.json"), repr(env)
+    found = read(SHIPPED).get(name) or remembered.get(name)
+    if not (isinstance(found, list) and len(found) == 3 and all(isinstance(value, float) for value in found)):
+        found = list(played(env, EPISODES))
+        remembered.put(name, found)
+    return Return(*found)
+
+
+def verdict(progress: Progress, env: Env) -> list[str]:
+    """What a training has come to: its returns, and how they compare with those of random actions."""
+    if progress.first is None or progress.last is None:
+        return []
+    last, chance = Return.of(progress.last), random_return(env)
+    best = f"; the best was {np.mean(progress.best):.4g}" if progress.best is not None else ""
+    if last.low > chance.high:
+        judged = "this is better"
+    else:
+        judged = "this is worse" if last.high < chance.low else "this cannot be told from it"
+    steps = f"{progress.last['env_steps']:,.0f}"
+    return [
+        f"return {last} after {steps} env steps; it began at {Return.of(progress.first)}{best}",
+        f"random actions earn {chance}: {judged}",
+    ]
+
+
+def played(env: Env, episodes: int) -> Return:
+    """The same of so many episodes, side by side."""
+
+    def policy(obs: Any, memory: Any, keys: jax.Array) -> tuple[Any, Any, dict[str, Any]]:
+        return jax.vmap(env.action_space.sample)(keys), memory, {}
+
+    tally = play(env, env.default_params, policy, (), episodes, seed=0)
+    mean, reach = float(np.mean(tally.returns)), 1.96 * float(tally.error)
+    return Return(mean, mean - reach, mean + reach)

@@ -1,0 +1,28 @@
+"""Writes what random actions earn in every environment that evorl ships, which a training's end is compared with.
+
+python scripts/random_returns.py          evorl/training/random_returns.json: mean and 95 % interval of 256 episodes
+"""
+
+import json
+
+from evorl.training import config, discovery, parts, runs
+from evorl.training.reference import SHIPPED, played
+from evorl.types import Env
+
+EPISODES = 256
+WRAPPERS = ("delayed", "scaled", "frames")  # which ask for an environment to wrap
+
+
+def main() -> None:
+    found = {}
+    for name in discovery.choices("env"):
+        if name in WRAPPERS:
+            continue
+        env = parts.make(config.plain(config.load([f"env={name}"]))["env"], "env", Env)
+        found[repr(env)] = [round(value, 4) for value in played(env, EPISODES)]
+        print(name, found[repr(env)], flush=True)
+        SHIPPED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What a training says at its end, and what it compares itself with."""
+
+import json
+
+import numpy as np
+import pytest
+
+from evorl.envs.sanity import Bandit
+from evorl.metrics import over_rounds
+from evorl.rollout import Tally
+from evorl.training import reference
+from evorl.training.progress import Budget, Progress
+from evorl.training.reference import Return, random_return, verdict
+from evorl.training.remembered import Remembered
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "evorl"
+
+
+def test_the_error_of_a_mean_is_that_of_the_slots():
+    tally = Tally(np.zeros(4, int), np.array([1, 2, 1, 0]), np.array([3.0, 8.0, 8.0, 7.0]), np.zeros(4, int))
+    assert float(tally.error) == pytest.approx(np.std([3, 4, 8], ddof=1) / np.sqrt(3))
+    assert np.isinf(Tally(np.zeros(1, int), np.ones(1, int), np.ones(1), np.ones(1, int)).error)
+
+
+def test_rounds_of_an_evaluation_are_one():
+    first = {
+        "return": np.float32(2),
+        "return_error": np.float32(3),
+        "episodes": np.int32(4),
+        "members/return": np.ones(2),
+    }
+    second = {
+        "return": np.float32(5),
+        "return_error": np.float32(4),
+        "episodes": np.int32(8),
+        "members/return": np.zeros(2),
+    }
+    found = over_rounds([first, second])
+    assert found["return"] == pytest.approx((2 * 4 + 5 * 8) / 12)
+    assert (found["return_error"], found["episodes"]) == (pytest.approx(2.5), 12)
+    np.testing.assert_array_equal(found["members/return"], [0.5, 0.5])
+
+
+def test_random_actions_are_played_once_and_remembered(cache, monkeypatch):
+    env = Bandit()
+    found = random_return(env)
+    arms = env.action_space.n
+    assert found.mean == pytest.approx(env.max_episode_steps / arms, abs=4 * np.sqrt(env.max_episode_steps / arms / 64))
+    monkeypatch.setattr(reference, "played", None)
+    assert random_return(env) == found
+    (cache / "random_returns.json").write_text("{")
+    assert Remembered("random_returns.json").get("anything") is None
+    shipped = json.loads(reference.SHIPPED.read_text())
+    assert shipped["Brax(name='ant', backend='generalized', max_episode_steps=1000, options=FrozenDict({}))"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "judged"),
+    [(5, 7, "this is better"), (-3, -2, "this is worse"), (0, 4, "this cannot be told from it")],
+)
+def test_a_verdict_compares_intervals(low, high, judged, monkeypatch):
+    monkeypatch.setattr(reference, "random_return", lambda env: Return(1.0, -1.0, 3.0))
+    first = {"env_steps": 10, "return": 0.5, "low": 0.0, "high": 1.0}
+    last = {"env_steps": 2000, "return": (low + high) / 2, "low": low, "high": high}
+    said = verdict(Progress(first=first, last=last, best=[8.0]), Bandit())
+    assert said[0].startswith(
+        f"return {(low + high) / 2:.4g} [{low}, {high}] after 2,000 env steps; it began at 0.5 [0, 1]"
+    )
+    assert said[0].endswith("; the best was 8")
+    assert said[1] == f"random actions earn 1 [-1, 3]: {judged}"
+    assert verdict(Progress(), Bandit()) == []
+
+
+def test_limits_are_those_that_end_it():
+    assert Budget(minutes=3, env_steps=10).limits == {"env_steps": 10, "minutes": 3}
