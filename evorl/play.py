@@ -12,7 +12,8 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
 
   episodes=128     episodes to evaluate
   which=best       best: as it was at its best evaluation; last: as it is now
-  seed=, member=   of several seeds or of a population; by default the best, of PBT the fittest
+  seed=, member=   of several seeds or of a population; by default the best, of PBT the fittest;
+                   member=[2,0] of populations within each other, the outermost first
   explore=false    true: acts as it did to explore
   key=0            seeds the episodes
   envs=            ood: a table over the out-of-distribution mazes, of an agent that was trained on mazes
@@ -27,7 +28,7 @@ class Options:
     episodes: int = 128
     which: str = "best"
     seed: int | None = None
-    member: int | None = None
+    member: int | list | None = None
     explore: bool = False
     key: int = 0
     envs: str | None = None

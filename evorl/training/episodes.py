@@ -9,7 +9,7 @@ import numpy as np
 from evorl import rollout, tree
 from evorl.envs.render import Drawable
 from evorl.rollout import UNLIMITED
-from evorl.training.runs import Policy
+from evorl.training.policy import Policy
 from evorl.types import Env, State
 
 CHUNK = 20  # steps between two looks at whether all episodes have ended
