@@ -224,7 +224,7 @@ def test_members_of_nested_populations_are_found():
         ([3, 0], "number 1 must be from 0 to 2"),
         ([2, 4], "number 2 must be from 0 to 3"),
         ([2, 0, 1], "has more numbers than this run has populations within each other, 2"),
-        ([0.5], "must be a whole number, or one of each population from the outermost: [2, 0]"),
+        ([True], "must be a whole number, or one of each population from the outermost: [2, 0]"),
     ):
         with pytest.raises(OptionError, match=f"^{re.escape(f'member={member}: {message}')}$"):
             found.one(None, member)

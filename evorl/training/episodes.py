@@ -1,5 +1,6 @@
 """Whole episodes of a trained policy: their returns, and pictures of one."""
 
+import sys
 from pathlib import Path
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 
 from evorl import rollout, tree
 from evorl.envs.render import Drawable
+from evorl.envs.wrappers import innermost
 from evorl.rollout import UNLIMITED
 from evorl.training.policy import Policy
 from evorl.types import Env, State
@@ -50,7 +52,9 @@ def evaluate(
 def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) -> list[Path]:
     """Writes pictures of one episode to folder and returns their paths; none where the environment has no renderer."""
     env, env_params, act = policy.env, policy.env_params, policy.act(explores)
-    if not isinstance(env, Drawable):
+    drawn = innermost(env)
+    if not isinstance(drawn, Drawable) or not isinstance(env, Drawable):
+        print(f"no pictures: {type(drawn).__name__} draws none", file=sys.stderr)
         return []
 
     @jax.jit

@@ -205,7 +205,7 @@ class Restored:
             state, returns = tree.index(state, index), returns[index]
         else:
             require(seed in (None, self.cfg.seed), "seed", seed, f"must be {self.cfg.seed}, the only one of this run")
-        workflow, state = chosen(workflow, state, returns, member)
+        workflow, state = chosen(workflow, state, np.asarray(returns), member)
         if not isinstance(workflow, Acts):
             name = type(workflow).__name__
             raise OptionError(f"agent={self.cfg.agent.name}: {name} keeps no policy; train one with what it has found")
