@@ -163,7 +163,7 @@ class ERL:
         fitness, returns = tally.mean_return[:n], tally.mean_return[n:]
         collected = state.collected + jnp.minimum(tally.steps.sum(), self.max_updates - state.collected)
         follows = collected if self.updates_follow == "all" else tally.steps.sum()
-        updates = jnp.where(learning, jnp.clip(follows, self.min_updates, self.max_updates), 0)
+        updates = jnp.where(learning & (replay.size > 0), jnp.clip(follows, self.min_updates, self.max_updates), 0)
         agent = replace(state.agent, actor=self.pulled(state, members, fitness, returns, learning))
         agent, metrics = actors.learn(self.agent, agent, replay, self.batch_size, key_learn, updates, hyperparams.agent)
         with jax.named_scope("evolution"):
