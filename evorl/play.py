@@ -2,6 +2,7 @@
 
 import os
 import sys
+from ctypes.util import find_library
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -77,9 +78,7 @@ def play(options: Options) -> dict[str, Any]:
     if not run_dir.is_dir():
         raise OptionError(f"run={run_dir}: is not there")
 
-    if sys.platform == "linux" and "DISPLAY" not in os.environ:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo looks for a window otherwise
-
+    choose_opengl()
     from evorl import stats
     from evorl.training import episodes
     from evorl.training.devices import enable_compilation_cache
@@ -103,6 +102,12 @@ def play(options: Options) -> dict[str, Any]:
             print(path)
             written.append(path)
     return {"returns": returns, "lengths": lengths, "files": written}
+
+
+def choose_opengl() -> None:
+    """EGL where there is no window and EGL is there: without it MuJoCo could not even be imported."""
+    if sys.platform == "linux" and "DISPLAY" not in os.environ and find_library("EGL"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def test(policy: Any, options: Options) -> dict[str, Any]:

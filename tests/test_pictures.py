@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import sys
 
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from evorl import play
 from evorl.envs import viewer
 from evorl.envs.brax import Brax
 from evorl.envs.gymnax import Gymnax
 from evorl.envs.sanity.bandit import Bandit
 from evorl.envs.viewer import Solid
 from evorl.envs.wrappers import Rewards
+from evorl.errors import OptionError
 from evorl.training import episodes
 
 POSES = np.tile(np.array([0.0, 0, 1, 1, 0, 0, 0]), (3, 2, 1))
@@ -86,6 +89,20 @@ def test_brax_is_seen_where_mujoco_has_no_opengl(tmp_path, monkeypatch, capsys):
     assert [solid["link"] for solid in scene["solids"]] == [int(body) - 1 for body in model.geom_bodyid]
     pole = scene["solids"][-1]  # a capsule of radius 0.049 and length 0.6, fromto="0 0 0 0.001 0 0.6"
     assert np.ptp(np.array(pole["points"])[:, 2]) == pytest.approx(0.6 + 2 * 0.049, abs=0.02)
+
+
+def test_egl_is_chosen_only_where_it_is_and_a_choice_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    for found, chosen in ((None, None), ("libEGL.so.1", "egl")):
+        monkeypatch.delenv("MUJOCO_GL", raising=False)
+        monkeypatch.setattr(play, "find_library", lambda name, found=found: found)
+        play.choose_opengl()
+        assert os.environ.get("MUJOCO_GL") == chosen
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    with pytest.raises(OptionError, match=r"^MUJOCO_GL=osmesa: MuJoCo does not find it here"):
+        Brax("ant").observation_space  # noqa: B018
 
 
 @pytest.mark.parametrize("missing", ["pygame", "matplotlib"])

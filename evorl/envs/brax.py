@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import sys
 import warnings
 from collections.abc import Mapping
@@ -139,14 +140,23 @@ def mend_fluid() -> None:
         fluid.jp = SimpleNamespace(**vars(jnp) | {"clip": clip})
 
 
+def _mujoco() -> Any:
+    """MuJoCo's module; raises OptionError where it does not find the OpenGL that MUJOCO_GL asks for."""
+    try:
+        import mujoco
+    except (ImportError, AttributeError) as error:
+        chosen = os.environ.get("MUJOCO_GL")
+        require(not chosen, "MUJOCO_GL", chosen, "MuJoCo does not find it here, without which it only draws no GIF")
+        raise error
+    return mujoco
+
+
 @contextlib.contextmanager
 def _quiet() -> Any:
     """Without what Brax and MuJoCo say of their maintenance, of warp, and into MUJOCO_LOG.TXT of old models."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        import mujoco as untyped  # its stubs leave these two out
-
-        mujoco: Any = untyped
+        mujoco = _mujoco()
         before = mujoco.get_mju_user_warning()
         mujoco.set_mju_user_warning(lambda message: None)
         try:
