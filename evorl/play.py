@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from ctypes.util import find_library
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
 
   episodes=128     episodes to evaluate
   which=best       best: as it was at its best evaluation; last: as it is now
-  seed=, member=   of several seeds or of a population; by default the best, of PBT the fittest
+  seed=, member=   of several seeds or of a population; by default the best, of PBT the fittest;
+                   member=[2,0] of populations within each other, the outermost first
   explore=false    true: acts as it did to explore
   key=0            seeds the episodes
   envs=            ood: a table over the out-of-distribution mazes, of an agent that was trained on mazes
@@ -29,7 +31,7 @@ class Options:
     episodes: int = 128
     which: str = "best"
     seed: int | None = None
-    member: int | None = None
+    member: int | list | None = None
     explore: bool = False
     key: int = 0
     envs: str | None = None
@@ -91,9 +93,7 @@ def play(options: Options) -> dict[str, Any]:
     if not run_dir.is_dir():
         raise OptionError(f"run={run_dir}: is not there")
 
-    if sys.platform == "linux" and "DISPLAY" not in os.environ:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo looks for a window otherwise
-
+    choose_opengl()
     from evorl import stats
     from evorl.training import episodes
     from evorl.training.devices import enable_compilation_cache
@@ -117,6 +117,12 @@ def play(options: Options) -> dict[str, Any]:
             print(path)
             written.append(path)
     return {"returns": returns, "lengths": lengths, "files": written}
+
+
+def choose_opengl() -> None:
+    """EGL where there is no window and EGL is there: without it MuJoCo could not even be imported."""
+    if sys.platform == "linux" and "DISPLAY" not in os.environ and find_library("EGL"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def test(policy: Any, options: Options) -> dict[str, Any]:

@@ -188,6 +188,13 @@ class Evolver(Protocol):
 
 
 @runtime_checkable
+class FromMembers(Protocol):
+    """An evolver whose first generation is given, leaves [n, ...], rather than drawn around the mean."""
+
+    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: Hyperparams) -> State: ...
+
+
+@runtime_checkable
 class Workflow(Protocol):
     """A training run as pure functions; its state has the fields hyperparams and env_params."""
 

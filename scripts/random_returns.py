@@ -5,7 +5,7 @@ python scripts/random_returns.py          evorl/training/random_returns.json: me
 
 import json
 
-from evorl.training import config, discovery, parts, runs
+from evorl.training import config, discovery, parts
 from evorl.training.reference import SHIPPED, played
 from evorl.types import Env
 

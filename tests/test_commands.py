@@ -118,6 +118,7 @@ WRONG = {
     "play run episodes=many": "episodes=many: must be of type int",
     "play run seed=7": "seed=7: must be from 0 to 1",
     "play run member=3": "member=3: this run has one only",
+    "play run member=[0,1]": "member=[0, 1]: this run has one only",
     "play run which=worst": "which=worst: must be best or last",
     "play run envs=odd": "unknown suite odd; did you mean ood?",
     "play run envs=ood": "envs=ood: is for agents trained on mazes, not on Brax",

@@ -151,8 +151,8 @@ SINGLE = [
     Case("cem_rl_sac", CEMRL(ENV, SAC_AGENT, CEM(4), **UPDATES, **SMALL), CEMRLHyperparams(agent=SOFT)),
     Case(
         "erl",
-        ERL(ENV, AGENT, GA(4, 1, mutation=ERLMutation()), num_agents=2, **UPDATES, **SMALL),
-        ERLHyperparams(evolver=GAHyperparams(mutation=OFTEN), elite_pull=0.5),
+        ERL(ENV, AGENT, GA(6, 1, mutation=ERLMutation()), num_agents=2, **UPDATES, **SMALL),
+        ERLHyperparams(evolver=GAHyperparams(0.1, crossover_rate=0.5, mutation=OFTEN), elite_pull=0.5),
     ),
     Case(
         "erl_sac_openes",

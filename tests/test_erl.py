@@ -187,7 +187,7 @@ def test_agent_and_population_learn_to_choose(agent, of_agent, evolver, of_evolv
     hp = ERLHyperparams(of_agent, of_evolver)
 
     def train(key):
-        state, _ = jax.lax.scan(workflow.step, workflow.init(key, hp), jax.random.split(key, 60))
+        state, _ = jax.lax.scan(workflow.step, workflow.init(key, hp), jax.random.split(key, 120))
         return workflow.evaluate(state, key)
 
     evaluation = jax.jit(jax.vmap(train))(jax.random.split(jax.random.key(0), 2))

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from evorl import hyperparameters, tree
+from evorl.agents.mlp_policy import MLPPolicy, MLPPolicyHyperparams
 from evorl.ec import (
     ARS,
     CEM,
@@ -25,7 +26,7 @@ from evorl.ec import (
     VanillaESHyperparams,
     shaping,
 )
-from evorl.ec.rows import layers
+from evorl.ec.rows import layers, rows
 from evorl.ec.variation import (
     SBX,
     ERLMutation,
@@ -34,7 +35,9 @@ from evorl.ec.variation import (
     GaussianMutationHyperparams,
     NPoint,
 )
+from evorl.envs.spaces import Box, Discrete
 from evorl.errors import OptionError
+from evorl.workflows.base import begin
 from tests.conftest import leaves_equal
 from tests.test_contract import moved, types
 
@@ -49,11 +52,11 @@ CASES = {
     "ars": (ARS(16, 4), ARSHyperparams()),
     "cem": (CEM(16), CEMHyperparams(initial_variance=0.1)),
     "cso": (CSO(16), CSOHyperparams(social=0.1)),
-    "ga": (GA(16, 2), GAHyperparams(crossover_rate=0.5, mutation_rate=0.8)),
-    "ga_sbx": (GA(16, 2, crossover=SBX()), GAHyperparams(crossover_rate=0.5)),
+    "ga": (GA(16, 2), GAHyperparams(0.1, crossover_rate=0.5, mutation_rate=0.8)),
+    "ga_sbx": (GA(16, 2, crossover=SBX()), GAHyperparams(0.1, crossover_rate=0.5)),
     "ga_erl": (
         GA(16, 2, mutation=ERL),
-        GAHyperparams(mutation=ERLMutationHyperparams(fraction=0.5, super_rate=0.3, bound=4.0)),
+        GAHyperparams(0.1, mutation=ERLMutationHyperparams(fraction=0.5, super_rate=0.3, bound=4.0)),
     ),
 }
 every = pytest.mark.parametrize("name", CASES)
@@ -203,12 +206,30 @@ def test_velocity_and_the_pull_of_the_mean_of_cso(key):
 
 
 def test_elites_live_on_and_the_fittest_is_the_center(key):
-    ga, hp = GA(8, 3), GAHyperparams()
+    ga, hp = GA(8, 3), GAHyperparams(initial_std=0.1)
     state = ga.init(key, MEAN, hp)
     fitness = jnp.array([1.0, 7.0, jnp.nan, 5.0, 3.0, 0.0, 6.0, 2.0])
     after, _ = ga.tell(key, state.members, fitness, state, hp)
     assert leaves_equal(tree.index(after.members, slice(0, 3)), tree.index(state.members, jnp.array([1, 6, 3])))
     assert leaves_equal(ga.center(after), tree.index(state.members, 1))
+
+
+def test_a_genetic_algorithm_begins_with_members_that_are_each_initialized(key):
+    """As in Such et al. 2017 and in ERL: of its own key, without noise; where there is one mean, around that."""
+    policy = MLPPolicy(Box(-1.0, 1.0, (2,)), Discrete(3), hidden=(4,))
+    draw = lambda key: policy.init(key, MLPPolicyHyperparams()).actor.params  # noqa: E731
+    mean = draw(key)
+    state = begin(GA(6, 2), key, mean, draw, GAHyperparams())
+    drawn = jax.vmap(draw)(jax.random.split(jax.random.split(key)[0], 6))
+    assert leaves_equal(state.members, drawn)
+    assert leaves_equal(state.center, mean)
+    noisy = begin(GA(6, 2), key, mean, draw, GAHyperparams(initial_std=0.5))
+    noise = rows(noisy.members) - rows(drawn)
+    np.testing.assert_allclose(noise.std(), 0.5, rtol=0.2)
+    around = GA(6, 2).init(key, mean, GAHyperparams())
+    assert leaves_equal(around.members, tree.broadcast(mean, 6))
+    cem = CEM(6)
+    assert leaves_equal(begin(cem, key, mean, draw, CEMHyperparams()), cem.init(key, mean, CEMHyperparams()))
 
 
 def test_parents_win_tournaments(key):

@@ -16,7 +16,6 @@ from tensorboardX.proto.event_pb2 import Event
 import evorl
 from evorl import play, train, tree
 from evorl.agents import TD3Hyperparams
-from evorl.envs.gymnax import Gymnax
 from evorl.errors import OptionError
 from evorl.training import checkpoint
 from evorl.training.checkpoint import Checkpoints
@@ -230,9 +229,3 @@ def test_help_and_list_need_nothing_heavy():
     assert not {"jax", "brax", "hydra", "numpy"} & set(modules.split())
     assert ["td3", "TD3: twin critics, target smoothing, delayed actor"] in [line.split(None, 1) for line in printed]
     assert "  ant                       Brax ant" in printed
-
-
-def test_gymnax_says_what_its_pictures_need(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "gymnax.visualize", None)
-    with pytest.raises(OptionError, match=r"evorl-jax\[render\]"):
-        Gymnax("CartPole-v1").draw([], tmp_path)

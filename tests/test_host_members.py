@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import io
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -215,8 +216,18 @@ def test_members_of_nested_populations_are_found():
         workflow, state = found.one(None, member)
         assert workflow is OFF_POLICY
         assert leaves_equal(state, tree.index(tree.index(found.state.members, outer), 3))
-    with pytest.raises(OptionError, match=r"^member=3: must be from 0 to 2$"):
-        found.one(None, 3)
+    for member, outer, inner in (([2, 0], 2, 0), ([2], 2, 3), ([None, 1], 1, 1), ((0, 2), 0, 2)):
+        _, state = found.one(None, member)
+        assert leaves_equal(state, tree.index(tree.index(found.state.members, outer), inner))
+    for member, message in (
+        (3, "must be from 0 to 2"),
+        ([3, 0], "number 1 must be from 0 to 2"),
+        ([2, 4], "number 2 must be from 0 to 3"),
+        ([2, 0, 1], "has more numbers than this run has populations within each other, 2"),
+        ([True], "must be a whole number, or one of each population from the outermost: [2, 0]"),
+    ):
+        with pytest.raises(OptionError, match=f"^{re.escape(f'member={member}: {message}')}$"):
+            found.one(None, member)
     shared = made(replace(PBT, population=SharedReplay(OFF_POLICY, 4)), PBTHyperparams())
     for member in (None, 3):
         assert leaves_equal(shared.one(None, member)[1].agent, tree.index(shared.state.members.agent, 3))

@@ -214,7 +214,7 @@ class Silent(Climb):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: climbing(2), "selection.ratio=0.2: selects nobody of 2 members; give at least 5 members"),
+        (lambda: climbing(1), "population.size=1: must be at least 2"),
         (lambda: climbing(7, selection=Pairs()), "population.size=7: must be even"),
         (lambda: climbing(eval_rounds=0), "eval_rounds=0: must be at least 1"),
         (lambda: PBT(Vmapped(Climb(), 8), ClimbHyperparams()), "names nothing to search"),

@@ -85,7 +85,7 @@ def test_a_space_searches_its_priors_and_keeps_its_numbers():
         (lambda: Uniform(1.0, 1.0), "high=1.0: must be above low"),
         (lambda: Choice((1.0,)), "values"),
         (lambda: Truncation(0.6), "ratio=0.6: must be above 0 and at most 0.5"),
-        (lambda: Truncation(0.2).check(2), "selects nobody of 2 members; give at least 5"),
+        (lambda: Truncation(0.2).check(1), "population.size=1: must be at least 2"),
         (lambda: Tournament(3).check(3), "rivals=3: must be below"),
         (lambda: Pairs().check(5), "size=5: must be even"),
         (lambda: Evolved(CEM(4)).check(6), "population_size=4: must be the size of the population, 6"),
@@ -112,6 +112,15 @@ def test_truncation_replaces_the_worst_by_the_best():
     assert set(drawn[:, [1, 5]].ravel()) == {2, 6}
     often = (sources(Truncation(0.2), jnp.zeros(10), draws=4000) != np.arange(10)).mean(0)
     np.testing.assert_allclose(often, 0.2, atol=0.03)  # of equals
+
+
+@pytest.mark.parametrize(("size", "replaced"), [(2, 1), (3, 1), (4, 1), (9, 1), (10, 2)])
+def test_truncation_replaces_at_least_one_and_at_most_half(size, replaced):
+    Truncation(0.2).check(size)
+    drawn = sources(Truncation(0.2), jnp.arange(float(size)), draws=50)
+    assert set(drawn[:, :replaced].ravel()) == set(range(size - replaced, size))
+    assert (drawn[:, replaced:] == np.arange(replaced, size)).all()
+    assert Truncation(0.5).count(size) == size // 2
 
 
 def test_tournaments_and_pairs_are_won_by_the_fitter():

@@ -188,6 +188,27 @@ REVIVALS = {
 }
 
 
+def test_a_member_that_never_was_finite_learns_from_its_parent_and_its_own_rows_not_from_zeros(key):
+    """Its replay is empty; with n steps it stays so for two iterations, in which it acts as its parent."""
+    population = Vmapped(replace(off_policy(TD3, MOVED, n_step=3), num_steps=1, random_steps=0), 2)
+    hyperparams = tree.broadcast(as_state(TD3Hyperparams()), 2)
+    step, sick = jax.jit(population.step), jax.jit(population.init)(key, hyperparams)
+    sick = sick.replace(agent=spoil(sick.agent, [1]))
+    for i in range(4):
+        sick, metrics = step(sick, jax.random.fold_in(key, i))
+    assert (sick.replay.size[0] > 0, int(sick.replay.size[1])) == (True, 0)
+    assert metrics["gradient_steps"].tolist()[1] == 0 < metrics["gradient_steps"].tolist()[0]
+    state = jax.jit(population.copy_members)(sick, jnp.array([0, 0]))
+    window, before = int(state.window.filled[1]), tree.index(state.agent, 0)
+    for i in range(4):
+        state, metrics = step(state, jax.random.fold_in(key, 10 + i))
+        assert bool(tree.has_no_nan((state, metrics)))
+        learned = not leaves_equal(tree.index(state.agent, 1), before)
+        assert learned == (int(state.replay.size[1]) > 0) == (metrics["gradient_steps"].tolist()[1] > 0), (i, window)
+        assert not leaves_equal(tree.index(state.agent, 0), before)
+    assert learned
+
+
 @pytest.mark.parametrize("name", REVIVALS)
 def test_a_member_that_diverged_lives_on_what_it_inherits(name, key):
     population, hyperparams = REVIVALS[name]

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from evorl import tree
 from evorl.ec.noise import integers, normal
-from evorl.ec.rows import full_rank, layers, population, row, rows
+from evorl.ec.rows import full_rank, layers, population, rows
 from evorl.ec.shaping import best_first, comparable
 from evorl.ec.variation import Crossover, GaussianMutation, GaussianMutationHyperparams, Mutation, NPoint
 from evorl.errors import require
@@ -22,7 +22,7 @@ from evorl.types import Key, Metrics, Params
 class GAHyperparams:
     """Crossover is off by default, as in Such et al. 2017 and in ERL."""
 
-    initial_std: Number = hyperparameter(0.1, 0, about="of the first members around the initial parameters")
+    initial_std: Number = hyperparameter(0.0, 0, about="of noise on the first members, which are initialized apart")
     crossover_rate: Number = hyperparameter(0.0, 0, 1, "of the children, those of two parents")
     mutation_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those that are mutated")
     mutation: Any = default(GaussianMutationHyperparams)
@@ -39,7 +39,8 @@ class GA:
     """Elites live on unchanged; the others are children of parents that won tournaments (Goldberg & Deb 1991).
 
     Such et al. 2017, arXiv:1712.06567; with ERLMutation the population of Khadka & Tumer 2018, arXiv:1805.07917. The
-    center is the fittest member of the last generation.
+    center is the fittest member of the last generation. In a workflow every first member is initialized on its own, as
+    in both; init alone has but one to begin with, and spreads the members around it by initial_std.
     """
 
     population_size: int = 128
@@ -56,12 +57,15 @@ class GA:
         require(self.tournament >= 1, "tournament", self.tournament, "must be at least 1")
 
     def init(self, key: Key, mean: Params, hyperparams: GAHyperparams) -> GAState:
+        return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
+
+    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: GAHyperparams) -> GAState:
+        """The first generation is members, leaves [n, ...], and the center, which nobody has evaluated, is mean."""
         given, takes = type(hyperparams.mutation).__name__, self.mutation.takes.__name__
         name = type(self.mutation).__name__
         require(given == takes, "hyperparams.mutation", given, f"must be {takes}, the hyperparameters of {name}")
-        first = row(mean)
-        noise = normal(key, (self.population_size, first.size))
-        return GAState(population(first + hyperparams.initial_std * noise, mean), mean)
+        first = rows(members)
+        return GAState(population(first + hyperparams.initial_std * normal(key, first.shape), mean), mean)
 
     def ask(self, key: Key, state: GAState, hyperparams: GAHyperparams) -> tuple[Params, GAState]:
         """Members as parameters, leaves [n, ...]."""

@@ -103,7 +103,7 @@ class ERLMutation:
     """Some parameters of some layers change in proportion to themselves, some a lot, some are drawn anew.
 
     Source: Khadka & Tumer 2018, arXiv:1805.07917, algorithm 3. A layer changes with a probability that is drawn each
-    time, uniformly from 0 to 2.
+    time, uniformly from 0 to 2. Vectors (biases) count as layers; the authors' code leaves them alone.
     """
 
     takes = ERLMutationHyperparams

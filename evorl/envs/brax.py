@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import sys
 import warnings
 from collections.abc import Mapping
@@ -13,10 +14,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from flax.core import FrozenDict
 
-from evorl.envs import render
+from evorl.envs import render, viewer
+from evorl.envs.bodies import solids
 from evorl.envs.spaces import Box
 from evorl.errors import OptionError, require, unknown
 from evorl.types import Key, TimeStep
@@ -99,20 +102,25 @@ class Brax:
 
     def draw(self, states: list[BraxState], folder: Path) -> list[Path]:
         """viewer.html, in three dimensions, and a GIF and a PNG where MuJoCo finds an OpenGL to draw with."""
-        physics, seconds = [state.physics for state in states], self.env.dt
-        viewer = folder / "viewer.html"
-        with _quiet():
-            from brax.io import html, image
+        if not hasattr(self.env, "sys"):
+            print(f"no pictures: Brax's {self.name} has no bodies to draw", file=sys.stderr)
+            return []
+        physics, seconds = [state.physics for state in states], float(self.env.dt)
+        shown = folder / "viewer.html"
+        poses = np.array([np.concatenate([state.x.pos, state.x.rot], 1) for state in physics])
+        bodies, ground = solids(self.env.sys.mj_model)
+        shown.write_text(viewer.page(f"{self.name}, {self.backend}", bodies, poses, seconds, ground), "utf-8")
+        every = max(1, round(0.04 / seconds))
+        try:
+            with _quiet():
+                from brax.io import image
 
-            viewer.write_text(html.render(self.env.sys.tree_replace({"opt.timestep": seconds}), physics), "utf-8")
-            every = max(1, round(0.04 / seconds))
-            try:
                 frames: Any = image.render_array(self.env.sys, physics[::every][: render.FRAMES], 240, 320)
-            except Exception as error:  # each OpenGL backend of MuJoCo raises its own
-                problem = str(error).partition(",")[0]
-                print(f"no GIF: MuJoCo cannot draw here ({problem}); MUJOCO_GL=egl or osmesa may help", file=sys.stderr)
-                return [viewer]
-        return [viewer, *render.save(frames, every * seconds, folder)]
+        except Exception as error:  # each OpenGL backend of MuJoCo raises its own
+            problem = str(error).partition(",")[0].partition("\n")[0]
+            print(f"no GIF: MuJoCo cannot draw here ({problem}); MUJOCO_GL=egl or osmesa may help", file=sys.stderr)
+            return [shown]
+        return [shown, *render.save(frames, every * seconds, folder)]
 
 
 def mend_fluid() -> None:
@@ -132,14 +140,23 @@ def mend_fluid() -> None:
         fluid.jp = SimpleNamespace(**vars(jnp) | {"clip": clip})
 
 
+def _mujoco() -> Any:
+    """MuJoCo's module; raises OptionError where it does not find the OpenGL that MUJOCO_GL asks for."""
+    try:
+        import mujoco
+    except (ImportError, AttributeError) as error:
+        chosen = os.environ.get("MUJOCO_GL")
+        require(not chosen, "MUJOCO_GL", chosen, "MuJoCo does not find it here, without which it only draws no GIF")
+        raise error
+    return mujoco
+
+
 @contextlib.contextmanager
 def _quiet() -> Any:
     """Without what Brax and MuJoCo say of their maintenance, of warp, and into MUJOCO_LOG.TXT of old models."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        import mujoco as untyped  # its stubs leave these two out
-
-        mujoco: Any = untyped
+        mujoco = _mujoco()
         before = mujoco.get_mju_user_warning()
         mujoco.set_mju_user_warning(lambda message: None)
         try:

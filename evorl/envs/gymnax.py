@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,19 +90,29 @@ class Gymnax:
 
     def draw(self, states: list[GymnaxState], folder: Path) -> list[Path]:
         """A GIF and a PNG by gymnax's own visualizer; classic control needs pygame."""
+        try:
+            frames, seconds = self._frames([state.inner for state in states[: render.FRAMES]])
+        except ImportError as error:
+            missing = f"no pictures: those of {self.name} need {error.name}; pip install 'evorl-jax[render]'"
+            print(missing, file=sys.stderr)
+            return []
+        return render.save(frames, seconds, folder)
+
+    def _frames(self, states: list[Any]) -> tuple[list[np.ndarray], float]:
+        """Pictures and how long each is seen; raises ImportError where something that draws is missing."""
         import matplotlib
 
         matplotlib.use("Agg")
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # pygame looks for a sound card, and ALSA tells of it
         import matplotlib.pyplot as plt
+        from gymnasium.error import DependencyNotInstalled
+        from gymnax.visualize import Visualizer
 
+        view = Visualizer(self.env, self.default_params, states)
         try:
-            from gymnax.visualize import Visualizer
-
-            view = Visualizer(self.env, self.default_params, [state.inner for state in states[: render.FRAMES]])
             view.init()
-        except ImportError as error:
-            raise OptionError(f"pictures of {self.name} need {error.name}; pip install 'evorl-jax[render]'") from error
+        except DependencyNotInstalled as error:
+            raise ImportError("classic control is drawn by pygame", name="pygame") from error
         frames = []
         for i in range(len(view.state_seq)):
             view.update(i)
@@ -109,7 +120,7 @@ class Gymnax:
             canvas.draw()
             frames.append(np.array(canvas.buffer_rgba())[..., :3])
         plt.close(view.fig)
-        return render.save(frames, view.interval / 1000, folder)
+        return frames, view.interval / 1000
 
 
 def _space(describe: Callable[[Any], Any], params: Any) -> Space:

@@ -33,7 +33,8 @@ class Selection(Protocol):
 class Truncation:
     """The worst part of the population takes over from the best part, each from a random one of them.
 
-    Jaderberg et al. 2017, arXiv:1711.09846, section 4.1.1, where ratio is 0.2.
+    Jaderberg et al. 2017, arXiv:1711.09846, section 4.1.1, where ratio is 0.2. That part is at least one member, so
+    that also of four one is replaced, and at most half of them.
     """
 
     ratio: float = 0.2
@@ -42,13 +43,11 @@ class Truncation:
         require(0 < self.ratio <= 0.5, "ratio", self.ratio, "must be above 0 and at most 0.5: no one is best and worst")
 
     def count(self, size: int) -> int:
-        """How many are replaced, rounded down but for the error of a product such as 0.29 * 100."""
-        return math.floor(self.ratio * size + 1e-9)
+        """How many are replaced, at least one; rounded down but for the error of a product such as 0.29 * 100."""
+        return max(1, math.floor(self.ratio * size + 1e-9))
 
     def check(self, size: int) -> None:
-        fewest = math.ceil(1 / self.ratio)
-        selected = f"selects nobody of {size} members; give at least {fewest} members or a larger ratio"
-        require(self.count(size) >= 1, "selection.ratio", self.ratio, selected)
+        require(size >= 2, "population.size", size, "must be at least 2, as the worst take over from the best")
 
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
         key_ties, key_parents = jax.random.split(key)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
-from evorl.types import Evolver, Hyperparams, Key
+from evorl.types import Evolver, FromMembers, Hyperparams, Key
 
 Points = Float[Array, "n d"]
 
@@ -154,7 +154,10 @@ class Evolved:
         require(n == size, "variation.evolver.population_size", n, f"must be the size of the population, {size}")
 
     def init(self, key: Key, u: Points, hyperparams: Hyperparams) -> Any:
-        return self.evolver.init(key, jnp.full(u.shape[1:], 0.5, jnp.float32), hyperparams)
+        middle = jnp.full(u.shape[1:], 0.5, jnp.float32)
+        if isinstance(self.evolver, FromMembers):
+            return self.evolver.from_members(key, u, middle, hyperparams)
+        return self.evolver.init(key, middle, hyperparams)
 
     def __call__(
         self, key: Key, fitness: Array, source: Array, u: Points, spans: Array, memory: Any, hyperparams: Any

@@ -1,5 +1,7 @@
 """Whole episodes of a trained policy: their returns, and pictures of one."""
 
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import numpy as np
 
 from evorl import rollout, tree
 from evorl.envs.render import Drawable
+from evorl.envs.wrappers import innermost
 from evorl.rollout import UNLIMITED
-from evorl.training.runs import Policy
+from evorl.training.policy import Policy
 from evorl.types import Env, Memory, State
 
 CHUNK = 20  # steps between two looks at whether all episodes have ended
@@ -54,7 +57,9 @@ def play(env: Env, env_params: Any, policy: rollout.Policy, memory: Memory, epis
 def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) -> list[Path]:
     """Writes pictures of one episode to folder and returns their paths; none where the environment has no renderer."""
     env, env_params, act = policy.env, policy.env_params, policy.act(explores)
-    if not isinstance(env, Drawable):
+    drawn = innermost(env)
+    if not isinstance(drawn, Drawable) or not isinstance(env, Drawable):
+        print(f"no pictures: {type(drawn).__name__} draws none", file=sys.stderr)
         return []
 
     @jax.jit
@@ -71,4 +76,6 @@ def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) ->
     ended, states = jax.device_get(episode(jax.random.key(seed)))
     length = int(ended.argmax()) + 1 if ended.any() else len(ended)
     folder.mkdir(parents=True, exist_ok=True)
-    return env.draw([tree.index(states, i) for i in range(length)], folder)
+    with tempfile.TemporaryDirectory(prefix=".", dir=folder) as new:  # so that nothing is written where a link leads
+        written = env.draw([tree.index(states, i) for i in range(length)], Path(new))
+        return [path.replace(folder / path.name) for path in written]

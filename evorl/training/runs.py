@@ -11,22 +11,20 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from omegaconf import DictConfig
 
 from evorl import hyperparameters, tree
-from evorl.envs.spaces import flatten, leaves
 from evorl.errors import OptionError, require
 from evorl.training import config, display, parts, recorders, saved
 from evorl.training.checkpoint import Checkpoints
 from evorl.training.discovery import BUDGET
 from evorl.training.plan import describe, indexing, require_memory
+from evorl.training.policy import Member, Policy, chosen, highest
 from evorl.training.program import Program, job
 from evorl.training.progress import Budget, Progress
 from evorl.training.remembered import Remembered
-from evorl.types import Acts, Env, Key, Population, SlotPolicy, State, Workflow
-from evorl.workflows.pbt import PBT
+from evorl.types import Acts, Env, State, Workflow
 
 COMPILED_IN = "compile_seconds.json"  # by fingerprint
 Config: TypeAlias = DictConfig | Mapping[str, Any]  # as it was composed, or as data
@@ -171,41 +169,25 @@ class Restored:
     state: State  # without replays
     best_returns: np.ndarray
 
-    def one(self, seed: int | None, member: int | None) -> tuple[Acts, State]:
+    def one(self, seed: int | None, member: Member) -> tuple[Acts, State]:
         """The workflow and state of one seed, and of one member of a population; by default of the best ones.
 
-        member is of the outermost population; of those within it the best one is taken.
+        member is of the outermost population, of those within it the best one is taken; or the path through them all.
         """
         workflow, state, returns = self.workflow, self.state, self.best_returns
-        if self.cfg["num_seeds"] > 1:
-            first = self.cfg["seed"]
-            allowed = f"must be from {first} to {first + self.cfg['num_seeds'] - 1}"
-            require(seed is None or 0 <= seed - first < self.cfg["num_seeds"], "seed", seed, allowed)
-            index = _best(returns) if seed is None else seed - first
+        first, count = self.cfg["seed"], self.cfg["num_seeds"]
+        if count > 1:
+            allowed = f"must be from {first} to {first + count - 1}"
+            require(seed is None or 0 <= seed - first < count, "seed", seed, allowed)
+            index = highest(returns) if seed is None else seed - first
             state, returns = tree.index(state, index), returns[index]
         else:
-            only = self.cfg["seed"]
-            require(seed in (None, only), "seed", seed, f"must be {only}, the only one of this run")
-        while isinstance(workflow, (Population, PBT)):
-            population = workflow.population if isinstance(workflow, PBT) else workflow
-            allowed = f"must be from 0 to {population.size - 1}"
-            require(member is None or 0 <= member < population.size, "member", member, allowed)
-            if isinstance(workflow, PBT):  # whose return is one number, that of its fittest member
-                index = int(workflow.fittest(state)) if member is None else member
-            else:
-                index = _best(returns) if member is None else member
-                returns = returns[index]
-            (workflow, state), member = workflow.member(state, index), None
+            require(seed in (None, first), "seed", seed, f"must be {first}, the only one of this run")
+        workflow, state = chosen(workflow, state, np.asarray(returns), member)
         if not isinstance(workflow, Acts):
             agent, name = self.cfg["agent"]["name"], type(workflow).__name__
             raise OptionError(f"agent={agent}: {name} keeps no policy; train one with what it has found")
-        require(member in (None, 0), "member", member, "this run has one only")
         return workflow, state
-
-
-def _best(returns: np.ndarray) -> int:
-    """The index on the leading axis under which the highest return lies."""
-    return int(returns.reshape(len(returns), -1).max(1).argmax())
 
 
 def restored(
@@ -230,41 +212,13 @@ def parent_state(data: Mapping[str, Any]) -> State:
     parent = restored(run_dir, "init_from", "best", trust, {name: saved.at(data, name) for name in missing})
     if parent.cfg["num_seeds"] == seeds:
         return parent.state
-    state = tree.index(parent.state, _best(parent.best_returns)) if parent.cfg["num_seeds"] > 1 else parent.state
+    state = tree.index(parent.state, highest(parent.best_returns)) if parent.cfg["num_seeds"] > 1 else parent.state
     return tree.broadcast(state, seeds) if seeds > 1 else state
-
-
-class Policy:
-    """What a run has learned: obs, of one or of many environments, [..., *shape] -> action [..., *shape]."""
-
-    def __init__(self, workflow: Acts, state: State) -> None:
-        self.env, self.env_params, self.memory = workflow.env, state.env_params, workflow.agent.memory()
-        self._modes = {explores: workflow.policy(state, explores) for explores in (False, True)}
-        self._act = jax.jit(self._batched, static_argnames="explores")
-
-    def __call__(self, obs: Any, key: Key | None = None) -> Any:
-        """The greedy action, or, where a key is given, one that explores."""
-        return self._act(obs, jax.random.key(0) if key is None else key, explores=key is not None)
-
-    def act(self, explores: bool = False) -> SlotPolicy:
-        """The same for one environment as rollouts take it, (obs, memory, key) -> (action, memory, extras)."""
-        return self._modes[explores]
-
-    def _batched(self, obs: Any, key: Key, explores: bool) -> Any:
-        space = self.env.observation_space
-        given, shapes = [jnp.shape(part) for part in flatten(space, obs)], [leaf.shape for leaf in leaves(space)]
-        leading = given[0][: len(given[0]) - len(shapes[0])]
-        for shape, wanted in zip(given, shapes, strict=True):
-            require(shape == (*leading, *wanted), "obs", list(shape), f"must be {list(wanted)}, or many of them")
-        keys = jax.random.split(key, math.prod(leading))
-        act = jax.vmap(lambda obs, key: self._modes[explores](obs, self.memory, key)[0])
-        rows = jax.tree.map(lambda x: jnp.reshape(x, (-1, *jnp.shape(x)[len(leading) :])), obs)
-        return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), act(rows, keys))
 
 
 def load(
     run_dir: str | Path,
-    member: int | None = None,
+    member: Member = None,
     seed: int | None = None,
     which: str = "best",
     trust: Sequence[str] = (),
@@ -272,6 +226,7 @@ def load(
 ) -> Policy:
     """The policy of a run directory, at its best evaluation or the `last` step; by default of the best seed and member.
 
+    Of populations within each other member is the outermost's, or one number for each, as in [2, 0].
     trust names packages besides evorl whose classes its configuration may use; given has, by dotted name, what
     environment variables gave when it was trained, which is not saved.
     Raises OptionError where run_dir holds no checkpoint, or not that seed or member.

@@ -18,7 +18,7 @@ from evorl.hyperparameters import as_state, default
 from evorl.replay import Replay
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
 from evorl.workflows import actors
-from evorl.workflows.base import Stage, behaviour
+from evorl.workflows.base import Stage, begin, behaviour
 
 
 @struct.dataclass
@@ -94,7 +94,8 @@ class CEMRL:
         hyperparams = as_state(hyperparams)
         env_params = as_state(self.env.default_params if env_params is None else env_params)
         agent = self.agent.init(key_agent, hyperparams.agent)
-        evolver = self.evolver.init(key_evolver, agent.actor.params, hyperparams.evolver)
+        draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
+        evolver = begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
         _, row = self.stage.blank(agent.actor.params, hyperparams.agent, env_params)
         replay = Replay.empty(self.capacity, row)
         return CEMRLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0))

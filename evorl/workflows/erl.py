@@ -21,17 +21,24 @@ from evorl.replay import Replay
 from evorl.rollout import Tally
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
 from evorl.workflows import actors
-from evorl.workflows.base import Stage, behaviour, check_positive, shares
+from evorl.workflows.base import Stage, begin, behaviour, check_positive, shares
 
 FOLLOWED = ("iteration", "all")
 
 
+def _of_ga() -> GAHyperparams:
+    return GAHyperparams(mutation_rate=0.9, mutation=ERLMutationHyperparams())
+
+
 @struct.dataclass
 class ERLHyperparams:
-    """The hyperparameters of the agents and of the evolver. elite_pull: Marchesini et al. 2021, there called tau."""
+    """The hyperparameters of the agents and of the evolver. elite_pull: Marchesini et al. 2021, there called tau.
+
+    A child is mutated with probability 0.9, as in the code of Khadka & Tumer 2018.
+    """
 
     agent: Any = struct.field(default_factory=TD3Hyperparams)
-    evolver: Any = struct.field(default_factory=lambda: GAHyperparams(mutation=ERLMutationHyperparams()))
+    evolver: Any = struct.field(default_factory=_of_ga)
     elite_pull: Number = hyperparameter(0.0, 0, 1, "fraction by which an agent moves to a fitter best member; 0 is ERL")
 
 
@@ -113,7 +120,8 @@ class ERL:
         keys = jax.random.split(key_agents, self.num_agents)
         agents = jax.vmap(self.agent.init, (0, None))(keys, hyperparams.agent)
         first = tree.index(agents, 0)
-        evolver = self.evolver.init(key_evolver, first.actor.params, hyperparams.evolver)
+        draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
+        evolver = begin(self.evolver, key_evolver, first.actor.params, draw, hyperparams.evolver)
         _, row = self.stage.blank(first.actor.params, hyperparams.agent, env_params)
         replay = Replay.empty(self.capacity, row)
         agent = replace(first, actor=agents.actor)
@@ -155,7 +163,7 @@ class ERL:
         fitness, returns = tally.mean_return[:n], tally.mean_return[n:]
         collected = state.collected + jnp.minimum(tally.steps.sum(), self.max_updates - state.collected)
         follows = collected if self.updates_follow == "all" else tally.steps.sum()
-        updates = jnp.where(learning, jnp.clip(follows, self.min_updates, self.max_updates), 0)
+        updates = jnp.where(learning & (replay.size > 0), jnp.clip(follows, self.min_updates, self.max_updates), 0)
         agent = replace(state.agent, actor=self.pulled(state, members, fitness, returns, learning))
         agent, metrics = actors.learn(self.agent, agent, replay, self.batch_size, key_learn, updates, hyperparams.agent)
         with jax.named_scope("evolution"):

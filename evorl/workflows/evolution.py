@@ -17,7 +17,7 @@ from evorl.hyperparameters import as_state, default
 from evorl.normalize import Statistics
 from evorl.rollout import UNLIMITED, Tally
 from evorl.types import Agent, Env, Evolver, Key, Metrics, Params, SlotPolicy, Transition
-from evorl.workflows.base import Stage, behaviour, check_positive, shares
+from evorl.workflows.base import Stage, begin, behaviour, check_positive, shares
 
 NORMALIZATIONS = ("none", "vbn", "running")
 
@@ -99,7 +99,8 @@ class Evolution:
         hyperparams = as_state(hyperparams)
         env_params = as_state(self.env.default_params if env_params is None else env_params)
         agent = self.agent.init(key_agent, hyperparams.agent)
-        evolver = self.evolver.init(key_evolver, agent.actor.params, hyperparams.evolver)
+        draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
+        evolver = begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
         statistics = ()
         if self.normalization != "none":
             _, row = self.stage.blank(agent.actor.params, hyperparams.agent, env_params)

@@ -39,9 +39,9 @@ class MetaESState:
 class MetaES:
     """Each member of a generation is a short training run from scratch, whose return is the fitness of its settings.
 
-    These are a point in the unit cube of the space (see PBT): the evolver begins in its middle, and what it asks for is
-    clipped to it. An evaluation trains all members with the evolver's center, and its return is their mean: what
-    the hyperparameters found are worth, not the luckiest run.
+    These are a point in the unit cube of the space (see PBT): the evolver begins in its middle, a GA with points from
+    all of it, and what it asks for is clipped to it. An evaluation trains all members with the evolver's center, and
+    its return is their mean: what the hyperparameters found are worth, not the luckiest run.
     """
 
     population: Population
@@ -66,8 +66,9 @@ class MetaES:
 
     def init(self, key: Key, hyperparams: MetaESHyperparams, env_params: Any = None) -> MetaESState:
         hyperparams = as_state(hyperparams)
-        middle = jnp.full(self.searched.size, 0.5, jnp.float32)
-        evolver = self.evolver.init(key, middle, hyperparams.evolver)
+        size = self.searched.size
+        middle, draw = jnp.full(size, 0.5, jnp.float32), lambda key: jax.random.uniform(key, (size,))
+        evolver = base.begin(self.evolver, key, middle, draw, hyperparams.evolver)
         return MetaESState(hyperparams, as_state(env_params), evolver, jnp.int32(0))
 
     def step(self, state: MetaESState, key: Key) -> tuple[MetaESState, Metrics]:

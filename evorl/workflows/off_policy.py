@@ -152,7 +152,10 @@ class OffPolicy:
 
     @jax.named_scope("learning")
     def learn(self, state: OffPolicyState, key: Key, rounds: Int[Array, ""]) -> tuple[OffPolicyState, Metrics]:
-        """rounds times actor_interval steps of the critic and one of the actor, where there is one."""
+        """rounds times actor_interval steps of the critic and one of the actor, where there is one.
+
+        None of a copy whose replay is empty, as that of one whose numbers were lost from the start.
+        """
         hyperparams, replay = self.now(state), state.replay
 
         def folded(batch: Transition) -> tuple[Transition, Hyperparams]:
@@ -178,7 +181,10 @@ class OffPolicy:
             return self.agent.update_targets(agent, hyperparams), metrics
 
         agent, metrics, _ = repeat(rounds, learn_once, state.agent)
-        return replace(state, agent=agent), metrics | {"gradient_steps": rounds * self.actor_interval}
+        metrics |= {"gradient_steps": rounds * self.actor_interval}
+        there = replay.size > 0
+        agent = tree.where(there, agent, state.agent)
+        return replace(state, agent=agent), tree.where(there, metrics, tree.zeros(metrics))
 
     def policy(self, state: OffPolicyState, explores: bool = False) -> SlotPolicy:
         """How the agent acts in one environment, greedily or exploring."""

@@ -1,0 +1,50 @@
+"""The bodies of a Brax system as solids of the viewer."""
+
+from typing import Any
+
+import numpy as np
+
+from evorl.envs import viewer
+from evorl.envs.viewer import Shape, Solid
+
+PLANE = 0  # of mjtGeom
+UNPAINTED, BROWN = (0.5, 0.5, 0.5, 1.0), (0.4, 0.33, 0.26, 1.0)  # MuJoCo's default, and what is shown in its place
+
+
+def solids(model: Any) -> tuple[list[Solid], float | None]:
+    """All that is seen of a mujoco.MjModel but planes, and the height of the first of these."""
+    found, ground = [], None
+    for i in range(model.ngeom):
+        if model.geom_type[i] == PLANE:
+            ground = float(model.geom_pos[i][2]) if ground is None else ground
+        elif model.geom_rgba[i][3] > 0 and (shape := _shape(model, i)) is not None:
+            points = model.geom_pos[i] + viewer.turned(shape[0], np.asarray(model.geom_quat[i]))
+            color = tuple(map(float, model.geom_rgba[i]))
+            found.append(Solid(int(model.geom_bodyid[i]) - 1, BROWN if color == UNPAINTED else color, points, shape[1]))
+    return found, ground
+
+
+def _shape(model: Any, i: int) -> Shape | None:
+    """Of one geom, in its own frame; none of a kind that is not drawn."""
+    first, second, third = map(float, model.geom_size[i])
+    match int(model.geom_type[i]):
+        case 2:  # of mjtGeom: a sphere
+            return viewer.capsule(first, 0.0)
+        case 3:  # capsule
+            return viewer.capsule(first, second)
+        case 4:  # ellipsoid
+            points, faces = viewer.capsule(1.0, 0.0)
+            return points * (first, second, third), faces
+        case 5:  # cylinder
+            return viewer.cylinder(first, second)
+        case 6:  # box
+            return viewer.box((first, second, third))
+        case 7:  # mesh
+            return _mesh(model, int(model.geom_dataid[i]))
+    return None
+
+
+def _mesh(model: Any, i: int) -> Shape:
+    points, faces = model.mesh_vertadr[i], model.mesh_faceadr[i]
+    triangles = model.mesh_face[faces : faces + model.mesh_facenum[i]]
+    return viewer.mesh(model.mesh_vert[points : points + model.mesh_vertnum[i]], triangles)

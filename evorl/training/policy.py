@@ -1,0 +1,131 @@
+"""What a run has learned: the member that is asked for, and how it acts on observations from anywhere."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from evorl.envs.spaces import Box, Dict, Simple, Space, leaves, unflatten
+from evorl.errors import OptionError, require
+from evorl.types import Acts, Key, Population, SlotPolicy, State, Workflow
+from evorl.workflows.pbt import PBT
+
+Member: TypeAlias = int | Sequence[int | None] | None
+
+
+class Policy:
+    """A policy that takes what NumPy understands and gives NumPy, for notebooks, robots and other libraries.
+
+    obs, a number, list or array [*batch, *shape] or a dict of them, with any axes in front -> action [*batch, *shape].
+    Raises OptionError where obs is not of the observation space. Compiled once for each size of a batch.
+    """
+
+    def __init__(self, workflow: Acts, state: State) -> None:
+        self.env, self.env_params, self.memory = workflow.env, state.env_params, workflow.agent.memory()
+        self._modes = {explores: workflow.policy(state, explores) for explores in (False, True)}
+        self._act = jax.jit(self._rows, static_argnames="explores")
+
+    def __call__(self, obs: Any, key: Key | int | np.integer | None = None) -> Any:
+        """The greedy action, or, where a key of jax.random or a seed is given, one that explores."""
+        space = self.env.observation_space
+        parts = [_array(leaf, part) for leaf, part in zip(leaves(space), _parts(space, obs), strict=True)]
+        batch = _batch(leaves(space), parts)
+        rows = [part.reshape(math.prod(batch), *leaf.shape) for leaf, part in zip(leaves(space), parts, strict=True)]
+        actions = self._act(unflatten(space, rows), _key(key), explores=key is not None)
+        return jax.tree.map(lambda x: np.array(x).reshape((*batch, *x.shape[1:]))[()], actions)
+
+    def act(self, explores: bool = False) -> SlotPolicy:
+        """The same for one environment as rollouts take it, (obs, memory, key) -> (action, memory, extras).
+
+        For jit, vmap and scan: it is traceable, and checks nothing.
+        """
+        return self._modes[explores]
+
+    def _rows(self, rows: Any, key: Key, explores: bool) -> Any:
+        keys = jax.random.split(key, jax.tree.leaves(rows)[0].shape[0])
+        return jax.vmap(lambda obs, key: self._modes[explores](obs, self.memory, key)[0])(rows, keys)
+
+
+def _parts(space: Space, obs: Any, name: str = "obs") -> list[Any]:
+    """The parts of an observation in the order of the space's leaves."""
+    if isinstance(space, Dict):
+        wanted = f"must be a dict of {', '.join(sorted(space.parts))}"
+        require(isinstance(obs, Mapping), name, type(obs).__name__, wanted)
+        require(set(obs) == set(space.parts), name, f"a dict of {', '.join(map(str, obs)) or 'nothing'}", wanted)
+        return [part for key in sorted(space.parts) for part in _parts(space.parts[key], obs[key], f"{name}[{key!r}]")]
+    return [obs]
+
+
+def _array(space: Simple, part: Any) -> np.ndarray:
+    """A part of an observation as an array of its space's dtype."""
+    if isinstance(part, Tracer):
+        raise OptionError("obs=a traced array: within jit, vmap or scan take policy.act(), which is traceable")
+    real = isinstance(space, Box)
+    allowed = f"must be {'numbers' if real else 'whole numbers'}, {list(space.shape)} or many of them"
+    try:
+        array = np.asarray(part)
+        right = array.dtype.kind not in "USOMmc" and (real or bool((array == np.rint(array)).all()))
+    except (TypeError, ValueError) as error:  # lists of several lengths, or objects
+        raise OptionError(f"obs={type(part).__name__}: {allowed}") from error
+    require(right, "obs", part if array.ndim == 0 else f"{type(part).__name__} of {array.dtype}", allowed)
+    return array.astype(space.dtype if real else np.int32)
+
+
+def _batch(spaces: Sequence[Simple], parts: Sequence[np.ndarray]) -> tuple[int, ...]:
+    """The axes in front, which all parts share."""
+    batch = parts[0].shape[: parts[0].ndim - len(spaces[0].shape)]
+    for space, part in zip(spaces, parts, strict=True):
+        require(
+            part.shape == (*batch, *space.shape),
+            "obs",
+            list(part.shape),
+            f"must be {list(space.shape)}, or many of them",
+        )
+    return batch
+
+
+def _key(key: Any) -> Key:
+    """A key of jax.random from itself or from a seed."""
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ():
+        return key
+    seed = 0 if key is None else int(key) if isinstance(key, (int, np.integer)) and not isinstance(key, bool) else -1
+    require(0 <= seed < 2**32, "key", key, "must be a whole number from 0 to 2^32 - 1, or one key of jax.random")
+    return jax.random.key(seed)
+
+
+def chosen(workflow: Workflow, state: State, returns: np.ndarray, member: Member) -> tuple[Workflow, State]:
+    """The inner workflow and state of a member of populations within each other.
+
+    member says which, of the outermost population first; where it says nothing, or None, the best one is taken.
+    returns are the best ones, [size, ...], of PBT a single one. Raises OptionError where there is no such member.
+    """
+    path: list[Any] = list(member) if isinstance(member, (list, tuple)) else [member]
+    numbers = all(i is None or (isinstance(i, int) and not isinstance(i, bool)) for i in path)
+    require(numbers, "member", member, "must be a whole number, or one of each population from the outermost: [2, 0]")
+    depth = 0
+    while isinstance(workflow, (Population, PBT)):
+        population = workflow.population if isinstance(workflow, PBT) else workflow
+        index = path[depth] if depth < len(path) else None
+        which = f"number {depth + 1} " if len(path) > 1 else ""
+        inside = index is None or 0 <= index < population.size
+        require(inside, "member", member, f"{which}must be from 0 to {population.size - 1}")
+        if isinstance(workflow, PBT):  # whose return is one number, that of its fittest member
+            index = int(workflow.fittest(state)) if index is None else index
+        else:
+            index = highest(returns) if index is None else index
+            returns = returns[index]
+        (workflow, state), depth = workflow.member(state, index), depth + 1
+    if isinstance(workflow, Acts):
+        allowed = f"has more numbers than this run has populations within each other, {depth}"
+        fits = len(path) <= depth or path in ([None], [0])
+        require(fits, "member", member, allowed if depth else "this run has one only")
+    return workflow, state
+
+
+def highest(returns: np.ndarray) -> int:
+    """The index on the leading axis under which the highest return lies."""
+    return int(returns.reshape(len(returns), -1).max(1).argmax())
