@@ -1,5 +1,6 @@
 """Whole episodes of a trained policy: their returns, and pictures of one."""
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -71,4 +72,8 @@ def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) ->
     ended, states = jax.device_get(episode(jax.random.key(seed)))
     length = int(ended.argmax()) + 1 if ended.any() else len(ended)
     folder.mkdir(parents=True, exist_ok=True)
-    return env.draw([tree.index(states, i) for i in range(length)], folder)
+    written = env.draw([tree.index(states, i) for i in range(length)], folder)
+    if not written:
+        with contextlib.suppress(OSError):  # where it was there before, with something in it
+            folder.rmdir()
+    return written
