@@ -1,5 +1,6 @@
 """Whole episodes of a trained policy: their returns, and pictures of one."""
 
+import contextlib
 import sys
 import tempfile
 from pathlib import Path
@@ -77,5 +78,9 @@ def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) ->
     length = int(ended.argmax()) + 1 if ended.any() else len(ended)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as new:  # so that nothing is written where a link leads
-        written = env.draw([tree.index(states, i) for i in range(length)], Path(new))
-        return [path.replace(folder / path.name) for path in written]
+        pictures = env.draw([tree.index(states, i) for i in range(length)], Path(new))
+        written = [path.replace(folder / path.name) for path in pictures]
+    if not written:
+        with contextlib.suppress(OSError):  # where it was there before, with something in it
+            folder.rmdir()
+    return written
