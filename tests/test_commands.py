@@ -9,18 +9,20 @@ from tests.test_train import TINY
 
 WRONG = {
     "train agent=tt3": "unknown agent tt3; did you mean td3?",
-    "train agent=": "unknown agent ; allowed: a2c, ars, cem, cemrl, cma_es, cso, ddpg, discrete_sac, dqn, erl, ",
+    "train agent=": "unknown agent ''; all ",
     "train env=antt": "unknown env antt; did you mean ant?",
     "train -m seed=1,2 env=ant,antt": "unknown env antt; did you mean ant?",
-    "train experiment=paper/cemrl_ants": "unknown experiment paper/cemrl_ants; did you mean paper/cemrl_ant?",
+    "train experiment=paper/cemrl_ants": (
+        "unknown experiment paper/cemrl_ants; did you mean paper/cemrl_ant, paper/erl_ant or paper/cemrl_speed? all "
+    ),
     "train agent/evolver=cemm": "unknown agent/evolver cemm; did you mean cem?",
-    "train agnet=td3": "unknown option agnet; did you mean agent?",
+    "train agnet=td3": "unknown option agnet; did you mean agent, ",
     "train agent.workflow.batchsize=3": (
         "unknown option agent.workflow.batchsize; did you mean agent.workflow.batch_size?"
     ),
-    "train actor_lr=1": "unknown option actor_lr; did you mean agent.hyperparams.agent.actor_lr?",
-    "train nun_seeds=4": "unknown option nun_seeds; did you mean num_seeds?",
-    "train checkpoint_minutes=3": "unknown option checkpoint_minutes; did you mean checkpoint.minutes?",
+    "train actor_lr=1": "unknown option actor_lr; did you mean agent.hyperparams.agent.actor_lr or ",
+    "train nun_seeds=4": "unknown option nun_seeds; did you mean num_seeds, ",
+    "train checkpoint_minutes=3": "unknown option checkpoint_minutes; did you mean checkpoint.minutes, checkpoint or ",
     "train seed": "seed: give options as name=value",
     "train --nonsense": "unrecognized arguments: --nonsense; python -m evorl.train --help",
     "train agent.workflow.batch_size=abc": "agent.workflow.batch_size=abc: must be of type int",
@@ -52,7 +54,7 @@ WRONG = {
     "train agent=ppo agent.workflow.batch_size=100": (
         "agent.workflow.batch_size=100: must divide num_envs * num_steps, 2048"
     ),
-    "train agent=ppo agent.workflow.agent.activation=rellu": "unknown activation rellu; did you mean relu?",
+    "train agent=ppo agent.workflow.agent.activation=rellu": "unknown activation rellu; did you mean relu, elu or ",
     "train agent=a2c agent.workflow.agent.distribution=beta": (
         "agent.workflow.agent.distribution=beta: must be one of tanh_normal, normal"
     ),

@@ -26,6 +26,7 @@ from evorl.training.discovery import GROUPS, SHIPPED, check_choices, folders, gr
 from evorl.types import Prior
 
 GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
+TRAIN = "python -m evorl.train"
 GIVEN = ("env", "observation_space", "action_space")  # fields that make fills in
 
 
@@ -176,7 +177,8 @@ def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
         return OptionError(f"{found[1]}: {found[2]} has no such part" if found else str(wrong).splitlines()[0])
     for override in parsed:
         if group_of(override.key_or_group)[0] not in (*GROUPS, *known):
-            return unknown("option", override.key_or_group, known)
+            names = [name for name in known if not name.endswith("._target_")]
+            return unknown("option", override.key_or_group, names, " ".join([TRAIN, *chosen, "--cfg job"]))
     return OptionError(str(error).splitlines()[0])
 
 

@@ -98,4 +98,4 @@ def check_choices(arguments: list[str]) -> None:
         for name in value.split(","):
             none = name == "null" and group == "experiment"
             if name not in (known := choices(group)) and not none and name.isprintable():
-                raise unknown(group, name, known)
+                raise unknown(group, name, known, "python -m evorl.train --list")
