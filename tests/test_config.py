@@ -1,3 +1,5 @@
+import re
+
 import jax
 import pytest
 from omegaconf import OmegaConf
@@ -196,6 +198,37 @@ def test_mistakes_are_one_line_that_teaches(overrides, message):
         built("env=fast", *overrides)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+PPO_CARTPOLE = "experiment=classic/ppo_cartpole"
+CONFLICTS = {
+    f"{PPO_CARTPOLE} agent=td3": f"agent=td3: {PPO_CARTPOLE} is made for agent=ppo; give one of the two",
+    f"agent=td3 {PPO_CARTPOLE}": f"agent=td3: {PPO_CARTPOLE} is made for agent=ppo; give one of the two",
+    "experiment=paper/pbt_cso_ppo_ant agent=pbt": "paper/pbt_cso_ppo_ant is made for agent=pbt_cso;",
+    "experiment=paper/pbt_sac agent/inner=ppo": "agent/inner=ppo: experiment=paper/pbt_sac is made for agent/inner=sac",
+    "experiment=maze/ppo env=cartpole": "env=cartpole: experiment=maze/ppo sets env.num_actions, which this does not",
+    "experiment=paper/cemrl_ant agent/evolver=openes": "sets agent.workflow.evolver.shrink, which this does not have",
+}
+
+
+@pytest.mark.parametrize("command", CONFLICTS)
+def test_an_experiment_beside_what_it_is_not_made_for_is_named(command):
+    with pytest.raises(OptionError, match=re.escape(CONFLICTS[command])):
+        config.load(command.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{PPO_CARTPOLE} agent=ppo",
+        f"{PPO_CARTPOLE} env=acrobot",
+        "experiment=paper/cemrl_ant agent/learner=sac env=hopper",
+        "experiment=paper/pbt_sac agent/population=vmapped",
+        "experiment=paper/cemrl_ant env=scaled env@env.inner=fast +env.inner.options.a=1",
+    ],
+)
+def test_an_experiment_takes_what_it_leaves_open(command):
+    config.load(command.split())
 
 
 def test_sweeps_are_every_combination():

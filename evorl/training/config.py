@@ -153,12 +153,39 @@ def is_trusted(target: str, called: bool, packages: Sequence[str] = ()) -> bool:
 def load(overrides: Sequence[str]) -> DictConfig:
     """Composes a configuration; raises OptionError where an override has a wrong name or value."""
     check_choices(list(overrides))
-    overrides = placed(overrides)
     with initialize(None, version_base="1.3"):
         try:
-            return compose("config", list(overrides))
+            cfg = compose("config", placed(overrides))
         except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:  # the last two are Hydra's too
-            raise _explain(overrides, error) from error
+            raise _explain(placed(overrides), error) from error
+        _check_experiment(overrides)
+        return cfg
+
+
+def _check_experiment(overrides: Sequence[str]) -> None:
+    """Raises OptionError where the experiment sets an option that what is chosen beside it does not have."""
+    given = [one for one in overrides if group_of(one.partition("=")[0])[0] in GROUPS]
+    experiment = next((one for one in given if one.startswith("experiment=")), "experiment=null")
+    if experiment == "experiment=null" or len(given) == 1:
+        return
+    cfg = compose("config", placed(given), return_hydra_config=True)
+    choices = {group: name for group, name in cfg.hydra.runtime.choices.items() if group_of(group)[0] in GROUPS}
+    alone = compose("config", [f"{group}={name}" for group, name in choices.items() if group != "experiment"])
+    strange = list(_strange(cfg, alone))
+    for one in given:
+        for option in strange:
+            if one != experiment and one.startswith(option.split(".")[0]):
+                raise OptionError(f"{one}: {experiment} sets {option}, which this does not have")
+
+
+def _strange(node: DictConfig, alone: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Of every part in both, the names that only node gives it."""
+    for name, value in node.items_ex(resolve=False):
+        if name not in alone:
+            if "_target_" in alone:
+                yield f"{prefix}{name}"
+        elif isinstance(value, DictConfig) and isinstance(inner := alone._get_node(name), DictConfig):
+            yield from _strange(value, inner, f"{prefix}{name}.")
 
 
 def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
