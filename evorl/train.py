@@ -45,16 +45,23 @@ def _main(arguments: list[str]) -> None:
     import hydra
     from hydra._internal.utils import get_args_parser
 
-    from evorl.training import config
+    from evorl.training import config, multirun
+
+    def run(arguments: list[str]) -> None:
+        sys.argv[1:] = discovery.placed(arguments)
+        hydra.main(config_path=None, config_name="config", version_base="1.3")(_job)()
 
     parser: Any = get_args_parser()
     parser.error = _unusable
     parsed = parser.parse_args(arguments)
-    if not parsed.shell_completion:
-        for job in config.sweep(parsed.overrides) if parsed.multirun else [parsed.overrides]:
-            config.load(job)  # so that a mistake in the last of many runs is found before the first
-    sys.argv[1:] = discovery.placed(arguments)
-    hydra.main(config_path=None, config_name="config", version_base="1.3")(_job)()
+    jobs = list(config.sweep(parsed.overrides)) if parsed.multirun else [parsed.overrides]
+    cfgs = [] if parsed.shell_completion else [config.load(job) for job in jobs]  # finds a mistake in the last one too
+    if not parsed.multirun or parsed.shell_completion:
+        run(arguments)
+        return
+    flags = [one for one in arguments if one not in (*parsed.overrides, "-m", "--multirun")]
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    multirun.run(jobs, cfgs, RUNS / f"{now}-{os.getpid()}", lambda job: run([*flags, *job]))
 
 
 def _keep_memory_together() -> None:

@@ -1,6 +1,8 @@
 """Rows: what a training records of every chunk and every evaluation."""
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,13 @@ SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_second
 SPREAD = {"min": np.min, "median": np.median, "max": np.max}
 
 Row = dict[str, Any]
+
+
+def evaluations(run_dir: Path) -> list[Row]:
+    """The evaluations that a run has recorded so far, none where it has no rows."""
+    path = run_dir / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [row for row in map(json.loads, lines) if row["kind"] == "evaluation"]
 
 
 def per_seed(values: np.ndarray, num_seeds: int) -> list[int]:
