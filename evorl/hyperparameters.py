@@ -15,9 +15,16 @@ from evorl.types import Prior, Scheduled
 Number: TypeAlias = Any  # a float or int as declared and configured; an array, or a tracer, as part of a state
 
 
-def hyperparameter(default: float, low: float = -math.inf, high: float = math.inf, about: str = "") -> Any:
-    """A dataclass field for one number in [low, high]; off is 0 or inf, never None."""
-    return struct.field(default=default, metadata={"low": low, "high": high, "about": about})
+def hyperparameter(
+    default: float, low: float = -math.inf, high: float = math.inf, about: str = "", prior: Prior | None = None
+) -> Any:
+    """A dataclass field for one number in [low, high]; off is 0 or inf, never None.
+
+    low and high say what is legal; prior, in between, where it is worth searching. Without one it is not searched.
+    """
+    for end in prior.ends if prior is not None else ():
+        require(low <= end <= high, "prior", prior, f"must be between {low:g} and {high:g}")
+    return struct.field(default=default, metadata={"low": low, "high": high, "about": about, "prior": prior})
 
 
 def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, float]]:
@@ -49,6 +56,21 @@ def check(hyperparams: Any, prefix: str = "hyperparams.", searched: bool = False
         for number in value.ends if isinstance(value, Prior) else (value,):
             require(low <= number <= high, name, value, f"must be between {low:g} and {high:g}")
     return hyperparams
+
+
+def searched(hyperparams: Any) -> Any:
+    """Hyperparameters as a space to search: with its declared prior in place of every number at its default.
+
+    Numbers without a prior, and those that were given another value or a prior, stay as they are.
+    """
+    changed = {}
+    for field in dataclasses.fields(hyperparams):
+        value = getattr(hyperparams, field.name)
+        if "low" not in field.metadata:
+            changed[field.name] = searched(value) if dataclasses.is_dataclass(value) else value
+        elif field.metadata["prior"] is not None and not isinstance(value, Prior) and value == field.default:
+            changed[field.name] = field.metadata["prior"]
+    return dataclasses.replace(hyperparams, **changed)
 
 
 def linear(start: Number, end: Number, steps: Any, over: Number) -> Any:

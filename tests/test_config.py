@@ -9,7 +9,8 @@ from evorl.ec import CEM, CEMHyperparams
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutationHyperparams
 from evorl.errors import OptionError
-from evorl.population import Pairs, Swarm, SwarmHyperparams, Truncation
+from evorl.hyperparameters import hyperparameter, searched
+from evorl.population import LogUniform, Pairs, Swarm, SwarmHyperparams, Truncation, Uniform
 from evorl.training import config, discovery, runs
 from evorl.workflows import (
     CEMRL,
@@ -139,6 +140,48 @@ def test_pbt_is_that_of_its_dataclass_and_pbt_cso_that_of_the_paper():
     assert isinstance(workflow.population, SharedReplay)
     assert sorted(workflow.searched.priors) == ["actor_lr", "critic_lr", "target_entropy"]
     assert workflow.space.discount == 0.9
+
+
+RATE, DISCOUNT = (1e-5, 1e-2), (0.9, 0.999)
+SEARCHED = {
+    "a2c": {"learning_rate": RATE, "entropy_weight": (1e-5, 0.1), "discount": DISCOUNT},
+    "ppo": {"learning_rate": RATE, "entropy_weight": (1e-5, 0.1), "discount": DISCOUNT, "gae_lambda": (0.7, 0.99)}
+    | {"clip": (0.05, 0.5)},
+    "dqn": {"learning_rate": RATE, "discount": DISCOUNT},
+    "td3": {"actor_lr": RATE, "critic_lr": RATE, "discount": DISCOUNT, "explore_std": (0.02, 0.5)},
+    "sac": {"actor_lr": RATE, "critic_lr": RATE, "discount": DISCOUNT, "target_entropy": (-2, 0)},
+    "openes": {"evolver.learning_rate": (1e-3, 0.1), "evolver.std": (5e-3, 0.5)},
+    "ga": {"evolver.mutation.std": (1e-3, 0.5)},
+    "pbt_cso": {"variation.inertia": (0, 1), "variation.pull": (0, 2)},
+    "cemrl": {"agent.actor_lr": RATE, "agent.critic_lr": RATE, "agent.discount": DISCOUNT}
+    | {"agent.explore_std": (0.02, 0.5)},
+}
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_the_space_of_an_agent_follows_from_its_hyperparameters(name):
+    env = "env=cartpole" if name == "dqn" else "env=fast"
+    pbt, _, _ = built(env, "agent=pbt", f"agent/inner={name}")
+    assert ends(pbt) == SEARCHED[name]
+    assert pbt.space == searched(built(env, f"agent={name}")[1])
+
+
+def test_a_space_is_changed_where_that_is_asked_for():
+    given = ["clip=0.3", "learning_rate=${log_uniform:1e-4,1e-3}", "gae_lambda.prior.high=0.2"]
+    inner = [f"agent.inner.space.{one}" for one in given]
+    pbt, _, _ = built("env=fast", "agent=pbt", *inner, "+agent.inner.space.critic_weight=${uniform:1,2}")
+    changed = {"learning_rate": (1e-4, 1e-3), "gae_lambda": (0.8, 0.99), "critic_weight": (1, 2)}
+    assert ends(pbt) == {name: SEARCHED["ppo"][name] for name in ("entropy_weight", "discount")} | changed
+    assert pbt.space.clip == 0.3
+    with pytest.raises(OptionError, match=r"hyperparams.clip=0.3: is searched; fix it with agent.inner.space.clip=0.3"):
+        built("env=fast", "agent=pbt", "agent.inner.hyperparams.clip=0.3")
+
+
+def test_what_is_not_at_its_default_is_not_searched():
+    assert searched(SACHyperparams(actor_lr=1e-3, discount=LogUniform(0.5, 0.9))).actor_lr == 1e-3
+    assert searched(SACHyperparams(discount=LogUniform(0.5, 0.9))).discount == LogUniform(0.5, 0.9)
+    with pytest.raises(OptionError, match=r"prior=Uniform\(low=0, high=2\): must be between 0 and 1"):
+        hyperparameter(0.5, 0, 1, prior=Uniform(0, 2))
 
 
 def test_meta_workflows_nest():

@@ -31,7 +31,10 @@ GIVEN = ("env", "observation_space", "action_space")  # fields that make fills i
 
 
 class Defaults(FileConfigSource):
-    """Files whose nodes with a _target_ are filled up with the defaults of the dataclass that it names."""
+    """Files whose nodes with a _target_ are filled up with the defaults of the dataclass that it names.
+
+    Beside hyperparameters stands their space: the declared priors, and what the file says of it.
+    """
 
     @staticmethod
     def scheme() -> str:
@@ -39,8 +42,11 @@ class Defaults(FileConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         result = super().load_config(config_path)
-        plain = OmegaConf.to_container(result.config)
-        return dataclasses.replace(result, config=OmegaConf.create(_filled(plain)))
+        whole = OmegaConf.create(_filled(OmegaConf.to_container(result.config)))
+        if isinstance(whole, DictConfig) and isinstance(whole.get("hyperparams"), DictConfig):
+            priors = _priors(OmegaConf.to_container(whole.hyperparams))
+            whole.space = OmegaConf.merge(priors, whole.get("space") or {})
+        return dataclasses.replace(result, config=whole)
 
 
 class SearchPath(SearchPathPlugin):
@@ -57,7 +63,7 @@ for plugin in (Defaults, SearchPath):
 
 def _prior(name: str, *values: str) -> Callable[..., dict[str, Any]]:
     """What a resolver such as ${log_uniform:1e-5,1e-2} stands for."""
-    return lambda *given: {"_target_": f"evorl.population.search.{name}", **dict(zip(values, given, strict=True))}
+    return lambda *given: {"_target_": f"evorl.priors.{name}", **dict(zip(values, given, strict=True))}
 
 
 def _searched(hyperparams: DictConfig, space: DictConfig) -> dict[str, Any]:
@@ -79,6 +85,29 @@ def _with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]
             require(given == defaults[name], option, given, f"is searched; fix it with {place}.{name}={given}")
             merged[name] = prior
     return merged
+
+
+def _priors(node: Any) -> dict[str, Any]:
+    """The declared priors of all numbers in a node of hyperparameters that are at their default, nested as it is."""
+    target = _import(node["_target_"]) if "_target_" in node else None
+    fields = {field.name: field for field in dataclasses.fields(target)} if dataclasses.is_dataclass(target) else {}
+    found = {}
+    for name, value in node.items():
+        if isinstance(value, dict):
+            found |= {name: inner} if (inner := _priors(value)) else {}
+        elif name in fields and value == fields[name].default and (prior := fields[name].metadata.get("prior")):
+            found[name] = _node(prior)
+    return found
+
+
+def _node(part: Any) -> Any:
+    """A part as the node that describes it."""
+    if isinstance(part, tuple):
+        return [_node(value) for value in part]
+    if not dataclasses.is_dataclass(part):
+        return part
+    values = {field.name: _node(getattr(part, field.name)) for field in dataclasses.fields(part)}
+    return {"_target_": f"{type(part).__module__}.{type(part).__qualname__}", **values}
 
 
 RESOLVERS: dict[str, Callable[..., Any]] = {
