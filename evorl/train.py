@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import datetime
+import io
 import logging
 import os
 import shutil
@@ -14,6 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
+from evorl.command import command
 from evorl.errors import DivergedError, OptionError, refuse
 from evorl.training import discovery
 
@@ -29,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
     _keep_memory_together()
-    try:
+    with command():
         if {"-h", "--help"} & set(arguments):
             print(discovery.HELP)
         elif "--list" in arguments:
@@ -37,8 +39,6 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             discovery.check_choices(arguments)
             _main(arguments)
-    except OptionError as error:
-        refuse(error)
 
 
 def _main(arguments: list[str]) -> None:
@@ -49,7 +49,10 @@ def _main(arguments: list[str]) -> None:
 
     def run(arguments: list[str]) -> None:
         sys.argv[1:] = discovery.placed(arguments)
-        hydra.main(config_path=None, config_name="config", version_base="1.3")(_job)()
+        shown = io.StringIO()  # as Hydra answers a reader that has gone with a traceback
+        with contextlib.redirect_stdout(shown) if parsed.cfg or parsed.info else contextlib.nullcontext():
+            hydra.main(config_path=None, config_name="config", version_base="1.3")(_job)()
+        print(shown.getvalue(), end="")
 
     parser: Any = get_args_parser()
     parser.error = _unusable

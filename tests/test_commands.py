@@ -1,12 +1,17 @@
 """Forty and more wrong commands: each prints one line that teaches, exits with 2 and leaves nothing behind."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
-from evorl import play, train
+from evorl import curve, lineage, play, train
 from tests.test_train import TINY
 
+COMMANDS = {"train": train.main, "play": play.main, "curve": curve.main, "lineage": lineage.main}
 WRONG = {
     "train agent=tt3": "unknown agent tt3; did you mean td3?",
     "train agent=": "unknown agent ''; all ",
@@ -122,6 +127,19 @@ WRONG = {
     "play run member=3": "member=3: this run has one only",
     "play run which=worst": "which=worst: must be best or last",
     "play run envs=odd": "unknown suite odd; did you mean ood?",
+    "curve": "the following arguments are required: out, runs; python -m evorl.curve --help",
+    "curve out.png nowhere": "run=nowhere: is not there",
+    "curve out.png A=empty": "run=empty: holds no metrics.jsonl",
+    "curve out.png A=": "run=A=: must be RUN or LABEL=RUN",
+    "curve out.png =run": "run==run: must be RUN or LABEL=RUN",
+    "curve out.png run --goal=x": "argument --goal: invalid float value: 'x'; python -m evorl.curve --help",
+    "curve out.png fresh": "run=fresh: has no evaluation yet",
+    "curve out.png torn": "run=torn: its metrics.jsonl cannot be read",
+    "curve nowhere/out.png run": "out=nowhere/out.png: cannot be written: ",
+    "curve out.nonsense run": "out=out.nonsense: cannot be written: Format 'nonsense' is not supported",
+    "lineage nowhere": "run=nowhere: holds no metrics.jsonl",
+    "lineage run": "run=run: trained no population that evolves",
+    "lineage run --seed=x": "argument --seed: invalid int value: 'x'; python -m evorl.lineage --help",
     "play run envs=ood": "envs=ood: is for agents trained on mazes, not on Brax",
 }
 
@@ -138,6 +156,9 @@ def folder(tmp_path_factory):
         if config:
             (folder / name / "config.yaml").write_text(config)
     shutil.copy(folder / "run" / "config.yaml", folder / "unsaved" / "config.yaml")
+    for name, line in {"fresh": '{"kind": "train"}', "torn": '{"kind": "eval'}.items():
+        (folder / name).mkdir()
+        (folder / name / "metrics.jsonl").write_text(line)
     return folder
 
 
@@ -147,12 +168,41 @@ def test_a_wrong_command_prints_one_line_that_teaches(command, folder, monkeypat
     before = sorted(folder.rglob("*"))
     name, *arguments = command.split()
     with pytest.raises(SystemExit) as ended:
-        (play.main if name == "play" else train.main)([*arguments, "env=fast"] if plain(command) else arguments)
+        COMMANDS[name]([*arguments, "env=fast"] if plain(command) else arguments)
     said = capsys.readouterr().err
     assert ended.value.code == 2, said
     assert said.startswith(f"error: {WRONG[command]}"), said
     assert said.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
+
+
+def test_curves_are_a_picture_and_a_table(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    curve.main(["curve.png", "run", "again=run", "--goal=1e9", "--title=two"])
+    (folder / "curve.png").unlink()
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    assert [len(line) for line in lines] == [8] * 4
+    assert [line[0] for line in lines[2:]] == ["run", "again"]
+    last = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()][-1]
+    assert lines[2][1] == "2"
+    assert lines[2][6] == ", ".join(f"{value:.0f}" for value in last["seeds"]["return"])
+    assert lines[2][7] == "not reached"
+
+
+@pytest.mark.parametrize("command", ["train --list", "train --cfg job", "curve --help"])
+def test_a_reader_that_leaves_ends_it_quietly(command):
+    name, *arguments = command.split()
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run(
+        [sys.executable, "-m", f"evorl.{name}", *arguments],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def plain(command):

@@ -29,6 +29,8 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
   python -m evorl.train resume=runs/NAME minutes=60           go on where a run was stopped
   python -m evorl.train init_from=runs/NAME env=ant           a new run that begins with its weights
   python -m evorl.play runs/NAME                              evaluate a run and write its viewer
+  python -m evorl.curve curve.png runs/A runs/B               their evaluations as a picture and a table
+  python -m evorl.lineage runs/NAME                           who took over from whom in a population
 
   --list        agents, environments and experiments
   --cfg job     every option with its value, as the other arguments set it

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from evorl.errors import OptionError
 from evorl.metrics import COUNTS, MEMBERS, OF_EPISODES
 from evorl.training.progress import Progress
 
@@ -18,10 +19,13 @@ Row = dict[str, Any]
 
 
 def evaluations(run_dir: Path) -> list[Row]:
-    """The evaluations that a run has recorded so far, none where it has no rows."""
+    """The evaluations that a run has recorded so far, none where it has no rows; raises OptionError."""
     path = run_dir / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [row for row in map(json.loads, lines) if row["kind"] == "evaluation"]
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        return [row for row in map(json.loads, lines) if row["kind"] == "evaluation"]
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise OptionError(f"run={run_dir}: its metrics.jsonl cannot be read") from error
 
 
 def per_seed(values: np.ndarray, num_seeds: int) -> list[int]:
