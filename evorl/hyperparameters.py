@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 
@@ -38,9 +39,18 @@ def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, fl
             found[prefix + field.name] = value, field.metadata["low"], field.metadata["high"]
         elif dataclasses.is_dataclass(value) or isinstance(value, Mapping):
             found |= leaves(value, f"{prefix}{field.name}.")
+        elif isinstance(field.default, (int, float)):
+            raise OptionError(f"{prefix}{field.name}={value}: must be declared with hyperparameter(default, low, high)")
         else:
             raise OptionError(f"{prefix}{field.name}={value}: must be a part with a _target_")
     return found
+
+
+def is_declared(part: Any) -> bool:
+    """Whether something is hyperparameters, of one part or of several."""
+    if not dataclasses.is_dataclass(part):
+        return isinstance(part, Mapping)
+    return all("low" in x.metadata or is_declared(getattr(part, x.name)) for x in dataclasses.fields(part))
 
 
 def check(hyperparams: Any, prefix: str = "hyperparams.", searched: bool = False) -> Any:
@@ -48,6 +58,8 @@ def check(hyperparams: Any, prefix: str = "hyperparams.", searched: bool = False
 
     Where searched, priors may stand for numbers, whose ends are in the range.
     """
+    pytree = jax.tree.structure(hyperparams) != jax.tree.structure(0)
+    require(pytree, prefix.rstrip("."), type(hyperparams).__name__, "must be a flax.struct.dataclass")
     for name, (value, low, high) in leaves(hyperparams, prefix).items():
         if isinstance(value, Prior):
             require(searched, name, value, "a prior needs a meta-workflow that searches, such as agent=pbt")

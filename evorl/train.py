@@ -96,6 +96,7 @@ def train(cfg: Any) -> Any:
     Where cfg.dry_run, prints what the training would be and returns None. Raises OptionError, DivergedError, OSError.
     """
     from evorl.training import runs
+    from evorl.training.plan import shapes
 
     if cfg.resume:
         cfg = runs.resumed(cfg, OF_THE_RUN)
@@ -108,6 +109,7 @@ def train(cfg: Any) -> Any:
         return None
     if cfg.resume:
         return _train(cfg, Path(cfg.resume), *parts)
+    shapes(*parts[:2], cfg.num_seeds)  # what a part lacks is found before there is a folder
     run_dir = _new_run_dir(cfg)
     try:
         return _train(cfg, run_dir, *parts)

@@ -308,10 +308,14 @@ def references(node: DictConfig, place: str) -> Iterator[tuple[str, str]]:
 
 
 def part(value: Any, protocol: type, name: str) -> Any:
-    """value; raises OptionError where it does not follow the protocol."""
-    if not isinstance(value, protocol):
+    """value; raises OptionError where it does not follow the protocol, with what it lacks."""
+    if isinstance(value, protocol):
+        return value
+    if type(value).__module__ == "builtins":
         raise OptionError(f"{name}={value}: must be a part with a _target_, {protocol.__name__}")
-    return value
+    members = {one for cls in protocol.__mro__ for one in (*vars(cls), *vars(cls).get("__annotations__", {}))}
+    lacking = sorted(one for one in members if not one.startswith("_") and not hasattr(value, one))
+    raise OptionError(f"{name}={type(value).__name__}: has no {', '.join(lacking)}, as {protocol.__name__} needs")
 
 
 def _typed(value: Any, hint: Any, name: str) -> Any:

@@ -22,8 +22,8 @@ from evorl.envs.spaces import flatten, leaves
 from evorl.errors import OptionError, require
 from evorl.training import config, display, recorders
 from evorl.training.checkpoint import Checkpoints
-from evorl.training.plan import describe, indexing, require_memory
-from evorl.training.program import Program, job
+from evorl.training.plan import describe, shapes
+from evorl.training.program import Program
 from evorl.training.progress import Budget
 from evorl.types import Acts, Env, Key, Population, SlotPolicy, State, Workflow
 from evorl.workflows.pbt import PBT
@@ -78,13 +78,7 @@ def _made(cfg: DictConfig) -> Workflow:
 
 def plan(cfg: DictConfig, workflow: Any, hyperparams: Any) -> str:
     """What training cfg would be; raises OptionError where it does not fit in memory. Nothing is compiled."""
-    program = Program(workflow, range(cfg.seed, cfg.seed + cfg.num_seeds), 1, False)
-    with indexing():
-        shapes = jax.eval_shape(program.init, program.keys, hyperparams)
-        jax.eval_shape(program.run, shapes, program.keys, *job(0, 0, False))
-    described = describe(workflow, shapes, cfg.num_seeds)
-    require_memory(shapes)
-    return described
+    return describe(workflow, shapes(workflow, hyperparams, cfg.num_seeds), cfg.num_seeds)
 
 
 def _check(cfg: DictConfig) -> None:
