@@ -1,8 +1,21 @@
-"""A part of one's own that lacks what it needs is refused with one line, and leaves no folder."""
+"""Parts of one's own: those of the docs train as printed, and one that lacks what it needs is refused with one line."""
+
+import json
+import re
+from pathlib import Path
 
 import pytest
 
 from evorl import train
+from evorl.training import config
+
+PAGE = (Path(__file__).parents[1] / "docs" / "your_own.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^python -m evorl.train (.*)$", PAGE, re.MULTILINE)
+TINY = {  # of what has it
+    **{"hidden": "[8]", "eval_episodes": 2, "num_envs": 2, "num_steps": 8, "batch_size": 16, "random_steps": 16},
+    **{"capacity": 64, "vbn_steps": 16, "min_updates": 1, "max_updates": 2, "max_episode_steps": 5, "size": 5},
+    **{"steps_per_generation": 1, "steps": 1},
+}
 
 PARTS = """
 from dataclasses import dataclass
@@ -114,3 +127,38 @@ def test_what_is_lacking_is_named_before_there_is_a_folder(command, folder, caps
     assert said.startswith(f"error: {WRONG[command]}"), said
     assert said.count("\n") == 1
     assert not (folder / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """An empty folder into which the files of the page were written."""
+    folder = tmp_path_factory.mktemp("own")
+    names = [name for name in re.findall(r"`([\w/]+\.(?:py|yaml))`", PAGE) if not name.startswith("evorl/")]
+    blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", PAGE, re.DOTALL)
+    for made in re.search(r"^mkdir -p (.*)$", PAGE, re.MULTILINE)[1].split():
+        (folder / made).mkdir(parents=True)
+    for name, block in zip(names, blocks, strict=True):
+        (folder / name).write_text(block)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        yield folder
+
+
+def slow(command):
+    """A command of which the tests have another of its kind."""
+    others = ("agent=pbt agent/inner=ppo", "agent=cemrl", "agent/inner=average", "line_up agent/inner", "pbt agent/inner=soft_q")
+    return any(other in command for other in others)
+
+
+@pytest.mark.parametrize("command", [pytest.param(x, marks=[pytest.mark.slow] * slow(x)) for x in COMMANDS])
+def test_what_the_page_shows_trains_as_printed(command, own, capsys):
+    arguments = command.split()
+    options = [name for name, _ in config.paths(config.load(arguments)) if name.startswith(("agent.", "env."))]
+    tiny = [f"{name}={TINY[end]}" for name in options if (end := name.rpartition(".")[2]) in TINY]
+    run = own / f"run-{COMMANDS.index(command)}"
+    train.main([*arguments, *tiny, "env_steps=null", "iterations=2", "evaluations=1", f"run_dir={run.name}"])
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["kind"] == "evaluation"
+    assert rows[-1]["env_steps"] > 0
+    assert "done" in capsys.readouterr().out
