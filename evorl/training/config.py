@@ -197,9 +197,12 @@ def _check_experiment(overrides: Sequence[str]) -> None:
     experiment = next((one for one in given if one.startswith("experiment=")), "experiment=null")
     if experiment == "experiment=null" or len(given) == 1:
         return
-    cfg = compose("config", placed(given), return_hydra_config=True)
-    choices = {group: name for group, name in cfg.hydra.runtime.choices.items() if group_of(group)[0] in GROUPS}
-    alone = compose("config", [f"{group}={name}" for group, name in choices.items() if group != "experiment"])
+    try:
+        cfg = compose("config", placed(given), return_hydra_config=True)
+        choices = {group: name for group, name in cfg.hydra.runtime.choices.items() if group_of(group)[0] in GROUPS}
+        alone = compose("config", [f"{group}={name}" for group, name in choices.items() if group != "experiment"])
+    except (HydraException, OmegaConfBaseException):  # of a choice that only goes with the experiment
+        return
     strange = list(_strange(cfg, alone))
     for one in given:
         for option in strange:

@@ -119,14 +119,17 @@ def _check_agents(arguments: list[str]) -> None:
 
 
 def agents(experiment: str) -> dict[str, str]:
-    """The agents that an experiment chooses, by place: agent, or agent@agent.inner."""
+    """The agents that an experiment chooses, by place: agent, or agent@agent.inner; none where it cannot be read."""
     found: dict[str, str] = {}
     path = choices("experiment").get(experiment)
-    file = yaml.safe_load(path.read_text(encoding="utf-8")) if path is not None else None
-    for choice in file.get("defaults", []) if isinstance(file, dict) else []:
+    try:
+        file = yaml.safe_load(path.read_text(encoding="utf-8")) if path is not None else None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return found
+    for choice in (isinstance(file, dict) and file.get("defaults")) or []:
         if isinstance(choice, dict):
             places = {key.removeprefix("override ").lstrip("/"): name for key, name in choice.items()}
             found |= {place: str(name) for place, name in places.items() if place.partition("@")[0] == "agent"}
-        elif choice != "_self_":
+        elif isinstance(choice, str) and choice != "_self_":
             found |= agents(posixpath.relpath(posixpath.join("/experiment", experiment, "..", choice), "/experiment"))
     return found

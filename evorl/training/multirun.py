@@ -45,7 +45,7 @@ def _code(train: Callable[[list[str]], None], job: list[str]) -> int:
 def folders(jobs: Sequence[list[str]], cfgs: Sequence[Any], parent: Path) -> list[Path]:
     """Where each job goes: a new folder in run_dir, or in parent; or where it was told to, or resumes."""
     own = [cfg.resume or cfg.run_dir for cfg in cfgs]
-    if cfgs[0].resume or len(set(own)) > 1:
+    if all(own) and (cfgs[0].resume or len(set(own)) > 1):
         return [Path(place) for place in own]
     place = Path(cfgs[0].run_dir) if cfgs[0].run_dir else parent
     require(not place.exists(), "run_dir", place, "exists already")
