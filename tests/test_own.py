@@ -146,8 +146,14 @@ def own(tmp_path_factory):
 
 
 def slow(command):
-    """A command of which the tests have another of its kind."""
-    others = ("agent=pbt agent/inner=ppo", "agent=cemrl", "agent/inner=average", "line_up agent/inner", "pbt agent/inner=soft_q")
+    """A command of which the tests train another of its kind."""
+    others = (
+        "agent=pbt agent/inner=ppo",
+        "agent=cemrl",
+        "agent/inner=average",
+        "line_up agent/inner",
+        "pbt agent/inner=soft_q",
+    )
     return any(other in command for other in others)
 
 
