@@ -5,6 +5,9 @@ import sys
 from collections.abc import Iterable
 from typing import NoReturn
 
+NEAR = 0.6  # of difflib's ratio, from which names look alike
+FEW = 10  # names that fit on a line
+
 
 class OptionError(ValueError):
     """An option that cannot be used as given: its message names it, what was given and what is allowed, on one line."""
@@ -24,15 +27,29 @@ def require(condition: bool, option: str, value: object, allowed: str) -> None:
         raise OptionError(f"{option}={value}: {allowed}")
 
 
-def unknown(what: str, name: str, names: Iterable[str]) -> OptionError:
-    """The error for a name that is not among names, with the nearest one, or all of them where none is near."""
+def unknown(what: str, name: str, names: Iterable[str], everything: str = "") -> OptionError:
+    """The error for a name that is not among names: the nearest three, and the command that prints everything.
+
+    Where none is near, all are told, unless they are many and there is such a command.
+    """
     names = sorted(names)
-    near = difflib.get_close_matches(name, names, 1)
-    if not near:  # the last part of a dotted name may be right
-        last = difflib.get_close_matches(name.rpartition(".")[2], {n.rpartition(".")[2] for n in names}, 1)
-        near = [n for n in names if last and n.rpartition(".")[2] == last[0]]
-    hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(names)}"
-    return OptionError(f"unknown {what} {name}; {hint}")
+    scores = {known: _likeness(name, known) for known in names}
+    near = sorted((-scores[known], known.count("."), known) for known in names if scores[known] >= NEAR)
+    *others, last = [known for _, _, known in near[:3]] or [""]
+    hints = [f"did you mean {', '.join(others)}{' or ' * bool(others)}{last}?"] * bool(last)
+    if len(names) > FEW and everything:
+        hints.append(f"all {len(names)}: {everything}")
+    elif not last:
+        hints.append(f"allowed: {', '.join(names)}")
+    return OptionError(f"unknown {what} {name or repr(name)}; {' '.join(hints)}")
+
+
+def _likeness(given: str, known: str) -> float:
+    """How alike two names are, from 0 to 1: their last parts, or all that comes after the parts that they share."""
+    a, b = given.split("."), known.split(".")
+    shared = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    pairs = (a[-1], b[-1]), (".".join(a[shared:]), ".".join(b[shared:]))
+    return max(difflib.SequenceMatcher(None, y, x).ratio() for x, y in pairs)
 
 
 def refuse(error: OptionError) -> NoReturn:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 
@@ -15,9 +16,16 @@ from evorl.types import Prior, Scheduled
 Number: TypeAlias = Any  # a float or int as declared and configured; an array, or a tracer, as part of a state
 
 
-def hyperparameter(default: float, low: float = -math.inf, high: float = math.inf, about: str = "") -> Any:
-    """A dataclass field for one number in [low, high]; off is 0 or inf, never None."""
-    return struct.field(default=default, metadata={"low": low, "high": high, "about": about})
+def hyperparameter(
+    default: float, low: float = -math.inf, high: float = math.inf, about: str = "", prior: Prior | None = None
+) -> Any:
+    """A dataclass field for one number in [low, high]; off is 0 or inf, never None.
+
+    low and high say what is legal; prior, in between, where it is worth searching. Without one it is not searched.
+    """
+    for end in prior.ends if prior is not None else ():
+        require(low <= end <= high, "prior", prior, f"must be between {low:g} and {high:g}")
+    return struct.field(default=default, metadata={"low": low, "high": high, "about": about, "prior": prior})
 
 
 def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, float]]:
@@ -31,9 +39,18 @@ def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, fl
             found[prefix + field.name] = value, field.metadata["low"], field.metadata["high"]
         elif dataclasses.is_dataclass(value) or isinstance(value, Mapping):
             found |= leaves(value, f"{prefix}{field.name}.")
+        elif isinstance(field.default, (int, float)):
+            raise OptionError(f"{prefix}{field.name}={value}: must be declared with hyperparameter(default, low, high)")
         else:
             raise OptionError(f"{prefix}{field.name}={value}: must be a part with a _target_")
     return found
+
+
+def is_declared(part: Any) -> bool:
+    """Whether something is hyperparameters, of one part or of several."""
+    if not dataclasses.is_dataclass(part):
+        return isinstance(part, Mapping)
+    return all("low" in x.metadata or is_declared(getattr(part, x.name)) for x in dataclasses.fields(part))
 
 
 def check(hyperparams: Any, prefix: str = "hyperparams.", searched: bool = False) -> Any:
@@ -41,6 +58,8 @@ def check(hyperparams: Any, prefix: str = "hyperparams.", searched: bool = False
 
     Where searched, priors may stand for numbers, whose ends are in the range.
     """
+    pytree = jax.tree.structure(hyperparams) != jax.tree.structure(0)
+    require(pytree, prefix.rstrip("."), type(hyperparams).__name__, "must be a flax.struct.dataclass")
     for name, (value, low, high) in leaves(hyperparams, prefix).items():
         if isinstance(value, Prior):
             require(searched, name, value, "a prior needs a meta-workflow that searches, such as agent=pbt")
@@ -49,6 +68,21 @@ def check(hyperparams: Any, prefix: str = "hyperparams.", searched: bool = False
         for number in value.ends if isinstance(value, Prior) else (value,):
             require(low <= number <= high, name, value, f"must be between {low:g} and {high:g}")
     return hyperparams
+
+
+def searched(hyperparams: Any) -> Any:
+    """Hyperparameters as a space to search: with its declared prior in place of every number at its default.
+
+    Numbers without a prior, and those that were given another value or a prior, stay as they are.
+    """
+    changed = {}
+    for field in dataclasses.fields(hyperparams):
+        value = getattr(hyperparams, field.name)
+        if "low" not in field.metadata:
+            changed[field.name] = searched(value) if dataclasses.is_dataclass(value) else value
+        elif field.metadata["prior"] is not None and not isinstance(value, Prior) and value == field.default:
+            changed[field.name] = field.metadata["prior"]
+    return dataclasses.replace(hyperparams, **changed)
 
 
 def linear(start: Number, end: Number, steps: Any, over: Number) -> Any:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from evorl.errors import OptionError, refuse, require, unknown
+from evorl.command import command
+from evorl.errors import OptionError, require, unknown
 
 HELP = """usage: python -m evorl.play RUN [option=value ...]
 
@@ -43,13 +44,11 @@ class Options:
 def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if {"-h", "--help"} & set(arguments):
-        print(HELP)
-        return
-    try:
-        play(parse(arguments))
-    except OptionError as error:
-        refuse(error)
+    with command():
+        if {"-h", "--help"} & set(arguments):
+            print(HELP)
+        else:
+            play(parse(arguments))
 
 
 def parse(arguments: list[str]) -> Options:

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import datetime
+import io
 import logging
 import os
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from evorl.command import command
 from evorl.errors import DivergedError, OptionError, refuse, require
 from evorl.training import discovery
 
@@ -36,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
     _keep_memory_together()
-    try:
+    with command():
         if {"-h", "--help"} & set(arguments):
             print(discovery.HELP)
         elif "--list" in arguments:
@@ -44,18 +46,20 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             discovery.check_choices(arguments)
             _main(arguments)
-    except OptionError as error:
-        refuse(error)
-    except KeyboardInterrupt as interrupt:
-        print(str(interrupt) or "stopped before training began", file=sys.stderr)
-        sys.exit(130)
 
 
 def _main(arguments: list[str]) -> None:
     import hydra
     from hydra._internal.utils import get_args_parser
 
-    from evorl.training import config
+    from evorl.training import config, multirun
+
+    def run(arguments: list[str]) -> None:
+        sys.argv[1:] = discovery.placed(arguments)
+        shown = io.StringIO()  # as Hydra answers a reader that has gone with a traceback
+        with contextlib.redirect_stdout(shown) if parsed.cfg or parsed.info else contextlib.nullcontext():
+            hydra.main(config_path=None, config_name="config", version_base="1.3")(_job)()
+        print(shown.getvalue(), end="")
 
     parser: Any = get_args_parser()
     parser.error = _unusable
@@ -63,11 +67,14 @@ def _main(arguments: list[str]) -> None:
     for one in parsed.overrides:
         if one.lstrip("+~").startswith(OURS):
             raise OptionError(f"{one}: evorl decides that itself; run_dir= says where to write")
-    if not parsed.shell_completion:
-        for job in config.sweep(parsed.overrides) if parsed.multirun else [parsed.overrides]:
-            config.load(job)  # so that a mistake in the last of many runs is found before the first
-    sys.argv[1:] = discovery.placed(arguments)
-    hydra.main(config_path=None, config_name="config", version_base="1.3")(_job)()
+    jobs = list(config.sweep(parsed.overrides)) if parsed.multirun else [parsed.overrides]
+    cfgs = [] if parsed.shell_completion else [config.load(job) for job in jobs]  # finds a mistake in the last one too
+    if not parsed.multirun or parsed.shell_completion:
+        run(arguments)
+        return
+    flags = [one for one in arguments if one not in (*parsed.overrides, "-m", "--multirun")]
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    multirun.run(jobs, cfgs, RUNS / f"{now}-{os.getpid()}", lambda job: run([*flags, *job]))
 
 
 def _keep_memory_together() -> None:
@@ -175,7 +182,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
         left = runs.left(checkpoints, run_dir) if isinstance(error, DivergedError) else f"go on with: {go_on}"
         raise type(error)(f"{error}; {left}") from error
     except KeyboardInterrupt as interrupt:
-        message = f"stopped without saving; go on with: {go_on}" if stopping.begun else ""
+        message = f"stopped without saving; go on with: {go_on}" if stopping.begun else "stopped before training began"
         raise KeyboardInterrupt(message) from interrupt
     if not data["resume"]:
         Remembered(runs.COMPILED_IN).put(runs.fingerprint(data), result.progress.compile_seconds)

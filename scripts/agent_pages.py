@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evorl.training import config
+from evorl.training import config, parts
 
 DOCS = Path(__file__).parents[1] / "docs"
 TABLE = re.compile(
@@ -29,22 +29,25 @@ def number(value: float) -> str:
 
 
 def table(agent: str) -> str:
-    """The hyperparameters of an agent, with the defaults that its configuration has."""
-    node = config.load([f"agent={agent}"]).agent.hyperparams
-    return "\n".join(["| `agent.hyperparams.` | default | range | |", "|---|---|---|---|", *lines(node)])
+    """The hyperparameters of an agent, with the defaults that its configuration has, and where they are searched."""
+    node = config.load([f"agent={agent}"]).agent
+    rows = lines(node.hyperparams, node.space)
+    return "\n".join(["| `agent.hyperparams.` | default | range | searched | |", "|---|---|---|---|---|", *rows])
 
 
-def lines(node: Any, prefix: str = "") -> Iterator[str]:
+def lines(node: Any, space: Any, prefix: str = "") -> Iterator[str]:
     """A line for each number of (nested) hyperparameters."""
     module, _, name = node._target_.rpartition(".")
     fields: Any = dataclasses.fields(getattr(importlib.import_module(module), name))
     for field in fields:
         value, about = node[field.name], field.metadata
         if "low" not in about:
-            yield from lines(value, f"{prefix}{field.name}.")
+            yield from lines(value, space.get(field.name, {}), f"{prefix}{field.name}.")
             continue
         span = f"{number(about['low'])} to {number(about['high'])}"
-        yield f"| `{prefix}{field.name}` | {number(value)} | {span} | {about['about']} |"
+        prior = parts.make(config.plain(space[field.name]), field.name) if field.name in space else None
+        searched = " to ".join(map(number, prior.ends)) if prior is not None else ""
+        yield f"| `{prefix}{field.name}` | {number(value)} | {span} | {searched} | {about['about']} |"
 
 
 def written(page: Path) -> str:

@@ -1,26 +1,33 @@
 """Forty and more wrong commands: each prints one line that teaches, exits with 2 and leaves nothing behind."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
-from evorl import play, train
+from evorl import curve, lineage, play, train
 from tests.test_train import TINY
 
+COMMANDS = {"train": train.main, "play": play.main, "curve": curve.main, "lineage": lineage.main}
 WRONG = {
     "train agent=tt3": "unknown agent tt3; did you mean td3?",
-    "train agent=": "unknown agent ; allowed: a2c, ars, cem, cemrl, cma_es, cso, ddpg, discrete_sac, dqn, erl, ",
+    "train agent=": "unknown agent ''; all ",
     "train env=antt": "unknown env antt; did you mean ant?",
     "train -m seed=1,2 env=ant,antt": "unknown env antt; did you mean ant?",
-    "train experiment=paper/cemrl_ants": "unknown experiment paper/cemrl_ants; did you mean paper/cemrl_ant?",
+    "train experiment=paper/cemrl_ants": (
+        "unknown experiment paper/cemrl_ants; did you mean paper/cemrl_ant, paper/erl_ant or paper/cemrl_speed? all "
+    ),
     "train agent/evolver=cemm": "unknown agent/evolver cemm; did you mean cem?",
-    "train agnet=td3": "unknown option agnet; did you mean agent?",
+    "train agnet=td3": "unknown option agnet; did you mean agent, ",
     "train agent.workflow.batchsize=3": (
         "unknown option agent.workflow.batchsize; did you mean agent.workflow.batch_size?"
     ),
-    "train actor_lr=1": "unknown option actor_lr; did you mean agent.hyperparams.agent.actor_lr?",
-    "train nun_seeds=4": "unknown option nun_seeds; did you mean num_seeds?",
-    "train checkpoint_minutes=3": "unknown option checkpoint_minutes; did you mean checkpoint.minutes?",
+    "train actor_lr=1": "unknown option actor_lr; did you mean agent.hyperparams.agent.actor_lr or ",
+    "train nun_seeds=4": "unknown option nun_seeds; did you mean num_seeds, ",
+    "train checkpoint_minutes=3": "unknown option checkpoint_minutes; did you mean checkpoint.minutes, checkpoint or ",
     "train seed": "seed: give options as name=value",
     "train --nonsense": "unrecognized arguments: --nonsense; python -m evorl.train --help",
     "train agent.workflow.batch_size=abc": "agent.workflow.batch_size=abc: must be of type int",
@@ -52,7 +59,7 @@ WRONG = {
     "train agent=ppo agent.workflow.batch_size=100": (
         "agent.workflow.batch_size=100: must divide num_envs * num_steps, 2048"
     ),
-    "train agent=ppo agent.workflow.agent.activation=rellu": "unknown activation rellu; did you mean relu?",
+    "train agent=ppo agent.workflow.agent.activation=rellu": "unknown activation rellu; did you mean relu, elu or ",
     "train agent=a2c agent.workflow.agent.distribution=beta": (
         "agent.workflow.agent.distribution=beta: must be one of tanh_normal, normal"
     ),
@@ -121,6 +128,19 @@ WRONG = {
     "play run member=[0,1]": "member=[0, 1]: this run has one only",
     "play run which=worst": "which=worst: must be best or last",
     "play run envs=odd": "unknown suite odd; did you mean ood?",
+    "curve": "the following arguments are required: out, runs; python -m evorl.curve --help",
+    "curve out.png nowhere": "run=nowhere: is not there",
+    "curve out.png A=empty": "run=empty: holds no metrics.jsonl",
+    "curve out.png A=": "run=A=: must be RUN or LABEL=RUN",
+    "curve out.png =run": "run==run: must be RUN or LABEL=RUN",
+    "curve out.png run --goal=x": "argument --goal: invalid float value: 'x'; python -m evorl.curve --help",
+    "curve out.png fresh": "run=fresh: has no evaluation yet",
+    "curve out.png torn": "run=torn: its metrics.jsonl cannot be read",
+    "curve nowhere/out.png run": "out=nowhere/out.png: cannot be written: ",
+    "curve out.nonsense run": "out=out.nonsense: cannot be written: Format 'nonsense' is not supported",
+    "lineage nowhere": "run=nowhere: holds no metrics.jsonl",
+    "lineage run": "run=run: trained no population that evolves",
+    "lineage run --seed=x": "argument --seed: invalid int value: 'x'; python -m evorl.lineage --help",
     "play run envs=ood": "envs=ood: is for agents trained on mazes, not on Brax",
 }
 
@@ -137,6 +157,9 @@ def folder(tmp_path_factory):
         if config:
             (folder / name / "config.yaml").write_text(config)
     shutil.copy(folder / "run" / "config.yaml", folder / "unsaved" / "config.yaml")
+    for name, line in {"fresh": '{"kind": "train"}', "torn": '{"kind": "eval'}.items():
+        (folder / name).mkdir()
+        (folder / name / "metrics.jsonl").write_text(line)
     return folder
 
 
@@ -146,12 +169,41 @@ def test_a_wrong_command_prints_one_line_that_teaches(command, folder, monkeypat
     before = sorted(folder.rglob("*"))
     name, *arguments = command.split()
     with pytest.raises(SystemExit) as ended:
-        (play.main if name == "play" else train.main)([*arguments, "env=fast"] if plain(command) else arguments)
+        COMMANDS[name]([*arguments, "env=fast"] if plain(command) else arguments)
     said = capsys.readouterr().err
     assert ended.value.code == 2, said
     assert said.startswith(f"error: {WRONG[command]}"), said
     assert said.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
+
+
+def test_curves_are_a_picture_and_a_table(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    curve.main(["curve.png", "run", "again=run", "--goal=1e9", "--title=two"])
+    (folder / "curve.png").unlink()
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    assert [len(line) for line in lines] == [8] * 4
+    assert [line[0] for line in lines[2:]] == ["run", "again"]
+    last = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()][-1]
+    assert lines[2][1] == "2"
+    assert lines[2][6] == ", ".join(f"{value:.0f}" for value in last["seeds"]["return"])
+    assert lines[2][7] == "not reached"
+
+
+@pytest.mark.parametrize("command", ["train --list", "train --cfg job", "curve --help"])
+def test_a_reader_that_leaves_ends_it_quietly(command):
+    name, *arguments = command.split()
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run(
+        [sys.executable, "-m", f"evorl.{name}", *arguments],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def plain(command):

@@ -1,3 +1,5 @@
+import re
+
 import jax
 import pytest
 from omegaconf import OmegaConf
@@ -7,7 +9,8 @@ from evorl.ec import CEM, CEMHyperparams
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutationHyperparams
 from evorl.errors import OptionError
-from evorl.population import Pairs, Swarm, SwarmHyperparams, Truncation
+from evorl.hyperparameters import hyperparameter, searched
+from evorl.population import LogUniform, Pairs, Swarm, SwarmHyperparams, Truncation, Uniform
 from evorl.training import config, discovery, runs
 from evorl.workflows import (
     CEMRL,
@@ -139,6 +142,48 @@ def test_pbt_is_that_of_its_dataclass_and_pbt_cso_that_of_the_paper():
     assert workflow.space.discount == 0.9
 
 
+RATE, DISCOUNT = (1e-5, 1e-2), (0.9, 0.999)
+SEARCHED = {
+    "a2c": {"learning_rate": RATE, "entropy_weight": (1e-5, 0.1), "discount": DISCOUNT},
+    "ppo": {"learning_rate": RATE, "entropy_weight": (1e-5, 0.1), "discount": DISCOUNT, "gae_lambda": (0.7, 0.99)}
+    | {"clip": (0.05, 0.5)},
+    "dqn": {"learning_rate": RATE, "discount": DISCOUNT},
+    "td3": {"actor_lr": RATE, "critic_lr": RATE, "discount": DISCOUNT, "explore_std": (0.02, 0.5)},
+    "sac": {"actor_lr": RATE, "critic_lr": RATE, "discount": DISCOUNT, "target_entropy": (-2, 0)},
+    "openes": {"evolver.learning_rate": (1e-3, 0.1), "evolver.std": (5e-3, 0.5)},
+    "ga": {"evolver.mutation.std": (1e-3, 0.5)},
+    "pbt_cso": {"variation.inertia": (0, 1), "variation.pull": (0, 2)},
+    "cemrl": {"agent.actor_lr": RATE, "agent.critic_lr": RATE, "agent.discount": DISCOUNT}
+    | {"agent.explore_std": (0.02, 0.5)},
+}
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_the_space_of_an_agent_follows_from_its_hyperparameters(name):
+    env = "env=cartpole" if name == "dqn" else "env=fast"
+    pbt, _, _ = built(env, "agent=pbt", f"agent/inner={name}")
+    assert ends(pbt) == SEARCHED[name]
+    assert pbt.space == searched(built(env, f"agent={name}")[1])
+
+
+def test_a_space_is_changed_where_that_is_asked_for():
+    given = ["clip=0.3", "learning_rate=${log_uniform:1e-4,1e-3}", "gae_lambda.prior.high=0.2"]
+    inner = [f"agent.inner.space.{one}" for one in given]
+    pbt, _, _ = built("env=fast", "agent=pbt", *inner, "+agent.inner.space.critic_weight=${uniform:1,2}")
+    changed = {"learning_rate": (1e-4, 1e-3), "gae_lambda": (0.8, 0.99), "critic_weight": (1, 2)}
+    assert ends(pbt) == {name: SEARCHED["ppo"][name] for name in ("entropy_weight", "discount")} | changed
+    assert pbt.space.clip == 0.3
+    with pytest.raises(OptionError, match=r"hyperparams.clip=0.3: is searched; fix it with agent.inner.space.clip=0.3"):
+        built("env=fast", "agent=pbt", "agent.inner.hyperparams.clip=0.3")
+
+
+def test_what_is_not_at_its_default_is_not_searched():
+    assert searched(SACHyperparams(actor_lr=1e-3, discount=LogUniform(0.5, 0.9))).actor_lr == 1e-3
+    assert searched(SACHyperparams(discount=LogUniform(0.5, 0.9))).discount == LogUniform(0.5, 0.9)
+    with pytest.raises(OptionError, match=r"prior=Uniform\(low=0, high=2\): must be between 0 and 1"):
+        hyperparameter(0.5, 0, 1, prior=Uniform(0, 2))
+
+
 def test_meta_workflows_nest():
     nested = ["agent/inner=meta_es", "agent/inner/inner=cemrl", "agent/inner/inner/learner=ddpg"]
     workflow, _, _ = built("env=fast", "agent=pbt", *nested, "agent.inner.workflow.population.size=6")
@@ -159,18 +204,19 @@ def test_every_shipped_file_composes_and_says_what_it_is():
 
 
 WRONG = [
-    (["agnet=td3"], "unknown option agnet; did you mean agent?"),
-    (["agent=cemlr"], "unknown agent cemlr; did you mean cemrl?"),
+    (["agnet=td3"], "unknown option agnet; did you mean agent, "),
+    (["agent=cemlr"], "unknown agent cemlr; did you mean cemrl or cem? all "),
     (["env=antt"], "unknown env antt; did you mean ant?"),
-    (["env=zzz"], "unknown env zzz; allowed: acrobot, ant,"),
+    (["env=zzz"], "unknown env zzz; all "),
     (["agent/evolver=cemm"], "unknown agent/evolver cemm; did you mean cem?"),
     (["agent/selection=pairs"], "agent/selection: agent has no such part"),
     (["agent=pbt", "agent/selection=pair"], "unknown agent/selection pair; did you mean pairs?"),
     (["agent=pbt", "agent/population=shared_replay"], "agent.inner.workflow=OnPolicy: must be OffPolicy"),
     (["experiment=paper/cemrl_ants"], "did you mean paper/cemrl_ant"),
     (["agent.workflow.batchsize=3"], "did you mean agent.workflow.batch_size?"),
-    (["actor_lr=1"], "did you mean agent.hyperparams.agent.actor_lr?"),
-    (["nun_seeds=4"], "did you mean num_seeds?"),
+    (["actor_lr=1"], "did you mean agent.hyperparams.agent.actor_lr or "),
+    (["nun_seeds=4"], "did you mean num_seeds, "),
+    (["zzz=4"], ": python -m evorl.train env=fast --cfg job"),
     (["agent.workflow.batch_size=abc"], "agent.workflow.batch_size=abc: must be of type int"),
     (["agent.workflow.batch_size=true"], "agent.workflow.batch_size=True: must be of type int"),
     (["agent.workflow.explore=3"], "agent.workflow.explore=3: must be of type bool"),
@@ -195,6 +241,37 @@ def test_mistakes_are_one_line_that_teaches(overrides, message):
         built("env=fast", *overrides)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+PPO_CARTPOLE = "experiment=classic/ppo_cartpole"
+CONFLICTS = {
+    f"{PPO_CARTPOLE} agent=td3": f"agent=td3: {PPO_CARTPOLE} is made for agent=ppo; give one of the two",
+    f"agent=td3 {PPO_CARTPOLE}": f"agent=td3: {PPO_CARTPOLE} is made for agent=ppo; give one of the two",
+    "experiment=paper/pbt_cso_ppo_ant agent=pbt": "paper/pbt_cso_ppo_ant is made for agent=pbt_cso;",
+    "experiment=paper/pbt_sac agent/inner=ppo": "agent/inner=ppo: experiment=paper/pbt_sac is made for agent/inner=sac",
+    "experiment=maze/ppo env=cartpole": "env=cartpole: experiment=maze/ppo sets env.num_actions, which this does not",
+    "experiment=paper/cemrl_ant agent/evolver=openes": "sets agent.workflow.evolver.shrink, which this does not have",
+}
+
+
+@pytest.mark.parametrize("command", CONFLICTS)
+def test_an_experiment_beside_what_it_is_not_made_for_is_named(command):
+    with pytest.raises(OptionError, match=re.escape(CONFLICTS[command])):
+        config.load(command.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{PPO_CARTPOLE} agent=ppo",
+        f"{PPO_CARTPOLE} env=acrobot",
+        "experiment=paper/cemrl_ant agent/learner=sac env=hopper",
+        "experiment=paper/pbt_sac agent/population=vmapped",
+        "experiment=paper/cemrl_ant env=scaled env@env.inner=fast +env.inner.options.a=1",
+    ],
+)
+def test_an_experiment_takes_what_it_leaves_open(command):
+    config.load(command.split())
 
 
 def test_sweeps_are_every_combination():

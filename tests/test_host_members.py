@@ -1,13 +1,10 @@
 """The host side of populations: what rows, displays, recorders, the sentinel, resuming and loading make of members."""
 
 import csv
-import importlib.util
 import io
 import json
 import re
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +14,18 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 import evorl
-from evorl import MetaES, OpenES, OpenESHyperparams, PBTHyperparams, SharedReplay, TD3Hyperparams, Vmapped, train, tree
+from evorl import (
+    MetaES,
+    OpenES,
+    OpenESHyperparams,
+    PBTHyperparams,
+    SharedReplay,
+    TD3Hyperparams,
+    Vmapped,
+    lineage,
+    train,
+    tree,
+)
 from evorl.errors import DivergedError, OptionError
 from evorl.metrics import reduce
 from evorl.population.lineage import history
@@ -279,18 +287,10 @@ def test_lost_members_are_replaced_and_a_run_goes_on(monkeypatch):
                 assert np.isfinite(first["fitness_median"])
 
 
-def test_the_lineage_of_a_run_is_drawn(folder, monkeypatch, capsys):
+def test_the_lineage_of_a_run_is_drawn(folder, capsys):
     pytest.importorskip("matplotlib")
-    path = Path(__file__).parents[1] / "scripts" / "lineage.py"
-    spec = importlib.util.spec_from_file_location("lineage_script", path)
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    monkeypatch.setattr(sys, "argv", ["lineage.py", str(folder / "whole"), "--seed", "6"])
-    script.main()
+    lineage.main([str(folder / "whole"), "--seed", "6"])
     assert (folder / "whole" / "lineage.png").stat().st_size > 5000
-    monkeypatch.setattr(sys, "argv", ["lineage.py", str(folder / "whole"), "--seed", "7"])
     with pytest.raises(SystemExit):
-        script.main()
+        lineage.main([str(folder / "whole"), "--seed", "7"])
     assert "seed=7: must be from 5 to 6" in capsys.readouterr().err

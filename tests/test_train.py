@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from evorl.training import multirun
+
 TINY = [
     "env=fast",
     "env.max_episode_steps=20",
@@ -71,12 +73,43 @@ def test_resume_goes_on_and_keeps_its_configuration(run):
     assert "resume=nowhere: is not a run directory" in result.stderr
 
 
-def test_a_multirun_trains_each(tmp_path):
-    result = train(tmp_path, "-m", "seed=1,2", "iterations=1", "agent=td3", *TINY)
-    assert result.returncode == 0, result.stderr
-    assert len(list((tmp_path / "runs").glob("td3-fast-*"))) == 2
+def test_a_multirun_trains_each_into_a_folder_of_its_name_and_ends_with_a_table(tmp_path):
+    result = train(tmp_path, "-m", "seed=1,2", "agent=td3", "agent.hyperparams.tau=0.1,2", "iterations=1", *TINY)
+    lines = result.stderr.splitlines()
+    assert result.returncode == 2
+    assert lines == ["error: agent.hyperparams.tau=2: must be between 0 and 1"] * 2
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == ["seed-1+tau-0.1", "seed-2+tau-0.1"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines()[-6:]]
+    assert table[0] == ["run", "seed", "agent.hyperparams.tau", "best return", "last return", "minutes", ""]
+    last = rows(folder / "seed-1+tau-0.1")[-1]
+    assert table[2][:5] == [f"runs/{folder.name}/seed-1+tau-0.1", "1", "0.1", *[f"{last['return']:.1f}"] * 2]
+    assert [line[-1] for line in table[2:]] == ["", "refused", "", "refused"]
+
+
+def test_a_mistake_in_any_run_of_a_multirun_is_found_before_the_first(tmp_path):
     result = train(tmp_path, "-m", "agent=td3,tt3", "iterations=1")
-    assert (result.returncode, result.stderr) == (2, "error: unknown agent tt3; did you mean td3?\n")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.startswith("error: unknown agent tt3; did you mean td3? all ")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("jobs", "names"),
+    [
+        ([["agent=td3", "minutes=1"], ["agent=discrete_sac", "minutes=1"]], ["agent-td3", "agent-discrete_sac"]),
+        ([["agent.x.lr=1e-3", "seed=1"], ["agent.x.lr=2e-3", "seed=2"]], ["lr-1e-3+seed-1", "lr-2e-3+seed-2"]),
+        ([["name='a/b \u00e9'"], ["name=../.."]], ["name-_a_b", "name"]),
+        ([["seed=1"], ["seed=1"]], ["0+seed-1", "1+seed-1"]),
+        ([["name=a"], ["name=A"]], ["0+name-a", "1+name-A"]),  # one folder where case does not count
+        ([["x=" + "9" * 300], ["x=" + "9" * 301]], ["0+x-" + "9" * 98, "1+x-" + "9" * 98]),
+        ([["seed=1"]], ["seed-1"]),
+        ([[]], ["run"]),
+    ],
+)
+def test_folders_of_a_multirun_have_short_and_different_names(jobs, names):
+    assert multirun.names(jobs) == names
 
 
 def test_the_configuration_is_printed(tmp_path):
@@ -97,5 +130,5 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path):
 def test_a_mistake_that_only_tracing_finds_leaves_no_run_behind(tmp_path):
     result = train(tmp_path, "agent/evolver=snes", "+agent.hyperparams.evolver.std_int=1", "iterations=1", *TINY)
     assert result.returncode == 2
-    assert result.stderr == "error: unknown hyperparameter of SNES: std_int; did you mean std_init?\n"
+    assert result.stderr == "error: unknown hyperparameter of SNES: std_int; did you mean std_init or lr_std_init?\n"
     assert not list(tmp_path.iterdir())

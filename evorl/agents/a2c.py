@@ -6,7 +6,9 @@ import jax
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.agents.learner import HORIZON, RATE
 from evorl.hyperparameters import Number, hyperparameter, linear
+from evorl.priors import LogUniform
 from evorl.returns import gae
 from evorl.types import Batch, Hyperparams, Metrics, Transition
 
@@ -15,11 +17,13 @@ from evorl.types import Batch, Hyperparams, Metrics, Transition
 class A2CHyperparams:
     """Defaults: Mnih et al. 2016, but for Adam and its learning rate; a gae_lambda of 1 makes n-step returns."""
 
-    learning_rate: Number = hyperparameter(7e-4, 0, 1, "learning rate of policy and value")
+    learning_rate: Number = hyperparameter(7e-4, 0, 1, "learning rate of policy and value", RATE)
     actor_weight: Number = hyperparameter(1.0, 0, about="weight of the policy's loss")
     critic_weight: Number = hyperparameter(1.0, 0, about="weight of the value's loss")
-    entropy_weight: Number = hyperparameter(0.01, 0, about="weight of the policy's entropy, which is maximized")
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor")
+    entropy_weight: Number = hyperparameter(
+        0.01, 0, about="weight of the policy's entropy, which is maximized", prior=LogUniform(1e-5, 1e-1)
+    )
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
     gae_lambda: Number = hyperparameter(1.0, 0, 1, "decay of generalized advantage estimation")
     max_grad_norm: Number = hyperparameter(0.5, 0, about="gradients are clipped to this norm")
     reward_scale: Number = hyperparameter(1.0, 0, about="factor of rewards where they are learned from")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import Learner, Loss, squared_error
+from evorl.agents.learner import HORIZON, RATE, Learner, Loss, squared_error
 from evorl.agents.sac import SACState, adjusted, fresh_temperature
 from evorl.envs.spaces import Discrete, Space
 from evorl.errors import OptionError, require
@@ -25,10 +25,10 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 class DiscreteSACHyperparams:
     """Defaults: Christodoulou 2019, but for the target of the entropy, whose 0.98 leaves a policy nearly uniform."""
 
-    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor")
-    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics")
+    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor", RATE)
+    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics", RATE)
     temperature_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the temperature, where it is learned")
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor")
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
     tau: Number = hyperparameter(0.005, 0, 1, "fraction by which targets follow at each update")
     temperature: Number = hyperparameter(1.0, 0, about="weight of the entropy; where it is learned, at the beginning")
     target_entropy: Number = hyperparameter(0.5, 0, 1, "entropy to learn, as part of that of a uniform policy")

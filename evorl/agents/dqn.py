@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import Learner, Loss
+from evorl.agents.learner import HORIZON, RATE, Learner, Loss
 from evorl.envs.spaces import Discrete, Space
 from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter, linear
@@ -22,8 +22,8 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 class DQNHyperparams:
     """Exploration falls as in Mnih et al. 2015, in fewer steps; the targets follow softly."""
 
-    learning_rate: Number = hyperparameter(3e-4, 0, 1, "learning rate")
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor")
+    learning_rate: Number = hyperparameter(3e-4, 0, 1, "learning rate", RATE)
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
     tau: Number = hyperparameter(0.005, 0, 1, "fraction by which the target follows at each update")
     epsilon: Number = hyperparameter(1.0, 0, 1, "probability of a random action, at the beginning")
     final_epsilon: Number = hyperparameter(0.05, 0, 1, "probability of a random action, at the end")

@@ -6,7 +6,9 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents.a2c import policy_gradient_loss
+from evorl.agents.learner import HORIZON, RATE
 from evorl.hyperparameters import Number, hyperparameter, linear
+from evorl.priors import LogUniform
 from evorl.returns import vtrace
 from evorl.types import Batch, Metrics, Transition
 
@@ -15,11 +17,13 @@ from evorl.types import Batch, Metrics, Transition
 class IMPALAHyperparams:
     """Defaults: Espeholt et al. 2018, table G.1 (Atari), with Adam."""
 
-    learning_rate: Number = hyperparameter(6e-4, 0, 1, "learning rate of policy and value")
+    learning_rate: Number = hyperparameter(6e-4, 0, 1, "learning rate of policy and value", RATE)
     actor_weight: Number = hyperparameter(1.0, 0, about="weight of the policy's loss")
     critic_weight: Number = hyperparameter(1.0, 0, about="weight of the value's loss")
-    entropy_weight: Number = hyperparameter(0.01, 0, about="weight of the policy's entropy, which is maximized")
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor")
+    entropy_weight: Number = hyperparameter(
+        0.01, 0, about="weight of the policy's entropy, which is maximized", prior=LogUniform(1e-5, 1e-1)
+    )
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
     trace_decay: Number = hyperparameter(1.0, 0, 1, "lambda of V-trace")
     max_rho: Number = hyperparameter(1.0, 0, about="bound of the importance weight of a step's error")
     max_c: Number = hyperparameter(1.0, 0, about="bound of the importance weights that carry errors back")

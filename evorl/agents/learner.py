@@ -12,7 +12,11 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from evorl.hyperparameters import Number
+from evorl.priors import LogUniform, OneMinus
 from evorl.types import Array, Metrics, Params
+
+RATE = LogUniform(1e-5, 1e-2)  # where the learning rate of Adam is searched
+HORIZON = OneMinus(LogUniform(1e-3, 1e-1))  # where a discount is, 10 to 1000 steps
 
 Loss = Callable[[Params], tuple[Array, Metrics]]
 

@@ -8,7 +8,9 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents.a2c import gae_targets
+from evorl.agents.learner import HORIZON, RATE
 from evorl.hyperparameters import Number, hyperparameter, linear
+from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.types import Batch, Metrics, Transition
 
 
@@ -16,13 +18,19 @@ from evorl.types import Batch, Metrics, Transition
 class PPOHyperparams:
     """Defaults: Schulman et al. 2017, table 3; those of the optimizer as in table 5 of EvoRL (arXiv:2501.15129)."""
 
-    learning_rate: Number = hyperparameter(3e-4, 0, 1, "learning rate of policy and value")
+    learning_rate: Number = hyperparameter(3e-4, 0, 1, "learning rate of policy and value", RATE)
     actor_weight: Number = hyperparameter(1.0, 0, about="weight of the policy's loss")
     critic_weight: Number = hyperparameter(1.0, 0, about="weight of the value's loss")
-    entropy_weight: Number = hyperparameter(0.01, 0, about="weight of the policy's entropy, which is maximized")
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor")
-    gae_lambda: Number = hyperparameter(0.95, 0, 1, "decay of generalized advantage estimation")
-    clip: Number = hyperparameter(0.2, 0, about="how far from 1 the ratio of new to old probability still pays")
+    entropy_weight: Number = hyperparameter(
+        0.01, 0, about="weight of the policy's entropy, which is maximized", prior=LogUniform(1e-5, 1e-1)
+    )
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
+    gae_lambda: Number = hyperparameter(
+        0.95, 0, 1, "decay of generalized advantage estimation", OneMinus(LogUniform(1e-2, 3e-1))
+    )
+    clip: Number = hyperparameter(
+        0.2, 0, about="how far from 1 the ratio of new to old probability still pays", prior=Uniform(0.05, 0.5)
+    )
     value_clip: Number = hyperparameter(float("inf"), 0, about="how far the value may move from the old one")
     max_kl: Number = hyperparameter(float("inf"), 0, about="divergence from the old policy that ends the epochs")
     max_grad_norm: Number = hyperparameter(10.0, 0, about="gradients are clipped to this norm")

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import Learner, Loss, squared_error
+from evorl.agents.learner import HORIZON, RATE, Learner, Loss, squared_error
 from evorl.envs.spaces import Box, Space
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics, check_layers
+from evorl.priors import Uniform
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 LOG_STD = (-5.0, 2.0)
@@ -24,13 +25,15 @@ LOG_STD = (-5.0, 2.0)
 class SACHyperparams:
     """Defaults: Haarnoja et al. 2018, arXiv:1812.05905, table 1."""
 
-    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor")
-    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics")
+    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor", RATE)
+    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics", RATE)
     temperature_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the temperature, where it is learned")
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor")
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
     tau: Number = hyperparameter(0.005, 0, 1, "fraction by which targets follow at each update")
     temperature: Number = hyperparameter(1.0, 0, about="weight of the entropy; where it is learned, at the beginning")
-    target_entropy: Number = hyperparameter(-1.0, about="entropy to learn, per real action in half its range")
+    target_entropy: Number = hyperparameter(
+        -1.0, about="entropy to learn, per real action in half its range", prior=Uniform(-2, 0)
+    )
     max_grad_norm: Number = hyperparameter(float("inf"), 0, about="gradients are clipped to this norm")
 
 

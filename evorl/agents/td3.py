@@ -9,12 +9,13 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import Learner, Loss, squared_error
+from evorl.agents.learner import HORIZON, RATE, Learner, Loss, squared_error
 from evorl.envs.spaces import Box, Space
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import Critics, DeterministicActor, check_layers
+from evorl.priors import LogUniform
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -22,11 +23,13 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 class TD3Hyperparams:
     """Defaults: Fujimoto et al. 2018; learning rates and exploration as in table 4c of EvoRL (arXiv:2501.15129)."""
 
-    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor")
-    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics")
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor")
+    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor", RATE)
+    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics", RATE)
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
     tau: Number = hyperparameter(0.005, 0, 1, "fraction by which targets follow at each update")
-    explore_std: Number = hyperparameter(0.1, 0, 10, "std of exploration noise, in half ranges of the action")
+    explore_std: Number = hyperparameter(
+        0.1, 0, 10, "std of exploration noise, in half ranges of the action", LogUniform(0.02, 0.5)
+    )
     target_std: Number = hyperparameter(0.2, 0, 10, "std of target smoothing noise, in half ranges of the action")
     target_clip: Number = hyperparameter(0.5, 0, 10, "bound of target smoothing noise, in half ranges of the action")
     max_grad_norm: Number = hyperparameter(float("inf"), 0, about="gradients are clipped to this norm")

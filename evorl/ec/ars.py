@@ -12,6 +12,7 @@ from evorl.ec.rows import full_rank, member, mirrored, population, row, rows, we
 from evorl.ec.shaping import best_first, finite
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
+from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
 
 
@@ -19,8 +20,10 @@ from evorl.types import Key, Metrics, Params
 class ARSHyperparams:
     """Defaults: table 3a of EvoRL (arXiv:2501.15129)."""
 
-    learning_rate: Number = hyperparameter(0.02, 0, about="of the step along the elite directions")
-    std: Number = hyperparameter(0.03, 0, about="of the noise on every parameter")
+    learning_rate: Number = hyperparameter(
+        0.02, 0, about="of the step along the elite directions", prior=LogUniform(1e-3, 1e-1)
+    )
+    std: Number = hyperparameter(0.03, 0, about="of the noise on every parameter", prior=LogUniform(5e-3, 0.5))
 
 
 @struct.dataclass

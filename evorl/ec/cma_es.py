@@ -14,6 +14,7 @@ from evorl.ec.rows import full_rank, member, population, row, rows, weighted_sum
 from evorl.ec.shaping import best_first
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
+from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
 
 
@@ -24,7 +25,9 @@ class CMAESHyperparams:
     initial_std: Number = hyperparameter(0.1, 0, about="sigma, of every parameter at first")
     mean_rate: Number = hyperparameter(1.0, 0, 1, "c_m, how far the mean moves to the weighted elites")
     covariance_rate: Number = hyperparameter(2.0, 1e-3, 2, "alpha_cov, which multiplies the rates of the covariance")
-    step_damping: Number = hyperparameter(1.0, 0.1, about="times d_sigma, which slows the changes of sigma")
+    step_damping: Number = hyperparameter(
+        1.0, 0.1, about="times d_sigma, which slows the changes of sigma", prior=LogUniform(0.3, 3)
+    )
 
 
 @struct.dataclass

@@ -13,6 +13,7 @@ from evorl.ec.rows import full_rank, member, mirrored, population, row, rows, we
 from evorl.ec.shaping import Shaping, check_shaping, shaped
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
+from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
 
 
@@ -20,8 +21,8 @@ from evorl.types import Key, Metrics, Params
 class OpenESHyperparams:
     """Defaults: table 3b of EvoRL (arXiv:2501.15129)."""
 
-    learning_rate: Number = hyperparameter(0.01, 0, about="of Adam")
-    std: Number = hyperparameter(0.02, 0, about="of the noise on every parameter")
+    learning_rate: Number = hyperparameter(0.01, 0, about="of Adam", prior=LogUniform(1e-3, 1e-1))
+    std: Number = hyperparameter(0.02, 0, about="of the noise on every parameter", prior=LogUniform(5e-3, 0.5))
     weight_decay: Number = hyperparameter(0.005, 0, about="pull towards 0, relative to gradients in units of 1 / std")
 
 

@@ -11,6 +11,7 @@ from evorl.ec.rows import full_rank, member, population, row, rows, weighted_sum
 from evorl.ec.shaping import best_first, recombination
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
+from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
 
 
@@ -18,7 +19,7 @@ from evorl.types import Key, Metrics, Params
 class VanillaESHyperparams:
     """Default: table 3c of EvoRL (arXiv:2501.15129)."""
 
-    std: Number = hyperparameter(0.02, 0, about="of the noise on every parameter")
+    std: Number = hyperparameter(0.02, 0, about="of the noise on every parameter", prior=LogUniform(5e-3, 0.5))
 
 
 @struct.dataclass

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from evorl.ec.noise import integers, normal
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
+from evorl.priors import LogUniform
 from evorl.types import Hyperparams, Key
 
 Rows = Float[Array, "n size"]
@@ -72,7 +73,7 @@ class SBX:
 class GaussianMutationHyperparams:
     """Default: of the order of those of Such et al. 2017, which differ with the task."""
 
-    std: Number = hyperparameter(0.01, 0, about="of the noise on every parameter")
+    std: Number = hyperparameter(0.01, 0, about="of the noise on every parameter", prior=LogUniform(1e-3, 0.5))
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Brax:
 
             mend_fluid()
             if self.name not in envs._envs:
-                raise unknown("Brax environment", self.name, envs._envs)
+                raise unknown("Brax environment", self.name, envs._envs, "python -m evorl.train --list")
             try:
                 return envs.get_environment(self.name, backend=self.backend, **self.options)
             except TypeError as error:

@@ -50,7 +50,7 @@ class Gymnax:
         import gymnax
 
         if self.name not in gymnax.registered_envs:
-            raise unknown("gymnax environment", self.name, gymnax.registered_envs)
+            raise unknown("gymnax environment", self.name, gymnax.registered_envs, "gymnax.registered_envs")
         return gymnax.make(self.name)
 
     @property

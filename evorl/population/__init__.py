@@ -1,4 +1,4 @@
-from evorl.population.search import Choice, Integer, LogUniform, Neg, OneMinus, Prior, Space, Uniform
+from evorl.population.search import Space
 from evorl.population.select import NoSelection, Pairs, Selection, Tournament, Truncation
 from evorl.population.variation import (
     Evolved,
@@ -10,9 +10,10 @@ from evorl.population.variation import (
     SwarmHyperparams,
     Variation,
 )
+from evorl.priors import Choice, Integer, LogUniform, Neg, OneMinus, Uniform
 
 __all__ = [
     "Choice", "Evolved", "Integer", "LogUniform", "Neg", "NoSelection", "OneMinus", "Pairs", "Perturb",
-    "PerturbHyperparams", "Prior", "Resample", "ResampleHyperparams", "Selection", "Space", "Swarm", "SwarmHyperparams",
+    "PerturbHyperparams", "Resample", "ResampleHyperparams", "Selection", "Space", "Swarm", "SwarmHyperparams",
     "Tournament", "Truncation", "Uniform", "Variation",
 ]  # fmt: skip

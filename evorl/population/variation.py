@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
+from evorl.priors import LogUniform, Uniform
 from evorl.types import Evolver, FromMembers, Hyperparams, Key
 
 Points = Float[Array, "n d"]
@@ -48,7 +49,9 @@ class Variation(Protocol):
 class PerturbHyperparams:
     """Default: Jaderberg et al. 2017, section 4.1.1; table 5 of EvoRL (arXiv:2501.15129)."""
 
-    factor: Number = hyperparameter(0.2, 0, 1, "by which a number grows or shrinks; of a linear prior, of its range")
+    factor: Number = hyperparameter(
+        0.2, 0, 1, "by which a number grows or shrinks; of a linear prior, of its range", LogUniform(0.05, 0.8)
+    )
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,9 @@ class Perturb:
 class ResampleHyperparams:
     """Default: about as often as in Jaderberg et al. 2017, where it is told."""
 
-    rate: Number = hyperparameter(0.25, 0, 1, "of the numbers of a child, those that are drawn anew")
+    rate: Number = hyperparameter(
+        0.25, 0, 1, "of the numbers of a child, those that are drawn anew", LogUniform(0.05, 1)
+    )
 
 
 @dataclass(frozen=True)
@@ -108,8 +113,8 @@ class Resample:
 class SwarmHyperparams:
     """Defaults: the equations of section 5.2.3 of EvoRL (arXiv:2501.15129)."""
 
-    inertia: Number = hyperparameter(1.0, 0, about="weight of the velocity so far")
-    pull: Number = hyperparameter(1.0, 0, about="weight of the way to the parent")
+    inertia: Number = hyperparameter(1.0, 0, about="weight of the velocity so far", prior=Uniform(0, 1))
+    pull: Number = hyperparameter(1.0, 0, about="weight of the way to the parent", prior=Uniform(0, 2))
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,15 @@ from evorl.training.discovery import GROUPS, check_choices, folders, group_of, p
 from evorl.training.parts import find
 
 LEFT_OUT = "what an environment variable holds is not saved"
+TRAIN = "python -m evorl.train"
 GIVEN = ("env", "observation_space", "action_space")  # fields that make fills in
 
 
 class Defaults(FileConfigSource):
-    """Files whose nodes with a _target_ are filled up with the defaults of the dataclass that it names."""
+    """Files whose nodes with a _target_ are filled up with the defaults of the dataclass that it names.
+
+    Beside hyperparameters stands their space: the declared priors, and what the file says of it.
+    """
 
     @staticmethod
     def scheme() -> str:
@@ -38,8 +42,11 @@ class Defaults(FileConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         result = super().load_config(config_path)
-        plain = OmegaConf.to_container(result.config)
-        return dataclasses.replace(result, config=OmegaConf.create(_filled(plain)))
+        whole = OmegaConf.create(_filled(OmegaConf.to_container(result.config)))
+        if isinstance(whole, DictConfig) and isinstance(whole.get("hyperparams"), DictConfig):
+            priors = _priors(OmegaConf.to_container(whole.hyperparams))
+            whole.space = OmegaConf.merge(priors, whole.get("space") or {})
+        return dataclasses.replace(result, config=whole)
 
 
 class SearchPath(SearchPathPlugin):
@@ -56,7 +63,7 @@ for plugin in (Defaults, SearchPath):
 
 def _prior(name: str, *values: str) -> Callable[..., dict[str, Any]]:
     """What a resolver such as ${log_uniform:1e-5,1e-2} stands for."""
-    return lambda *given: {"_target_": f"evorl.population.search.{name}", **dict(zip(values, given, strict=True))}
+    return lambda *given: {"_target_": f"evorl.priors.{name}", **dict(zip(values, given, strict=True))}
 
 
 def _searched(hyperparams: DictConfig, space: DictConfig) -> dict[str, Any]:
@@ -78,6 +85,29 @@ def _with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]
             require(given == defaults[name], option, given, f"is searched; fix it with {place}.{name}={given}")
             merged[name] = prior
     return merged
+
+
+def _priors(node: Any) -> dict[str, Any]:
+    """The declared priors of all numbers in a node of hyperparameters that are at their default, nested as it is."""
+    target = find(node["_target_"]) if "_target_" in node else None
+    fields = {field.name: field for field in dataclasses.fields(target)} if dataclasses.is_dataclass(target) else {}
+    found = {}
+    for name, value in node.items():
+        if isinstance(value, dict):
+            found |= {name: inner} if (inner := _priors(value)) else {}
+        elif name in fields and value == fields[name].default and (prior := fields[name].metadata.get("prior")):
+            found[name] = _node(prior)
+    return found
+
+
+def _node(part: Any) -> Any:
+    """A part as the node that describes it."""
+    if isinstance(part, tuple):
+        return [_node(value) for value in part]
+    if not dataclasses.is_dataclass(part):
+        return part
+    values = {field.name: _node(getattr(part, field.name)) for field in dataclasses.fields(part)}
+    return {"_target_": f"{type(part).__module__}.{type(part).__qualname__}", **values}
 
 
 RESOLVERS: dict[str, Callable[..., Any]] = {
@@ -120,12 +150,42 @@ def _schema(cls: Any) -> dict[str, Any]:
 def load(overrides: Sequence[str]) -> DictConfig:
     """Composes a configuration; raises OptionError where an override has a wrong name or value."""
     check_choices(list(overrides))
-    overrides = placed(overrides)
     with initialize(None, version_base="1.3"):
         try:
-            return compose("config", list(overrides))
+            cfg = compose("config", placed(overrides))
         except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:  # the last two are Hydra's too
-            raise _explain(overrides, error) from error
+            raise _explain(placed(overrides), error) from error
+        _check_experiment(overrides)
+        return cfg
+
+
+def _check_experiment(overrides: Sequence[str]) -> None:
+    """Raises OptionError where the experiment sets an option that what is chosen beside it does not have."""
+    given = [one for one in overrides if group_of(one.partition("=")[0])[0] in GROUPS]
+    experiment = next((one for one in given if one.startswith("experiment=")), "experiment=null")
+    if experiment == "experiment=null" or len(given) == 1:
+        return
+    try:
+        cfg = compose("config", placed(given), return_hydra_config=True)
+        choices = {group: name for group, name in cfg.hydra.runtime.choices.items() if group_of(group)[0] in GROUPS}
+        alone = compose("config", [f"{group}={name}" for group, name in choices.items() if group != "experiment"])
+    except (HydraException, OmegaConfBaseException):  # of a choice that only goes with the experiment
+        return
+    strange = list(_strange(cfg, alone))
+    for one in given:
+        for option in strange:
+            if one != experiment and one.startswith(option.split(".")[0]):
+                raise OptionError(f"{one}: {experiment} sets {option}, which this does not have")
+
+
+def _strange(node: DictConfig, alone: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Of every part in both, the names that only node gives it."""
+    for name, value in node.items_ex(resolve=False):
+        if name not in alone:
+            if "_target_" in alone:
+                yield f"{prefix}{name}"
+        elif isinstance(value, DictConfig) and isinstance(inner := alone._get_node(name), DictConfig):
+            yield from _strange(value, inner, f"{prefix}{name}.")
 
 
 def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
@@ -139,7 +199,8 @@ def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
         return OptionError(f"{found[1]}: {found[2]} has no such part" if found else str(wrong).splitlines()[0])
     for override in given:
         if group_of(override.key_or_group)[0] not in (*GROUPS, *known):
-            return unknown("option", override.key_or_group, known)
+            names = [name for name in known if not name.endswith("._target_")]
+            return unknown("option", override.key_or_group, names, " ".join([TRAIN, *chosen, "--cfg job"]))
     return OptionError(str(error).splitlines()[0])
 
 

@@ -1,9 +1,12 @@
 """What there is to choose from, read from the configuration files alone: nothing heavy is imported."""
 
+import posixpath
 from collections.abc import Sequence
 from pathlib import Path
 
-from evorl.errors import unknown
+import yaml
+
+from evorl.errors import require, unknown
 
 PACKAGE = Path(__file__).parents[1]
 SHIPPED = next(path for path in (PACKAGE / "configs", PACKAGE.parent / "configs") if path.is_dir())
@@ -27,6 +30,8 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
   python -m evorl.train resume=runs/NAME minutes=60           go on where a run was stopped
   python -m evorl.train init_from=runs/NAME env=ant           a new run that begins with its weights
   python -m evorl.play runs/NAME                              evaluate a run and write its viewer
+  python -m evorl.curve curve.png runs/A runs/B               their evaluations as a picture and a table
+  python -m evorl.lineage runs/NAME                           who took over from whom in a population
 
   --list        agents, environments and experiments
   --cfg job     every option with its value, as the other arguments set it
@@ -103,4 +108,33 @@ def check_choices(arguments: list[str]) -> None:
         for name in value.split(","):
             none = name == "null" and group == "experiment"
             if name not in (known := choices(group)) and not none and name.isprintable():
-                raise unknown(group, name, known)
+                raise unknown(group, name, known, "python -m evorl.train --list")
+    _check_agents(arguments)
+
+
+def _check_agents(arguments: list[str]) -> None:
+    """Raises OptionError where an agent is chosen beside an experiment of another one, whose options are for that."""
+    given = {key: value for key, _, value in (argument.lstrip("+").partition("=") for argument in arguments)}
+    for experiment in given.get("experiment", "null").split(","):
+        own = agents(experiment)
+        for key, names in given.items():
+            for name in names.split(",") if (place := group_of(key)[1]) in own else []:
+                allowed = f"experiment={experiment} is made for {key}={own[place]}; give one of the two"
+                require(name == own[place], key, name, allowed)
+
+
+def agents(experiment: str) -> dict[str, str]:
+    """The agents that an experiment chooses, by place: agent, or agent@agent.inner; none where it cannot be read."""
+    found: dict[str, str] = {}
+    path = choices("experiment").get(experiment)
+    try:
+        file = yaml.safe_load(path.read_text(encoding="utf-8")) if path is not None else None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return found
+    for choice in (isinstance(file, dict) and file.get("defaults")) or []:
+        if isinstance(choice, dict):
+            places = {key.removeprefix("override ").lstrip("/"): name for key, name in choice.items()}
+            found |= {place: str(name) for place, name in places.items() if place.partition("@")[0] == "agent"}
+        elif isinstance(choice, str) and choice != "_self_":
+            found |= agents(posixpath.relpath(posixpath.join("/experiment", experiment, "..", choice), "/experiment"))
+    return found

@@ -141,8 +141,9 @@ class Speed:
 def returns(row: Row) -> str:
     """The mean return, over the seeds in which an episode ended with its 95 % bootstrap interval."""
     seeds: dict[str, list[Any]] = row.get("seeds", {})
-    lengths = seeds.get("episode_length", [row["episode_length"]])
-    values = [x for x, length in zip(seeds.get("return", [row["return"]]), lengths, strict=True) if length]
+    found = seeds.get("return", [row["return"]])
+    lengths = seeds.get("episode_length", [row.get("episode_length", 1)] * len(found))  # which not every workflow tells
+    values = [x for x, length in zip(found, lengths, strict=True) if length]
     if not values:
         return "no episode ended"
     if len(values) == 1 or not np.isfinite(values).all():

@@ -16,7 +16,7 @@ from evorl.replay import split
 from evorl.training.checkpoint import Checkpoints, check_fit, leaf_shapes
 from evorl.training.devices import compiler_options
 from evorl.training.nans import Sentinel, first_nan
-from evorl.training.plan import indexing, require_memory
+from evorl.training.plan import indexing, reading, require_memory
 from evorl.training.profile import Profile
 from evorl.training.program import RUNS_ONCE, Program, job
 from evorl.training.progress import Budget, Mark, Progress
@@ -153,8 +153,10 @@ class _Driver:
         self.program, self.num_seeds, self.keys, self.debug_nans = program, len(program.seeds), program.keys, debug_nans
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
         self._tell("tracing")
-        with indexing():
+        with indexing(), reading("hyperparams"):
             init = jax.jit(program.init).trace(self.keys, hyperparams)
+            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), init.out_info)
+            lowered = jax.jit(program.run, donate_argnums=0).lower(shapes, self.keys, *job(0, 0, False))
         if checkpoints is not None and checkpoints.latest is not None:
             self.state, self.best, saved = checkpoints.restore(init.out_info)
             self.progress = Progress.of(saved, self.num_seeds)
@@ -173,7 +175,6 @@ class _Driver:
                 if isinstance(callback, Resumes):
                     callback.resume(self.progress)
         self.sentinel = Sentinel(program, self.state, [x is not None for x in self.progress.diverged])
-        lowered = jax.jit(program.run, donate_argnums=0).lower(self.state, self.keys, *job(0, 0, False))
         self._tell("compiling")
         self.run = lowered.compile(compiler_options())
         self._tell("training")

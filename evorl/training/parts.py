@@ -139,6 +139,16 @@ def _wanted(hint: Any) -> str:
     return f"must be a part with a _target_, {'hyperparameters' if hint is Any else getattr(hint, '__name__', hint)}"
 
 
+def part(value: Any, protocol: type, name: str) -> Any:
+    """value; raises OptionError where it does not follow the protocol, with what it lacks."""
+    if isinstance(value, protocol):
+        return value
+    if type(value).__module__ == "builtins":
+        raise OptionError(f"{name}={value}: {_wanted(protocol)}")
+    lacking = sorted(one for one in get_protocol_members(protocol) if not hasattr(value, one))
+    raise OptionError(f"{name}={type(value).__name__}: has no {', '.join(lacking)}, as {protocol.__name__} needs")
+
+
 def _typed(value: Any, hint: Any, name: str) -> Any:
     """value as its field declares it: whole floats pass for int, and int for float; nothing else is converted."""
     if value == "???":
@@ -151,9 +161,7 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     if isinstance(value, Prior) and hint not in (Any, Prior):
         raise OptionError(f"{name}={value}: a prior can stand for a hyperparameter only")
     if getattr(wanted, "_is_protocol", False):
-        if not isinstance(value, wanted):
-            raise OptionError(f"{name}={value}: {_wanted(wanted)}")
-        return value
+        return part(value, wanted, name)
     if dataclasses.is_dataclass(wanted) and not isinstance(value, wanted):
         raise OptionError(f"{name}={type(value).__name__}: must be {wanted.__name__}")
     checked = wanted in (int, float, bool, str, tuple, Mapping) and not isinstance(wanted, types.UnionType)

@@ -1,6 +1,7 @@
 """What a training would be, found out without compiling: its parts, its sizes, and whether it fits in memory."""
 
 import dataclasses
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,9 +11,11 @@ import jax
 from evorl import tree
 from evorl.agents.learner import Learner
 from evorl.errors import OptionError
+from evorl.hyperparameters import is_declared
 from evorl.replay import Replay, split
 from evorl.training import devices
 from evorl.training.checkpoint import size
+from evorl.training.program import Program, job
 from evorl.types import State
 
 
@@ -23,6 +26,35 @@ def indexing() -> Iterator[None]:
         yield
     except OverflowError as error:
         raise OptionError(f"the workflow's sizes are beyond what an index can be: {error}") from error
+
+
+@contextmanager
+def reading(option: str) -> Iterator[None]:
+    """Raises OptionError where a part reads a hyperparameter that those under option do not have."""
+    try:
+        yield
+    except AttributeError as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        reader = frames[-1].f_code.co_qualname.partition(".<locals>")[0]
+        if not (dataclasses.is_dataclass(error.obj) and is_declared(error.obj)):
+            raise
+        line = f"{error.name}: Number = hyperparameter(default, low, high)"
+        raise OptionError(
+            f"{option}={type(error.obj).__name__}: has no {error.name}, which {reader} reads; declare it, {line}"
+        ) from error
+
+
+def shapes(workflow: Any, hyperparams: Any, num_seeds: int = 1) -> State:
+    """The shapes of the initial state of a training, whose program is traced and not compiled.
+
+    Raises OptionError where a part needs what is not there, or the state does not fit in memory.
+    """
+    program = Program(workflow, range(num_seeds), 1, False)
+    with indexing(), reading("agent.hyperparams"):
+        found = jax.eval_shape(program.init, program.keys, hyperparams)
+        jax.eval_shape(program.run, found, program.keys, *job(0, 0, False))
+    require_memory(found)
+    return found
 
 
 def require_memory(shapes: State) -> None:

@@ -1,12 +1,16 @@
 """Rows: what a training records of every chunk and every evaluation."""
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from evorl import stats
+from evorl.errors import OptionError
 from evorl.metrics import COUNTS, ERROR, MEMBERS, OF_EPISODES
+from evorl.training import files
 from evorl.training.progress import Progress
 
 SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
@@ -14,6 +18,16 @@ SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_second
 SPREAD = {"min": np.min, "median": np.median, "max": np.max}
 
 Row = dict[str, Any]
+
+
+def evaluations(run_dir: Path) -> list[Row]:
+    """The evaluations that a run has recorded so far, none where it has no rows; raises OptionError."""
+    path = run_dir / "metrics.jsonl"
+    try:
+        lines = files.read(path).splitlines() if path.is_file() else []
+        return [row for row in map(json.loads, lines) if row["kind"] == "evaluation"]
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise OptionError(f"run={run_dir}: its metrics.jsonl cannot be read") from error
 
 
 def per_seed(values: np.ndarray, num_seeds: int) -> list[int]:

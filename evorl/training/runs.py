@@ -19,9 +19,9 @@ from evorl.errors import OptionError, require
 from evorl.training import config, display, parts, recorders, saved
 from evorl.training.checkpoint import Checkpoints
 from evorl.training.discovery import BUDGET
-from evorl.training.plan import describe, indexing, require_memory
+from evorl.training.plan import describe, shapes
 from evorl.training.policy import Member, Policy, chosen, highest
-from evorl.training.program import Program, job
+from evorl.training.program import Program
 from evorl.training.progress import Budget, Progress
 from evorl.training.remembered import Remembered
 from evorl.types import Acts, Env, State, Workflow
@@ -67,13 +67,7 @@ def assemble(data: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def plan(cfg: Config, workflow: Any, hyperparams: Any) -> str:
     """What training cfg would be; raises OptionError where it does not fit in memory. Nothing is compiled."""
-    program = Program(workflow, range(cfg["seed"], cfg["seed"] + cfg["num_seeds"]), 1, False)
-    with indexing():
-        shapes = jax.eval_shape(program.init, program.keys, hyperparams)
-        jax.eval_shape(program.run, shapes, program.keys, *job(0, 0, False))
-    described = describe(workflow, shapes, cfg["num_seeds"])
-    require_memory(shapes)
-    return described
+    return describe(workflow, shapes(workflow, hyperparams, cfg["num_seeds"]), cfg["num_seeds"])
 
 
 def _check(data: Mapping[str, Any]) -> None:

@@ -1,9 +1,10 @@
-"""Draws how the population of a run evolved: who took over from whom, its fitness, and the hyperparameters searched.
+"""python -m evorl.lineage RUN: draws how the population of a run evolved.
 
-Each member has a lane; a line goes from parent to child, its colour is that of the first member they descend from.
-Where nobody takes over, as in MetaES, there are only dots.
+Who took over from whom, its fitness, and the hyperparameters searched. Each member has a lane; a line goes from parent
+to child, its colour is that of the first member they descend from. Where nobody takes over, as in MetaES, there are
+only dots.
 
-python scripts/lineage.py RUN [--seed 3] [--population 0] [--out lineage.png]
+python -m evorl.lineage RUN [--seed 3] [--population 0] [--out lineage.png]
 """
 
 import argparse
@@ -11,17 +12,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.collections import LineCollection
-from matplotlib.ticker import NullFormatter
 
-from evorl.errors import OptionError, refuse, require
+from evorl.command import Parser, command, pyplot, save
+from evorl.errors import OptionError, require
 from evorl.population.lineage import Table, ancestry, branches, history, scaled
-from evorl.training.runs import saved_config
+from evorl.training import files, saved
 
 STATISTICS = {"max": (np.nanmax, "--"), "median": (np.nanmedian, "-"), "min": (np.nanmin, ":")}
 
@@ -31,11 +27,11 @@ def read(run: Path, seed: int | None, population: int) -> dict[str, Table]:
     path = run / "metrics.jsonl"
     if not path.is_file():
         raise OptionError(f"run={run}: holds no metrics.jsonl")
-    cfg = saved_config(run, "run")
+    cfg = saved.read(run, "run")
     first, count = cfg["seed"], cfg["num_seeds"]
     seed = first if seed is None else seed
     require(first <= seed < first + count, "seed", seed, f"must be from {first} to {first + count - 1}")
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    rows = map(json.loads, files.read(path).splitlines())
     found = history(rows, seed - first, population)
     if "fitness" not in found:
         raise OptionError(f"run={run}: trained no population that evolves")
@@ -48,8 +44,10 @@ def draw_branches(axis: Any, source: Table | None, values: Table, **style: Any) 
     if source is None:
         axis.scatter(at, values, color="tab:blue", s=4, **style)
         return
+    from matplotlib.collections import LineCollection
+
     founders = ancestry(source)[: len(values)]
-    colours = plt.get_cmap("turbo")(np.arange(source.shape[1]) * 0.618 % 1)  # neighbours differ
+    colours = pyplot().get_cmap("turbo")(np.arange(source.shape[1]) * 0.618 % 1)  # neighbours differ
     lines = branches(source[: len(values) - 1], values).reshape(-1, 2, 2)
     axis.add_collection(LineCollection(list(lines), colors=colours[founders[1:].ravel()], linewidths=1, **style))
     axis.scatter(at.ravel(), values.ravel(), color=colours[founders.ravel()], s=4, **style)
@@ -77,6 +75,9 @@ def draw_fitness(axis: Any, source: Table | None, fitness: Table) -> None:
 
 def draw(found: dict[str, Table], title: str) -> Any:
     """The figure: the lanes, the fitness, and each number searched."""
+    plt = pyplot()
+    from matplotlib.ticker import NullFormatter
+
     source = found.get("source")
     searched = {name: values for name, values in found.items() if name not in ("fitness", "source")}
     heights = [2] * (source is not None) + [1.4] + [1] * len(searched)
@@ -102,20 +103,20 @@ def draw(found: dict[str, Table], title: str) -> Any:
     return figure
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; a mistake prints one line and exits with code 2."""
+    shape: Any = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m evorl.lineage", description=__doc__, formatter_class=shape)
     parser.add_argument("run", type=Path)
     parser.add_argument("--seed", type=int, help="of several; by default the first")
     parser.add_argument("--population", type=int, default=0, help="of several populations in one run")
     parser.add_argument("--out", type=Path, help="by default RUN/lineage.png")
-    given = parser.parse_args()
-    try:
+    with command():
+        given = parser.parse_args(arguments)
         found = read(given.run, given.seed, given.population)
-    except OptionError as error:
-        refuse(error)
-    out = given.out or given.run / "lineage.png"
-    draw(found, given.run.name).savefig(out, dpi=130)
-    print(out)
+        out = given.out or given.run / "lineage.png"
+        save(draw(found, given.run.name), out)
+        print(out)
 
 
 if __name__ == "__main__":

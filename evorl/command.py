@@ -1,0 +1,54 @@
+"""What the commands share: how they end, how they read their arguments, and what they draw with."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from evorl.errors import OptionError, refuse
+
+
+@contextmanager
+def command() -> Iterator[None]:
+    """Around what a command does: a user's mistake ends it with one line, so does Ctrl-C; a reader that
+    has gone (| head) ends it quietly.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except OptionError as error:
+        refuse(error)
+    except KeyboardInterrupt as interrupt:
+        print(str(interrupt) or "stopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still flushes
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(f"{message}; {self.prog} --help")
+
+
+def pyplot() -> Any:
+    """matplotlib.pyplot, which draws into files; raises OptionError where it is missing."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise OptionError("matplotlib is missing; pip install 'evorl-jax[plot]'") from error
+    return plt
+
+
+def save(figure: Any, out: Any) -> None:
+    """Writes a figure; raises OptionError where that cannot be."""
+    try:
+        figure.savefig(out, dpi=130)
+    except (OSError, ValueError) as error:  # the latter of a suffix that is no format
+        raise OptionError(f"out={out}: cannot be written: {str(error).splitlines()[0]}") from error

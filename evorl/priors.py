@@ -1,0 +1,159 @@
+"""Priors: where a number is searched. Each maps the unit interval, in which search moves, to its numbers."""
+
+import math
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from evorl.errors import require
+from evorl.types import Prior
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Any number from low to high."""
+
+    low: float
+    high: float
+    span = 1.0
+
+    def __post_init__(self) -> None:
+        _check_ends(self.low, self.high)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    def decode(self, u: Array) -> Array:
+        return self.low + u * (self.high - self.low)
+
+    def encode(self, x: Array) -> Array:
+        return jnp.clip((x - self.low) / (self.high - self.low), 0, 1)
+
+
+@dataclass(frozen=True)
+class LogUniform:
+    """Any number from low to high, above 0, each order of magnitude as likely as another."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_ends(self.low, self.high)
+        require(self.low > 0, "low", self.low, "must be above 0, as its logarithm is taken")
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @property
+    def span(self) -> float:
+        return math.log(self.high / self.low)
+
+    def decode(self, u: Array) -> Array:
+        return self.low * jnp.exp(u * self.span)
+
+    def encode(self, x: Array) -> Array:
+        return jnp.clip(jnp.log(x / self.low) / self.span, 0, 1)
+
+
+@dataclass(frozen=True)
+class OneMinus:
+    """1 minus a number: OneMinus(LogUniform(1e-3, 1e-1)) gives discounts between 0.9 and 0.999."""
+
+    prior: Prior
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        low, high = self.prior.ends
+        return 1 - high, 1 - low
+
+    @property
+    def span(self) -> float:
+        return self.prior.span
+
+    def decode(self, u: Array) -> Array:
+        return 1 - self.prior.decode(u)
+
+    def encode(self, x: Array) -> Array:
+        return self.prior.encode(1 - x)
+
+
+@dataclass(frozen=True)
+class Neg:
+    """A number with the opposite sign: Neg(LogUniform(1e-5, 1)) gives numbers between -1 and -1e-5."""
+
+    prior: Prior
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        low, high = self.prior.ends
+        return -high, -low
+
+    @property
+    def span(self) -> float:
+        return self.prior.span
+
+    def decode(self, u: Array) -> Array:
+        return -self.prior.decode(u)
+
+    def encode(self, x: Array) -> Array:
+        return self.prior.encode(-x)
+
+
+@dataclass(frozen=True)
+class Integer:
+    """Any whole number from low to high."""
+
+    low: int
+    high: int
+    span = 1.0
+
+    def __post_init__(self) -> None:
+        _check_ends(self.low, self.high)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    def decode(self, u: Array) -> Array:
+        return self.low + _cell(u, self.high - self.low + 1).astype(jnp.float32)
+
+    def encode(self, x: Array) -> Array:
+        return jnp.clip((x - self.low + 0.5) / (self.high - self.low + 1), 0, 1)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some numbers; put them in order where they have one, as search moves to the neighbours first."""
+
+    values: tuple[float, ...]
+    span = 1.0
+
+    def __post_init__(self) -> None:
+        require(len(self.values) >= 2, "values", self.values, "must be two numbers or more")
+        numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in self.values)
+        require(numbers, "values", self.values, "must be numbers")
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return min(self.values), max(self.values)
+
+    def decode(self, u: Array) -> Array:
+        return jnp.asarray(self.values, jnp.float32)[_cell(u, len(self.values))]
+
+    def encode(self, x: Array) -> Array:
+        nearest = jnp.abs(jnp.asarray(self.values, jnp.float32) - x[..., None]).argmin(-1)
+        return (nearest + 0.5) / len(self.values)
+
+
+def _cell(u: Array, count: int) -> Array:
+    """Into which of `count` equal parts of the unit interval u falls."""
+    return jnp.clip(jnp.floor(u * count), 0, count - 1).astype(jnp.int32)
+
+
+def _check_ends(low: float, high: float) -> None:
+    require(math.isfinite(low), "low", low, "must be a finite number")
+    require(math.isfinite(high), "high", high, "must be a finite number")
+    require(low < high, "high", high, f"must be above low, {low}")

@@ -1,0 +1,170 @@
+"""Parts of one's own: those of the docs train as printed, and one that lacks what it needs is refused with one line."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from evorl import train
+from evorl.training import config
+
+PAGE = (Path(__file__).parents[1] / "docs" / "your_own.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^python -m evorl.train (.*)$", PAGE, re.MULTILINE)
+TINY = {  # of what has it
+    **{"hidden": "[8]", "eval_episodes": 2, "num_envs": 2, "num_steps": 8, "batch_size": 16, "random_steps": 16},
+    **{"capacity": 64, "vbn_steps": 16, "min_updates": 1, "max_updates": 2, "max_episode_steps": 5, "size": 5},
+    **{"steps_per_generation": 1, "steps": 1},
+}
+
+PARTS = """
+from dataclasses import dataclass
+
+from flax import struct
+
+from evorl import hyperparameter
+
+
+@dataclass(frozen=True)
+class Reinforce:
+    def targets(self, transitions, ratio, value, next_value, hyperparams):
+        return transitions.reward, transitions.reward
+
+    def loss(self, batch, log_prob, value, entropy, hyperparams):
+        return -(log_prob * batch.advantage).mean(), {}
+
+    def enough(self, metrics, hyperparams):
+        return False
+
+
+@struct.dataclass
+class Unclipped:
+    learning_rate: float = hyperparameter(3e-4, 0, 1)
+    reward_scale: float = hyperparameter(1.0, 0)
+
+
+@struct.dataclass
+class Undeclared:
+    learning_rate: float = 3e-4
+
+
+@dataclass(frozen=True)
+class NoPytree:
+    learning_rate: float = hyperparameter(3e-4, 0, 1)
+
+
+@dataclass(frozen=True)
+class HalfAWorkflow:
+    env: object
+
+    def init(self, key, hyperparams, env_params=None):
+        return hyperparams
+
+    def step(self, state, key):
+        return state, {}
+
+
+@dataclass(frozen=True)
+class HalfAnEnv:
+    max_episode_steps: int = 10
+
+    def reset(self, key, params):
+        return (), ()
+"""
+AGENT = """# mine
+name: mine
+chunk: 1
+workflow:
+  _target_: evorl.workflows.on_policy.OnPolicy
+  num_envs: 2
+  num_steps: 4
+  batch_size: 8
+  agent:
+    _target_: evorl.agents.policy_gradient.PolicyGradient
+    objective:
+      _target_: lacking.Reinforce
+hyperparams:
+  _target_: lacking.Unclipped
+"""
+WRONG = {
+    "agent=Unclipped": "agent.hyperparams=Unclipped: has no max_grad_norm, which PolicyGradient.update reads; ",
+    "agent=Undeclared": (
+        "agent.hyperparams.learning_rate=0.0003: must be declared with hyperparameter(default, low, high)"
+    ),
+    "agent=NoPytree": ("agent.hyperparams=NoPytree: must be a flax.struct.dataclass"),
+    "agent=half": "agent.workflow=HalfAWorkflow: has no evaluate, inherit, as Workflow needs",
+    "agent=ppo env=half": (
+        "env=HalfAnEnv: has no action_space, default_params, fresh_reset, observation_space, step, as Env needs"
+    ),
+    "agent=ppo agent.workflow.agent._target_=evorl.agents.random.Random": "unknown option agent.workflow.agent.",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "lacking.py").write_text(PARTS)
+    for name in ("agent", "env"):
+        (tmp_path / "configs" / name).mkdir(parents=True)
+    for name in ("Unclipped", "Undeclared", "NoPytree"):
+        (tmp_path / "configs" / "agent" / f"{name}.yaml").write_text(AGENT.replace("Unclipped", name))
+    half = AGENT[: AGENT.index("  _target_")] + "  _target_: lacking.HalfAWorkflow\nhyperparams:\n"
+    (tmp_path / "configs" / "agent" / "half.yaml").write_text(f"{half}  _target_: lacking.Unclipped\n")
+    (tmp_path / "configs" / "env" / "half.yaml").write_text("# half\n_target_: lacking.HalfAnEnv\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_what_is_lacking_is_named_before_there_is_a_folder(command, folder, capsys):
+    arguments = command.split()
+    if "env=half" not in arguments:
+        arguments += ["env=cartpole"]
+    with pytest.raises(SystemExit) as ended:
+        train.main([*arguments, "run_dir=run"])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2, said
+    assert said.startswith(f"error: {WRONG[command]}"), said
+    assert said.count("\n") == 1
+    assert not (folder / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """An empty folder into which the files of the page were written."""
+    folder = tmp_path_factory.mktemp("own")
+    names = [name for name in re.findall(r"`([\w/]+\.(?:py|yaml))`", PAGE) if not name.startswith("evorl/")]
+    blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", PAGE, re.DOTALL)
+    for made in re.search(r"^mkdir -p (.*)$", PAGE, re.MULTILINE)[1].split():
+        (folder / made).mkdir(parents=True)
+    for name, block in zip(names, blocks, strict=True):
+        (folder / name).write_text(block)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        yield folder
+
+
+def slow(command):
+    """A command of which the tests train another of its kind."""
+    others = (
+        "agent=pbt agent/inner=ppo",
+        "agent=cemrl",
+        "agent/inner=average",
+        "line_up agent/inner",
+        "pbt agent/inner=soft_q",
+    )
+    return any(other in command for other in others)
+
+
+@pytest.mark.parametrize("command", [pytest.param(x, marks=[pytest.mark.slow] * slow(x)) for x in COMMANDS])
+def test_what_the_page_shows_trains_as_printed(command, own, capsys):
+    arguments = command.split()
+    options = [name for name, _ in config.paths(config.load(arguments)) if name.startswith(("agent.", "env."))]
+    tiny = [f"{name}={TINY[end]}" for name in options if (end := name.rpartition(".")[2]) in TINY]
+    run = own / f"run-{COMMANDS.index(command)}"
+    train.main([*arguments, *tiny, "env_steps=null", "iterations=2", "evaluations=1", f"run_dir={run.name}"])
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["kind"] == "evaluation"
+    assert rows[-1]["env_steps"] > 0
+    assert "done" in capsys.readouterr().out

@@ -1,0 +1,39 @@
+"""What the package gives a notebook, and a type checker."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import evorl
+from evorl.training.discovery import SHIPPED
+
+TARGETS = sorted(
+    {
+        target
+        for path in SHIPPED.rglob("*.yaml")
+        for target in re.findall(r"_target_: (evorl\.\S+)", path.read_text(encoding="utf-8"))
+    }
+)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_part_that_a_configuration_names_is_a_name_of_evorl(target):
+    module, _, name = target.rpartition(".")
+    assert getattr(evorl, name).__module__ == module
+
+
+def test_every_name_of_evorl_is_there_and_typed():
+    for name in evorl.__all__:
+        assert getattr(evorl, name).__module__.startswith("evorl.")
+    assert {"CMAES", "Restarts", "searched", "hyperparameter", "fit", "load"} <= set(dir(evorl))
+    assert (Path(evorl.__file__).parent / "py.typed").is_file()
+    with pytest.raises(AttributeError, match="module 'evorl' has no attribute 'PPPO'"):
+        evorl.PPPO  # noqa: B018
+
+
+def test_evorl_alone_imports_nothing_heavy():
+    code = "import sys, evorl; sys.exit(any(name in sys.modules for name in ('jax', 'numpy', 'hydra', 'brax')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
