@@ -12,9 +12,10 @@ import numpy as np
 
 from evorl import rollout, tree
 from evorl.errors import OptionError, refuse, require, unknown
-from evorl.training import config, parts, runs
+from evorl.training import config, runs
 from evorl.training.devices import compiler_options, enable_compilation_cache
 from evorl.training.discovery import choices
+from evorl.training.parts import part
 from evorl.types import ActorCritic, Acts, Array, Env, Hyperparams, Key, OffPolicyAgent, SlotPolicy, State
 from evorl.workflows.evolution import Evolution
 
@@ -142,7 +143,7 @@ def _built(cfg: Any) -> tuple[Any, Acts, Hyperparams] | OptionError:
         workflow, hyperparams, _ = runs.build(cfg)
     except OptionError as error:
         return error
-    return cfg, parts.part(workflow, Acts, "agent.workflow"), hyperparams
+    return cfg, part(workflow, Acts, "agent.workflow"), hyperparams
 
 
 def judge(
