@@ -1,8 +1,9 @@
-"""Configurations by the thousand: each is accepted, or refused with one line and exit code 2; nothing stays behind."""
+"""Commands and run folders by the thousand: each is accepted, or refused with one line and code 2; nothing is left."""
 
 import contextlib
 import functools
 import io
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -10,16 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evorl import train
-from evorl.training import config
+from evorl import load, play, train
+from evorl.errors import OptionError
+from evorl.training import config, discovery
 
 AGENTS = ("td3", "ddpg", "cemrl", "erl", "ppo", "a2c", "impala", "dqn", "sac", "discrete_sac", "random")
 ENVS = ("fast", "pendulum", "mountain_car_continuous", "cartpole", "delayed")
 APART = ("resume", "init_from", "run_dir")
 VALUES = """
 0 1 2 7 10 -1 -7 0.0 0.5 1.0 1.5 -0.5 1e-9 1e9 1e30 -1e30 nan inf -inf 1_000 4294967296 99999999999999999999 true false
-null abc '' [] [8] [8,8] [0] [a] {} {a:1} ??? ${seed} ${nothing} a.b ../x /
+null abc '' [] [8] [8,8] [0] [a] {} {a:1} ??? ${seed} ${nothing} a.b ../x / ünï 東京 \u00a0 $ " [ {a: \\ =
 """.split()  # noqa: SIM905
+VALUES += ["", "9" * 5000, "[" * 200]
 
 TINY = {  # of the workflow, where it has them
     **{"num_envs": 2, "num_steps": 4, "num_updates": 2, "min_updates": 2, "max_updates": 4, "batch_size": 8},
@@ -87,11 +90,11 @@ def folder(tmp_path_factory):
 
 
 def answer(command):
-    """Exit code, output and errors."""
+    """Exit code, output and errors of the arguments of a training, or of a function."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            train.main(command)
+            command() if callable(command) else train.main(command)
         except SystemExit as ended:
             code = ended.code
     return code, out.getvalue(), err.getvalue()
@@ -110,26 +113,125 @@ def check(command, folder):
     return code
 
 
+@pytest.fixture(scope="module")
+def trained(folder):
+    """A run of two iterations, to be copied and changed."""
+    tiny = [
+        f"agent.workflow.{name}={value}" for name, value in TINY.items() if name not in ("min_updates", "max_updates")
+    ]
+    tiny += ["env.max_episode_steps=5", "agent.workflow.agent.hidden=[8]", "iterations=2", "evaluations=1"]
+    code, _, err = answer(["agent=td3", "env=fast", *tiny, "run_dir=trained"])
+    assert code == 0, err
+    return folder / "trained"
+
+
+FILES = ("config.yaml", "metrics.jsonl", "train.csv", "progress/metadata", "state/_METADATA", "best/_METADATA")
+
+
+@st.composite
+def damages(draw):
+    """A file of a run folder, and what becomes of its text."""
+    how = draw(st.sampled_from(["cut", "flip", "insert", "lose", "empty", "value", "binary"]))
+    return draw(st.sampled_from(FILES)), how, draw(st.floats(0, 0.999)), draw(st.sampled_from(VALUES))
+
+
+@st.composite
+def uses(draw):
+    """How a run folder is used, with options likely and unlikely."""
+    options = [*discovery.BUDGET, "evaluations", "checkpoint.keep", "seed", "agent.name", "nothing", "env.name", "ünï"]
+    line = f"{draw(st.sampled_from(['', '', '+', '++', '~']))}{draw(st.sampled_from(options))}"
+    line += draw(st.sampled_from(["", "=", f"={draw(st.sampled_from(VALUES))}"]))
+    return draw(st.sampled_from(["resume", "load", "play"])), draw(st.lists(st.just(line), max_size=1))
+
+
+def damaged(run, damage):
+    name, how, part, value = damage
+    path = next(path for path in run.rglob("*") if path.as_posix().endswith(name))
+    data = path.read_bytes()
+    i = int(part * len(data))
+    if how == "lose":
+        path.unlink()
+        return
+    token = value.encode()
+    if how == "value":  # of the first name after i
+        i = data.find(b": ", i) + 2 or i
+        end = data.find(b"\n", i)
+        changed = data[:i] + token + (data[end:] if end > 0 else b"")
+    else:
+        flipped = data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :]
+        changed = {"cut": data[:i], "flip": flipped, "insert": data[:i] + token + data[i:], "empty": b""}.get(
+            how, b"\xff\x00"
+        )
+    path.write_bytes(changed)
+
+
+def check_use(run, damage, use):
+    """What a command answers to a changed folder."""
+    with tempfile.TemporaryDirectory() as parent:
+        changed = Path(parent) / "run"
+        shutil.copytree(run, changed)
+        damaged(changed, damage)
+        before = sorted(changed.rglob("*"))
+        how, options = use
+        commands = {
+            "resume": lambda: train.main([f"resume={changed}", *options, "dry_run=true"]),
+            "play": lambda: play.parse([str(changed), *options]) and load(changed, which="last"),
+            "load": lambda: load(changed),
+        }
+        try:
+            code, out, err = answer(commands[how])
+        except OptionError as error:
+            code, out, err = 2, "", f"error: {error}\n"
+        assert sorted(changed.rglob("*")) == before
+        if code:
+            assert (code, out) == (2, ""), err
+            assert err.splitlines()[-1].startswith("error: ")
+            assert all(line.startswith(("error: ", "the checkpoint of iteration")) for line in err.splitlines()), err
+
+
 relaxed = {"deadline": None, "database": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
 
 
-@settings(max_examples=30, **relaxed)
+@settings(max_examples=100, **relaxed)
 @given(command=commands())
 def test_a_configuration_is_accepted_or_refused_with_one_line(command, folder):
     check(command, folder)
 
 
+@settings(max_examples=100, **relaxed)
+@given(damage=damages(), use=uses())
+def test_a_changed_folder_is_taken_or_refused_with_one_line(damage, use, trained):
+    check_use(trained, damage, use)
+
+
 @pytest.mark.slow
-@settings(max_examples=2000, **relaxed)
+@settings(max_examples=1400, **relaxed)
 @given(command=commands())
-def test_two_thousand_of_them(command, folder):
+def test_many_configurations(command, folder):
     check(command, folder)
 
 
 @pytest.mark.slow
-@settings(max_examples=40, **relaxed)
+@settings(max_examples=500, **relaxed)
+@given(damage=damages(), use=uses())
+def test_many_changed_folders(damage, use, trained):
+    check_use(trained, damage, use)
+
+
+@settings(max_examples=5, **relaxed)
 @given(command=trainings())
-def test_forty_of_them_train(command, folder):
+def test_five_of_them_train(command, folder):
+    check_training(command)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, **relaxed)
+@given(command=trainings())
+def test_a_hundred_of_them_train(command, folder):
+    check_training(command)
+
+
+def check_training(command):
     with tempfile.TemporaryDirectory() as parent:
         run = Path(parent) / "run"
         code, _, err = answer([*command, f"run_dir={run}"])
