@@ -27,6 +27,7 @@ from evorl.training.parts import find
 
 LEFT_OUT = "what an environment variable holds is not saved"
 TRAIN = "python -m evorl.train"
+UNREADABLE = (HydraException, RecognitionException, ValueError, RecursionError)  # what Hydra's parser raises
 GIVEN = ("env", "observation_space", "action_space")  # fields that make fills in
 
 
@@ -153,7 +154,7 @@ def load(overrides: Sequence[str]) -> DictConfig:
     with initialize(None, version_base="1.3"):
         try:
             cfg = compose("config", placed(overrides))
-        except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:  # the last two are Hydra's too
+        except (*UNREADABLE, OmegaConfBaseException, TypeError) as error:  # the last one is Hydra's too
             raise _explain(placed(overrides), error) from error
         _check_experiment(overrides)
         return cfg
@@ -206,12 +207,15 @@ def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
 
 def parsed(overrides: Sequence[str]) -> list[Override]:
     """The overrides one by one; raises OptionError where one is not name=value."""
-    try:
-        return OverridesParser.create().parse_overrides(list(overrides))
-    except (HydraException, RecognitionException) as error:
-        wrong = next((one for one in overrides if "=" not in one and not one.startswith("~")), None)
-        reason = "give options as name=value" if wrong else str(error).partition("\n")[0] or "cannot be read"
-        raise OptionError(f"{wrong or ' '.join(overrides)}: {reason}") from error
+    parser, found = OverridesParser.create(), []
+    for line in overrides:
+        try:
+            found += parser.parse_overrides([line])
+        except UNREADABLE as error:
+            plain = "=" not in line and not line.startswith("~")
+            reason = "give options as name=value" if plain else f"{error}".partition("\n")[0] or "cannot be read"
+            raise OptionError(f"{line:.80}: {reason:.200}") from error
+    return found
 
 
 def sweep(overrides: Sequence[str]) -> Iterator[list[str]]:
