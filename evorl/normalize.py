@@ -52,15 +52,6 @@ class Statistics:
         )
         return Statistics(count, mean, squares)
 
-    def root_mean_square(self) -> PyTree:
-        """Of each number; 1 where it is 0, and before the first observation."""
-
-        def one(mean: Array, squares: Array) -> Array:
-            mean_square = squares / jnp.maximum(self.count, 1) + mean**2
-            return jnp.sqrt(jnp.where(mean_square > 0, mean_square, 1.0))
-
-        return jax.tree.map(one, self.mean, self.squares)
-
     def normalize(self, obs: PyTree, clip: float = 10.0) -> PyTree:
         """(obs - mean) / std, clipped; leaves [..., *]; the identity (clipped) before the first observation.
 

@@ -17,14 +17,6 @@ def test_batches_and_merges_give_numpys_mean_and_variance():
     np.testing.assert_allclose(both.normalize(jnp.asarray(x)), (x - x.mean(0)) / x.std(0), rtol=1e-3, atol=1e-4)
 
 
-def test_root_mean_square_is_numpys():
-    x = np.random.default_rng(0).normal(3, 5, 100).astype(np.float32)
-    statistics = Statistics.empty(jnp.float32(0))
-    assert float(statistics.root_mean_square()) == 1
-    np.testing.assert_allclose(statistics.update(jnp.asarray(x)).root_mean_square(), np.sqrt((x**2).mean()), rtol=1e-5)
-    assert float(statistics.update(jnp.zeros(3)).root_mean_square()) == 1
-
-
 def test_masked_rows_do_not_count():
     x = jnp.arange(6.0).reshape(6, 1)
     masked = Statistics.empty(jnp.zeros(1)).update(x, jnp.arange(6) < 3)

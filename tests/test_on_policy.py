@@ -72,13 +72,15 @@ def test_observations_are_normalized_by_all_those_before_the_iteration(counted):
 
 
 def test_values_are_in_units_of_what_the_steps_that_count_would_earn(counted):
-    workflow, states, rollouts, _ = counted
-    rewards = np.concatenate([np.asarray(r.transitions.reward).ravel() for r in rollouts[:3]])
-    expected = np.sqrt((rewards**2).mean()) * 7  # an episode of Counting has 7 steps at most, fewer than 1 / (1 - 0.99)
-    np.testing.assert_allclose(workflow.value_scale(states[3]), expected, rtol=1e-5)
-    soon = replace(states[3], hyperparams=replace(states[3].hyperparams, discount=jnp.float32(0.5)))
-    np.testing.assert_allclose(workflow.value_scale(soon), expected * 2 / 7, rtol=1e-5)
-    assert on_policy(Counting(), normalize_values=False).value_scale(states[3]) == 1
+    workflow, states, _, _ = counted
+    of_rewards = lambda sizes: replace(states[3].rewards, mean=jnp.float32(np.mean(sizes)))  # noqa: E731
+    state = replace(states[3], rewards=of_rewards([2.0, 1.0, 3.0]))
+    assert float(states[3].rewards.mean) == 1  # of rewards of 1
+    np.testing.assert_allclose(workflow.value_scale(state), 2 * 7, rtol=1e-6)  # an episode has at most 7 steps
+    soon = replace(state, hyperparams=replace(state.hyperparams, discount=jnp.float32(0.5)))
+    np.testing.assert_allclose(workflow.value_scale(soon), 2 * 2, rtol=1e-6)
+    np.testing.assert_allclose(workflow.value_scale(replace(state, rewards=of_rewards([0.0]))), 7, rtol=1e-6)
+    assert on_policy(Counting(), normalize_values=False).value_scale(state) == 1
 
 
 def test_the_size_of_rewards_does_not_change_what_ppo_learns():

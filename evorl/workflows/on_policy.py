@@ -27,7 +27,7 @@ class OnPolicyState:
     slots: Any  # leaves [num_envs, ...]
     older: Any  # params of the actor before each of the last `staleness` iterations, leaves [staleness, ...]
     statistics: Any  # of observations, where they are normalized
-    rewards: Any  # statistics of rewards, where values are normalized
+    rewards: Any  # statistics of their sizes, where values are normalized
     iteration: Any  # [] int32
 
 
@@ -136,7 +136,8 @@ class OnPolicy:
         """epochs passes over a rollout."""
         now, size = self.now(state), self.batch_size
         if self.normalize_values:
-            state = replace(state, rewards=state.rewards.update(tree.merge_axes(rollout.transitions.reward)))
+            sizes = jnp.abs(tree.merge_axes(rollout.transitions.reward))
+            state = replace(state, rewards=state.rewards.update(sizes))
         rows = tree.merge_axes(self.batch(state, rollout))
         layout = Row.of(jax.eval_shape(lambda: tree.index(rows, 0)))
         tables = layout.pack(rows)
@@ -178,14 +179,14 @@ class OnPolicy:
         return replace(batch, advantage=(advantage - advantage.mean()) / (advantage.std() + 1e-8))
 
     def value_scale(self, state: OnPolicyState) -> Float[Array, ""] | float:
-        """What the network's values are multiplied by to be sums of rewards, so that it learns numbers near 1 at most.
+        """What the network's values are multiplied by to be sums of rewards, so that it learns numbers around 1.
 
-        The root mean square of rewards so far times the steps that count: 1 / (1 - discount), or an episode's if fewer.
+        The mean size of rewards so far times the steps that count: 1 / (1 - discount), or an episode's if fewer.
         """
         if not self.normalize_values:
             return 1.0
         horizon = jnp.minimum(1 / (1 - self.now(state).discount), float(self.env.max_episode_steps))
-        return state.rewards.root_mean_square() * horizon
+        return jnp.where(state.rewards.mean > 0, state.rewards.mean, 1.0) * horizon
 
     def now(self, state: OnPolicyState) -> Hyperparams:
         """The hyperparameters as they are by this iteration."""
