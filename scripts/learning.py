@@ -50,16 +50,25 @@ def train(experiment: str, options: list[str]) -> dict:
         return [row for row in rows if row["kind"] == "evaluation"][-1]
 
 
+def saved(rows: Path | None) -> list[dict]:
+    return list(map(json.loads, rows.read_text(encoding="utf-8").splitlines())) if rows and rows.exists() else []
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiments", nargs="*", help="by default all that have a goal")
     parser.add_argument("--option", action="append", default=[], help="of python -m evorl.train")
+    parser.add_argument("--rows", type=Path, help="JSON lines that are kept: what stands there is not run again")
     arguments = parser.parse_args()
+    kept = {row["experiment"]: row for row in saved(arguments.rows)}
     print(f"{machine()}\n")
     print("| experiment | steps of a seed | IQM of 8 seeds | 95 % | worst seed | goal | seconds | compiling |")
     print("|---|---|---|---|---|---|---|---|")
     for experiment in arguments.experiments or EXPERIMENTS:
-        row = train(experiment, arguments.option)
+        row = kept.get(experiment) or train(experiment, arguments.option)
+        if arguments.rows and experiment not in kept:
+            with arguments.rows.open("a", encoding="utf-8") as file:
+                print(json.dumps({"experiment": experiment, "date": f"{datetime.date.today()}", **row}), file=file)
         returns = np.asarray(row["seeds"]["return"])
         low, high = stats.interval(returns, stats.iqm)
         goal = next((goal for env, goal in GOALS.items() if experiment.endswith(f"_{env}")), "")

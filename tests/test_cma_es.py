@@ -1,4 +1,5 @@
 import warnings
+from dataclasses import replace
 
 import cma
 import jax
@@ -247,6 +248,21 @@ def test_sigma_grows_at_most_e_times_at_once(key):
     state, metrics = evolver.tell(key, jnp.full((4, 3), 1e4), jnp.arange(4.0), evolver.init(key, jnp.zeros(3), hp), hp)
     assert float(metrics["sigma"]) == pytest.approx(0.1 * np.e)
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize("values", [np.zeros(6), np.array([0.0, 0, 0, 0, 0, 1])])
+def test_sigma_grows_as_pycmas_does_where_all_members_are_equally_fit(key, values):
+    search = pycma_search(np.zeros(3), 6)
+    search.tell(search.ask(), values.tolist())
+    before = search.sigma
+    search.manage_plateaus(1.5, sample_fraction=1)
+    evolver, hp = CMAES(6), CMAESHyperparams()
+    state = evolver.init(key, jnp.zeros(3), hp)
+    genomes = evolver.ask(key, state, hp)[0]
+    of_fitness = lambda fitness: evolver.tell(key, genomes, fitness, state, hp)[0]  # noqa: E731
+    found, ordered = of_fitness(jnp.float32(-values)), of_fitness(-jnp.arange(6.0))
+    assert float(found.sigma / ordered.sigma) == pytest.approx(search.sigma / before, rel=1e-6)
+    assert leaves_equal(replace(found, sigma=ordered.sigma), ordered)  # the order of the members is that of ties
 
 
 def test_it_is_an_evolver_whose_norm_is_the_expected_one(key):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,6 +8,7 @@ import pytest
 from evorl import tree
 from evorl.agents import A2C, PPO, A2CHyperparams, PolicyGradient, PPOHyperparams
 from evorl.envs import probe
+from evorl.envs.wrappers import Rewards
 from evorl.errors import OptionError
 from evorl.workflows import OnPolicy
 from tests.conftest import leaves_equal
@@ -66,6 +69,30 @@ def test_observations_are_normalized_by_all_those_before_the_iteration(counted):
     np.testing.assert_array_equal(workflow.normalized(states[0], obs), obs)
     plain = on_policy(Counting(), normalize_observations=False)
     np.testing.assert_array_equal(plain.normalized(states[3], obs), obs)
+
+
+def test_values_are_in_units_of_what_the_steps_that_count_would_earn(counted):
+    workflow, states, _, _ = counted
+    of_rewards = lambda sizes: replace(states[3].rewards, mean=jnp.float32(np.mean(sizes)))  # noqa: E731
+    state = replace(states[3], rewards=of_rewards([2.0, 1.0, 3.0]))
+    assert float(states[3].rewards.mean) == 1  # of rewards of 1
+    np.testing.assert_allclose(workflow.value_scale(state), 2 * 7, rtol=1e-6)  # an episode has at most 7 steps
+    soon = replace(state, hyperparams=replace(state.hyperparams, discount=jnp.float32(0.5)))
+    np.testing.assert_allclose(workflow.value_scale(soon), 2 * 2, rtol=1e-6)
+    np.testing.assert_allclose(workflow.value_scale(replace(state, rewards=of_rewards([0.0]))), 7, rtol=1e-6)
+    assert on_policy(Counting(), normalize_values=False).value_scale(state) == 1
+
+
+def test_the_size_of_rewards_does_not_change_what_ppo_learns():
+    def learned(scale):
+        workflow = on_policy(Rewards(probe.SeenChoice(), scale=scale))
+        state, step = jax.jit(workflow.init)(jax.random.key(0), PPOHyperparams()), jax.jit(workflow.step)
+        for i in range(3):
+            state, _ = step(state, jax.random.key(i))
+        return jax.tree.leaves(state.agent.actor.params)
+
+    for small, large in zip(learned(1.0), learned(1024.0), strict=True):
+        np.testing.assert_allclose(small, large, rtol=1e-3, atol=1e-5)
 
 
 def test_a_stale_policy_is_that_of_so_many_iterations_ago(counted):

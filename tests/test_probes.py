@@ -115,7 +115,7 @@ def value(workflow, state, obs):
     action = workflow.policy(state)(obs, (), jax.random.key(0))[0]
     match agent:
         case PolicyGradient():
-            return agent.apply(params, workflow.normalized(state, obs))[1]
+            return workflow.value_scale(state) * agent.apply(params, workflow.normalized(state, obs))[1]
         case DQN():
             return agent.values(params, obs)[action]
         case DiscreteSAC():

@@ -1,6 +1,6 @@
 """CMA-ES, with active weights."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
+
+PLATEAU = 1.5  # by which sigma grows where all members are equally fit
 
 
 @struct.dataclass
@@ -95,7 +97,8 @@ class CMAES:
 
     num_elites 0 takes half of the population; active gives the others negative weights. covariance is Full() or
     Diagonal(), which is the separable CMA-ES. The members may be others than those that ask drew; sigma grows at most
-    e times at once (Hansen 2011, arXiv:1110.4181).
+    e times at once (Hansen 2011, arXiv:1110.4181). Where all members are equally fit their order says nothing: sigma
+    grows by half, as by pycma's manage_plateaus(1.5, 1).
     """
 
     population_size: int = 128
@@ -136,6 +139,8 @@ class CMAES:
     ) -> tuple[CMAESState, Metrics]:
         del key
         state = self.update(rows(genomes), fitness, self.population_size, state, hyperparams)
+        flat = (fitness == fitness[0]).all() & jnp.isfinite(fitness[0])
+        state = replace(state, sigma=state.sigma * jnp.where(flat, PLATEAU, 1.0))
         variance = self.covariance.variances(state.covariance).mean() * state.sigma**2
         return state, {"variance": variance, "sigma": state.sigma}
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters, tree
 from evorl.errors import require
@@ -27,6 +27,7 @@ class OnPolicyState:
     slots: Any  # leaves [num_envs, ...]
     older: Any  # params of the actor before each of the last `staleness` iterations, leaves [staleness, ...]
     statistics: Any  # of observations, where they are normalized
+    rewards: Any  # statistics of their sizes, where values are normalized
     iteration: Any  # [] int32
 
 
@@ -35,8 +36,9 @@ class OnPolicy:
     """An iteration is num_steps steps of num_envs environments, then num_epochs passes over them.
 
     A pass takes a gradient step on every batch_size of them, in random order. Observations are normalized by the
-    statistics of those before this iteration, so that acting and learning see the same. The policy that acts is that of
-    `staleness` iterations ago, as where actors and learner work at the same time.
+    statistics of those before this iteration, so that acting and learning see the same; values are learned in units of
+    `value_scale`, by the rewards so far. The policy that acts is that of `staleness` iterations ago, as where actors
+    and learner work at the same time.
     """
 
     env: Env
@@ -46,6 +48,7 @@ class OnPolicy:
     num_epochs: int = 4
     batch_size: int = 256
     normalize_observations: bool = True
+    normalize_values: bool = True
     normalize_advantages: bool = True
     staleness: int = 0
     eval_episodes: int = 64
@@ -78,7 +81,8 @@ class OnPolicy:
         slots, row = self.stage.blank(agent.actor.params, hyperparams, env_params)
         older = tree.broadcast(agent.actor.params, self.staleness) if self.staleness else ()
         statistics = Statistics.empty(row.obs) if self.normalize_observations else ()
-        return OnPolicyState(hyperparams, env_params, agent, slots, older, statistics, jnp.int32(0))
+        rewards = Statistics.empty(row.reward) if self.normalize_values else ()
+        return OnPolicyState(hyperparams, env_params, agent, slots, older, statistics, rewards, jnp.int32(0))
 
     def step(self, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, Metrics]:
         return self.advance(state, key, False)[:2]
@@ -131,6 +135,9 @@ class OnPolicy:
     ) -> tuple[OnPolicyState, Metrics]:
         """epochs passes over a rollout."""
         now, size = self.now(state), self.batch_size
+        if self.normalize_values:
+            sizes = jnp.abs(tree.merge_axes(rollout.transitions.reward))
+            state = replace(state, rewards=state.rewards.update(sizes))
         rows = tree.merge_axes(self.batch(state, rollout))
         layout = Row.of(jax.eval_shape(lambda: tree.index(rows, 0)))
         tables = layout.pack(rows)
@@ -163,11 +170,23 @@ class OnPolicy:
         t = replace(t, obs=self.normalized(state, t.obs), next_obs=self.normalized(state, t.next_obs))
         params = state.agent.actor.params
         behaviour = tree.index(state.older, 0) if self.staleness else params
-        batch = self.agent.batch(params, behaviour, t, self.now(state))
+        scale = self.value_scale(state)
+        batch = self.agent.batch(params, behaviour, replace(t, reward=t.reward / scale), self.now(state))
+        batch = replace(batch, advantage=batch.advantage * scale)
         if not self.normalize_advantages:
             return batch
         advantage = batch.advantage
         return replace(batch, advantage=(advantage - advantage.mean()) / (advantage.std() + 1e-8))
+
+    def value_scale(self, state: OnPolicyState) -> Float[Array, ""] | float:
+        """What the network's values are multiplied by to be sums of rewards, so that it learns numbers around 1.
+
+        The mean size of rewards so far times the steps that count: 1 / (1 - discount), or an episode's if fewer.
+        """
+        if not self.normalize_values:
+            return 1.0
+        horizon = jnp.minimum(1 / (1 - self.now(state).discount), float(self.env.max_episode_steps))
+        return jnp.where(state.rewards.mean > 0, state.rewards.mean, 1.0) * horizon
 
     def now(self, state: OnPolicyState) -> Hyperparams:
         """The hyperparameters as they are by this iteration."""
@@ -190,7 +209,8 @@ class OnPolicy:
 
         Those that hold NaN are the parent's too.
         """
-        taken = {"agent": parent.agent, "older": parent.older, "statistics": parent.statistics}
+        taken = {"agent": parent.agent, "older": parent.older}
+        taken |= {"statistics": parent.statistics, "rewards": parent.rewards}
         slots = revived(state.slots, parent.slots)
         return replace(state, hyperparams=parent.hyperparams, slots=slots, **taken)
 
