@@ -6,7 +6,6 @@ import numpy as np
 import optax
 import pytest
 from evosax.algorithms import (
-    CMA_ES,
     PGPE,
     PSO,
     SNES,
@@ -168,7 +167,7 @@ def test_a_wrong_name_or_size_is_explained(key):
     with pytest.raises(OptionError, match="did you mean initial_std"):
         Evosax(PSO, 8).init(key, MEAN, {"intial_std": 1.0})
     with pytest.raises(OptionError, match="algorithm"):
-        Evosax(CMA_ES(8, MEAN))  # pyright: ignore[reportArgumentType]
+        Evosax(int)
     with pytest.raises(OptionError, match=r"^options={}: SV_Open_ES needs options\.num_populations$"):
         Evosax(SV_Open_ES, 8)
     with pytest.raises(OptionError, match=r"did you mean options\.num_populations"):

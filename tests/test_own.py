@@ -40,6 +40,7 @@ class Reinforce:
 @struct.dataclass
 class Unclipped:
     learning_rate: float = hyperparameter(3e-4, 0, 1)
+    discount: float = hyperparameter(0.99, 0, 1)
     reward_scale: float = hyperparameter(1.0, 0)
 
 
@@ -87,7 +88,7 @@ hyperparams:
   _target_: lacking.Unclipped
 """
 WRONG = {
-    "agent=Unclipped": "agent.hyperparams=Unclipped: has no max_grad_norm, which PolicyGradient.update reads; ",
+    "agent=Unclipped": "hyperparams=Unclipped: has no max_grad_norm, which PolicyGradient.update reads; ",
     "agent=Undeclared": (
         "agent.hyperparams.learning_rate=0.0003: must be declared with hyperparameter(default, low, high)"
     ),
@@ -167,4 +168,4 @@ def test_what_the_page_shows_trains_as_printed(command, own, capsys):
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["kind"] == "evaluation"
     assert rows[-1]["env_steps"] > 0
-    assert "done" in capsys.readouterr().out
+    assert "saved in" in capsys.readouterr().out

@@ -73,7 +73,7 @@ def _made(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
         raise OptionError(f"{name}={node.get('path')}: is no place for a class")
     ours = node["_target_"].startswith("evorl.")
     if ours and not _fits(target, hint):
-        raise OptionError(f"{name}={node['_target_']}: {_wanted(hint)}")
+        raise OptionError(f"{name}={getattr(target, '__name__', node['_target_'])}: {_wanted(hint)}")
     nodes = {key: value for key, value in node.items() if key != "_target_"}
     if isinstance(target, type) and dataclasses.is_dataclass(target):
         hints = typing.get_type_hints(target)
@@ -136,6 +136,8 @@ def _is_hyperparameters(cls: type) -> bool:
 
 
 def _wanted(hint: Any) -> str:
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return f"must be {hint.__name__}"
     return f"must be a part with a _target_, {'hyperparameters' if hint is Any else getattr(hint, '__name__', hint)}"
 
 
@@ -158,7 +160,7 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         return float(value)
     if wanted is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, Prior) and hint not in (Any, Prior):
+    if isinstance(value, Prior) and hint not in (Any, object, Prior):
         raise OptionError(f"{name}={value}: a prior can stand for a hyperparameter only")
     if getattr(wanted, "_is_protocol", False):
         return part(value, wanted, name)

@@ -102,7 +102,7 @@ def resumed(
     given = {}
     for one in config.parsed(overrides):
         if one.is_delete():
-            raise OptionError(f"{one.input_line}: a run keeps its configuration")
+            raise OptionError(f"{one.input_line}: a resumed run keeps its configuration")
         given[one.key_or_group] = one.value()
     now = config.plain(cfg)
     for name in ("resume", "trust"):

@@ -66,8 +66,8 @@ def given(data: dict[str, Any], values: Mapping[str, Any], changeable: Sequence[
     """data with values by dotted name in the place of what is missing there, or changeable; raises OptionError."""
     for name, value in values.items():
         if at(data, name) != "???" and name.partition(".")[0] not in changeable:
-            may = f"only {', '.join(changeable)} may change" if changeable else "give what is missing only"
-            raise OptionError(f"{name}={value}: a run keeps its configuration; {may}")
+            kept = f"a resumed run keeps its configuration; only {', '.join(changeable)} may change"
+            raise OptionError(f"{name}={value}: {kept if changeable else 'give what is missing only'}")
         data = _put(data, name.split("."), value)
     return data
 
