@@ -1,12 +1,15 @@
 """Writes what random actions earn in every environment that evorl ships, which a training's end is compared with.
 
-python scripts/random_returns.py          evorl/training/random_returns.json: mean and 95 % interval of 256 episodes
+python scripts/random_returns.py    evorl/training/random_returns.json: mean and 95 % interval of 256 episodes
+
+What the file has is not played again; without the file all are.
 """
 
 import json
 
 from evorl.training import config, discovery, parts
 from evorl.training.reference import SHIPPED, played
+from evorl.training.remembered import read
 from evorl.types import Env
 
 EPISODES = 256
@@ -14,11 +17,13 @@ WRAPPERS = ("delayed", "scaled", "frames")  # which ask for an environment to wr
 
 
 def main() -> None:
-    found = {}
+    found = read(SHIPPED)
     for name in discovery.choices("env"):
         if name in WRAPPERS:
             continue
         env = parts.make(config.plain(config.load([f"env={name}"]))["env"], "env", Env)
+        if repr(env) in found:
+            continue
         found[repr(env)] = [round(value, 4) for value in played(env, EPISODES)]
         print(name, found[repr(env)], flush=True)
         SHIPPED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -23,6 +23,7 @@ from evorl.training.progress import Budget, Mark, Progress
 from evorl.training.rows import Row, interval, per_seed, row_of
 from evorl.types import Hyperparams, State, Workflow
 
+TIMED_SHARE = 0.15  # of a budget in minutes, that evaluations take at most
 LAST_EPISODES = 128  # of the evaluation at the end, in as many rounds as that takes
 
 Callback = Callable[[Row], None]
@@ -62,7 +63,7 @@ def fit(
     *,
     num_seeds: int = 1,
     evaluations: int = 20,
-    evaluation_share: float = 1.0,
+    evaluation_share: float | None = None,
     chunk: int = 1,
     side_by_side: bool | None = None,
     checkpoints: Checkpoints | None = None,
@@ -77,8 +78,9 @@ def fit(
 
     A row is a chunk of iterations, or an evaluation: after the first chunk, then evenly over the budget, and at the
     end, there in rounds until it has 128 episodes. An evaluation waits while it would make all of them more than
-    evaluation_share of the env steps, or, where the budget has minutes, of the time, to which the rounds at the end are
-    held too. With minutes no iteration begins that would not end in time, as long as the last ones took.
+    evaluation_share of the env steps (by default none waits), or, where the budget has minutes, of the time (by default
+    0.15), to which the rounds at the end are held too. With minutes no iteration begins that would not end in time, as
+    long as the last ones took.
 
     side_by_side says whether the runs are vmapped; by default everywhere but on a CPU (see Program). checkpoints saves
     on its schedule; where its folder holds a checkpoint, training goes on from there. init_from is a state like the one
@@ -93,18 +95,10 @@ def fit(
     started = time.perf_counter() if started is None else started
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side)
-    require(0 < evaluation_share <= 1, "evaluation_share", evaluation_share, "must be above 0 and at most 1")
+    share = (TIMED_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
+    require(0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
     driver = _Driver(
-        program,
-        hyperparams,
-        budget,
-        callbacks,
-        checkpoints,
-        init_from,
-        started,
-        evaluation_share,
-        debug_nans,
-        keep_rows,
+        program, hyperparams, budget, callbacks, checkpoints, init_from, started, share, debug_nans, keep_rows
     )
     schedule = driver.progress  # a resumed run may have been given a larger budget
     schedule.evaluated = min(schedule.evaluated, int(budget.used(schedule.mark) * evaluations))
@@ -147,7 +141,7 @@ class _Driver:
         keep_rows: bool,
     ) -> None:
         self.share, self.full = evaluation_share, False
-        self.costs = {"seconds": 0.0, "steps": 0}  # of the last evaluation
+        self.evaluation_took = 0.0  # seconds, the last one
         self.paces: deque[float] = deque(maxlen=3)  # seconds of an iteration of the last chunks
         self.budget, self.callbacks, self.checkpoints = budget, callbacks, checkpoints
         self.program, self.num_seeds, self.keys, self.debug_nans = program, len(program.seeds), program.keys, debug_nans
@@ -220,7 +214,7 @@ class _Driver:
         self.receive(all_but=0 if self._left() < 3 * count * self.progress.pace else 1)
         if not self.progress.pace:
             return 1
-        pending = sum(sent.count * self.progress.pace or self.costs["seconds"] for sent in self.in_flight)
+        pending = sum(sent.count * self.progress.pace or self.evaluation_took for sent in self.in_flight)
         count = int(min(count, max((self._left() - pending) / self.progress.pace, 0)))
         self.full = not count
         return count
@@ -233,9 +227,9 @@ class _Driver:
         """Whether this point of the schedule was not evaluated yet; it waits while evaluations take too much."""
         done = self.progress
         if self.budget.is_timed:
-            cost, spent, total = self.costs["seconds"], done.evaluation_seconds, done.seconds - done.compile_seconds
+            cost, spent, total = self.evaluation_took, done.evaluation_seconds, done.seconds - done.compile_seconds
         else:
-            cost, spent = self.costs["steps"], done.evaluation_steps
+            cost, spent = done.last_evaluation_steps, done.evaluation_steps
             total = self._marks[1].env_steps * self.num_seeds + spent
         if not self.dispatched or point <= done.evaluated or spent + cost > self.share * (total + cost):
             return False
@@ -299,7 +293,7 @@ class _Driver:
         """Records an evaluation of a state, which is kept where it is the best so far."""
         done = self.progress
         steps = int(np.sum(metrics["episodes"] * metrics["episode_length"])) if "episodes" in metrics else 0
-        self.costs = {"seconds": duration, "steps": steps}
+        self.evaluation_took, done.last_evaluation_steps = duration, steps
         done.evaluation_seconds += duration
         done.evaluation_steps += steps
         self._keep_best(state, metrics["return"])

@@ -68,6 +68,7 @@ class Progress:
     evaluation_steps: int = 0  # of the environments, all runs together
     host_seconds: float = 0.0  # in callbacks and in saving, most of it while the device is at work
     idle_seconds: float = 0.0  # of the device, which waited for the host
+    last_evaluation_steps: int = 0  # of those
     pace: float = 0.0  # seconds, the most that an iteration of the last chunks took
     evaluated: int = -1  # the last point of the schedule that was evaluated
     first: dict[str, float] | None = None  # evaluation: env_steps, return, and its interval, low and high
