@@ -149,6 +149,13 @@ class Scheduled(Protocol):
 
 
 @runtime_checkable
+class Discounted(Protocol):
+    """Hyperparameters by which later rewards count less."""
+
+    discount: Any
+
+
+@runtime_checkable
 class Prior(Protocol):
     """A distribution over one number, as a monotonic map from the unit interval, in which search moves."""
 

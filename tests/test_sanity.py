@@ -234,7 +234,7 @@ AGENT = "agent.workflow.agent._target_=tests.mutants."
 MUTANTS = [  # check, agent, mistake
     ("bandit", PPO, OBJECTIVE + "WrongSign"),
     ("password", PPO, OBJECTIVE + "NoBootstrap"),
-    ("password", PPO, OBJECTIVE + "NoMask"),
+    ("spaces", PPO, OBJECTIVE + "NoMask"),
     ("stochastic", PPO, AGENT + "NeverExplores"),
     ("pair", PPO, AGENT + "SecondPartDropped"),
     ("memory", PPO, "env._target_=tests.mutants.Leaky"),

@@ -15,7 +15,18 @@ from evorl.hyperparameters import as_state
 from evorl.normalize import Statistics
 from evorl.replay import Row
 from evorl.rollout import UNLIMITED
-from evorl.types import Batch, Env, Hyperparams, Key, Metrics, OnPolicyAgent, Rollout, SlotPolicy, Transition
+from evorl.types import (
+    Batch,
+    Discounted,
+    Env,
+    Hyperparams,
+    Key,
+    Metrics,
+    OnPolicyAgent,
+    Rollout,
+    SlotPolicy,
+    Transition,
+)
 from evorl.workflows.base import Stage, behaviour, check_positive, repeat, revived
 
 
@@ -185,7 +196,9 @@ class OnPolicy:
         """
         if not self.normalize_values:
             return 1.0
-        horizon = jnp.minimum(1 / (1 - self.now(state).discount), float(self.env.max_episode_steps))
+        now, horizon = self.now(state), float(self.env.max_episode_steps)
+        if isinstance(now, Discounted):
+            horizon = jnp.minimum(1 / (1 - now.discount), horizon)
         return jnp.where(state.rewards.mean > 0, state.rewards.mean, 1.0) * horizon
 
     def now(self, state: OnPolicyState) -> Hyperparams:
