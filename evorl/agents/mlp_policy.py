@@ -70,6 +70,6 @@ class MLPPolicy:
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Array, Memory, dict[str, Any]]:
+    ) -> tuple[Any, Memory, dict[str, Any]]:
         del key, hyperparams
         return self.head.action(self.distribution(params, obs).mode()), memory, {}

@@ -106,7 +106,7 @@ class PolicyGradient:
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Array, Memory, dict[str, Any]]:
+    ) -> tuple[Any, Memory, dict[str, Any]]:
         """An action drawn from the policy; extras hold the sample that it comes from."""
         del hyperparams
         sample = self.apply(params, obs)[0].sample(key)
@@ -114,7 +114,7 @@ class PolicyGradient:
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Array, Memory, dict[str, Any]]:
+    ) -> tuple[Any, Memory, dict[str, Any]]:
         del key, hyperparams
         sample = self.apply(params, obs)[0].mode()
         return self.head.action(sample), memory, {"sample": sample}

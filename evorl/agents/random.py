@@ -38,7 +38,7 @@ class Random:
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Array, Memory, dict[str, Any]]:
+    ) -> tuple[Any, Memory, dict[str, Any]]:
         del params, obs, hyperparams
         return self.action_space.sample(key), memory, {}
 
