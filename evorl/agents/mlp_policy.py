@@ -5,7 +5,6 @@ from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array
 
 from evorl.agents.learner import Learner
 from evorl.envs.spaces import Box, Space
