@@ -35,7 +35,7 @@ def test_defaults_are_those_of_the_dataclasses_and_of_the_paper():
     assert hyperparams == CEMRLHyperparams()
     assert (workflow.evolver.population_size, workflow.num_learners, workflow.evolver.elites) == (10, 5, 5)
     assert (workflow.min_updates, workflow.max_updates, workflow.batch_size) == (64, 1024, 256)
-    assert (workflow.random_steps, workflow.fitness_episodes, workflow.explore) == (1_000, 1, False)
+    assert (workflow.random_steps, workflow.fitness_episodes, workflow.explore) == (25_600, 1, False)
     assert (workflow.agent.hidden, workflow.agent.layer_norm) == ((256, 256), True)
     assert (hyperparams.agent.discount, hyperparams.agent.tau, hyperparams.agent.actor_lr) == (0.99, 0.005, 3e-4)
     assert budget.env_steps == 1_000_000

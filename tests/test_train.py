@@ -116,7 +116,7 @@ def test_the_configuration_is_printed(tmp_path):
     result = train(tmp_path, "--cfg=job")
     assert result.returncode == 0, result.stderr
     assert "agent" in result.stdout
-    assert "random_steps: 1000" in result.stdout
+    assert "random_steps: 25600" in result.stdout
     assert not list(tmp_path.iterdir())
 
 

@@ -59,7 +59,7 @@ class CEMRL:
     max_updates: int = 1024
     batch_size: int = 256
     capacity: int = 1_000_000
-    random_steps: int = 1_000
+    random_steps: int = 25_600
     warmup_generations: int = 0
     fitness_episodes: int = 1
     explore: bool = False  # exploration noise in the episodes that count as fitness
