@@ -24,8 +24,8 @@ def require_own(folder: Path, option: str) -> None:
     """
     for path, found in _entries(folder):
         name = path.relative_to(folder)
-        inside = len(name.parts) > 1 and name.parts[0] == FOREIGN
-        if stat.S_ISDIR(found.st_mode) or (inside and path.resolve().is_relative_to(folder.resolve() / FOREIGN)):
+        foreign = stat.S_ISLNK(found.st_mode) and len(name.parts) > 1 and name.parts[0] == FOREIGN
+        if stat.S_ISDIR(found.st_mode) or (foreign and path.resolve().is_relative_to(folder.resolve() / FOREIGN)):
             continue
         linked = stat.S_ISLNK(found.st_mode) or found.st_nlink > 1
         if linked or not stat.S_ISREG(found.st_mode):
