@@ -21,6 +21,7 @@ from evorl.agents import (
     PPOHyperparams,
     SACHyperparams,
 )
+from evorl.agents.learner import least
 from evorl.agents.random import Random
 from evorl.envs.spaces import Box, Discrete, MultiDiscrete
 from evorl.errors import OptionError
@@ -287,3 +288,11 @@ def test_agents_refuse_actions_that_they_cannot_take(agent, space):
 def test_networks_that_cannot_be_are_refused(options):
     with pytest.raises(OptionError, match=next(iter(options))):
         PolicyGradient(OBS, REAL, PPO(), **options)
+
+
+def test_the_least_of_critics_gives_its_gradient_to_one():
+    values = jnp.array([[1.0, 2.0, 0.5], [3.0, 3.0, 4.0], [-jnp.inf, 0.0, jnp.inf]])
+    np.testing.assert_array_equal(least(values), [0.5, 3.0, -np.inf])
+    gradient = jax.grad(lambda values: least(values).sum())(values)
+    np.testing.assert_array_equal(gradient, [[0, 0, 1], [1, 0, 0], [1, 0, 0]])
+    assert jnp.isnan(least(jnp.array([0.0, jnp.nan])))

@@ -58,3 +58,13 @@ def squared_error(value: Float[Array, "batch critics"], target: Float[Array, " b
     """The loss of critics that share a target: summed over critics, mean over the batch."""
     loss = ((value - target[:, None]) ** 2).sum(-1).mean()
     return loss, {"critic_loss": loss, "value": value.mean()}
+
+
+def least(values: Float[Array, "*batch critics"]) -> Float[Array, "*batch"]:
+    """The smallest value, with a gradient for that one alone.
+
+    The gradient of jnp.min divides by how many values equal the smallest: none, so NaN, where XLA computes them twice
+    and rounds them differently.
+    """
+    smallest = jnp.arange(values.shape[-1]) == values.argmin(-1, keepdims=True)
+    return jnp.where(smallest, values, 0).sum(-1)

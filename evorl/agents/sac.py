@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import HORIZON, RATE, Learner, Loss, squared_error
+from evorl.agents.learner import HORIZON, RATE, Learner, Loss, least, squared_error
 from evorl.envs.spaces import Box, Space
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
@@ -139,7 +139,7 @@ class SAC:
         policy = self.distribution(params, batch.obs)
         sample = policy.sample(key)
         log_prob = policy.log_prob(sample)
-        value = self.values(state.critic.params, batch.obs, self.head.action(sample)).min(-1)
+        value = least(self.values(state.critic.params, batch.obs, self.head.action(sample)))
         loss = (jax.lax.stop_gradient(self.temperature(state, hyperparams)) * log_prob - value).mean()
         return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": -log_prob.mean()})
 
