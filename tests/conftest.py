@@ -1,7 +1,7 @@
 import os
 
-# Compiling is most of the time that tests take, so little is optimized, and kernels are not emitted by way of MLIR, which
-# takes twice as long; on busy cores the threads of OpenBLAS spin, 40 times as long for a 10 x 10 solve.
+# Compiling is most of the time that tests take, so little is optimized, and kernels are not emitted by way of MLIR,
+# which takes twice as long; on busy cores the threads of OpenBLAS spin, 40 times as long for a 10 x 10 solve.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
