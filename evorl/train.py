@@ -124,8 +124,8 @@ def train(cfg: Any) -> Any:
     with Stopping() as stopping:
         run_dir = Path(cfg.resume) if cfg.resume else _new_run_dir(data)
         try:
-            with files.locked(run_dir, "resume" if cfg.resume else "run_dir"):
-                saved.write(kept, run_dir)
+            lock = files.locked(run_dir, "resume" if cfg.resume else "run_dir")
+            with lock, saved.written(kept, run_dir, lambda: stopping.begun):
                 return _train(data, run_dir, built, stopping)
         except (OptionError, KeyboardInterrupt):
             if not cfg.resume and not stopping.begun:

@@ -69,6 +69,17 @@ def refused(run, use, capfd):
     return said
 
 
+def test_a_resume_that_is_refused_leaves_the_budget_as_it_was(run, capfd):
+    step = max((run / "checkpoints").iterdir(), key=lambda path: path.name)
+    for path in [path for path in step.rglob("*") if path.is_file()]:
+        path.write_bytes(b"")
+    before = (run / saved.NAME).read_bytes()
+    with pytest.raises(SystemExit):
+        train.main([f"resume={run}", "iterations=7"])
+    assert "no checkpoint is whole" in capfd.readouterr().err
+    assert (run / saved.NAME).read_bytes() == before
+
+
 TOUCH = "{_target_: os.system, command: touch pwned}"
 CODE = {
     "a command": TOUCH,

@@ -1,6 +1,7 @@
 """The configuration that a run directory keeps: saved whole and resolved, and read as data that can run nothing."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,19 @@ def write(data: Mapping[str, Any], run_dir: Path) -> None:
     parent = data["init_from"] and Path(data["init_from"]).resolve().name
     data = {**data, "resume": None, "run_dir": None, "init_from": parent, "trust": []}
     files.replace(run_dir / NAME, yaml.dump(data, Dumper=_Writer, sort_keys=False, allow_unicode=True))
+
+
+@contextmanager
+def written(data: Mapping[str, Any], run_dir: Path, begun: Callable[[], bool]) -> Iterator[None]:
+    """config.yaml, written; an error before training has begun puts back what stood there."""
+    before = files.read(run_dir / NAME) if (run_dir / NAME).exists() else None
+    write(data, run_dir)
+    try:
+        yield
+    except BaseException:
+        if before is not None and not begun():
+            files.replace(run_dir / NAME, before)
+        raise
 
 
 def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any]:
