@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -16,7 +16,7 @@ from evorl.training import config, runs
 from evorl.training.devices import compiler_options, enable_compilation_cache
 from evorl.training.discovery import choices
 from evorl.training.parts import part
-from evorl.types import ActorCritic, Acts, Array, Env, Hyperparams, Key, OffPolicyAgent, SlotPolicy, State
+from evorl.types import ActorCritic, Acts, Array, Env, Hyperparams, Key, OffPolicyAgent, Population, SlotPolicy, State
 from evorl.workflows.evolution import Evolution
 
 HELP = """usage: python -m evorl.sanity agent=NAME [only=CHECK,CHECK] [option=value ...]
@@ -32,10 +32,10 @@ Every other option of python -m evorl.train may be given too. Exit code 1 where 
 SEEDS = 3
 EPISODES = 256  # that a score is the mean of
 CHANCE = 0.4  # what no policy without memory comes above where memory is needed
-SIZES = {  # of whatever the agent has of it; its experiment sanity/AGENT, where there is one, says what else it needs
-    "agent.workflow.agent.hidden": "[64,64]",
-    "agent.workflow.random_steps": "1_000",
-    "agent.workflow.vbn_steps": "1_000",
+SIZES = {  # at most; an agent's experiment sanity/AGENT, where there is one, says what else it needs
+    "agent.workflow.agent.hidden": 64,
+    "agent.workflow.random_steps": 1000,
+    "agent.workflow.vbn_steps": 1000,
 }
 
 
@@ -52,18 +52,19 @@ class Check:
 
     threshold: float
     env_steps: int
+    search: tuple[float, int] | None = None  # both, for what searches without gradients; of which else it is not asked
     needs_memory: bool = False  # an agent without it must stay at chance
     needs_chance: bool = False  # the policy that explores is scored; a deterministic one must not pass
 
 
 CHECKS = {
-    "bandit": Check(0.9, 10_000),
-    "password": Check(0.95, 15_000),
-    "stochastic": Check(0.99, 40_000, needs_chance=True),
-    "pair": Check(0.95, 10_000),
+    "bandit": Check(0.9, 10_000, search=(0.9, 200_000)),
+    "password": Check(0.95, 15_000, search=(0.95, 300_000)),
+    "stochastic": Check(0.99, 40_000, search=(0.99, 40_000), needs_chance=True),
+    "pair": Check(0.95, 10_000, search=(0.95, 200_000)),
     "spaces": Check(0.95, 40_000),
-    "memory": Check(0.95, 35_000, needs_memory=True),
-    "continuous": Check(0.9, 200_000),
+    "memory": Check(0.95, 35_000, search=(0.95, 35_000), needs_memory=True),
+    "continuous": Check(0.9, 200_000, search=(0.1, 1_000_000)),
     "squared": Check(0.95, 200_000),
     "grid": Check(0.95, 200_000),
 }
@@ -95,23 +96,37 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> Iterator[tuple[str, Result]]:
     """Runs the checks that arguments ask for, printing a line for each; raises OptionError."""
     names, overrides = parse(arguments)
-    built = {name: _built(config.load(overrides + _of_check(name, arguments))) for name in names}
+    built = {name: _built(CHECKS[name], config.load(overrides + _of_check(name, arguments))) for name in names}
     errors = [parts for parts in built.values() if isinstance(parts, OptionError)]
     if len(errors) == len(names):
         raise errors[0]
-    print(f"{'check':10}  {'score':>5}  {'threshold':>9}  {'env steps':>9}  {'seconds':>7}")
+    print(f"{'check':10}  {'score':>5}  {'threshold':>9}  {'env steps':>10}  {'seconds':>7}")
     for name, parts in built.items():
         if isinstance(parts, OptionError):
-            print(f"{name:10}  {'':5}  {'':9}  {'':9}  {'':7}  cannot handle: {parts}", flush=True)
+            print(f"{name:10}  {'':5}  {'':9}  {'':10}  {'':7}  cannot handle: {parts}", flush=True)
             continue
-        cfg, workflow, hyperparams = parts
+        check, cfg, workflow, hyperparams = parts
         started = time.perf_counter()
-        env_steps = min(CHECKS[name].env_steps, cfg.env_steps or CHECKS[name].env_steps)
-        result = judge(CHECKS[name], workflow, hyperparams, env_steps, cfg.seed, cfg.num_seeds)
+        env_steps = min(check.env_steps, cfg.env_steps or check.env_steps)
+        result = judge(check, workflow, hyperparams, env_steps, cfg.seed, cfg.num_seeds)
         seconds = time.perf_counter() - started
-        numbers = f"{result.score:5.2f}  {CHECKS[name].threshold:9.2f}  {env_steps:9,}  {seconds:7.1f}"
+        numbers = f"{result.score:5.2f}  {check.threshold:9.2f}  {env_steps:10,}  {seconds:7.1f}"
         print(f"{name:10}  {numbers}  {result.verdict}", flush=True)
         yield name, result
+
+
+def asked(check: Check, workflow: Any) -> Check:
+    """What a workflow is asked: each member of a population that, and less of search; raises OptionError."""
+    population = getattr(workflow, "population", None)
+    if isinstance(population, Population):
+        member = asked(check, population.inner)
+        return replace(member, env_steps=population.size * member.env_steps)
+    if not isinstance(workflow, Evolution):
+        return check
+    if check.search is None:
+        raise OptionError("search without gradients is not asked this")
+    threshold, env_steps = check.search
+    return replace(check, threshold=threshold, env_steps=env_steps)
 
 
 def parse(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -127,9 +142,15 @@ def parse(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     overrides = [f"agent={agent}", f"num_seeds={SEEDS}"]
     if f"sanity/{agent}" in choices("experiment") and "experiment" not in given:
         overrides.append(f"experiment=sanity/{agent}")
+    elif not {"experiment", "env_steps"} & set(given):
+        overrides.append(f"env_steps={sys.maxsize}")  # the checks say how many
     options = dict(config.paths(config.load([f"agent={agent}", "env=sanity_bandit"])))
-    overrides += [f"{name}={value}" for name, value in SIZES.items() if name in options]
+    overrides += [f"{name}={_at_most(size, options[name])}" for name, size in SIZES.items() if name in options]
     return names, overrides
+
+
+def _at_most(size: int, given: Any) -> Any:
+    return [min(size, width) for width in given] if isinstance(given, Sequence) else min(size, given)
 
 
 def _of_check(name: str, arguments: Sequence[str]) -> list[str]:
@@ -137,13 +158,13 @@ def _of_check(name: str, arguments: Sequence[str]) -> list[str]:
     return [f"env=sanity_{name}", *own]
 
 
-def _built(cfg: Any) -> tuple[Any, Acts, Hyperparams] | OptionError:
-    """What cfg describes, or why the agent cannot be built around this environment."""
+def _built(check: Check, cfg: Any) -> tuple[Check, Any, Acts, Hyperparams] | OptionError:
+    """What cfg describes and is asked, or why the agent cannot be built around this environment."""
     try:
         workflow, hyperparams, _ = runs.build(cfg)
+        return asked(check, workflow), cfg, part(workflow, Acts, "agent.workflow"), hyperparams
     except OptionError as error:
         return error
-    return cfg, part(workflow, Acts, "agent.workflow"), hyperparams
 
 
 def judge(
