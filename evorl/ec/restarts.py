@@ -35,8 +35,9 @@ class RestartsState:
     asks: Any  # [] int32, so many make up a population of this run
     gathered: Any  # [] int32, of them so far
     history: Any  # [window], the best fitness of each generation of this run, the last one first
+    mean_fitness: Any  # [] of the last generation of this run
     best_mean: Any  # of the finished runs
-    best_fitness: Any  # []
+    best_fitness: Any  # [] the mean fitness of its last generation
     small: Any  # [] bool, whether this run is of BIPOP's small regime
     large_asks: Any  # [] int32, of the last run of the other one
     spent: Any  # [2] int32, asks of the large and the small regime
@@ -49,7 +50,7 @@ class Restarts:
 
     With bipop, runs of random smaller populations and steps take turns with these (Hansen 2009), on equal budgets. A
     population of 2^j evolver.population_size, j up to doublings, is gathered over 2^j asks. The center is the mean of
-    the best run, finished or not, by the best fitness in its last generation.
+    the best run, finished or not, by the mean fitness of its last generation: the best fitness may be luck.
     """
 
     evolver: CMAES = field(default_factory=lambda: CMAES(10))
@@ -77,6 +78,7 @@ class Restarts:
                 asks=one,
                 gathered=none,
                 history=jnp.full(math.ceil(window(n, self.population_size)), -jnp.inf),
+                mean_fitness=jnp.float32(-jnp.inf),
                 best_mean=mean,
                 best_fitness=jnp.float32(-jnp.inf),
                 small=jnp.bool_(False),
@@ -115,7 +117,7 @@ class Restarts:
         return state, {"restarts": restarts, "population": population, "sigma": state.search.sigma}
 
     def center(self, state: RestartsState) -> Params:
-        return tree.where(state.history[0] >= state.best_fitness, state.search.mean, state.best_mean)
+        return tree.where(state.mean_fitness >= state.best_fitness, state.search.mean, state.best_mean)
 
     def _generation(self, key: Key, state: RestartsState, hyperparams: RestartsHyperparams) -> RestartsState:
         size = state.asks * self.population_size
@@ -123,7 +125,9 @@ class Restarts:
         fitness = jnp.where(valid, state.fitness, -jnp.inf)
         search = self.evolver.update(state.members, fitness, size, state.search, hyperparams.search)
         history = jnp.roll(state.history, 1).at[0].set(fitness.max())
-        state = replace(state, search=search, history=history, gathered=jnp.int32(0))
+        mean_fitness = jnp.where(valid, fitness, 0).sum() / valid.sum()
+        mean_fitness = jnp.where(valid.any(), mean_fitness, -jnp.inf)
+        state = replace(state, search=search, history=history, mean_fitness=mean_fitness, gathered=jnp.int32(0))
         stalled = self._stalled(state, size, hyperparams.tol_fun).astype(jnp.int32)
         return tree.repeat(stalled, lambda _, state: self._restart(key, state, hyperparams), state)
 
@@ -156,8 +160,9 @@ class Restarts:
             sigma=sigma,
             asks=jnp.where(small, jnp.maximum(fewer.astype(jnp.int32), 1), large_asks),
             history=jnp.full_like(state.history, -jnp.inf),
+            mean_fitness=jnp.float32(-jnp.inf),
             best_mean=self.center(state),
-            best_fitness=jnp.maximum(state.history[0], state.best_fitness),
+            best_fitness=jnp.maximum(state.mean_fitness, state.best_fitness),
             small=small,
             large_asks=large_asks,
             restarts=state.restarts + 1,
