@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from learning import saved
+
 ROOT = Path(__file__).parents[1]
 BUDGET = ["iterations=1", "evaluations=1"]
 RUNS = {  # what NAME is, by what a command line holds
@@ -85,8 +87,7 @@ def main() -> None:
     if given.list:
         print("\n".join(commands()))
         return
-    rows = given.out.read_text(encoding="utf-8").splitlines() if given.out and given.out.exists() else []
-    outcomes = [json.loads(row) for row in rows]
+    outcomes = saved(given.out)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for i, options in enumerate(RUNS.values()):

@@ -22,6 +22,7 @@ import jax
 import numpy as np
 
 from evorl import stats
+from evorl.training.rows import evaluations
 
 GOALS = {"cartpole": 475, "acrobot": -90, "inverted_pendulum": 950, "pendulum": -200}
 EXPERIMENTS = [
@@ -46,8 +47,7 @@ def train(experiment: str, options: list[str]) -> dict:
         run = Path(folder) / "run"
         fixed = [f"experiment={experiment}", f"run_dir={run}", "evaluations=1", "tensorboard=false"]
         subprocess.run([sys.executable, "-m", "evorl.train", *fixed, *options], check=True, stdout=subprocess.DEVNULL)
-        rows = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-        return [row for row in rows if row["kind"] == "evaluation"][-1]
+        return evaluations(run)[-1]
 
 
 def saved(rows: Path | None) -> list[dict]:

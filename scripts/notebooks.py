@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from evorl.training import files
+
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 PICTURES = "%config InlineBackend.print_figure_kwargs = {'dpi': 60, 'bbox_inches': 'tight'}"
 
@@ -67,9 +69,7 @@ def execute(path: Path) -> None:
     }
     written = json.loads(nbformat.writes(notebook))
     written["metadata"]["executed"]["sha256"] = digest(written)
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    files.replace(path, json.dumps(written, indent=1, ensure_ascii=False) + "\n")
     print(f"{path.name}: {seconds} seconds, {path.stat().st_size // 1000} kB", flush=True)
 
 
