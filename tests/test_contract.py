@@ -1,12 +1,16 @@
 """What every workflow must keep, on tiny environments; each workflow is compiled once and shared by its checks."""
 
 import dataclasses
+import json
+import os
 from functools import cached_property
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from evosax.algorithms import SNES
 
 from evorl import hyperparameters, tree
 from evorl.agents import (
@@ -27,7 +31,26 @@ from evorl.agents import (
     SACHyperparams,
     TD3Hyperparams,
 )
-from evorl.ec import ARS, CEM, GA, ARSHyperparams, CEMHyperparams, GAHyperparams, OpenES, OpenESHyperparams
+from evorl.ec import (
+    ARS,
+    CEM,
+    CMAES,
+    CSO,
+    GA,
+    ARSHyperparams,
+    CEMHyperparams,
+    CMAESHyperparams,
+    CSOHyperparams,
+    Diagonal,
+    GAHyperparams,
+    OpenES,
+    OpenESHyperparams,
+    Restarts,
+    RestartsHyperparams,
+    VanillaES,
+    VanillaESHyperparams,
+)
+from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.envs.probe import Probe
 from evorl.population import (
@@ -204,6 +227,19 @@ CASES = [
     Case("shared_sac", SharedReplay(off_policy(SAC), 2), pair(SACHyperparams())),
     Case("shared_dqn", SharedReplay(off_policy(DQN, CHOICES, n_step=2), 2), pair(DQNHyperparams())),
 ]
+EVOLVERS = [
+    Case(name, evolution(evolver, "none"), EvolutionHyperparams(hyperparams))
+    for name, evolver, hyperparams in (
+        ("cem", CEM(4, mirrored=True), CEMHyperparams()),
+        ("cma_es", CMAES(4), CMAESHyperparams()),
+        ("sep_cma_es", CMAES(4, covariance=Diagonal()), CMAESHyperparams()),
+        ("bipop_cma_es", Restarts(CMAES(4), doublings=1, bipop=True), RestartsHyperparams()),
+        ("cso", CSO(4), CSOHyperparams()),
+        ("ga", GA(6, 1), GAHyperparams(0.5, crossover_rate=0.5)),
+        ("vanilla_es", VanillaES(4, 2), VanillaESHyperparams()),
+        ("snes", Evosax(SNES, 4), {}),
+    )
+]
 ALIKE = ("cem_rl_sac", "erl_sac_openes", "impala", "discrete_sac")  # other cases put their workflows side by side too
 
 
@@ -216,6 +252,8 @@ def of(cases, slow):
 every = of(CASES, [f"vmapped_{name}" for name in ALIKE])
 single = of(SINGLE, [])
 side_by_side = of(SINGLE, ALIKE)
+RECORDED = Path(__file__).parent / "recorded"
+recorded = of([*(case for case in CASES if not case.name.startswith("vmapped")), *EVOLVERS], [])
 
 
 def types(state):
@@ -237,6 +275,40 @@ def test_evaluation_leaves_the_state_alone(case):
     after, _, evaluation = case.run(state, case.program.keys, jnp.uint32(3), jnp.int32(1), jnp.bool_(True))
     assert leaves_equal(state, after)
     np.testing.assert_array_equal(evaluation["episodes"], case.eval_episodes)
+
+
+@recorded
+def test_it_computes_what_it_computed(case):
+    """Of three steps and an evaluation; EVORL_RECORD=1 records anew, for a change that says what moved and why."""
+    path, state = RECORDED / f"{case.name}.json", case.steps(case.hyperparams, 2)
+    state, step, _ = case.run(state, case.program.keys, jnp.uint32(2), jnp.int32(1), jnp.bool_(False))
+    *_, evaluation = case.run(state, case.program.keys, jnp.uint32(3), jnp.int32(1), jnp.bool_(True))
+    found = {"jax": jax.__version__, **described({"evaluation": evaluation, "state": state, "step": step})}
+    if os.environ.get("EVORL_RECORD"):
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in found.items())
+        path.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    before = json.loads(path.read_text(encoding="utf-8"))
+    if before["jax"] != found["jax"]:
+        pytest.skip(f"recorded with jax {before['jax']}")
+    assert found.keys() == before.keys()
+    for name in found.keys() - {"jax"}:
+        (shape, *numbers), (shape_before, *numbers_before) = found[name], before[name]
+        assert shape == shape_before, name
+        np.testing.assert_allclose(
+            numbers, numbers_before, rtol=1e-5, atol=1e-5 * numbers_before[1] + 1e-7, err_msg=name
+        )
+
+
+def described(results):
+    """By name the shape, mean and norm of every leaf."""
+    found = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(results):
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        x = np.asarray(jax.random.key_data(leaf) if is_key else leaf, np.float64)
+        x = np.where(np.isinf(x), np.sign(x) * 1e9, x)
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        found[name] = [list(leaf.shape), *(float(f"{v:.7g}") for v in (x.mean() if x.size else 0, np.linalg.norm(x)))]
+    return found
 
 
 @side_by_side
@@ -347,6 +419,7 @@ def test_meta_workflows_keep_the_contract(case):
     """In one test, so that each is compiled once."""
     test_step_keeps_shapes_dtypes_and_weak_types(case)
     test_evaluation_leaves_the_state_alone(case)
+    test_it_computes_what_it_computed(case)
     test_chunks_and_saving_do_not_change_the_run(case)
     compiled = case.run._cache_size()
     others = jax.tree.map(lambda x: 0.9 * x, case.hyperparams)
