@@ -1,6 +1,7 @@
 """What the commands share: how they end, how they read their arguments, and what they draw with."""
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -11,10 +12,27 @@ from evorl.errors import OptionError, refuse
 
 
 @contextmanager
-def command() -> Iterator[None]:
-    """Around what a command does: a user's mistake ends it with one line, so does Ctrl-C; a reader that
-    has gone (| head) ends it quietly.
+def command(arguments: list[str] | None) -> Iterator[list[str]]:
+    """Around what a command does with arguments, by default those of the process.
+
+    A user's mistake ends it with one line, so does Ctrl-C; a reader that has gone (| head) ends it quietly.
+    A process of its own that failed or was interrupted leaves at once: Python would wait for what the device is still
+    at, minutes of compiling among it, and end with SIGSEGV.
     """
+    try:
+        with _told():
+            yield sys.argv[1:] if arguments is None else arguments
+    except SystemExit as end:
+        if arguments is None and end.code in (1, 130):
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError):
+                    stream.flush()
+            os._exit(end.code)
+        raise
+
+
+@contextmanager
+def _told() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()

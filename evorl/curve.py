@@ -94,8 +94,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("runs", nargs="+", help="RUN or LABEL=RUN")
     parser.add_argument("--goal", type=float)
     parser.add_argument("--title", default="")
-    with command():
-        given = parser.parse_args(arguments)
+    with command(arguments) as words:
+        given = parser.parse_args(words)
         curves = [read(run) for run in given.runs]
         save(draw(curves, given.goal, given.title), given.out)
         print(table(curves, given.goal))

@@ -111,8 +111,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, help="of several; by default the first")
     parser.add_argument("--population", type=int, default=0, help="of several populations in one run")
     parser.add_argument("--out", type=Path, help="by default RUN/lineage.png")
-    with command():
-        given = parser.parse_args(arguments)
+    with command(arguments) as words:
+        given = parser.parse_args(words)
         found = read(given.run, given.seed, given.population)
         out = given.out or given.run / "lineage.png"
         save(draw(found, given.run.name), out)

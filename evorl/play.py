@@ -43,12 +43,11 @@ class Options:
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    with command():
-        if {"-h", "--help"} & set(arguments):
+    with command(arguments) as given:
+        if {"-h", "--help"} & set(given):
             print(HELP)
         else:
-            play(parse(arguments))
+            play(parse(given))
 
 
 def parse(arguments: list[str]) -> Options:

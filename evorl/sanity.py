@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import rollout, tree
-from evorl.errors import OptionError, refuse, require, unknown
+from evorl.command import command
+from evorl.errors import OptionError, require, unknown
 from evorl.training import config, runs
 from evorl.training.devices import compiler_options, enable_compilation_cache
 from evorl.training.discovery import choices
@@ -79,18 +80,15 @@ class Result:
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line: exit code 1 where a check failed, 2 with one line for a mistake."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if {"-h", "--help"} & set(arguments):
-        print(HELP)
-        return
-    enable_compilation_cache()
-    try:
-        failed = [name for name, result in run(arguments) if result.failed]
-    except OptionError as error:
-        refuse(error)
-    if failed:
-        print(f"failed: {', '.join(failed)}")
-        sys.exit(1)
+    with command(arguments) as given:
+        if {"-h", "--help"} & set(given):
+            print(HELP)
+            return
+        enable_compilation_cache()
+        failed = [name for name, result in run(given) if result.failed]
+        if failed:
+            print(f"failed: {', '.join(failed)}")
+            sys.exit(1)
 
 
 def run(arguments: Sequence[str]) -> Iterator[tuple[str, Result]]:

@@ -36,16 +36,15 @@ OURS = ("hydra.run", "hydra.job", "hydra.output_subdir", "hydra.mode")  # of Hyd
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
-    arguments = sys.argv[1:] if arguments is None else arguments
     _keep_memory_together()
-    with command():
-        if {"-h", "--help"} & set(arguments):
+    with command(arguments) as given:
+        if {"-h", "--help"} & set(given):
             print(discovery.HELP)
-        elif "--list" in arguments:
+        elif "--list" in given:
             print(discovery.listing())
         else:
-            discovery.check_choices(arguments)
-            _main(arguments)
+            discovery.check_choices(given)
+            _main(given)
 
 
 def _main(arguments: list[str]) -> None:

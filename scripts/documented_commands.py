@@ -23,11 +23,11 @@ from learning import saved
 
 ROOT = Path(__file__).parents[1]
 BUDGET = ["iterations=1", "evaluations=1"]
-RUNS = {  # what NAME is, by what a command line holds
-    "envs=ood": "agent=dqn env=maze agent.workflow.random_steps=64",
-    "member=": "agent=pbt agent/inner=ppo env=cartpole agent.workflow.population.size=4",
-    "init_from=": "env=inverted_pendulum agent.workflow.random_steps=64",
-    "": "agent=ppo env=cartpole",
+RUNS = {  # what NAME is: the first one of which a command line holds a word
+    "agent=dqn env=maze agent.workflow.random_steps=64": ("envs=ood",),
+    "agent=pbt agent/inner=ppo env=cartpole agent.workflow.population.size=4": ("member=", "lineage"),
+    "env=inverted_pendulum agent.workflow.random_steps=64": ("init_from=",),
+    "agent=ppo env=cartpole": ("",),
 }
 OWN = ("your_own.md", "environments.md")  # whose lines need the files that they write; tests run them
 
@@ -53,7 +53,7 @@ def commands() -> list[str]:
 
 def tried(command: str, folder: Path, seconds: float) -> dict[str, object]:
     """How a command ended: its exit code, or that it was interrupted."""
-    name = next(str(i) for i, held in enumerate(RUNS) if held in command)
+    name = next(str(i) for i, words in enumerate(RUNS.values()) if any(word in command for word in words))
     arguments = [sys.executable, *command.replace("NAME", name).split()[1:]]
     if "evorl.train" in command and "--list" not in command:
         own = [argument for argument in arguments if not argument.startswith(("iterations=", "evaluations="))]
@@ -90,7 +90,7 @@ def main() -> None:
     outcomes = saved(given.out)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for i, options in enumerate(RUNS.values()):
+        for i, options in enumerate(RUNS):
             made = [sys.executable, "-m", "evorl.train", *options.split(), *BUDGET, f"run_dir=runs/{i}"]
             subprocess.run(made, cwd=folder, check=True, stdout=subprocess.DEVNULL)
         for command in commands():

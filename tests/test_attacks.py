@@ -302,6 +302,19 @@ def test_signals_end_a_training_sooner_and_sooner(begun):
     assert done.returncode == 128 + signal.SIGINT
 
 
+def test_an_interrupted_process_does_not_wait_for_the_device():
+    """Which it would leave with SIGSEGV."""
+    script = """
+import jax
+from evorl.command import command
+with command(None):
+    jax.jit(lambda: jax.lax.while_loop(lambda x: x >= 0, lambda x: x * 0.9, 1.0))()  # for ever
+    raise KeyboardInterrupt("left")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "left\n")
+
+
 def test_an_interrupt_removes_only_a_folder_in_which_nothing_was_trained(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = []
