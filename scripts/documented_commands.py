@@ -26,7 +26,7 @@ BUDGET = ["iterations=1", "evaluations=1"]
 RUNS = {  # what NAME is: the first one of which a command line holds a word
     "agent=dqn env=maze agent.workflow.random_steps=64": ("envs=ood",),
     "agent=pbt agent/inner=ppo env=cartpole agent.workflow.population.size=4": ("member=", "lineage"),
-    "env=inverted_pendulum agent.workflow.random_steps=64": ("init_from=",),
+    "agent.workflow.random_steps=64": ("init_from=",),
     "agent=ppo env=cartpole": ("",),
 }
 OWN = ("your_own.md", "environments.md")  # whose lines need the files that they write; tests run them
@@ -67,12 +67,15 @@ def tried(command: str, folder: Path, seconds: float) -> dict[str, object]:
         _, said = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         interrupted = True
-        process.send_signal(signal.SIGINT)
+        for _ in range(2):  # the second one does not wait for the chunk
+            process.send_signal(signal.SIGINT)
+            time.sleep(1)
         try:
-            _, said = process.communicate(timeout=seconds)
+            _, said = process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             _, said = process.communicate()
+            return {"command": command, "fault": "two interrupts did not end it", "seconds": seconds}
     fault = "" if interrupted or process.returncode == 0 else said[-1000:]
     ended = {"exit": process.returncode, "interrupted": interrupted, "fault": fault}
     return {"command": command, **ended, "seconds": round(time.monotonic() - started)}

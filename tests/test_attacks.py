@@ -306,9 +306,13 @@ def test_an_interrupted_process_does_not_wait_for_the_device():
     """Which it would leave with SIGSEGV."""
     script = """
 import jax
+import jax.numpy as jnp
 from evorl.command import command
+for_ever = jax.jit(lambda x: jax.lax.while_loop(lambda x: x[0, 0] >= 0, lambda x: jnp.tanh(x @ x), x))
+x = jnp.ones((300, 300))
+compiled = for_ever.lower(x).compile()
 with command(None):
-    jax.jit(lambda: jax.lax.while_loop(lambda x: x >= 0, lambda x: x * 0.9, 1.0))()  # for ever
+    compiled(x)
     raise KeyboardInterrupt("left")
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
