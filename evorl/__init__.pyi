@@ -8,7 +8,6 @@ from evorl.agents.dqn import DQN as DQN
 from evorl.agents.dqn import DQNHyperparams as DQNHyperparams
 from evorl.agents.impala import IMPALA as IMPALA
 from evorl.agents.impala import IMPALAHyperparams as IMPALAHyperparams
-from evorl.agents.learner import Learner as Learner
 from evorl.agents.mlp_policy import MLPPolicy as MLPPolicy
 from evorl.agents.mlp_policy import MLPPolicyHyperparams as MLPPolicyHyperparams
 from evorl.agents.policy_gradient import PolicyGradient as PolicyGradient
@@ -20,6 +19,7 @@ from evorl.agents.sac import SAC as SAC
 from evorl.agents.sac import SACHyperparams as SACHyperparams
 from evorl.agents.td3 import TD3 as TD3
 from evorl.agents.td3 import TD3Hyperparams as TD3Hyperparams
+from evorl.agents.train_state import TrainState as TrainState
 from evorl.ec.ars import ARS as ARS
 from evorl.ec.ars import ARSHyperparams as ARSHyperparams
 from evorl.ec.cem import CEM as CEM

@@ -20,7 +20,7 @@ UNLIMITED = jnp.iinfo(jnp.int32).max  # episodes or steps that no play reaches
 
 
 @struct.dataclass
-class Slot:
+class EnvSlot:
     """One environment between two steps; the workflows hold n of them, leaves [n, ...]."""
 
     env_state: Any
@@ -31,7 +31,7 @@ class Slot:
 
 
 @struct.dataclass
-class Tally:
+class EpisodeStats:
     """What n slots did during one play, each leaf [n]."""
 
     steps: Any  # int32
@@ -40,7 +40,7 @@ class Tally:
     lengths: Any  # int32, summed over ended episodes
 
     @classmethod
-    def zeros(cls, n: int) -> "Tally":
+    def zeros(cls, n: int) -> "EpisodeStats":
         none = jnp.zeros(n, jnp.int32)
         return cls(none, none, jnp.zeros(n), none)
 
@@ -80,22 +80,24 @@ class Tally:
 class Pool:
     """Starts that nothing has used yet: those in places `used` to n."""
 
-    starts: Slot  # leaves [n, ...]
+    starts: EnvSlot  # leaves [n, ...]
     used: Any  # [] int32
     refills: Any  # [] int32
 
     @classmethod
-    def dry(cls, shapes: Slot, n: int) -> "Pool":
+    def dry(cls, shapes: EnvSlot, n: int) -> "Pool":
         return cls(tree.zeros(shapes), jnp.int32(n), jnp.int32(0))
 
-    def restart(self, slots: Slot, ended: Bool[Array, " n"], draw: Callable[[Array], Slot]) -> tuple[Slot, "Pool"]:
+    def restart(
+        self, slots: EnvSlot, ended: Bool[Array, " n"], draw: Callable[[Array], EnvSlot]
+    ) -> tuple[EnvSlot, "Pool"]:
         """Slots with a new start where ended; where too few are left, n others are drawn, those of draw(refills)."""
         count = ended.sum(dtype=jnp.int32)
 
         def refill(_: Array, pool: Pool) -> Pool:
             return Pool(draw(pool.refills), jnp.int32(0), pool.refills + 1)
 
-        def take(_: Array, carry: tuple[Slot, Pool]) -> tuple[Slot, Pool]:
+        def take(_: Array, carry: tuple[EnvSlot, Pool]) -> tuple[EnvSlot, Pool]:
             slots, pool = carry
             lacks = (pool.used + count > ended.shape[0]).astype(jnp.int32)
             pool = tree.repeat(lacks, refill, pool)
@@ -106,18 +108,18 @@ class Pool:
         return tree.repeat((count > 0).astype(jnp.int32), take, (slots, self))  # most steps end no episode
 
 
-Playing = tuple[Slot, Tally, Any]  # what a play carries; the last is a Pool where every start is new
+Playing = tuple[EnvSlot, EpisodeStats, Any]  # what a play carries; the last is a Pool where every start is new
 
 
-def start(env: Env, env_params: Any, memory: Memory, keys: Key) -> Slot:
+def start(env: Env, env_params: Any, memory: Memory, keys: Key) -> EnvSlot:
     """Slots at the start of an episode, one for each of keys [...], leaves [..., ...]."""
     if keys.ndim:
         return jax.vmap(lambda key: start(env, env_params, memory, key))(keys)
     with jax.named_scope("environment"):
-        return Slot(*env.reset(keys, env_params), memory, jnp.float32(0), jnp.int32(0))
+        return EnvSlot(*env.reset(keys, env_params), memory, jnp.float32(0), jnp.int32(0))
 
 
-def starts(env: Env, env_params: Any, memory: Memory, keys: Key, drawn: Int[Array, ""] | int) -> Slot:
+def starts(env: Env, env_params: Any, memory: Memory, keys: Key, drawn: Int[Array, ""] | int) -> EnvSlot:
     """Starts of keys [rows, n], leaves [rows, n, ...], of which the first `drawn` rows are filled.
 
     Reset is compiled once.
@@ -126,14 +128,14 @@ def starts(env: Env, env_params: Any, memory: Memory, keys: Key, drawn: Int[Arra
     empty = jax.eval_shape(lambda: start(env, env_params, memory, keys[0]))
     table = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), empty)
 
-    def draw(row: Array, table: Slot) -> Slot:
+    def draw(row: Array, table: EnvSlot) -> EnvSlot:
         fresh = start(env, env_params, memory, keys[row])
         return jax.tree.map(lambda x, new: x.at[row].set(new), table, fresh)
 
     return tree.repeat(jnp.int32(drawn), draw, table)
 
 
-def interact(env: Env, env_params: Any, policy: Policy, slots: Slot, keys: Key) -> tuple[Slot, Transition]:
+def interact(env: Env, env_params: Any, policy: Policy, slots: EnvSlot, keys: Key) -> tuple[EnvSlot, Transition]:
     """One step of n slots, keys [n]; episodes that end are left at their end."""
     key_act, key_step = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
     with jax.named_scope("policy"):
@@ -144,12 +146,12 @@ def interact(env: Env, env_params: Any, policy: Policy, slots: Slot, keys: Key) 
         slots.obs, action, timestep.reward, timestep.obs, timestep.terminated, timestep.truncated, extras
     )
     returns = slots.episode_return + timestep.reward
-    return Slot(env_state, timestep.obs, memory, returns, slots.episode_length + 1), transition
+    return EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1), transition
 
 
 def unroll(
-    env: Env, env_params: Any, policy: Policy, memory: Memory, slots: Slot, fresh: Slot, keys: Key, num_steps: int
-) -> tuple[Slot, Rollout, Tally]:
+    env: Env, env_params: Any, policy: Policy, memory: Memory, slots: EnvSlot, fresh: EnvSlot, keys: Key, num_steps: int
+) -> tuple[EnvSlot, Rollout, EpisodeStats]:
     """Steps n slots num_steps times, each with its key of keys [n]; where an episode ends, the next one begins.
 
     Starts come from `fresh`, leaves [rows, n, ...]: a slot's k-th new episode takes row k modulo rows, so that
@@ -157,10 +159,10 @@ def unroll(
     Where env.fresh_reset, each start is one that nothing has used. Rollout leaves lead with [num_steps, n].
     """
     begin, step = auto_reset(
-        env, env_params, policy, memory, slots, fresh, tree.size(fresh), keys, lambda tally: tally.steps >= 0
+        env, env_params, policy, memory, slots, fresh, tree.size(fresh), keys, lambda stats: stats.steps >= 0
     )
-    (end, tally, _), (transitions, _) = jax.lax.scan(step, begin, length=num_steps)
-    return end, Rollout(transitions, slots.memory), tally
+    (end, stats, _), (transitions, _) = jax.lax.scan(step, begin, length=num_steps)
+    return end, Rollout(transitions, slots.memory), stats
 
 
 def play(
@@ -168,8 +170,8 @@ def play(
     env_params: Any,
     policy: Policy,
     memory: Memory,
-    slots: Slot,
-    fresh: Slot,
+    slots: EnvSlot,
+    fresh: EnvSlot,
     fresh_rows: Int[Array, ""] | int,
     keys: Key,
     episodes: Int[Array, " n"],
@@ -177,15 +179,15 @@ def play(
     chunk: int,
     store: Callable[[Stored, Transition, Bool[Array, "chunk n"]], Stored],
     stored: Stored,
-) -> tuple[Slot, Tally, Stored]:
+) -> tuple[EnvSlot, EpisodeStats, Stored]:
     """Steps n slots until each has ended its `episodes` or taken `steps` steps; stops within a chunk of the last one.
 
     stored <- store(stored, transitions [chunk, n], mask [chunk, n]) after every chunk, so memory does not grow with
     the length of episodes. Starts are as in unroll, from the first `fresh_rows` rows.
     """
 
-    def active(tally: Tally) -> Bool[Array, " n"]:
-        return (tally.episodes < episodes) & (tally.steps < steps)
+    def active(stats: EpisodeStats) -> Bool[Array, " n"]:
+        return (stats.episodes < episodes) & (stats.steps < steps)
 
     begin, step = auto_reset(env, env_params, policy, memory, slots, fresh, fresh_rows, keys, active)
 
@@ -194,10 +196,10 @@ def play(
         playing, (transitions, mask) = jax.lax.scan(step, playing, length=chunk)
         return playing, store(stored, transitions, mask)
 
-    (slots, tally, _), stored = jax.lax.while_loop(
-        lambda carry: tree.anywhere(active(carry[0][1])), advance, (begin, stored)
+    (slots, stats, _), stored = jax.lax.while_loop(
+        lambda carry: tree.any_unbatched(active(carry[0][1])), advance, (begin, stored)
     )
-    return slots, tally, stored
+    return slots, stats, stored
 
 
 def auto_reset(
@@ -205,37 +207,37 @@ def auto_reset(
     env_params: Any,
     policy: Policy,
     memory: Memory,
-    slots: Slot,
-    fresh: Slot,
+    slots: EnvSlot,
+    fresh: EnvSlot,
     fresh_rows: Int[Array, ""] | int,
     keys: Key,
-    active: Callable[[Tally], Bool[Array, " n"]],
+    active: Callable[[EpisodeStats], Bool[Array, " n"]],
 ) -> tuple[Playing, Callable[[Playing, None], tuple[Playing, tuple[Transition, Bool[Array, " n"]]]]]:
     """What is carried, and the scanned step: one interaction of the active slots; the others stay as they are."""
     n = keys.shape[0]
 
-    def draw(refills: Array) -> Slot:  # with keys that interact, which splits its own in two, does not use
+    def draw(refills: Array) -> EnvSlot:  # with keys that interact, which splits its own in two, does not use
         of_refill = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, refills), 2))
         return start(env, env_params, memory, of_refill(keys))
 
     def step(carry: Playing, _: None) -> tuple[Playing, tuple[Transition, Bool[Array, " n"]]]:
-        slots, tally, pool = carry
-        mask = active(tally)
-        keys_now = jax.vmap(jax.random.fold_in)(keys, tally.steps)
+        slots, stats, pool = carry
+        mask = active(stats)
+        keys_now = jax.vmap(jax.random.fold_in)(keys, stats.steps)
         after, transition = interact(env, env_params, policy, slots, keys_now)
         ended = transition.ended & mask
-        tally = Tally(
-            tally.steps + mask,
-            tally.episodes + ended,
-            tally.returns + jnp.where(ended, after.episode_return, 0),
-            tally.lengths + jnp.where(ended, after.episode_length, 0),
+        stats = EpisodeStats(
+            stats.steps + mask,
+            stats.episodes + ended,
+            stats.returns + jnp.where(ended, after.episode_return, 0),
+            stats.lengths + jnp.where(ended, after.episode_length, 0),
         )
         slots = tree.where(mask, after, slots)
         if env.fresh_reset:
             slots, pool = pool.restart(slots, ended, draw)
         else:
-            slots = tree.where(ended, tree.index(fresh, (tally.episodes % fresh_rows, jnp.arange(n))), slots)
-        return (slots, tally, pool), (transition, mask)
+            slots = tree.where(ended, tree.index(fresh, (stats.episodes % fresh_rows, jnp.arange(n))), slots)
+        return (slots, stats, pool), (transition, mask)
 
     pool = Pool.dry(jax.eval_shape(draw, jnp.int32(0)), n) if env.fresh_reset else ()
-    return (slots, Tally.zeros(n), pool), step
+    return (slots, EpisodeStats.zeros(n), pool), step

@@ -213,7 +213,7 @@ def train(workflow: Acts, hyperparams: Hyperparams, env_steps: int, key: Key) ->
         return state, i + 1, taken + metrics["env_steps"]
 
     start = workflow.init(key_init, hyperparams), jnp.int32(0), jnp.int32(0)
-    return jax.lax.while_loop(lambda loop: tree.anywhere(loop[2] < env_steps), step, start)[0]
+    return jax.lax.while_loop(lambda loop: tree.any_unbatched(loop[2] < env_steps), step, start)[0]
 
 
 def score(workflow: Acts, act: SlotPolicy, key: Key) -> Array:
@@ -224,7 +224,7 @@ def score(workflow: Acts, act: SlotPolicy, key: Key) -> Array:
     key_start, key_play = jax.random.split(key)
     slots = rollout.start(env, env_params, memory, jax.random.split(key_start, EPISODES))
 
-    def step(carry: tuple[rollout.Slot, Array], key: Key) -> tuple[tuple[rollout.Slot, Array], None]:
+    def step(carry: tuple[rollout.EnvSlot, Array], key: Key) -> tuple[tuple[rollout.EnvSlot, Array], None]:
         slots, ended = carry
         keys = jax.random.split(key, EPISODES)
         after, transition = rollout.interact(env, env_params, jax.vmap(act), slots, keys)

@@ -86,15 +86,15 @@ def nbytes(tree: PyTree) -> int:
 
 
 @jax.custom_batching.custom_vmap
-def anywhere(mask: Array) -> Array:
+def any_unbatched(mask: Array) -> Array:
     """Any, over every vmapped axis too: an unbatched predicate for a while_loop that masks finished rows itself."""
     return mask.any()
 
 
-@anywhere.def_vmap
+@any_unbatched.def_vmap
 def _anywhere(axis_size: int, in_batched: list[bool], mask: Array) -> tuple[Array, bool]:
     del axis_size, in_batched
-    return anywhere(mask), False
+    return any_unbatched(mask), False
 
 
 @jax.custom_batching.custom_vmap
@@ -125,4 +125,4 @@ def repeat(
         i, carry = loop
         return i + 1, where(_still(active(loop)), body(i, carry), carry)
 
-    return jax.lax.while_loop(lambda loop: anywhere(active(loop)), masked, (jnp.int32(0), carry))[1]
+    return jax.lax.while_loop(lambda loop: any_unbatched(active(loop)), masked, (jnp.int32(0), carry))[1]

@@ -42,7 +42,7 @@ def slots(workflow: Any) -> int:
     """Environments that a workflow steps at once."""
     if isinstance(workflow, PBT):
         return workflow.population.size * slots(workflow.population.inner)
-    return workflow.stage.num_slots
+    return workflow.vector_env.num_slots
 
 
 def compile_environment(workflow: Any) -> float:

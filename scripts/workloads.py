@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
-from evorl.agents import SAC, Learner, MLPPolicy, PolicyGradient, PPOHyperparams, SACHyperparams
+from evorl.agents import SAC, MLPPolicy, PolicyGradient, PPOHyperparams, SACHyperparams, TrainState
 from evorl.ec import OpenES
 from evorl.population import LogUniform, NoSelection, OneMinus, Pairs, Swarm, Truncation, Uniform
 from evorl.replay import Row
@@ -31,7 +31,7 @@ def repeat(count: int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any
 
 def interaction_parts(workflow: Any, act: Callable[..., Any], params: Any, params_axis: int | None, steps: int) -> dict:
     """Environment scan and policy forward, act(params, obs, memory, key, hyperparams), of all slots."""
-    env, n = workflow.env, workflow.stage.num_slots
+    env, n = workflow.env, workflow.vector_env.num_slots
     states, obs = jax.vmap(env.reset, (0, None))(jax.random.split(KEY, n), ())
     actions = jnp.zeros((n, *env.action_space.shape))
 
@@ -70,7 +70,7 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
     keys = jax.random.split(KEY, m)
 
     def gradients(genomes: Any) -> Any:
-        learners = state.agent.replace(actor=jax.vmap(Learner.fresh)(tree.index(genomes, slice(0, m))))
+        learners = state.agent.replace(actor=jax.vmap(TrainState.fresh)(tree.index(genomes, slice(0, m))))
 
         def update(i: jax.Array, agents: Any) -> Any:
             def critic_loss(params: Any) -> Any:
@@ -132,7 +132,7 @@ def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
     steps = workflow.num_steps
     act = lambda params, obs, key: agent.act(params, obs, (), key, hp)[0]  # noqa: E731
     parts = interaction_parts(workflow, act, state.agent.actor.params, None, steps)
-    parts |= replay_part(state, workflow.num_envs, steps, workflow.stage.chunk)
+    parts |= replay_part(state, workflow.num_envs, steps, workflow.vector_env.chunk)
     return parts | {"gradients": (gradients, state.agent), "gather": (gather, KEY)}
 
 

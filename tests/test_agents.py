@@ -21,8 +21,8 @@ from evorl.agents import (
     PPOHyperparams,
     SACHyperparams,
 )
-from evorl.agents.learner import least
 from evorl.agents.random import Random
+from evorl.agents.train_state import least
 from evorl.envs.spaces import Box, Discrete, MultiDiscrete
 from evorl.errors import OptionError
 from evorl.types import Batch, Transition

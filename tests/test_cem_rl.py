@@ -8,7 +8,7 @@ import pytest
 from evosax.algorithms import SNES
 
 from evorl import tree
-from evorl.agents import SAC, TD3, Learner, SACHyperparams, TD3Hyperparams
+from evorl.agents import SAC, TD3, SACHyperparams, TD3Hyperparams, TrainState
 from evorl.ec import (
     CEM,
     CMAES,
@@ -77,7 +77,7 @@ def test_each_member_plays_one_episode_and_all_rows_are_kept(run):
 def test_the_evolver_moves_and_the_actor_is_its_center(run):
     workflow, states, _ = run
     assert not leaves_equal(states[2].evolver.mean, states[1].evolver.mean)
-    assert leaves_equal(states[2].agent.actor.params, workflow.evolver.center(states[2].evolver))
+    assert leaves_equal(states[2].agent.actor.params, workflow.evolver.solution(states[2].evolver))
     # noise 1e-3 decayed once by hand
     assert float(states[2].evolver.noise) == pytest.approx(0.95 * 1e-3 + 0.05 * 1e-5)
 
@@ -93,7 +93,7 @@ def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run
     batches = state.replay.sample(key_batch, (3, 16))
     gradients, stepped = [], []
     for i, key in enumerate(jax.random.split(key_critic, 3)):
-        own = state.agent.replace(actor=Learner.fresh(tree.index(actors, i)))
+        own = state.agent.replace(actor=TrainState.fresh(tree.index(actors, i)))
         own_loss = jax.grad(agent.critic_loss, has_aux=True)
         gradients.append(own_loss(state.agent.critic.params, own, tree.index(batches, i), key, hp)[0])
     mean = jax.tree.map(lambda *g: sum(g) / 3, *gradients)

@@ -24,7 +24,7 @@ class Remembering:
 
     population_size: int = 4
 
-    express = full_rank
+    to_params = full_rank
 
     def init(self, key, mean, hyperparams):
         ranks = jnp.arange(float(self.population_size))
@@ -37,7 +37,7 @@ class Remembering:
     def tell(self, key, genomes, fitness, state, hyperparams):
         return state | {"told": genomes, "fitness": fitness}, {}
 
-    def center(self, state):
+    def solution(self, state):
         return tree.index(state["asked"], 1)
 
 
@@ -147,7 +147,7 @@ def test_evaluation_plays_the_center_and_the_agents_and_changes_nothing():
         assert float(evaluation[name]) == pytest.approx(4.0, abs=4 * 2 / np.sqrt(20))  # lengths uniform on 1..7
     played = workflow.playing(states[-1], states[-1].evolver["asked"], jnp.bool_(True))
     agents = states[-1].agent.actor.params
-    assert leaves_equal(tree.index(played, slice(3)), tree.broadcast(workflow.evolver.center(states[-1].evolver), 3))
+    assert leaves_equal(tree.index(played, slice(3)), tree.broadcast(workflow.evolver.solution(states[-1].evolver), 3))
     assert leaves_equal(tree.index(played, slice(3, None)), tree.index(agents, jnp.array([0, 1, 0])))
     np.testing.assert_array_equal(workflow.episodes(jnp.bool_(True), jnp.bool_(False)), [7, 7, 6, 7, 7, 6])
 

@@ -70,7 +70,7 @@ def test_virtual_batch_normalization_is_that_of_random_steps_and_stays():
     # 63 steps of each of 4 slots, played again without the workflow, to add up in NumPy
     assert float(state.statistics.count) == 252
     rows = []
-    workflow.stage.play(
+    workflow.vector_env.play(
         state.env_params,
         lambda obs, memory, keys: (jnp.zeros((4, 1)), memory, {}),
         jax.random.split(jax.random.split(jax.random.key(0), 3)[1], 1)[0],

@@ -73,9 +73,9 @@ def search(evolver, hyperparams, key, generations):
     def generation(state, key):
         key_ask, key_tell = jax.random.split(key)
         genomes, state = evolver.ask(key_ask, state, hyperparams)
-        members = jax.vmap(evolver.express, (None, 0, None))(state, genomes, hyperparams)
+        members = jax.vmap(evolver.to_params, (None, 0, None))(state, genomes, hyperparams)
         state, _ = evolver.tell(key_tell, genomes, jax.vmap(quadratic)(members), state, hyperparams)
-        return state, quadratic(evolver.center(state))
+        return state, quadratic(evolver.solution(state))
 
     state = evolver.init(key, MEAN, hyperparams)
     return jax.lax.scan(generation, state, jax.random.split(key, generations))
@@ -100,7 +100,7 @@ def test_states_keep_their_types_and_every_hyperparameter_matters(name, key):
     assert types(base) == types(first)
     for leaf in hyperparameters.leaves(hyperparams):
         others = [run(hyperparameters.as_state(moved(hyperparams, leaf, up))) for up in (False, True)]
-        assert not all(leaves_equal(evolver.center(base), evolver.center(o)) for o in others) or not all(
+        assert not all(leaves_equal(evolver.solution(base), evolver.solution(o)) for o in others) or not all(
             leaves_equal(base, o) for o in others
         ), leaf
     assert run._cache_size() == 1
@@ -113,12 +113,12 @@ def test_nan_is_the_worst(name, key):
     genomes, state = evolver.ask(key, state, hyperparams)
     fitness = jnp.arange(16.0).at[jnp.array([3, 15])].set(jnp.nan)
     told, _ = evolver.tell(key, genomes, fitness, state, hyperparams)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(evolver.center(told)))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(evolver.solution(told)))
     worst, _ = evolver.tell(key, genomes, fitness.at[jnp.array([3, 15])].set(-1.0), state, hyperparams)
     if name not in ("ars",):  # in whose difference of returns it counts as the worst that is finite
         assert leaves_equal(told, worst) or name.startswith(("openes", "cso", "ga"))  # two NaN are equally bad
     all_nan, _ = evolver.tell(key, genomes, jnp.full(16, jnp.nan), state, hyperparams)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(evolver.center(all_nan)))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(evolver.solution(all_nan)))
 
 
 def test_the_estimate_of_openes_is_the_gradient_of_a_quadratic(key):
@@ -189,7 +189,7 @@ def test_losers_of_cso_move_towards_their_winners(key):
         r2 = [(now[loser] - before[loser]) / (before[w] - before[loser]) for w in winners if w > loser]
         assert any(np.all((r >= 0) & (r < 1)) for r in r2)
     np.testing.assert_allclose(after.velocity[changed], now[changed] - before[changed], rtol=1e-5, atol=1e-6)
-    assert leaves_equal(cso.center(after), state.swarm[9])
+    assert leaves_equal(cso.solution(after), state.swarm[9])
 
 
 def test_velocity_and_the_pull_of_the_mean_of_cso(key):
@@ -211,7 +211,7 @@ def test_elites_live_on_and_the_fittest_is_the_center(key):
     fitness = jnp.array([1.0, 7.0, jnp.nan, 5.0, 3.0, 0.0, 6.0, 2.0])
     after, _ = ga.tell(key, state.members, fitness, state, hp)
     assert leaves_equal(tree.index(after.members, slice(0, 3)), tree.index(state.members, jnp.array([1, 6, 3])))
-    assert leaves_equal(ga.center(after), tree.index(state.members, 1))
+    assert leaves_equal(ga.solution(after), tree.index(state.members, 1))
 
 
 def test_a_genetic_algorithm_begins_with_members_that_are_each_initialized(key):
@@ -222,7 +222,7 @@ def test_a_genetic_algorithm_begins_with_members_that_are_each_initialized(key):
     state = begin(GA(6, 2), key, mean, draw, GAHyperparams())
     drawn = jax.vmap(draw)(jax.random.split(jax.random.split(key)[0], 6))
     assert leaves_equal(state.members, drawn)
-    assert leaves_equal(state.center, mean)
+    assert leaves_equal(state.solution, mean)
     noisy = begin(GA(6, 2), key, mean, draw, GAHyperparams(initial_std=0.5))
     noise = rows(noisy.members) - rows(drawn)
     np.testing.assert_allclose(noise.std(), 0.5, rtol=0.2)

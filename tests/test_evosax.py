@@ -73,7 +73,7 @@ def test_every_algorithm_of_evosax(name, key):
     arguments = jax.random.split(key), jnp.array([False, True])
     first, last, fitness = jax.jit(two)(*arguments)
     assert jax.tree.map(jax.typeof, first) == jax.tree.map(jax.typeof, last)
-    center = evolver.center(last)
+    center = evolver.solution(last)
     assert jax.tree.map(jnp.shape, center) == jax.tree.map(lambda x: (2, *x.shape), MEAN)
     assert all(jnp.isfinite(x).all() for x in [fitness, *jax.tree.leaves(center)])
 
@@ -84,7 +84,7 @@ def test_the_center_reaches_the_optimum_of_a_sphere(name, key):
     settings |= {"initial_std": 1.0} if name in population_based_algorithms else {}
     evolver = Evosax(algorithms[name], 32)
     last = jax.jit(lambda: run(evolver, settings, 100, key)[1])()
-    assert distance(evolver.center(last)) < 0.01 * distance(MEAN)
+    assert distance(evolver.solution(last)) < 0.01 * distance(MEAN)
 
 
 @pytest.mark.parametrize("name", ["SNES", "CMA_ES", "PSO"])
@@ -103,7 +103,7 @@ def test_equals_evosax_itself(name, key):
         genomes, state = own.ask(key_ask, state, params)
         state, _ = own.tell(key_tell, genomes, sphere(genomes), state, params)
     center = own.get_best_solution(state) if name == "PSO" else own.get_mean(state)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), evolver.center(last), center)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), evolver.solution(last), center)
 
 
 def test_constructor_settings_are_hyperparameters(key):
@@ -112,7 +112,7 @@ def test_constructor_settings_are_hyperparameters(key):
     @jax.jit
     @jax.vmap
     def centers(rate):
-        return evolver.center(run(evolver, {"learning_rate": rate, "std": jnp.float32(0.1)}, 50, key)[1])
+        return evolver.solution(run(evolver, {"learning_rate": rate, "std": jnp.float32(0.1)}, 50, key)[1])
 
     slow, fast = (tree.index(centers(jnp.array([1e-4, 1e-1])), i) for i in range(2))
     assert distance(slow) == pytest.approx(distance(MEAN), rel=0.05)
@@ -139,7 +139,7 @@ def test_the_first_population_is_drawn_around_the_mean(algorithm, key):
 def test_random_search_stays_around_the_mean_and_keeps_the_best(key):
     evolver = Evosax(RandomSearch, 100)
     _, last, fitness = run(evolver, {"initial_std": 0.5}, 20, key)
-    assert distance(evolver.center(last)) == pytest.approx(-float(fitness.max()))
+    assert distance(evolver.solution(last)) == pytest.approx(-float(fitness.max()))
     assert float(fitness[-1].mean()) == pytest.approx(-distance(MEAN) - 6 * 0.5**2, rel=0.1)
 
 
@@ -151,7 +151,7 @@ def test_fitness_that_is_not_finite_does_not_spread(key):
     @jax.jit
     @jax.vmap
     def centers(fitness):
-        return evolver.center(evolver.tell(key, genomes, fitness, state, {})[0])
+        return evolver.solution(evolver.tell(key, genomes, fitness, state, {})[0])
 
     values, lost = jnp.arange(8.0), jnp.array([jnp.nan, -jnp.inf, jnp.inf])
     counts_as = jnp.array([1.0, 1.0, 7.0])  # the worst and the best of the others

@@ -33,7 +33,7 @@ class Reinforce:
     def loss(self, batch, log_prob, value, entropy, hyperparams):
         return -(log_prob * batch.advantage).mean(), {}
 
-    def enough(self, metrics, hyperparams):
+    def early_stop(self, metrics, hyperparams):
         return False
 
 

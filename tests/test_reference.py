@@ -7,7 +7,7 @@ import pytest
 
 from evorl.envs.sanity import Bandit
 from evorl.metrics import over_rounds
-from evorl.rollout import Tally
+from evorl.rollout import EpisodeStats
 from evorl.training import reference
 from evorl.training.progress import Budget, Progress
 from evorl.training.reference import Return, random_return, verdict
@@ -21,9 +21,9 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_the_error_of_a_mean_is_that_of_the_slots():
-    tally = Tally(np.zeros(4, int), np.array([1, 2, 1, 0]), np.array([3.0, 8.0, 8.0, 7.0]), np.zeros(4, int))
-    assert float(tally.error) == pytest.approx(np.std([3, 4, 8], ddof=1) / np.sqrt(3))
-    assert np.isinf(Tally(np.zeros(1, int), np.ones(1, int), np.ones(1), np.ones(1, int)).error)
+    stats = EpisodeStats(np.zeros(4, int), np.array([1, 2, 1, 0]), np.array([3.0, 8.0, 8.0, 7.0]), np.zeros(4, int))
+    assert float(stats.error) == pytest.approx(np.std([3, 4, 8], ddof=1) / np.sqrt(3))
+    assert np.isinf(EpisodeStats(np.zeros(1, int), np.ones(1, int), np.ones(1), np.ones(1, int)).error)
 
 
 def test_rounds_of_an_evaluation_are_one():

@@ -72,14 +72,14 @@ def test_flat_fitness_starts_the_search_again_with_twice_the_population(key):
     assert float(metrics["restarts"]) == 1
     assert float(metrics["population"]) == 12
     assert leaves_equal(state.search, start.search)
-    assert not leaves_equal(evolver.center(state), start.start)  # of the finished run
+    assert not leaves_equal(evolver.solution(state), start.start)  # of the finished run
     lucky = jnp.zeros(6).at[0].set(9.0).at[1].set(-12.0)  # the best member of all, and a mean below 0
     genomes, _ = evolver.ask(key, state, hp)
     again, _ = evolver.tell(key, genomes, lucky, evolver.tell(key, genomes, lucky, state, hp)[0], hp)
-    assert leaves_equal(evolver.center(again), evolver.center(state))
+    assert leaves_equal(evolver.solution(again), evolver.solution(state))
     assert not leaves_equal(again.search.mean, state.search.mean)
     state, _ = tell(*tell(state, key, 2.0)[:1], key, 2.0)
-    assert leaves_equal(evolver.center(state), state.search.mean)  # the better one
+    assert leaves_equal(evolver.solution(state), state.search.mean)  # the better one
 
 
 @pytest.mark.parametrize("covariance", [CMAES(6).covariance, Diagonal()])

@@ -217,11 +217,11 @@ def test_a_member_that_diverged_lives_on_what_it_inherits(name, key):
     sick = state.replace(agent=spoil(state.agent, [1]))
     for i in range(3):
         sick, _ = step(sick, jax.random.fold_in(key, 10 + i))
-    np.testing.assert_array_equal(population.sound(sick), [True, False, True])
+    np.testing.assert_array_equal(population.has_no_nan(sick), [True, False, True])
     for place in ("agent", "slots", *(["statistics"] if name == "ppo" else [])):
         assert not bool(tree.has_no_nan(getattr(sick, place)))
     revived = jax.jit(population.copy_members)(sick, jnp.array([0, 0, 2]))
-    np.testing.assert_array_equal(population.sound(revived), [True, True, True])
+    np.testing.assert_array_equal(population.has_no_nan(revived), [True, True, True])
     for i in range(4):
         revived, metrics = step(revived, jax.random.fold_in(key, 20 + i))
         assert bool(tree.has_no_nan((revived, metrics)))  # replays too

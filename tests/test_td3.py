@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agents import TD3, Learner, TD3Hyperparams
+from evorl.agents import TD3, TD3Hyperparams, TrainState
 from evorl.envs.spaces import Box, Discrete
 from evorl.errors import OptionError
 from evorl.types import Transition
@@ -88,7 +88,7 @@ def test_noise_and_bounds_are_in_the_units_of_the_action(setting):
 
 
 def test_adam_step_clipping_and_soft_target_equal_hand_computation():
-    learner = Learner.fresh({"w": jnp.array([1.0, 2.0])})
+    learner = TrainState.fresh({"w": jnp.array([1.0, 2.0])})
     loss = lambda p: ((p["w"] * jnp.array([3.0, 4.0])).sum(), {})  # noqa: E731  gradient (3, 4), norm 5
     stepped, _ = learner.descend(loss, 0.1, jnp.inf)
     np.testing.assert_allclose(stepped.params["w"], [0.9, 1.9], rtol=1e-5)  # Adam's first step is its sign

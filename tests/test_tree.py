@@ -15,8 +15,8 @@ def test_where_selects_rows_whatever_the_rank_of_the_leaf():
 
 def test_anywhere_is_any_over_every_vmapped_axis_and_stays_unbatched():
     masks = jnp.array([[False, False], [False, True]])
-    assert jax.vmap(tree.anywhere, out_axes=None)(masks)
-    assert not jax.vmap(tree.anywhere, out_axes=None)(jnp.zeros((2, 2), bool))
+    assert jax.vmap(tree.any_unbatched, out_axes=None)(masks)
+    assert not jax.vmap(tree.any_unbatched, out_axes=None)(jnp.zeros((2, 2), bool))
 
 
 def test_repeat_runs_each_vmapped_copy_its_own_number_of_times():

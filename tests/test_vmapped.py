@@ -31,6 +31,6 @@ def test_a_member_is_sound_where_no_real_leaf_but_its_replay_holds_nan(key):
     state = population(key).replace(hyperparams=tree.broadcast(TD3Hyperparams(max_grad_norm=np.inf), 3))
     tables = jax.tree.map(lambda x: x.at[0].set(jnp.nan) if x.dtype == jnp.float32 else x, state.replay.tables)
     state = state.replace(replay=state.replay.replace(tables=tables))
-    np.testing.assert_array_equal(POPULATION.sound(state), [True, True, True])
+    np.testing.assert_array_equal(POPULATION.has_no_nan(state), [True, True, True])
     slots = state.slots.replace(episode_return=state.slots.episode_return.at[1, 3].set(jnp.nan))
-    np.testing.assert_array_equal(jax.jit(POPULATION.sound)(state.replace(slots=slots)), [True, False, True])
+    np.testing.assert_array_equal(jax.jit(POPULATION.has_no_nan)(state.replace(slots=slots)), [True, False, True])

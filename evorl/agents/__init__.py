@@ -2,12 +2,12 @@ from evorl.agents.a2c import A2C, A2CHyperparams
 from evorl.agents.discrete_sac import DiscreteSAC, DiscreteSACHyperparams
 from evorl.agents.dqn import DQN, DQNHyperparams
 from evorl.agents.impala import IMPALA, IMPALAHyperparams
-from evorl.agents.learner import Learner
 from evorl.agents.mlp_policy import MLPPolicy, MLPPolicyHyperparams
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.ppo import PPO, PPOHyperparams
 from evorl.agents.sac import SAC, SACHyperparams
 from evorl.agents.td3 import TD3, TD3Hyperparams
+from evorl.agents.train_state import TrainState
 
 __all__ = [
     "A2C",
@@ -21,11 +21,11 @@ __all__ = [
     "DiscreteSAC",
     "DiscreteSACHyperparams",
     "IMPALAHyperparams",
-    "Learner",
     "MLPPolicy",
     "MLPPolicyHyperparams",
     "PPOHyperparams",
     "PolicyGradient",
     "SACHyperparams",
     "TD3Hyperparams",
+    "TrainState",
 ]

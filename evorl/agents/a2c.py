@@ -6,7 +6,7 @@ import jax
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import HORIZON, RATE
+from evorl.agents.train_state import HORIZON, RATE
 from evorl.hyperparameters import Number, hyperparameter, linear
 from evorl.priors import LogUniform
 from evorl.returns import gae
@@ -48,7 +48,7 @@ class A2C:
     ) -> tuple[Float[Array, ""], Metrics]:
         return policy_gradient_loss(batch, log_prob, value, entropy, hyperparams)
 
-    def enough(self, metrics: Metrics, hyperparams: A2CHyperparams) -> bool:
+    def early_stop(self, metrics: Metrics, hyperparams: A2CHyperparams) -> bool:
         del metrics, hyperparams
         return False
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import HORIZON, RATE, Learner, Loss, squared_error
 from evorl.agents.sac import SACState, adjusted, fresh_temperature
+from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState, squared_error
 from evorl.envs.spaces import Discrete, Space
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
@@ -84,7 +84,7 @@ class DiscreteSAC:
         obs = jnp.zeros(num_features(self.observation_space))
         actor, critic = self.actor.init(key_actor, obs), self.critic.init(key_critic, obs)
         temperature = fresh_temperature(hyperparams.temperature) if self.learned_temperature else ()
-        return SACState(Learner.fresh(actor, follows=False), Learner.fresh(critic), temperature)
+        return SACState(TrainState.fresh(actor, follows=False), TrainState.fresh(critic), temperature)
 
     def memory(self) -> Memory:
         return ()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import HORIZON, RATE, Learner, Loss
+from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
 from evorl.envs.spaces import Discrete, Space
 from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter, linear
@@ -61,7 +61,7 @@ class Values(nn.Module):
 
 @struct.dataclass
 class DQNState:
-    actor: Learner  # the values, of which it takes the highest
+    actor: TrainState  # the values, of which it takes the highest
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class DQN:
 
     def init(self, key: Key, hyperparams: DQNHyperparams) -> DQNState:
         del hyperparams
-        return DQNState(Learner.fresh(self.network.init(key, jnp.zeros(num_features(self.observation_space)))))
+        return DQNState(TrainState.fresh(self.network.init(key, jnp.zeros(num_features(self.observation_space)))))
 
     def memory(self) -> Memory:
         return ()

@@ -6,7 +6,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents.a2c import policy_gradient_loss
-from evorl.agents.learner import HORIZON, RATE
+from evorl.agents.train_state import HORIZON, RATE
 from evorl.hyperparameters import Number, hyperparameter, linear
 from evorl.priors import LogUniform
 from evorl.returns import vtrace
@@ -55,6 +55,6 @@ class IMPALA:
     ) -> tuple[Float[Array, ""], Metrics]:
         return policy_gradient_loss(batch, log_prob, value, entropy, hyperparams)
 
-    def enough(self, metrics: Metrics, hyperparams: IMPALAHyperparams) -> bool:
+    def early_stop(self, metrics: Metrics, hyperparams: IMPALAHyperparams) -> bool:
         del metrics, hyperparams
         return False

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from flax import struct
 
-from evorl.agents.learner import Learner
+from evorl.agents.train_state import TrainState
 from evorl.envs.spaces import Box, Space
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import features, num_features
@@ -21,7 +21,7 @@ class MLPPolicyHyperparams:
 
 @struct.dataclass
 class MLPPolicyState:
-    actor: Learner  # parameters alone
+    actor: TrainState  # parameters alone
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class MLPPolicy:
     def init(self, key: Key, hyperparams: Hyperparams) -> MLPPolicyState:
         del hyperparams
         params = self.network.init(key, jnp.zeros(num_features(self.observation_space)))
-        return MLPPolicyState(Learner(params, (), ()))
+        return MLPPolicyState(TrainState(params, (), ()))
 
     def memory(self) -> Memory:
         return ()

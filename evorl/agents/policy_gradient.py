@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import Learner, Loss
 from evorl.agents.ppo import PPO
+from evorl.agents.train_state import Loss, TrainState
 from evorl.envs.spaces import Space
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import features, num_features
@@ -37,7 +37,7 @@ class Objective(Protocol):
         self, batch: Batch, log_prob: Array, value: Array, entropy: Array, hyperparams: Hyperparams
     ) -> tuple[Array, Metrics]: ...
 
-    def enough(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
+    def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
         """Whether to leave out the epochs still to come, from the metrics of the last one."""
         ...
 
@@ -65,7 +65,7 @@ class PolicyValue(nn.Module):
 
 @struct.dataclass
 class PolicyGradientState:
-    actor: Learner  # policy and value; it has no target
+    actor: TrainState  # policy and value; it has no target
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class PolicyGradient:
     def init(self, key: Key, hyperparams: Hyperparams) -> PolicyGradientState:
         del hyperparams
         params = self.network.init(key, jnp.zeros(num_features(self.observation_space)))
-        return PolicyGradientState(Learner.fresh(params, follows=False))
+        return PolicyGradientState(TrainState.fresh(params, follows=False))
 
     def memory(self) -> Memory:
         return ()
@@ -149,5 +149,5 @@ class PolicyGradient:
         actor, metrics = state.actor.descend(loss, hyperparams.learning_rate, hyperparams.max_grad_norm)
         return replace(state, actor=actor), metrics
 
-    def enough(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
-        return self.objective.enough(metrics, hyperparams)
+    def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
+        return self.objective.early_stop(metrics, hyperparams)

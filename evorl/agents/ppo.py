@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents.a2c import gae_targets
-from evorl.agents.learner import HORIZON, RATE
+from evorl.agents.train_state import HORIZON, RATE
 from evorl.hyperparameters import Number, hyperparameter, linear
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.types import Batch, Metrics, Transition
@@ -77,5 +77,5 @@ class PPO:
         }
         return loss, jax.lax.stop_gradient(metrics)
 
-    def enough(self, metrics: Metrics, hyperparams: PPOHyperparams) -> Array:
+    def early_stop(self, metrics: Metrics, hyperparams: PPOHyperparams) -> Array:
         return metrics["kl"] > hyperparams.max_kl

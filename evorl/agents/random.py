@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array
 
-from evorl.agents.learner import Learner
+from evorl.agents.train_state import TrainState
 from evorl.envs.spaces import Space
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
 
@@ -19,7 +19,7 @@ class RandomHyperparams:
 
 @struct.dataclass
 class RandomState:
-    actor: Learner
+    actor: TrainState
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Random:
 
     def init(self, key: Key, hyperparams: Hyperparams) -> RandomState:
         del key, hyperparams
-        return RandomState(Learner((), (), ()))
+        return RandomState(TrainState((), (), ()))
 
     def memory(self) -> Memory:
         return ()
@@ -57,6 +57,6 @@ class Random:
         del loss, hyperparams
         return state, {}
 
-    def enough(self, metrics: Metrics, hyperparams: Hyperparams) -> bool:
+    def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool:
         del metrics, hyperparams
         return True

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import HORIZON, RATE, Learner, Loss, least, squared_error
+from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState, least, squared_error
 from evorl.envs.spaces import Box, Space
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
@@ -39,9 +39,9 @@ class SACHyperparams:
 
 @struct.dataclass
 class SACState:
-    actor: Learner  # it has no target
-    critic: Learner
-    temperature: Any  # Learner of its logarithm, or () where it is fixed
+    actor: TrainState  # it has no target
+    critic: TrainState
+    temperature: Any  # TrainState of its logarithm, or () where it is fixed
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class SAC:
         obs, action = jnp.zeros(num_features(self.observation_space)), jnp.zeros(num_features(self.action_space))
         actor, critic = self.actor.init(key_actor, obs), self.critic.init(key_critic, obs, action)
         temperature = fresh_temperature(hyperparams.temperature) if self.learned_temperature else ()
-        return SACState(Learner.fresh(actor, follows=False), Learner.fresh(critic), temperature)
+        return SACState(TrainState.fresh(actor, follows=False), TrainState.fresh(critic), temperature)
 
     def memory(self) -> Memory:
         return ()
@@ -160,11 +160,11 @@ class SAC:
         return replace(state, critic=state.critic.follow(hyperparams.tau))
 
 
-def fresh_temperature(temperature: Number) -> Learner:
+def fresh_temperature(temperature: Number) -> TrainState:
     """The logarithm of a temperature, as it is learned."""
-    return Learner.fresh(jnp.log(jnp.maximum(temperature, jnp.finfo(jnp.float32).tiny)), follows=False)
+    return TrainState.fresh(jnp.log(jnp.maximum(temperature, jnp.finfo(jnp.float32).tiny)), follows=False)
 
 
-def adjusted(temperature: Learner, surplus: Array, hyperparams: Any) -> Learner:
+def adjusted(temperature: TrainState, surplus: Array, hyperparams: Any) -> TrainState:
     """A step that lowers the temperature where the entropy has a surplus over its target."""
     return temperature.descend(lambda log: (log * surplus, {}), hyperparams.temperature_lr, jnp.inf)[0]

@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.learner import HORIZON, RATE, Learner, Loss, squared_error
+from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState, squared_error
 from evorl.envs.spaces import Box, Space
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
@@ -37,8 +37,8 @@ class TD3Hyperparams:
 
 @struct.dataclass
 class TD3State:
-    actor: Learner
-    critic: Learner
+    actor: TrainState
+    critic: TrainState
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class TD3:
         key_actor, key_critic = jax.random.split(key)
         obs, action = jnp.zeros(num_features(self.observation_space)), jnp.zeros(num_features(self.action_space))
         actor, critic = self.actor.init(key_actor, obs), self.critic.init(key_critic, obs, action)
-        return TD3State(Learner.fresh(actor), Learner.fresh(critic))
+        return TD3State(TrainState.fresh(actor), TrainState.fresh(critic))
 
     def memory(self) -> Memory:
         return ()

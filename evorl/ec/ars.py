@@ -60,7 +60,7 @@ class ARS:
         noise = self.noise.draw(state.table, key, self.population_size // 2, mean.size)
         return population(mirrored(mean, hyperparams.std * noise), state.mean), state
 
-    express = full_rank
+    to_params = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: ARSState, hyperparams: ARSHyperparams
@@ -77,5 +77,5 @@ class ARS:
         mean = row(state.mean) + hyperparams.learning_rate * step
         return replace(state, mean=member(mean, state.mean)), {"return_std": spread}
 
-    def center(self, state: ARSState) -> Params:
+    def solution(self, state: ARSState) -> Params:
         return state.mean

@@ -70,7 +70,7 @@ class CEM:
         members = mirrored(mean, deviation) if self.mirrored else mean + deviation
         return population(members, state.mean), state
 
-    express = full_rank
+    to_params = full_rank
 
     def tell(
         self,
@@ -90,5 +90,5 @@ class CEM:
         mean = member(weighted_sum(weights, elites), state.mean)
         return replace(state, mean=mean, variance=variance, noise=noise), {"variance": variance.mean()}
 
-    def center(self, state: CEMState) -> Params:
+    def solution(self, state: CEMState) -> Params:
         return state.mean

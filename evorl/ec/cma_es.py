@@ -132,7 +132,7 @@ class CMAES:
         noise = normal(key, (self.population_size, mean.size))
         return population(mean + state.sigma * self.covariance.draw(state.factor, noise), state.mean), state
 
-    express = full_rank
+    to_params = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CMAESState, hyperparams: CMAESHyperparams
@@ -144,7 +144,7 @@ class CMAES:
         variance = self.covariance.variances(state.covariance).mean() * state.sigma**2
         return state, {"variance": variance, "sigma": state.sigma}
 
-    def center(self, state: CMAESState) -> Params:
+    def solution(self, state: CMAESState) -> Params:
         return state.mean
 
     def update(

@@ -29,7 +29,7 @@ class CSOHyperparams:
 class CSOState:
     swarm: Any  # leaves [n, ...]
     velocity: Any  # [n, parameters]
-    center: Any
+    solution: Any
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class CSO:
         del key, hyperparams
         return state.swarm, state
 
-    express = full_rank
+    to_params = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CSOState, hyperparams: CSOHyperparams
@@ -68,13 +68,13 @@ class CSO:
         r1, r2, r3 = jax.random.uniform(key_r, (3, len(loser), swarm.shape[1]))
         velocity = r1 * state.velocity[loser] + r2 * (swarm[winner] - swarm[loser])
         velocity += hyperparams.social * r3 * (swarm.mean(0) - swarm[loser])
-        moved = population(swarm.at[loser].add(velocity), state.center)
+        moved = population(swarm.at[loser].add(velocity), state.solution)
         speed = jnp.linalg.norm(velocity, axis=-1).mean()
         center = tree.index(genomes, comparable(fitness).argmax())
         return CSOState(moved, state.velocity.at[loser].set(velocity), center), {"speed": speed}
 
-    def center(self, state: CSOState) -> Params:
-        return state.center
+    def solution(self, state: CSOState) -> Params:
+        return state.solution
 
 
 def duels(key: Key, fitness: Float[Array, " n"]) -> tuple[Int[Array, " half"], Int[Array, " half"]]:

@@ -27,7 +27,7 @@ INITIAL_STD = 0.1  # about that of a weight of a layer with 100 inputs
 
 @struct.dataclass
 class EvosaxState:
-    center: Any
+    solution: Any
     origin: Any  # the mean that init was given
     inner: Any  # the algorithm's own state
     generation: Any  # [], how many were told
@@ -104,7 +104,7 @@ class Evosax:
             genomes = tree.where(state.generation == 0, algorithm.get_population(state.inner), genomes)
         return genomes, self._like(state, replace(state, inner=inner))
 
-    express = full_rank
+    to_params = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: EvosaxState, hyperparams: Hyperparams
@@ -124,8 +124,8 @@ class Evosax:
         new = self._like(state, EvosaxState(center, state.origin, inner, state.generation + 1))
         return tree.where(jnp.isfinite(fitness).any(), new, state), {}
 
-    def center(self, state: EvosaxState) -> Params:
-        return state.center
+    def solution(self, state: EvosaxState) -> Params:
+        return state.solution
 
     @property
     def _population_based(self) -> bool:

@@ -31,7 +31,7 @@ class GAHyperparams:
 @struct.dataclass
 class GAState:
     members: Any  # leaves [n, ...]
-    center: Any
+    solution: Any
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class GA:
         del key, hyperparams
         return state.members, state
 
-    express = full_rank
+    to_params = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: GAState, hyperparams: GAHyperparams
@@ -84,10 +84,10 @@ class GA:
         crosses, mutates = jax.random.uniform(key_rates, (2, n, 1))
         children = self.crossover(key_cross, mothers, fathers)
         children = jnp.where(crosses < hyperparams.crossover_rate, children, mothers)
-        mutated = self.mutation(key_mutate, children, layers(state.center), hyperparams.mutation)
+        mutated = self.mutation(key_mutate, children, layers(state.solution), hyperparams.mutation)
         children = jnp.where(mutates < hyperparams.mutation_rate, mutated, children)
         following = jnp.concatenate([members[order[: self.num_elites]], children])
-        return GAState(population(following, state.center), tree.index(genomes, order[0])), {}
+        return GAState(population(following, state.solution), tree.index(genomes, order[0])), {}
 
     def parents(self, key: Key, fitness: Float[Array, " n"], count: int) -> Int[Array, " count"]:
         """The fittest of each of `count` tournaments among random members."""
@@ -95,5 +95,5 @@ class GA:
         best = comparable(fitness)[entrants].argmax(-1)
         return jnp.take_along_axis(entrants, best[:, None], axis=1)[:, 0]
 
-    def center(self, state: GAState) -> Params:
-        return state.center
+    def solution(self, state: GAState) -> Params:
+        return state.solution

@@ -60,7 +60,7 @@ class OpenES:
         noise = self.noise.draw(state.table, key, self.population_size // 2, mean.size)
         return population(mirrored(mean, hyperparams.std * noise), state.mean), state
 
-    express = full_rank
+    to_params = full_rank
 
     def gradient(
         self, state: OpenESState, genomes: Params, fitness: Float[Array, " n"], hyperparams: OpenESHyperparams
@@ -86,5 +86,5 @@ class OpenES:
         moved = member(mean + hyperparams.learning_rate * jnp.asarray(direction), state.mean)
         return replace(state, mean=moved, moments=moments), {"gradient_norm": jnp.linalg.norm(gradient)}
 
-    def center(self, state: OpenESState) -> Params:
+    def solution(self, state: OpenESState) -> Params:
         return state.mean

@@ -91,7 +91,7 @@ class Restarts:
     def ask(self, key: Key, state: RestartsState, hyperparams: RestartsHyperparams) -> tuple[Params, RestartsState]:
         return self.evolver.ask(key, state.search, hyperparams.search)[0], state
 
-    express = full_rank
+    to_params = full_rank
 
     def tell(
         self,
@@ -116,7 +116,7 @@ class Restarts:
         restarts = state.restarts.astype(jnp.float32)
         return state, {"restarts": restarts, "population": population, "sigma": state.search.sigma}
 
-    def center(self, state: RestartsState) -> Params:
+    def solution(self, state: RestartsState) -> Params:
         return tree.where(state.mean_fitness >= state.best_fitness, state.search.mean, state.best_mean)
 
     def _generation(self, key: Key, state: RestartsState, hyperparams: RestartsHyperparams) -> RestartsState:
@@ -161,7 +161,7 @@ class Restarts:
             asks=jnp.where(small, jnp.maximum(fewer.astype(jnp.int32), 1), large_asks),
             history=jnp.full_like(state.history, -jnp.inf),
             mean_fitness=jnp.float32(-jnp.inf),
-            best_mean=self.center(state),
+            best_mean=self.solution(state),
             best_fitness=jnp.maximum(state.mean_fitness, state.best_fitness),
             small=small,
             large_asks=large_asks,

@@ -22,7 +22,7 @@ def rows(population: Params) -> Float[Array, "n size"]:
 
 
 def full_rank(self: Any, state: Any, genome: Params, hyperparams: Any) -> Params:
-    """express of an evolver whose genomes are parameters as the network takes them."""
+    """to_params of an evolver whose genomes are parameters as the network takes them."""
     del self, state, hyperparams
     return genome
 

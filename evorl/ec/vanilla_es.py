@@ -54,7 +54,7 @@ class VanillaES:
         noise = self.noise.draw(state.table, key, self.population_size, mean.size)
         return population(mean + hyperparams.std * noise, state.mean), state
 
-    express = full_rank
+    to_params = full_rank
 
     def tell(
         self,
@@ -69,5 +69,5 @@ class VanillaES:
         mean = weighted_sum(recombination(self.num_elites, 0.5), elites)
         return replace(state, mean=member(mean, state.mean)), {}
 
-    def center(self, state: VanillaESState) -> Params:
+    def solution(self, state: VanillaESState) -> Params:
         return state.mean

@@ -25,15 +25,17 @@ def evaluate(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns [episodes] and lengths [episodes] of fresh episodes, side by side, in its own environment or env."""
     env, env_params = (policy.env, policy.env_params) if env is None else (env, env.default_params)
-    tally = play(env, env_params, jax.vmap(policy.act(explores)), policy.memory, episodes, seed)
-    return np.asarray(tally.returns), np.asarray(tally.lengths)
+    stats = play(env, env_params, jax.vmap(policy.act(explores)), policy.memory, episodes, seed)
+    return np.asarray(stats.returns), np.asarray(stats.lengths)
 
 
-def play(env: Env, env_params: Any, policy: rollout.Policy, memory: Memory, episodes: int, seed: int) -> rollout.Tally:
+def play(
+    env: Env, env_params: Any, policy: rollout.Policy, memory: Memory, episodes: int, seed: int
+) -> rollout.EpisodeStats:
     """One whole episode in each of so many environments, side by side."""
 
     @jax.jit
-    def run(key: jax.Array) -> rollout.Tally:
+    def run(key: jax.Array) -> rollout.EpisodeStats:
         key_start, key_play = jax.random.split(key)
         slots = rollout.start(env, env_params, memory, jax.random.split(key_start, episodes))
         return rollout.play(
@@ -68,7 +70,7 @@ def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) ->
         key_start, key_play = jax.random.split(key)
         first = rollout.start(env, env_params, policy.memory, jax.random.split(key_start, 1))
 
-        def step(slots: rollout.Slot, key: jax.Array) -> tuple[rollout.Slot, tuple[jax.Array, State]]:
+        def step(slots: rollout.EnvSlot, key: jax.Array) -> tuple[rollout.EnvSlot, tuple[jax.Array, State]]:
             after, transition = rollout.interact(env, env_params, jax.vmap(act), slots, key[None])
             return after, (transition.ended[0], tree.index(slots.env_state, 0))
 

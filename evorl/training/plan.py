@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from evorl import tree
-from evorl.agents.learner import Learner
+from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError
 from evorl.hyperparameters import is_declared
 from evorl.replay import Replay, split
@@ -97,7 +97,7 @@ def _parts(part: Any, depth: int, name: str = "") -> Iterator[str]:
 
 def _sizes(state: State, name: str = "") -> Iterator[tuple[str, str, str]]:
     """Name, bytes and what is in it, of every learner, replay and other field of a state."""
-    if isinstance(state, Learner):
+    if isinstance(state, TrainState):
         count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         followed = ", their target" * bool(jax.tree.leaves(state.target))
         yield name, size(tree.nbytes(state)), f"{count:,} parameters{followed} and moments"

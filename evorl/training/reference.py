@@ -65,6 +65,6 @@ def played(env: Env, episodes: int) -> Return:
     def policy(obs: Any, memory: Any, keys: jax.Array) -> tuple[Any, Any, dict[str, Any]]:
         return jax.vmap(env.action_space.sample)(keys), memory, {}
 
-    tally = play(env, env.default_params, policy, (), episodes, seed=0)
-    mean, reach = float(np.mean(tally.returns)), 1.96 * float(tally.error)
+    stats = play(env, env.default_params, policy, (), episodes, seed=0)
+    mean, reach = float(np.mean(stats.returns)), 1.96 * float(stats.error)
     return Return(mean, mean - reach, mean + reach)

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from evorl import tree
-from evorl.agents.learner import Learner
+from evorl.agents.train_state import TrainState
 from evorl.errors import require
 from evorl.replay import Replay
-from evorl.rollout import UNLIMITED, Slot, Tally
+from evorl.rollout import UNLIMITED, EnvSlot, EpisodeStats
 from evorl.types import ActorCritic, Hyperparams, Key, Memory, Metrics, Params, Transition
-from evorl.workflows.base import Stage, behaviour, check_positive, check_replay, descend_actor, repeat
+from evorl.workflows.base import VectorEnv, behaviour, check_positive, check_replay, descend_actor, repeat
 
 
 def check(workflow: Any) -> None:
@@ -29,7 +29,7 @@ def check(workflow: Any) -> None:
 
 
 def play(
-    stage: Stage,
+    vector_env: VectorEnv,
     state: Any,
     actors: Params,
     key: Key,
@@ -38,28 +38,30 @@ def play(
     random_steps: int,
     exploring: bool | Bool[Array, "..."],
     episodes: Int[Array, "..."],
-) -> tuple[Slot, Tally, Replay]:
+) -> tuple[EnvSlot, EpisodeStats, Replay]:
     """Each actor, leaves [n, ...], plays its episodes [n], or at random its share of random_steps.
 
     exploring may be one flag for each actor. All rows go to the replay of the state, but those of an evaluation.
     """
 
     def act(params: Params, exploring: bool | Array, obs: Any, memory: Memory, key: Key) -> Any:
-        return behaviour(stage.env, stage.agent, state.hyperparams.agent, random, exploring)(params, obs, memory, key)
+        return behaviour(vector_env.env, vector_env.agent, state.hyperparams.agent, random, exploring)(
+            params, obs, memory, key
+        )
 
     act_all = jax.vmap(act, (0, 0 if jnp.ndim(exploring) else None, 0, 0, 0))
 
     def store(replay: Replay, rows: Transition, mask: Array) -> Replay:
         return replay.add(tree.merge_axes(rows), mask.reshape(-1) & ~evaluating)
 
-    return stage.play(
+    return vector_env.play(
         state.env_params,
         lambda obs, memory, keys: act_all(actors, exploring, obs, memory, keys),
         key,
         slots=None,
         restart=True,
         episodes=jnp.where(random, UNLIMITED, episodes),
-        steps=jnp.where(random, -(-random_steps // stage.num_slots), UNLIMITED),
+        steps=jnp.where(random, -(-random_steps // vector_env.num_slots), UNLIMITED),
         every_row=evaluating | random,
         store=store,
         stored=state.replay,
@@ -88,14 +90,14 @@ def learn(
         batches = replay.sample(key_batch, (m, batch_size))
 
         def shared_loss(params: Params) -> tuple[Array, Metrics]:
-            def loss(actor: Learner, batch: Transition, key: Key) -> tuple[Array, Metrics]:
+            def loss(actor: TrainState, batch: Transition, key: Key) -> tuple[Array, Metrics]:
                 return agent.critic_loss(params, replace(learners, actor=actor), batch, key, hyperparams)
 
             return tree.mean(jax.vmap(loss)(learners.actor, batches, jax.random.split(key_critic, m)))
 
         learners, critic_metrics = agent.update_critic(learners, shared_loss, hyperparams)
 
-        def update_actor(actor: Learner, batch: Transition, key: Key) -> tuple[Any, Metrics]:
+        def update_actor(actor: TrainState, batch: Transition, key: Key) -> tuple[Any, Metrics]:
             return descend_actor(agent, replace(learners, actor=actor), batch, key, hyperparams)
 
         moved, metrics = jax.vmap(update_actor)(learners.actor, batches, jax.random.split(key_actor, m))

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Int
 
 from evorl import rollout, tree
 from evorl.errors import require
-from evorl.rollout import UNLIMITED, Slot, Tally
+from evorl.rollout import UNLIMITED, EnvSlot, EpisodeStats
 from evorl.types import (
     ActorCritic,
     Advances,
@@ -47,9 +47,9 @@ def advance(workflow: Workflow, state: State, key: Key, evaluating: bool | Array
 
 
 def repeat(
-    times: Int[Array, ""], body: Body, carry: Any, enough: Callable[[Metrics], Any] = lambda metrics: False
+    times: Int[Array, ""], body: Body, carry: Any, early_stop: Callable[[Metrics], Any] = lambda metrics: False
 ) -> tuple[Any, Metrics, Int[Array, ""]]:
-    """carry, metrics <- body(i, carry) for i < times, until the metrics are enough.
+    """carry, metrics <- body(i, carry) for i < times, until the metrics are early_stop.
 
     Returns the carry, the mean metrics, 0 where times is 0, and how often that was.
     """
@@ -58,7 +58,7 @@ def repeat(
 
     def add(i: Array, loop: tuple[Any, ...]) -> tuple[Any, ...]:
         carry, metrics = body(i, loop[0])
-        return carry, jax.tree.map(jnp.add, loop[1], metrics), i + 1, jnp.asarray(enough(metrics))
+        return carry, jax.tree.map(jnp.add, loop[1], metrics), i + 1, jnp.asarray(early_stop(metrics))
 
     start = carry, zeros, jnp.int32(0), jnp.bool_(False)
     carry, sums, done, _ = tree.repeat(times, add, start, lambda loop: ~loop[3])
@@ -132,7 +132,7 @@ def check_replay(workflow: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Stage:
+class VectorEnv:
     """The n environments of a workflow: it collects in them and evaluates in them, so that physics has one shape."""
 
     env: Env
@@ -152,12 +152,12 @@ class Stage:
         """Episodes of each slot in an evaluation, which sum to eval_episodes."""
         return shares(self.eval_episodes, self.num_slots)
 
-    def blank(self, params: Params, hyperparams: Hyperparams, env_params: Any) -> tuple[Slot, Any]:
+    def blank(self, params: Params, hyperparams: Hyperparams, env_params: Any) -> tuple[EnvSlot, Any]:
         """Slots before their first start, zeros [n, ...], and the shapes of one transition: no physics runs."""
         keys = jax.random.split(jax.random.key(0), self.num_slots)
         policy = behaviour(self.env, self.agent, hyperparams, False, True)
 
-        def one_step() -> tuple[Slot, Any]:
+        def one_step() -> tuple[EnvSlot, Any]:
             slots = rollout.start(self.env, env_params, self.agent.memory(), keys)
             act = jax.vmap(lambda obs, memory, key: policy(params, obs, memory, key))
             return slots, tree.index(rollout.interact(self.env, env_params, act, slots, keys)[1], 0)
@@ -170,25 +170,25 @@ class Stage:
         env_params: Any,
         policy: rollout.Policy,
         key: Key,
-        slots: Slot | None,
+        slots: EnvSlot | None,
         restart: Bool[Array, ""] | bool,
         episodes: Int[Array, "..."],
         steps: Int[Array, ""] | int,
         every_row: Bool[Array, ""] | bool,
         store: Store,
         stored: Any,
-        luck: Int[Array, " n"] | None = None,
-    ) -> tuple[Slot, Tally, Any]:
+        common_random_group: Int[Array, " n"] | None = None,
+    ) -> tuple[EnvSlot, EpisodeStats, Any]:
         """Plays on from slots, or from new starts where restart or without slots, until each slot has had its episodes
-        or steps; every chunk is stored. Where every_row, starts are as many as can be. Slots of the same luck, a number
-        below n, begin alike and meet the same chance; by default each has its own.
+        or steps; every chunk is stored. Where every_row, starts are as many as can be. Slots of the same group, a
+        number below n, have common random numbers: they begin alike and meet the same chance; by default each its own.
         """
         key_starts, key_play = jax.random.split(key)
         memory, n = self.agent.memory(), self.num_slots
         drawn = jnp.where(every_row, self.rows, min(self.rollout_starts, self.rows))
         keys_starts, keys = jax.random.split(key_starts, (self.rows, n)), jax.random.split(key_play, n)
-        if luck is not None:
-            keys_starts, keys = keys_starts[:, luck], keys[luck]
+        if common_random_group is not None:
+            keys_starts, keys = keys_starts[:, common_random_group], keys[common_random_group]
         fresh = rollout.starts(self.env, env_params, memory, keys_starts, drawn)
         first = tree.index(fresh, 0)
         slots = first if slots is None else tree.where(jnp.asarray(restart), first, slots)
@@ -196,7 +196,7 @@ class Stage:
             self.env, env_params, policy, memory, slots, fresh, drawn, keys, episodes, steps, self.chunk, store, stored
         )
 
-    def described(self, slots: Slot) -> Metrics:
+    def described(self, slots: EnvSlot) -> Metrics:
         """What the environment says of what is being played, as means over the slots."""
         if not isinstance(self.env, Describes):
             return {}

@@ -18,7 +18,7 @@ from evorl.hyperparameters import as_state, default
 from evorl.replay import Replay
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
 from evorl.workflows import actors
-from evorl.workflows.base import Stage, begin, behaviour
+from evorl.workflows.base import VectorEnv, begin, behaviour
 
 
 @struct.dataclass
@@ -77,8 +77,8 @@ class CEMRL:
         return round(self.learners * self.evolver.population_size)
 
     @property
-    def stage(self) -> Stage:
-        return Stage(
+    def vector_env(self) -> VectorEnv:
+        return VectorEnv(
             self.env, self.agent, self.evolver.population_size, self.fitness_episodes, self.eval_episodes, self.chunk
         )
 
@@ -96,7 +96,7 @@ class CEMRL:
         agent = self.agent.init(key_agent, hyperparams.agent)
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
         evolver = begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
-        _, row = self.stage.blank(agent.actor.params, hyperparams.agent, env_params)
+        _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
         replay = Replay.empty(self.capacity, row)
         return CEMRLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0))
 
@@ -116,16 +116,16 @@ class CEMRL:
 
         with jax.named_scope("evolution"):
             genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams.evolver)
-            members = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, hyperparams.evolver)
+            members = jax.vmap(self.evolver.to_params, (None, 0, None))(evolver, genomes, hyperparams.evolver)
         picked = jnp.argsort(jax.random.uniform(key_pick, (n,)))[:m]
         learning = searching & (state.generation >= self.warmup_generations) & (state.replay.size > 0)
         updates = jnp.where(learning, jnp.clip(state.collected, self.min_updates, self.max_updates), 0)
         agent, learned, metrics = self.learn(state, tree.index(members, picked), key_learn, updates)
         members = jax.tree.map(lambda x, new: x.at[picked].set(new), members, learned)
 
-        center = tree.broadcast(self.evolver.center(state.evolver), n)
-        slots, tally, replay = actors.play(
-            self.stage,
+        center = tree.broadcast(self.evolver.solution(state.evolver), n)
+        slots, stats, replay = actors.play(
+            self.vector_env,
             state,
             tree.where(evaluating, center, members),
             key_play,
@@ -133,14 +133,14 @@ class CEMRL:
             random,
             self.random_steps,
             exploring=~evaluating if self.explore else False,
-            episodes=jnp.where(evaluating, self.stage.eval_quota, self.fitness_episodes),
+            episodes=jnp.where(evaluating, self.vector_env.eval_quota, self.fitness_episodes),
         )
-        fitness = tally.mean_return
+        fitness = stats.mean_return
         with jax.named_scope("evolution"):
             told, told_metrics = self.evolver.tell(key_tell, members, fitness, evolver, hyperparams.evolver)
         evolver = tree.where(searching, told, state.evolver)
         is_elite = jnp.zeros(n, bool).at[best_first(fitness)[:m]].set(True)
-        metrics |= tally.metrics() | self.stage.described(slots) | told_metrics
+        metrics |= stats.metrics() | self.vector_env.described(slots) | told_metrics
         metrics |= {
             "return_best": fitness.max(),
             "gradient_steps": updates,
@@ -148,13 +148,13 @@ class CEMRL:
         }
         state = replace(
             state,
-            agent=replace(agent, actor=agent.actor.renewed(self.evolver.center(evolver))),
+            agent=replace(agent, actor=agent.actor.renewed(self.evolver.solution(evolver))),
             evolver=evolver,
             replay=replay,
             generation=state.generation + searching,
-            collected=jnp.where(searching, tally.steps.sum(), state.collected),
+            collected=jnp.where(searching, stats.steps.sum(), state.collected),
         )
-        return state, metrics, tally.evaluation()
+        return state, metrics, stats.evaluation()
 
     def learn(
         self, state: CEMRLState, chosen: Params, key: Key, updates: Int[Array, ""]

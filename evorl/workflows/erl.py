@@ -10,18 +10,18 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
-from evorl.agents.learner import Learner
 from evorl.agents.td3 import TD3Hyperparams
+from evorl.agents.train_state import TrainState
 from evorl.ec.genetic import GA, GAHyperparams
 from evorl.ec.shaping import best_first, comparable
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import Number, as_state, hyperparameter
 from evorl.replay import Replay
-from evorl.rollout import Tally
+from evorl.rollout import EpisodeStats
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
 from evorl.workflows import actors
-from evorl.workflows.base import Stage, begin, behaviour, check_positive, shares
+from evorl.workflows.base import VectorEnv, begin, behaviour, check_positive, shares
 
 FOLLOWED = ("iteration", "all")
 
@@ -102,9 +102,9 @@ class ERL:
         return self.num_slots // 2
 
     @property
-    def stage(self) -> Stage:
+    def vector_env(self) -> VectorEnv:
         starts, most = max(self.fitness_episodes, self.agent_episodes), -(-self.eval_episodes // self.agent_slots)
-        return Stage(self.env, self.agent, self.num_slots, starts, most * self.num_slots, self.chunk)
+        return VectorEnv(self.env, self.agent, self.num_slots, starts, most * self.num_slots, self.chunk)
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -122,7 +122,7 @@ class ERL:
         first = tree.index(agents, 0)
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
         evolver = begin(self.evolver, key_evolver, first.actor.params, draw, hyperparams.evolver)
-        _, row = self.stage.blank(first.actor.params, hyperparams.agent, env_params)
+        _, row = self.vector_env.blank(first.actor.params, hyperparams.agent, env_params)
         replay = Replay.empty(self.capacity, row)
         agent = replace(first, actor=agents.actor)
         return ERLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0))
@@ -145,12 +145,12 @@ class ERL:
 
         with jax.named_scope("evolution"):
             genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams.evolver)
-            members = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, hyperparams.evolver)
+            members = jax.vmap(self.evolver.to_params, (None, 0, None))(evolver, genomes, hyperparams.evolver)
         injected = jax.tree.map(lambda x, own: x.at[n - m :].set(own), members, state.agent.actor.params)
         members = tree.where(injecting, injected, members)
 
-        slots, tally, replay = actors.play(
-            self.stage,
+        slots, stats, replay = actors.play(
+            self.vector_env,
             state,
             self.playing(state, members, evaluating),
             key_play,
@@ -160,18 +160,18 @@ class ERL:
             exploring=~evaluating & (self.explore | (jnp.arange(self.num_slots) >= n)),
             episodes=self.episodes(evaluating, learning),
         )
-        fitness, returns = tally.mean_return[:n], tally.mean_return[n:]
-        collected = state.collected + jnp.minimum(tally.steps.sum(), self.max_updates - state.collected)
-        follows = collected if self.updates_follow == "all" else tally.steps.sum()
+        fitness, returns = stats.mean_return[:n], stats.mean_return[n:]
+        collected = state.collected + jnp.minimum(stats.steps.sum(), self.max_updates - state.collected)
+        follows = collected if self.updates_follow == "all" else stats.steps.sum()
         updates = jnp.where(learning & (replay.size > 0), jnp.clip(follows, self.min_updates, self.max_updates), 0)
         agent = replace(state.agent, actor=self.pulled(state, members, fitness, returns, learning))
         agent, metrics = actors.learn(self.agent, agent, replay, self.batch_size, key_learn, updates, hyperparams.agent)
         with jax.named_scope("evolution"):
             told, told_metrics = self.evolver.tell(key_tell, members, fitness, evolver, hyperparams.evolver)
-        metrics |= tally.metrics() | self.stage.described(slots) | told_metrics
+        metrics |= stats.metrics() | self.vector_env.described(slots) | told_metrics
         metrics |= {
             "return_best": fitness.max(),
-            "return_agent": tree.index(tally, slice(n, None)).metrics()["return"],
+            "return_agent": tree.index(stats, slice(n, None)).metrics()["return"],
             "gradient_steps": updates,
             "gradient_elites": jnp.where(injecting, (best_first(fitness)[:m] >= n - m).sum(), 0),
         }
@@ -183,12 +183,12 @@ class ERL:
             generation=state.generation + searching,
             collected=jnp.where(evaluating, state.collected, collected),
         )
-        return state, metrics, self.evaluation(tally)
+        return state, metrics, self.evaluation(stats)
 
     def playing(self, state: ERLState, members: Params, evaluating: Bool[Array, ""]) -> Params:
         """The actor of each slot: members and then agents; in an evaluation the center and agents in turn."""
         agents, k = state.agent.actor.params, self.agent_slots
-        center = tree.broadcast(self.evolver.center(state.evolver), self.num_slots - k)
+        center = tree.broadcast(self.evolver.solution(state.evolver), self.num_slots - k)
         in_turn = tree.index(agents, jnp.arange(k) % self.num_agents)
         evaluated = jax.tree.map(lambda *x: jnp.concatenate(x), center, in_turn)
         return tree.where(evaluating, evaluated, jax.tree.map(lambda *x: jnp.concatenate(x), members, agents))
@@ -202,23 +202,23 @@ class ERL:
 
     def pulled(
         self, state: ERLState, members: Params, fitness: Float[Array, " n"], returns: Array, learning: Bool[Array, ""]
-    ) -> Learner:
+    ) -> TrainState:
         """The agents' actors, those with a lower return than the fittest member moved to it by elite_pull."""
         actor, best = state.agent.actor, best_first(fitness)[0]
         moved = jax.tree.map(lambda own, x: own + state.hyperparams.elite_pull * (x[best] - own), actor.params, members)
         return replace(actor, params=tree.where(learning & (fitness[best] > comparable(returns)), moved, actor.params))
 
-    def evaluation(self, tally: Tally) -> Metrics:
+    def evaluation(self, stats: EpisodeStats) -> Metrics:
         """The metrics of the center, and the return of the agents."""
         center, agents = (
-            tree.index(tally, part) for part in (slice(-self.agent_slots), slice(-self.agent_slots, None))
+            tree.index(stats, part) for part in (slice(-self.agent_slots), slice(-self.agent_slots, None))
         )
         return center.evaluation() | {"return_agent": agents.metrics()["return"]}
 
     def policy(self, state: ERLState, explores: bool = False) -> SlotPolicy:
         """How the evolver's center acts in one environment, greedily or exploring."""
         acting = behaviour(self.env, self.agent, state.hyperparams.agent, False, explores)
-        return partial(acting, self.evolver.center(state.evolver))
+        return partial(acting, self.evolver.solution(state.evolver))
 
     def inherit(self, state: ERLState, parent: ERLState) -> ERLState:
         """state with the agents, the population and the hyperparameters of parent; it keeps its replay."""

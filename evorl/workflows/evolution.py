@@ -15,9 +15,9 @@ from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import as_state, default
 from evorl.normalize import Statistics
-from evorl.rollout import UNLIMITED, Tally
+from evorl.rollout import UNLIMITED, EpisodeStats
 from evorl.types import Agent, Env, Evolver, Key, Metrics, Params, SlotPolicy, Transition
-from evorl.workflows.base import Stage, begin, behaviour, check_positive, shares
+from evorl.workflows.base import VectorEnv, begin, behaviour, check_positive, shares
 
 NORMALIZATIONS = ("none", "vbn", "running")
 
@@ -83,10 +83,10 @@ class Evolution:
         return self.evolver.population_size * self.fitness_episodes
 
     @property
-    def stage(self) -> Stage:
+    def vector_env(self) -> VectorEnv:
         """The environments of one block: each episode has its own."""
         episodes = -(-self.eval_episodes // self.blocks)
-        return Stage(self.env, self.agent, self.num_slots // self.blocks, 1, episodes, self.chunk)
+        return VectorEnv(self.env, self.agent, self.num_slots // self.blocks, 1, episodes, self.chunk)
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -103,7 +103,7 @@ class Evolution:
         evolver = begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
         statistics = ()
         if self.normalization != "none":
-            _, row = self.stage.blank(agent.actor.params, hyperparams.agent, env_params)
+            _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
             statistics = Statistics.empty(row.obs)
         return EvolutionState(hyperparams, env_params, agent, evolver, statistics, jnp.int32(0))
 
@@ -125,16 +125,16 @@ class Evolution:
 
         with jax.named_scope("evolution"):
             genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams)
-            members = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, hyperparams)
+            members = jax.vmap(self.evolver.to_params, (None, 0, None))(evolver, genomes, hyperparams)
         members = tree.where(evaluating, tree.broadcast(state.agent.actor.params, n), members)
-        tally, statistics, metrics = self.play(state, members, key_play, evaluating, random)
-        fitness = tally.mean_return.reshape(n, -1).mean(1)
+        stats, statistics, metrics = self.play(state, members, key_play, evaluating, random)
+        fitness = stats.mean_return.reshape(n, -1).mean(1)
         with jax.named_scope("evolution"):
             told, told_metrics = self.evolver.tell(key_tell, genomes, fitness, evolver, hyperparams)
         evolver = tree.where(searching, told, state.evolver)
-        metrics |= tally.metrics() | told_metrics
+        metrics |= stats.metrics() | told_metrics
         metrics |= {"return_best": jnp.nanmax(fitness), "gradient_steps": jnp.int32(0)}
-        actor = replace(state.agent.actor, params=self.evolver.center(evolver))
+        actor = replace(state.agent.actor, params=self.evolver.solution(evolver))
         state = replace(
             state,
             agent=replace(state.agent, actor=actor),
@@ -142,19 +142,21 @@ class Evolution:
             statistics=statistics,
             iteration=state.iteration + ~evaluating,
         )
-        return state, metrics, tally.evaluation()
+        return state, metrics, stats.evaluation()
 
     def play(
         self, state: EvolutionState, members: Params, key: Key, evaluating: Array, random: Array
-    ) -> tuple[Tally, Any, Metrics]:
+    ) -> tuple[EpisodeStats, Any, Metrics]:
         """What each slot did, [n * fitness_episodes], the statistics after it, and metrics of what was played."""
         quota = shares(self.eval_episodes, self.num_slots)
         blocks = jax.tree.map(lambda x: x.reshape(self.blocks, -1, *x.shape[1:]), (members, quota))
-        same, slot = self.same_episodes & ~(evaluating | random), jnp.arange(self.stage.num_slots)
+        same, slot = self.same_episodes & ~(evaluating | random), jnp.arange(self.vector_env.num_slots)
 
-        def play_block(statistics: Any, block: tuple[Key, tuple[Params, Array]]) -> tuple[Any, tuple[Tally, Metrics]]:
+        def play_block(
+            statistics: Any, block: tuple[Key, tuple[Params, Array]]
+        ) -> tuple[Any, tuple[EpisodeStats, Metrics]]:
             key, (members, quota) = block
-            slots, tally, statistics = self.stage.play(
+            slots, stats, statistics = self.vector_env.play(
                 state.env_params,
                 self.acting(state, members, evaluating, random),
                 key,
@@ -165,9 +167,9 @@ class Evolution:
                 every_row=evaluating | random,
                 store=self.observing(evaluating, random),
                 stored=statistics,
-                luck=jnp.where(same, slot % self.fitness_episodes, slot),
+                common_random_group=jnp.where(same, slot % self.fitness_episodes, slot),
             )
-            return statistics, (tally, self.stage.described(slots))
+            return statistics, (stats, self.vector_env.described(slots))
 
         keys = jax.random.split(key, self.blocks)[jnp.where(same, 0, jnp.arange(self.blocks))]
         statistics, (tallies, described) = jax.lax.scan(play_block, state.statistics, (keys, blocks))

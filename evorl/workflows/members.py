@@ -1,14 +1,17 @@
-"""What the populations share: the keys of their members, which of these are sound, and how they inherit in place."""
+"""What the populations share: how their members train and are compared, inherit in place, and which hold no NaN."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from evorl import metrics as metrics_of
 from evorl import tree
+from evorl.errors import OptionError
 from evorl.replay import join, split
-from evorl.types import Key, State
+from evorl.types import Key, Metrics, Population, State
 
 
 def keys(key: Key, size: int, evaluating: bool | Array) -> Key:
@@ -16,7 +19,7 @@ def keys(key: Key, size: int, evaluating: bool | Array) -> Key:
     return jnp.where(evaluating, tree.broadcast(key, size), jax.random.split(key, size))
 
 
-def sound(state: State) -> Bool[Array, " size"]:
+def has_no_nan(state: State) -> Bool[Array, " size"]:
     """Which members hold no NaN in any real leaf, replays left out."""
     return jax.vmap(tree.has_no_nan)(split(state)[0])
 
@@ -51,6 +54,38 @@ def copy(inherit: Callable[[State, State], State], state: State, source: Int[Arr
         return k + 1, jax.tree.map(write, state, own, inherit(own, parent))
 
     def unfinished(loop: tuple[Array, State]) -> Array:
-        return tree.anywhere((ancestors > 0).sum() > loop[0])
+        return tree.any_unbatched((ancestors > 0).sum() > loop[0])
 
     return join(jax.lax.while_loop(unfinished, step, (jnp.int32(0), light))[1], replays)
+
+
+def train_and_evaluate(
+    population: Population, members: State, key: Key, steps: Int[Array, ""], evaluations: Int[Array, ""]
+) -> tuple[State, Metrics, Metrics]:
+    """The members after so many steps, the metrics of these, and those of the evaluations together, leaves [n, ...].
+
+    Raises OptionError where an evaluation has no "return". It is one loop, so that one program holds physics once; of
+    vmapped copies all must have the same steps and evaluations.
+    """
+
+    @jax.jit
+    def advance(members: State, i: Array) -> tuple[State, Metrics, Metrics]:
+        members, step, evaluation = population.advance(members, jax.random.fold_in(key, i), i >= steps)
+        return members, metrics_of.weighted(step), metrics_of.weighted(evaluation)
+
+    def add(totals: Metrics, new: Metrics, counts: Array) -> Metrics:
+        return jax.tree.map(lambda total, x: total + jnp.where(counts, x, 0), totals, new)
+
+    def once(loop: tuple[Any, ...]) -> tuple[Any, ...]:
+        i, members, trained, evaluated = loop
+        members, step, evaluation = advance(members, i)
+        return i + 1, members, add(trained, step, i < steps), add(evaluated, evaluation, i >= steps)
+
+    none = tree.zeros(jax.eval_shape(advance, members, jnp.int32(0))[1:])
+    if "return" not in none[1]:
+        name = type(population.inner).__name__
+        raise OptionError(f'{name}: its evaluation has no "return", by which members are compared')
+    _, members, trained, evaluated = jax.lax.while_loop(
+        lambda loop: tree.any_unbatched(loop[0] < steps + evaluations), once, (jnp.int32(0), members, *none)
+    )
+    return members, metrics_of.averaged(trained, jnp.maximum(steps, 1)), metrics_of.averaged(evaluated, evaluations)

@@ -17,7 +17,7 @@ from evorl.hyperparameters import as_state, default
 from evorl.population.search import Space
 from evorl.types import Evolver, Key, Metrics, Population
 from evorl.workflows import base
-from evorl.workflows.lives import live
+from evorl.workflows.members import train_and_evaluate
 
 
 @struct.dataclass
@@ -82,13 +82,15 @@ class MetaES:
         key_ask, key_birth, key_life, key_tell = jax.random.split(key, 4)
         evaluating, space, hyperparams = jnp.asarray(evaluating), self.searched, state.hyperparams.evolver
         genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams)
-        points = jax.vmap(self.evolver.express, (None, 0, None))(evolver, genomes, hyperparams)
-        center = jnp.broadcast_to(self.evolver.center(state.evolver), points.shape)
+        points = jax.vmap(self.evolver.to_params, (None, 0, None))(evolver, genomes, hyperparams)
+        center = jnp.broadcast_to(self.evolver.solution(state.evolver), points.shape)
         points = jnp.clip(jnp.where(evaluating, center, points), 0, 1)
 
         members = self.population.init(key_birth, space.decode(points), state.env_params)
-        members, trained, evaluation = live(self.population, members, key_life, jnp.int32(self.lifetime), jnp.int32(1))
-        fitness = jnp.where(self.population.sound(members), evaluation["return"], jnp.nan)
+        members, trained, evaluation = train_and_evaluate(
+            self.population, members, key_life, jnp.int32(self.lifetime), jnp.int32(1)
+        )
+        fitness = jnp.where(self.population.has_no_nan(members), evaluation["return"], jnp.nan)
         told, told_metrics = self.evolver.tell(key_tell, genomes, fitness, evolver, hyperparams)
 
         metrics = metrics_of.over_members(trained) | told_metrics | {"return_best": comparable(fitness).max()}

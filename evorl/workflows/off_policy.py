@@ -17,7 +17,16 @@ from evorl.n_step import Window, fold
 from evorl.replay import Replay
 from evorl.rollout import UNLIMITED
 from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics, OffPolicyAgent, SlotPolicy, Transition
-from evorl.workflows.base import Stage, Store, behaviour, check_positive, check_replay, descend_actor, repeat, revived
+from evorl.workflows.base import (
+    Store,
+    VectorEnv,
+    behaviour,
+    check_positive,
+    check_replay,
+    descend_actor,
+    repeat,
+    revived,
+)
 
 Add = Callable[[Replay, Transition, Array], Replay]
 
@@ -65,10 +74,10 @@ class OffPolicy:
         require(whole, "num_updates", self.num_updates, f"must be a multiple of actor_interval, {interval}")
 
     @property
-    def stage(self) -> Stage:
+    def vector_env(self) -> VectorEnv:
         chunks = -(-self.num_steps // self.chunk)
         starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
-        return Stage(self.env, self.agent, self.num_envs, starts, self.eval_episodes, -(-self.num_steps // chunks))
+        return VectorEnv(self.env, self.agent, self.num_envs, starts, self.eval_episodes, -(-self.num_steps // chunks))
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -80,7 +89,7 @@ class OffPolicy:
         hyperparams = as_state(hyperparams)
         env_params = as_state(self.env.default_params if env_params is None else env_params)
         agent = self.agent.init(key, hyperparams)
-        slots, row = self.stage.blank(agent.actor.params, hyperparams, env_params)
+        slots, row = self.vector_env.blank(agent.actor.params, hyperparams, env_params)
         window = ()
         if self.n_step > 1:
             window = Window.empty(self.n_step - 1, self.num_envs, row)
@@ -101,7 +110,7 @@ class OffPolicy:
         key_collect, key_learn = jax.random.split(key)
         state, metrics, evaluation = self.collect(state, key_collect, evaluating, add)
         # of any vmapped copy: copies that differed in it would each select over their agents in every round
-        learning = ~jnp.asarray(evaluating) & tree.anywhere(state.replay.size > 0)
+        learning = ~jnp.asarray(evaluating) & tree.any_unbatched(state.replay.size > 0)
         rounds = jnp.where(learning, self.num_updates // self.actor_interval, 0)
         state, learned = self.learn(state, key_learn, rounds)
         return replace(state, iteration=state.iteration + ~jnp.asarray(evaluating)), metrics | learned, evaluation
@@ -117,20 +126,20 @@ class OffPolicy:
             window = replace(window, filled=jnp.where(random, 0, window.filled))
         policy = behaviour(self.env, self.agent, self.now(state), random, ~evaluating)
         prefill = max(-(-self.random_steps // self.num_envs), self.n_step)  # of fewer steps no transition is whole
-        slots, tally, (replay, window) = self.stage.play(
+        slots, stats, (replay, window) = self.vector_env.play(
             state.env_params,
             jax.vmap(partial(policy, state.agent.actor.params)),
             key,
             slots=state.slots,
             restart=(state.iteration == 0) | random | evaluating,
-            episodes=jnp.where(evaluating, self.stage.eval_quota, UNLIMITED),
+            episodes=jnp.where(evaluating, self.vector_env.eval_quota, UNLIMITED),
             steps=jnp.where(evaluating, UNLIMITED, jnp.where(random, prefill, self.num_steps)),
             every_row=evaluating | random,
             store=self.storing(~evaluating, add),
             stored=(state.replay, window),
         )
         state = replace(state, slots=tree.where(evaluating, state.slots, slots), replay=replay, window=window)
-        return state, tally.metrics() | self.stage.described(slots), tally.evaluation()
+        return state, stats.metrics() | self.vector_env.described(slots), stats.evaluation()
 
     def storing(self, storing: Bool[Array, ""], add: Add) -> Store:
         """Puts what each chunk completes into the replay, where storing; every slot takes the same steps then."""

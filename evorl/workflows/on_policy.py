@@ -27,7 +27,7 @@ from evorl.types import (
     SlotPolicy,
     Transition,
 )
-from evorl.workflows.base import Stage, behaviour, check_positive, repeat, revived
+from evorl.workflows.base import VectorEnv, behaviour, check_positive, repeat, revived
 
 
 @struct.dataclass
@@ -75,9 +75,9 @@ class OnPolicy:
         return self.num_envs * self.num_steps
 
     @property
-    def stage(self) -> Stage:
+    def vector_env(self) -> VectorEnv:
         starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
-        return Stage(self.env, self.agent, self.num_envs, starts, self.eval_episodes, self.num_steps)
+        return VectorEnv(self.env, self.agent, self.num_envs, starts, self.eval_episodes, self.num_steps)
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -89,7 +89,7 @@ class OnPolicy:
         hyperparams = as_state(hyperparams)
         env_params = as_state(self.env.default_params if env_params is None else env_params)
         agent = self.agent.init(key, hyperparams)
-        slots, row = self.stage.blank(agent.actor.params, hyperparams, env_params)
+        slots, row = self.vector_env.blank(agent.actor.params, hyperparams, env_params)
         older = tree.broadcast(agent.actor.params, self.staleness) if self.staleness else ()
         statistics = Statistics.empty(row.obs) if self.normalize_observations else ()
         rewards = Statistics.empty(row.reward) if self.normalize_values else ()
@@ -122,23 +122,23 @@ class OnPolicy:
         if self.staleness:
             params = tree.where(evaluating, params, tree.index(state.older, 0))
         restart = evaluating | (state.iteration == 0)
-        shapes = self.stage.blank(params, state.hyperparams, state.env_params)[1]
+        shapes = self.vector_env.blank(params, state.hyperparams, state.env_params)[1]
         nothing = tree.broadcast(tree.zeros(shapes), self.num_steps, self.num_envs)
         memory = tree.where(restart, tree.broadcast(self.agent.memory(), self.num_envs), state.slots.memory)
-        slots, tally, transitions = self.stage.play(
+        slots, stats, transitions = self.vector_env.play(
             state.env_params,
             jax.vmap(partial(policy, params)),
             key,
             slots=state.slots,
             restart=restart,
-            episodes=jnp.where(evaluating, self.stage.eval_quota, UNLIMITED),
+            episodes=jnp.where(evaluating, self.vector_env.eval_quota, UNLIMITED),
             steps=jnp.where(evaluating, UNLIMITED, self.num_steps),
             every_row=evaluating,
             store=lambda _, transitions, mask: transitions,  # one chunk is the rollout
             stored=nothing,
         )
-        metrics = tally.metrics() | self.stage.described(slots)
-        return replace(state, slots=slots), Rollout(transitions, memory), metrics, tally.evaluation()
+        metrics = stats.metrics() | self.vector_env.described(slots)
+        return replace(state, slots=slots), Rollout(transitions, memory), metrics, stats.evaluation()
 
     @jax.named_scope("learning")
     def learn(
@@ -164,7 +164,7 @@ class OnPolicy:
             return agent, tree.mean(metrics)
 
         agent, metrics, done = repeat(
-            jnp.asarray(epochs), epoch, state.agent, lambda metrics: self.agent.enough(metrics, now)
+            jnp.asarray(epochs), epoch, state.agent, lambda metrics: self.agent.early_stop(metrics, now)
         )
         older, statistics = state.older, state.statistics
         if self.staleness:

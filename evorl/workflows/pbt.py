@@ -18,7 +18,7 @@ from evorl.population.select import Selection, Truncation
 from evorl.population.variation import Perturb, PerturbHyperparams, Variation
 from evorl.types import Agent, Env, Key, Metrics, Population, SlotPolicy, State, Workflow
 from evorl.workflows import base
-from evorl.workflows.lives import live
+from evorl.workflows.members import train_and_evaluate
 
 
 @struct.dataclass
@@ -99,11 +99,11 @@ class PBT:
         """A generation; or an evaluation, which leaves the state alone."""
         key_run, key_select, key_vary = jax.random.split(key, 3)
         evaluating = jnp.asarray(evaluating)
-        first = tree.anywhere(state.generation == 0)  # vmapped copies are at the same generation
+        first = tree.any_unbatched(state.generation == 0)  # vmapped copies are at the same generation
         steps = self.steps_per_generation + jnp.where(first, self.warmup_steps, 0)
         steps, rounds = jnp.where(evaluating, 0, steps), jnp.where(evaluating, self.eval_rounds, 1)
-        members, trained, evaluation = live(self.population, state.members, key_run, steps, rounds)
-        fitness = jnp.where(self.population.sound(members), evaluation["return"], jnp.nan)
+        members, trained, evaluation = train_and_evaluate(self.population, state.members, key_run, steps, rounds)
+        fitness = jnp.where(self.population.has_no_nan(members), evaluation["return"], jnp.nan)
         source = revived(self.selection(key_select, fitness), fitness)
         source = jnp.where(evaluating, jnp.arange(self.population.size), source)
         space, moved = self.searched, state.hyperparams.variation

@@ -71,9 +71,9 @@ class SharedReplay:
         """Each member inherits from member source [size], in place. See members.copy."""
         return members.copy(self._one.inherit, state, source)
 
-    def sound(self, state: OffPolicyState) -> Bool[Array, " size"]:
+    def has_no_nan(self, state: OffPolicyState) -> Bool[Array, " size"]:
         """Which members hold no NaN."""
-        return members.sound(state)
+        return members.has_no_nan(state)
 
     def member(self, state: OffPolicyState, i: int) -> tuple[Workflow, State]:
         """The inner workflow and the state of its i-th member, with the replay of all."""

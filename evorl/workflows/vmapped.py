@@ -59,9 +59,9 @@ class Vmapped:
         """Each member inherits from member source [size], in place; its replay stays its own. See members.copy."""
         return members.copy(self.inner.inherit, state, source)
 
-    def sound(self, state: State) -> Bool[Array, " size"]:
+    def has_no_nan(self, state: State) -> Bool[Array, " size"]:
         """Which members hold no NaN, their replays left out."""
-        return members.sound(state)
+        return members.has_no_nan(state)
 
     def member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
         """The inner workflow and the state of its i-th copy."""

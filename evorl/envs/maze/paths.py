@@ -56,7 +56,7 @@ def distances(level: Level) -> Int[Array, "height width"]:
 
     start = _cell(level, level.goal)
     carry = start, (~unpack(start, level.width)).astype(jnp.int32), jnp.bool_(True)
-    cells, steps, _ = jax.lax.while_loop(lambda carry: tree.anywhere(carry[2]), spread, carry)
+    cells, steps, _ = jax.lax.while_loop(lambda carry: tree.any_unbatched(carry[2]), spread, carry)
     return jnp.where(unpack(cells, level.width), steps, UNREACHABLE)
 
 
@@ -87,7 +87,7 @@ def _flood(
 
     found = (reached(start) != 0).any()
     carry = start, jnp.int32(0), found, ~found
-    _, steps, found, _ = jax.lax.while_loop(lambda carry: tree.anywhere(carry[3]), step, carry)
+    _, steps, found, _ = jax.lax.while_loop(lambda carry: tree.any_unbatched(carry[3]), step, carry)
     return jnp.where(found, steps, UNREACHABLE)
 
 

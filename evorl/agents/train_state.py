@@ -22,7 +22,7 @@ Loss = Callable[[Params], tuple[Array, Metrics]]
 
 
 @struct.dataclass
-class Learner:
+class TrainState:
     """Parameters, their slowly following target, and Adam's moments."""
 
     params: Any
@@ -30,15 +30,15 @@ class Learner:
     moments: Any
 
     @classmethod
-    def fresh(cls, params: Params, follows: bool = True) -> "Learner":
+    def fresh(cls, params: Params, follows: bool = True) -> "TrainState":
         """A target equal to params, or none unless it follows, and moments of zero."""
         return cls(params, params if follows else (), optax.scale_by_adam().init(ravel_pytree(params)[0]))
 
-    def renewed(self, params: Params) -> "Learner":
+    def renewed(self, params: Params) -> "TrainState":
         """Other params at their beginning, with a target where self has one."""
-        return Learner.fresh(params, follows=bool(jax.tree.leaves(self.target)))
+        return TrainState.fresh(params, follows=bool(jax.tree.leaves(self.target)))
 
-    def descend(self, loss: Loss, learning_rate: Number, max_grad_norm: Number) -> tuple["Learner", Metrics]:
+    def descend(self, loss: Loss, learning_rate: Number, max_grad_norm: Number) -> tuple["TrainState", Metrics]:
         """One step of Adam on loss(params) -> (value, metrics), its gradient clipped by its norm."""
         gradient, metrics = jax.grad(loss, has_aux=True)(self.params)
         gradient, unravel = ravel_pytree(gradient)
@@ -48,7 +48,7 @@ class Learner:
         params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, unravel(jnp.asarray(direction)))
         return replace(self, params=params, moments=moments), metrics
 
-    def follow(self, tau: Number) -> "Learner":
+    def follow(self, tau: Number) -> "TrainState":
         """The target moves to params by the fraction tau (Lillicrap et al. 2016, arXiv:1509.02971, algorithm 1)."""
         target = jax.tree.map(lambda old, new: old + tau * (new - old), self.target, self.params)
         return replace(self, target=target)
