@@ -59,10 +59,6 @@ from evorl.envs.sanity.password import Password as Password
 from evorl.envs.sanity.spaces import Spaces as Spaces
 from evorl.envs.sanity.squared import Squared as Squared
 from evorl.envs.sanity.stochastic import Stochastic as Stochastic
-from evorl.envs.spaces import Box as Box
-from evorl.envs.spaces import Dict as Dict
-from evorl.envs.spaces import Discrete as Discrete
-from evorl.envs.spaces import MultiDiscrete as MultiDiscrete
 from evorl.envs.wrappers import Frames as Frames
 from evorl.envs.wrappers import Rewards as Rewards
 from evorl.envs.wrappers import Wrapper as Wrapper
@@ -89,6 +85,10 @@ from evorl.priors import LogUniform as LogUniform
 from evorl.priors import Neg as Neg
 from evorl.priors import OneMinus as OneMinus
 from evorl.priors import Uniform as Uniform
+from evorl.spaces import Box as Box
+from evorl.spaces import Dict as Dict
+from evorl.spaces import Discrete as Discrete
+from evorl.spaces import MultiDiscrete as MultiDiscrete
 from evorl.training.fit import Training as Training
 from evorl.training.fit import fit as fit
 from evorl.training.progress import Budget as Budget

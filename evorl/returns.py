@@ -28,18 +28,6 @@ def gae(
     return _accumulate(error, discount * decay * ~ended)
 
 
-def lambda_returns(
-    reward: Steps, next_value: Steps, terminated: Flags, ended: Flags, discount: Number, decay: Number
-) -> Steps:
-    """TD(lambda) returns: G_t = r + discount ((1 - decay) V' + decay G_{t+1}) (Sutton and Barto 2018, eq. 12.20).
-
-    The last step and a truncated one have no G_{t+1}, so V' stands for it.
-    """
-    bootstrap = discount * ~terminated * next_value
-    last = ended.at[-1].set(True)
-    return _accumulate(reward + jnp.where(last, 1, 1 - decay) * bootstrap, discount * decay * ~last)
-
-
 def n_step_return(reward: Steps, steps: Int[Array, ""], discount: Number) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The discounted sum of rewards, which are 0 from `steps` on, and the discount of the value that comes after it."""
     return (discount ** jnp.arange(reward.size) * reward).sum(), jnp.float32(discount) ** steps

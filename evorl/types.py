@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import jax
 from flax import struct
 
-from evorl.envs.spaces import Space
+from evorl.spaces import Space
 
 Array: TypeAlias = jax.Array
 Key: TypeAlias = jax.Array

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from peers_timing import Case, Program
 
 from evorl import SAC, TD3, SACHyperparams, TD3Hyperparams, tree
-from evorl.envs.spaces import Box
+from evorl.spaces import Box
 from evorl.types import Transition
 
 KEY = jax.random.key(0)

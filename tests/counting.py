@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.spaces import Box
+from evorl.spaces import Box
 from evorl.types import TimeStep
 
 

@@ -21,10 +21,10 @@ from evorl.agents import (
     PPOHyperparams,
     SACHyperparams,
 )
+from evorl.agents.losses import least
 from evorl.agents.random import Random
-from evorl.agents.train_state import least
-from evorl.envs.spaces import Box, Discrete, MultiDiscrete
 from evorl.errors import OptionError
+from evorl.spaces import Box, Discrete, MultiDiscrete
 from evorl.types import Batch, Transition
 
 OBS, REAL, CHOICE = Box(-1.0, 1.0, (3,)), Box((-2.0, 0.0), (2.0, 1.0), (2,)), Discrete(4)

@@ -16,9 +16,9 @@ from evorl import envs
 from evorl.envs import probe
 from evorl.envs.brax import Brax
 from evorl.envs.gymnax import Gymnax
-from evorl.envs.spaces import Box, Dict, Discrete, MultiDiscrete
 from evorl.envs.wrappers import Frames, Rewards
 from evorl.errors import EnvError
+from evorl.spaces import Box, Dict, Discrete, MultiDiscrete
 from evorl.types import TimeStep
 from tests.counting import Counting
 
@@ -303,7 +303,7 @@ def test_what_may_be_right_is_a_note(capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("module", ["evorl.types", "evorl.envs", "evorl.envs.check", "evorl.envs.spaces"])
+@pytest.mark.parametrize("module", ["evorl.types", "evorl.envs", "evorl.envs.check", "evorl.spaces"])
 def test_imports_are_light_and_make_no_circle(module):
     code = f"import {module}, evorl.envs, sys; assert callable(evorl.envs.check); assert 'brax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

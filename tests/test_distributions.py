@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from evorl.envs.spaces import Box, Dict, Discrete, MultiDiscrete
 from evorl.errors import OptionError
 from evorl.networks.distributions import Categorical, Head, Normal, TanhNormal
+from evorl.spaces import Box, Dict, Discrete, MultiDiscrete
 
 MEAN, STD = np.array([0.3, -1.2]), np.array([0.5, 1.7])
 NORMAL = Normal(jnp.asarray(MEAN, jnp.float32), jnp.log(jnp.asarray(STD, jnp.float32)))

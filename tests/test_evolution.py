@@ -10,8 +10,8 @@ import pytest
 from evorl import tree
 from evorl.agents import MLPPolicy
 from evorl.ec import ARS, CSO, ARSHyperparams, CSOHyperparams, OpenES, OpenESHyperparams
-from evorl.envs.spaces import Discrete
 from evorl.errors import OptionError
+from evorl.spaces import Discrete
 from evorl.types import TimeStep
 from evorl.workflows import Evolution, EvolutionHyperparams
 from tests.conftest import leaves_equal

@@ -35,8 +35,8 @@ from evorl.ec.variation import (
     GaussianMutationHyperparams,
     NPoint,
 )
-from evorl.envs.spaces import Box, Discrete
 from evorl.errors import OptionError
+from evorl.spaces import Box, Discrete
 from evorl.workflows.base import begin
 from tests.conftest import leaves_equal
 from tests.test_contract import moved, types

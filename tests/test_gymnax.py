@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from evorl.envs.gymnax import Gymnax
-from evorl.envs.spaces import Box, Discrete
 from evorl.errors import OptionError
+from evorl.spaces import Box, Discrete
 
 
 def test_spaces():

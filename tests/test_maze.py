@@ -10,9 +10,9 @@ import pytest
 from evorl import OnPolicy, PolicyGradient, PPOHyperparams, play, rollout, train, tree
 from evorl.envs import check
 from evorl.envs.maze import Maze, RandomWalls, Table, fingerprint, ood
-from evorl.envs.spaces import Box, Dict, Discrete
 from evorl.envs.wrappers import Rewards
 from evorl.errors import OptionError
+from evorl.spaces import Box, Dict, Discrete
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -2,9 +2,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.envs.spaces import Box, Dict, Discrete
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics, DeterministicActor
+from evorl.spaces import Box, Dict, Discrete
 
 
 def test_mlp_with_layer_norm_equals_numpy(key):

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs.spaces import Box, Dict, Discrete, MultiDiscrete
 from evorl.errors import OptionError
+from evorl.spaces import Box, Dict, Discrete, MultiDiscrete
 from evorl.training.policy import Policy
 
 PARTS = Dict({"seen": Box(-1.0, 1.0, (2,)), "place": MultiDiscrete((4, 5)), "inner": Dict({"told": Discrete(3)})})

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from evorl.agents import TD3, TD3Hyperparams, TrainState
-from evorl.envs.spaces import Box, Discrete
 from evorl.errors import OptionError
+from evorl.spaces import Box, Discrete
 from evorl.types import Transition
 
 OBS, ACTION = Box(-1.0, 1.0, (3,)), Box((-2.0, 0.0), (2.0, 1.0), (2,))

@@ -15,9 +15,9 @@ import yaml
 
 from evorl import train, tree
 from evorl.agents import TD3, TD3Hyperparams
-from evorl.envs.spaces import Box
 from evorl.errors import DivergedError, OptionError
 from evorl.replay import Replay, split
+from evorl.spaces import Box
 from evorl.training import devices
 from evorl.training.checkpoint import Checkpoints
 from evorl.training.fit import Budget, fit

@@ -5,9 +5,9 @@ import pytest
 
 from evorl.envs import probe
 from evorl.envs.maze import Maze, RandomWalls
-from evorl.envs.spaces import Box, MultiDiscrete
 from evorl.envs.wrappers import Frames, Rewards, innermost, seen_alike
 from evorl.errors import OptionError
+from evorl.spaces import Box, MultiDiscrete
 from evorl.types import Env
 from tests.counting import Counting
 

@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass, replace
 
-import jax
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.agents.losses import gae_targets, policy_gradient_loss
 from evorl.agents.train_state import HORIZON, RATE
 from evorl.hyperparameters import Number, hyperparameter, linear
 from evorl.priors import LogUniform
-from evorl.returns import gae
-from evorl.types import Batch, Hyperparams, Metrics, Transition
+from evorl.types import Batch, Metrics, Transition
 
 
 @struct.dataclass
@@ -51,28 +50,3 @@ class A2C:
     def early_stop(self, metrics: Metrics, hyperparams: A2CHyperparams) -> bool:
         del metrics, hyperparams
         return False
-
-
-def gae_targets(
-    transitions: Transition, value: Array, next_value: Array, hyperparams: Hyperparams
-) -> tuple[Array, Array]:
-    """Generalized advantages of a trajectory [num_steps], and with them the targets of its value."""
-    t, h = transitions, hyperparams
-    advantage = gae(t.reward, value, next_value, t.terminated, t.ended, h.discount, h.gae_lambda)
-    return advantage, advantage + value
-
-
-def policy_gradient_loss(
-    batch: Batch,
-    log_prob: Float[Array, " rows"],
-    value: Float[Array, " rows"],
-    entropy: Float[Array, " rows"],
-    hyperparams: Hyperparams,
-) -> tuple[Float[Array, ""], Metrics]:
-    """-log pi(a|s) A, half the squared error of the value, and the entropy, each with its weight."""
-    actor_loss = -(log_prob * batch.advantage).mean()
-    critic_loss = 0.5 * ((value - batch.target) ** 2).mean()
-    h = hyperparams
-    loss = h.actor_weight * actor_loss + h.critic_weight * critic_loss - h.entropy_weight * entropy.mean()
-    metrics = {"actor_loss": actor_loss, "critic_loss": critic_loss, "entropy": entropy.mean()}
-    return loss, jax.lax.stop_gradient(metrics)

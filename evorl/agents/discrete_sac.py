@@ -10,14 +10,15 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.sac import SACState, adjusted, fresh_temperature
-from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState, squared_error
-from evorl.envs.spaces import Discrete, Space
+from evorl.agents.losses import squared_error
+from evorl.agents.soft import SACState, adjusted, fresh_temperature
+from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Categorical
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, check_layers
+from evorl.spaces import Discrete, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 

@@ -10,11 +10,11 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
-from evorl.envs.spaces import Discrete, Space
 from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter, linear
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, check_layers
+from evorl.spaces import Discrete, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 

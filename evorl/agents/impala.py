@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.a2c import policy_gradient_loss
+from evorl.agents.losses import policy_gradient_loss
 from evorl.agents.train_state import HORIZON, RATE
 from evorl.hyperparameters import Number, hyperparameter, linear
 from evorl.priors import LogUniform

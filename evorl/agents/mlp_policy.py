@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from flax import struct
 
 from evorl.agents.train_state import TrainState
-from evorl.envs.spaces import Box, Space
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, check_layers
+from evorl.spaces import Box, Space
 from evorl.types import Hyperparams, Key, Memory, Params
 
 

@@ -11,10 +11,10 @@ from jaxtyping import Array, Float
 
 from evorl.agents.ppo import PPO
 from evorl.agents.train_state import Loss, TrainState
-from evorl.envs.spaces import Space
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import ACTIVATIONS, MLP, check_layers
+from evorl.spaces import Space
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
 
 

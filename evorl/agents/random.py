@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array
 
 from evorl.agents.train_state import TrainState
-from evorl.envs.spaces import Space
+from evorl.spaces import Space
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
 
 

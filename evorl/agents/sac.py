@@ -8,14 +8,16 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState, least, squared_error
-from evorl.envs.spaces import Box, Space
+from evorl.agents.losses import least, squared_error
+from evorl.agents.soft import SACState, adjusted, fresh_temperature
+from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics, check_layers
 from evorl.priors import Uniform
+from evorl.spaces import Box, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 LOG_STD = (-5.0, 2.0)
@@ -35,13 +37,6 @@ class SACHyperparams:
         -1.0, about="entropy to learn, per real action in half its range", prior=Uniform(-2, 0)
     )
     max_grad_norm: Number = hyperparameter(float("inf"), 0, about="gradients are clipped to this norm")
-
-
-@struct.dataclass
-class SACState:
-    actor: TrainState  # it has no target
-    critic: TrainState
-    temperature: Any  # TrainState of its logarithm, or () where it is fixed
 
 
 @dataclass(frozen=True)
@@ -158,13 +153,3 @@ class SAC:
 
     def update_targets(self, state: SACState, hyperparams: SACHyperparams) -> SACState:
         return replace(state, critic=state.critic.follow(hyperparams.tau))
-
-
-def fresh_temperature(temperature: Number) -> TrainState:
-    """The logarithm of a temperature, as it is learned."""
-    return TrainState.fresh(jnp.log(jnp.maximum(temperature, jnp.finfo(jnp.float32).tiny)), follows=False)
-
-
-def adjusted(temperature: TrainState, surplus: Array, hyperparams: Any) -> TrainState:
-    """A step that lowers the temperature where the entropy has a surplus over its target."""
-    return temperature.descend(lambda log: (log * surplus, {}), hyperparams.temperature_lr, jnp.inf)[0]

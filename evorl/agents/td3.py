@@ -9,13 +9,14 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState, squared_error
-from evorl.envs.spaces import Box, Space
+from evorl.agents.losses import squared_error
+from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import Critics, DeterministicActor, check_layers
 from evorl.priors import LogUniform
+from evorl.spaces import Box, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 

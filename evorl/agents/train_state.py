@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Float
 
 from evorl.hyperparameters import Number
 from evorl.priors import LogUniform, OneMinus
@@ -52,19 +51,3 @@ class TrainState:
         """The target moves to params by the fraction tau (Lillicrap et al. 2016, arXiv:1509.02971, algorithm 1)."""
         target = jax.tree.map(lambda old, new: old + tau * (new - old), self.target, self.params)
         return replace(self, target=target)
-
-
-def squared_error(value: Float[Array, "batch critics"], target: Float[Array, " batch"]) -> tuple[Array, Metrics]:
-    """The loss of critics that share a target: summed over critics, mean over the batch."""
-    loss = ((value - target[:, None]) ** 2).sum(-1).mean()
-    return loss, {"critic_loss": loss, "value": value.mean()}
-
-
-def least(values: Float[Array, "*batch critics"]) -> Float[Array, "*batch"]:
-    """The smallest value, with a gradient for that one alone.
-
-    The gradient of jnp.min divides by how many values equal the smallest: none, so NaN, where XLA computes them twice
-    and rounds them differently.
-    """
-    smallest = jnp.arange(values.shape[-1]) == values.argmin(-1, keepdims=True)
-    return jnp.where(smallest, values, 0).sum(-1)

@@ -6,12 +6,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from evorl import tree
 from evorl.ec.noise import normal
 from evorl.ec.rows import full_rank, population, row, rows
-from evorl.ec.shaping import comparable
+from evorl.ec.shaping import comparable, duels
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.types import Key, Metrics, Params
@@ -75,11 +75,3 @@ class CSO:
 
     def solution(self, state: CSOState) -> Params:
         return state.solution
-
-
-def duels(key: Key, fitness: Float[Array, " n"]) -> tuple[Int[Array, " half"], Int[Array, " half"]]:
-    """Random pairs of n members, n even: the winner of each and the loser."""
-    fitness = comparable(fitness)
-    first, second = jnp.split(jax.random.uniform(key, fitness.shape).argsort(), 2)
-    wins = fitness[first] > fitness[second]
-    return jnp.where(wins, first, second), jnp.where(wins, second, first)

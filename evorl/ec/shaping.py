@@ -1,12 +1,14 @@
-"""Fitness shaping: from the fitness of a population to how much each member counts. NaN counts as the worst."""
+"""From the fitness of a population to who wins and how much each member counts. NaN counts as the worst."""
 
 from collections.abc import Callable
 from typing import TypeAlias
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from evorl.errors import unknown
+from evorl.types import Key
 
 Shaping: TypeAlias = Callable[[Array], Array]  # fitness [n] -> utility [n]
 
@@ -19,6 +21,14 @@ def comparable(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
 def best_first(fitness: Float[Array, " n"]) -> Int[Array, " n"]:
     """Members from the fittest to the least fit."""
     return jnp.argsort(-comparable(fitness))
+
+
+def duels(key: Key, fitness: Float[Array, " n"]) -> tuple[Int[Array, " half"], Int[Array, " half"]]:
+    """Random pairs of n members, n even: the winner of each and the loser."""
+    fitness = comparable(fitness)
+    first, second = jnp.split(jax.random.uniform(key, fitness.shape).argsort(), 2)
+    wins = fitness[first] > fitness[second]
+    return jnp.where(wins, first, second), jnp.where(wins, second, first)
 
 
 def ranks(fitness: Float[Array, " n"]) -> Float[Array, " n"]:

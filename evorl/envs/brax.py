@@ -20,8 +20,8 @@ from flax.core import FrozenDict
 
 from evorl.envs import render, viewer
 from evorl.envs.bodies import solids
-from evorl.envs.spaces import Box
 from evorl.errors import OptionError, require, unknown
+from evorl.spaces import Box
 from evorl.types import Key, TimeStep
 
 BACKENDS = ("generalized", "spring", "positional", "mjx")

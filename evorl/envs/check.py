@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import tree
-from evorl.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space, leaves, unflatten
 from evorl.envs.trial import Trial, join, misbehaved, named, reason, run, unequal
 from evorl.errors import EnvError
+from evorl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, leaves, unflatten
 
 WEAK = " of weak type (a Python number: give it a dtype)"
 
@@ -86,7 +86,7 @@ def misformed(name: str, space: Any) -> Iterator[str]:
         if min(space.choices, default=0) < 1:
             yield f"{name} is {space}, must have choices, at least 1 of each"
     else:
-        yield f"{name} is {type(space).__name__}, must be Box, Discrete, MultiDiscrete or Dict of evorl.envs.spaces"
+        yield f"{name} is {type(space).__name__}, must be Box, Discrete, MultiDiscrete or Dict of evorl.spaces"
         return
     try:
         hash(space)

@@ -16,8 +16,8 @@ from flax import struct
 
 from evorl import tree
 from evorl.envs import render
-from evorl.envs.spaces import Box, Discrete, Space
 from evorl.errors import OptionError, require, unknown
+from evorl.spaces import Box, Discrete, Space
 from evorl.types import Key, TimeStep
 
 

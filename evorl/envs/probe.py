@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array
 
-from evorl.envs.spaces import Box, Discrete, Space
+from evorl.spaces import Box, Discrete, Space
 from evorl.types import Key, TimeStep
 
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import tree
-from evorl.envs.spaces import Box, Simple, Space, flatten, leaves, unflatten
 from evorl.errors import EnvError
+from evorl.spaces import Box, Simple, Space, flatten, leaves, unflatten
 
 TOLERANCE = 1e-3  # of floats that two programs make of one function
 JAX = str(Path(jax.__file__).parent)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from flax import struct
 
 from evorl.envs.render import Drawable
-from evorl.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space, flatten, leaves, unflatten
 from evorl.errors import require
+from evorl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, flatten, leaves, unflatten
 from evorl.types import Array, Describes, Env, Key, Metrics, State, TimeStep
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space, leaves, unflatten
 from evorl.errors import OptionError, require
+from evorl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, leaves, unflatten
 from evorl.types import Key
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # of the standard normal

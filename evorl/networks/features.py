@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from evorl.envs.spaces import Box, Discrete, MultiDiscrete, Simple, Space, flatten, leaves
+from evorl.spaces import Box, Discrete, MultiDiscrete, Simple, Space, flatten, leaves
 
 
 def features(space: Space, obs: Any) -> Float[Array, "*batch features"]:

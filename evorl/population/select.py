@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from evorl.ec.cso import duels
 from evorl.ec.noise import integers
-from evorl.ec.shaping import best_first, comparable
+from evorl.ec.shaping import best_first, comparable, duels
 from evorl.errors import require
 from evorl.types import Key
 

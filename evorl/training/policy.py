@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from evorl.envs.spaces import Box, Dict, Simple, Space, leaves, unflatten
 from evorl.errors import OptionError, require
+from evorl.spaces import Box, Dict, Simple, Space, leaves, unflatten
 from evorl.types import Acts, Key, Population, SlotPolicy, State, Workflow
 from evorl.workflows.pbt import PBT
 

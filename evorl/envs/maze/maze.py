@@ -16,8 +16,8 @@ from evorl.envs.maze.draw import picture
 from evorl.envs.maze.generators import RandomWalls
 from evorl.envs.maze.levels import GREEN, RED, Level, at, blocked
 from evorl.envs.maze.paths import level_metrics
-from evorl.envs.spaces import Box, Dict, Discrete
 from evorl.errors import require
+from evorl.spaces import Box, Dict, Discrete
 from evorl.types import Key, Metrics, TimeStep
 
 LEFT, RIGHT, FORWARD = 0, 1, 2  # the actions that do something; 3 to 6 (pick up, drop, toggle, done) do nothing

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.envs.spaces import Box
+from evorl.spaces import Box
 from evorl.types import Key, TimeStep
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl.envs.spaces import Box, Discrete
+from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
 MOVES = np.array([(0, 0), (0, -1), (0, 1), (-1, 0), (1, 0)], np.int32)  # stay, down, up, left, right

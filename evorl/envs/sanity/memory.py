@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl.envs.spaces import Discrete
+from evorl.spaces import Discrete
 from evorl.types import Key, TimeStep
 
 

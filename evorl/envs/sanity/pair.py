@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from evorl.envs.spaces import MultiDiscrete
+from evorl.spaces import MultiDiscrete
 from evorl.types import Key, TimeStep
 
 

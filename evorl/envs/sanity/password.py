@@ -8,7 +8,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl.envs.spaces import Box, Discrete
+from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl.envs.spaces import Discrete, MultiDiscrete
+from evorl.spaces import Discrete, MultiDiscrete
 from evorl.types import Key, TimeStep
 
 MOVES = np.array([(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1) if x or y], np.int32)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl.envs.spaces import Box, Discrete
+from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
 

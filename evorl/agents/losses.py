@@ -1,0 +1,49 @@
+"""Losses and targets that several agents share."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evorl.returns import gae
+from evorl.types import Batch, Hyperparams, Metrics, Transition
+
+
+def squared_error(value: Float[Array, "batch critics"], target: Float[Array, " batch"]) -> tuple[Array, Metrics]:
+    """The loss of critics that share a target: summed over critics, mean over the batch."""
+    loss = ((value - target[:, None]) ** 2).sum(-1).mean()
+    return loss, {"critic_loss": loss, "value": value.mean()}
+
+
+def least(values: Float[Array, "*batch critics"]) -> Float[Array, "*batch"]:
+    """The smallest value, with a gradient for that one alone.
+
+    The gradient of jnp.min divides by how many values equal the smallest: none, so NaN, where XLA computes them twice
+    and rounds them differently.
+    """
+    smallest = jnp.arange(values.shape[-1]) == values.argmin(-1, keepdims=True)
+    return jnp.where(smallest, values, 0).sum(-1)
+
+
+def gae_targets(
+    transitions: Transition, value: Array, next_value: Array, hyperparams: Hyperparams
+) -> tuple[Array, Array]:
+    """Generalized advantages of a trajectory [num_steps], and with them the targets of its value."""
+    t, h = transitions, hyperparams
+    advantage = gae(t.reward, value, next_value, t.terminated, t.ended, h.discount, h.gae_lambda)
+    return advantage, advantage + value
+
+
+def policy_gradient_loss(
+    batch: Batch,
+    log_prob: Float[Array, " rows"],
+    value: Float[Array, " rows"],
+    entropy: Float[Array, " rows"],
+    hyperparams: Hyperparams,
+) -> tuple[Float[Array, ""], Metrics]:
+    """-log pi(a|s) A, half the squared error of the value, and the entropy, each with its weight."""
+    actor_loss = -(log_prob * batch.advantage).mean()
+    critic_loss = 0.5 * ((value - batch.target) ** 2).mean()
+    h = hyperparams
+    loss = h.actor_weight * actor_loss + h.critic_weight * critic_loss - h.entropy_weight * entropy.mean()
+    metrics = {"actor_loss": actor_loss, "critic_loss": critic_loss, "entropy": entropy.mean()}
+    return loss, jax.lax.stop_gradient(metrics)
