@@ -17,7 +17,7 @@ from evorl.training import config, runs
 from evorl.training.devices import compiler_options, enable_compilation_cache
 from evorl.training.discovery import choices
 from evorl.training.parts import part
-from evorl.types import ActorCritic, Acts, Array, Env, Hyperparams, Key, OffPolicyAgent, Population, SlotPolicy, State
+from evorl.types import ActorCritic, Acts, Array, Env, Evolves, Hyperparams, Key, OffPolicyAgent, SlotPolicy, State
 from evorl.workflows.evolution import Evolution
 
 HELP = """usage: python -m evorl.sanity agent=NAME [only=CHECK,CHECK] [option=value ...]
@@ -115,10 +115,9 @@ def run(arguments: Sequence[str]) -> Iterator[tuple[str, Result]]:
 
 def asked(check: Check, workflow: Any) -> Check:
     """What a workflow is asked: each member of a population that, and less of search; raises OptionError."""
-    population = getattr(workflow, "population", None)
-    if isinstance(population, Population):
-        member = asked(check, population.inner)
-        return replace(member, env_steps=population.size * member.env_steps)
+    if isinstance(workflow, Evolves):
+        member = asked(check, workflow.population.inner)
+        return replace(member, env_steps=workflow.population.size * member.env_steps)
     if not isinstance(workflow, Evolution):
         return check
     if check.search is None:

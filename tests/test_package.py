@@ -1,5 +1,6 @@
 """What the package gives a notebook, and a type checker."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -37,3 +38,29 @@ def test_every_name_of_evorl_is_there_and_typed():
 def test_evorl_alone_imports_nothing_heavy():
     code = "import sys, evorl; sys.exit(any(name in sys.modules for name in ('jax', 'numpy', 'hydra', 'brax')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+FLOORS = (  # from the ground up
+    "errors spaces stats metrics",
+    "tree types",
+    "hyperparameters priors replay rollout",
+    "returns normalize networks",
+    "n_step agents ec envs",
+    "population",
+    "workflows",
+    "training command",
+    "train play sanity curve lineage",
+)
+
+
+def test_no_import_leads_up_or_across_a_floor():
+    """Within a folder they may lead anywhere."""
+    floor = {name: i for i, names in enumerate(FLOORS) for name in names.split()}
+    root = Path(evorl.__file__).parent
+    for path in root.rglob("*.py"):
+        own = path.relative_to(root).with_suffix("").parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if own != "__init__" and isinstance(node, ast.ImportFrom) and (node.module or "").startswith("evorl"):
+                names = node.module.split(".")[1:2] or [alias.name for alias in node.names]
+                for name in names:
+                    assert name == own or floor[name] < floor[own], f"{path.relative_to(root)} imports {name}"

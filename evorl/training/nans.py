@@ -13,9 +13,8 @@ from jax.experimental import checkify
 from evorl import tree
 from evorl.replay import split
 from evorl.training.program import RUNS_ONCE, Program
-from evorl.types import Array, Population, State, Workflow
+from evorl.types import Array, Evolves, Population, State, Workflow
 from evorl.workflows import base
-from evorl.workflows.pbt import PBT
 
 LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
 
@@ -51,8 +50,8 @@ class Sentinel:
 def _members(workflow: Workflow, state: State) -> tuple[State, int]:
     """The state of the innermost members, and how many they are: with them lead its leaves, after the seeds."""
     size = 1
-    while isinstance(workflow, (Population, PBT)):
-        if isinstance(workflow, PBT):
+    while isinstance(workflow, (Population, Evolves)):
+        if isinstance(workflow, Evolves):
             workflow, state = workflow.population, state.members
         else:
             workflow, size = workflow.inner, size * workflow.size

@@ -11,8 +11,7 @@ from jax.core import Tracer
 
 from evorl.errors import OptionError, require
 from evorl.spaces import Box, Dict, Simple, Space, leaves, unflatten
-from evorl.types import Acts, Key, Population, SlotPolicy, State, Workflow
-from evorl.workflows.pbt import PBT
+from evorl.types import Acts, Evolves, Key, Population, SlotPolicy, State, Workflow
 
 Member: TypeAlias = int | Sequence[int | None] | None
 
@@ -107,13 +106,13 @@ def chosen(workflow: Workflow, state: State, returns: np.ndarray, member: Member
     numbers = all(i is None or (isinstance(i, int) and not isinstance(i, bool)) for i in path)
     require(numbers, "member", member, "must be a whole number, or one of each population from the outermost: [2, 0]")
     depth = 0
-    while isinstance(workflow, (Population, PBT)):
-        population = workflow.population if isinstance(workflow, PBT) else workflow
+    while isinstance(workflow, (Population, Evolves)):
+        population = workflow.population if isinstance(workflow, Evolves) else workflow
         index = path[depth] if depth < len(path) else None
         which = f"number {depth + 1} " if len(path) > 1 else ""
         inside = index is None or 0 <= index < population.size
         require(inside, "member", member, f"{which}must be from 0 to {population.size - 1}")
-        if isinstance(workflow, PBT):  # whose return is one number, that of its fittest member
+        if isinstance(workflow, Evolves):  # whose return is one number, that of its fittest member
             index = int(workflow.fittest(state)) if index is None else index
         else:
             index = highest(returns) if index is None else index
