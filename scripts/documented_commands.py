@@ -93,6 +93,7 @@ def main() -> None:
     outcomes = saved(given.out)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        (folder / "docs").mkdir()
         for i, options in enumerate(RUNS):
             made = [sys.executable, "-m", "evorl.train", *options.split(), *BUDGET, f"run_dir=runs/{i}"]
             subprocess.run(made, cwd=folder, check=True, stdout=subprocess.DEVNULL)
