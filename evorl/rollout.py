@@ -1,4 +1,4 @@
-"""Acting in environments: unroll (a fixed number of steps) and play (until enough episodes or steps).
+"""Acting in environments: many at once, until each has had its episodes or steps.
 
 A policy acts for n environments at once: (obs [n], memory [n], keys [n]) -> (action, memory, extras), leaves [n].
 """
@@ -12,7 +12,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Int
 
 from evorl import tree
-from evorl.types import Env, Key, Memory, Metrics, Rollout, Transition
+from evorl.types import Env, Key, Memory, Metrics, Transition
 
 Policy = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
 Stored = TypeVar("Stored")
@@ -149,22 +149,6 @@ def interact(env: Env, env_params: Any, policy: Policy, slots: EnvSlot, keys: Ke
     return EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1), transition
 
 
-def unroll(
-    env: Env, env_params: Any, policy: Policy, memory: Memory, slots: EnvSlot, fresh: EnvSlot, keys: Key, num_steps: int
-) -> tuple[EnvSlot, Rollout, EpisodeStats]:
-    """Steps n slots num_steps times, each with its key of keys [n]; where an episode ends, the next one begins.
-
-    Starts come from `fresh`, leaves [rows, n, ...]: a slot's k-th new episode takes row k modulo rows, so that
-    the slots themselves may have begun at row 0.
-    Where env.fresh_reset, each start is one that nothing has used. Rollout leaves lead with [num_steps, n].
-    """
-    begin, step = auto_reset(
-        env, env_params, policy, memory, slots, fresh, tree.size(fresh), keys, lambda stats: stats.steps >= 0
-    )
-    (end, stats, _), (transitions, _) = jax.lax.scan(step, begin, length=num_steps)
-    return end, Rollout(transitions, slots.memory), stats
-
-
 def play(
     env: Env,
     env_params: Any,
@@ -183,7 +167,9 @@ def play(
     """Steps n slots until each has ended its `episodes` or taken `steps` steps; stops within a chunk of the last one.
 
     stored <- store(stored, transitions [chunk, n], mask [chunk, n]) after every chunk, so memory does not grow with
-    the length of episodes. Starts are as in unroll, from the first `fresh_rows` rows.
+    the length of episodes. Where an episode ends, the next one begins at a start of `fresh`, leaves [rows, n, ...]: a
+    slot's k-th new episode takes row k modulo fresh_rows, so that the slots themselves may have begun at row 0. Where
+    env.fresh_reset, each start is one that nothing has used.
     """
 
     def active(stats: EpisodeStats) -> Bool[Array, " n"]:

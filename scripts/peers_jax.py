@@ -42,7 +42,7 @@ def sums(obs: Array, reward: Array, done: Array) -> tuple[Array, ...]:
 
 
 def unrolled(env: Brax) -> Program:
-    """Our adapter in unroll, which starts ended episodes anew."""
+    """Our adapter with auto-reset, which starts ended episodes anew."""
     keys = jax.random.split(KEY, ENVS)
     fresh = jax.jit(lambda key: rollout.starts(env, (), (), jax.random.split(key, (4, ENVS)), 4))(KEY)
 
@@ -50,9 +50,10 @@ def unrolled(env: Brax) -> Program:
         return jax.vmap(env.action_space.sample)(keys), memory, {}
 
     def run(slots: Any, fresh: Any, keys: Any) -> Any:
-        end, rolled, tally = rollout.unroll(env, (), at_random, (), slots, fresh, keys, STEPS)
-        steps = rolled.transitions
-        return end, tally, sums(steps.obs, steps.reward, steps.ended)
+        always = lambda stats: jnp.ones(ENVS, bool)  # noqa: E731
+        begin, step = rollout.auto_reset(env, (), at_random, (), slots, fresh, 4, keys, always)
+        (end, stats, _), (steps, _) = jax.lax.scan(step, begin, length=STEPS)
+        return end, stats, sums(steps.obs, steps.reward, steps.ended)
 
     return Program(run, (tree.index(fresh, 0), fresh, keys), ENVS * STEPS)
 
