@@ -44,6 +44,7 @@ class Transition:
 
     @property
     def ended(self) -> Array:
+        """Whether the episode ended, either way."""
         return self.terminated | self.truncated
 
 
@@ -72,39 +73,71 @@ class Env(Protocol):
     """One environment, unbatched; the caller vmaps."""
 
     @property
-    def observation_space(self) -> Space: ...
-    @property
-    def action_space(self) -> Space: ...
-    @property
-    def max_episode_steps(self) -> int: ...
-    @property
-    def default_params(self) -> Any: ...
-    @property
-    def fresh_reset(self) -> bool: ...  # True where each episode needs a start that nothing used before
+    def observation_space(self) -> Space:
+        """What observations are."""
+        ...
 
-    def reset(self, key: Key, params: Any) -> tuple[State, Any]: ...
-    def step(self, key: Key, env_state: State, action: Any, params: Any) -> tuple[State, TimeStep]: ...
+    @property
+    def action_space(self) -> Space:
+        """What actions are."""
+        ...
+
+    @property
+    def max_episode_steps(self) -> int:
+        """After how many steps time runs out at the latest."""
+        ...
+
+    @property
+    def default_params(self) -> Any:
+        """The numbers of the environment that may differ between runs, as a pytree; () where there are none."""
+        ...
+
+    @property
+    def fresh_reset(self) -> bool:
+        """Whether each episode needs a start that nothing used before; else starts may be drawn once and come again."""
+        ...
+
+    def reset(self, key: Key, params: Any) -> tuple[State, Any]:
+        """The state at the start of an episode, and its observation."""
+        ...
+
+    def step(self, key: Key, env_state: State, action: Any, params: Any) -> tuple[State, TimeStep]:
+        """The state after an action, and what is seen of it; never resets itself."""
+        ...
 
 
 @runtime_checkable
 class Describes(Protocol):
     """An environment that tells what is being played in a state, such as how hard its level is, as metrics."""
 
-    def describe(self, env_state: State) -> Metrics: ...
+    def describe(self, env_state: State) -> Metrics:
+        """What is being played, leaves []."""
+        ...
 
 
 @runtime_checkable
 class Agent(Protocol):
     """What is learned, and how it acts. The actor of an agent's state is a TrainState; act and mode take its params."""
 
-    def init(self, key: Key, hyperparams: Hyperparams) -> State: ...
-    def memory(self) -> Memory: ...
+    def init(self, key: Key, hyperparams: Hyperparams) -> State:
+        """The state before anything is learned."""
+        ...
+
+    def memory(self) -> Memory:
+        """The memory at the start of an episode; () without one."""
+        ...
+
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]: ...
+    ) -> tuple[Any, Memory, dict[str, Any]]:
+        """An action that explores, for one observation, the memory after it, and what learning needs beside."""
+        ...
+
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]: ...
+    ) -> tuple[Any, Memory, dict[str, Any]]:
+        """The same for the greedy action."""
+        ...
 
 
 @runtime_checkable
@@ -116,9 +149,17 @@ class OffPolicyAgent(Agent, Protocol):
 
     def critic_loss(
         self, params: Params, state: State, batch: Transition, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Array, Metrics]: ...
-    def update_critic(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]: ...
-    def update_targets(self, state: State, hyperparams: Hyperparams) -> State: ...
+    ) -> tuple[Array, Metrics]:
+        """The loss [] of a critic with params on a batch, leaves [batch, ...]; targets are those of the state."""
+        ...
+
+    def update_critic(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]:
+        """One gradient step of the critic on loss(params) -> (loss [], metrics)."""
+        ...
+
+    def update_targets(self, state: State, hyperparams: Hyperparams) -> State:
+        """A soft step of the targets towards what they follow."""
+        ...
 
 
 @runtime_checkable
@@ -127,25 +168,43 @@ class ActorCritic(OffPolicyAgent, Protocol):
 
     def actor_loss(
         self, params: Params, state: State, batch: Transition, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Array, Metrics]: ...
-    def update_actor(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]: ...
+    ) -> tuple[Array, Metrics]:
+        """The loss [] of an actor with params on a batch, by the critic of the state."""
+        ...
+
+    def update_actor(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]:
+        """One gradient step of the actor on loss(params) -> (loss [], metrics)."""
+        ...
 
 
 @runtime_checkable
 class OnPolicyAgent(Agent, Protocol):
     """An agent that learns from what it has just done: a batch of it, a loss on its rows, a gradient step on a loss."""
 
-    def batch(self, params: Params, behaviour: Params, transitions: Transition, hyperparams: Hyperparams) -> Batch: ...
-    def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]: ...
-    def update(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]: ...
-    def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array: ...
+    def batch(self, params: Params, behaviour: Params, transitions: Transition, hyperparams: Hyperparams) -> Batch:
+        """What is learned from a trajectory, leaves [steps, ...], that behaviour has played: targets by params."""
+        ...
+
+    def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
+        """The loss [] on rows of a batch, leaves [rows, ...]."""
+        ...
+
+    def update(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]:
+        """One gradient step on loss(params) -> (loss [], metrics)."""
+        ...
+
+    def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
+        """Whether, after updates with these mean metrics, no further epoch is to come."""
+        ...
 
 
 @runtime_checkable
 class Scheduled(Protocol):
     """Hyperparameters that change with the env steps taken, which at returns as they are by then."""
 
-    def at(self, env_steps: Array) -> Hyperparams: ...
+    def at(self, env_steps: Array) -> Hyperparams:
+        """As they are after so many env steps, []."""
+        ...
 
 
 @runtime_checkable
@@ -183,32 +242,61 @@ class Evolver(Protocol):
     """Search by ask and tell. Fitness is maximized; NaN counts as the worst."""
 
     @property
-    def population_size(self) -> int: ...
+    def population_size(self) -> int:
+        """How many genomes it asks for, n."""
+        ...
 
-    def init(self, key: Key, mean: Params, hyperparams: Hyperparams) -> State: ...
-    def ask(self, key: Key, state: State, hyperparams: Hyperparams) -> tuple[Any, State]: ...
-    def to_params(self, state: State, genome: Any, hyperparams: Hyperparams) -> Params: ...
+    def init(self, key: Key, mean: Params, hyperparams: Hyperparams) -> State:
+        """The state of a search that begins around mean."""
+        ...
+
+    def ask(self, key: Key, state: State, hyperparams: Hyperparams) -> tuple[Any, State]:
+        """Genomes to be evaluated, leaves [n, ...], in whatever form the evolver keeps them."""
+        ...
+
+    def to_params(self, state: State, genome: Any, hyperparams: Hyperparams) -> Params:
+        """The parameters that one genome stands for."""
+        ...
+
     def tell(
         self, key: Key, genomes: Any, fitness: Array, state: State, hyperparams: Hyperparams
-    ) -> tuple[State, Metrics]: ...
-    def solution(self, state: State) -> Params: ...
+    ) -> tuple[State, Metrics]:
+        """The state after the genomes that it asked for turned out to have fitness [n]."""
+        ...
+
+    def solution(self, state: State) -> Params:
+        """The parameters that the search stands for: its mean, or the best that it knows."""
+        ...
 
 
 @runtime_checkable
 class FromMembers(Protocol):
     """An evolver whose first generation is given, leaves [n, ...], rather than drawn around the mean."""
 
-    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: Hyperparams) -> State: ...
+    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: Hyperparams) -> State:
+        """The state of a search that asks for members first."""
+        ...
 
 
 @runtime_checkable
 class Workflow(Protocol):
     """A training run as pure functions; its state has the fields hyperparams and env_params."""
 
-    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State: ...
-    def step(self, state: State, key: Key) -> tuple[State, Metrics]: ...
-    def evaluate(self, state: State, key: Key) -> Metrics: ...
-    def inherit(self, state: State, parent: State) -> State: ...
+    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State:
+        """The state before the first step; env_params are by default those of the environment."""
+        ...
+
+    def step(self, state: State, key: Key) -> tuple[State, Metrics]:
+        """One iteration; metrics, leaves [], have env_steps, episodes and gradient_steps."""
+        ...
+
+    def evaluate(self, state: State, key: Key) -> Metrics:
+        """What is learned, played greedily: "return" and "episodes"."""
+        ...
+
+    def inherit(self, state: State, parent: State) -> State:
+        """The state with the agent and the hyperparameters of its parent; its own replay and environments stay."""
+        ...
 
 
 @runtime_checkable
@@ -218,7 +306,9 @@ class Acts(Workflow, Protocol):
     env: Env
     agent: Agent
 
-    def policy(self, state: State, explores: bool = False) -> SlotPolicy: ...
+    def policy(self, state: State, explores: bool = False) -> SlotPolicy:
+        """How it acts in one environment."""
+        ...
 
 
 @runtime_checkable
@@ -228,26 +318,44 @@ class Advances(Protocol):
     advance returns (state, metrics of the step, metrics of the evaluation), the one not asked for without meaning.
     """
 
-    def advance(self, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]: ...
+    def advance(self, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
+        """A step, or an evaluation, which leaves the state alone."""
+        ...
 
 
 @runtime_checkable
 class Population(Workflow, Advances, Protocol):
-    """A workflow of members, with which the leaves of its state lead, but for a replay that they share.
-
-    source [n] says whom each one takes over; has_no_nan [n], whose state holds no NaN.
-    """
+    """A workflow of members, with which the leaves of its state lead, but for a replay that they share."""
 
     @property
-    def inner(self) -> Any: ...  # the workflow of one member
-    @property
-    def size(self) -> int: ...
+    def inner(self) -> Any:
+        """The workflow of one member."""
+        ...
 
-    def hyperparams(self, state: State) -> Hyperparams: ...
-    def with_hyperparams(self, state: State, hyperparams: Hyperparams) -> State: ...
-    def copy_members(self, state: State, source: Array) -> State: ...
-    def has_no_nan(self, state: State) -> Array: ...
-    def member(self, state: State, i: int | Array) -> tuple[Workflow, State]: ...
+    @property
+    def size(self) -> int:
+        """How many members, n."""
+        ...
+
+    def hyperparams(self, state: State) -> Hyperparams:
+        """Those of the members, leaves [n]."""
+        ...
+
+    def with_hyperparams(self, state: State, hyperparams: Hyperparams) -> State:
+        """The state with others, leaves [n]."""
+        ...
+
+    def copy_members(self, state: State, source: Array) -> State:
+        """The state in which each member inherits from member source[i], itself where it lives on."""
+        ...
+
+    def has_no_nan(self, state: State) -> Array:
+        """[n] bool, of whose state no number is NaN, replays left out."""
+        ...
+
+    def member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
+        """The workflow and the state of one member."""
+        ...
 
 
 @runtime_checkable
@@ -255,7 +363,14 @@ class Evolves(Workflow, Protocol):
     """A workflow around a population that lives on in the members of its state, of whom the fittest stands for all."""
 
     @property
-    def population(self) -> Population: ...
+    def population(self) -> Population:
+        """The population."""
+        ...
 
-    def fittest(self, state: State) -> int | Array: ...
-    def member(self, state: State, i: int | Array) -> tuple[Workflow, State]: ...
+    def fittest(self, state: State) -> int | Array:
+        """Which member was the fittest when they were last evaluated."""
+        ...
+
+    def member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
+        """The workflow and the state of one member."""
+        ...
