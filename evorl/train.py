@@ -7,9 +7,7 @@ import io
 import logging
 import os
 import shutil
-import signal
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Mapping
@@ -19,6 +17,7 @@ from typing import Any, NoReturn
 from evorl.command import command
 from evorl.errors import DivergedError, OptionError, refuse, require
 from evorl.training import discovery
+from evorl.training.stopping import Stopping
 
 STARTED = [time.perf_counter()]  # of the process, which the first training in it takes for its own
 RUNS = Path("runs")  # where run directories go that are not named
@@ -132,7 +131,7 @@ def train(cfg: Any) -> Any:
             raise
 
 
-def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], stopping: "Stopping") -> Any:
+def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], stopping: Stopping) -> Any:
     from evorl.training import parts, runs
     from evorl.training.checkpoint import Checkpoints
     from evorl.training.devices import enable_compilation_cache
@@ -145,7 +144,6 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
     workflow, hyperparams, budget = built
     for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
         logging.getLogger(library).setLevel(logging.CRITICAL)
-    sys.unraisablehook = _of_main_thread
     warnings.filterwarnings("ignore", "coroutine .* was never awaited")
     enable_compilation_cache()
     say = lambda line: print(line, flush=True)  # noqa: E731
@@ -197,43 +195,6 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
         say(f"see it with: python -m evorl.play {run_dir}")
     say(f"go on with: {go_on} {' '.join(f'{name}={2 * limit:g}' for name, limit in budget.limits.items())}")
     return result
-
-
-def _of_main_thread(unraisable: Any) -> None:
-    """Says nothing of a failed save's parts, which tensorstore's own threads raise; the save itself has raised too."""
-    if threading.current_thread() is threading.main_thread():
-        sys.__unraisablehook__(unraisable)
-
-
-class Stopping:
-    """What SIGINT and SIGTERM do: before training has begun they end it; then a first one asks it to save and end.
-
-    A second raises KeyboardInterrupt, and any later one ends the process where it stands, as SIGKILL would.
-    """
-
-    def __enter__(self) -> "Stopping":
-        self.begun, self._count = False, 0
-        self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __call__(self) -> bool:
-        """Whether to save and end; training begins when it first asks."""
-        self.begun = True
-        return self._count > 0
-
-    def __exit__(self, *_: Any) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, frame: Any) -> None:
-        self._count += 1
-        if self._count > 1 + self.begun:
-            if sys.stdout.isatty():
-                os.write(1, b"\x1b[?25h")  # the cursor, which a live panel hides
-            os._exit(128 + number)
-        if self._count > self.begun:
-            raise KeyboardInterrupt
-        print("stopping after this chunk; once more to stop without saving", file=sys.stderr, flush=True)
 
 
 def _new_run_dir(data: Mapping[str, Any]) -> Path:

@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+import weakref
 
 import pytest
 import yaml
@@ -300,6 +302,21 @@ def test_signals_end_a_training_sooner_and_sooner(begun):
     script += "for _ in range(3):\n    try: signal.raise_signal(signal.SIGINT)\n    except KeyboardInterrupt: pass\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
     assert done.returncode == 128 + signal.SIGINT
+
+
+def test_an_interrupt_is_not_lost_where_python_ignores_exceptions(capfd):
+    def interrupted():
+        with train.Stopping() as stopping:
+            stopping()
+            signal.raise_signal(signal.SIGINT)
+            thing = {1}
+            _gone = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+            del thing
+            time.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert capfd.readouterr().err == "stopping after this chunk; once more to stop without saving\n"
 
 
 def test_an_interrupted_process_does_not_wait_for_the_device():
