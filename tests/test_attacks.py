@@ -282,7 +282,8 @@ def test_two_trainings_never_write_to_one_folder(also, run, capfd):
             evorl.load(run)  # which needs no lock
     finally:
         process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.stdout.close()
+        process.wait()
     with files.locked(run, "resume"):  # the system has released it, and no child holds it
         assert (run / files.HOLDER).read_text() == f"{os.getpid()}\n"
     assert not (run / files.HOLDER).exists()
