@@ -49,6 +49,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose complaints are one line."""
 
     def error(self, message: str) -> NoReturn:
+        """Raises OptionError."""
         raise OptionError(f"{message}; {self.prog} --help")
 
 

@@ -46,6 +46,7 @@ def read(given: str) -> Curve:
 
 
 def with_interval(values: np.ndarray, statistic: Callable[..., Any]) -> str:
+    """The statistic of values, and its 95 % bootstrap interval where there is one."""
     low, high = stats.interval(values, statistic)
     return f"{statistic(values):.0f}" + (f" [{low:.0f}, {high:.0f}]" if np.isfinite(low) else "")
 

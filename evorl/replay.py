@@ -21,6 +21,7 @@ class Row:
 
     @classmethod
     def of(cls, row: PyTree) -> "Row":
+        """The layout of rows like this one."""
         leaves, treedef = jax.tree.flatten(row)
         return cls(treedef, tuple((str(leaf.dtype), tuple(leaf.shape)) for leaf in leaves))
 
@@ -69,6 +70,7 @@ class Replay:
 
     @property
     def capacity(self) -> int:
+        """How many rows there is room for."""
         return tree.size(self.tables)
 
     @jax.named_scope("replay")

@@ -41,6 +41,7 @@ class EpisodeStats:
 
     @classmethod
     def zeros(cls, n: int) -> "EpisodeStats":
+        """Before the first step."""
         none = jnp.zeros(n, jnp.int32)
         return cls(none, none, jnp.zeros(n), none)
 
@@ -86,6 +87,7 @@ class Pool:
 
     @classmethod
     def dry(cls, shapes: EnvSlot, n: int) -> "Pool":
+        """A pool that has none left, of starts like these."""
         return cls(tree.zeros(shapes), jnp.int32(n), jnp.int32(0))
 
     def restart(

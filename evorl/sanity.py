@@ -44,7 +44,9 @@ SIZES = {  # at most; an agent's experiment sanity/AGENT, where there is one, sa
 class Scored(Env, Protocol):
     """An environment that says how good an ended episode was."""
 
-    def score(self, env_state: State) -> Array: ...
+    def score(self, env_state: State) -> Array:
+        """From 0 to 1, []."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,12 @@ class Discrete:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """[]."""
         return ()
 
     @property
     def choices(self) -> tuple[int, ...]:
+        """Of each number, which is one here."""
         return (self.n,)
 
     def sample(self, key: jax.Array) -> jax.Array:
@@ -65,6 +67,7 @@ class MultiDiscrete:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """[numbers]."""
         return (len(self.choices),)
 
     def sample(self, key: jax.Array) -> jax.Array:

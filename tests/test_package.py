@@ -64,3 +64,24 @@ def test_no_import_leads_up_or_across_a_floor():
                 names = node.module.split(".")[1:2] or [alias.name for alias in node.names]
                 for name in names:
                     assert name == own or floor[name] < floor[own], f"{path.relative_to(root)} imports {name}"
+
+
+def test_every_public_function_and_method_is_documented_here_or_by_its_protocol():
+    root = Path(evorl.__file__).parent
+    classes, functions = [], []
+    for path in root.rglob("*.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        functions += [(path.name, node) for node in body if isinstance(node, ast.FunctionDef)]
+        classes += [node for node in body if isinstance(node, ast.ClassDef)]
+    by_protocol = set()
+    for one in classes:
+        methods = [(one.name, node) for node in one.body if isinstance(node, ast.FunctionDef)]
+        if {"Protocol", "ABC"} & {base.id for base in one.bases if isinstance(base, ast.Name)}:
+            by_protocol |= {node.name for _, node in methods if ast.get_docstring(node)}
+        functions += [(one.name, node) for _, node in methods]
+    missing = [
+        f"{where}: {node.name}"
+        for where, node in functions
+        if not (node.name.startswith("_") or node.name in by_protocol or ast.get_docstring(node))
+    ]
+    assert missing == []

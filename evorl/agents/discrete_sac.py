@@ -69,15 +69,18 @@ class DiscreteSAC:
 
     @property
     def choices(self) -> int:
+        """How many there are."""
         assert isinstance(self.action_space, Discrete)
         return self.action_space.n
 
     @property
     def actor(self) -> MLP:
+        """Logits from features."""
         return MLP(self.hidden, self.choices, layer_norm=self.layer_norm)
 
     @property
     def critic(self) -> ChoiceCritics:
+        """Values of all choices from features."""
         return ChoiceCritics(self.num_critics, self.choices, self.hidden, self.layer_norm)
 
     def init(self, key: Key, hyperparams: DiscreteSACHyperparams) -> SACState:
@@ -104,12 +107,15 @@ class DiscreteSAC:
         return self.distribution(params, obs).mode(), memory, {}
 
     def distribution(self, params: Params, obs: Any) -> Categorical:
+        """Of the actions, for a batch of observations."""
         return Categorical(jnp.asarray(self.actor.apply(params, features(self.observation_space, obs))))
 
     def values(self, params: Params, obs: Any) -> Float[Array, "*batch critics choices"]:
+        """Q_i(s, a) of every critic and all choices a."""
         return jnp.asarray(self.critic.apply(params, features(self.observation_space, obs)))
 
     def temperature(self, state: SACState, hyperparams: DiscreteSACHyperparams) -> Number:
+        """The weight of the entropy, []."""
         return jnp.exp(state.temperature.params) if self.learned_temperature else hyperparams.temperature
 
     def target(self, state: SACState, batch: Transition, hyperparams: DiscreteSACHyperparams) -> Float[Array, " batch"]:

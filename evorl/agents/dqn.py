@@ -86,6 +86,7 @@ class DQN:
 
     @property
     def network(self) -> Values:
+        """Values of all choices from features."""
         assert isinstance(self.action_space, Discrete)
         return Values(self.action_space.n, self.hidden, self.layer_norm, self.dueling)
 
@@ -112,6 +113,7 @@ class DQN:
         return self.values(params, obs).argmax(-1).astype(jnp.int32), memory, {}
 
     def values(self, params: Params, obs: Any) -> Float[Array, "*batch choices"]:
+        """Q(s, a) of all choices a."""
         return jnp.asarray(self.network.apply(params, features(self.observation_space, obs)))
 
     def target(self, state: DQNState, batch: Transition, hyperparams: DQNHyperparams) -> Float[Array, " batch"]:

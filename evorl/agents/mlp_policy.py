@@ -42,10 +42,12 @@ class MLPPolicy:
 
     @property
     def head(self) -> Head:
+        """From the numbers of the network to a distribution, and from its samples to actions."""
         return Head(self.action_space)
 
     @property
     def network(self) -> MLP:
+        """The numbers of the distribution from features."""
         return MLP(self.hidden, self.head.size, self.activation)
 
     def init(self, key: Key, hyperparams: Hyperparams) -> MLPPolicyState:
@@ -57,6 +59,7 @@ class MLPPolicy:
         return ()
 
     def distribution(self, params: Params, obs: Any) -> Distribution:
+        """Of the samples that actions come from, for a batch of observations."""
         numbers = jnp.asarray(self.network.apply(params, features(self.observation_space, obs)))
         return self.head.distribution(numbers, jnp.zeros(self.head.num_stds))
 

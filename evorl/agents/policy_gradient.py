@@ -35,7 +35,9 @@ class Objective(Protocol):
 
     def loss(
         self, batch: Batch, log_prob: Array, value: Array, entropy: Array, hyperparams: Hyperparams
-    ) -> tuple[Array, Metrics]: ...
+    ) -> tuple[Array, Metrics]:
+        """The loss [] on rows of a batch; log_prob, value and entropy [rows] are those of the policy that learns."""
+        ...
 
     def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
         """Whether to leave out the epochs still to come, from the metrics of the last one."""
@@ -90,10 +92,12 @@ class PolicyGradient:
 
     @property
     def head(self) -> Head:
+        """From the numbers of the policy to a distribution, and from its samples to actions."""
         return Head(self.action_space, self.distribution)
 
     @property
     def network(self) -> PolicyValue:
+        """The numbers of the distribution and a value from features."""
         return PolicyValue(self.head.size, self.head.num_stds, self.hidden, self.activation, self.shared_trunk)
 
     def init(self, key: Key, hyperparams: Hyperparams) -> PolicyGradientState:

@@ -64,14 +64,17 @@ class SAC:
 
     @property
     def head(self) -> Head:
+        """From the numbers of the actor to a distribution, and from its samples to actions."""
         return Head(self.action_space)
 
     @property
     def actor(self) -> MLP:
+        """The numbers of the distribution from features."""
         return MLP(self.hidden, 2 * self.head.size, layer_norm=self.layer_norm)
 
     @property
     def critic(self) -> Critics:
+        """Values from features and action."""
         return Critics(self.num_critics, self.hidden, self.layer_norm)
 
     def init(self, key: Key, hyperparams: SACHyperparams) -> SACState:
@@ -104,9 +107,11 @@ class SAC:
         return self.head.distribution(mean, jnp.clip(log_std, *LOG_STD))
 
     def values(self, params: Params, obs: Any, action: Array) -> Float[Array, "*batch critics"]:
+        """Q_i(s, a) of every critic."""
         return jnp.asarray(self.critic.apply(params, features(self.observation_space, obs), action))
 
     def temperature(self, state: SACState, hyperparams: SACHyperparams) -> Number:
+        """The weight of the entropy, []."""
         return jnp.exp(state.temperature.params) if self.learned_temperature else hyperparams.temperature
 
     def target(

@@ -63,10 +63,12 @@ class TD3:
 
     @property
     def actor(self) -> DeterministicActor:
+        """Actions from features, each number in [-1, 1]."""
         return DeterministicActor(num_features(self.action_space), self.hidden, self.layer_norm)
 
     @property
     def critic(self) -> Critics:
+        """Values from features and action."""
         return Critics(self.num_critics, self.hidden, self.layer_norm)
 
     def init(self, key: Key, hyperparams: TD3Hyperparams) -> TD3State:
@@ -94,23 +96,28 @@ class TD3:
         return self.greedy(params, obs), memory, {}
 
     def greedy(self, params: Params, obs: Any) -> Float[Array, "*batch action"]:
+        """The actor's action, without noise."""
         low, high = self.bounds
         return (low + high) / 2 + self.half_range * self.actor.apply(params, features(self.observation_space, obs))
 
     def values(self, params: Params, obs: Any, action: Float[Array, "*batch action"]) -> Float[Array, "*batch critics"]:
+        """Q_i(s, a) of every critic."""
         return jnp.asarray(self.critic.apply(params, features(self.observation_space, obs), action))
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the highest action."""
         assert isinstance(self.action_space, Box)
         return self.action_space.bounds
 
     @property
     def half_range(self) -> np.ndarray:
+        """Half of what lies between the bounds, of each number."""
         low, high = self.bounds
         return (high - low) / 2
 
     def clip(self, action: Array) -> Array:
+        """An action within the bounds."""
         return jnp.clip(action, *self.bounds)
 
     def target(

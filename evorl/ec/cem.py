@@ -55,6 +55,7 @@ class CEM:
 
     @property
     def elites(self) -> int:
+        """How many of the fittest count."""
         return self.num_elites or self.population_size // 2
 
     def init(self, key: Key, mean: Params, hyperparams: CEMHyperparams) -> CEMState:

@@ -113,6 +113,7 @@ class CMAES:
 
     @property
     def elites(self) -> int:
+        """How many of the fittest the mean is taken over."""
         return self.num_elites or self.population_size // 2
 
     def init(self, key: Key, mean: Params, hyperparams: CMAESHyperparams) -> CMAESState:

@@ -19,15 +19,41 @@ EXACT = jax.lax.Precision.HIGHEST  # a GPU would round factors of a product to t
 class Covariance(Protocol):
     """A covariance C as an array, and the transpose of a factor A of it, C = A A^T, as another of the same shape."""
 
-    def identity(self, n: int) -> Array: ...
-    def rate(self, n: int) -> float: ...  # times the learning rates of a full covariance
-    def gap(self, n: int, rate: Array) -> Array: ...  # generations between two factors, where C learns at a rate
-    def draw(self, factor: Array, noise: Steps) -> Steps: ...  # A z
-    def whiten(self, factor: Array, steps: Steps) -> Steps: ...  # A^-1 y
-    def products(self, weights: Array, steps: Steps) -> Array: ...  # the sum of w y y^T
-    def factor(self, covariance: Array, old: Array, due: Array) -> Array: ...  # the old one unless due
-    def variances(self, covariance: Array) -> Array: ...  # [n]
-    def spread(self, factor: Array) -> Array: ...  # [n], of which the extremes tell the condition
+    def identity(self, n: int) -> Array:
+        """That of n independent numbers with variance 1, and its own factor."""
+        ...
+
+    def rate(self, n: int) -> float:
+        """How many times as fast it learns as a full covariance."""
+        ...
+
+    def gap(self, n: int, rate: Array) -> Array:
+        """Generations between two factors, where it learns at a rate."""
+        ...
+
+    def draw(self, factor: Array, noise: Steps) -> Steps:
+        """A z of each row of noise."""
+        ...
+
+    def whiten(self, factor: Array, steps: Steps) -> Steps:
+        """A^-1 y of each step."""
+        ...
+
+    def products(self, weights: Array, steps: Steps) -> Array:
+        """The sum of w y y^T over steps."""
+        ...
+
+    def factor(self, covariance: Array, old: Array, due: Array) -> Array:
+        """The transpose of A where due, else the old one."""
+        ...
+
+    def variances(self, covariance: Array) -> Array:
+        """The diagonal of C, [n]."""
+        ...
+
+    def spread(self, factor: Array) -> Array:
+        """Numbers [n] whose extremes tell the condition."""
+        ...
 
 
 @dataclass(frozen=True)

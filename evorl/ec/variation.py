@@ -23,7 +23,9 @@ Layer = Int[np.ndarray, " size"]  # of each number, to which leaf of the paramet
 class Crossover(Protocol):
     """One child of each pair of parents."""
 
-    def __call__(self, key: Key, first: Rows, second: Rows) -> Rows: ...
+    def __call__(self, key: Key, first: Rows, second: Rows) -> Rows:
+        """The children of first and second, row by row."""
+        ...
 
 
 @runtime_checkable
@@ -31,8 +33,13 @@ class Mutation(Protocol):
     """Changed members."""
 
     @property
-    def takes(self) -> type: ...  # the class of its hyperparameters
-    def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: Hyperparams) -> Rows: ...
+    def takes(self) -> type:
+        """The class of its hyperparameters."""
+        ...
+
+    def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: Hyperparams) -> Rows:
+        """Members after mutation."""
+        ...
 
 
 @dataclass(frozen=True)

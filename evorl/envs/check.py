@@ -157,6 +157,7 @@ def unlike(where: str, found: Any, wanted: Any, because: str = "") -> Iterator[s
 
 
 def described(leaf: Any) -> str:
+    """The dtype and the shape of a leaf, in words."""
     return "missing" if leaf is None else f"{leaf.dtype} {list(leaf.shape)}"
 
 

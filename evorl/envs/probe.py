@@ -62,14 +62,18 @@ class Probe(ABC):
         return after, TimeStep(after.obs, reward, over & (not self.endless), over & self.endless)
 
     def first(self, key: Key) -> Array:
+        """The observation at the start, [1]."""
         del key
         return jnp.zeros(1)
 
     def next(self, obs: Array) -> Array:
+        """The observation after this one, [1]."""
         return obs
 
     @abstractmethod
-    def reward(self, obs: Array, action: Array) -> Array: ...
+    def reward(self, obs: Array, action: Array) -> Array:
+        """The reward of an action, both numbers []."""
+        ...
 
 
 class ConstantReward(Probe):

@@ -13,7 +13,9 @@ FRAMES = 200  # in a GIF at most
 class Drawable(Protocol):
     """An environment that writes pictures of an episode, given its states in order, and returns their paths."""
 
-    def draw(self, states: list[Any], folder: Path) -> list[Path]: ...
+    def draw(self, states: list[Any], folder: Path) -> list[Path]:
+        """The paths of pictures of states, written into folder."""
+        ...
 
 
 def save(frames: Sequence[np.ndarray], seconds: float, folder: Path) -> list[Path]:

@@ -197,15 +197,18 @@ def unequal(found: Any, wanted: Any, tolerance: float = 0.0) -> list[str]:
 
 
 def named(values: Any) -> dict[str, Any]:
+    """Leaves by dotted name."""
     leaves = jax.tree_util.tree_leaves_with_path(values)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
 def join(name: str, path: str) -> str:
+    """A dotted name and one within it."""
     return f"{name}.{path}" if path else name
 
 
 def numbers(leaf: Any) -> np.ndarray:
+    """A leaf as an array, of a key its data."""
     is_key = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
     return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 

@@ -26,10 +26,23 @@ KINDS = ("tanh_normal", "normal")  # of real actions
 
 @runtime_checkable
 class Distribution(Protocol):
-    def sample(self, key: Key) -> Array: ...
-    def mode(self) -> Array: ...
-    def log_prob(self, x: Array) -> Array: ...
-    def entropy(self) -> Array: ...
+    """A distribution for each place of a batch [*batch]."""
+
+    def sample(self, key: Key) -> Array:
+        """One sample for each place."""
+        ...
+
+    def mode(self) -> Array:
+        """The sample of a greedy action."""
+        ...
+
+    def log_prob(self, x: Array) -> Array:
+        """The log density of samples, of choices their log probability, [*batch]."""
+        ...
+
+    def entropy(self) -> Array:
+        """The entropy in nats, [*batch]."""
+        ...
 
 
 @struct.dataclass
@@ -45,6 +58,7 @@ class Categorical:
         return self.logits.argmax(-1).astype(jnp.int32)
 
     def log_probs(self) -> Float[Array, "*batch n"]:
+        """The log probability of every choice."""
         return jax.nn.log_softmax(self.logits)
 
     def log_prob(self, x: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
@@ -157,6 +171,7 @@ class Head:
 
     @property
     def num_stds(self) -> int:
+        """How many standard deviations the distribution takes."""
         return self.space.size if isinstance(self.space, Box) else 0
 
     def distribution(self, numbers: Float[Array, "*batch size"], log_std: Array | None = None) -> Distribution:

@@ -37,6 +37,7 @@ class Space:
 
     @property
     def spans(self) -> Float[Array, " d"]:
+        """How wide each prior is where search moves."""
         return jnp.asarray([prior.span for prior in self.priors.values()])
 
     def numbers(self, u: Float[Array, "*shape d"]) -> dict[str, Float[Array, "*shape"]]:

@@ -25,7 +25,9 @@ class Selection(Protocol):
         """Raises OptionError where a population of this size has no one to replace."""
         ...
 
-    def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]: ...
+    def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
+        """The parent of each member."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ class Variation(Protocol):
     """Moves the points of the children, those whose source is not themselves; the others stay where they are."""
 
     @property
-    def takes(self) -> type: ...  # the class of its hyperparameters
+    def takes(self) -> type:
+        """The class of its hyperparameters."""
+        ...
 
     def check(self, size: int) -> None:
         """Raises OptionError where it cannot serve a population of this size."""

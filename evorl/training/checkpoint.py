@@ -78,6 +78,7 @@ class Checkpoints:
         self._report(f"a checkpoint takes up to {size(2 * policy + replay)}{held}; {size(free)} are free")
 
     def due(self) -> bool:
+        """Whether it is time to save; removes what is not to be kept."""
         if not self._manager.is_saving_in_progress():
             self._prune()
         return time.perf_counter() - self._saved > self._seconds

@@ -39,9 +39,11 @@ class Defaults(FileConfigSource):
 
     @staticmethod
     def scheme() -> str:
+        """What paths of such files begin with."""
         return "evorl"
 
     def load_config(self, config_path: str) -> ConfigResult:
+        """The file, filled up."""
         result = super().load_config(config_path)
         whole = OmegaConf.create(_filled(OmegaConf.to_container(result.config)))
         if isinstance(whole, DictConfig) and isinstance(whole.get("hyperparams"), DictConfig):
@@ -54,6 +56,7 @@ class SearchPath(SearchPathPlugin):
     """Looks for configurations in ./configs and then in those that evorl ships."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Adds the folders to those of Hydra."""
         for folder in folders():
             search_path.append("evorl", f"evorl://{folder}")
 

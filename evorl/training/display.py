@@ -180,11 +180,13 @@ def shares(row: Row) -> str:
 
 
 def eta(row: Row) -> str:
+    """How long a training is still to run, at its pace so far."""
     done, running = row["progress"], row["seconds"] - row["compile_seconds"]
     return f"{clock(running * (1 - done) / done)} left" if done > 0 else ""
 
 
 def clock(seconds: float) -> str:
+    """Seconds as hours, minutes and seconds."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -33,14 +33,18 @@ Callback = Callable[[Row], None]
 class Follows(Protocol):
     """A callback that is told what happens before the first row: "tracing", "compiling", "training"."""
 
-    def stage(self, name: str) -> None: ...
+    def stage(self, name: str) -> None:
+        """Takes the name of what has begun."""
+        ...
 
 
 @runtime_checkable
 class Resumes(Protocol):
     """A callback that is told what a training with checkpoints goes on from, before its first row comes."""
 
-    def resume(self, progress: Progress) -> None: ...
+    def resume(self, progress: Progress) -> None:
+        """Takes how far the checkpoint had come."""
+        ...
 
 
 @dataclass(frozen=True)

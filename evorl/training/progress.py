@@ -100,6 +100,7 @@ class Progress:
 
     @property
     def mark(self) -> Mark:
+        """How much of any budget is used, by the seed that has used the least."""
         env_steps, episodes = (min(self.totals.get(count, [0])) for count in ("env_steps", "episodes"))
         return Mark((self.seconds - self.compile_seconds) / 60, env_steps, episodes, self.iteration)
 
@@ -109,4 +110,5 @@ class Progress:
         return sum(totals) // len(totals)
 
     def add(self, count: str, values: list[int]) -> None:
+        """Adds the count of every seed."""
         self.totals[count] = [a + b for a, b in zip(self.totals.get(count, [0] * len(values)), values, strict=True)]

@@ -27,8 +27,13 @@ class Recorder(Protocol):
     from, since it comes again.
     """
 
-    def __call__(self, row: Row) -> None: ...
-    def close(self) -> None: ...
+    def __call__(self, row: Row) -> None:
+        """Takes a row."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of what it holds."""
+        ...
 
 
 class JsonLines:

@@ -74,10 +74,12 @@ class CEMRL:
 
     @property
     def num_learners(self) -> int:
+        """Members that learn by gradient."""
         return round(self.learners * self.evolver.population_size)
 
     @property
     def vector_env(self) -> VectorEnv:
+        """The environments in which members play."""
         return VectorEnv(
             self.env, self.agent, self.evolver.population_size, self.fitness_episodes, self.eval_episodes, self.chunk
         )

@@ -94,6 +94,7 @@ class ERL:
 
     @property
     def num_slots(self) -> int:
+        """One for each member and each agent."""
         return self.evolver.population_size + self.num_agents
 
     @property
@@ -103,6 +104,7 @@ class ERL:
 
     @property
     def vector_env(self) -> VectorEnv:
+        """The environments in which members and agents play."""
         starts, most = max(self.fitness_episodes, self.agent_episodes), -(-self.eval_episodes // self.agent_slots)
         return VectorEnv(self.env, self.agent, self.num_slots, starts, most * self.num_slots, self.chunk)
 

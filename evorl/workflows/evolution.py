@@ -80,6 +80,7 @@ class Evolution:
 
     @property
     def num_slots(self) -> int:
+        """Episodes of a generation, which are played side by side."""
         return self.evolver.population_size * self.fitness_episodes
 
     @property
@@ -204,6 +205,7 @@ class Evolution:
         return store
 
     def normalized(self, state: EvolutionState, obs: Any) -> Any:
+        """An observation as the policy sees it."""
         return obs if self.normalization == "none" else state.statistics.normalize(obs)
 
     def policy(self, state: EvolutionState, explores: bool = False) -> SlotPolicy:

@@ -57,6 +57,7 @@ class MetaES:
 
     @property
     def searched(self) -> Space:
+        """The numbers that are searched, as points of a cube."""
         return Space(self.space)
 
     @property

@@ -75,6 +75,7 @@ class OffPolicy:
 
     @property
     def vector_env(self) -> VectorEnv:
+        """The environments in which it collects and evaluates."""
         chunks = -(-self.num_steps // self.chunk)
         starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
         return VectorEnv(self.env, self.agent, self.num_envs, starts, self.eval_episodes, -(-self.num_steps // chunks))

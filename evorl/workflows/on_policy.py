@@ -72,10 +72,12 @@ class OnPolicy:
 
     @property
     def num_rows(self) -> int:
+        """Transitions of a rollout."""
         return self.num_envs * self.num_steps
 
     @property
     def vector_env(self) -> VectorEnv:
+        """The environments in which it collects and evaluates."""
         starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
         return VectorEnv(self.env, self.agent, self.num_envs, starts, self.eval_episodes, self.num_steps)
 
@@ -206,6 +208,7 @@ class OnPolicy:
         return hyperparameters.at(state.hyperparams, state.iteration.astype(jnp.float32) * self.num_rows)
 
     def normalized(self, state: OnPolicyState, obs: Any) -> Any:
+        """An observation as the policy sees it."""
         return state.statistics.normalize(obs) if self.normalize_observations else obs
 
     def acting(self, state: OnPolicyState, explores: bool | Array) -> Any:

@@ -70,6 +70,7 @@ class PBT:
 
     @property
     def searched(self) -> Space:
+        """The numbers that are searched, as points of a cube."""
         return Space(self.space)
 
     @property
@@ -136,10 +137,12 @@ class PBT:
 
     @property
     def env(self) -> Env:
+        """That of a member."""
         return self.population.inner.env
 
     @property
     def agent(self) -> Agent:
+        """That of a member."""
         return self.population.inner.agent
 
     def member(self, state: PBTState, i: int | Array) -> tuple[Workflow, State]:

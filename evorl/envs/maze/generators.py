@@ -127,4 +127,5 @@ def start_and_goal(key: Key, grid: Bool[Array, "height width"]) -> Level:
 
 
 def any_direction(key: Key) -> Int[Array, ""]:
+    """Right, down, left or up, each as likely."""
     return jax.random.randint(key, (), 0, 4, jnp.int32)

@@ -31,12 +31,23 @@ class Levels(Protocol):
     """Where levels come from: one size, and a draw of a level from params."""
 
     @property
-    def height(self) -> int: ...
+    def height(self) -> int:
+        """Rows of a level, its outer walls left out."""
+        ...
+
     @property
-    def width(self) -> int: ...
+    def width(self) -> int:
+        """Columns of a level, its outer walls left out."""
+        ...
+
     @property
-    def default_params(self) -> Any: ...
-    def sample(self, key: Key, params: Any) -> Level: ...
+    def default_params(self) -> Any:
+        """The numbers that levels are drawn by, which may differ between runs."""
+        ...
+
+    def sample(self, key: Key, params: Any) -> Level:
+        """A level."""
+        ...
 
 
 @struct.dataclass
@@ -113,6 +124,7 @@ class Maze:
         return after, TimeStep(self.observe(after), reward.astype(jnp.float32), terminated, late & ~terminated)
 
     def observe(self, state: MazeState) -> dict[str, Array]:
+        """The cells in view as (object, color, state), and the direction."""
         cells = self._whole(state) if self.full_view else self._view(state)
         image = (cells[..., None] >> np.array([0, 4, 8])) & 15
         image = image / jnp.float32(10) if self.normalize else image.astype(jnp.uint8)

@@ -40,6 +40,7 @@ class Fixed:
 
     @property
     def grid(self) -> np.ndarray:
+        """The walls, [height, width]."""
         x = np.arange(self.width)[::-1]
         return np.array([int(row, 16) >> x & 1 for row in self.rows.split()], bool)
 
@@ -174,6 +175,7 @@ class PerfectMaze:
 
 
 def layout(rows: str, agent: Cell, direction: int, *goals: Cell) -> Fixed:
+    """A square level from its rows, as hexadecimal numbers."""
     height = len(rows.split())
     return Fixed(rows, height, agent, direction, goals)  # all of them are squares
 

@@ -64,6 +64,7 @@ class Continuous:
         return after, TimeStep(self.seen(after), reward, terminated, truncated)
 
     def seen(self, env_state: ContinuousState) -> Float[Array, "6"]:
+        """The observation."""
         return jnp.clip(jnp.concatenate([env_state.position, env_state.velocity, env_state.target]), -2, 2)
 
     def score(self, env_state: ContinuousState) -> Float[Array, ""]:

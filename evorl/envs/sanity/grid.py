@@ -60,6 +60,7 @@ class Grid:
         return after, TimeStep(self.seen(after), reward, hit | failed, jnp.bool_(False))
 
     def seen(self, env_state: GridState) -> Float[Array, "4"]:
+        """The observation."""
         return jnp.concatenate([env_state.position, env_state.target]) / self.distance
 
     def score(self, env_state: GridState) -> Float[Array, ""]:

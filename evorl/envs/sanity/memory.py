@@ -56,6 +56,7 @@ class Memory:
         return after, TimeStep(self.shown(after), jnp.float32(right), over, jnp.bool_(False))
 
     def shown(self, env_state: MemoryState) -> Int[Array, ""]:
+        """The observation: a digit, or 2 where it is to be said again."""
         digit = env_state.digits[jnp.minimum(env_state.steps, self.length - 1)]
         return jnp.where(env_state.steps < self.length, digit, 2)
 

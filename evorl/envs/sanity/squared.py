@@ -72,6 +72,7 @@ class Squared:
         return after, TimeStep(self.seen(after), reward, over, jnp.bool_(False))
 
     def seen(self, env_state: SquaredState) -> Int[Array, " numbers"]:
+        """The observation."""
         places = jnp.concatenate([env_state.position, env_state.targets.reshape(-1)]) + self.distance
         return jnp.append(places, env_state.steps % self.distance)
 
