@@ -6,6 +6,7 @@ python scripts/peers_learning.py                          all
 python scripts/peers_learning.py ppo/CartPole-v1
 """
 
+import copy
 import sys
 import time
 
@@ -45,7 +46,8 @@ def returns(case: str) -> np.ndarray:
     kind, steps, settings = CASES[case]
     settings = settings | MORE.get(case, {})
     settings |= {"env": case.partition("/")[2], "total_timesteps": steps, "eval_freq": steps}
-    algorithm = getattr(rejax, kind).create(**settings, skip_initial_evaluation=True)
+    own = copy.deepcopy(settings)  # which rejax writes to
+    algorithm = getattr(rejax, kind).create(**own, skip_initial_evaluation=True)
     limit = algorithm.env_params.max_steps_in_episode
 
     def after(algorithm, state, key):
