@@ -46,7 +46,7 @@ def returns(case: str) -> np.ndarray:
     kind, steps, settings = CASES[case]
     settings = settings | MORE.get(case, {})
     settings |= {"env": case.partition("/")[2], "total_timesteps": steps, "eval_freq": steps}
-    own = copy.deepcopy(settings)  # which rejax writes to
+    own = {name: copy.deepcopy(value) for name, value in settings.items()}  # which rejax writes to
     algorithm = getattr(rejax, kind).create(**own, skip_initial_evaluation=True)
     limit = algorithm.env_params.max_steps_in_episode
 
