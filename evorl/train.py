@@ -105,11 +105,13 @@ def train(cfg: Any) -> Any:
     and KeyboardInterrupt where a signal has ended it without saving.
     """
     from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
 
     from evorl.training import config, files, runs, saved
 
     if cfg.resume:
-        data, kept = runs.resumed(cfg, HydraConfig.get().overrides.task, OF_THE_RUN)
+        given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task)  # as it was given: it may hold ${...}
+        data, kept = runs.resumed(cfg, given, OF_THE_RUN)
     else:
         data, kept = config.plain(cfg), config.to_save(cfg)
     flags = os.environ.get("XLA_FLAGS", "")

@@ -71,6 +71,14 @@ def refused(run, use, capfd):
     return said
 
 
+@pytest.mark.parametrize("option", ["iterations", "seed", "env.name", "nothing"])
+def test_an_interpolation_of_nothing_on_resume_is_one_line(run, option, capfd):
+    with pytest.raises(SystemExit) as ended:
+        train.main([f"resume={run}", option + "=${nothing}"])
+    assert ended.value.code == 2
+    assert capfd.readouterr().err.startswith("error: ")
+
+
 def test_a_resume_that_is_refused_leaves_the_budget_as_it_was(run, capfd):
     step = max((run / "checkpoints").iterdir(), key=lambda path: path.name)
     for path in [path for path in step.rglob("*") if path.is_file()]:
