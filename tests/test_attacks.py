@@ -79,6 +79,14 @@ def test_an_interpolation_of_nothing_on_resume_is_one_line(run, option, capfd):
     assert capfd.readouterr().err.startswith("error: ")
 
 
+@pytest.mark.parametrize("group", ["env", "agent"])
+def test_a_configuration_without_a_group_is_refused_in_one_line(group, capfd):
+    with pytest.raises(SystemExit) as ended:
+        train.main(["agent=ppo", "env=cartpole", f"~{group}", "dry_run=true"])
+    assert ended.value.code == 2
+    assert capfd.readouterr().err.startswith(f"error: {group}")
+
+
 def test_a_resume_that_is_refused_leaves_the_budget_as_it_was(run, capfd):
     step = max((run / "checkpoints").iterdir(), key=lambda path: path.name)
     for path in [path for path in step.rglob("*") if path.is_file()]:

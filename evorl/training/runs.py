@@ -48,7 +48,9 @@ def build(cfg: Config) -> tuple[Any, Any, Budget]:
         return *assemble(data), budget
     except OptionError as error:
         message = str(error)
-        for place, given in config.references(cfg.agent, "agent") if isinstance(cfg, DictConfig) else ():
+        for place, given in (
+            config.references(cfg.agent, "agent") if isinstance(cfg, DictConfig) and "agent" in cfg else ()
+        ):
             message = message.replace(place, given)
         raise OptionError(message) from error
 
@@ -59,7 +61,7 @@ def assemble(data: Mapping[str, Any]) -> tuple[Any, Any]:
     if not dataclasses.is_dataclass(hyperparams):
         raise OptionError(f"agent.hyperparams={hyperparams}: must be a part with a _target_")
     hyperparameters.check(hyperparams, "agent.hyperparams.")
-    env: Any = parts.make(data["env"], "env", Env)
+    env: Any = parts.make(saved.at(data, "env"), "env", Env)
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
     workflow = parts.make(saved.at(data, "agent.workflow"), "agent.workflow", Workflow, env=env, **spaces)
     return workflow, hyperparams
