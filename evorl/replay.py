@@ -1,7 +1,7 @@
-"""The on-device replay: a ring of the newest rows."""
+"""Replays on the device; so far a ring of the newest rows."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ from flax import struct
 from jaxtyping import Array, Bool, PyTree
 
 from evorl import tree
+from evorl.types import Replay
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Row:
 
 
 @struct.dataclass
-class Replay:
+class Ring:
     """The newest `capacity` rows of any pytree, as one table per dtype: one scatter to add, one gather to sample."""
 
     tables: Any  # dtype -> [capacity, width]
@@ -62,7 +63,7 @@ class Replay:
     row: Row = struct.field(pytree_node=False)
 
     @classmethod
-    def empty(cls, capacity: int, row: PyTree) -> "Replay":
+    def empty(cls, capacity: int, row: PyTree) -> "Ring":
         """A replay for rows like `row`, a pytree of arrays or of their shapes (jax.eval_shape)."""
         layout = Row.of(row)
         tables = {dtype: jnp.zeros((capacity, width), dtype) for dtype, width in layout.widths.items()}
@@ -74,7 +75,7 @@ class Replay:
         return tree.size(self.tables)
 
     @jax.named_scope("replay")
-    def add(self, rows: PyTree, mask: Bool[Array, " n"]) -> "Replay":
+    def add(self, rows: PyTree, mask: Bool[Array, " n"]) -> "Ring":
         """Appends the rows, leaves [n, ...], where mask and all finite; of more than fit, the newest stay."""
         packed = self.row.pack(rows)
         mask &= tree.finite_rows(packed)  # so that a copy that has diverged spoils no replay
@@ -89,7 +90,7 @@ class Replay:
         }
         position = ((self.position + count) % self.capacity).astype(jnp.int32)
         size = jnp.minimum(self.size + count, self.capacity).astype(jnp.int32)
-        return Replay(tables, position, size, self.row)
+        return Ring(tables, position, size, self.row)
 
     @jax.named_scope("replay")
     def sample(self, key: Array, shape: tuple[int, ...]) -> PyTree:
@@ -101,7 +102,7 @@ class Replay:
 def split(state: PyTree) -> tuple[PyTree, list[Replay]]:
     """The state with its replays hollowed out, without a leaf, and these in order."""
     leaves, treedef = jax.tree.flatten(state, is_leaf=_is_replay)
-    hollow = [replace(x, tables=(), position=(), size=()) if _is_replay(x) else x for x in leaves]
+    hollow = [jax.tree.map(lambda _: (), x) if _is_replay(x) else x for x in leaves]
     return treedef.unflatten(hollow), [x for x in leaves if _is_replay(x)]
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl import rollout, tree
+from evorl import tree
 from evorl.command import command
 from evorl.errors import OptionError, require, unknown
 from evorl.training import config, runs
@@ -18,6 +18,7 @@ from evorl.training.devices import compiler_options, enable_compilation_cache
 from evorl.training.discovery import choices
 from evorl.training.parts import part
 from evorl.types import ActorCritic, Acts, Array, Env, Evolves, Hyperparams, Key, OffPolicyAgent, SlotPolicy, State
+from evorl.vector_env import EnvSlot, World
 from evorl.workflows.evolution import Evolution
 
 HELP = """usage: python -m evorl.sanity agent=NAME [only=CHECK,CHECK] [option=value ...]
@@ -221,18 +222,18 @@ def score(workflow: Acts, act: SlotPolicy, key: Key) -> Array:
     """The mean score of EPISODES whole episodes, []."""
     env, memory = workflow.env, workflow.agent.memory()
     assert isinstance(env, Scored)
-    env_params = env.default_params
     key_start, key_play = jax.random.split(key)
-    slots = rollout.start(env, env_params, memory, jax.random.split(key_start, EPISODES))
+    world = World(env, env.default_params, memory, EPISODES)
+    begin = world.slots(world.reset(jax.random.split(key_start, EPISODES)))
 
-    def step(carry: tuple[rollout.EnvSlot, Array], key: Key) -> tuple[tuple[rollout.EnvSlot, Array], None]:
+    def step(carry: tuple[EnvSlot, Array], key: Key) -> tuple[tuple[EnvSlot, Array], None]:
         slots, ended = carry
         keys = jax.random.split(key, EPISODES)
-        after, transition = rollout.interact(env, env_params, jax.vmap(act), slots, keys)
+        after, transition = world.interact(jax.vmap(act), slots, keys)
         return (tree.where(ended, slots, after), ended | transition.ended), None
 
     keys = jax.random.split(key_play, env.max_episode_steps)
-    (slots, _), _ = jax.lax.scan(step, (slots, jnp.zeros(EPISODES, bool)), keys)
+    (slots, _), _ = jax.lax.scan(step, (begin, jnp.zeros(EPISODES, bool)), keys)
     return jax.vmap(env.score)(slots.env_state).mean()
 
 

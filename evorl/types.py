@@ -215,6 +215,24 @@ class Discounted(Protocol):
 
 
 @runtime_checkable
+class Replay(Protocol):
+    """Experience to learn from: a pytree that changes by adding."""
+
+    @property
+    def size(self) -> Array:
+        """How many rows it holds, []."""
+        ...
+
+    def add(self, rows: Any, mask: Array) -> "Replay":
+        """The replay with the rows, leaves [n, ...], where mask."""
+        ...
+
+    def sample(self, key: Key, shape: tuple[int, ...]) -> Any:
+        """Rows to learn from, leaves [*shape, ...]; it must hold some."""
+        ...
+
+
+@runtime_checkable
 class Prior(Protocol):
     """A distribution over one number, as a monotonic map from the unit interval, in which search moves."""
 
@@ -320,6 +338,35 @@ class Advances(Protocol):
 
     def advance(self, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
         """A step, or an evaluation, which leaves the state alone."""
+        ...
+
+
+@runtime_checkable
+class Iterates(Protocol):
+    """A workflow of parts, which workflows.base.advance joins, so that one program holds its physics once.
+
+    A step is plan, play, absorb; an evaluation is exam, play, report. The two plans have one structure; leaves of
+    different shapes are broadcast to each other.
+    """
+
+    def plan(self, state: State, key: Key) -> tuple[Any, Any]:
+        """What a step plays, and what absorb needs beside of what was drawn or learned for it."""
+        ...
+
+    def exam(self, state: State, key: Key) -> Any:
+        """What an evaluation plays."""
+        ...
+
+    def play(self, state: State, plan: Any, key: Key) -> tuple[State, Any]:
+        """What was played, and the state with what of it is stored; the same state where nothing is."""
+        ...
+
+    def absorb(self, state: State, carry: Any, played: Any, key: Key) -> tuple[State, Metrics]:
+        """The state after learning from what was played, and the metrics of the step."""
+        ...
+
+    def report(self, state: State, played: Any) -> Metrics:
+        """The metrics of the evaluation that was played."""
         ...
 
 

@@ -26,9 +26,9 @@ import jax
 import jax.numpy as jnp
 from peers_timing import clock, compiled, surroundings
 
-from evorl import rollout, tree
 from evorl.envs.maze import Maze, RandomWalls, Table, paths, to_str
 from evorl.types import Array, Key
+from evorl.vector_env import FromParams, Plan, World, auto_reset
 
 WORK = {1: 20000, 32: 2000, 256: 500, 1024: 250}  # environments: steps
 FRESH = Maze(RandomWalls(13, 13, 60, 60))
@@ -36,17 +36,13 @@ FRESH = Maze(RandomWalls(13, 13, 60, 60))
 
 def play(env: Maze, key: Key, num_envs: int, num_steps: int) -> tuple[Array, Array]:
     """What all observations, rewards and ends sum to, and the number of episodes."""
-    keys = jax.random.split(key, num_envs)
     actions = jax.random.randint(jax.random.fold_in(key, 1), (num_steps, num_envs), 0, 7)
 
     def policy(obs: Any, now: Array, keys: Key) -> tuple[Array, Array, dict[str, Any]]:
         return jax.lax.dynamic_index_in_dim(actions, now[0], keepdims=False), now + 1, {}
 
-    slots = rollout.start(env, env.default_params, jnp.int32(0), keys)
-    always = lambda tally: jnp.ones(num_envs, bool)  # noqa: E731
-    begin, step = rollout.auto_reset(
-        env, env.default_params, policy, jnp.int32(0), slots, tree.broadcast(slots, 1), 1, keys, always
-    )
+    world = World(env, env.default_params, jnp.int32(0), num_envs)
+    begin, step, _ = auto_reset(world, policy, Plan(FromParams()), None, key)
 
     def add(carry: Any, _: None) -> tuple[Any, None]:
         playing, total = carry

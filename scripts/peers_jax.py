@@ -17,8 +17,9 @@ from peers_search import j5
 from peers_timing import Case, Program, compare
 from peers_updates import ACTIONS, BATCH, OBS, td3_block, updates
 
-from evorl import Brax, rollout, tree
-from evorl.replay import Replay
+from evorl import Brax, tree
+from evorl.replay import Ring
+from evorl.vector_env import Plan, Same, World, auto_reset
 
 KEY = jax.random.key(0)
 ENVS, STEPS = 128, 200
@@ -43,19 +44,18 @@ def sums(obs: Array, reward: Array, done: Array) -> tuple[Array, ...]:
 
 def unrolled(env: Brax) -> Program:
     """Our adapter with auto-reset, which starts ended episodes anew."""
-    keys = jax.random.split(KEY, ENVS)
-    fresh = jax.jit(lambda key: rollout.starts(env, (), (), jax.random.split(key, (4, ENVS)), 4))(KEY)
+    world = World(env, (), (), ENVS)
+    starts = jax.jit(world.reset)(jax.random.split(KEY, ENVS))
 
     def at_random(obs: Any, memory: Any, keys: Any) -> tuple[Any, Any, dict]:
         return jax.vmap(env.action_space.sample)(keys), memory, {}
 
-    def run(slots: Any, fresh: Any, keys: Any) -> Any:
-        always = lambda stats: jnp.ones(ENVS, bool)  # noqa: E731
-        begin, step = rollout.auto_reset(env, (), at_random, (), slots, fresh, 4, keys, always)
+    def run(starts: Any) -> Any:
+        begin, step, _ = auto_reset(world, at_random, Plan(Same(starts)), None, KEY)
         (end, stats, _), (steps, _) = jax.lax.scan(step, begin, length=STEPS)
         return end, stats, sums(steps.obs, steps.reward, steps.ended)
 
-    return Program(run, (tree.index(fresh, 0), fresh, keys), ENVS * STEPS)
+    return Program(run, (starts,), ENVS * STEPS)
 
 
 def stepped(env: Brax) -> Program:
@@ -124,11 +124,11 @@ def rows_of(n: int) -> dict[str, Array]:
 
 
 def evorl_replay(size: int) -> Buffer:
-    def restart(replay: Replay) -> Replay:
+    def restart(replay: Ring) -> Ring:
         return replace(replay, position=jnp.int32(size % CAPACITY), size=jnp.int32(size))
 
-    replay = Replay.empty(CAPACITY, tree.index(rows_of(1), 0))
-    return Buffer(replay, Replay.add, lambda replay, key: replay.sample(key, (BATCH,)), restart)
+    replay = Ring.empty(CAPACITY, tree.index(rows_of(1), 0))
+    return Buffer(replay, Ring.add, lambda replay, key: replay.sample(key, (BATCH,)), restart)
 
 
 def ring(size: int) -> Buffer:

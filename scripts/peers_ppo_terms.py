@@ -45,7 +45,7 @@ def main() -> None:
     workflow = OnPolicy(env, agent, num_envs=16, num_steps=64, **options)
     h = PPOHyperparams(learning_rate=LEARNING_RATE, value_clip=0.2, critic_weight=0.5, max_grad_norm=float("inf"))
     state = jax.jit(workflow.init)(jax.random.key(0), h)
-    state, rollout, _, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
+    state, rollout, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
     t, params = rollout.transitions, state.agent.actor.params
     batch = workflow.batch(state, rollout)
     assert not t.truncated.any()

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import jax
@@ -82,6 +82,7 @@ from evorl.workflows import (
     SharedReplay,
     Vmapped,
 )
+from evorl.workflows.base import advance
 from tests.conftest import leaves_equal
 
 
@@ -146,7 +147,7 @@ class Case:
 
     @cached_property
     def step(self):
-        return jax.jit(lambda state, key: self.workflow.advance(state, key, False)[:2])
+        return jax.jit(self.workflow.step)
 
     def steps(self, hyperparams, count, chunk=4):
         """The state after count steps in calls of at most chunk."""
@@ -263,7 +264,9 @@ def types(state):
 @every
 def test_step_keeps_shapes_dtypes_and_weak_types(case):
     state = jax.eval_shape(case.program.init, case.program.keys, case.hyperparams)
-    after, metrics, evaluation = jax.eval_shape(lambda s: case.workflow.advance(s, jax.random.key(0), False), state)
+    after, metrics, evaluation = jax.eval_shape(
+        partial(advance, case.workflow), state, jax.random.key(0), jnp.bool_(False)
+    )
     assert types(after) == types(state)
     assert {"return", "episodes"} <= set(evaluation)
     assert {"env_steps", "episodes", "gradient_steps", "return"} <= set(metrics)

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from evorl.envs import probe
 from evorl.errors import OptionError
 from evorl.training.program import Program
 from evorl.workflows import ERL, ERLHyperparams
+from evorl.workflows.base import advance
 from tests.conftest import leaves_equal
 from tests.counting import Counting
 
@@ -139,17 +141,18 @@ def test_it_begins_at_random_and_then_evolves_alone():
 def test_evaluation_plays_the_center_and_the_agents_and_changes_nothing():
     workflow = erl(Counting(), num_agents=2)
     states, _ = run(workflow, STILL, 2)
-    after, _, evaluation = jax.jit(workflow.advance)(states[-1], jax.random.key(1), True)
+    after, _, evaluation = jax.jit(partial(advance, workflow))(states[-1], jax.random.key(1), True)
     assert leaves_equal(after, states[-1])
     assert int(evaluation["episodes"]) == 20
     assert float(evaluation["return"]) == pytest.approx(float(evaluation["episode_length"]))
     for name in ("return", "return_agent"):
         assert float(evaluation[name]) == pytest.approx(4.0, abs=4 * 2 / np.sqrt(20))  # lengths uniform on 1..7
-    played = workflow.playing(states[-1], states[-1].evolver["asked"], jnp.bool_(True))
+    exam = workflow.exam(states[-1], jax.random.key(1))
+    played = exam.params
     agents = states[-1].agent.actor.params
     assert leaves_equal(tree.index(played, slice(3)), tree.broadcast(workflow.evolver.solution(states[-1].evolver), 3))
     assert leaves_equal(tree.index(played, slice(3, None)), tree.index(agents, jnp.array([0, 1, 0])))
-    np.testing.assert_array_equal(workflow.episodes(jnp.bool_(True), jnp.bool_(False)), [7, 7, 6, 7, 7, 6])
+    np.testing.assert_array_equal(exam.episodes, [7, 7, 6, 7, 7, 6])
 
 
 def test_physics_is_lowered_once():
@@ -163,7 +166,7 @@ def test_physics_is_lowered_once():
 def test_a_step_keeps_one_copy_of_the_replay(key):
     workflow = erl(probe.SeenChoice(), capacity=500_000)
     state = jax.eval_shape(workflow.init, key, STILL)
-    compiled = jax.jit(workflow.advance, donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
+    compiled = jax.jit(partial(advance, workflow), donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
     memory, replay = compiled.memory_analysis(), tree.nbytes(state.replay)
     assert memory.alias_size_in_bytes >= replay
     assert memory.temp_size_in_bytes < 0.1 * replay

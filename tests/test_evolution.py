@@ -1,19 +1,22 @@
 """Policy search: what is evaluated, told, normalized and counted, against NumPy."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import tree
+from evorl import tree, vector_env
 from evorl.agents import MLPPolicy
 from evorl.ec import ARS, CSO, ARSHyperparams, CSOHyperparams, OpenES, OpenESHyperparams
 from evorl.errors import OptionError
 from evorl.spaces import Discrete
 from evorl.types import TimeStep
+from evorl.vector_env import Plan, Store
 from evorl.workflows import Evolution, EvolutionHyperparams
+from evorl.workflows.base import advance
 from tests.conftest import leaves_equal
 from tests.counting import Counting
 from tests.test_contract import Walk
@@ -70,19 +73,19 @@ def test_virtual_batch_normalization_is_that_of_random_steps_and_stays():
     # 63 steps of each of 4 slots, played again without the workflow, to add up in NumPy
     assert float(state.statistics.count) == 252
     rows = []
-    workflow.vector_env.play(
-        state.env_params,
+
+    def seen_rows(_, transitions, mask):
+        keep = lambda obs, mask: rows.append(np.asarray(obs)[np.asarray(mask)])  # noqa: E731
+        jax.debug.callback(keep, transitions.obs, mask)
+        return ()
+
+    vector_env.play(
+        workflow.vector_env.world(state.env_params),
         lambda obs, memory, keys: (jnp.zeros((4, 1)), memory, {}),
+        Plan(workflow.vector_env.starts(every=True), steps=63),
+        None,
         jax.random.split(jax.random.split(jax.random.key(0), 3)[1], 1)[0],
-        slots=None,
-        restart=True,
-        episodes=jnp.full(4, 10**6),
-        steps=63,
-        every_row=True,
-        store=lambda _, rows_now, mask: jax.debug.callback(
-            lambda obs, mask: rows.append(np.asarray(obs)[np.asarray(mask)]), rows_now.obs, mask
-        ),
-        stored=None,
+        Store(workflow.chunk, (), seen_rows),
     )
     seen = np.concatenate(rows)
     np.testing.assert_allclose(state.statistics.mean, seen.mean(0), rtol=1e-4)
@@ -150,17 +153,21 @@ def test_members_play_the_same_episodes(fresh_reset, members_at_once):
     options = {"fitness_episodes": 3, "eval_episodes": 18, "members_at_once": members_at_once}
     workflow = evolution(Dice(fresh_reset=fresh_reset), OpenES(6), same_episodes=True, **options)
     state = started(workflow)
-    members = tree.broadcast(state.agent.actor.params, 6)
+    exam, center = workflow.exam(state, jax.random.key(1)), tree.broadcast(state.agent.actor.params, 6)
 
-    def play(workflow, evaluating):
-        tally, _, _ = workflow.play(state, members, jax.random.key(0), evaluating, jnp.bool_(False))
-        return np.asarray(tally.mean_return).reshape(6, 3)
+    def play(workflow, plan):
+        _, played = workflow.play(state, plan, jax.random.key(0))
+        return np.asarray(played.stats.mean_return).reshape(6, 3)
 
-    returns = play(workflow, jnp.bool_(False))
+    def of_equals(workflow):
+        plan, _ = workflow.plan(state.replace(iteration=jnp.int32(1)), jax.random.key(1))
+        return play(workflow, plan.replace(params=center))
+
+    returns = of_equals(workflow)
     np.testing.assert_array_equal(returns, np.tile(returns[0], (6, 1)))
     assert len(np.unique(returns)) == 3
-    assert len(np.unique(play(workflow, jnp.bool_(True)))) == 18
-    assert len(np.unique(play(replace(workflow, same_episodes=False), jnp.bool_(False)))) == 18
+    assert len(np.unique(play(workflow, exam))) == 18
+    assert len(np.unique(of_equals(replace(workflow, same_episodes=False)))) == 18
 
 
 @dataclass(frozen=True)
@@ -200,7 +207,7 @@ def test_exploring_draws_choices_and_greed_does_not():
 def test_a_program_holds_its_physics_once():
     workflow = evolution(Counting(), OpenES(4), "vbn", members_at_once=2)
     shapes = jax.eval_shape(workflow.init, jax.random.key(0), ES)
-    text = jax.jit(workflow.advance).lower(shapes, jax.random.key(0), jnp.bool_(False)).as_text()
+    text = jax.jit(partial(advance, workflow)).lower(shapes, jax.random.key(0), jnp.bool_(False)).as_text()
     assert text.count("chlo.lgamma") == text.count("chlo.digamma") == 1
 
 

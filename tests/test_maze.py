@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import OnPolicy, PolicyGradient, PPOHyperparams, play, rollout, train, tree
+from evorl import OnPolicy, PolicyGradient, PPOHyperparams, play, train, tree
 from evorl.envs import check
 from evorl.envs.maze import Maze, RandomWalls, Table, fingerprint, ood
 from evorl.envs.wrappers import Rewards
 from evorl.errors import OptionError
 from evorl.spaces import Box, Dict, Discrete
+from evorl.vector_env import FromParams, Plan, World, auto_reset
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -169,13 +170,9 @@ def test_metrics_of_the_levels_are_in_the_log():
 @pytest.mark.parametrize(("num_envs", "limit"), [(8, 1), (1, 20), (32, 20)])
 def test_every_episode_is_on_a_level_that_nothing_has_used(num_envs, limit):
     env = Maze(RandomWalls(7, 7, 10, 20), max_episode_steps=limit)
-    memory, keys = jnp.int32(0), jax.random.split(jax.random.key(0), num_envs)
-    slots = rollout.start(env, env.default_params, memory, keys)
+    world = World(env, env.default_params, jnp.int32(0), num_envs)
     policy = lambda obs, memory, keys: (jax.vmap(env.action_space.sample)(keys), memory, {})  # noqa: E731
-    always = lambda tally: jnp.ones(num_envs, bool)  # noqa: E731
-    begin, step = rollout.auto_reset(
-        env, env.default_params, policy, memory, slots, tree.broadcast(slots, 1), 1, keys, always
-    )
+    begin, step, _ = auto_reset(world, policy, Plan(FromParams()), None, jax.random.key(0))
 
     def advance(playing, _):
         slots, tally, _ = playing

@@ -29,7 +29,7 @@ def counted():
     states, rollouts, metrics = [jax.jit(workflow.init)(key, PPOHyperparams(learning_rate=1e-2))], [], []
     for i in range(5):
         key_step = jax.random.fold_in(key, i)
-        rollouts.append(collect(states[-1], jax.random.split(key_step)[0])[1])
+        rollouts.append(collect(states[-1], jax.random.split(key_step, 3)[1])[1])
         state, found = step(states[-1], key_step)
         states.append(state)
         metrics.append(found)
@@ -113,8 +113,8 @@ def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
     workflow = on_policy(probe.SeenChoice(), A2C(), num_epochs=1, batch_size=24, normalize_advantages=False)
     hp, key = A2CHyperparams(learning_rate=1e-2, max_grad_norm=1e9), jax.random.key(0)
     state = jax.jit(workflow.init)(key, hp)
-    collected, rollout, _, _ = jax.jit(workflow.collect)(state, key)
-    after, _ = jax.jit(workflow.learn, static_argnums=3)(collected, rollout, key, 1)
+    collected, rollout, _ = jax.jit(workflow.collect)(state, key)
+    after, _ = jax.jit(workflow.learn)(collected, rollout, key)
     params = state.agent.actor.params
     t = rollout.transitions
     advantage = t.reward - workflow.agent.apply(params, t.obs)[1]  # episodes of one step

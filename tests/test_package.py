@@ -43,7 +43,7 @@ def test_evorl_alone_imports_nothing_heavy():
 FLOORS = (  # from the ground up
     "errors spaces stats metrics",
     "tree types",
-    "hyperparameters priors replay rollout",
+    "hyperparameters priors replay vector_env",
     "returns normalize networks",
     "n_step agents ec envs",
     "population",

@@ -24,6 +24,7 @@ from evorl.population import (
     Uniform,
 )
 from evorl.workflows import PBT, MetaES, MetaESHyperparams, PBTHyperparams, Vmapped
+from evorl.workflows.base import advance
 from tests.test_contract import on_policy
 
 KEY = jax.random.key(0)
@@ -140,7 +141,7 @@ def test_children_and_parents_draw_different_numbers():
 def test_an_evaluation_is_of_all_members_on_the_same_keys_and_leaves_the_state_alone():
     pbt = climbing(eval_rounds=3)
     state = run(pbt, 1)[0][-1]
-    after, _, evaluation = jax.jit(lambda s, k: pbt.advance(s, k, True))(state, KEY)
+    after, _, evaluation = jax.jit(lambda s, k: advance(pbt, s, k, True))(state, KEY)
     jax.tree.map(np.testing.assert_array_equal, state, after)
     np.testing.assert_allclose(evaluation["return"], state.members.height.max(), rtol=1e-6)
     np.testing.assert_allclose(evaluation["return_mean"], state.members.height.mean(), rtol=1e-6)
@@ -248,6 +249,6 @@ def test_copying_needs_no_second_population():
         compiled = jax.jit(step, donate_argnums=0).lower(state, KEY).compile()
         return compiled.memory_analysis().temp_size_in_bytes
 
-    alone = peak(lambda s, k: population.advance(s, k, k is None), state.members)
+    alone = peak(population.step, state.members)
     agents = tree.nbytes(state.members.agent)
     assert peak(pbt.step, state) - alone < agents / 2

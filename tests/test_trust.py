@@ -16,7 +16,7 @@ import yaml
 from evorl import train, tree
 from evorl.agents import TD3, TD3Hyperparams
 from evorl.errors import DivergedError, OptionError
-from evorl.replay import Replay, split
+from evorl.replay import Ring, split
 from evorl.spaces import Box
 from evorl.training import devices
 from evorl.training.checkpoint import Checkpoints
@@ -276,7 +276,7 @@ def test_a_state_with_leaves_of_no_element_comes_back(tmp_path):
 
 
 def test_a_save_that_fails_leaves_the_replay_before_it(tmp_path):
-    state = {"weights": jnp.arange(1e5), "replay": Replay.empty(1000, jnp.zeros(8))}
+    state = {"weights": jnp.arange(1e5), "replay": Ring.empty(1000, jnp.zeros(8))}
     checkpoints = Checkpoints(tmp_path, keep=3)
     checkpoints.save(1, state, split(state)[0], {"iteration": 1})
     checkpoints._manager.wait_until_finished()

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from evorl import rollout, tree
+from evorl import tree, vector_env
 from evorl.envs.render import Drawable
 from evorl.envs.wrappers import innermost
-from evorl.rollout import UNLIMITED
 from evorl.training.policy import Policy
 from evorl.types import Env, Memory, State
+from evorl.vector_env import EnvSlot, EpisodeStats, FromParams, Plan, Store, World
+from evorl.vector_env.rollout import Policy as VectorPolicy
 
 CHUNK = 20  # steps between two looks at whether all episodes have ended
 
@@ -29,30 +29,13 @@ def evaluate(
     return np.asarray(stats.returns), np.asarray(stats.lengths)
 
 
-def play(
-    env: Env, env_params: Any, policy: rollout.Policy, memory: Memory, episodes: int, seed: int
-) -> rollout.EpisodeStats:
+def play(env: Env, env_params: Any, policy: VectorPolicy, memory: Memory, episodes: int, seed: int) -> EpisodeStats:
     """One whole episode in each of so many environments, side by side."""
 
     @jax.jit
-    def run(key: jax.Array) -> rollout.EpisodeStats:
-        key_start, key_play = jax.random.split(key)
-        slots = rollout.start(env, env_params, memory, jax.random.split(key_start, episodes))
-        return rollout.play(
-            env,
-            env_params,
-            policy,
-            memory,
-            slots,
-            tree.broadcast(slots, 1),
-            1,
-            jax.random.split(key_play, episodes),
-            episodes=jnp.ones(episodes, jnp.int32),
-            steps=UNLIMITED,
-            chunk=CHUNK,
-            store=lambda stored, transitions, mask: stored,
-            stored=(),
-        )[1]
+    def run(key: jax.Array) -> EpisodeStats:
+        world, store = World(env, env_params, memory, episodes), Store(CHUNK, (), lambda *_: ())
+        return vector_env.play(world, policy, Plan(FromParams(), episodes=1), None, key, store)[1]
 
     return jax.device_get(run(jax.random.key(seed)))
 
@@ -68,10 +51,11 @@ def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) ->
     @jax.jit
     def episode(key: jax.Array) -> tuple[jax.Array, State]:
         key_start, key_play = jax.random.split(key)
-        first = rollout.start(env, env_params, policy.memory, jax.random.split(key_start, 1))
+        world = World(env, env_params, policy.memory, 1)
+        first = world.slots(world.reset(jax.random.split(key_start, 1)))
 
-        def step(slots: rollout.EnvSlot, key: jax.Array) -> tuple[rollout.EnvSlot, tuple[jax.Array, State]]:
-            after, transition = rollout.interact(env, env_params, jax.vmap(act), slots, key[None])
+        def step(slots: EnvSlot, key: jax.Array) -> tuple[EnvSlot, tuple[jax.Array, State]]:
+            after, transition = world.interact(jax.vmap(act), slots, key[None])
             return after, (transition.ended[0], tree.index(slots.env_state, 0))
 
         return jax.lax.scan(step, first, jax.random.split(key_play, env.max_episode_steps))[1]

@@ -12,7 +12,7 @@ from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError
 from evorl.hyperparameters import is_declared
-from evorl.replay import Replay, split
+from evorl.replay import Ring, split
 from evorl.training import devices
 from evorl.training.checkpoint import size
 from evorl.training.program import Program, job
@@ -101,7 +101,7 @@ def _sizes(state: State, name: str = "") -> Iterator[tuple[str, str, str]]:
         count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         followed = ", their target" * bool(jax.tree.leaves(state.target))
         yield name, size(tree.nbytes(state)), f"{count:,} parameters{followed} and moments"
-    elif isinstance(state, Replay):
+    elif isinstance(state, Ring):
         yield name, size(tree.nbytes(state)), f"{jax.tree.leaves(state.tables)[0].shape[-2]:,} rows"
     elif name.count(".") < 2 and name != "hyperparams" and dataclasses.is_dataclass(state):
         for field in dataclasses.fields(state):

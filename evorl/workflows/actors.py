@@ -4,16 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Int
 
 from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.errors import require
-from evorl.replay import Replay
-from evorl.rollout import UNLIMITED, EnvSlot, EpisodeStats
-from evorl.types import ActorCritic, Hyperparams, Key, Memory, Metrics, Params, Transition
-from evorl.workflows.base import VectorEnv, behaviour, check_positive, check_replay, descend_actor, repeat
+from evorl.types import ActorCritic, Hyperparams, Key, Metrics, Params, Replay, Transition
+from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv
+from evorl.workflows.base import check_positive, check_replay, descend_actor, repeat
 
 
 def check(workflow: Any) -> None:
@@ -28,44 +26,16 @@ def check(workflow: Any) -> None:
     require(warmup >= 0, "warmup_generations", warmup, "must not be negative")
 
 
-def play(
-    vector_env: VectorEnv,
-    state: Any,
-    actors: Params,
-    key: Key,
-    evaluating: Bool[Array, ""],
-    random: Bool[Array, ""],
-    random_steps: int,
-    exploring: bool | Bool[Array, "..."],
-    episodes: Int[Array, "..."],
-) -> tuple[EnvSlot, EpisodeStats, Replay]:
-    """Each actor, leaves [n, ...], plays its episodes [n], or at random its share of random_steps.
+def play(vector_env: VectorEnv, state: Any, plan: Plan, key: Key) -> tuple[Any, Played]:
+    """What actors with the hyperparameters of the state played, which the replay of the state then holds."""
 
-    exploring may be one flag for each actor. All rows go to the replay of the state, but those of an evaluation.
-    """
+    def add(replay: Replay, rows: Transition, mask: Array) -> Replay:
+        return replay.add(tree.merge_axes(rows), mask.reshape(-1) & plan.stores)
 
-    def act(params: Params, exploring: bool | Array, obs: Any, memory: Memory, key: Key) -> Any:
-        return behaviour(vector_env.env, vector_env.agent, state.hyperparams.agent, random, exploring)(
-            params, obs, memory, key
-        )
-
-    act_all = jax.vmap(act, (0, 0 if jnp.ndim(exploring) else None, 0, 0, 0))
-
-    def store(replay: Replay, rows: Transition, mask: Array) -> Replay:
-        return replay.add(tree.merge_axes(rows), mask.reshape(-1) & ~evaluating)
-
-    return vector_env.play(
-        state.env_params,
-        lambda obs, memory, keys: act_all(actors, exploring, obs, memory, keys),
-        key,
-        slots=None,
-        restart=True,
-        episodes=jnp.where(random, UNLIMITED, episodes),
-        steps=jnp.where(random, -(-random_steps // vector_env.num_slots), UNLIMITED),
-        every_row=evaluating | random,
-        store=store,
-        stored=state.replay,
-    )
+    behaviour = Behaviour(vector_env.env, vector_env.agent, state.hyperparams.agent)
+    store = Store(vector_env.chunk, state.replay, add)
+    played = vector_env.play(behaviour, state.env_params, plan, None, key, store)
+    return replace(state, replay=played.stored), replace(played, stored=())
 
 
 @jax.named_scope("learning")

@@ -1,42 +1,53 @@
 """What the workflows share: acting, evaluating, and one program for both."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Int
 
-from evorl import rollout, tree
+from evorl import tree
 from evorl.errors import require
-from evorl.rollout import UNLIMITED, EnvSlot, EpisodeStats
 from evorl.types import (
     ActorCritic,
     Advances,
-    Agent,
-    Describes,
-    Env,
     Evolver,
     FromMembers,
     Hyperparams,
+    Iterates,
     Key,
-    Memory,
     Metrics,
     Params,
     State,
     Transition,
     Workflow,
 )
+from evorl.vector_env import UNLIMITED
 
 Body = Callable[[Array, Any], tuple[Any, Metrics]]
-Store = Callable[[Any, Transition, Array], Any]  # as rollout.play takes it
+
+
+def step(workflow: Workflow, state: State, key: Key) -> tuple[State, Metrics]:
+    """The step of a workflow of parts: plan, play, absorb."""
+    return advance(workflow, state, key, False)[:2]
+
+
+def evaluate(workflow: Workflow, state: State, key: Key) -> Metrics:
+    """The evaluation of a workflow of parts: exam, play, report."""
+    return advance(workflow, state, key, True)[2]
 
 
 def advance(workflow: Workflow, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
-    """workflow.advance, or the same of a workflow that has only step and evaluate, at the price of compiling both."""
+    """A step or, where evaluating, an evaluation, which leaves the state alone; the metrics of the other are zeros.
+
+    The flag must be the same for all vmapped copies. A workflow of parts is compiled with one play for both; of one
+    that has only step and evaluate both are.
+    """
     if isinstance(workflow, Advances):
         return workflow.advance(state, key, evaluating)
+    if isinstance(workflow, Iterates):
+        return _joined(workflow, state, key, evaluating)
     shapes = jax.eval_shape(lambda: (workflow.step(state, key)[1], workflow.evaluate(state, key)))
     no_step, no_evaluation = tree.zeros(shapes)
     return jax.lax.cond(
@@ -44,6 +55,48 @@ def advance(workflow: Workflow, state: State, key: Key, evaluating: bool | Array
         lambda: (state, no_step, workflow.evaluate(state, key)),
         lambda: (*workflow.step(state, key), no_evaluation),
     )
+
+
+def _joined(workflow: Iterates, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
+    """advance of a workflow of parts.
+
+    What is planned is small, so that a branch may write it; the state, whose replay a branch would copy, is written in
+    a loop of no turn or one, which copies nothing.
+    """
+    key_plan, key_play, key_absorb = jax.random.split(key, 3)
+    if isinstance(evaluating, bool):
+        todo, carry = (workflow.exam(state, key_plan), None) if evaluating else workflow.plan(state, key_plan)
+    else:
+        plan = jax.jit(workflow.plan)  # so that its shapes and its code come from one trace
+        shapes = jax.eval_shape(lambda: (plan(state, key_plan), workflow.exam(state, key_plan)))
+        common = jax.tree.map(_common, shapes[0][0], shapes[1])
+
+        def like(plan: Any) -> Any:
+            return jax.tree.map(lambda x, to: jnp.broadcast_to(x, to.shape).astype(to.dtype), plan, common)
+
+        def planned() -> tuple[Any, Any]:
+            todo, carry = plan(state, key_plan)
+            return like(todo), tree.strong(carry)
+
+        todo, carry = jax.lax.cond(
+            evaluating, lambda: (like(workflow.exam(state, key_plan)), tree.zeros(shapes[0][1])), planned
+        )
+    state, played = workflow.play(state, todo, key_play)
+    if isinstance(evaluating, bool):
+        if evaluating:
+            return state, {}, workflow.report(state, played)
+        return *workflow.absorb(state, carry, played, key_absorb), {}
+    absorb = jax.jit(lambda state: workflow.absorb(state, carry, played, key_absorb))
+    nothing = tree.zeros(jax.eval_shape(absorb, state)[1])
+    evaluation = workflow.report(state, played)
+    once = (~evaluating).astype(jnp.int32)
+    state, metrics = tree.repeat(once, lambda _, loop: absorb(loop[0]), (state, nothing))
+    return state, metrics, evaluation
+
+
+def _common(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    """What both can be broadcast to."""
+    return jax.ShapeDtypeStruct(jnp.broadcast_shapes(a.shape, b.shape), jnp.result_type(a.dtype, b.dtype))
 
 
 def repeat(
@@ -74,22 +127,6 @@ def begin(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params
     return evolver.from_members(key, members, mean, hyperparams)
 
 
-def behaviour(
-    env: Env, agent: Agent, hyperparams: Hyperparams, random: bool | Array, exploring: bool | Array
-) -> Callable[[Params, Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]:
-    """How one slot acts, (params, obs, memory, key) -> (action, memory, extras): at random, exploring or greedily."""
-
-    def policy(params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        greedy, _, _ = agent.mode(params, obs, memory, key, hyperparams)
-        action, next_memory, extras = agent.act(params, obs, memory, key, hyperparams)
-        action = tree.where(jnp.asarray(exploring), action, greedy)
-        if random is not False:
-            action = tree.where(jnp.asarray(random), env.action_space.sample(key), action)  # one of them draws
-        return action, next_memory, extras
-
-    return policy
-
-
 def revived(own: Any, parent: Any, axes: Any = 0) -> Any:
     """own, but where one of its n slots holds NaN that of parent; axes say where the slots are, as in jax.vmap."""
     return jax.vmap(lambda a, b: tree.where(tree.has_no_nan(a), a, b), (axes, axes), axes)(own, parent)
@@ -102,12 +139,6 @@ def descend_actor(
     return agent.update_actor(
         state, lambda params: agent.actor_loss(params, state, batch, key, hyperparams), hyperparams
     )
-
-
-def shares(total: int, n: int) -> Int[Array, " n"]:
-    """n whole numbers that sum to total, as even as can be."""
-    share, rest = divmod(total, n)
-    return share + (jnp.arange(n) < rest)
 
 
 def work(workflow: Any, times: int) -> dict[str, tuple[int, int]]:
@@ -129,75 +160,3 @@ def check_replay(workflow: Any) -> None:
     capacity, batch_size, random_steps = workflow.capacity, workflow.batch_size, workflow.random_steps
     require(capacity >= batch_size, "capacity", capacity, f"must hold a batch, {batch_size}")
     require(0 <= random_steps <= capacity, "random_steps", random_steps, f"must be from 0 to capacity, {capacity}")
-
-
-@dataclass(frozen=True)
-class VectorEnv:
-    """The n environments of a workflow: it collects in them and evaluates in them, so that physics has one shape."""
-
-    env: Env
-    agent: Agent
-    num_slots: int
-    rollout_starts: int  # how many new starts a slot may take in one rollout
-    eval_episodes: int
-    chunk: int
-
-    @property
-    def rows(self) -> int:
-        """Starts that a slot has at most: in an evaluation each episode has its own."""
-        return 1 if self.env.fresh_reset else max(self.rollout_starts, -(-self.eval_episodes // self.num_slots))
-
-    @property
-    def eval_quota(self) -> Int[Array, " n"]:
-        """Episodes of each slot in an evaluation, which sum to eval_episodes."""
-        return shares(self.eval_episodes, self.num_slots)
-
-    def blank(self, params: Params, hyperparams: Hyperparams, env_params: Any) -> tuple[EnvSlot, Any]:
-        """Slots before their first start, zeros [n, ...], and the shapes of one transition: no physics runs."""
-        keys = jax.random.split(jax.random.key(0), self.num_slots)
-        policy = behaviour(self.env, self.agent, hyperparams, False, True)
-
-        def one_step() -> tuple[EnvSlot, Any]:
-            slots = rollout.start(self.env, env_params, self.agent.memory(), keys)
-            act = jax.vmap(lambda obs, memory, key: policy(params, obs, memory, key))
-            return slots, tree.index(rollout.interact(self.env, env_params, act, slots, keys)[1], 0)
-
-        slots, row = jax.eval_shape(one_step)
-        return tree.zeros(slots), row
-
-    def play(
-        self,
-        env_params: Any,
-        policy: rollout.Policy,
-        key: Key,
-        slots: EnvSlot | None,
-        restart: Bool[Array, ""] | bool,
-        episodes: Int[Array, "..."],
-        steps: Int[Array, ""] | int,
-        every_row: Bool[Array, ""] | bool,
-        store: Store,
-        stored: Any,
-        common_random_group: Int[Array, " n"] | None = None,
-    ) -> tuple[EnvSlot, EpisodeStats, Any]:
-        """Plays on from slots, or from new starts where restart or without slots, until each slot has had its episodes
-        or steps; every chunk is stored. Where every_row, starts are as many as can be. Slots of the same group, a
-        number below n, have common random numbers: they begin alike and meet the same chance; by default each its own.
-        """
-        key_starts, key_play = jax.random.split(key)
-        memory, n = self.agent.memory(), self.num_slots
-        drawn = jnp.where(every_row, self.rows, min(self.rollout_starts, self.rows))
-        keys_starts, keys = jax.random.split(key_starts, (self.rows, n)), jax.random.split(key_play, n)
-        if common_random_group is not None:
-            keys_starts, keys = keys_starts[:, common_random_group], keys[common_random_group]
-        fresh = rollout.starts(self.env, env_params, memory, keys_starts, drawn)
-        first = tree.index(fresh, 0)
-        slots = first if slots is None else tree.where(jnp.asarray(restart), first, slots)
-        return rollout.play(
-            self.env, env_params, policy, memory, slots, fresh, drawn, keys, episodes, steps, self.chunk, store, stored
-        )
-
-    def described(self, slots: EnvSlot) -> Metrics:
-        """What the environment says of what is being played, as means over the slots."""
-        if not isinstance(self.env, Describes):
-            return {}
-        return tree.mean(jax.vmap(self.env.describe)(slots.env_state))

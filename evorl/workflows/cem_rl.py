@@ -1,7 +1,6 @@
 """CEM-RL: a distribution over actors, some of which learn by gradient."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,10 +14,11 @@ from evorl.ec.cem import CEMHyperparams
 from evorl.ec.shaping import best_first
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
-from evorl.replay import Replay
+from evorl.replay import Ring
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
-from evorl.workflows import actors
-from evorl.workflows.base import VectorEnv, begin, behaviour
+from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, VectorEnv
+from evorl.workflows import actors, base
+from evorl.workflows.base import begin
 
 
 @struct.dataclass
@@ -35,9 +35,19 @@ class CEMRLState:
     env_params: Any
     agent: Any  # its critic is shared by all learners; its actor is the center of the distribution
     evolver: Any
-    replay: Replay
+    replay: Any  # a Replay
     generation: Any  # [] int32, without the one that acted at random
     collected: Any  # [] int32, env steps of the last generation
+
+
+@struct.dataclass
+class Asked:
+    """What a generation has asked for and learned before it plays."""
+
+    agent: Any
+    evolver: Any
+    picked: Any  # [m] int32, the members that have learned
+    metrics: Any
 
 
 @dataclass(frozen=True)
@@ -80,9 +90,8 @@ class CEMRL:
     @property
     def vector_env(self) -> VectorEnv:
         """The environments in which members play."""
-        return VectorEnv(
-            self.env, self.agent, self.evolver.population_size, self.fitness_episodes, self.eval_episodes, self.chunk
-        )
+        n, starts = self.evolver.population_size, self.fitness_episodes
+        return VectorEnv(self.env, self.agent, n, n, starts, self.eval_episodes, self.chunk)
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -99,64 +108,76 @@ class CEMRL:
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
         evolver = begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
         _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
-        replay = Replay.empty(self.capacity, row)
+        replay = Ring.empty(self.capacity, row)
         return CEMRLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0))
 
     def step(self, state: CEMRLState, key: Key) -> tuple[CEMRLState, Metrics]:
-        return self.advance(state, key, False)[:2]
+        return base.step(self, state, key)
 
     def evaluate(self, state: CEMRLState, key: Key) -> Metrics:
-        return self.advance(state, key, True)[2]
+        return base.evaluate(self, state, key)
 
-    def advance(self, state: CEMRLState, key: Key, evaluating: bool | Array) -> tuple[CEMRLState, Metrics, Metrics]:
-        """A generation; or the first iteration, at random; or episodes of the center, which leave the state alone."""
-        key_ask, key_pick, key_learn, key_play, key_tell = jax.random.split(key, 5)
+    def plan(self, state: CEMRLState, key: Key) -> tuple[Plan, Asked]:
+        """Episodes of what the evolver asks for, of which some have learned; or the steps at random."""
+        key_ask, key_pick, key_learn = jax.random.split(key, 3)
         hyperparams, n, m = state.hyperparams, self.evolver.population_size, self.num_learners
-        evaluating = jnp.asarray(evaluating)
-        random = (state.replay.size == 0) & ~evaluating & (self.random_steps > 0)
-        searching = ~(random | evaluating)
+        random = (state.replay.size == 0) & (self.random_steps > 0)
 
         with jax.named_scope("evolution"):
             genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams.evolver)
             members = jax.vmap(self.evolver.to_params, (None, 0, None))(evolver, genomes, hyperparams.evolver)
         picked = jnp.argsort(jax.random.uniform(key_pick, (n,)))[:m]
-        learning = searching & (state.generation >= self.warmup_generations) & (state.replay.size > 0)
+        learning = ~random & (state.generation >= self.warmup_generations) & (state.replay.size > 0)
         updates = jnp.where(learning, jnp.clip(state.collected, self.min_updates, self.max_updates), 0)
         agent, learned, metrics = self.learn(state, tree.index(members, picked), key_learn, updates)
         members = jax.tree.map(lambda x, new: x.at[picked].set(new), members, learned)
-
-        center = tree.broadcast(self.evolver.solution(state.evolver), n)
-        slots, stats, replay = actors.play(
-            self.vector_env,
-            state,
-            tree.where(evaluating, center, members),
-            key_play,
-            evaluating,
-            random,
-            self.random_steps,
-            exploring=~evaluating if self.explore else False,
-            episodes=jnp.where(evaluating, self.vector_env.eval_quota, self.fitness_episodes),
+        plan = Plan(
+            self.vector_env.starts(every=random),
+            episodes=jnp.where(random, UNLIMITED, self.fitness_episodes),
+            steps=jnp.where(random, -(-self.random_steps // self.vector_env.num_slots), UNLIMITED),
+            params=members,
+            explores=True if self.explore else (),
+            random=random,
+            stores=True,
         )
-        fitness = stats.mean_return
+        metrics |= {"gradient_steps": updates}
+        return plan, Asked(agent, evolver, picked, metrics)
+
+    def exam(self, state: CEMRLState, key: Key) -> Plan:
+        """Whole episodes of the center, greedily."""
+        del key
+        center = tree.broadcast(self.evolver.solution(state.evolver), self.evolver.population_size)
+        return self.vector_env.exam(center, False if self.explore else (), random=False, stores=False)
+
+    def play(self, state: CEMRLState, plan: Plan, key: Key) -> tuple[CEMRLState, Played]:
+        """What was played, and the state with it in its replay."""
+        return actors.play(self.vector_env, state, plan, key)
+
+    def absorb(self, state: CEMRLState, carry: Asked, played: Played, key: Key) -> tuple[CEMRLState, Metrics]:
+        members, random, fitness = played.plan.params, played.plan.random, played.stats.mean_return
+        n, m = self.evolver.population_size, self.num_learners
         with jax.named_scope("evolution"):
-            told, told_metrics = self.evolver.tell(key_tell, members, fitness, evolver, hyperparams.evolver)
-        evolver = tree.where(searching, told, state.evolver)
+            told, metrics = self.evolver.tell(key, members, fitness, carry.evolver, state.hyperparams.evolver)
+        evolver = tree.where(~random, told, state.evolver)
         is_elite = jnp.zeros(n, bool).at[best_first(fitness)[:m]].set(True)
-        metrics |= stats.metrics() | self.vector_env.described(slots) | told_metrics
+        learned = carry.metrics["gradient_steps"] > 0
+        metrics |= played.metrics() | carry.metrics
         metrics |= {
             "return_best": fitness.max(),
-            "gradient_steps": updates,
-            "gradient_elites": jnp.where(learning, is_elite[picked].sum(), 0),
+            "gradient_elites": jnp.where(learned, is_elite[carry.picked].sum(), 0),
         }
         state = replace(
             state,
-            agent=replace(agent, actor=agent.actor.renewed(self.evolver.solution(evolver))),
+            agent=replace(carry.agent, actor=carry.agent.actor.renewed(self.evolver.solution(evolver))),
             evolver=evolver,
-            replay=replay,
-            generation=state.generation + searching,
-            collected=jnp.where(searching, stats.steps.sum(), state.collected),
+            generation=state.generation + ~random,
+            collected=jnp.where(random, state.collected, played.stats.steps.sum()),
         )
-        return state, metrics, stats.evaluation()
+        return state, metrics
+
+    def report(self, state: CEMRLState, played: Played) -> Metrics:
+        del state
+        return played.stats.evaluation()
 
     def learn(
         self, state: CEMRLState, chosen: Params, key: Key, updates: Int[Array, ""]
@@ -169,8 +190,8 @@ class CEMRL:
 
     def policy(self, state: CEMRLState, explores: bool = False) -> SlotPolicy:
         """How the center of the distribution acts in one environment, greedily or exploring."""
-        acting = behaviour(self.env, self.agent, state.hyperparams.agent, False, explores)
-        return partial(acting, state.agent.actor.params)
+        behaviour = Behaviour(self.env, self.agent, state.hyperparams.agent)
+        return behaviour.policy(state.agent.actor.params, explores)
 
     def inherit(self, state: CEMRLState, parent: CEMRLState) -> CEMRLState:
         """state with the agent, the distribution and the hyperparameters of parent; it keeps its replay."""

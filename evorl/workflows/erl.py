@@ -1,13 +1,12 @@
 """ERL: agents that learn by gradient beside a population that evolves, around one replay."""
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from evorl import tree
 from evorl.agents.td3 import TD3Hyperparams
@@ -17,11 +16,11 @@ from evorl.ec.shaping import best_first, comparable
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import Number, as_state, hyperparameter
-from evorl.replay import Replay
-from evorl.rollout import EpisodeStats
-from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
-from evorl.workflows import actors
-from evorl.workflows.base import VectorEnv, begin, behaviour, check_positive, shares
+from evorl.replay import Ring
+from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy, State
+from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, VectorEnv, shares
+from evorl.workflows import actors, base
+from evorl.workflows.base import begin, check_positive
 
 FOLLOWED = ("iteration", "all")
 
@@ -48,7 +47,7 @@ class ERLState:
     env_params: Any
     agent: Any  # its actor leads with [num_agents], what else it holds they share
     evolver: Any
-    replay: Replay
+    replay: Any  # a Replay
     generation: Any  # [] int32, without the one that acted at random
     collected: Any  # [] int32, env steps so far, at most max_updates
 
@@ -106,7 +105,8 @@ class ERL:
     def vector_env(self) -> VectorEnv:
         """The environments in which members and agents play."""
         starts, most = max(self.fitness_episodes, self.agent_episodes), -(-self.eval_episodes // self.agent_slots)
-        return VectorEnv(self.env, self.agent, self.num_slots, starts, most * self.num_slots, self.chunk)
+        n = self.num_slots
+        return VectorEnv(self.env, self.agent, n, n, starts, most * n, self.chunk)
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -125,82 +125,94 @@ class ERL:
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
         evolver = begin(self.evolver, key_evolver, first.actor.params, draw, hyperparams.evolver)
         _, row = self.vector_env.blank(first.actor.params, hyperparams.agent, env_params)
-        replay = Replay.empty(self.capacity, row)
+        replay = Ring.empty(self.capacity, row)
         agent = replace(first, actor=agents.actor)
         return ERLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0))
 
     def step(self, state: ERLState, key: Key) -> tuple[ERLState, Metrics]:
-        return self.advance(state, key, False)[:2]
+        return base.step(self, state, key)
 
     def evaluate(self, state: ERLState, key: Key) -> Metrics:
-        return self.advance(state, key, True)[2]
+        return base.evaluate(self, state, key)
 
-    def advance(self, state: ERLState, key: Key, evaluating: bool | Array) -> tuple[ERLState, Metrics, Metrics]:
-        """A generation; or the first iteration, at random; or episodes of center and agents, which change nothing."""
-        key_ask, key_play, key_learn, key_tell = jax.random.split(key, 4)
-        hyperparams, n, m = state.hyperparams, self.evolver.population_size, self.num_agents
-        evaluating = jnp.asarray(evaluating)
-        random = (state.replay.size == 0) & ~evaluating & (self.random_steps > 0)
-        searching = ~(random | evaluating)
-        learning = searching & (state.generation >= self.warmup_generations)
-        injecting = learning & ((state.generation + 1) % self.injection_interval == 0)
+    def learning(self, state: ERLState, random: Bool[Array, ""]) -> Bool[Array, ""]:
+        """Whether the agents play and learn in this generation."""
+        return ~random & (state.generation >= self.warmup_generations)
 
+    def injecting(self, state: ERLState, random: Bool[Array, ""]) -> Bool[Array, ""]:
+        """Whether the agents take part in this generation in place of the members asked last."""
+        return self.learning(state, random) & ((state.generation + 1) % self.injection_interval == 0)
+
+    def plan(self, state: ERLState, key: Key) -> tuple[Plan, State]:
+        """Episodes of what the evolver asks for, greedily, and of the agents; or the steps at random."""
+        hyperparams, n, m = state.hyperparams.evolver, self.evolver.population_size, self.num_agents
+        random = (state.replay.size == 0) & (self.random_steps > 0)
         with jax.named_scope("evolution"):
-            genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams.evolver)
-            members = jax.vmap(self.evolver.to_params, (None, 0, None))(evolver, genomes, hyperparams.evolver)
-        injected = jax.tree.map(lambda x, own: x.at[n - m :].set(own), members, state.agent.actor.params)
-        members = tree.where(injecting, injected, members)
-
-        slots, stats, replay = actors.play(
-            self.vector_env,
-            state,
-            self.playing(state, members, evaluating),
-            key_play,
-            evaluating,
-            random,
-            self.random_steps,
-            exploring=~evaluating & (self.explore | (jnp.arange(self.num_slots) >= n)),
-            episodes=self.episodes(evaluating, learning),
+            genomes, evolver = self.evolver.ask(key, state.evolver, hyperparams)
+            members = jax.vmap(self.evolver.to_params, (None, 0, None))(evolver, genomes, hyperparams)
+        agents = state.agent.actor.params
+        injected = jax.tree.map(lambda x, own: x.at[n - m :].set(own), members, agents)
+        members = tree.where(self.injecting(state, random), injected, members)
+        is_agent = jnp.arange(self.num_slots) >= n
+        episodes = jnp.where(self.learning(state, random), self.agent_episodes, 0)
+        plan = Plan(
+            self.vector_env.starts(every=random),
+            episodes=jnp.where(random, UNLIMITED, jnp.where(is_agent, episodes, self.fitness_episodes)),
+            steps=jnp.where(random, -(-self.random_steps // self.num_slots), UNLIMITED),
+            params=jax.tree.map(lambda *x: jnp.concatenate(x), members, agents),
+            explores=self.explore | is_agent,
+            random=random,
+            stores=True,
         )
+        return plan, evolver
+
+    def exam(self, state: ERLState, key: Key) -> Plan:
+        """Whole episodes of the center, and as many of the agents in turn, greedily."""
+        del key
+        k, episodes = self.agent_slots, self.eval_episodes
+        center = tree.broadcast(self.evolver.solution(state.evolver), self.num_slots - k)
+        in_turn = tree.index(state.agent.actor.params, jnp.arange(k) % self.num_agents)
+        params = jax.tree.map(lambda *x: jnp.concatenate(x), center, in_turn)
+        plan = self.vector_env.exam(params, explores=False, random=False, stores=False)
+        return replace(plan, episodes=jnp.concatenate([shares(episodes, self.num_slots - k), shares(episodes, k)]))
+
+    def play(self, state: ERLState, plan: Plan, key: Key) -> tuple[ERLState, Played]:
+        """What was played, and the state with it in its replay."""
+        return actors.play(self.vector_env, state, plan, key)
+
+    def absorb(self, state: ERLState, carry: State, played: Played, key: Key) -> tuple[ERLState, Metrics]:
+        key_learn, key_tell = jax.random.split(key)
+        stats, random, n, m = played.stats, played.plan.random, self.evolver.population_size, self.num_agents
+        members, hyperparams = tree.index(played.plan.params, slice(n)), state.hyperparams
         fitness, returns = stats.mean_return[:n], stats.mean_return[n:]
+        learning = self.learning(state, random)
         collected = state.collected + jnp.minimum(stats.steps.sum(), self.max_updates - state.collected)
         follows = collected if self.updates_follow == "all" else stats.steps.sum()
-        updates = jnp.where(learning & (replay.size > 0), jnp.clip(follows, self.min_updates, self.max_updates), 0)
+        learns = learning & (state.replay.size > 0)
+        updates = jnp.where(learns, jnp.clip(follows, self.min_updates, self.max_updates), 0)
         agent = replace(state.agent, actor=self.pulled(state, members, fitness, returns, learning))
-        agent, metrics = actors.learn(self.agent, agent, replay, self.batch_size, key_learn, updates, hyperparams.agent)
+        agent, metrics = actors.learn(
+            self.agent, agent, state.replay, self.batch_size, key_learn, updates, hyperparams.agent
+        )
         with jax.named_scope("evolution"):
-            told, told_metrics = self.evolver.tell(key_tell, members, fitness, evolver, hyperparams.evolver)
-        metrics |= stats.metrics() | self.vector_env.described(slots) | told_metrics
+            told, told_metrics = self.evolver.tell(key_tell, members, fitness, carry, hyperparams.evolver)
+        metrics |= played.metrics() | told_metrics
         metrics |= {
             "return_best": fitness.max(),
             "return_agent": tree.index(stats, slice(n, None)).metrics()["return"],
             "gradient_steps": updates,
-            "gradient_elites": jnp.where(injecting, (best_first(fitness)[:m] >= n - m).sum(), 0),
+            "gradient_elites": jnp.where(self.injecting(state, random), (best_first(fitness)[:m] >= n - m).sum(), 0),
         }
-        state = replace(
-            state,
-            agent=agent,
-            evolver=tree.where(searching, told, state.evolver),
-            replay=replay,
-            generation=state.generation + searching,
-            collected=jnp.where(evaluating, state.collected, collected),
-        )
-        return state, metrics, self.evaluation(stats)
+        evolver = tree.where(~random, told, state.evolver)
+        generation = state.generation + ~random
+        return replace(state, agent=agent, evolver=evolver, generation=generation, collected=collected), metrics
 
-    def playing(self, state: ERLState, members: Params, evaluating: Bool[Array, ""]) -> Params:
-        """The actor of each slot: members and then agents; in an evaluation the center and agents in turn."""
-        agents, k = state.agent.actor.params, self.agent_slots
-        center = tree.broadcast(self.evolver.solution(state.evolver), self.num_slots - k)
-        in_turn = tree.index(agents, jnp.arange(k) % self.num_agents)
-        evaluated = jax.tree.map(lambda *x: jnp.concatenate(x), center, in_turn)
-        return tree.where(evaluating, evaluated, jax.tree.map(lambda *x: jnp.concatenate(x), members, agents))
-
-    def episodes(self, evaluating: Bool[Array, ""], learning: Bool[Array, ""]) -> Int[Array, " slots"]:
-        """Of each slot."""
-        is_agent, k = jnp.arange(self.num_slots) >= self.evolver.population_size, self.agent_slots
-        evaluated = jnp.concatenate([shares(self.eval_episodes, self.num_slots - k), shares(self.eval_episodes, k)])
-        played = jnp.where(is_agent, jnp.where(learning, self.agent_episodes, 0), self.fitness_episodes)
-        return jnp.where(evaluating, evaluated, played)
+    def report(self, state: ERLState, played: Played) -> Metrics:
+        """The metrics of the center, and the return of the agents."""
+        del state
+        parts = slice(-self.agent_slots), slice(-self.agent_slots, None)
+        center, agents = (tree.index(played.stats, part) for part in parts)
+        return center.evaluation() | {"return_agent": agents.metrics()["return"]}
 
     def pulled(
         self, state: ERLState, members: Params, fitness: Float[Array, " n"], returns: Array, learning: Bool[Array, ""]
@@ -210,17 +222,10 @@ class ERL:
         moved = jax.tree.map(lambda own, x: own + state.hyperparams.elite_pull * (x[best] - own), actor.params, members)
         return replace(actor, params=tree.where(learning & (fitness[best] > comparable(returns)), moved, actor.params))
 
-    def evaluation(self, stats: EpisodeStats) -> Metrics:
-        """The metrics of the center, and the return of the agents."""
-        center, agents = (
-            tree.index(stats, part) for part in (slice(-self.agent_slots), slice(-self.agent_slots, None))
-        )
-        return center.evaluation() | {"return_agent": agents.metrics()["return"]}
-
     def policy(self, state: ERLState, explores: bool = False) -> SlotPolicy:
         """How the evolver's center acts in one environment, greedily or exploring."""
-        acting = behaviour(self.env, self.agent, state.hyperparams.agent, False, explores)
-        return partial(acting, self.evolver.solution(state.evolver))
+        behaviour = Behaviour(self.env, self.agent, state.hyperparams.agent)
+        return behaviour.policy(self.evolver.solution(state.evolver), explores)
 
     def inherit(self, state: ERLState, parent: ERLState) -> ERLState:
         """state with the agents, the population and the hyperparameters of parent; it keeps its replay."""

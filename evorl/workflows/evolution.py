@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from evorl import tree
 from evorl.agents.mlp_policy import MLPPolicyHyperparams
@@ -15,9 +15,10 @@ from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import as_state, default
 from evorl.normalize import Statistics
-from evorl.rollout import UNLIMITED, EpisodeStats
 from evorl.types import Agent, Env, Evolver, Key, Metrics, Params, SlotPolicy, Transition
-from evorl.workflows.base import VectorEnv, begin, behaviour, check_positive, shares
+from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv, shares
+from evorl.workflows import base
+from evorl.workflows.base import begin, check_positive
 
 NORMALIZATIONS = ("none", "vbn", "running")
 
@@ -87,7 +88,8 @@ class Evolution:
     def vector_env(self) -> VectorEnv:
         """The environments of one block: each episode has its own."""
         episodes = -(-self.eval_episodes // self.blocks)
-        return VectorEnv(self.env, self.agent, self.num_slots // self.blocks, 1, episodes, self.chunk)
+        slots, actors = self.num_slots // self.blocks, self.evolver.population_size // self.blocks
+        return VectorEnv(self.env, self.agent, slots, actors, 1, episodes, self.chunk)
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -109,100 +111,99 @@ class Evolution:
         return EvolutionState(hyperparams, env_params, agent, evolver, statistics, jnp.int32(0))
 
     def step(self, state: EvolutionState, key: Key) -> tuple[EvolutionState, Metrics]:
-        return self.advance(state, key, False)[:2]
+        return base.step(self, state, key)
 
     def evaluate(self, state: EvolutionState, key: Key) -> Metrics:
-        return self.advance(state, key, True)[2]
+        return base.evaluate(self, state, key)
 
-    def advance(
-        self, state: EvolutionState, key: Key, evaluating: bool | Array
-    ) -> tuple[EvolutionState, Metrics, Metrics]:
-        """A generation; or the first iteration, at random; or episodes of the center, which leave the state alone."""
-        key_ask, key_play, key_tell = jax.random.split(key, 3)
-        hyperparams, n = state.hyperparams.evolver, self.evolver.population_size
-        evaluating = jnp.asarray(evaluating)
-        random = (state.iteration == 0) & ~evaluating & (self.normalization == "vbn")
-        searching = ~(random | evaluating)
-
+    def plan(self, state: EvolutionState, key: Key) -> tuple[Plan, tuple[Any, Any]]:
+        """fitness_episodes of each member; or the random steps."""
+        hyperparams, random = state.hyperparams.evolver, self.random(state)
         with jax.named_scope("evolution"):
-            genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams)
+            genomes, evolver = self.evolver.ask(key, state.evolver, hyperparams)
             members = jax.vmap(self.evolver.to_params, (None, 0, None))(evolver, genomes, hyperparams)
-        members = tree.where(evaluating, tree.broadcast(state.agent.actor.params, n), members)
-        stats, statistics, metrics = self.play(state, members, key_play, evaluating, random)
-        fitness = stats.mean_return.reshape(n, -1).mean(1)
+        slot = jnp.arange(self.num_slots)
+        plan = Plan(
+            self.vector_env.starts(every=random),
+            episodes=jnp.where(random, UNLIMITED, 1),
+            steps=jnp.where(random, -(-self.vbn_steps // self.num_slots), UNLIMITED),
+            group=jnp.where(random, slot, slot % self.fitness_episodes) if self.same_episodes else (),
+            params=members,
+            explores=True if self.explore else (),
+            random=random if self.normalization == "vbn" else (),
+        )
+        return plan, (genomes, evolver)
+
+    def exam(self, state: EvolutionState, key: Key) -> Plan:
+        """Whole episodes of the center, greedily."""
+        del key
+        n, slots = self.evolver.population_size, self.num_slots
+        explores, random = False if self.explore else (), False if self.normalization == "vbn" else ()
+        plan = self.vector_env.exam(tree.broadcast(state.agent.actor.params, n), explores, random)
+        group = jnp.arange(slots) if self.same_episodes else ()
+        return replace(plan, episodes=shares(self.eval_episodes, slots), group=group)
+
+    def play(self, state: EvolutionState, plan: Plan, key: Key) -> tuple[EvolutionState, Played]:
+        """What was played, block by block, and stored as the statistics of observations after it."""
+        slots, blocks = self.vector_env.num_slots, self.blocks
+        episodes = jnp.broadcast_to(plan.episodes, self.num_slots)
+        apart = jax.tree.map(lambda x: x.reshape(blocks, -1, *x.shape[1:]), (plan.params, episodes))
+        keys = jax.random.split(key, blocks)
+        if self.same_episodes:  # which another block than the first may play too
+            shared = plan.group[-1] < slots
+            keys = keys[jnp.where(shared, 0, jnp.arange(blocks))]
+            plan = replace(plan, group=plan.group[:slots])
+        behaviour = self.behaviour(state)
+
+        def play_block(statistics: Any, block: tuple[Key, tuple[Params, Array]]) -> tuple[Any, Played]:
+            key, (params, episodes) = block
+            todo, store = replace(plan, params=params, episodes=episodes), Store(self.chunk, statistics, self.observing)
+            played = self.vector_env.play(behaviour, state.env_params, todo, None, key, store)
+            return played.stored, replace(played, plan=(), slots=(), stored=())
+
+        statistics, played = jax.lax.scan(play_block, state.statistics, (keys, apart))
+        stats, described = tree.merge_axes(played.stats), tree.mean(played.described)
+        return state, Played(plan, (), stats, statistics, described)
+
+    def absorb(
+        self, state: EvolutionState, carry: tuple[Any, Any], played: Played, key: Key
+    ) -> tuple[EvolutionState, Metrics]:
+        (genomes, evolver), random = carry, self.random(state)
+        fitness = played.stats.mean_return.reshape(self.evolver.population_size, -1).mean(1)
         with jax.named_scope("evolution"):
-            told, told_metrics = self.evolver.tell(key_tell, genomes, fitness, evolver, hyperparams)
-        evolver = tree.where(searching, told, state.evolver)
-        metrics |= stats.metrics() | told_metrics
-        metrics |= {"return_best": jnp.nanmax(fitness), "gradient_steps": jnp.int32(0)}
-        actor = replace(state.agent.actor, params=self.evolver.solution(evolver))
+            told, metrics = self.evolver.tell(key, genomes, fitness, evolver, state.hyperparams.evolver)
+        evolver = tree.where(~random, told, state.evolver)
+        statistics = played.stored
+        if self.normalization == "vbn":
+            statistics = tree.where(random, statistics, state.statistics)
         state = replace(
             state,
-            agent=replace(state.agent, actor=actor),
+            agent=replace(state.agent, actor=replace(state.agent.actor, params=self.evolver.solution(evolver))),
             evolver=evolver,
             statistics=statistics,
-            iteration=state.iteration + ~evaluating,
+            iteration=state.iteration + 1,
         )
-        return state, metrics, stats.evaluation()
+        metrics |= {"return_best": jnp.nanmax(fitness), "gradient_steps": jnp.int32(0)}
+        return state, played.metrics() | metrics
 
-    def play(
-        self, state: EvolutionState, members: Params, key: Key, evaluating: Array, random: Array
-    ) -> tuple[EpisodeStats, Any, Metrics]:
-        """What each slot did, [n * fitness_episodes], the statistics after it, and metrics of what was played."""
-        quota = shares(self.eval_episodes, self.num_slots)
-        blocks = jax.tree.map(lambda x: x.reshape(self.blocks, -1, *x.shape[1:]), (members, quota))
-        same, slot = self.same_episodes & ~(evaluating | random), jnp.arange(self.vector_env.num_slots)
+    def report(self, state: EvolutionState, played: Played) -> Metrics:
+        del state
+        return played.stats.evaluation()
 
-        def play_block(
-            statistics: Any, block: tuple[Key, tuple[Params, Array]]
-        ) -> tuple[Any, tuple[EpisodeStats, Metrics]]:
-            key, (members, quota) = block
-            slots, stats, statistics = self.vector_env.play(
-                state.env_params,
-                self.acting(state, members, evaluating, random),
-                key,
-                slots=None,
-                restart=True,
-                episodes=jnp.where(evaluating, quota, jnp.where(random, UNLIMITED, 1)),
-                steps=jnp.where(random, -(-self.vbn_steps // self.num_slots), UNLIMITED),
-                every_row=evaluating | random,
-                store=self.observing(evaluating, random),
-                stored=statistics,
-                common_random_group=jnp.where(same, slot % self.fitness_episodes, slot),
-            )
-            return statistics, (stats, self.vector_env.described(slots))
+    def random(self, state: EvolutionState) -> Bool[Array, ""]:
+        """Whether this iteration acts at random and searches nothing."""
+        return (state.iteration == 0) & (self.normalization == "vbn")
 
-        keys = jax.random.split(key, self.blocks)[jnp.where(same, 0, jnp.arange(self.blocks))]
-        statistics, (tallies, described) = jax.lax.scan(play_block, state.statistics, (keys, blocks))
-        return tree.merge_axes(tallies), statistics, tree.mean(described)
+    def behaviour(self, state: EvolutionState) -> Behaviour:
+        """How the agent acts in one environment."""
+        return Behaviour(self.env, self.agent, state.hyperparams.agent, partial(self.normalized, state))
 
-    def acting(self, state: EvolutionState, members: Params, evaluating: Array, random: Array) -> Any:
-        """How slots act, the episodes of a member side by side."""
-        exploring = ~evaluating if self.explore else False
-        policy = behaviour(
-            self.env, self.agent, state.hyperparams.agent, self.normalization == "vbn" and random, exploring
-        )
-
-        def act(params: Params, obs: Any, memory: Any, keys: Key) -> Any:
-            return jax.vmap(partial(policy, params))(self.normalized(state, obs), memory, keys)
-
-        def of_all(obs: Any, memory: Any, keys: Key) -> Any:
-            rows = jax.tree.map(lambda x: x.reshape(-1, self.fitness_episodes, *x.shape[1:]), (obs, memory, keys))
-            return tree.merge_axes(jax.vmap(act)(members, *rows))
-
-        return of_all
-
-    def observing(self, evaluating: Array, random: Array) -> Any:
-        """What takes a chunk's observations into the statistics, those that are finite."""
+    def observing(self, statistics: Any, transitions: Transition, mask: Array) -> Any:
+        """The statistics with a chunk's observations that are finite, where they are kept."""
         if self.normalization == "none":
-            return lambda statistics, transitions, mask: statistics
-        counts = random if self.normalization == "vbn" else ~evaluating
-
-        def store(statistics: Statistics, transitions: Transition, mask: Array) -> Statistics:
-            obs = tree.merge_axes(transitions.obs)
-            return statistics.update(obs, mask.reshape(-1) & counts & tree.finite_rows(obs))
-
-        return store
+            return statistics
+        obs = tree.merge_axes(transitions.obs)
+        return statistics.update(obs, mask.reshape(-1) & tree.finite_rows(obs))
 
     def normalized(self, state: EvolutionState, obs: Any) -> Any:
         """An observation as the policy sees it."""
@@ -210,8 +211,7 @@ class Evolution:
 
     def policy(self, state: EvolutionState, explores: bool = False) -> SlotPolicy:
         """How the center acts in one environment, greedily or exploring."""
-        act = behaviour(self.env, self.agent, state.hyperparams.agent, False, explores)
-        return lambda obs, memory, key: act(state.agent.actor.params, self.normalized(state, obs), memory, key)
+        return self.behaviour(state).policy(state.agent.actor.params, explores)
 
     def inherit(self, state: EvolutionState, parent: EvolutionState) -> EvolutionState:
         """state with the agent, the distribution, what its policy needs and the hyperparameters of parent."""

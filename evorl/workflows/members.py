@@ -5,10 +5,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl import metrics as metrics_of
 from evorl import tree
+from evorl.ec.shaping import comparable
 from evorl.errors import OptionError
 from evorl.replay import join, split
 from evorl.types import Key, Metrics, Population, State
@@ -59,8 +61,37 @@ def copy(inherit: Callable[[State, State], State], state: State, source: Int[Arr
     return join(jax.lax.while_loop(unfinished, step, (jnp.int32(0), light))[1], replays)
 
 
+@struct.dataclass
+class Life:
+    """What members are to live through."""
+
+    steps: Any  # [] int32
+    evaluations: Any  # [] int32
+
+
+@struct.dataclass
+class Lived:
+    """What n members have lived through, leaves [n, ...]."""
+
+    numbers: dict[str, Array]  # what is searched, as it was
+    has_no_nan: Any  # bool, of whose state no number is NaN
+    trained: Metrics  # over their steps
+    evaluation: Metrics
+
+    @property
+    def fitness(self) -> Float[Array, " n"]:
+        """Their returns, NaN of those whose numbers are lost."""
+        return jnp.where(self.has_no_nan, self.evaluation["return"], jnp.nan)
+
+    def metrics(self) -> Metrics:
+        """Those of a generation."""
+        by_member = {f"members/{name}": values for name, values in self.numbers.items()}
+        by_member |= {"members/fitness": self.fitness, "return_best": comparable(self.fitness).max()}
+        return metrics_of.over_members(self.trained) | by_member
+
+
 def train_and_evaluate(
-    population: Population, members: State, key: Key, steps: Int[Array, ""], evaluations: Int[Array, ""]
+    population: Population, members: State, key: Key, steps: Int[Array, ""] | int, evaluations: Int[Array, ""] | int
 ) -> tuple[State, Metrics, Metrics]:
     """The members after so many steps, the metrics of these, and those of the evaluations together, leaves [n, ...].
 

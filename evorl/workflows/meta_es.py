@@ -11,13 +11,12 @@ from jaxtyping import Array
 from evorl import metrics as metrics_of
 from evorl import tree
 from evorl.ec.cem import CEMHyperparams
-from evorl.ec.shaping import comparable
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.population.search import Space
 from evorl.types import Evolver, Key, Metrics, Population
 from evorl.workflows import base
-from evorl.workflows.members import train_and_evaluate
+from evorl.workflows.members import Lived, train_and_evaluate
 
 
 @struct.dataclass
@@ -73,35 +72,39 @@ class MetaES:
         return MetaESState(hyperparams, as_state(env_params), evolver, jnp.int32(0))
 
     def step(self, state: MetaESState, key: Key) -> tuple[MetaESState, Metrics]:
-        return self.advance(state, key, False)[:2]
+        return base.step(self, state, key)
 
     def evaluate(self, state: MetaESState, key: Key) -> Metrics:
-        return self.advance(state, key, True)[2]
+        return base.evaluate(self, state, key)
 
-    def advance(self, state: MetaESState, key: Key, evaluating: bool | Array) -> tuple[MetaESState, Metrics, Metrics]:
-        """A generation of lives; or lives with the center's hyperparameters, which leave the state alone."""
-        key_ask, key_birth, key_life, key_tell = jax.random.split(key, 4)
-        evaluating, space, hyperparams = jnp.asarray(evaluating), self.searched, state.hyperparams.evolver
-        genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams)
-        points = jax.vmap(self.evolver.to_params, (None, 0, None))(evolver, genomes, hyperparams)
-        center = jnp.broadcast_to(self.evolver.solution(state.evolver), points.shape)
-        points = jnp.clip(jnp.where(evaluating, center, points), 0, 1)
+    def plan(self, state: MetaESState, key: Key) -> tuple[Array, tuple[Any, Any]]:
+        """Lives at the points that the evolver asks for, [size, d]."""
+        genomes, evolver = self.evolver.ask(key, state.evolver, state.hyperparams.evolver)
+        to_point = jax.vmap(self.evolver.to_params, (None, 0, None))
+        return jnp.clip(to_point(evolver, genomes, state.hyperparams.evolver), 0, 1), (genomes, evolver)
 
-        members = self.population.init(key_birth, space.decode(points), state.env_params)
-        members, trained, evaluation = train_and_evaluate(
-            self.population, members, key_life, jnp.int32(self.lifetime), jnp.int32(1)
-        )
-        fitness = jnp.where(self.population.has_no_nan(members), evaluation["return"], jnp.nan)
-        told, told_metrics = self.evolver.tell(key_tell, genomes, fitness, evolver, hyperparams)
+    def exam(self, state: MetaESState, key: Key) -> Array:
+        """Lives that are all at the center."""
+        del key
+        return jnp.clip(tree.broadcast(self.evolver.solution(state.evolver), self.population.size), 0, 1)
 
-        metrics = metrics_of.over_members(trained) | told_metrics | {"return_best": comparable(fitness).max()}
-        metrics |= {"members/fitness": fitness}
-        metrics |= {f"members/{name}": values for name, values in space.numbers(points).items()}
-        evaluation = metrics_of.over_members(evaluation) | {"members/return": evaluation["return"]}
-        state = replace(
-            state, evolver=tree.where(evaluating, state.evolver, told), generation=state.generation + ~evaluating
-        )
-        return state, metrics, evaluation
+    def play(self, state: MetaESState, plan: Array, key: Key) -> tuple[MetaESState, Lived]:
+        """Trains members from scratch, with the hyperparameters at the points, and evaluates them."""
+        key_birth, key_life = jax.random.split(key)
+        members = self.population.init(key_birth, self.searched.decode(plan), state.env_params)
+        members, *lived = train_and_evaluate(self.population, members, key_life, jnp.int32(self.lifetime), jnp.int32(1))
+        return state, Lived(self.searched.numbers(plan), self.population.has_no_nan(members), *lived)
+
+    def absorb(
+        self, state: MetaESState, carry: tuple[Any, Any], played: Lived, key: Key
+    ) -> tuple[MetaESState, Metrics]:
+        genomes, evolver = carry
+        evolver, told = self.evolver.tell(key, genomes, played.fitness, evolver, state.hyperparams.evolver)
+        return replace(state, evolver=evolver, generation=state.generation + 1), played.metrics() | told
+
+    def report(self, state: MetaESState, played: Lived) -> Metrics:
+        del state
+        return metrics_of.over_members(played.evaluation) | {"members/return": played.evaluation["return"]}
 
     def inherit(self, state: MetaESState, parent: MetaESState) -> MetaESState:
         """state with the distribution and the hyperparameters of parent."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -14,21 +13,11 @@ from evorl import hyperparameters, tree
 from evorl.errors import require
 from evorl.hyperparameters import as_state
 from evorl.n_step import Window, fold
-from evorl.replay import Replay
-from evorl.rollout import UNLIMITED
-from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics, OffPolicyAgent, SlotPolicy, Transition
-from evorl.workflows.base import (
-    Store,
-    VectorEnv,
-    behaviour,
-    check_positive,
-    check_replay,
-    descend_actor,
-    repeat,
-    revived,
-)
-
-Add = Callable[[Replay, Transition, Array], Replay]
+from evorl.replay import Ring
+from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics, OffPolicyAgent, Replay, SlotPolicy, Transition
+from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv
+from evorl.workflows import base
+from evorl.workflows.base import check_positive, check_replay, descend_actor, repeat, revived
 
 
 @struct.dataclass
@@ -78,7 +67,8 @@ class OffPolicy:
         """The environments in which it collects and evaluates."""
         chunks = -(-self.num_steps // self.chunk)
         starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
-        return VectorEnv(self.env, self.agent, self.num_envs, starts, self.eval_episodes, -(-self.num_steps // chunks))
+        every = -(-self.num_steps // chunks)
+        return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, every)
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -95,54 +85,66 @@ class OffPolicy:
         if self.n_step > 1:
             window = Window.empty(self.n_step - 1, self.num_envs, row)
             row = window.widen(row)
-        replay = Replay.empty(self.capacity, row)
+        replay = Ring.empty(self.capacity, row)
         return OffPolicyState(hyperparams, env_params, agent, slots, replay, window, jnp.int32(0))
 
     def step(self, state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics]:
-        return self.advance(state, key, False)[:2]
+        return base.step(self, state, key)
 
     def evaluate(self, state: OffPolicyState, key: Key) -> Metrics:
-        return self.advance(state, key, True)[2]
+        return base.evaluate(self, state, key)
 
-    def advance(
-        self, state: OffPolicyState, key: Key, evaluating: bool | Array, add: Add = Replay.add
-    ) -> tuple[OffPolicyState, Metrics, Metrics]:
-        """An iteration, or an evaluation, which leaves the state alone; add puts rows into the replay, where mask."""
-        key_collect, key_learn = jax.random.split(key)
-        state, metrics, evaluation = self.collect(state, key_collect, evaluating, add)
-        # of any vmapped copy: copies that differed in it would each select over their agents in every round
-        learning = ~jnp.asarray(evaluating) & tree.any_unbatched(state.replay.size > 0)
-        rounds = jnp.where(learning, self.num_updates // self.actor_interval, 0)
-        state, learned = self.learn(state, key_learn, rounds)
-        return replace(state, iteration=state.iteration + ~jnp.asarray(evaluating)), metrics | learned, evaluation
+    def plan(self, state: OffPolicyState, key: Key) -> tuple[Plan, tuple[()]]:
+        """num_steps steps of every environment, exploring; or the random ones."""
+        del key
+        random = (state.replay.size == 0) & (self.random_steps > 0)
+        prefill = max(-(-self.random_steps // self.num_envs), self.n_step)  # of fewer steps no transition is whole
+        plan = Plan(
+            self.vector_env.starts(every=random),
+            restart=(state.iteration == 0) | random,
+            episodes=UNLIMITED,
+            steps=jnp.where(random, prefill, self.num_steps),
+            params=tree.broadcast(state.agent.actor.params, 1),
+            explores=True,
+            random=random,
+            stores=True,
+        )
+        return plan, ()
 
-    def collect(
-        self, state: OffPolicyState, key: Key, evaluating: bool | Array = False, add: Add = Replay.add
-    ) -> tuple[OffPolicyState, Metrics, Metrics]:
-        """Acts and stores; where evaluating, plays whole episodes greedily and leaves the state alone."""
-        evaluating = jnp.asarray(evaluating)
-        random = (state.replay.size == 0) & ~evaluating & (self.random_steps > 0)
+    def exam(self, state: OffPolicyState, key: Key) -> Plan:
+        """Whole episodes, greedily."""
+        del key
+        params = tree.broadcast(state.agent.actor.params, 1)
+        return self.vector_env.exam(params, explores=False, random=False, stores=False)
+
+    def play(self, state: OffPolicyState, plan: Plan, key: Key) -> tuple[OffPolicyState, Played]:
+        """What was played, and the state with it in its replay."""
         window = state.window
         if self.n_step > 1:  # whose episodes do not go on where new ones start
-            window = replace(window, filled=jnp.where(random, 0, window.filled))
-        policy = behaviour(self.env, self.agent, self.now(state), random, ~evaluating)
-        prefill = max(-(-self.random_steps // self.num_envs), self.n_step)  # of fewer steps no transition is whole
-        slots, stats, (replay, window) = self.vector_env.play(
-            state.env_params,
-            jax.vmap(partial(policy, state.agent.actor.params)),
-            key,
-            slots=state.slots,
-            restart=(state.iteration == 0) | random | evaluating,
-            episodes=jnp.where(evaluating, self.vector_env.eval_quota, UNLIMITED),
-            steps=jnp.where(evaluating, UNLIMITED, jnp.where(random, prefill, self.num_steps)),
-            every_row=evaluating | random,
-            store=self.storing(~evaluating, add),
-            stored=(state.replay, window),
-        )
-        state = replace(state, slots=tree.where(evaluating, state.slots, slots), replay=replay, window=window)
-        return state, stats.metrics() | self.vector_env.described(slots), stats.evaluation()
+            window = replace(window, filled=jnp.where(plan.random, 0, window.filled))
+        store = Store(self.vector_env.chunk, (state.replay, window), self.storing(jnp.asarray(plan.stores)))
+        played = self.vector_env.play(self.behaviour(state), state.env_params, plan, state.slots, key, store)
+        replay, window = played.stored
+        return replace(state, replay=replay, window=window), replace(played, stored=())
 
-    def storing(self, storing: Bool[Array, ""], add: Add) -> Store:
+    def absorb(
+        self, state: OffPolicyState, carry: tuple[()], played: Played, key: Key
+    ) -> tuple[OffPolicyState, Metrics]:
+        del carry
+        # of any vmapped copy: copies that differed in it would each select over their agents in every round
+        rounds = jnp.where(tree.any_unbatched(state.replay.size > 0), self.num_updates // self.actor_interval, 0)
+        state, metrics = self.learn(replace(state, slots=played.slots), key, rounds)
+        return replace(state, iteration=state.iteration + 1), played.metrics() | metrics
+
+    def report(self, state: OffPolicyState, played: Played) -> Metrics:
+        del state
+        return played.stats.evaluation()
+
+    def behaviour(self, state: OffPolicyState) -> Behaviour:
+        """How the agent acts in one environment."""
+        return Behaviour(self.env, self.agent, self.now(state))
+
+    def storing(self, storing: Bool[Array, ""]) -> Callable[[tuple[Replay, Any], Transition, Array], Any]:
         """Puts what each chunk completes into the replay, where storing; every slot takes the same steps then."""
 
         def store(stored: tuple[Replay, Any], transitions: Transition, mask: Array) -> tuple[Replay, Any]:
@@ -150,7 +152,7 @@ class OffPolicy:
             if self.n_step > 1:
                 window, transitions, there = window.advance(transitions, jnp.where(storing, mask[:, 0].sum(), 0))
                 mask = jnp.broadcast_to(there[:, None], mask.shape)
-            return add(replay, tree.merge_axes(transitions), mask.reshape(-1) & storing), window
+            return replay.add(tree.merge_axes(transitions), mask.reshape(-1) & storing), window
 
         return store
 
@@ -198,7 +200,7 @@ class OffPolicy:
 
     def policy(self, state: OffPolicyState, explores: bool = False) -> SlotPolicy:
         """How the agent acts in one environment, greedily or exploring."""
-        return partial(behaviour(self.env, self.agent, self.now(state), False, explores), state.agent.actor.params)
+        return self.behaviour(state).policy(state.agent.actor.params, explores)
 
     def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
         """state with the agent and the hyperparameters of parent; it keeps its replay and environments.

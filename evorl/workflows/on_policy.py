@@ -14,7 +14,6 @@ from evorl.errors import require
 from evorl.hyperparameters import as_state
 from evorl.normalize import Statistics
 from evorl.replay import Row
-from evorl.rollout import UNLIMITED
 from evorl.types import (
     Batch,
     Discounted,
@@ -27,7 +26,9 @@ from evorl.types import (
     SlotPolicy,
     Transition,
 )
-from evorl.workflows.base import VectorEnv, behaviour, check_positive, repeat, revived
+from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv
+from evorl.workflows import base
+from evorl.workflows.base import check_positive, repeat, revived
 
 
 @struct.dataclass
@@ -79,7 +80,7 @@ class OnPolicy:
     def vector_env(self) -> VectorEnv:
         """The environments in which it collects and evaluates."""
         starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
-        return VectorEnv(self.env, self.agent, self.num_envs, starts, self.eval_episodes, self.num_steps)
+        return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, self.num_steps)
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -98,55 +99,58 @@ class OnPolicy:
         return OnPolicyState(hyperparams, env_params, agent, slots, older, statistics, rewards, jnp.int32(0))
 
     def step(self, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, Metrics]:
-        return self.advance(state, key, False)[:2]
+        return base.step(self, state, key)
 
     def evaluate(self, state: OnPolicyState, key: Key) -> Metrics:
-        return self.advance(state, key, True)[2]
+        return base.evaluate(self, state, key)
 
-    def advance(
-        self, state: OnPolicyState, key: Key, evaluating: bool | Array
-    ) -> tuple[OnPolicyState, Metrics, Metrics]:
-        key_collect, key_learn = jax.random.split(key)
-        collected, rollout, metrics, evaluation = self.collect(state, key_collect, evaluating)
-        epochs = jnp.where(evaluating, 0, self.num_epochs)
-        after, learned = self.learn(collected, rollout, key_learn, epochs)
-        agent = after.agent  # which no epoch has changed
-        after = tree.where(jnp.asarray(evaluating), replace(state, agent=()), replace(after, agent=()))
-        return replace(after, agent=agent), metrics | learned, evaluation
-
-    def collect(
-        self, state: OnPolicyState, key: Key, evaluating: bool | Array = False
-    ) -> tuple[OnPolicyState, Rollout, Metrics, Metrics]:
-        """Acts, and gives what it saw, leaves [num_steps, num_envs, ...]; where evaluating, whole greedy episodes."""
-        evaluating = jnp.asarray(evaluating)
-        policy = self.acting(state, ~evaluating)
-        params = state.agent.actor.params
-        if self.staleness:
-            params = tree.where(evaluating, params, tree.index(state.older, 0))
-        restart = evaluating | (state.iteration == 0)
-        shapes = self.vector_env.blank(params, state.hyperparams, state.env_params)[1]
-        nothing = tree.broadcast(tree.zeros(shapes), self.num_steps, self.num_envs)
-        memory = tree.where(restart, tree.broadcast(self.agent.memory(), self.num_envs), state.slots.memory)
-        slots, stats, transitions = self.vector_env.play(
-            state.env_params,
-            jax.vmap(partial(policy, params)),
-            key,
-            slots=state.slots,
-            restart=restart,
-            episodes=jnp.where(evaluating, self.vector_env.eval_quota, UNLIMITED),
-            steps=jnp.where(evaluating, UNLIMITED, self.num_steps),
-            every_row=evaluating,
-            store=lambda _, transitions, mask: transitions,  # one chunk is the rollout
-            stored=nothing,
+    def plan(self, state: OnPolicyState, key: Key) -> tuple[Plan, tuple[()]]:
+        """num_steps steps of every environment, exploring."""
+        del key
+        params = tree.index(state.older, 0) if self.staleness else state.agent.actor.params
+        plan = Plan(
+            self.vector_env.starts(),
+            restart=state.iteration == 0,
+            episodes=UNLIMITED,
+            steps=self.num_steps,
+            params=tree.broadcast(params, 1),
+            explores=True,
         )
-        metrics = stats.metrics() | self.vector_env.described(slots)
-        return replace(state, slots=slots), Rollout(transitions, memory), metrics, stats.evaluation()
+        return plan, ()
+
+    def exam(self, state: OnPolicyState, key: Key) -> Plan:
+        """Whole episodes, greedily."""
+        del key
+        return self.vector_env.exam(tree.broadcast(state.agent.actor.params, 1), explores=False)
+
+    def play(self, state: OnPolicyState, plan: Plan, key: Key) -> tuple[OnPolicyState, Played]:
+        """What was played, and stored as a Rollout: its last num_steps steps."""
+        behaviour = self.behaviour(state)
+        shapes = self.vector_env.blank(state.agent.actor.params, state.hyperparams, state.env_params)[1]
+        nothing = tree.broadcast(tree.zeros(shapes), self.num_steps, self.num_envs)
+        store = Store(self.num_steps, nothing, lambda _, transitions, mask: transitions)  # one chunk is the rollout
+        played = self.vector_env.play(behaviour, state.env_params, plan, state.slots, key, store)
+        initial = tree.broadcast(self.agent.memory(), self.num_envs)
+        memory = tree.where(jnp.asarray(plan.restart), initial, state.slots.memory)
+        return state, replace(played, stored=Rollout(played.stored, memory))
+
+    def absorb(self, state: OnPolicyState, carry: tuple[()], played: Played, key: Key) -> tuple[OnPolicyState, Metrics]:
+        del carry
+        state, metrics = self.learn(replace(state, slots=played.slots), played.stored, key)
+        return state, played.metrics() | metrics
+
+    def report(self, state: OnPolicyState, played: Played) -> Metrics:
+        del state
+        return played.stats.evaluation()
+
+    def collect(self, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, Rollout, Metrics]:
+        """Acts, and gives what it saw, leaves [num_steps, num_envs, ...]."""
+        state, played = self.play(state, self.plan(state, key)[0], key)
+        return replace(state, slots=played.slots), played.stored, played.metrics()
 
     @jax.named_scope("learning")
-    def learn(
-        self, state: OnPolicyState, rollout: Rollout, key: Key, epochs: Int[Array, ""] | int
-    ) -> tuple[OnPolicyState, Metrics]:
-        """epochs passes over a rollout."""
+    def learn(self, state: OnPolicyState, rollout: Rollout, key: Key) -> tuple[OnPolicyState, Metrics]:
+        """num_epochs passes over a rollout."""
         now, size = self.now(state), self.batch_size
         if self.normalize_values:
             sizes = jnp.abs(tree.merge_axes(rollout.transitions.reward))
@@ -166,7 +170,7 @@ class OnPolicy:
             return agent, tree.mean(metrics)
 
         agent, metrics, done = repeat(
-            jnp.asarray(epochs), epoch, state.agent, lambda metrics: self.agent.early_stop(metrics, now)
+            jnp.int32(self.num_epochs), epoch, state.agent, lambda metrics: self.agent.early_stop(metrics, now)
         )
         older, statistics = state.older, state.statistics
         if self.staleness:
@@ -211,14 +215,13 @@ class OnPolicy:
         """An observation as the policy sees it."""
         return state.statistics.normalize(obs) if self.normalize_observations else obs
 
-    def acting(self, state: OnPolicyState, explores: bool | Array) -> Any:
-        """(params, obs, memory, key) -> (action, memory, extras) in one environment."""
-        act = behaviour(self.env, self.agent, self.now(state), False, explores)
-        return lambda params, obs, memory, key: act(params, self.normalized(state, obs), memory, key)
+    def behaviour(self, state: OnPolicyState) -> Behaviour:
+        """How the agent acts in one environment."""
+        return Behaviour(self.env, self.agent, self.now(state), partial(self.normalized, state))
 
     def policy(self, state: OnPolicyState, explores: bool = False) -> SlotPolicy:
         """How the agent acts in one environment, greedily or exploring."""
-        return partial(self.acting(state, explores), state.agent.actor.params)
+        return self.behaviour(state).policy(state.agent.actor.params, explores)
 
     def inherit(self, state: OnPolicyState, parent: OnPolicyState) -> OnPolicyState:
         """state with the agent, what its policy needs and the hyperparameters of parent; its environments stay.

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl import metrics as metrics_of
 from evorl import tree
 from evorl.ec.shaping import comparable
 from evorl.errors import require
@@ -18,7 +17,7 @@ from evorl.population.select import Selection, Truncation
 from evorl.population.variation import Perturb, PerturbHyperparams, Variation
 from evorl.types import Agent, Env, Key, Metrics, Population, SlotPolicy, State, Workflow
 from evorl.workflows import base
-from evorl.workflows.members import train_and_evaluate
+from evorl.workflows.members import Life, Lived, train_and_evaluate
 
 
 @struct.dataclass
@@ -91,49 +90,51 @@ class PBT:
         return PBTState(hyperparams, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0))
 
     def step(self, state: PBTState, key: Key) -> tuple[PBTState, Metrics]:
-        return self.advance(state, key, False)[:2]
+        return base.step(self, state, key)
 
     def evaluate(self, state: PBTState, key: Key) -> Metrics:
-        return self.advance(state, key, True)[2]
+        return base.evaluate(self, state, key)
 
-    def advance(self, state: PBTState, key: Key, evaluating: bool | Array) -> tuple[PBTState, Metrics, Metrics]:
-        """A generation; or an evaluation, which leaves the state alone."""
-        key_run, key_select, key_vary = jax.random.split(key, 3)
-        evaluating = jnp.asarray(evaluating)
+    def plan(self, state: PBTState, key: Key) -> tuple[Life, tuple[()]]:
+        """steps_per_generation steps and an evaluation."""
+        del key
         first = tree.any_unbatched(state.generation == 0)  # vmapped copies are at the same generation
-        steps = self.steps_per_generation + jnp.where(first, self.warmup_steps, 0)
-        steps, rounds = jnp.where(evaluating, 0, steps), jnp.where(evaluating, self.eval_rounds, 1)
-        members, trained, evaluation = train_and_evaluate(self.population, state.members, key_run, steps, rounds)
-        fitness = jnp.where(self.population.has_no_nan(members), evaluation["return"], jnp.nan)
+        return Life(self.steps_per_generation + jnp.where(first, self.warmup_steps, 0), 1), ()
+
+    def exam(self, state: PBTState, key: Key) -> Life:
+        """eval_rounds evaluations."""
+        del state, key
+        return Life(0, self.eval_rounds)
+
+    def play(self, state: PBTState, plan: Life, key: Key) -> tuple[PBTState, Lived]:
+        """The state with its members as they are afterwards."""
+        members, *lived = train_and_evaluate(self.population, state.members, key, plan.steps, plan.evaluations)
+        numbers = self.searched.numbers(state.points)
+        return replace(state, members=members), Lived(numbers, self.population.has_no_nan(members), *lived)
+
+    def absorb(self, state: PBTState, carry: tuple[()], played: Lived, key: Key) -> tuple[PBTState, Metrics]:
+        del carry
+        key_select, key_vary = jax.random.split(key)
+        space, moved, fitness = self.searched, state.hyperparams.variation, played.fitness
         source = revived(self.selection(key_select, fitness), fitness)
-        source = jnp.where(evaluating, jnp.arange(self.population.size), source)
-        space, moved = self.searched, state.hyperparams.variation
         points, memory = self.variation(key_vary, fitness, source, state.points, space.spans, state.memory, moved)
-        metrics = metrics_of.over_members(trained) | {"return_best": comparable(fitness).max()}
-        metrics |= {"members/fitness": fitness, "members/source": source}
-        metrics |= {f"members/{name}": values for name, values in space.numbers(state.points).items()}
+        metrics = played.metrics() | {"members/source": source}
 
-        members = self.population.copy_members(members, source)
+        points = jnp.clip(points, 0, 1)
+        members = self.population.copy_members(state.members, source)
+        members = self.population.with_hyperparams(members, space.decode(points))
+        generation = state.generation + 1
         after = replace(
-            state,
-            members=(),
-            points=jnp.clip(points, 0, 1),
-            memory=memory,
-            fitness=fitness[source],
-            generation=state.generation + 1,
+            state, members=members, points=points, memory=memory, fitness=fitness[source], generation=generation
         )
-        after = tree.where(evaluating, replace(state, members=()), after)
-        hyperparams = self.population.hyperparams(members)
-        hyperparams = tree.where(evaluating, hyperparams, space.decode(after.points))
-        after = replace(after, members=self.population.with_hyperparams(members, hyperparams))
-        return after, metrics, self.report(state, evaluation)
+        return after, metrics
 
-    def report(self, state: PBTState, evaluation: Metrics) -> Metrics:
+    def report(self, state: PBTState, played: Lived) -> Metrics:
         """The evaluation of the member that was the fittest before, and what all have reached."""
-        returns, best = evaluation["return"], self.fittest(state)
+        evaluation, best = played.evaluation, self.fittest(state)
         names = ("return", "return_error", "episodes", "episode_length")
         reported = {name: evaluation[name][best] for name in names if name in evaluation}
-        return reported | {"return_mean": returns.mean(), "members/return": returns}
+        return reported | {"return_mean": evaluation["return"].mean(), "members/return": evaluation["return"]}
 
     @property
     def env(self) -> Env:

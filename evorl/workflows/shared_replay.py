@@ -1,16 +1,16 @@
 """A population of off-policy members around one replay."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
+from flax import struct
 from jaxtyping import Array, Bool, Int
 
 from evorl import tree
 from evorl.errors import require
-from evorl.replay import Replay, join, split
-from evorl.types import Hyperparams, Key, Metrics, State, Transition, Workflow
+from evorl.replay import join, split
+from evorl.types import Hyperparams, Key, Metrics, Replay, State, Transition, Workflow
 from evorl.workflows import base, members
 from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
@@ -55,7 +55,11 @@ class SharedReplay:
     def advance(
         self, state: OffPolicyState, key: Key, evaluating: bool | Array
     ) -> tuple[OffPolicyState, Metrics, Metrics]:
-        one = partial(self._one.advance, evaluating=evaluating, add=add_all)
+        def one(state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics, Metrics]:
+            state = replace(state, replay=Shared(state.replay))
+            state, metrics, evaluation = base.advance(self._one, state, key, evaluating)
+            return replace(state, replay=state.replay.replay), metrics, evaluation
+
         return jax.vmap(one, (AXES, 0), (AXES, 0, 0))(state, members.keys(key, self.size, evaluating))
 
     def hyperparams(self, state: OffPolicyState) -> Hyperparams:
@@ -81,13 +85,32 @@ class SharedReplay:
         return self.inner, join(tree.index(light, i), replay)
 
 
+@struct.dataclass
+class Shared:
+    """A replay to which, under the innermost vmap, all copies add; each samples from what all have added."""
+
+    replay: Replay
+
+    @property
+    def size(self) -> Int[Array, ""]:
+        """Rows that it holds."""
+        return self.replay.size
+
+    def add(self, rows: Transition, mask: Array) -> "Shared":
+        """Appends the rows, leaves [n, ...], of every copy where mask."""
+        return Shared(_add_all(self.replay, rows, mask))
+
+    def sample(self, key: Key, shape: tuple[int, ...]) -> Transition:
+        """Rows drawn uniformly with replacement, leaves [*shape, ...]."""
+        return self.replay.sample(key, shape)
+
+
 @jax.custom_batching.custom_vmap
-def add_all(replay: Replay, rows: Transition, mask: Array) -> Replay:
-    """Adds rows to a replay; under the innermost vmap those of all copies, which share it."""
+def _add_all(replay: Replay, rows: Transition, mask: Array) -> Replay:
     return replay.add(rows, mask)
 
 
-@add_all.def_vmap
+@_add_all.def_vmap
 def _(axis_size: int, in_batched: list[Any], replay: Replay, rows: Any, mask: Array) -> tuple[Replay, Replay]:
     shared, *own = in_batched
     spread = lambda x, batched: x if batched else tree.broadcast(x, axis_size)  # noqa: E731

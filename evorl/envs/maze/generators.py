@@ -14,8 +14,8 @@ from evorl.envs.maze import levels
 from evorl.envs.maze.levels import Level
 from evorl.envs.maze.paths import path_length
 from evorl.errors import OptionError, require
-from evorl.rollout import UNLIMITED
 from evorl.types import Key
+from evorl.vector_env import UNLIMITED
 
 
 @struct.dataclass

@@ -1,0 +1,34 @@
+"""Many environments at once: where episodes begin, the one play, and what the slots did."""
+
+from evorl.vector_env.rollout import (
+    UNLIMITED,
+    EnvSlot,
+    EpisodeStats,
+    Plan,
+    Starts,
+    Store,
+    World,
+    auto_reset,
+    play,
+)
+from evorl.vector_env.starts import FromParams, Same, Table
+from evorl.vector_env.vector_env import Behaviour, Played, VectorEnv, shares
+
+__all__ = [
+    "UNLIMITED",
+    "Behaviour",
+    "EnvSlot",
+    "EpisodeStats",
+    "FromParams",
+    "Plan",
+    "Played",
+    "Same",
+    "Starts",
+    "Store",
+    "Table",
+    "VectorEnv",
+    "World",
+    "auto_reset",
+    "play",
+    "shares",
+]

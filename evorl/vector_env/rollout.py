@@ -1,0 +1,220 @@
+"""Acting in environments: many at once, until each has had its episodes or steps.
+
+A policy acts for n environments at once: (obs [n], memory [n], keys [n]) -> (action, memory, extras), leaves [n].
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Int
+
+from evorl import tree
+from evorl.types import Env, Key, Memory, Metrics, Transition
+
+Policy = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
+Stored = TypeVar("Stored")
+UNLIMITED = jnp.iinfo(jnp.int32).max  # episodes or steps that no play reaches
+
+
+@struct.dataclass
+class EnvSlot:
+    """One environment between two steps; the workflows hold n of them, leaves [n, ...]."""
+
+    env_state: Any
+    obs: Any
+    memory: Any
+    episode_return: Any  # [] undiscounted, so far
+    episode_length: Any  # [] int32, so far
+
+
+@struct.dataclass
+class EpisodeStats:
+    """What n slots did during one play, each leaf [n]."""
+
+    steps: Any  # int32
+    episodes: Any  # int32, ended
+    returns: Any  # summed over ended episodes
+    lengths: Any  # int32, summed over ended episodes
+
+    @classmethod
+    def zeros(cls, n: int) -> "EpisodeStats":
+        """Before the first step."""
+        none = jnp.zeros(n, jnp.int32)
+        return cls(none, none, jnp.zeros(n), none)
+
+    @property
+    def mean_return(self) -> Array:
+        """[n], 0 where no episode ended."""
+        return self.returns / jnp.maximum(self.episodes, 1)
+
+    @property
+    def error(self) -> Array:
+        """[], the standard error of the mean return, from what the slots differ by; infinite for fewer than two."""
+        played = self.episodes > 0
+        n = played.sum()
+        mean = jnp.where(played, self.mean_return, 0).sum() / jnp.maximum(n, 1)
+        squares = jnp.where(played, (self.mean_return - mean) ** 2, 0).sum()
+        return jnp.where(n > 1, jnp.sqrt(squares / jnp.maximum(n * (n - 1), 1)), jnp.inf)
+
+    def metrics(self) -> Metrics:
+        """Counts and means over all slots; `return` and `episode_length` are means over ended episodes."""
+        episodes = self.episodes.sum()
+        ended = jnp.maximum(episodes, 1)
+        return {
+            "env_steps": self.steps.sum(),
+            "episodes": episodes,
+            "return": self.returns.sum() / ended,
+            "episode_length": self.lengths.sum() / ended,
+        }
+
+    def evaluation(self) -> Metrics:
+        """The metrics of a play that was an evaluation."""
+        metrics = self.metrics()
+        reported = {name: metrics[name] for name in ("return", "episodes", "episode_length")}
+        return reported | {"return_error": self.error}
+
+
+@dataclass(frozen=True)
+class World:
+    """n copies of an environment with the same params, and the memory with which an episode begins."""
+
+    env: Env
+    params: Any
+    memory: Memory
+    n: int
+
+    def reset(self, keys: Key) -> tuple[Any, Any]:
+        """A start for each of keys [...], a state and an observation, leaves [..., ...]."""
+        if keys.ndim:
+            return jax.vmap(self.reset)(keys)
+        with jax.named_scope("environment"):
+            return self.env.reset(keys, self.params)
+
+    def slots(self, starts: tuple[Any, Any]) -> EnvSlot:
+        """The slots at starts, leaves [n, ...]."""
+        memory, none = tree.broadcast((self.memory, (jnp.float32(0), jnp.int32(0))), self.n)
+        return EnvSlot(*starts, memory, *none)
+
+    def interact(self, policy: Policy, slots: EnvSlot, keys: Key) -> tuple[EnvSlot, Transition]:
+        """One step of all slots, keys [n]; episodes that end are left at their end."""
+        key_act, key_step = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+        with jax.named_scope("policy"):
+            action, memory, extras = policy(slots.obs, slots.memory, key_act)
+        with jax.named_scope("environment"):
+            step = jax.vmap(self.env.step, (0, 0, 0, None))
+            env_state, timestep = step(key_step, slots.env_state, action, self.params)
+        transition = Transition(
+            slots.obs, action, timestep.reward, timestep.obs, timestep.terminated, timestep.truncated, extras
+        )
+        returns = slots.episode_return + timestep.reward
+        return EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1), transition
+
+
+class Starts(Protocol):
+    """Where episodes begin: a value. What it has `left` is carried from step to step."""
+
+    def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
+        """The first start of each slot, the same within a group, leaves [n, ...], and what is left."""
+        ...
+
+    def next(
+        self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any
+    ) -> tuple[EnvSlot, Any]:
+        """The slots with a new start where ended, each after so many episodes, and what is left then."""
+        ...
+
+    def resting(self, left: Any) -> Bool[Array, " n"] | bool:
+        """Which slots have found no start, and wait."""
+        ...
+
+
+@struct.dataclass
+class Plan:
+    """What n slots are to play. A workflow makes it; another one around it may change it before it is played."""
+
+    starts: Any  # a Starts
+    restart: Any = True  # [] bool: from new starts, rather than on from where the slots are
+    episodes: Any = ()  # [n] or [] int32: of each slot; () for no end
+    steps: Any = ()  # [] int32: of each slot; () for no end
+    group: Any = ()  # [n] int32 below n: slots of the same have common random numbers; () for each its own
+    params: Any = ()  # leaves [actors, ...]: by whom the slots act, as many each, side by side
+    explores: Any = ()  # [] or [actors] bool: whether they explore; () for never
+    random: Any = ()  # [] bool: whether they act at random instead; () for never
+    stores: Any = ()  # [] bool: whether what they see is stored, where that is a choice
+
+
+@dataclass(frozen=True)
+class Store(Generic[Stored]):
+    """Where transitions go: into = add(into, transitions [every, n, ...], mask [every, n]) after `every` steps."""
+
+    every: int
+    into: Stored
+    add: Callable[[Stored, Transition, Bool[Array, "every n"]], Stored]
+
+
+Playing = tuple[EnvSlot, EpisodeStats, Any]  # what a play carries; the last is what the starts have left
+
+
+def play(
+    world: World, policy: Policy, plan: Plan, slots: EnvSlot | None, key: Key, store: Store[Stored]
+) -> tuple[EnvSlot, EpisodeStats, Stored]:
+    """Plays as planned, from slots or, where it restarts or without slots, from new starts.
+
+    It ends within store.every steps of the last slot's end; memory does not grow with the length of episodes.
+    """
+    begin, step, active = auto_reset(world, policy, plan, slots, key)
+
+    def advance(carry: tuple[Playing, Stored]) -> tuple[Playing, Stored]:
+        playing, stored = carry
+        playing, (transitions, mask) = jax.lax.scan(step, playing, length=store.every)
+        return playing, store.add(stored, transitions, mask)
+
+    (slots, stats, _), stored = jax.lax.while_loop(
+        lambda carry: tree.any_unbatched(active(carry[0])), advance, (begin, store.into)
+    )
+    return slots, stats, stored
+
+
+def auto_reset(
+    world: World, policy: Policy, plan: Plan, slots: EnvSlot | None, key: Key
+) -> tuple[
+    Playing,
+    Callable[[Playing, None], tuple[Playing, tuple[Transition, Bool[Array, " n"]]]],
+    Callable[[Playing], Bool[Array, " n"]],
+]:
+    """What is carried; the scanned step, one interaction of the active slots, the others stay; which are active."""
+    n, starts = world.n, plan.starts
+    key_starts, key_play = jax.random.split(key)
+    group = jnp.arange(n) if isinstance(plan.group, tuple) else plan.group
+    keys = jax.random.split(key_play, n)[group]
+    first, left = starts.begin(world, key_starts, group)
+    begin = world.slots(first)
+    slots = begin if slots is None else tree.where(jnp.asarray(plan.restart), begin, slots)
+
+    def active(playing: Playing) -> Bool[Array, " n"]:
+        _, stats, left = playing
+        mask = jnp.broadcast_to(~jnp.asarray(starts.resting(left)), n)
+        for done, most in ((stats.episodes, plan.episodes), (stats.steps, plan.steps)):
+            mask = mask if isinstance(most, tuple) else mask & (done < most)
+        return mask
+
+    def step(playing: Playing, _: None) -> tuple[Playing, tuple[Transition, Bool[Array, " n"]]]:
+        mask = active(playing)
+        slots, stats, left = playing
+        keys_now = jax.vmap(jax.random.fold_in)(keys, stats.steps)
+        after, transition = world.interact(policy, slots, keys_now)
+        ended = transition.ended & mask
+        stats = EpisodeStats(
+            stats.steps + mask,
+            stats.episodes + ended,
+            stats.returns + jnp.where(ended, after.episode_return, 0),
+            stats.lengths + jnp.where(ended, after.episode_length, 0),
+        )
+        slots, left = starts.next(world, keys, tree.where(mask, after, slots), ended, stats.episodes, left)
+        return (slots, stats, left), (transition, mask)
+
+    return (slots, EpisodeStats.zeros(n), left), step, active

@@ -1,0 +1,135 @@
+"""Where episodes begin: at draws of the environment, or at given states."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Int
+
+from evorl import tree
+from evorl.types import Key
+from evorl.vector_env.rollout import EnvSlot, World
+
+
+@struct.dataclass
+class FromParams:
+    """Draws of env.reset. `drawn` starts of each slot, at most `most`, are drawn beforehand and taken in turn, again
+    and again; where env.fresh_reset, each start is one that nothing has used.
+    """
+
+    drawn: Any = 1  # [] int32
+    most: int = struct.field(pytree_node=False, default=1)
+
+    def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
+        rows = 1 if world.env.fresh_reset else self.most
+        keys = jax.random.split(key, (rows, world.n))[:, group]
+        table = tree.zeros(jax.eval_shape(world.reset, keys))
+
+        def draw(row: Array, table: tuple[Any, Any]) -> tuple[Any, Any]:
+            return tree.put(table, row, world.reset(keys[row]))
+
+        table = tree.repeat(jnp.minimum(self.drawn, rows), draw, table)  # so that reset is compiled once
+        first = tree.index(table, 0)
+        return first, Pool.dry(first, world.n) if world.env.fresh_reset else table
+
+    def next(
+        self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any
+    ) -> tuple[EnvSlot, Any]:
+        if not world.env.fresh_reset:
+            start = tree.index(left, (episodes % jnp.minimum(self.drawn, self.most), jnp.arange(world.n)))
+            return tree.where(ended, world.slots(start), slots), left
+
+        def draw(refills: Array) -> tuple[Any, Any]:  # with keys that interact, which splits its own in two, has not
+            of_refill = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, refills), 2))
+            return world.reset(of_refill(keys))
+
+        return left.restart(world, slots, ended, draw)
+
+    def resting(self, left: Any) -> bool:
+        del left
+        return False
+
+
+@struct.dataclass
+class Table:
+    """Given starts, pairs of state and observation as env.reset gives them, leaves [m, ...], each taken once, in order.
+
+    The slots take the first n of them. A slot that finds none left rests.
+    """
+
+    states: Any
+
+    def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
+        del key
+        m = tree.size(self.states)
+        return tree.index(self.states, jnp.minimum(group, m - 1)), (jnp.int32(world.n), jnp.arange(world.n) >= m)
+
+    def next(
+        self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any
+    ) -> tuple[EnvSlot, Any]:
+        del keys, episodes
+        (taken, resting), m = left, tree.size(self.states)
+        place = taken + jnp.cumsum(ended, dtype=jnp.int32) - 1
+        found = ended & (place < m)
+        start = tree.index(self.states, jnp.clip(place, 0, m - 1))
+        taken = jnp.minimum(taken + ended.sum(dtype=jnp.int32), m)
+        return tree.where(found, world.slots(start), slots), (taken, resting | (ended & ~found))
+
+    def resting(self, left: Any) -> Bool[Array, " n"]:
+        return left[1]
+
+
+@struct.dataclass
+class Same:
+    """Given starts, pairs of state and observation as env.reset gives them, leaves [n, ...]: slot i has its own."""
+
+    states: Any
+
+    def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
+        del world, key, group
+        return self.states, ()
+
+    def next(
+        self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any
+    ) -> tuple[EnvSlot, Any]:
+        del keys, episodes
+        return tree.where(ended, world.slots(self.states), slots), left
+
+    def resting(self, left: Any) -> bool:
+        del left
+        return False
+
+
+@struct.dataclass
+class Pool:
+    """Starts that nothing has used yet: those in places `used` to n."""
+
+    starts: Any  # leaves [n, ...]
+    used: Any  # [] int32
+    refills: Any  # [] int32
+
+    @classmethod
+    def dry(cls, shapes: Any, n: int) -> "Pool":
+        """A pool that has none left, of starts like these."""
+        return cls(tree.zeros(shapes), jnp.int32(n), jnp.int32(0))
+
+    def restart(
+        self, world: World, slots: EnvSlot, ended: Bool[Array, " n"], draw: Callable[[Array], tuple[Any, Any]]
+    ) -> tuple[EnvSlot, "Pool"]:
+        """Slots with a new start where ended; where too few are left, n others are drawn, those of draw(refills)."""
+        count = ended.sum(dtype=jnp.int32)
+
+        def refill(_: Array, pool: Pool) -> Pool:
+            return Pool(draw(pool.refills), jnp.int32(0), pool.refills + 1)
+
+        def take(_: Array, carry: tuple[EnvSlot, Pool]) -> tuple[EnvSlot, Pool]:
+            slots, pool = carry
+            lacks = (pool.used + count > world.n).astype(jnp.int32)
+            pool = tree.repeat(lacks, refill, pool)
+            place = jnp.clip(pool.used + jnp.cumsum(ended) - 1, 0, world.n - 1)
+            after = tree.where(ended, world.slots(tree.index(pool.starts, place)), slots)
+            return after, Pool(pool.starts, pool.used + count, pool.refills)
+
+        return tree.repeat((count > 0).astype(jnp.int32), take, (slots, self))  # most steps end no episode

@@ -1,0 +1,145 @@
+"""The environments of a workflow: it collects in them and evaluates in them, so that physics has one shape."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Int
+
+from evorl import tree
+from evorl.types import Agent, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, SlotPolicy
+from evorl.vector_env import rollout
+from evorl.vector_env.rollout import UNLIMITED, EnvSlot, EpisodeStats, Plan, Store, World
+from evorl.vector_env.starts import FromParams
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """How an agent acts in one environment: exploring, greedily or at random. `see` makes of an observation its own."""
+
+    env: Env
+    agent: Agent
+    hyperparams: Hyperparams
+    see: Callable[[Any], Any] = lambda obs: obs
+
+    def act(
+        self, params: Params, explores: bool | Array | tuple[()], random: Any, obs: Any, memory: Memory, key: Key
+    ) -> tuple[Any, Memory, dict[str, Any]]:
+        """An action, the memory after it, and what learning needs beside; explores and random are () for never."""
+        seen = self.see(obs)
+        greedy, _, _ = self.agent.mode(params, seen, memory, key, self.hyperparams)
+        action, memory, extras = self.agent.act(params, seen, memory, key, self.hyperparams)
+        action = greedy if isinstance(explores, tuple) else tree.where(jnp.asarray(explores), action, greedy)
+        if not isinstance(random, tuple):  # one of them draws
+            action = tree.where(jnp.asarray(random), self.env.action_space.sample(key), action)
+        return action, memory, extras
+
+    def policy(self, params: Params, explores: bool) -> SlotPolicy:
+        """(obs, memory, key) -> (action, memory, extras), with these params."""
+        return partial(self.act, params, explores, ())
+
+
+@struct.dataclass
+class Played:
+    """What n slots did."""
+
+    plan: Any  # a Plan
+    slots: Any  # as they are then, leaves [n, ...]; () where they are of no use any more
+    stats: EpisodeStats  # leaves [n]
+    stored: Any
+    described: Metrics  # what the environment says of what is being played, as means over the slots
+
+    def metrics(self) -> Metrics:
+        """Counts and means over all slots."""
+        return self.stats.metrics() | self.described
+
+
+@dataclass(frozen=True)
+class VectorEnv:
+    """n environments for as many actors, or for some of which each has n / actors of them side by side."""
+
+    env: Env
+    agent: Agent
+    num_slots: int
+    actors: int
+    rollout_starts: int  # how many starts of a slot are drawn for a rollout
+    eval_episodes: int
+    chunk: int
+
+    @property
+    def most_starts(self) -> int:
+        """How many starts of a slot are drawn at most: in an evaluation each episode has its own."""
+        return max(self.rollout_starts, -(-self.eval_episodes // self.num_slots))
+
+    @property
+    def eval_quota(self) -> Int[Array, " n"]:
+        """Episodes of each slot in an evaluation, which sum to eval_episodes."""
+        return shares(self.eval_episodes, self.num_slots)
+
+    def starts(self, every: bool | Array = False) -> FromParams:
+        """Those that a rollout draws, or as many as can be drawn."""
+        most = self.most_starts
+        return FromParams(jnp.where(every, most, self.rollout_starts), most)
+
+    def world(self, env_params: Any) -> World:
+        """The environments with these params."""
+        return World(self.env, env_params, self.agent.memory(), self.num_slots)
+
+    def exam(self, params: Params, explores: Any = (), random: Any = (), stores: Any = ()) -> Plan:
+        """eval_episodes whole episodes of actors with params, leaves [actors, ...], from a start each."""
+        quota = self.eval_quota
+        return Plan(self.starts(True), True, quota, UNLIMITED, (), params, explores, random, stores)
+
+    def blank(self, params: Params, hyperparams: Hyperparams, env_params: Any) -> tuple[EnvSlot, Any]:
+        """Slots before their first start, zeros [n, ...], and the shapes of one transition: no physics runs."""
+        world, keys = self.world(env_params), jax.random.split(jax.random.key(0), self.num_slots)
+        policy = jax.vmap(Behaviour(self.env, self.agent, hyperparams).policy(params, True))
+
+        def one_step() -> tuple[EnvSlot, Any]:
+            slots = world.slots(world.reset(keys))
+            return slots, tree.index(world.interact(policy, slots, keys)[1], 0)
+
+        slots, row = jax.eval_shape(one_step)
+        return tree.zeros(slots), row
+
+    def acting(self, behaviour: Behaviour, plan: Plan) -> rollout.Policy:
+        """How all slots act."""
+
+        def act(params: Params, explores: Any, obs: Any, memory: Memory, key: Key) -> Any:
+            return behaviour.act(params, explores, plan.random, obs, memory, key)
+
+        if self.actors == 1:
+            return jax.vmap(partial(act, tree.index(plan.params, 0), plan.explores))
+        of_each = 0 if not isinstance(plan.explores, tuple) and jnp.ndim(plan.explores) else None
+        if self.actors == self.num_slots:
+            each = jax.vmap(act, (0, of_each, 0, 0, 0))
+            return lambda obs, memory, keys: each(plan.params, plan.explores, obs, memory, keys)
+        several = jax.vmap(jax.vmap(act, (None, None, 0, 0, 0)), (0, of_each, 0, 0, 0))
+
+        def policy(obs: Any, memory: Memory, keys: Key) -> Any:
+            by_actor = lambda x: x.reshape(self.actors, -1, *x.shape[1:])  # noqa: E731
+            rows = jax.tree.map(by_actor, (obs, memory, keys))
+            return tree.merge_axes(several(plan.params, plan.explores, *rows))
+
+        return policy
+
+    def play(
+        self, behaviour: Behaviour, env_params: Any, plan: Plan, slots: EnvSlot | None, key: Key, store: Store[Any]
+    ) -> Played:
+        """Plays as planned, from slots or, where the plan restarts or without slots, from new starts."""
+        world, policy = self.world(env_params), self.acting(behaviour, plan)
+        slots, stats, stored = rollout.play(world, policy, plan, slots, key, store)
+        described = {}
+        if isinstance(self.env, Describes):
+            described = tree.mean(jax.vmap(self.env.describe)(slots.env_state))
+        return Played(plan, slots, stats, stored, described)
+
+
+def shares(total: int, n: int) -> Int[Array, " n"]:
+    """n whole numbers that sum to total, as even as can be."""
+    share, rest = divmod(total, n)
+    return share + (jnp.arange(n) < rest)

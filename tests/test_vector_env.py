@@ -1,0 +1,121 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs.probe import SeenReward
+from evorl.vector_env import FromParams, Plan, Same, Store, Table, World, play
+from tests.counting import Counting
+
+
+def policy(obs, memory, keys):
+    return jax.vmap(lambda key: jax.random.uniform(key, (1,)))(keys), memory, {}
+
+
+def played(env, n, key, store=None, chunk=4, most=8, **plan):
+    """A play of n slots from their first starts; the store is of a chunk's number of rows."""
+    store = store or Store(chunk, jnp.int32(0), lambda count, transitions, mask: count + mask.sum())
+    starts = plan.pop("starts", FromParams(most, most))
+    return play(World(env, (), (), n), policy, Plan(starts, **plan), None, key, store)
+
+
+def unrolled(env, n, key, num_steps, most=8, **plan):
+    """A play that stores all of its transitions, leaves [num_steps, n, ...], and their mask."""
+    world, keys = World(env, (), (), n), jax.random.split(key, n)
+    row = jax.eval_shape(lambda: world.interact(policy, world.slots(world.reset(keys)), keys)[1])
+    stored = jax.tree.map(lambda x: jnp.zeros((num_steps, *x.shape), x.dtype), row), jnp.zeros((num_steps, n), bool)
+    store = Store(num_steps, stored, lambda _, transitions, mask: (transitions, mask))
+    starts = plan.pop("starts", FromParams(most, most))
+    return play(world, policy, Plan(starts, steps=num_steps, **plan), None, key, store)
+
+
+@pytest.mark.parametrize("fresh_reset", [False, True])
+def test_play_begins_a_new_episode_after_each_end_and_keeps_the_true_successor(key, fresh_reset):
+    env = Counting(fresh_reset=fresh_reset)
+    end, stats, (transitions, _) = jax.jit(lambda: unrolled(env, 16, key, 40))()
+    t = jax.tree.map(np.asarray, transitions)
+    ended = t.terminated | t.truncated
+    np.testing.assert_array_equal(t.next_obs[ended][:, 0], t.next_obs[ended][:, 1])  # the end, not a reset
+    np.testing.assert_array_equal(t.obs[1:][ended[:-1]][:, 0], 0)
+    np.testing.assert_array_equal(t.obs[1:][~ended[:-1]], t.next_obs[:-1][~ended[:-1]])
+    np.testing.assert_array_equal(t.terminated[ended], t.next_obs[ended][:, 1] % 2 == 1)
+    assert not (t.terminated & t.truncated).any()
+    np.testing.assert_array_equal(stats.episodes, ended.sum(0))
+    np.testing.assert_array_equal(stats.steps, 40)
+    np.testing.assert_array_equal(stats.returns, (t.next_obs[..., 1] * ended).sum(0))  # reward 1 a step
+    np.testing.assert_array_equal(end.episode_length, np.where(ended[-1], 0, t.next_obs[-1, :, 0]))
+
+
+def test_one_step_episodes_of_a_fresh_environment_all_differ(key):
+    """8 environments x 128 one-step episodes: every start is new; the mean of +-1 is within 4 standard errors of 0."""
+    env = SeenReward()
+    _, stats, (transitions, _) = unrolled(env, 8, key, 128)
+    assert int(stats.episodes.sum()) == 8 * 128
+    assert abs(float(transitions.reward.mean())) < 4 / np.sqrt(8 * 128)
+    assert len(np.unique(np.asarray(transitions.action))) > 8 * 128 - 4  # float32 draws may coincide
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 10])
+def test_play_stops_within_a_chunk_of_the_longest_episode(key, chunk):
+    store = Store(chunk, (0, 0), lambda stored, transitions, mask: (stored[0] + 1, stored[1] + mask.sum()))
+    _, stats, (chunks, rows) = jax.jit(lambda: played(Counting(), 32, key, store, episodes=1))()
+    longest = int(stats.steps.max())
+    assert int(chunks) == -(-longest // chunk)
+    np.testing.assert_array_equal(stats.episodes, 1)
+    np.testing.assert_array_equal(stats.steps, stats.lengths)
+    assert int(rows) == int(stats.steps.sum())
+    np.testing.assert_array_equal(stats.mean_return, stats.lengths)
+
+
+def test_play_gives_each_slot_its_own_number_of_episodes(key):
+    quota = jnp.array([0, 1, 5])
+    _, stats, _ = played(Counting(), 3, key, episodes=quota)
+    np.testing.assert_array_equal(stats.episodes, quota)
+
+
+def test_play_counts_steps_whatever_the_chunk(key):
+    _, stats, rows = played(Counting(), 3, key, steps=10)
+    np.testing.assert_array_equal(stats.steps, 10)
+    assert int(rows) == 30
+
+
+def test_a_run_among_others_is_the_run_alone(key):
+    """Early exit under vmap: a run that ends first waits, unchanged, for the one that ends last."""
+
+    def run(key):
+        add = lambda stored, transitions, mask: stored + (transitions.action[..., 0] * mask).sum()  # noqa: E731
+        return played(Counting(), 2, key, Store(2, jnp.float32(0), add), most=4, episodes=1)
+
+    keys = jax.random.split(key, 5)
+    together = jax.jit(jax.vmap(run))(keys)
+    for i in range(5):
+        alone = jax.jit(run)(keys[i])
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-6), together, alone)
+
+
+def starts_of(lengths):
+    """States and observations of Counting at the start of episodes of these lengths."""
+    states = jnp.stack([jnp.zeros(len(lengths)), jnp.asarray(lengths, jnp.float32)], 1)
+    return states, states
+
+
+def test_a_table_of_starts_gives_each_once_in_order_and_slots_without_one_rest(key):
+    """Slot 0 plays 3 steps and 4, slot 1 plays 1 and 2: when both end, the one in front takes the last start."""
+    _, stats, (transitions, mask) = unrolled(Counting(), 2, key, 9, starts=Table(starts_of([3, 1, 2, 4])))
+    np.testing.assert_array_equal(stats.steps, [7, 3])
+    np.testing.assert_array_equal(stats.episodes, [2, 2])
+    np.testing.assert_array_equal(mask.sum(0), [7, 3])
+    np.testing.assert_array_equal(transitions.obs[:3, 1, 1], [1, 2, 2])
+    np.testing.assert_array_equal(transitions.obs[:7, 0, 1], [3, 3, 3, 4, 4, 4, 4])
+
+
+def test_more_slots_than_starts_rest_from_the_beginning(key):
+    _, stats, rows = played(Counting(), 4, key, starts=Table(starts_of([2, 3])))
+    np.testing.assert_array_equal(stats.steps, [2, 3, 0, 0])
+    assert int(rows) == 5
+
+
+def test_slots_with_the_same_starts_begin_each_episode_at_their_own(key):
+    _, stats, (transitions, _) = unrolled(Counting(), 2, key, 12, starts=Same(starts_of([3, 4])))
+    np.testing.assert_array_equal(stats.episodes, [4, 3])
+    np.testing.assert_array_equal(transitions.obs[..., 1], np.tile([3, 4], (12, 1)))
