@@ -297,6 +297,15 @@ class FromMembers(Protocol):
 
 
 @runtime_checkable
+class TakesParams(Protocol):
+    """An evolver with a way back from parameters to a genome: it can be told of others than those that it asked for."""
+
+    def from_params(self, state: State, params: Params, hyperparams: Hyperparams) -> Any:
+        """The genome that stands for one member's parameters."""
+        ...
+
+
+@runtime_checkable
 class Workflow(Protocol):
     """A training run as pure functions; its state has the fields hyperparams and env_params."""
 

@@ -26,7 +26,7 @@ class Remembering:
 
     population_size: int = 4
 
-    to_params = full_rank
+    to_params = from_params = full_rank
 
     def init(self, key, mean, hyperparams):
         ranks = jnp.arange(float(self.population_size))

@@ -2,20 +2,23 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import struct
+from jax.flatten_util import ravel_pytree
 
 from evorl import tree, vector_env
-from evorl.agents import MLPPolicy
+from evorl.agents import TD3, MLPPolicy
 from evorl.ec import ARS, CSO, ARSHyperparams, CSOHyperparams, OpenES, OpenESHyperparams
 from evorl.errors import OptionError
 from evorl.spaces import Discrete
 from evorl.types import TimeStep
 from evorl.vector_env import Plan, Store
-from evorl.workflows import Evolution, EvolutionHyperparams
+from evorl.workflows import CEMRL, ERL, Evolution, EvolutionHyperparams
 from evorl.workflows.base import advance
 from tests.conftest import leaves_equal
 from tests.counting import Counting
@@ -233,3 +236,59 @@ def test_it_learns_to_follow():
 def test_mistakes_are_told(options, message):
     with pytest.raises(OptionError, match=message):
         evolution(Walk(), OpenES(6), **options)
+
+
+@struct.dataclass
+class SeedsState:
+    mean: Any
+    std: Any
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """An evolver whose genomes are seeds of noise, from which there is no way back."""
+
+    population_size: int = 6
+
+    def init(self, key, mean, hyperparams):
+        return SeedsState(mean, jnp.float32(0.3))
+
+    def ask(self, key, state, hyperparams):
+        return jax.random.bits(key, (self.population_size,)), state
+
+    def to_params(self, state, genome, hyperparams):
+        numbers, unravel = ravel_pytree(state.mean)
+        return unravel(numbers + state.std * jax.random.normal(jax.random.key(genome), numbers.shape))
+
+    def tell(self, key, genomes, fitness, state, hyperparams):
+        mean = self.to_params(state, genomes[fitness.argmax()], hyperparams)
+        return SeedsState(mean, state.std), {}
+
+    def solution(self, state):
+        return state.mean
+
+
+def test_an_evolver_is_told_the_genomes_that_it_asked_for():
+    workflow = evolution(Walk(), Seeds())
+    state = started(workflow)
+    after, (row,) = steps(workflow, state, 1)
+    assert walk_return(after.agent.actor.params) == pytest.approx(float(row["return_best"]), rel=1e-5)
+    assert float(row["return_best"]) > walk_return(state.agent.actor.params)
+
+
+@pytest.mark.parametrize("workflow", [CEMRL, ERL])
+def test_who_has_learned_is_told_only_to_an_evolver_with_a_way_back(workflow):
+    agent = TD3(Walk().observation_space, Walk().action_space, hidden=(8,))
+    with pytest.raises(OptionError, match=r"evolver=Seeds: has no from_params"):
+        workflow(Walk(), agent, Seeds())
+
+
+def test_a_population_is_in_memory_once():
+    """At 128 members of 71,942 parameters; a fifth of a population is what is drawn at once, and activations."""
+    env = Walk()
+    workflow = evolution(env, OpenES(128), hidden=(256, 256))
+    state = jax.eval_shape(workflow.init, jax.random.key(0), ES)
+    step = jax.jit(partial(advance, workflow), donate_argnums=0)
+    compiled = step.lower(state, jax.random.key(0), jnp.bool_(False)).compile()
+    population = 128 * tree.nbytes(state.agent.actor.params)
+    assert compiled.memory_analysis().temp_size_in_bytes < 1.2 * population

@@ -27,6 +27,7 @@ from evorl.ec import (
     shaping,
 )
 from evorl.ec.rows import layers, rows
+from evorl.ec.search import begin
 from evorl.ec.variation import (
     SBX,
     ERLMutation,
@@ -37,7 +38,6 @@ from evorl.ec.variation import (
 )
 from evorl.errors import OptionError
 from evorl.spaces import Box, Discrete
-from evorl.workflows.base import begin
 from tests.conftest import leaves_equal
 from tests.test_contract import moved, types
 

@@ -17,7 +17,9 @@ every = pytest.mark.parametrize("noise", SOURCES, ids=lambda noise: noise.source
 
 def drawn(noise, seed=0, n=ROWS, size=SIZE):
     key = jax.random.key(seed)
-    return np.asarray(jax.jit(lambda table: noise.draw(table, key, n, size))(noise.init(jax.random.key(99))))
+    return np.asarray(
+        jax.jit(lambda table: noise.around(jnp.zeros(size), 1.0, table, key, n))(noise.init(jax.random.key(99)))
+    )
 
 
 @every
@@ -70,7 +72,7 @@ def test_consecutive_keys_give_streams_that_are_not_correlated():
     """The driver's keys are fold_in(key, 0), fold_in(key, 1), ...; raw keys that differ in a bit are the hardest."""
     raw = jnp.array([[0, i] for i in range(32)] + [[i, 0] for i in range(1, 32)], jnp.uint32)
     keys = jax.random.wrap_key_data(raw)
-    x = np.asarray(jax.vmap(lambda key: Noise("hash").draw((), key, 1, SIZE)[0])(keys))
+    x = np.asarray(jax.vmap(lambda key: Noise("hash").around(jnp.zeros(SIZE), 1.0, (), key, 1)[0])(keys))
     found = correlations(x, x)[~np.eye(len(x), dtype=bool)]
     assert np.abs(found).max() < 5
     assert found.std() == pytest.approx(1, abs=0.1)
@@ -96,7 +98,7 @@ def test_bits_are_balanced(words):
 def test_a_table_gives_slices_of_itself():
     noise = Noise("table", 1000)
     table = noise.init(jax.random.key(0))
-    rows = np.asarray(noise.draw(table, jax.random.key(1), 500, 990))
+    rows = np.asarray(noise.around(jnp.zeros(990), 1.0, table, jax.random.key(1), 500))
     starts = {int(np.flatnonzero(np.asarray(table) == row[0])[0]) for row in rows}
     assert starts == set(range(11))
     for row in rows[:20]:
@@ -108,4 +110,4 @@ def test_mistakes_are_told():
     with pytest.raises(OptionError, match="source"):
         Noise("hsah")
     with pytest.raises(OptionError, match="table_size=100: must exceed the 200 numbers of a member"):
-        Noise("table", 100).draw(jnp.zeros(100), jax.random.key(0), 2, 200)
+        Noise("table", 100).around(jnp.zeros(200), 1.0, jnp.zeros(100), jax.random.key(0), 2)

@@ -1,5 +1,7 @@
 """PBT and MetaES on tiny environments."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,9 @@ import pytest
 from flax import struct
 
 from evorl import tree
-from evorl.agents import PPO, PPOHyperparams
+from evorl.agents import PPO, SAC, PPOHyperparams, SACHyperparams
 from evorl.ec import CEM, CEMHyperparams
+from evorl.envs.probe import SeenChoice
 from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.population import (
@@ -23,7 +26,8 @@ from evorl.population import (
     Truncation,
     Uniform,
 )
-from evorl.workflows import PBT, MetaES, MetaESHyperparams, PBTHyperparams, Vmapped
+from evorl.replay import split
+from evorl.workflows import PBT, MetaES, MetaESHyperparams, OffPolicy, PBTHyperparams, Vmapped
 from evorl.workflows.base import advance
 from tests.test_contract import on_policy
 
@@ -238,6 +242,12 @@ def test_what_cannot_be_is_refused_in_one_line(make, message):
         make()
 
 
+def temporaries(step, *arguments):
+    """Bytes of memory, by XLA's own analysis, beside the state, which is donated."""
+    compiled = jax.jit(step, donate_argnums=0).lower(*arguments).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+
 def test_copying_needs_no_second_population():
     """A generation of PBT over PPO holds, beside its state, less than half a population more than training alone."""
     space = PPOHyperparams(learning_rate=LogUniform(1e-4, 1e-1), discount=OneMinus(LogUniform(1e-3, 1e-1)))
@@ -245,10 +255,17 @@ def test_copying_needs_no_second_population():
     pbt = PBT(population, space, steps_per_generation=1)
     state = jax.eval_shape(pbt.init, KEY, PBTHyperparams())
 
-    def peak(step, state):
-        compiled = jax.jit(step, donate_argnums=0).lower(state, KEY).compile()
-        return compiled.memory_analysis().temp_size_in_bytes
-
-    alone = peak(population.step, state.members)
+    alone = temporaries(population.step, state.members, KEY)
     agents = tree.nbytes(state.members.agent)
-    assert peak(pbt.step, state) - alone < agents / 2
+    assert temporaries(pbt.step, state, KEY) - alone < agents / 2
+
+
+def test_members_are_trained_in_place():
+    """At 32 SAC members a generation of PBT holds no more than a step of the population, replays left out."""
+    agent = SAC(SeenChoice().observation_space, SeenChoice().action_space)
+    population = Vmapped(OffPolicy(SeenChoice(), agent, capacity=2_000), 32)
+    pbt = PBT(population, SACHyperparams(critic_lr=LogUniform(1e-4, 1e-2)))
+    state = jax.eval_shape(pbt.init, KEY, PBTHyperparams())
+    alone = temporaries(population.step, state.members, KEY)
+    generation = temporaries(partial(advance, pbt), state, KEY, jnp.bool_(False))
+    assert generation - alone < 0.2 * tree.nbytes(split(state.members)[0])

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl import tree
 from evorl.ec.noise import Noise
-from evorl.ec.rows import full_rank, member, mirrored, population, row, rows, weighted_sum
+from evorl.ec.rows import full_rank, member, row, rows, weighted_sum
 from evorl.ec.shaping import best_first, finite
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -56,11 +57,10 @@ class ARS:
 
     def ask(self, key: Key, state: ARSState, hyperparams: ARSHyperparams) -> tuple[Params, ARSState]:
         """Members as parameters, leaves [n, ...]."""
-        mean = row(state.mean)
-        noise = self.noise.draw(state.table, key, self.population_size // 2, mean.size)
-        return population(mirrored(mean, hyperparams.std * noise), state.mean), state
+        n = self.population_size
+        return self.noise.around(state.mean, hyperparams.std, state.table, key, n, mirrored=True), state
 
-    to_params = full_rank
+    to_params = from_params = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: ARSState, hyperparams: ARSHyperparams
@@ -69,8 +69,8 @@ class ARS:
         del key
         plus, minus = jnp.split(finite(fitness), 2)
         elites = best_first(jnp.maximum(plus, minus))[: self.num_elites]
-        above, below = jnp.split(rows(genomes), 2)
-        directions = (above[elites] - below[elites]) / (2 * hyperparams.std)
+        above, below = (rows(tree.index(genomes, i)) for i in (elites, elites + self.population_size // 2))
+        directions = (above - below) / (2 * hyperparams.std)
         plus, minus = plus[elites], minus[elites]
         spread = jnp.concatenate([plus, minus]).std()
         step = weighted_sum(plus - minus, directions) / (self.num_elites * jnp.maximum(spread, 1e-8))

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl import tree
 from evorl.ec.noise import Noise
-from evorl.ec.rows import full_rank, member, mirrored, population, row, rows, weighted_sum
+from evorl.ec.rows import full_rank, member, row, rows, weighted_sum
 from evorl.ec.shaping import best_first, recombination
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -65,13 +66,10 @@ class CEM:
     def ask(self, key: Key, state: CEMState, hyperparams: CEMHyperparams) -> tuple[Params, CEMState]:
         """Members as parameters, leaves [n, ...]."""
         del hyperparams
-        mean = row(state.mean)
-        n = self.population_size // 2 if self.mirrored else self.population_size
-        deviation = jnp.sqrt(state.variance) * self.noise.draw(state.table, key, n, mean.size)
-        members = mirrored(mean, deviation) if self.mirrored else mean + deviation
-        return population(members, state.mean), state
+        n, std = self.population_size, jnp.sqrt(state.variance)
+        return self.noise.around(state.mean, std, state.table, key, n, self.mirrored), state
 
-    to_params = full_rank
+    to_params = from_params = full_rank
 
     def tell(
         self,
@@ -83,7 +81,7 @@ class CEM:
     ) -> tuple[CEMState, Metrics]:
         """The mean moves to the weighted elites; the variance is theirs around the old mean, plus the noise."""
         del key
-        elites = rows(genomes)[best_first(fitness)[: self.elites]]
+        elites = rows(tree.index(genomes, best_first(fitness)[: self.elites]))
         weights = recombination(self.elites, 1.0)
         noise = hyperparams.noise_decay * state.noise + (1 - hyperparams.noise_decay) * hyperparams.final_noise
         scale = 1 / self.elites if self.shrink else 1.0

@@ -133,7 +133,7 @@ class CMAES:
         noise = normal(key, (self.population_size, mean.size))
         return population(mean + state.sigma * self.covariance.draw(state.factor, noise), state.mean), state
 
-    to_params = full_rank
+    to_params = from_params = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CMAESState, hyperparams: CMAESHyperparams

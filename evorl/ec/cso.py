@@ -56,7 +56,7 @@ class CSO:
         del key, hyperparams
         return state.swarm, state
 
-    to_params = full_rank
+    to_params = from_params = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CSOState, hyperparams: CSOHyperparams

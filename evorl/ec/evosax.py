@@ -104,7 +104,7 @@ class Evosax:
             genomes = tree.where(state.generation == 0, algorithm.get_population(state.inner), genomes)
         return genomes, self._like(state, replace(state, inner=inner))
 
-    to_params = full_rank
+    to_params = from_params = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: EvosaxState, hyperparams: Hyperparams

@@ -72,7 +72,7 @@ class GA:
         del key, hyperparams
         return state.members, state
 
-    to_params = full_rank
+    to_params = from_params = full_rank
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: GAState, hyperparams: GAHyperparams

@@ -1,7 +1,9 @@
 """Standard normal numbers for populations, from one of three sources."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,11 +12,13 @@ import numpy as np
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Float, Int, UInt32
 
+from evorl import tree
+from evorl.ec.rows import population, row
 from evorl.errors import require, unknown
-from evorl.types import Key
+from evorl.types import Key, Params
 
 SOURCES = ("exact", "hash", "table")
-BLOCK = 8  # rows that are drawn at once
+BLOCK = 4  # rows that are drawn at once
 
 
 @dataclass(frozen=True)
@@ -39,19 +43,33 @@ class Noise:
         """The table [table_size], or nothing."""
         return normal(key, (self.table_size,)) if self.source == "table" else ()
 
-    def draw(self, table: Any, key: Key, n: int, size: int) -> Float[Array, "n size"]:
-        """n rows of `size` numbers, a few at a time: out of a loop XLA does not compute them once for each use."""
-        block = next(rows for rows in range(min(BLOCK, n), 0, -1) if n % rows == 0)
-        if self.source == "table":
-            require(
-                self.table_size > size, "table_size", self.table_size, f"must exceed the {size} numbers of a member"
-            )
-            starts = jax.random.randint(key, (n // block, block), 0, self.table_size - size + 1)
-            some = jax.vmap(lambda start: jax.lax.dynamic_slice(table, (start,), (size,)))
-            return jax.lax.map(some, starts).reshape(n, size)
-        words = threefry if self.source == "exact" else hashed
-        counters = np.uint32(block * size) * jnp.arange(n // block, dtype=np.uint32)
-        return jax.lax.map(lambda first: normal(key, (block, size), words, first), counters).reshape(n, size)
+    def around(self, mean: Params, std: Any, table: Any, key: Key, n: int, mirrored: bool = False) -> Params:
+        """n members mean + std noise, leaves [n, ...]; where mirrored, half of them, and then as many mean - std noise.
+
+        std is a number, or one for each of the parameters in a row. A few rows are drawn at a time and written where
+        they belong, so that no numbers are there but the members'.
+        """
+        center, draws = row(mean), n // 2 if mirrored else n
+        block = next(rows for rows in range(min(BLOCK, draws), 0, -1) if draws % rows == 0)
+        some = self._rows(table, key, draws // block, block, center.size)
+
+        def write(i: Array, members: Params) -> Params:
+            deviation = std * some(i)
+            for first, signed in ((0, deviation), (draws, -deviation))[: 1 + mirrored]:
+                put = partial(jax.lax.dynamic_update_slice_in_dim, start_index=first + i * block, axis=0)
+                members = jax.tree.map(put, members, population(center + signed, mean))
+            return members
+
+        return jax.lax.fori_loop(0, draws // block, write, tree.zeros(jax.eval_shape(lambda: tree.broadcast(mean, n))))
+
+    def _rows(self, table: Any, key: Key, blocks: int, block: int, size: int) -> Callable[[Array], Array]:
+        """Gives the i-th block of rows [block, size]."""
+        if self.source != "table":
+            words = threefry if self.source == "exact" else hashed
+            return lambda i: normal(key, (block, size), words, i.astype(np.uint32) * np.uint32(block * size))
+        require(self.table_size > size, "table_size", self.table_size, f"must exceed the {size} numbers of a member")
+        starts = jax.random.randint(key, (blocks, block), 0, self.table_size - size + 1)
+        return lambda i: jax.vmap(lambda start: jax.lax.dynamic_slice(table, (start,), (size,)))(starts[i])
 
 
 def threefry(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:

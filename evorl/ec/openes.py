@@ -9,7 +9,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.ec.noise import Noise
-from evorl.ec.rows import full_rank, member, mirrored, population, row, rows, weighted_sum
+from evorl.ec.rows import full_rank, member, row, weighted_sum
 from evorl.ec.shaping import Shaping, check_shaping, shaped
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -56,18 +56,17 @@ class OpenES:
 
     def ask(self, key: Key, state: OpenESState, hyperparams: OpenESHyperparams) -> tuple[Params, OpenESState]:
         """Members as parameters, leaves [n, ...]."""
-        mean = row(state.mean)
-        noise = self.noise.draw(state.table, key, self.population_size // 2, mean.size)
-        return population(mirrored(mean, hyperparams.std * noise), state.mean), state
+        n = self.population_size
+        return self.noise.around(state.mean, hyperparams.std, state.table, key, n, mirrored=True), state
 
-    to_params = full_rank
+    to_params = from_params = full_rank
 
     def gradient(
         self, state: OpenESState, genomes: Params, fitness: Float[Array, " n"], hyperparams: OpenESHyperparams
     ) -> Float[Array, " size"]:
         """1 / (n std^2) sum_i utility_i (x_i - mean), of the mean raveled."""
         utility = shaped(self.shaping, fitness)
-        total = weighted_sum(utility, rows(genomes)) - utility.sum() * row(state.mean)
+        total = weighted_sum(utility, genomes) - utility.sum() * row(state.mean)
         return total / (len(fitness) * hyperparams.std**2)
 
     def tell(

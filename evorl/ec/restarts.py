@@ -91,7 +91,7 @@ class Restarts:
     def ask(self, key: Key, state: RestartsState, hyperparams: RestartsHyperparams) -> tuple[Params, RestartsState]:
         return self.evolver.ask(key, state.search, hyperparams.search)[0], state
 
-    to_params = full_rank
+    to_params = from_params = full_rank
 
     def tell(
         self,

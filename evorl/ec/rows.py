@@ -22,7 +22,7 @@ def rows(population: Params) -> Float[Array, "n size"]:
 
 
 def full_rank(self: Any, state: Any, genome: Params, hyperparams: Any) -> Params:
-    """to_params of an evolver whose genomes are parameters as the network takes them."""
+    """to_params and from_params of an evolver whose genomes are parameters as the network takes them."""
     del self, state, hyperparams
     return genome
 
@@ -43,11 +43,7 @@ def population(rows: Float[Array, "n size"], like: Params) -> Params:
     return jax.vmap(ravel_pytree(like)[1])(rows)
 
 
-def mirrored(mean: Float[Array, " size"], deviation: Float[Array, "half size"]) -> Float[Array, "n size"]:
-    """mean + deviation, and then mean - deviation."""
-    return jnp.concatenate([mean + deviation, mean - deviation])
-
-
-def weighted_sum(weights: Float[Array, " n"], rows: Float[Array, "n size"]) -> Float[Array, " size"]:
-    """The sum of weighted rows, in full precision: a GPU's faster products would round parameters."""
-    return jnp.matmul(weights, rows, precision=jax.lax.Precision.HIGHEST)
+def weighted_sum(weights: Float[Array, " n"], population: Params) -> Float[Array, " size"]:
+    """The weighted sum of members, leaves [n, ...], as a row, in full precision: a GPU's products would round."""
+    highest = jax.lax.Precision.HIGHEST
+    return row(jax.tree.map(lambda x: jnp.tensordot(weights, x, 1, precision=highest), population))

@@ -6,8 +6,9 @@ from typing import Any
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl import tree
 from evorl.ec.noise import Noise
-from evorl.ec.rows import full_rank, member, population, row, rows, weighted_sum
+from evorl.ec.rows import full_rank, member, weighted_sum
 from evorl.ec.shaping import best_first, recombination
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -50,11 +51,9 @@ class VanillaES:
 
     def ask(self, key: Key, state: VanillaESState, hyperparams: VanillaESHyperparams) -> tuple[Params, VanillaESState]:
         """Members as parameters, leaves [n, ...]."""
-        mean = row(state.mean)
-        noise = self.noise.draw(state.table, key, self.population_size, mean.size)
-        return population(mean + hyperparams.std * noise, state.mean), state
+        return self.noise.around(state.mean, hyperparams.std, state.table, key, self.population_size), state
 
-    to_params = full_rank
+    to_params = from_params = full_rank
 
     def tell(
         self,
@@ -65,7 +64,7 @@ class VanillaES:
         hyperparams: VanillaESHyperparams,
     ) -> tuple[VanillaESState, Metrics]:
         del key, hyperparams
-        elites = rows(genomes)[best_first(fitness)[: self.num_elites]]
+        elites = tree.index(genomes, best_first(fitness)[: self.num_elites])
         mean = weighted_sum(recombination(self.num_elites, 0.5), elites)
         return replace(state, mean=member(mean, state.mean)), {}
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
+from evorl.ec import search
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform, Uniform
@@ -159,6 +160,7 @@ class Evolved:
     def check(self, size: int) -> None:
         n = self.evolver.population_size
         require(n == size, "variation.evolver.population_size", n, f"must be the size of the population, {size}")
+        search.require_from_params(self.evolver, "variation.evolver", "members that did not take what it asked for")
 
     def init(self, key: Key, u: Points, hyperparams: Hyperparams) -> Any:
         middle = jnp.full(u.shape[1:], 0.5, jnp.float32)
@@ -171,8 +173,8 @@ class Evolved:
     ) -> tuple[Points, Any]:
         del spans
         key_tell, key_ask = jax.random.split(key)
-        memory, _ = self.evolver.tell(key_tell, u, fitness, memory, hyperparams)
-        asked, memory = self.evolver.ask(key_ask, memory, hyperparams)
+        memory, _ = search.tell(self.evolver, key_tell, u, (), fitness, memory, hyperparams)
+        asked, _, memory = search.ask(self.evolver, key_ask, memory, hyperparams)
         return jnp.where(children(source), asked, u), memory
 
 

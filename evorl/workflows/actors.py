@@ -8,6 +8,7 @@ from jaxtyping import Array, Int
 
 from evorl import tree
 from evorl.agents.train_state import TrainState
+from evorl.ec.search import require_from_params
 from evorl.errors import require
 from evorl.types import ActorCritic, Hyperparams, Key, Metrics, Params, Replay, Transition
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv
@@ -18,6 +19,7 @@ def check(workflow: Any) -> None:
     """Raises OptionError where sizes that a hybrid has do not fit together."""
     check_positive(workflow, "min_updates", "fitness_episodes", "batch_size", "eval_episodes", "chunk")
     check_replay(workflow)
+    require_from_params(workflow.evolver, "evolver", "actors that have learned")
     n, fewest, most = workflow.evolver.population_size, workflow.min_updates, workflow.max_updates
     require(n >= 2, "population_size", n, "must be at least 2")
     require(most >= fewest, "max_updates", most, f"must be at least min_updates, {fewest}")

@@ -12,13 +12,10 @@ from evorl.errors import require
 from evorl.types import (
     ActorCritic,
     Advances,
-    Evolver,
-    FromMembers,
     Hyperparams,
     Iterates,
     Key,
     Metrics,
-    Params,
     State,
     Transition,
     Workflow,
@@ -116,15 +113,6 @@ def repeat(
     start = carry, zeros, jnp.int32(0), jnp.bool_(False)
     carry, sums, done, _ = tree.repeat(times, add, start, lambda loop: ~loop[3])
     return carry, jax.tree.map(lambda x: x / jnp.maximum(done, 1), sums), done
-
-
-def begin(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params], hyperparams: Hyperparams) -> State:
-    """The first state of an evolver: around mean, or with draws as its members where it takes them."""
-    if not isinstance(evolver, FromMembers):
-        return evolver.init(key, mean, hyperparams)
-    key_members, key = jax.random.split(key)
-    members = jax.vmap(draw)(jax.random.split(key_members, evolver.population_size))
-    return evolver.from_members(key, members, mean, hyperparams)
 
 
 def revived(own: Any, parent: Any, axes: Any = 0) -> Any:

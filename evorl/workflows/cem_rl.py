@@ -10,6 +10,7 @@ from jaxtyping import Array, Int
 
 from evorl import tree
 from evorl.agents.td3 import TD3Hyperparams
+from evorl.ec import search
 from evorl.ec.cem import CEMHyperparams
 from evorl.ec.shaping import best_first
 from evorl.errors import require
@@ -18,7 +19,6 @@ from evorl.replay import Ring
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, VectorEnv
 from evorl.workflows import actors, base
-from evorl.workflows.base import begin
 
 
 @struct.dataclass
@@ -106,7 +106,7 @@ class CEMRL:
         env_params = as_state(self.env.default_params if env_params is None else env_params)
         agent = self.agent.init(key_agent, hyperparams.agent)
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
-        evolver = begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
+        evolver = search.begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
         _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
         replay = Ring.empty(self.capacity, row)
         return CEMRLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0))
@@ -123,9 +123,7 @@ class CEMRL:
         hyperparams, n, m = state.hyperparams, self.evolver.population_size, self.num_learners
         random = (state.replay.size == 0) & (self.random_steps > 0)
 
-        with jax.named_scope("evolution"):
-            genomes, evolver = self.evolver.ask(key_ask, state.evolver, hyperparams.evolver)
-            members = jax.vmap(self.evolver.to_params, (None, 0, None))(evolver, genomes, hyperparams.evolver)
+        members, _, evolver = search.ask(self.evolver, key_ask, state.evolver, hyperparams.evolver)
         picked = jnp.argsort(jax.random.uniform(key_pick, (n,)))[:m]
         learning = ~random & (state.generation >= self.warmup_generations) & (state.replay.size > 0)
         updates = jnp.where(learning, jnp.clip(state.collected, self.min_updates, self.max_updates), 0)
@@ -156,8 +154,8 @@ class CEMRL:
     def absorb(self, state: CEMRLState, carry: Asked, played: Played, key: Key) -> tuple[CEMRLState, Metrics]:
         members, random, fitness = played.plan.params, played.plan.random, played.stats.mean_return
         n, m = self.evolver.population_size, self.num_learners
-        with jax.named_scope("evolution"):
-            told, metrics = self.evolver.tell(key, members, fitness, carry.evolver, state.hyperparams.evolver)
+        hyperparams = state.hyperparams.evolver
+        told, metrics = search.tell(self.evolver, key, members, (), fitness, carry.evolver, hyperparams)
         evolver = tree.where(~random, told, state.evolver)
         is_elite = jnp.zeros(n, bool).at[best_first(fitness)[:m]].set(True)
         learned = carry.metrics["gradient_steps"] > 0

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from evorl import tree
 from evorl.agents.td3 import TD3Hyperparams
 from evorl.agents.train_state import TrainState
+from evorl.ec import search
 from evorl.ec.genetic import GA, GAHyperparams
 from evorl.ec.shaping import best_first, comparable
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
@@ -20,7 +21,7 @@ from evorl.replay import Ring
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy, State
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, VectorEnv, shares
 from evorl.workflows import actors, base
-from evorl.workflows.base import begin, check_positive
+from evorl.workflows.base import check_positive
 
 FOLLOWED = ("iteration", "all")
 
@@ -123,7 +124,7 @@ class ERL:
         agents = jax.vmap(self.agent.init, (0, None))(keys, hyperparams.agent)
         first = tree.index(agents, 0)
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
-        evolver = begin(self.evolver, key_evolver, first.actor.params, draw, hyperparams.evolver)
+        evolver = search.begin(self.evolver, key_evolver, first.actor.params, draw, hyperparams.evolver)
         _, row = self.vector_env.blank(first.actor.params, hyperparams.agent, env_params)
         replay = Ring.empty(self.capacity, row)
         agent = replace(first, actor=agents.actor)
@@ -147,9 +148,7 @@ class ERL:
         """Episodes of what the evolver asks for, greedily, and of the agents; or the steps at random."""
         hyperparams, n, m = state.hyperparams.evolver, self.evolver.population_size, self.num_agents
         random = (state.replay.size == 0) & (self.random_steps > 0)
-        with jax.named_scope("evolution"):
-            genomes, evolver = self.evolver.ask(key, state.evolver, hyperparams)
-            members = jax.vmap(self.evolver.to_params, (None, 0, None))(evolver, genomes, hyperparams)
+        members, _, evolver = search.ask(self.evolver, key, state.evolver, hyperparams)
         agents = state.agent.actor.params
         injected = jax.tree.map(lambda x, own: x.at[n - m :].set(own), members, agents)
         members = tree.where(self.injecting(state, random), injected, members)
@@ -194,8 +193,7 @@ class ERL:
         agent, metrics = actors.learn(
             self.agent, agent, state.replay, self.batch_size, key_learn, updates, hyperparams.agent
         )
-        with jax.named_scope("evolution"):
-            told, told_metrics = self.evolver.tell(key_tell, members, fitness, carry, hyperparams.evolver)
+        told, told_metrics = search.tell(self.evolver, key_tell, members, (), fitness, carry, hyperparams.evolver)
         metrics |= played.metrics() | told_metrics
         metrics |= {
             "return_best": fitness.max(),

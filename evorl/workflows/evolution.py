@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool
 
 from evorl import tree
 from evorl.agents.mlp_policy import MLPPolicyHyperparams
+from evorl.ec import search
 from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import as_state, default
@@ -18,7 +19,7 @@ from evorl.normalize import Statistics
 from evorl.types import Agent, Env, Evolver, Key, Metrics, Params, SlotPolicy, Transition
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv, shares
 from evorl.workflows import base
-from evorl.workflows.base import begin, check_positive
+from evorl.workflows.base import check_positive
 
 NORMALIZATIONS = ("none", "vbn", "running")
 
@@ -103,7 +104,7 @@ class Evolution:
         env_params = as_state(self.env.default_params if env_params is None else env_params)
         agent = self.agent.init(key_agent, hyperparams.agent)
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
-        evolver = begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
+        evolver = search.begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
         statistics = ()
         if self.normalization != "none":
             _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
@@ -119,9 +120,7 @@ class Evolution:
     def plan(self, state: EvolutionState, key: Key) -> tuple[Plan, tuple[Any, Any]]:
         """fitness_episodes of each member; or the random steps."""
         hyperparams, random = state.hyperparams.evolver, self.random(state)
-        with jax.named_scope("evolution"):
-            genomes, evolver = self.evolver.ask(key, state.evolver, hyperparams)
-            members = jax.vmap(self.evolver.to_params, (None, 0, None))(evolver, genomes, hyperparams)
+        members, genomes, evolver = search.ask(self.evolver, key, state.evolver, hyperparams)
         slot = jnp.arange(self.num_slots)
         plan = Plan(
             self.vector_env.starts(every=random),
@@ -168,10 +167,10 @@ class Evolution:
     def absorb(
         self, state: EvolutionState, carry: tuple[Any, Any], played: Played, key: Key
     ) -> tuple[EvolutionState, Metrics]:
-        (genomes, evolver), random = carry, self.random(state)
+        (genomes, evolver), members, random = carry, played.plan.params, self.random(state)
         fitness = played.stats.mean_return.reshape(self.evolver.population_size, -1).mean(1)
-        with jax.named_scope("evolution"):
-            told, metrics = self.evolver.tell(key, genomes, fitness, evolver, state.hyperparams.evolver)
+        hyperparams = state.hyperparams.evolver
+        told, metrics = search.tell(self.evolver, key, members, genomes, fitness, evolver, hyperparams)
         evolver = tree.where(~random, told, state.evolver)
         statistics = played.stored
         if self.normalization == "vbn":

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from evorl import metrics as metrics_of
 from evorl import tree
+from evorl.ec import search
 from evorl.ec.cem import CEMHyperparams
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
@@ -68,7 +69,7 @@ class MetaES:
         hyperparams = as_state(hyperparams)
         size = self.searched.size
         middle, draw = jnp.full(size, 0.5, jnp.float32), lambda key: jax.random.uniform(key, (size,))
-        evolver = base.begin(self.evolver, key, middle, draw, hyperparams.evolver)
+        evolver = search.begin(self.evolver, key, middle, draw, hyperparams.evolver)
         return MetaESState(hyperparams, as_state(env_params), evolver, jnp.int32(0))
 
     def step(self, state: MetaESState, key: Key) -> tuple[MetaESState, Metrics]:

@@ -1,0 +1,47 @@
+"""What all who search with an evolver do: begin, ask for members, and tell of those that were evaluated."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jaxtyping import Array
+
+from evorl.errors import OptionError
+from evorl.types import Evolver, FromMembers, Hyperparams, Key, Metrics, Params, State, TakesParams
+
+
+def begin(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params], hyperparams: Hyperparams) -> State:
+    """The first state of an evolver: around mean, or with draws as its members where it takes them."""
+    if not isinstance(evolver, FromMembers):
+        return evolver.init(key, mean, hyperparams)
+    key_members, key = jax.random.split(key)
+    members = jax.vmap(draw)(jax.random.split(key_members, evolver.population_size))
+    return evolver.from_members(key, members, mean, hyperparams)
+
+
+@jax.named_scope("evolution")
+def ask(evolver: Evolver, key: Key, state: State, hyperparams: Hyperparams) -> tuple[Params, Any, State]:
+    """Members as parameters, leaves [n, ...], their genomes where there is no way back to them, else (), and the state.
+
+    So what is as large as a population is there once.
+    """
+    genomes, state = evolver.ask(key, state, hyperparams)
+    members = jax.vmap(evolver.to_params, (None, 0, None))(state, genomes, hyperparams)
+    return members, () if isinstance(evolver, TakesParams) else genomes, state
+
+
+@jax.named_scope("evolution")
+def tell(
+    evolver: Evolver, key: Key, members: Params, genomes: Any, fitness: Array, state: State, hyperparams: Hyperparams
+) -> tuple[State, Metrics]:
+    """The state of the evolver that is told of members, who were asked for as genomes or need no such."""
+    if isinstance(evolver, TakesParams):
+        genomes = jax.vmap(evolver.from_params, (None, 0, None))(state, members, hyperparams)
+    return evolver.tell(key, genomes, fitness, state, hyperparams)
+
+
+def require_from_params(evolver: Evolver, option: str, why: str) -> None:
+    """Raises OptionError where an evolver cannot be told of parameters that it did not ask for."""
+    if not isinstance(evolver, TakesParams):
+        name = type(evolver).__name__
+        raise OptionError(f"{option}={name}: has no from_params, so that it cannot be told of {why}")
