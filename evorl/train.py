@@ -26,6 +26,7 @@ SWITCHES = ("tensorboard", "wandb", "debug", "dry_run", "profile")
 OF_THE_RUN = (
     *discovery.BUDGET,
     *SWITCHES,
+    "devices",
     "evaluations",
     "evaluation_share",
     "checkpoint",
@@ -51,6 +52,7 @@ def _main(arguments: list[str]) -> None:
     from hydra._internal.utils import get_args_parser
 
     from evorl.training import config, multirun
+    from evorl.training.runs import devices
 
     def run(arguments: list[str]) -> None:
         sys.argv[1:] = discovery.placed(arguments)
@@ -72,7 +74,9 @@ def _main(arguments: list[str]) -> None:
         return
     flags = [one for one in arguments if one not in (*parsed.overrides, "-m", "--multirun")]
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    multirun.run(jobs, cfgs, RUNS / f"{now}-{os.getpid()}", lambda job: run([*flags, *job]))
+    apart = len({devices(config.plain(cfg)) for cfg in cfgs if not cfg.resume}) > 1
+    start = multirun.in_a_process if apart else run  # the devices of a process are chosen once
+    multirun.run(jobs, cfgs, RUNS / f"{now}-{os.getpid()}", lambda job: start([*flags, *job]))
 
 
 def _keep_memory_together() -> None:
@@ -173,6 +177,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
                 profile=profile,
                 debug_nans=data["debug"]["nans"],
                 keep_rows=False,
+                devices=data["devices"],
             )
             checkpoints.close()
     except (DivergedError, OSError) as error:

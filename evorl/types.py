@@ -1,7 +1,7 @@
 """The types and protocols that all parts share. Protocols are structural: nothing inherits from them."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import jax
 from flax import struct
@@ -376,6 +376,32 @@ class Iterates(Protocol):
 
     def report(self, state: State, played: Any) -> Metrics:
         """The metrics of the evaluation that was played."""
+        ...
+
+
+@runtime_checkable
+class Parallel(Protocol):
+    """A workflow of independent parts, which several devices can share among them."""
+
+    @property
+    def parallel(self) -> dict[str, int]:
+        """By axis of a mesh, how many there are: its members, or the slots in which it plays."""
+        ...
+
+
+@runtime_checkable
+class SpreadByDefault(Parallel, Protocol):
+    """A workflow that gains more by a core for each of its parts than by all cores for each of its products."""
+
+    spread_by: ClassVar[tuple[str, ...]]  # dotted names of fields: how many parts there are, the first one that says so
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A workflow of whose state some leaves lead with what is independent."""
+
+    def axes(self, state: State) -> Any:
+        """A prefix of the state: the axis of a mesh that leaves lead with, or "" where they lead with none."""
         ...
 
 

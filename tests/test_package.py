@@ -41,7 +41,7 @@ def test_evorl_alone_imports_nothing_heavy():
 
 
 FLOORS = (  # from the ground up
-    "errors spaces stats metrics",
+    "errors mesh spaces stats metrics",
     "tree types",
     "hyperparameters priors replay vector_env",
     "returns normalize networks",

@@ -16,7 +16,7 @@ from flax import struct
 from flax.core import FrozenDict
 from jaxtyping import Array, Float
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.ec.noise import normal
 from evorl.ec.rows import full_rank, member, row
 from evorl.errors import OptionError, require, unknown
@@ -169,7 +169,7 @@ class Evosax:
         """The algorithm and its default params."""
         size = self.population_size // options.get("num_populations", 1)
         shapes = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), origin)
-        with jax.ensure_compile_time_eval():  # some algorithms derive sizes from what they compute
+        with mesh.computed_at_once():  # some algorithms derive sizes from what they compute
             try:
                 algorithm = self.algorithm(population_size=size, solution=shapes, **options)
             except AssertionError as error:  # evosax's word on sizes that do not fit

@@ -18,6 +18,7 @@ import numpy as np
 from flax import struct
 from flax.core import FrozenDict
 
+from evorl import mesh
 from evorl.envs import render, viewer
 from evorl.envs.bodies import solids
 from evorl.errors import OptionError, require, unknown
@@ -57,7 +58,7 @@ class Brax:
     @cached_property
     def env(self) -> Any:
         """The wrapped brax.envs.Env."""
-        with _quiet(), jax.ensure_compile_time_eval():  # also where a trace asks for it first
+        with _quiet(), mesh.computed_at_once():  # also where a trace asks for it first
             from brax import envs
 
             mend_fluid()

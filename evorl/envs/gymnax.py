@@ -9,12 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.envs import render
 from evorl.errors import OptionError, require, unknown
 from evorl.spaces import Box, Discrete, Space
@@ -124,7 +123,7 @@ class Gymnax:
 
 
 def _space(describe: Callable[[Any], Any], params: Any) -> Space:
-    with jax.ensure_compile_time_eval():  # also where a trace asks for it
+    with mesh.computed_at_once():  # also where a trace asks for it
         space = describe(params)
         if hasattr(space, "n"):
             return Discrete(int(space.n))

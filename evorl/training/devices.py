@@ -8,16 +8,47 @@ from typing import Any
 
 import jax
 
+from evorl.errors import OptionError, require
+
 
 def cache() -> Path:
     """The user's cache folder for evorl."""
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "evorl"
 
 
+def cores() -> int:
+    """How many of this machine's cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def host_devices(count: int | None = None) -> None:
+    """Makes the CPU so many devices of one thread each, by default as many as it has cores, before JAX starts.
+
+    What is independent then runs on all of them: seeds, members of a population, episodes of a policy search. With one
+    device all cores serve it, which is better for a single run that learns by gradient. Raises OptionError where count
+    is below 1, or JAX has started.
+    """
+    count = cores() if count is None else count
+    require(count >= 1, "devices", count, "must be at least 1")
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:
+        if jax.local_device_count() == count or jax.default_backend() != "cpu":
+            return
+        there = f"JAX has started with {jax.local_device_count()}; choose before anything is computed"
+        raise OptionError(f"devices={count}: {there}") from None
+    if count > 1:
+        os.environ["PJRT_NPROC"] = "1"
+
+
 def enable_compilation_cache() -> None:
-    """Keeps compiled programs between runs, in JAX_COMPILATION_CACHE_DIR or the user's cache folder."""
+    """Keeps compiled programs between runs, in JAX_COMPILATION_CACHE_DIR or the user's cache folder.
+
+    There they lie by the number of threads, which they depend on though their keys do not.
+    """
     if jax.config.values["jax_compilation_cache_dir"] is None:
-        jax.config.update("jax_compilation_cache_dir", str(cache() / "jax"))
+        threads = os.environ.get("PJRT_NPROC", str(cores()))
+        jax.config.update("jax_compilation_cache_dir", str(cache() / "jax" / f"threads-{threads}"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 

@@ -18,7 +18,7 @@ from evorl.training.devices import compiler_options
 from evorl.training.nans import Sentinel, first_nan
 from evorl.training.plan import indexing, reading, require_memory
 from evorl.training.profile import Profile
-from evorl.training.program import RUNS_ONCE, Program, job
+from evorl.training.program import RUNS_ONCE, Program, job, most_devices
 from evorl.training.progress import Budget, Mark, Progress
 from evorl.training.rows import Row, interval, per_seed, row_of
 from evorl.types import Hyperparams, State, Workflow
@@ -77,6 +77,7 @@ def fit(
     profile: Profile | None = None,
     debug_nans: bool = False,
     keep_rows: bool = True,
+    devices: int | None = None,
 ) -> Training:
     """Trains runs seed, seed + 1, ..., seed + num_seeds - 1 in one program and hands every row to the callbacks.
 
@@ -98,7 +99,8 @@ def fit(
         require(value >= 1, name, value, "must be at least 1")
     started = time.perf_counter() if started is None else started
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
-    program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side)
+    devices = most_devices(workflow, num_seeds) if devices is None else devices
+    program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
     share = (TIMED_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
     require(0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
     driver = _Driver(
@@ -151,12 +153,16 @@ class _Driver:
         self.program, self.num_seeds, self.keys, self.debug_nans = program, len(program.seeds), program.keys, debug_nans
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
         self._tell("tracing")
-        with indexing(), reading("hyperparams"):
-            init = jax.jit(program.init).trace(self.keys, hyperparams)
-            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), init.out_info)
-            lowered = jax.jit(program.run, donate_argnums=0).lower(shapes, self.keys, *job(0, 0, False))
+        with indexing(), reading("hyperparams"), jax.set_mesh(program.mesh):
+            shapes = jax.eval_shape(program.init, self.keys, hyperparams)
+            places = program.placed(shapes)
+            init = jax.jit(program.init, out_shardings=places).trace(self.keys, hyperparams)
+            shapes = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
+            run = jax.jit(program.run, donate_argnums=0, out_shardings=(places, None, None))
+            lowered = run.lower(shapes, self.keys, *job(0, 0, False))
         if checkpoints is not None and checkpoints.latest is not None:
             self.state, self.best, saved = checkpoints.restore(init.out_info)
+            self.state = jax.device_put(self.state, places)
             self.progress = Progress.of(saved, self.num_seeds)
         else:
             require_memory(init.out_info)
@@ -166,7 +172,8 @@ class _Driver:
             self.progress.diverged *= self.num_seeds
             if init_from is not None:
                 check_fit("what init_from gives", leaf_shapes(init_from), split(init.out_info)[0])
-                self.state = jax.jit(program.inherit, donate_argnums=0)(self.state, init_from)
+                inherit = jax.jit(program.inherit, donate_argnums=0, out_shardings=places)
+                self.state = inherit(self.state, init_from)
             self.best = self.snapshot(split(self.state)[0])
         if checkpoints is not None:
             for callback in callbacks:

@@ -2,6 +2,8 @@
 
 import contextlib
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,6 +34,20 @@ def run(jobs: Sequence[list[str]], cfgs: Sequence[Any], parent: Path, train: Cal
             places[0].parent.rmdir()
             parent.parent.rmdir()
     sys.exit(next(filter(None, codes), 0))
+
+
+def in_a_process(arguments: list[str]) -> None:
+    """Trains in a process of its own, to which signals are handed on; exits with its code where that is not 0."""
+    child = subprocess.Popen([sys.executable, "-m", "evorl.train", *arguments], start_new_session=True)
+    hand_on = lambda number, frame: child.send_signal(number)  # noqa: E731
+    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if code:
+        sys.exit(code)
 
 
 def _code(train: Callable[[list[str]], None], job: list[str]) -> int:

@@ -1,13 +1,17 @@
-"""What the device runs: chunks of steps and evaluations of one or several runs, in one compiled program."""
+"""What the devices run: chunks of steps and evaluations of one or several runs, in one compiled program."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
 
-from evorl import tree
+from evorl import mesh, tree
+from evorl.errors import OptionError, require
 from evorl.types import Hyperparams, Metrics, State, Workflow
 from evorl.workflows import base
 
@@ -26,6 +30,23 @@ class Program:
     seeds: Sequence[int]
     chunk: int
     side_by_side: bool
+    devices: int = 1
+
+    @cached_property
+    def mesh(self) -> jax.sharding.Mesh:
+        """The devices, spread over the seeds first, then the members of a population, then the slots."""
+        shape = mesh_shape(self.workflow, len(self.seeds), self.devices)
+        types = (jax.sharding.AxisType.Auto,) * len(mesh.AXES)
+        return jax.make_mesh(shape, mesh.AXES, axis_types=types, devices=jax.devices()[: self.devices])
+
+    def placed(self, state: Any) -> Any:
+        """Of every leaf of a state, or of its shapes, where it lies."""
+        seeds = [mesh.SEEDS] * (len(self.seeds) > 1)
+
+        def place(axis: str) -> NamedSharding:
+            return NamedSharding(self.mesh, PartitionSpec(*seeds, *([axis] if axis else [])))
+
+        return jax.tree.map(place, jax.tree.broadcast(base.axes(self.workflow, state), state))
 
     @property
     def keys(self) -> jax.Array:
@@ -56,28 +77,22 @@ class Program:
         Returns the state, the steps' metrics [(seeds,) chunk, ...], of which count are filled, and the evaluation's.
         """
 
-        def one(state: State, keys: jax.Array) -> tuple[State, Metrics, Metrics]:
-            return self._run_one(state, jnp.where(evaluating, keys[2], keys[1]), first, count, evaluating)
+        def several(state: State, keys: jax.Array, *job: jax.Array) -> tuple[State, Metrics, Metrics]:
+            def one(state: State, keys: jax.Array) -> tuple[State, Metrics, Metrics]:
+                return self._run_one(state, keys, *job)
+
+            return jax.vmap(one)(state, keys) if self.side_by_side else in_turn(one, state, keys)
 
         if len(self.seeds) == 1:
-            return one(state, keys[0])
-        if self.side_by_side:
-            return jax.vmap(one)(state, keys)
-        one = jax.jit(one)  # so that its shapes and its code come from one trace
-        outputs = jax.eval_shape(one, tree.index(state, 0), keys[0])[1:]
-        outputs = jax.tree.map(lambda x: jnp.zeros((len(self.seeds), *x.shape), x.dtype), outputs)
-
-        def run(seed: jax.Array, carry: tuple[State, Any]) -> tuple[State, Any]:
-            state, outputs = carry
-            after, *new = one(tree.index(state, seed), keys[seed])
-            return tree.put(state, seed, after), tree.put(outputs, seed, tuple(new))
-
-        state, outputs = jax.lax.fori_loop(0, len(self.seeds), run, (state, outputs))
-        return state, *outputs
+            return self._run_one(state, keys[0], first, count, evaluating)
+        whole = mesh.spread(several, mesh.SEEDS, (True, True, False, False, False), True)
+        return whole(state, keys, first, count, evaluating)
 
     def _run_one(
-        self, state: State, key: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
+        self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
     ) -> tuple[State, Metrics, Metrics]:
+        key = jnp.where(evaluating, keys[2], keys[1])
+
         @jax.jit
         def advance(state: State, i: jax.Array) -> tuple[State, Metrics, Metrics]:
             return base.advance(self.workflow, state, jax.random.fold_in(key, first + i), evaluating)
@@ -91,6 +106,57 @@ class Program:
         rows = jax.tree.map(lambda x: jnp.zeros((self.chunk, *x.shape), x.dtype), metrics)
         loop = jnp.int32(0), state, rows, tree.zeros(evaluation)
         return jax.lax.while_loop(lambda loop: loop[0] < count, step, loop)[1:]
+
+
+def most_devices(workflow: Workflow, num_seeds: int) -> int:
+    """As many of the devices there are as divide its seeds, or else what the workflow says to be spread by default."""
+    counts = {mesh.SEEDS: num_seeds} | (base.parallel(workflow) if hasattr(workflow, "spread_by") else {})
+    there = len(jax.devices())
+    if there == 1:
+        return 1
+    return next((n for axis in mesh.AXES if (n := math.gcd(there, counts.get(axis, 1))) > 1), 1)
+
+
+def mesh_shape(workflow: Workflow, num_seeds: int, devices: int) -> tuple[int, ...]:
+    """Of the devices how many along each axis of a mesh.
+
+    Raises OptionError where they do not divide what there is, with the nearest number that does, or are not there.
+    """
+    counts = {mesh.SEEDS: num_seeds} | base.parallel(workflow)
+
+    def shape(devices: int) -> tuple[int, ...]:
+        along = []
+        for axis in mesh.AXES:
+            along.append(math.gcd(devices, counts.get(axis, 1)))
+            devices //= along[-1]
+        return tuple(along)
+
+    found = shape(devices)
+    if math.prod(found) != devices:
+        fits = [n for n in range(1, 2 * devices) if math.prod(shape(n)) == n]
+        nearest = min(fits, key=lambda n: abs(n - devices))
+        there = " or ".join(f"{count} {axis}" for axis, count in counts.items() if count > 1) or "1 run"
+        raise OptionError(f"devices={devices}: does not divide {there}; {nearest} does")
+    there = len(jax.devices())
+    require(devices <= there, "devices", devices, f"must be at most {there}, as many as there are")
+    return found
+
+
+def in_turn(
+    one: Callable[[State, jax.Array], tuple[State, Metrics, Metrics]], state: State, keys: jax.Array
+) -> tuple[State, Metrics, Metrics]:
+    """What vmap gives, one copy after the other."""
+    one = jax.jit(one)  # so that its shapes and its code come from one trace
+    outputs = jax.eval_shape(one, tree.index(state, 0), keys[0])[1:]
+    outputs = jax.tree.map(lambda x: jnp.zeros((len(keys), *x.shape), x.dtype), outputs)
+
+    def run(i: jax.Array, carry: tuple[State, Any]) -> tuple[State, Any]:
+        state, outputs = carry
+        after, *new = one(tree.index(state, i), keys[i])
+        return tree.put(state, i, after), tree.put(outputs, i, tuple(new))
+
+    state, outputs = jax.lax.fori_loop(0, len(keys), run, (state, outputs))
+    return state, *outputs
 
 
 def job(first: int, count: int, evaluating: bool) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,10 +19,11 @@ from evorl import hyperparameters, tree
 from evorl.errors import OptionError, require
 from evorl.training import config, display, parts, recorders, saved
 from evorl.training.checkpoint import Checkpoints
+from evorl.training.devices import cores, host_devices
 from evorl.training.discovery import BUDGET
 from evorl.training.plan import describe, shapes
 from evorl.training.policy import Member, Policy, chosen, highest
-from evorl.training.program import Program
+from evorl.training.program import Program, mesh_shape
 from evorl.training.progress import Budget, Progress
 from evorl.training.remembered import Remembered
 from evorl.types import Acts, Env, State, Workflow
@@ -32,6 +34,7 @@ Config: TypeAlias = DictConfig | Mapping[str, Any]  # as it was composed, or as 
 WHOLE = {  # numbers, from the least to the most
     "seed": (0, 2**31 - 1),
     "num_seeds": (1, 2**20),
+    "devices": (1, 2**16),
     "evaluations": (1, 2**31 - 1),
     "chunk": (1, 2**20),
     "checkpoint.keep": (1, 2**31 - 1),
@@ -43,9 +46,13 @@ def build(cfg: Config) -> tuple[Any, Any, Budget]:
     """The workflow, its hyperparameters and the budget that cfg describes; raises OptionError."""
     data = config.plain(cfg) if isinstance(cfg, DictConfig) else cfg
     _check(data)
+    host_devices(devices(data))
     budget = Budget(**{name: math.inf if data[name] is None else data[name] for name in BUDGET})
     try:
-        return *assemble(data), budget
+        workflow, hyperparams = assemble(data)
+        if data["devices"] is not None:
+            mesh_shape(workflow, data["num_seeds"], data["devices"])
+        return workflow, hyperparams, budget
     except OptionError as error:
         message = str(error)
         for place, given in (
@@ -53,6 +60,26 @@ def build(cfg: Config) -> tuple[Any, Any, Budget]:
         ):
             message = message.replace(place, given)
         raise OptionError(message) from error
+
+
+def devices(data: Mapping[str, Any]) -> int:
+    """How many devices of the CPU a training takes, by its configuration alone, so that nothing has started yet.
+
+    What it gives, or as many as divide its seeds or else what its workflow says to be independent, at most one a core.
+    """
+    if data["devices"] is not None:
+        return data["devices"]
+    count = data["num_seeds"] if data["num_seeds"] > 1 else _independent(saved.at(data, "agent.workflow"))
+    return max(n for n in range(1, cores() + 1) if count % n == 0)
+
+
+def _independent(node: Any) -> int:
+    """The number in the field of a part that says how many of what is independent it has, or in that part's own."""
+    while isinstance(node, Mapping):
+        names = getattr(parts.find(node["_target_"]), "spread_by", ())
+        given = (reduce(lambda node, name: node.get(name) or {}, path.split("."), node) for path in names)
+        node = next(filter(None, given), 1)
+    return node if isinstance(node, int) else 1
 
 
 def assemble(data: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -79,7 +106,7 @@ def _check(data: Mapping[str, Any]) -> None:
             raise OptionError(f"{name}: must be given")
     for name, (least, most) in WHOLE.items():
         value = saved.at(data, name)
-        if name != "chunk" or value is not None:
+        if name not in ("chunk", "devices") or value is not None:
             whole = isinstance(value, int) and not isinstance(value, bool)
             require(whole and value >= least, name, value, f"must be a whole number, at least {least}")
             require(value <= most, name, value, f"must be at most {most}")

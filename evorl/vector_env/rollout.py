@@ -4,7 +4,7 @@ A policy acts for n environments at once: (obs [n], memory [n], keys [n]) -> (ac
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import jax
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Int
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.types import Env, Key, Memory, Metrics, Transition
 
 Policy = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
@@ -80,12 +80,21 @@ class EpisodeStats:
 
 @dataclass(frozen=True)
 class World:
-    """n copies of an environment with the same params, and the memory with which an episode begins."""
+    """n copies of an environment with the same params, and the memory with which an episode begins.
+
+    Of several devices each has n of `total`.
+    """
 
     env: Env
     params: Any
     memory: Memory
     n: int
+    shards: int = 1
+
+    @property
+    def total(self) -> int:
+        """Copies on all devices."""
+        return self.n * self.shards
 
     def reset(self, keys: Key) -> tuple[Any, Any]:
         """A start for each of keys [...], a state and an observation, leaves [..., ...]."""
@@ -146,6 +155,18 @@ class Plan:
     random: Any = ()  # [] bool: whether they act at random instead; () for never
     stores: Any = ()  # [] bool: whether what they see is stored, where that is a choice
 
+    def own(self, n: int, shards: int) -> "Plan":
+        """What this device plays of it, where n slots are spread over several; elsewhere all of it."""
+        if shards == 1:
+            return self
+        group = jnp.arange(n) if isinstance(self.group, tuple) else self.group
+
+        def part(x: Any) -> Any:
+            return mesh.own(x, mesh.SLOTS, len(x) // shards) if jnp.ndim(x) and len(x) > 1 else x
+
+        params, explores, episodes, group = jax.tree.map(part, (self.params, self.explores, self.episodes, group))
+        return replace(self, params=params, explores=explores, episodes=episodes, group=group)
+
 
 @dataclass(frozen=True)
 class Store(Generic[Stored]):
@@ -171,11 +192,14 @@ def play(
     def advance(carry: tuple[Playing, Stored]) -> tuple[Playing, Stored]:
         playing, stored = carry
         playing, (transitions, mask) = jax.lax.scan(step, playing, length=store.every)
+        if jax.tree.leaves(stored):
+            transitions, mask = mesh.gathered((transitions, mask), mesh.SLOTS, at=1)
         return playing, store.add(stored, transitions, mask)
 
-    (slots, stats, _), stored = jax.lax.while_loop(
-        lambda carry: tree.any_unbatched(active(carry[0])), advance, (begin, store.into)
-    )
+    def going_on(carry: tuple[Playing, Stored]) -> Array:
+        return mesh.anywhere(tree.any_unbatched(active(carry[0])), mesh.SLOTS)
+
+    (slots, stats, _), stored = jax.lax.while_loop(going_on, advance, (begin, store.into))
     return slots, stats, stored
 
 
@@ -190,7 +214,7 @@ def auto_reset(
     n, starts = world.n, plan.starts
     key_starts, key_play = jax.random.split(key)
     group = jnp.arange(n) if isinstance(plan.group, tuple) else plan.group
-    keys = jax.random.split(key_play, n)[group]
+    keys = jax.random.split(key_play, world.total)[group]
     first, left = starts.begin(world, key_starts, group)
     begin = world.slots(first)
     slots = begin if slots is None else tree.where(jnp.asarray(plan.restart), begin, slots)

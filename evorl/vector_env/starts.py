@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Int
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.types import Key
 from evorl.vector_env.rollout import EnvSlot, World
 
@@ -24,7 +24,7 @@ class FromParams:
 
     def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
         rows = 1 if world.env.fresh_reset else self.most
-        keys = jax.random.split(key, (rows, world.n))[:, group]
+        keys = jax.random.split(key, (rows, world.total))[:, group]
         table = tree.zeros(jax.eval_shape(world.reset, keys))
 
         def draw(row: Array, table: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -64,17 +64,18 @@ class Table:
     def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
         del key
         m = tree.size(self.states)
-        return tree.index(self.states, jnp.minimum(group, m - 1)), (jnp.int32(world.n), jnp.arange(world.n) >= m)
+        return tree.index(self.states, jnp.minimum(group, m - 1)), (jnp.int32(world.total), group >= m)
 
     def next(
         self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any
     ) -> tuple[EnvSlot, Any]:
         del keys, episodes
         (taken, resting), m = left, tree.size(self.states)
-        place = taken + jnp.cumsum(ended, dtype=jnp.int32) - 1
+        everywhere = mesh.gathered(ended, mesh.SLOTS)
+        place = taken + mesh.own(jnp.cumsum(everywhere, dtype=jnp.int32), mesh.SLOTS, world.n) - 1
         found = ended & (place < m)
         start = tree.index(self.states, jnp.clip(place, 0, m - 1))
-        taken = jnp.minimum(taken + ended.sum(dtype=jnp.int32), m)
+        taken = jnp.minimum(taken + everywhere.sum(dtype=jnp.int32), m)
         return tree.where(found, world.slots(start), slots), (taken, resting | (ended & ~found))
 
     def resting(self, left: Any) -> Bool[Array, " n"]:
@@ -88,14 +89,14 @@ class Same:
     states: Any
 
     def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
-        del world, key, group
-        return self.states, ()
+        del world, key
+        return tree.index(self.states, group), ()
 
     def next(
         self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any
     ) -> tuple[EnvSlot, Any]:
         del keys, episodes
-        return tree.where(ended, world.slots(self.states), slots), left
+        return tree.where(ended, world.slots(mesh.own(self.states, mesh.SLOTS, world.n)), slots), left
 
     def resting(self, left: Any) -> bool:
         del left

@@ -1,7 +1,7 @@
 """The environments of a workflow: it collects in them and evaluates in them, so that physics has one shape."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Int
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.types import Agent, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, SlotPolicy
 from evorl.vector_env import rollout
 from evorl.vector_env.rollout import UNLIMITED, EnvSlot, EpisodeStats, Plan, Store, World
@@ -76,6 +76,11 @@ class VectorEnv:
         return max(self.rollout_starts, -(-self.eval_episodes // self.num_slots))
 
     @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent: the slots, or the actors, each of which keeps its slots together."""
+        return {mesh.SLOTS: self.actors if self.actors > 1 else self.num_slots}
+
+    @property
     def eval_quota(self) -> Int[Array, " n"]:
         """Episodes of each slot in an evaluation, which sum to eval_episodes."""
         return shares(self.eval_episodes, self.num_slots)
@@ -131,8 +136,15 @@ class VectorEnv:
         self, behaviour: Behaviour, env_params: Any, plan: Plan, slots: EnvSlot | None, key: Key, store: Store[Any]
     ) -> Played:
         """Plays as planned, from slots or, where the plan restarts or without slots, from new starts."""
-        world, policy = self.world(env_params), self.acting(behaviour, plan)
-        slots, stats, stored = rollout.play(world, policy, plan, slots, key, store)
+        shards = mesh.shards(mesh.SLOTS)
+        each = replace(self, num_slots=self.num_slots // shards, actors=max(self.actors // shards, 1))
+
+        def part(plan: Plan, slots: EnvSlot | None, into: Any, key: Key) -> tuple[EnvSlot, EpisodeStats, Any]:
+            world, plan = replace(each.world(env_params), shards=shards), plan.own(self.num_slots, shards)
+            return rollout.play(world, each.acting(behaviour, plan), plan, slots, key, replace(store, into=into))
+
+        whole = mesh.spread(part, mesh.SLOTS, (False, True, False, False), (True, True, False))
+        slots, stats, stored = whole(plan, slots, store.into, key)
         described = {}
         if isinstance(self.env, Describes):
             described = tree.mean(jax.vmap(self.env.describe)(slots.env_state))

@@ -129,6 +129,16 @@ def descend_actor(
     )
 
 
+def parallel(workflow: Any) -> dict[str, int]:
+    """By axis of a mesh, how many of what is independent there are in an iteration of a workflow, where it says so."""
+    return getattr(workflow, "parallel", {})
+
+
+def axes(workflow: Any, state: State) -> Any:
+    """A prefix of the state: the axis of a mesh that its leaves lead with, or "" where they lead with none."""
+    return workflow.axes(state) if hasattr(workflow, "axes") else ""
+
+
 def work(workflow: Any, times: int) -> dict[str, tuple[int, int]]:
     """The least and the most that so many iterations of a workflow take, where it says so."""
     return {name: (times * least, times * most) for name, (least, most) in getattr(workflow, "work", {}).items()}

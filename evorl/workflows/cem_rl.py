@@ -94,6 +94,11 @@ class CEMRL:
         return VectorEnv(self.env, self.agent, n, n, starts, self.eval_episodes, self.chunk)
 
     @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent."""
+        return self.vector_env.parallel
+
+    @property
     def work(self) -> dict[str, tuple[int, int]]:
         """The least and the most that an iteration takes; the first one takes random_steps instead."""
         episodes = self.evolver.population_size * self.fitness_episodes

@@ -110,6 +110,11 @@ class ERL:
         return VectorEnv(self.env, self.agent, n, n, starts, most * n, self.chunk)
 
     @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent."""
+        return self.vector_env.parallel
+
+    @property
     def work(self) -> dict[str, tuple[int, int]]:
         """The least and the most that an iteration takes, beside the one at random and those of evolution alone."""
         episodes = self.evolver.population_size * self.fitness_episodes + self.num_agents * self.agent_episodes

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +67,8 @@ class Evolution:
     eval_episodes: int = 128
     chunk: int = 20
 
+    spread_by: ClassVar[tuple[str, ...]] = ("members_at_once", "evolver.population_size")
+
     def __post_init__(self) -> None:
         check_positive(self, "fitness_episodes", "vbn_steps", "eval_episodes", "chunk")
         if self.normalization not in NORMALIZATIONS:
@@ -91,6 +93,11 @@ class Evolution:
         episodes = -(-self.eval_episodes // self.blocks)
         slots, actors = self.num_slots // self.blocks, self.evolver.population_size // self.blocks
         return VectorEnv(self.env, self.agent, slots, actors, 1, episodes, self.chunk)
+
+    @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent."""
+        return self.vector_env.parallel
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
+from evorl import mesh, tree
 from evorl import metrics as metrics_of
-from evorl import tree
 from evorl.ec.shaping import comparable
 from evorl.errors import OptionError
 from evorl.replay import join, split
-from evorl.types import Key, Metrics, Population, State
+from evorl.types import Hyperparams, Key, Metrics, Population, State
 
 
 def keys(key: Key, size: int, evaluating: bool | Array) -> Key:
@@ -45,20 +45,25 @@ def copy(inherit: Callable[[State, State], State], state: State, source: Int[Arr
     ancestors = generation(source)
     youngest_first = jnp.argsort(-ancestors)
 
-    def step(loop: tuple[Array, State]) -> tuple[Array, State]:
-        k, state = loop
-        i = youngest_first[k]
-        own, parent = tree.index(state, i), tree.index(state, source[i])
+    def copied(light: State, ancestors: Array, source: Array, youngest_first: Array) -> State:
+        def step(loop: tuple[Array, State]) -> tuple[Array, State]:
+            k, state = loop
+            i = youngest_first[k]
+            place, here = mesh.place(i, mesh.MEMBERS, tree.size(state), len(source))
+            own, parent = tree.index(state, place), mesh.fetched(state, source[i], mesh.MEMBERS, len(source))
 
-        def write(leaf: Array, old: Array, new: Array) -> Array:
-            return leaf if new is old else tree.put(leaf, i, jnp.where(ancestors[i] > 0, new, old))
+            def write(leaf: Array, old: Array, new: Array) -> Array:
+                return leaf if new is old else tree.put(leaf, place, jnp.where((ancestors[i] > 0) & here, new, old))
 
-        return k + 1, jax.tree.map(write, state, own, inherit(own, parent))
+            return k + 1, jax.tree.map(write, state, own, inherit(own, parent))
 
-    def unfinished(loop: tuple[Array, State]) -> Array:
-        return tree.any_unbatched((ancestors > 0).sum() > loop[0])
+        def unfinished(loop: tuple[Array, State]) -> Array:
+            return tree.any_unbatched((ancestors > 0).sum() > loop[0])
 
-    return join(jax.lax.while_loop(unfinished, step, (jnp.int32(0), light))[1], replays)
+        return jax.lax.while_loop(unfinished, step, (jnp.int32(0), light))[1]
+
+    whole = mesh.spread(copied, mesh.MEMBERS, (True, False, False, False), True)
+    return join(whole(light, ancestors, source, youngest_first), replays)
 
 
 @struct.dataclass
@@ -90,6 +95,12 @@ class Lived:
         return metrics_of.over_members(self.trained) | by_member
 
 
+def born(population: Population, key: Key, hyperparams: Hyperparams, env_params: Any) -> State:
+    """The first state of a population whose members have hyperparams, leaves [n, ...]."""
+    init = lambda key, hyperparams: population.init(key, hyperparams, env_params)  # noqa: E731
+    return mesh.spread(init, mesh.MEMBERS, (False, True), True)(key, hyperparams)
+
+
 def train_and_evaluate(
     population: Population, members: State, key: Key, steps: Int[Array, ""] | int, evaluations: Int[Array, ""] | int
 ) -> tuple[State, Metrics, Metrics]:
@@ -99,24 +110,28 @@ def train_and_evaluate(
     vmapped copies all must have the same steps and evaluations.
     """
 
-    @jax.jit
-    def advance(members: State, i: Array) -> tuple[State, Metrics, Metrics]:
-        members, step, evaluation = population.advance(members, jax.random.fold_in(key, i), i >= steps)
-        return members, metrics_of.weighted(step), metrics_of.weighted(evaluation)
+    def live(members: State, key: Key, steps: Array, evaluations: Array) -> tuple[State, Metrics, Metrics]:
+        @jax.jit
+        def advance(members: State, i: Array) -> tuple[State, Metrics, Metrics]:
+            members, step, evaluation = population.advance(members, jax.random.fold_in(key, i), i >= steps)
+            return members, metrics_of.weighted(step), metrics_of.weighted(evaluation)
 
-    def add(totals: Metrics, new: Metrics, counts: Array) -> Metrics:
-        return jax.tree.map(lambda total, x: total + jnp.where(counts, x, 0), totals, new)
+        def add(totals: Metrics, new: Metrics, counts: Array) -> Metrics:
+            return jax.tree.map(lambda total, x: total + jnp.where(counts, x, 0), totals, new)
 
-    def once(loop: tuple[Any, ...]) -> tuple[Any, ...]:
-        i, members, trained, evaluated = loop
-        members, step, evaluation = advance(members, i)
-        return i + 1, members, add(trained, step, i < steps), add(evaluated, evaluation, i >= steps)
+        def once(loop: tuple[Any, ...]) -> tuple[Any, ...]:
+            i, members, trained, evaluated = loop
+            members, step, evaluation = advance(members, i)
+            return i + 1, members, add(trained, step, i < steps), add(evaluated, evaluation, i >= steps)
 
-    none = tree.zeros(jax.eval_shape(advance, members, jnp.int32(0))[1:])
-    if "return" not in none[1]:
-        name = type(population.inner).__name__
-        raise OptionError(f'{name}: its evaluation has no "return", by which members are compared')
-    _, members, trained, evaluated = jax.lax.while_loop(
-        lambda loop: tree.any_unbatched(loop[0] < steps + evaluations), once, (jnp.int32(0), members, *none)
-    )
-    return members, metrics_of.averaged(trained, jnp.maximum(steps, 1)), metrics_of.averaged(evaluated, evaluations)
+        none = tree.zeros(jax.eval_shape(advance, members, jnp.int32(0))[1:])
+        if "return" not in none[1]:
+            name = type(population.inner).__name__
+            raise OptionError(f'{name}: its evaluation has no "return", by which members are compared')
+        _, members, trained, evaluated = jax.lax.while_loop(
+            lambda loop: tree.any_unbatched(loop[0] < steps + evaluations), once, (jnp.int32(0), members, *none)
+        )
+        return members, metrics_of.averaged(trained, jnp.maximum(steps, 1)), metrics_of.averaged(evaluated, evaluations)
+
+    whole = mesh.spread(live, mesh.MEMBERS, (True, False, False, False), True)
+    return whole(members, key, jnp.int32(steps), jnp.int32(evaluations))

@@ -1,7 +1,7 @@
 """Evolution of the hyperparameters of any workflow."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from evorl.hyperparameters import as_state, default
 from evorl.population.search import Space
 from evorl.types import Evolver, Key, Metrics, Population
 from evorl.workflows import base
-from evorl.workflows.members import Lived, train_and_evaluate
+from evorl.workflows.members import Lived, born, train_and_evaluate
 
 
 @struct.dataclass
@@ -49,6 +49,8 @@ class MetaES:
     evolver: Evolver
     lifetime: int = 16  # steps of each run
 
+    spread_by: ClassVar[tuple[str, ...]] = ("population",)
+
     def __post_init__(self) -> None:
         base.check_positive(self, "lifetime")
         n, size = self.evolver.population_size, self.population.size
@@ -64,6 +66,11 @@ class MetaES:
     def work(self) -> dict[str, tuple[int, int]]:
         """The least and the most that a generation takes, where the inner workflow says so."""
         return base.work(self.population, self.lifetime)
+
+    @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent: the members, where the population says so."""
+        return base.parallel(self.population)
 
     def init(self, key: Key, hyperparams: MetaESHyperparams, env_params: Any = None) -> MetaESState:
         hyperparams = as_state(hyperparams)
@@ -92,7 +99,7 @@ class MetaES:
     def play(self, state: MetaESState, plan: Array, key: Key) -> tuple[MetaESState, Lived]:
         """Trains members from scratch, with the hyperparameters at the points, and evaluates them."""
         key_birth, key_life = jax.random.split(key)
-        members = self.population.init(key_birth, self.searched.decode(plan), state.env_params)
+        members = born(self.population, key_birth, self.searched.decode(plan), state.env_params)
         members, *lived = train_and_evaluate(self.population, members, key_life, jnp.int32(self.lifetime), jnp.int32(1))
         return state, Lived(self.searched.numbers(plan), self.population.has_no_nan(members), *lived)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Int
 
-from evorl import hyperparameters, tree
+from evorl import hyperparameters, mesh, tree
 from evorl.errors import require
 from evorl.hyperparameters import as_state
 from evorl.n_step import Window, fold
@@ -69,6 +69,14 @@ class OffPolicy:
         starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
         every = -(-self.num_steps // chunks)
         return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, every)
+
+    @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent."""
+        return self.vector_env.parallel
+
+    def axes(self, state: OffPolicyState) -> OffPolicyState:
+        return OffPolicyState("", "", "", mesh.SLOTS, "", "", "")
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl import hyperparameters, tree
+from evorl import hyperparameters, mesh, tree
 from evorl.errors import require
 from evorl.hyperparameters import as_state
 from evorl.normalize import Statistics
@@ -81,6 +81,14 @@ class OnPolicy:
         """The environments in which it collects and evaluates."""
         starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
         return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, self.num_steps)
+
+    @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent."""
+        return self.vector_env.parallel
+
+    def axes(self, state: OnPolicyState) -> OnPolicyState:
+        return OnPolicyState("", "", "", mesh.SLOTS, "", "", "", "")
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:

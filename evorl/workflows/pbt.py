@@ -1,7 +1,7 @@
 """Population based training of any workflow."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from evorl.population.select import Selection, Truncation
 from evorl.population.variation import Perturb, PerturbHyperparams, Variation
 from evorl.types import Agent, Env, Key, Metrics, Population, SlotPolicy, State, Workflow
 from evorl.workflows import base
-from evorl.workflows.members import Life, Lived, train_and_evaluate
+from evorl.workflows.members import Life, Lived, born, train_and_evaluate
 
 
 @struct.dataclass
@@ -29,7 +29,7 @@ class PBTHyperparams:
 
 @struct.dataclass
 class PBTState:
-    hyperparams: PBTHyperparams
+    hyperparams: Any
     env_params: Any
     members: Any  # the state of the population
     points: Any  # [n, d], where the members' hyperparameters lie in the unit cube of the space
@@ -60,6 +60,8 @@ class PBT:
     warmup_steps: int = 0
     eval_rounds: int = 1
 
+    spread_by: ClassVar[tuple[str, ...]] = ("population",)
+
     def __post_init__(self) -> None:
         base.check_positive(self, "steps_per_generation", "eval_rounds")
         require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "must not be negative")
@@ -77,6 +79,14 @@ class PBT:
         """The least and the most that a generation takes, evaluation aside, where the inner workflow says so."""
         return base.work(self.population, self.steps_per_generation)
 
+    @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent: the members, where the population says so."""
+        return base.parallel(self.population)
+
+    def axes(self, state: PBTState) -> PBTState:
+        return PBTState("", "", base.axes(self.population, state.members), "", "", "", "")
+
     def init(self, key: Key, hyperparams: PBTHyperparams, env_params: Any = None) -> PBTState:
         given, takes = type(hyperparams.variation), self.variation.takes
         name = type(self.variation).__name__
@@ -85,7 +95,7 @@ class PBT:
         key_points, key_members, key_memory = jax.random.split(key, 3)
         hyperparams, space, n = as_state(hyperparams), self.searched, self.population.size
         points = jax.random.uniform(key_points, (n, space.size))
-        members = self.population.init(key_members, space.decode(points), env_params)
+        members = born(self.population, key_members, space.decode(points), env_params)
         memory = self.variation.init(key_memory, points, hyperparams.variation)
         return PBTState(hyperparams, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0))
 

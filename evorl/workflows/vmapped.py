@@ -1,12 +1,12 @@
 """Many copies of a workflow as one workflow."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 from jaxtyping import Array, Bool, Int
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.errors import require
 from evorl.types import Hyperparams, Key, Metrics, State, Workflow
 from evorl.workflows import base, members
@@ -22,8 +22,20 @@ class Vmapped:
     inner: Workflow
     size: int
 
+    spread_by: ClassVar[tuple[str, ...]] = ("size",)
+
     def __post_init__(self) -> None:
         require(self.size >= 1, "size", self.size, "must be at least 1")
+
+    @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent."""
+        return {mesh.MEMBERS: self.size}
+
+    def axes(self, state: State) -> str:
+        """All leaves lead with the members."""
+        del state
+        return mesh.MEMBERS
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -32,10 +44,11 @@ class Vmapped:
 
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State:
         """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
-        return jax.vmap(self.inner.init, (0, 0, None))(jax.random.split(key, self.size), hyperparams, env_params)
+        keys = mesh.own(jax.random.split(key, self.size), mesh.MEMBERS, tree.size(hyperparams))
+        return jax.vmap(self.inner.init, (0, 0, None))(keys, hyperparams, env_params)
 
     def step(self, state: State, key: Key) -> tuple[State, Metrics]:
-        return jax.vmap(self.inner.step)(state, jax.random.split(key, self.size))
+        return jax.vmap(self.inner.step)(state, members.keys(key, self.size, False))
 
     def evaluate(self, state: State, key: Key) -> Metrics:
         return jax.vmap(self.inner.evaluate, (0, None))(state, key)
@@ -44,7 +57,7 @@ class Vmapped:
         def one(state: State, key: Key) -> tuple[State, Metrics, Metrics]:
             return base.advance(self.inner, state, key, evaluating)
 
-        return jax.vmap(one)(state, members.keys(key, self.size, evaluating))
+        return jax.vmap(one)(state, mesh.own(members.keys(key, self.size, evaluating), mesh.MEMBERS, tree.size(state)))
 
     def hyperparams(self, state: State) -> Hyperparams:
         return state.hyperparams

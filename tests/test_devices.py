@@ -1,0 +1,75 @@
+"""Several devices compute what one does."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from evorl import PPOHyperparams, fit
+from evorl.agents import PPO
+from evorl.errors import OptionError
+from evorl.training import config, runs
+from evorl.training.progress import Budget
+from tests.test_contract import META, RECORDED, on_policy, same_numbers
+
+QUICK = ["ppo", "off_policy", "cem_rl", "erl", "evolution_running", "pbt_ppo", "meta_es_ppo"]
+OTHERS = [
+    *("cem_rl_sac", "erl_sac_openes", "a2c", "impala", "dqn", "sac", "discrete_sac", "evolution_vbn"),
+    *("pbt_openes", "pbt_cem_rl", "pbt_pbt_ppo", "pbt_cso_ppo", "vmapped_pbt_cem_rl"),
+]
+
+
+def check(names):
+    root = Path(__file__).parents[1]
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.eight_devices", *names], cwd=root, capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stderr[-2000:]
+    for name, numbers in json.loads(found.stdout).items():
+        recorded = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+        if recorded.pop("jax") != jax.__version__:
+            pytest.skip("recorded with another jax")
+        assert numbers.pop("devices") > 1
+        same_numbers(numbers, recorded)
+
+
+def test_eight_devices_compute_what_one_does():
+    check(QUICK)
+
+
+@pytest.mark.slow
+def test_eight_devices_compute_what_one_does_of_all_workflows():
+    check(OTHERS)
+
+
+def test_devices_that_do_not_divide_are_refused_with_the_nearest_number_that_does():
+    with pytest.raises(OptionError, match=r"devices=3: does not divide 4 members; (2|4) does"):
+        fit(META["pbt_ppo"], None, budget=Budget(iterations=1), devices=3)
+    with pytest.raises(OptionError, match=r"devices=4: must be at most 1, as many as there are"):
+        fit(on_policy(PPO(), batch_size=16), PPOHyperparams(), budget=Budget(iterations=1), devices=4)
+
+
+@pytest.mark.parametrize(
+    ("given", "devices"),
+    [
+        (["agent=ppo"], 1),
+        (["agent=cemrl"], 1),
+        (["agent=ppo", "num_seeds=8"], 8),
+        (["agent=ppo", "num_seeds=6"], 6),
+        (["agent=ppo", "num_seeds=7"], 7),
+        (["agent=ppo", "num_seeds=22"], 2),
+        (["agent=openes"], 8),
+        (["agent=pbt", "agent.workflow.population.size=12"], 6),
+        (["agent=pbt", "agent/population=shared_replay", "agent@agent.inner=sac"], 1),
+        (["agent=ppo", "devices=2"], 2),
+    ],
+)
+def test_a_cpu_is_as_many_devices_as_divide_what_is_independent(given, devices, monkeypatch):
+    monkeypatch.setattr(runs, "cores", lambda: 8)
+    assert (
+        runs.devices(config.plain(config.load([*given, "env=cartpole" if "openes" not in given[0] else "env=ant"])))
+        == devices
+    )
