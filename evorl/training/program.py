@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from evorl import mesh, tree
 from evorl.errors import OptionError, require
-from evorl.types import Hyperparams, Metrics, State, Workflow
+from evorl.types import Hyperparams, Metrics, SpreadByDefault, State, Workflow
 from evorl.workflows import base
 
 RUNS_ONCE: dict[str, Any] = {"xla_backend_optimization_level": 0}  # of programs quicker to run than to compile
@@ -110,7 +110,7 @@ class Program:
 
 def most_devices(workflow: Workflow, num_seeds: int) -> int:
     """As many of the devices there are as divide its seeds, or else what the workflow says to be spread by default."""
-    counts = {mesh.SEEDS: num_seeds} | (base.parallel(workflow) if hasattr(workflow, "spread_by") else {})
+    counts = {mesh.SEEDS: num_seeds} | (workflow.parallel if isinstance(workflow, SpreadByDefault) else {})
     there = len(jax.devices())
     if there == 1:
         return 1

@@ -16,6 +16,8 @@ from evorl.types import (
     Iterates,
     Key,
     Metrics,
+    Parallel,
+    Placed,
     State,
     Transition,
     Workflow,
@@ -131,12 +133,12 @@ def descend_actor(
 
 def parallel(workflow: Any) -> dict[str, int]:
     """By axis of a mesh, how many of what is independent there are in an iteration of a workflow, where it says so."""
-    return getattr(workflow, "parallel", {})
+    return workflow.parallel if isinstance(workflow, Parallel) else {}
 
 
 def axes(workflow: Any, state: State) -> Any:
     """A prefix of the state: the axis of a mesh that its leaves lead with, or "" where they lead with none."""
-    return workflow.axes(state) if hasattr(workflow, "axes") else ""
+    return workflow.axes(state) if isinstance(workflow, Placed) else ""
 
 
 def work(workflow: Any, times: int) -> dict[str, tuple[int, int]]:
