@@ -21,19 +21,19 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def host_devices(count: int | None = None) -> None:
+def host_devices(count: int | None = None, required: bool = True) -> None:
     """Makes the CPU so many devices of one thread each, by default as many as it has cores, before JAX starts.
 
     What is independent then runs on all of them: seeds, members of a population, episodes of a policy search. With one
     device all cores serve it, which is better for a single run that learns by gradient. Raises OptionError where count
-    is below 1, or JAX has started.
+    is below 1, or, where required, where JAX has started with others.
     """
     count = cores() if count is None else count
     require(count >= 1, "devices", count, "must be at least 1")
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:
-        if jax.local_device_count() == count or jax.default_backend() != "cpu":
+        if not required or jax.local_device_count() == count or jax.default_backend() != "cpu":
             return
         there = f"JAX has started with {jax.local_device_count()}; choose before anything is computed"
         raise OptionError(f"devices={count}: {there}") from None

@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import reduce
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,7 +25,7 @@ from evorl.training.policy import Member, Policy, chosen, highest
 from evorl.training.program import Program, mesh_shape
 from evorl.training.progress import Budget, Progress
 from evorl.training.remembered import Remembered
-from evorl.types import Acts, Env, State, Workflow
+from evorl.types import Acts, Env, SpreadByDefault, State, Workflow
 
 COMPILED_IN = "compile_seconds.json"  # by fingerprint
 Config: TypeAlias = DictConfig | Mapping[str, Any]  # as it was composed, or as data
@@ -46,7 +45,7 @@ def build(cfg: Config) -> tuple[Any, Any, Budget]:
     """The workflow, its hyperparameters and the budget that cfg describes; raises OptionError."""
     data = config.plain(cfg) if isinstance(cfg, DictConfig) else cfg
     _check(data)
-    host_devices(devices(data))
+    host_devices(devices(data), required=data["devices"] is not None)  # else fit takes what is there
     budget = Budget(**{name: math.inf if data[name] is None else data[name] for name in BUDGET})
     try:
         workflow, hyperparams = assemble(data)
@@ -76,10 +75,14 @@ def devices(data: Mapping[str, Any]) -> int:
 def _independent(node: Any) -> int:
     """The number in the field of a part that says how many of what is independent it has, or in that part's own."""
     while isinstance(node, Mapping):
-        names = getattr(parts.find(node["_target_"]), "spread_by", ())
-        given = (reduce(lambda node, name: node.get(name) or {}, path.split("."), node) for path in names)
+        try:
+            target = parts.find(str(node.get("_target_")))
+        except (ImportError, AttributeError, ValueError):  # which assemble refuses
+            return 1
+        names = target.spread_by if isinstance(target, SpreadByDefault) else ()
+        given = (saved.at(node, name, None) for name in names)
         node = next(filter(None, given), 1)
-    return node if isinstance(node, int) else 1
+    return node if isinstance(node, int) and node > 0 else 1
 
 
 def assemble(data: Mapping[str, Any]) -> tuple[Any, Any]:

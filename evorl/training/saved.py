@@ -99,11 +99,13 @@ def missing(data: Mapping[str, Any]) -> list[str]:
     return [place for place, value in _leaves(data, "") if value == "???" and place.startswith(BUILT)]
 
 
-def at(data: Any, name: str) -> Any:
-    """The value of a dotted name; raises OptionError where there is none."""
+def at(data: Any, name: str, *default: Any) -> Any:
+    """The value of a dotted name; where there is none the default, without which it raises OptionError."""
     node = data
     for part in name.split("."):
         if not isinstance(node, Mapping) or part not in node:
+            if default:
+                return default[0]
             raise OptionError(f"{name}: is not there")
         node = node[part]
     return node
