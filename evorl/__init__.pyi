@@ -89,6 +89,7 @@ from evorl.spaces import Box as Box
 from evorl.spaces import Dict as Dict
 from evorl.spaces import Discrete as Discrete
 from evorl.spaces import MultiDiscrete as MultiDiscrete
+from evorl.training.devices import host_devices as host_devices
 from evorl.training.fit import Training as Training
 from evorl.training.fit import fit as fit
 from evorl.training.progress import Budget as Budget

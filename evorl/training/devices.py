@@ -3,6 +3,7 @@
 import os
 import resource
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax
 from evorl.errors import OptionError, require
 
 
-def cache() -> Path:
+def cache_folder() -> Path:
     """The user's cache folder for evorl."""
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "evorl"
 
@@ -48,17 +49,36 @@ def enable_compilation_cache() -> None:
     """
     if jax.config.values["jax_compilation_cache_dir"] is None:
         threads = os.environ.get("PJRT_NPROC", str(cores()))
-        jax.config.update("jax_compilation_cache_dir", str(cache() / "jax" / f"threads-{threads}"))
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax" / f"threads-{threads}"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def compiler_options() -> dict[str, Any]:
-    """What training is compiled with. On a CPU each product stays on its thread, unless XLA_FLAGS say otherwise.
+DAY = 24 * 60 * 60
+ON_A_CPU: dict[str, Any] = {
+    "xla_cpu_multi_thread_eigen": False,  # waking threads for each of hundreds of small products costs more than most
+    "xla_cpu_use_fusion_emitters": False,  # which take a quarter of the time to compile and gain nothing
+    "xla_cpu_collective_call_warn_stuck_seconds": DAY,  # a device may wait for another one's episodes
+    "xla_cpu_collective_call_terminate_timeout_seconds": DAY,
+    "xla_cpu_collective_timeout_seconds": DAY,
+}
 
-    Physics is hundreds of small products, and waking other threads for each costs more than most of them.
-    """
-    chosen = "xla_cpu_multi_thread_eigen" in os.environ.get("XLA_FLAGS", "")
-    return {} if jax.default_backend() != "cpu" or chosen else {"xla_cpu_multi_thread_eigen": False}
+
+def compiler_options() -> dict[str, Any]:
+    """What training is compiled with: on a CPU what serves physics, as far as XLA knows it, unless XLA_FLAGS say."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if jax.default_backend() != "cpu":
+        return {}
+    return {name: value for name, value in ON_A_CPU.items() if name not in flags and _known(name, value)}
+
+
+@cache
+def _known(option: str, value: Any) -> bool:
+    """Whether XLA has this option, which it says only when it compiles."""
+    try:
+        jax.jit(lambda: 0).lower().compile({option: value})
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def memory() -> int:

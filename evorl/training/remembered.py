@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from evorl.training import files
-from evorl.training.devices import cache
+from evorl.training.devices import cache_folder
 
 
 class Remembered:
     """Values by name in one JSON file. Where it cannot be read or written, nothing is remembered."""
 
     def __init__(self, file: str) -> None:
-        self._path = cache() / file
+        self._path = cache_folder() / file
 
     def get(self, name: str) -> Any:
         """What is remembered under a name, or None."""
