@@ -11,7 +11,7 @@ from flax import struct
 
 from evorl import tree
 from evorl.errors import OptionError, require
-from evorl.types import Prior, Scheduled
+from evorl.types import Declares, Prior, Scheduled
 
 Number: TypeAlias = Any  # a float or int as declared and configured; an array, or a tracer, as part of a state
 
@@ -26,6 +26,13 @@ def hyperparameter(
     for end in prior.ends if prior is not None else ():
         require(low <= end <= high, "prior", prior, f"must be between {low:g} and {high:g}")
     return struct.field(default=default, metadata={"low": low, "high": high, "about": about, "prior": prior})
+
+
+def of(part: Any) -> Any:
+    """The hyperparameters of a part, and of its own parts, at their defaults; raises OptionError where it has none."""
+    if not isinstance(part, Declares):
+        raise OptionError(f"{type(part).__name__}: has no hyperparams(), which gives those that it takes; give them")
+    return part.hyperparams()
 
 
 def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, float]]:

@@ -199,6 +199,15 @@ class OnPolicyAgent(Agent, Protocol):
 
 
 @runtime_checkable
+class Declares(Protocol):
+    """A part with hyperparameters, or of parts that have them."""
+
+    def hyperparams(self) -> Hyperparams:
+        """Those of its parts at their defaults."""
+        ...
+
+
+@runtime_checkable
 class Scheduled(Protocol):
     """Hyperparameters that change with the env steps taken, which at returns as they are by then."""
 
@@ -419,8 +428,8 @@ class Population(Workflow, Advances, Protocol):
         """How many members, n."""
         ...
 
-    def hyperparams(self, state: State) -> Hyperparams:
-        """Those of the members, leaves [n]."""
+    def hyperparams(self, state: State | None = None) -> Hyperparams:
+        """Those of the members, leaves [n]; without a state the defaults of each."""
         ...
 
     def with_hyperparams(self, state: State, hyperparams: Hyperparams) -> State:

@@ -36,6 +36,9 @@ class A2CHyperparams:
 class A2C:
     """The policy gradient with advantages, all environments in step (Mnih et al. 2016, arXiv:1602.01783, section 4)."""
 
+    def hyperparams(self) -> A2CHyperparams:
+        return A2CHyperparams()
+
     def targets(
         self, transitions: Transition, ratio: Array, value: Array, next_value: Array, hyperparams: A2CHyperparams
     ) -> tuple[Array, Array]:

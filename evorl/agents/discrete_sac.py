@@ -67,6 +67,9 @@ class DiscreteSAC:
         if not isinstance(self.action_space, Discrete):
             raise OptionError(f"DiscreteSAC needs an action that is one choice, not {self.action_space}; see sac")
 
+    def hyperparams(self) -> DiscreteSACHyperparams:
+        return DiscreteSACHyperparams()
+
     @property
     def choices(self) -> int:
         """How many there are."""

@@ -84,6 +84,9 @@ class DQN:
         if not isinstance(self.action_space, Discrete):
             raise OptionError(f"DQN needs an action that is one choice, not {self.action_space}")
 
+    def hyperparams(self) -> DQNHyperparams:
+        return DQNHyperparams()
+
     @property
     def network(self) -> Values:
         """Values of all choices from features."""

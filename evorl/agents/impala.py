@@ -42,6 +42,9 @@ class IMPALA:
     How old it is, is the workflow's staleness.
     """
 
+    def hyperparams(self) -> IMPALAHyperparams:
+        return IMPALAHyperparams()
+
     def targets(
         self, transitions: Transition, ratio: Array, value: Array, next_value: Array, hyperparams: IMPALAHyperparams
     ) -> tuple[Array, Array]:

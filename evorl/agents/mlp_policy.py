@@ -40,6 +40,9 @@ class MLPPolicy:
         check_layers(self.hidden, self.activation)
         Head(self.action_space)
 
+    def hyperparams(self) -> MLPPolicyHyperparams:
+        return MLPPolicyHyperparams()
+
     @property
     def head(self) -> Head:
         """From the numbers of the network to a distribution, and from its samples to actions."""

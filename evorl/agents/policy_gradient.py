@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl import hyperparameters
 from evorl.agents.ppo import PPO
 from evorl.agents.train_state import Loss, TrainState
 from evorl.networks.distributions import Distribution, Head
@@ -89,6 +90,9 @@ class PolicyGradient:
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
         Head(self.action_space, self.distribution)
+
+    def hyperparams(self) -> Hyperparams:
+        return hyperparameters.of(self.objective)
 
     @property
     def head(self) -> Head:

@@ -45,6 +45,9 @@ class PPOHyperparams:
 class PPO:
     """Clipped policy and value losses with generalized advantages (Schulman et al. 2017, arXiv:1707.06347)."""
 
+    def hyperparams(self) -> PPOHyperparams:
+        return PPOHyperparams()
+
     def targets(
         self, transitions: Transition, ratio: Array, value: Array, next_value: Array, hyperparams: PPOHyperparams
     ) -> tuple[Array, Array]:

@@ -29,6 +29,9 @@ class Random:
     observation_space: Space
     action_space: Space
 
+    def hyperparams(self) -> RandomHyperparams:
+        return RandomHyperparams()
+
     def init(self, key: Key, hyperparams: Hyperparams) -> RandomState:
         del key, hyperparams
         return RandomState(TrainState((), (), ()))

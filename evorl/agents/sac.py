@@ -62,6 +62,9 @@ class SAC:
             )
         Head(self.action_space)
 
+    def hyperparams(self) -> SACHyperparams:
+        return SACHyperparams()
+
     @property
     def head(self) -> Head:
         """From the numbers of the actor to a distribution, and from its samples to actions."""

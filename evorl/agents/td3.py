@@ -61,6 +61,9 @@ class TD3:
         if not isinstance(self.action_space, Box) or len(self.action_space.shape) != 1:
             raise OptionError(f"TD3 needs actions that are vectors of real numbers, not {self.action_space}")
 
+    def hyperparams(self) -> TD3Hyperparams:
+        return TD3Hyperparams()
+
     @property
     def actor(self) -> DeterministicActor:
         """Actions from features, each number in [-1, 1]."""

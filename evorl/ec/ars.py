@@ -51,6 +51,9 @@ class ARS:
         pairs = f"must be from 1 to the number of mirrored pairs, {n // 2}"
         require(1 <= self.num_elites <= n // 2, "num_elites", self.num_elites, pairs)
 
+    def hyperparams(self) -> ARSHyperparams:
+        return ARSHyperparams()
+
     def init(self, key: Key, mean: Params, hyperparams: ARSHyperparams) -> ARSState:
         del hyperparams
         return ARSState(mean, self.noise.init(key))

@@ -54,6 +54,9 @@ class CEM:
         require(0 <= self.num_elites <= n, "num_elites", self.num_elites, f"must be between 1 and {n}, or 0 for half")
         require(not self.mirrored or n % 2 == 0, "population_size", n, "must be even where mirrored")
 
+    def hyperparams(self) -> CEMHyperparams:
+        return CEMHyperparams()
+
     @property
     def elites(self) -> int:
         """How many of the fittest count."""

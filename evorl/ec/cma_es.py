@@ -111,6 +111,9 @@ class CMAES:
         require(n >= 2, "population_size", n, "must be at least 2")
         require(0 <= self.num_elites <= n, "num_elites", self.num_elites, f"must be between 1 and {n}, or 0 for half")
 
+    def hyperparams(self) -> CMAESHyperparams:
+        return CMAESHyperparams()
+
     @property
     def elites(self) -> int:
         """How many of the fittest the mean is taken over."""

@@ -45,6 +45,9 @@ class CSO:
         n = self.population_size
         require(n >= 2 and n % 2 == 0, "population_size", n, "must be even: members compete in pairs")
 
+    def hyperparams(self) -> CSOHyperparams:
+        return CSOHyperparams()
+
     def init(self, key: Key, mean: Params, hyperparams: CSOHyperparams) -> CSOState:
         first = row(mean)
         noise = normal(key, (self.population_size, first.size))

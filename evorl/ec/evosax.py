@@ -85,6 +85,9 @@ class Evosax:
             fits = isinstance(k, int) and k > 0 and n % k == 0 and n > k
             require(fits, "population_size", n, f"must be a multiple of options.num_populations={k}, and more")
 
+    def hyperparams(self) -> Hyperparams:
+        return {}
+
     def init(self, key: Key, mean: Params, hyperparams: Hyperparams) -> EvosaxState:
         algorithm, params = self._build(mean, hyperparams)
         if not (self._population_based or self._variational):

@@ -56,6 +56,9 @@ class GA:
         require(0 <= self.num_elites < n, "num_elites", self.num_elites, elites)
         require(self.tournament >= 1, "tournament", self.tournament, "must be at least 1")
 
+    def hyperparams(self) -> GAHyperparams:
+        return GAHyperparams(mutation=self.mutation.takes())
+
     def init(self, key: Key, mean: Params, hyperparams: GAHyperparams) -> GAState:
         return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
 

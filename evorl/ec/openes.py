@@ -50,6 +50,9 @@ class OpenES:
         require(n >= 2 and n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
         check_shaping(self.shaping)
 
+    def hyperparams(self) -> OpenESHyperparams:
+        return OpenESHyperparams()
+
     def init(self, key: Key, mean: Params, hyperparams: OpenESHyperparams) -> OpenESState:
         del hyperparams
         return OpenESState(mean, optax.scale_by_adam().init(row(mean)), self.noise.init(key))

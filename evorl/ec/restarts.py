@@ -60,6 +60,9 @@ class Restarts:
     def __post_init__(self) -> None:
         require(0 <= self.doublings <= 20, "doublings", self.doublings, "must be between 0 and 20")
 
+    def hyperparams(self) -> RestartsHyperparams:
+        return RestartsHyperparams(self.evolver.hyperparams())
+
     @property
     def population_size(self) -> int:
         return self.evolver.population_size

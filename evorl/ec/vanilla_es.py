@@ -45,6 +45,9 @@ class VanillaES:
         require(n >= 2, "population_size", n, "must be at least 2")
         require(1 <= self.num_elites <= n, "num_elites", self.num_elites, f"must be from 1 to population_size, {n}")
 
+    def hyperparams(self) -> VanillaESHyperparams:
+        return VanillaESHyperparams()
+
     def init(self, key: Key, mean: Params, hyperparams: VanillaESHyperparams) -> VanillaESState:
         del hyperparams
         return VanillaESState(mean, self.noise.init(key))

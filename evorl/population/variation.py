@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
+from evorl import hyperparameters
 from evorl.ec import search
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -66,6 +67,9 @@ class Perturb:
 
     takes = PerturbHyperparams
 
+    def hyperparams(self) -> PerturbHyperparams:
+        return PerturbHyperparams()
+
     def check(self, size: int) -> None:
         del size
 
@@ -96,6 +100,9 @@ class Resample:
     """Some numbers of a child are drawn anew from their priors, the others are its parent's (arXiv:1711.09846)."""
 
     takes = ResampleHyperparams
+
+    def hyperparams(self) -> ResampleHyperparams:
+        return ResampleHyperparams()
 
     def check(self, size: int) -> None:
         del size
@@ -129,6 +136,9 @@ class Swarm:
 
     takes = SwarmHyperparams
 
+    def hyperparams(self) -> SwarmHyperparams:
+        return SwarmHyperparams()
+
     def check(self, size: int) -> None:
         del size
 
@@ -156,6 +166,9 @@ class Evolved:
 
     evolver: Evolver
     takes = object
+
+    def hyperparams(self) -> Hyperparams:
+        return hyperparameters.of(self.evolver)
 
     def check(self, size: int) -> None:
         n = self.evolver.population_size

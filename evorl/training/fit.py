@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl import hyperparameters
 from evorl.errors import DivergedError, require
 from evorl.metrics import COUNTS, over_rounds, reduce
 from evorl.replay import split
@@ -60,7 +61,7 @@ class Training:
 
 def fit(
     workflow: Workflow,
-    hyperparams: Hyperparams,
+    hyperparams: Hyperparams = None,
     seed: int = 0,
     budget: Budget = Budget(env_steps=1_000_000),  # noqa: B008  it is frozen
     callbacks: Sequence[Callback] = (),
@@ -99,6 +100,7 @@ def fit(
         require(value >= 1, name, value, "must be at least 1")
     started = time.perf_counter() if started is None else started
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
+    hyperparams = hyperparameters.of(workflow) if hyperparams is None else hyperparams
     devices = most_devices(workflow, num_seeds) if devices is None else devices
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
     share = (TIMED_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share

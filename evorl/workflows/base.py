@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from evorl import tree
+from evorl import hyperparameters, tree
 from evorl.errors import require
 from evorl.types import (
     ActorCritic,
@@ -18,6 +18,7 @@ from evorl.types import (
     Metrics,
     Parallel,
     Placed,
+    Population,
     State,
     Transition,
     Workflow,
@@ -129,6 +130,11 @@ def descend_actor(
     return agent.update_actor(
         state, lambda params: agent.actor_loss(params, state, batch, key, hyperparams), hyperparams
     )
+
+
+def space(population: Population) -> Hyperparams:
+    """What a member has declared to be worth searching."""
+    return hyperparameters.searched(hyperparameters.of(population.inner))
 
 
 def parallel(workflow: Any) -> dict[str, int]:

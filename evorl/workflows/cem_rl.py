@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Int
 
-from evorl import tree
+from evorl import hyperparameters, tree
 from evorl.agents.td3 import TD3Hyperparams
 from evorl.ec import search
 from evorl.ec.cem import CEMHyperparams
@@ -81,6 +81,9 @@ class CEMRL:
         n = self.evolver.population_size
         learners = f"must be a part of the population that is 1 to {n} members of {n}"
         require(1 <= self.num_learners <= n, "learners", self.learners, learners)
+
+    def hyperparams(self) -> CEMRLHyperparams:
+        return CEMRLHyperparams(hyperparameters.of(self.agent), hyperparameters.of(self.evolver))
 
     @property
     def num_learners(self) -> int:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float
 
-from evorl import tree
+from evorl import hyperparameters, tree
 from evorl.agents.td3 import TD3Hyperparams
 from evorl.agents.train_state import TrainState
 from evorl.ec import search
@@ -26,8 +26,11 @@ from evorl.workflows.base import check_positive
 FOLLOWED = ("iteration", "all")
 
 
+MUTATION_RATE = 0.9
+
+
 def _of_ga() -> GAHyperparams:
-    return GAHyperparams(mutation_rate=0.9, mutation=ERLMutationHyperparams())
+    return GAHyperparams(mutation_rate=MUTATION_RATE, mutation=ERLMutationHyperparams())
 
 
 @struct.dataclass
@@ -91,6 +94,12 @@ class ERL:
         require(self.num_agents < n, "num_agents", self.num_agents, f"must be below population_size, {n}")
         if self.updates_follow not in FOLLOWED:
             raise unknown("updates_follow", self.updates_follow, FOLLOWED)
+
+    def hyperparams(self) -> ERLHyperparams:
+        evolver = hyperparameters.of(self.evolver)
+        if isinstance(evolver, GAHyperparams):
+            evolver = replace(evolver, mutation_rate=MUTATION_RATE)
+        return ERLHyperparams(hyperparameters.of(self.agent), evolver)
 
     @property
     def num_slots(self) -> int:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool
 
-from evorl import tree
+from evorl import hyperparameters, tree
 from evorl.agents.mlp_policy import MLPPolicyHyperparams
 from evorl.ec import search
 from evorl.ec.openes import OpenES, OpenESHyperparams
@@ -76,6 +76,9 @@ class Evolution:
         n, m = self.evolver.population_size, self.members_at_once
         divides = m >= 0 and n % (m or n) == 0
         require(divides, "members_at_once", m, f"must divide population_size, {n}, or be 0 for all members")
+
+    def hyperparams(self) -> EvolutionHyperparams:
+        return EvolutionHyperparams(hyperparameters.of(self.evolver), hyperparameters.of(self.agent))
 
     @property
     def blocks(self) -> int:

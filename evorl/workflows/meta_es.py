@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array
 
+from evorl import hyperparameters, tree
 from evorl import metrics as metrics_of
-from evorl import tree
 from evorl.ec import search
 from evorl.ec.cem import CEMHyperparams
 from evorl.errors import require
@@ -55,12 +55,15 @@ class MetaES:
         base.check_positive(self, "lifetime")
         n, size = self.evolver.population_size, self.population.size
         require(n == size, "evolver.population_size", n, f"must be the size of the population, {size}")
-        Space(self.space)
+        self.searched  # noqa: B018  which raises
+
+    def hyperparams(self) -> MetaESHyperparams:
+        return MetaESHyperparams(hyperparameters.of(self.evolver))
 
     @property
     def searched(self) -> Space:
         """The numbers that are searched, as points of a cube."""
-        return Space(self.space)
+        return Space(base.space(self.population) if self.space is None else self.space)
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:

@@ -62,6 +62,9 @@ class OffPolicy:
         whole = self.num_updates % interval == 0
         require(whole, "num_updates", self.num_updates, f"must be a multiple of actor_interval, {interval}")
 
+    def hyperparams(self) -> Hyperparams:
+        return hyperparameters.of(self.agent)
+
     @property
     def vector_env(self) -> VectorEnv:
         """The environments in which it collects and evaluates."""

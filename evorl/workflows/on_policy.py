@@ -71,6 +71,9 @@ class OnPolicy:
         divides = self.num_rows % self.batch_size == 0
         require(divides, "batch_size", self.batch_size, f"must divide num_envs * num_steps, {self.num_rows}")
 
+    def hyperparams(self) -> Hyperparams:
+        return hyperparameters.of(self.agent)
+
     @property
     def num_rows(self) -> int:
         """Transitions of a rollout."""

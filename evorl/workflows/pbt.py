@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl import tree
+from evorl import hyperparameters, tree
 from evorl.ec.shaping import comparable
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
@@ -53,7 +53,7 @@ class PBT:
     """
 
     population: Population
-    space: Any
+    space: Any = None
     selection: Selection = field(default_factory=Truncation)
     variation: Variation = field(default_factory=Perturb)
     steps_per_generation: int = 4
@@ -67,12 +67,15 @@ class PBT:
         require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "must not be negative")
         self.selection.check(self.population.size)
         self.variation.check(self.population.size)
-        Space(self.space)
+        self.searched  # noqa: B018  which raises
+
+    def hyperparams(self) -> PBTHyperparams:
+        return PBTHyperparams(hyperparameters.of(self.variation))
 
     @property
     def searched(self) -> Space:
         """The numbers that are searched, as points of a cube."""
-        return Space(self.space)
+        return Space(base.space(self.population) if self.space is None else self.space)
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:

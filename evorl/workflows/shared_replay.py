@@ -7,8 +7,9 @@ import jax
 from flax import struct
 from jaxtyping import Array, Bool, Int
 
-from evorl import tree
+from evorl import hyperparameters, tree
 from evorl.errors import require
+from evorl.hyperparameters import as_state
 from evorl.replay import join, split
 from evorl.types import Hyperparams, Key, Metrics, Replay, State, Transition, Workflow
 from evorl.workflows import base, members
@@ -62,7 +63,9 @@ class SharedReplay:
 
         return jax.vmap(one, (AXES, 0), (AXES, 0, 0))(state, members.keys(key, self.size, evaluating))
 
-    def hyperparams(self, state: OffPolicyState) -> Hyperparams:
+    def hyperparams(self, state: OffPolicyState | None = None) -> Hyperparams:
+        if state is None:
+            return tree.broadcast(as_state(hyperparameters.of(self.inner)), self.size)
         return state.hyperparams
 
     def with_hyperparams(self, state: OffPolicyState, hyperparams: Hyperparams) -> OffPolicyState:

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 import jax
 from jaxtyping import Array, Bool, Int
 
-from evorl import mesh, tree
+from evorl import hyperparameters, mesh, tree
 from evorl.errors import require
+from evorl.hyperparameters import as_state
 from evorl.types import Hyperparams, Key, Metrics, State, Workflow
 from evorl.workflows import base, members
 
@@ -59,7 +60,9 @@ class Vmapped:
 
         return jax.vmap(one)(state, mesh.own(members.keys(key, self.size, evaluating), mesh.MEMBERS, tree.size(state)))
 
-    def hyperparams(self, state: State) -> Hyperparams:
+    def hyperparams(self, state: State | None = None) -> Hyperparams:
+        if state is None:
+            return tree.broadcast(as_state(hyperparameters.of(self.inner)), self.size)
         return state.hyperparams
 
     def with_hyperparams(self, state: State, hyperparams: Hyperparams) -> State:
