@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Int
 
 from evorl import tree
 from evorl.returns import n_step_return
-from evorl.types import Hyperparams, Transition
+from evorl.types import Transition
 
 
 @struct.dataclass
@@ -62,7 +62,7 @@ class Window:
         return Window(rows, jnp.minimum(self.filled + steps, before).astype(jnp.int32)), longer, there
 
 
-def fold(batch: Transition, hyperparams: Hyperparams) -> tuple[Transition, Hyperparams]:
-    """Longer transitions [batch] as ordinary ones, and hyperparameters with the discount of each one's bootstrap."""
-    reward, discount = jax.vmap(n_step_return, (0, 0, None))(batch.reward, batch.extras["steps"], hyperparams.discount)
-    return replace(batch, reward=reward), hyperparams.replace(discount=discount)
+def fold(batch: Transition, discount: Array | float) -> Transition:
+    """Longer transitions [batch] as ordinary ones, with the discount of each one's bootstrap."""
+    reward, worth = jax.vmap(n_step_return, (0, 0, None))(batch.reward, batch.extras["steps"], discount)
+    return replace(batch, reward=reward, discount=worth)

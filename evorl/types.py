@@ -41,6 +41,7 @@ class Transition:
     terminated: Any  # do not bootstrap
     truncated: Any  # bootstrap, but cut traces and reset memory
     extras: Any = struct.field(default_factory=dict)
+    discount: Any = ()  # what a value at next_obs is worth, where rows are over several steps; () for that of one step
 
     @property
     def ended(self) -> Array:
@@ -142,15 +143,15 @@ class Agent(Protocol):
 
 @runtime_checkable
 class OffPolicyAgent(Agent, Protocol):
-    """An agent that learns from a replay: the loss of its critic on a batch, and one gradient step on any such loss.
-
-    The discount in hyperparams may be one number or one for each row of the batch.
-    """
+    """An agent that learns from a replay: the loss of its critic on a batch, and one gradient step on any such loss."""
 
     def critic_loss(
         self, params: Params, state: State, batch: Transition, key: Key, hyperparams: Hyperparams
     ) -> tuple[Array, Metrics]:
-        """The loss [] of a critic with params on a batch, leaves [batch, ...]; targets are those of the state."""
+        """The loss [] of a critic with params on a batch, leaves [batch, ...]; targets are those of the state.
+
+        Where the batch has a discount of its own, it is that of the bootstrap (agents.losses.bootstrapped).
+        """
         ...
 
     def update_critic(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]:

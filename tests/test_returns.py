@@ -104,18 +104,12 @@ def test_windows_hold_n_step_returns_across_any_chunks(trajectory):
     assert at == STEPS
     assert len(stored) == STEPS - (n - 1)
 
-    class Hyperparams:
-        discount = 0.9
-
-        def replace(self, discount):
-            return discount
-
     rolled = [np.roll(x, 5) for x in (reward, next_value, terminated, ended)]
     for t, row in enumerate(stored):
-        batch, discount = fold(row, Hyperparams())
+        batch = fold(row, 0.9)
         for slot, (r, v, over, end) in enumerate(([reward, next_value, terminated, ended], rolled)):
             assert row.obs[slot] == (t if slot == 0 else (t - 5) % STEPS)
             successor = int(batch.next_obs[slot]) - 1
             bootstrap = v[successor] if slot == 0 else np.roll(v, -5)[successor]
-            found = batch.reward[slot] + discount[slot] * (not batch.terminated[slot]) * bootstrap
+            found = batch.reward[slot] + batch.discount[slot] * (not batch.terminated[slot]) * bootstrap
             np.testing.assert_allclose(found, n_step(r, v, over, end, t, n, 0.9), rtol=1e-5, atol=1e-5)

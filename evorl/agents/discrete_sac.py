@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import squared_error
+from evorl.agents.losses import bootstrapped, squared_error
 from evorl.agents.soft import SACState, adjusted, fresh_temperature
 from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
 from evorl.errors import OptionError, require
@@ -126,7 +126,7 @@ class DiscreteSAC:
         log_probs = self.distribution(state.actor.params, batch.next_obs).log_probs()
         value = self.values(state.critic.target, batch.next_obs).min(-2)
         value = (jnp.exp(log_probs) * (value - self.temperature(state, hyperparams) * log_probs)).sum(-1)
-        return batch.reward + hyperparams.discount * ~batch.terminated * value
+        return bootstrapped(batch, value, hyperparams.discount)
 
     def critic_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: DiscreteSACHyperparams

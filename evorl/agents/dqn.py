@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.agents.losses import bootstrapped
 from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
 from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter, linear
@@ -123,7 +124,7 @@ class DQN:
         """r + discount Q'(s', argmax_a Q(s', a)), or max_a Q'(s', a) unless double."""
         values = self.values(state.actor.target, batch.next_obs)
         preferred = (self.values(state.actor.params, batch.next_obs) if self.double else values).argmax(-1)
-        return batch.reward + hyperparams.discount * ~batch.terminated * _chosen(values, preferred)
+        return bootstrapped(batch, _chosen(values, preferred), hyperparams.discount)
 
     def critic_loss(
         self, params: Params, state: DQNState, batch: Transition, key: Key, hyperparams: DQNHyperparams

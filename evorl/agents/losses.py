@@ -8,6 +8,12 @@ from evorl.returns import gae
 from evorl.types import Batch, Hyperparams, Metrics, Transition
 
 
+def bootstrapped(batch: Transition, value: Float[Array, " batch"], discount: Array | float) -> Float[Array, " batch"]:
+    """The reward and what the value at next_obs is worth by the batch's own discount, or by that of a step."""
+    worth = discount if isinstance(batch.discount, tuple) else batch.discount
+    return batch.reward + worth * ~batch.terminated * value
+
+
 def squared_error(value: Float[Array, "batch critics"], target: Float[Array, " batch"]) -> tuple[Array, Metrics]:
     """The loss of critics that share a target: summed over critics, mean over the batch."""
     loss = ((value - target[:, None]) ** 2).sum(-1).mean()

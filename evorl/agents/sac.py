@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import least, squared_error
+from evorl.agents.losses import bootstrapped, least, squared_error
 from evorl.agents.soft import SACState, adjusted, fresh_temperature
 from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
 from evorl.errors import OptionError, require
@@ -125,7 +125,7 @@ class SAC:
         sample = policy.sample(key)
         value = self.values(state.critic.target, batch.next_obs, self.head.action(sample)).min(-1)
         value -= self.temperature(state, hyperparams) * policy.log_prob(sample)
-        return batch.reward + hyperparams.discount * ~batch.terminated * value
+        return bootstrapped(batch, value, hyperparams.discount)
 
     def critic_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams

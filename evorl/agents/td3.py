@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import squared_error
+from evorl.agents.losses import bootstrapped, squared_error
 from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
@@ -131,7 +131,7 @@ class TD3:
         noise = jnp.clip(noise, -hyperparams.target_clip, hyperparams.target_clip)
         action = self.clip(self.greedy(state.actor.target, batch.next_obs) + self.half_range * noise)
         value = self.values(state.critic.target, batch.next_obs, action).min(-1)
-        return batch.reward + hyperparams.discount * ~batch.terminated * value
+        return bootstrapped(batch, value, hyperparams.discount)
 
     def critic_loss(
         self, params: Params, state: TD3State, batch: Transition, key: Key, hyperparams: TD3Hyperparams

@@ -17,6 +17,13 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "evorl"
 
 
+DAY = 24 * 60 * 60
+WAITING = (  # seconds that a device waits for another one's episodes: XLA would end the process after 40
+    "xla_cpu_collective_call_warn_stuck_timeout_seconds",
+    "xla_cpu_collective_call_terminate_timeout_seconds",
+)
+
+
 def cores() -> int:
     """How many of this machine's cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -40,6 +47,8 @@ def host_devices(count: int | None = None, required: bool = True) -> None:
         raise OptionError(f"devices={count}: {there}") from None
     if count > 1:
         os.environ["PJRT_NPROC"] = "1"
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = " ".join([flags, *(f"--{one}={DAY}" for one in WAITING if one not in flags)]).strip()
 
 
 def enable_compilation_cache() -> None:
@@ -53,13 +62,9 @@ def enable_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-DAY = 24 * 60 * 60
 ON_A_CPU: dict[str, Any] = {
     "xla_cpu_multi_thread_eigen": False,  # waking threads for each of hundreds of small products costs more than most
     "xla_cpu_use_fusion_emitters": False,  # which take a quarter of the time to compile and gain nothing
-    "xla_cpu_collective_call_warn_stuck_seconds": DAY,  # a device may wait for another one's episodes
-    "xla_cpu_collective_call_terminate_timeout_seconds": DAY,
-    "xla_cpu_collective_timeout_seconds": DAY,
 }
 
 

@@ -181,14 +181,12 @@ class OffPolicy:
         """
         hyperparams, replay = self.now(state), state.replay
 
-        def folded(batch: Transition) -> tuple[Transition, Hyperparams]:
-            return fold(batch, hyperparams) if self.n_step > 1 else (batch, hyperparams)
-
         def update_critic(agent: Any, batch_and_key: Any) -> tuple[Any, Metrics]:
             batch, key = batch_and_key
-            rows = folded(batch)
+            if self.n_step > 1:
+                batch = fold(batch, hyperparams.discount)
             return self.agent.update_critic(
-                agent, lambda params: self.agent.critic_loss(params, agent, rows[0], key, rows[1]), hyperparams
+                agent, lambda params: self.agent.critic_loss(params, agent, batch, key, hyperparams), hyperparams
             )
 
         def learn_once(i: Array, agent: Any) -> tuple[Any, Metrics]:
