@@ -43,7 +43,7 @@ def spread() -> dict[str, Any]:
 
     def ppo() -> tuple[Any, Any, int, int]:
         env = Gymnax("CartPole-v1")
-        agent = PolicyGradient(env.observation_space, env.action_space)
+        agent = PolicyGradient(env.observation_space, env.action_space, hidden=(64, 64))
         return OnPolicy(env, agent), PPOHyperparams(), 4, 8
 
     def openes() -> tuple[Any, Any, int, int]:

@@ -3,7 +3,6 @@
 import os
 import resource
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,28 +61,13 @@ def enable_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-ON_A_CPU: dict[str, Any] = {
-    "xla_cpu_multi_thread_eigen": False,  # waking threads for each of hundreds of small products costs more than most
-    "xla_cpu_use_fusion_emitters": False,  # which take a quarter of the time to compile and gain nothing
-}
-
-
 def compiler_options() -> dict[str, Any]:
-    """What training is compiled with: on a CPU what serves physics, as far as XLA knows it, unless XLA_FLAGS say."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    if jax.default_backend() != "cpu":
-        return {}
-    return {name: value for name, value in ON_A_CPU.items() if name not in flags and _known(name, value)}
+    """What training is compiled with. On a CPU each product stays on its thread, unless XLA_FLAGS say otherwise.
 
-
-@cache
-def _known(option: str, value: Any) -> bool:
-    """Whether XLA has this option, which it says only when it compiles."""
-    try:
-        jax.jit(lambda: 0).lower().compile({option: value})
-    except jax.errors.JaxRuntimeError:
-        return False
-    return True
+    Physics is hundreds of small products, and waking other threads for each costs more than most of them.
+    """
+    chosen = "xla_cpu_multi_thread_eigen" in os.environ.get("XLA_FLAGS", "")
+    return {} if jax.default_backend() != "cpu" or chosen else {"xla_cpu_multi_thread_eigen": False}
 
 
 def memory() -> int:
