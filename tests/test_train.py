@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from evorl.training import multirun
@@ -86,6 +87,14 @@ def test_a_multirun_trains_each_into_a_folder_of_its_name_and_ends_with_a_table(
     last = rows(folder / "seed-1+tau-0.1")[-1]
     assert table[2][:5] == [f"runs/{folder.name}/seed-1+tau-0.1", "1", "0.1", *[f"{last['return']:.1f}"] * 2]
     assert [line[-1] for line in table[2:]] == ["", "refused", "", "refused"]
+
+
+def test_runs_of_a_multirun_with_other_devices_have_a_process_each(tmp_path):
+    result = train(tmp_path, "-m", "agent=td3", "devices=1,2", "num_seeds=2", "iterations=1", "run_dir=many", *TINY)
+    assert result.returncode == 0, result.stderr
+    returns = [rows(tmp_path / "many" / name)[-1]["seeds"]["return"] for name in ("devices-1", "devices-2")]
+    np.testing.assert_allclose(*returns, rtol=1e-3)
+    assert result.stdout.splitlines()[-1].startswith("| many/devices-2 ")
 
 
 def test_a_mistake_in_any_run_of_a_multirun_is_found_before_the_first(tmp_path):

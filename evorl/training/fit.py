@@ -156,9 +156,14 @@ class _Driver:
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
         self._tell("tracing")
         with indexing(), reading("hyperparams"), jax.set_mesh(program.mesh):
-            shapes = jax.eval_shape(program.init, self.keys, hyperparams)
+            once = jax.jit(program.init)  # so that its shapes and its code come from one trace
+            shapes = jax.eval_shape(once, self.keys, hyperparams)
             places = program.placed(shapes)
-            init = jax.jit(program.init, out_shardings=places).trace(self.keys, hyperparams)
+
+            def init_placed(keys: jax.Array, hyperparams: Hyperparams) -> State:
+                return once(keys, hyperparams)
+
+            init = jax.jit(init_placed, out_shardings=places).trace(self.keys, hyperparams)
             shapes = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
             run = jax.jit(program.run, donate_argnums=0, out_shardings=(places, None, None))
             lowered = run.lower(shapes, self.keys, *job(0, 0, False))
