@@ -88,6 +88,8 @@ def fit(
     0.15), to which the rounds at the end are held too. With minutes no iteration begins that would not end in time, as
     long as the last ones took.
 
+    hyperparams are by default those of the workflow's parts. devices is over how many of them seeds, members or slots
+    are spread, by default as many as divide the seeds, or what the workflow says to be spread; see host_devices.
     side_by_side says whether the runs are vmapped; by default everywhere but on a CPU (see Program). checkpoints saves
     on its schedule; where its folder holds a checkpoint, training goes on from there. init_from is a state like the one
     to come, whose weights the runs begin with. started is when the process began (time.perf_counter), by default now;

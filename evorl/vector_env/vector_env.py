@@ -118,7 +118,8 @@ class VectorEnv:
             return behaviour.act(params, explores, plan.random, obs, memory, key)
 
         if self.actors == 1:
-            return jax.vmap(partial(act, tree.index(plan.params, 0), plan.explores))
+            only = jax.tree.map(lambda x: x[0] if jnp.ndim(x) else x, plan.explores)
+            return jax.vmap(partial(act, tree.index(plan.params, 0), only))
         of_each = 0 if not isinstance(plan.explores, tuple) and jnp.ndim(plan.explores) else None
         if self.actors == self.num_slots:
             each = jax.vmap(act, (0, of_each, 0, 0, 0))
