@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from evosax.algorithms import SNES
+from typing_extensions import get_protocol_members
 
+import evorl
 from evorl import hyperparameters, tree
 from evorl.agents import (
     A2C,
@@ -31,6 +33,7 @@ from evorl.agents import (
     SACHyperparams,
     TD3Hyperparams,
 )
+from evorl.agents.random import Random, RandomHyperparams
 from evorl.ec import (
     ARS,
     CEM,
@@ -66,6 +69,7 @@ from evorl.population import (
     Uniform,
 )
 from evorl.training.program import Program
+from evorl.types import Agent, Evolver, Workflow
 from evorl.workflows import (
     CEMRL,
     ERL,
@@ -241,6 +245,11 @@ EVOLVERS = [
         ("snes", Evosax(SNES, 4), {}),
     )
 ]
+RANDOM = Random(CHOICES.observation_space, CHOICES.action_space)
+OTHERS = [
+    *EVOLVERS,
+    Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
+]
 ALIKE = ("cem_rl_sac", "erl_sac_openes", "impala", "discrete_sac")  # other cases put their workflows side by side too
 
 
@@ -254,7 +263,7 @@ every = of(CASES, [f"vmapped_{name}" for name in ALIKE])
 single = of(SINGLE, [])
 side_by_side = of(SINGLE, ALIKE)
 RECORDED = Path(__file__).parent / "recorded"
-recorded = of([*(case for case in CASES if not case.name.startswith("vmapped")), *EVOLVERS], [])
+recorded = of([case for case in CASES if not case.name.startswith("vmapped")], [])
 
 
 def types(state):
@@ -421,14 +430,33 @@ def test_it_serves_as_the_inside_of_a_meta_workflow(case):
     assert types(after) == types(shapes)
 
 
-@pytest.mark.parametrize("case", META_CASES, ids=lambda case: case.name)
-def test_meta_workflows_keep_the_contract(case):
+def test_every_workflow_agent_and_evolver_of_evorl_has_a_case():
+    """They are found by what the package gives, so that none is left out."""
+
+    def parts(x):
+        if dataclasses.is_dataclass(x):
+            yield type(x)
+            for field in dataclasses.fields(x):
+                yield from parts(getattr(x, field.name))
+
+    given = {value for name in evorl.__all__ if isinstance(value := getattr(evorl, name), type)}
+    protocols = [get_protocol_members(protocol) for protocol in (Workflow, Agent, Evolver)]
+    wanted = {each for each in given if any(all(hasattr(each, name) for name in one) for one in protocols)}
+    assert len(wanted) >= 25
+    cases = [*CASES, *META_CASES, *OTHERS]
+    assert wanted - {each for case in cases for each in parts(case.workflow)} == set()
+
+
+@pytest.mark.parametrize("case", [*META_CASES, *OTHERS], ids=lambda case: case.name)
+def test_the_others_keep_the_contract(case):
     """In one test, so that each is compiled once."""
     test_step_keeps_shapes_dtypes_and_weak_types(case)
     test_evaluation_leaves_the_state_alone(case)
     test_it_computes_what_it_computed(case)
     test_chunks_and_saving_do_not_change_the_run(case)
     compiled = case.run._cache_size()
+    if not jax.tree.leaves(case.hyperparams):
+        return
     others = jax.tree.map(lambda x: 0.9 * x, case.hyperparams)
     assert not leaves_equal(case.steps(others, 4), case.steps(case.hyperparams, 4))
     assert case.run._cache_size() == compiled
