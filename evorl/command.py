@@ -41,8 +41,20 @@ def _told() -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         print(str(interrupt) or "stopped", file=sys.stderr)
         sys.exit(130)
+    except SystemExit:  # as --help ends
+        with contextlib.suppress(OSError):
+            _flushed()
+        raise
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still flushes
+        _flushed()
+
+
+def _flushed() -> None:
+    """Writes what is left for a reader, or nowhere where that has gone, so that Python finds nothing left to write."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Parser(argparse.ArgumentParser):

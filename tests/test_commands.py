@@ -201,6 +201,7 @@ def test_a_reader_that_leaves_ends_it_quietly(command):
         stderr=subprocess.PIPE,
         text=True,
         check=False,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},  # as users have it
     )
     os.close(write)
     assert (ended.returncode, ended.stderr) == (0, "")
