@@ -65,6 +65,8 @@ def test_devices_that_do_not_divide_are_refused_with_the_nearest_number_that_doe
         (["agent=pbt", "agent.workflow.population.size=12"], 6),
         (["agent=pbt", "agent/population=shared_replay", "agent@agent.inner=sac"], 1),
         (["agent=ppo", "devices=2"], 2),
+        (["agent=ppo", "num_seeds=many"], 1),  # which is refused later
+        (["agent=ppo", "num_seeds=1.5"], 1),
     ],
 )
 def test_a_cpu_is_as_many_devices_as_divide_what_is_independent(given, devices, monkeypatch):

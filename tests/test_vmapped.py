@@ -6,7 +6,7 @@ from evorl import tree
 from evorl.agents import TD3Hyperparams
 from evorl.workflows import Vmapped
 from tests.conftest import leaves_equal
-from tests.test_contract import OFF_POLICY
+from tests.test_contract import OFF_POLICY, OTHERS
 
 POPULATION = Vmapped(OFF_POLICY, 3)
 
@@ -34,3 +34,11 @@ def test_a_member_is_sound_where_no_real_leaf_but_its_replay_holds_nan(key):
     np.testing.assert_array_equal(POPULATION.has_no_nan(state), [True, True, True])
     slots = state.slots.replace(episode_return=state.slots.episode_return.at[1, 3].set(jnp.nan))
     np.testing.assert_array_equal(jax.jit(POPULATION.has_no_nan)(state.replace(slots=slots)), [True, False, True])
+
+
+def test_copies_may_have_no_hyperparameters():
+    case = next(case for case in OTHERS if case.name == "snes")
+    assert not jax.tree.leaves(case.hyperparams)
+    init = Vmapped(case.workflow, 3).init
+    state = jax.eval_shape(lambda key: init(key, case.hyperparams), jax.random.key(0))
+    assert state.iteration.shape == (3,)

@@ -68,7 +68,9 @@ def devices(data: Mapping[str, Any]) -> int:
     """
     if data["devices"] is not None:
         return data["devices"]
-    count = data["num_seeds"] if data["num_seeds"] > 1 else _independent(saved.at(data, "agent.workflow"))
+    seeds = data["num_seeds"]
+    several = isinstance(seeds, int) and seeds > 1  # what is no number is refused where it is built
+    count = seeds if several else _independent(saved.at(data, "agent.workflow"))
     return max(n for n in range(1, cores() + 1) if count % n == 0)
 
 

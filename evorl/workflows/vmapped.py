@@ -45,7 +45,8 @@ class Vmapped:
 
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State:
         """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
-        keys = mesh.own(jax.random.split(key, self.size), mesh.MEMBERS, tree.size(hyperparams))
+        here = tree.size(hyperparams) if jax.tree.leaves(hyperparams) else self.size
+        keys = mesh.own(jax.random.split(key, self.size), mesh.MEMBERS, here)
         return jax.vmap(self.inner.init, (0, 0, None))(keys, hyperparams, env_params)
 
     def step(self, state: State, key: Key) -> tuple[State, Metrics]:
