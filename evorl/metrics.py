@@ -6,17 +6,23 @@ import jax.numpy as jnp
 import numpy as np
 
 COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every other metric is a mean
-OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes
+OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes, as do those of
+EPISODE = "episode/"  # which begins the names of what an environment summarizes of its episodes
 ERROR = "return_error"  # of an evaluation: the standard error of its return
 MEMBERS = "members/"  # begins the names of metrics that stay apart for each member of a population
 
 Metrics = dict[str, Any]
 
 
+def is_of_episodes(name: str) -> bool:
+    """Whether a metric is a mean over episodes."""
+    return name in OF_EPISODES or name.startswith(EPISODE)
+
+
 def weighted(metrics: Metrics) -> Metrics:
     """The metrics of one step as they add up."""
     weight = metrics.get("episodes", 1)
-    return {name: values * weight if name in OF_EPISODES else values for name, values in metrics.items()}
+    return {name: values * weight if is_of_episodes(name) else values for name, values in metrics.items()}
 
 
 def averaged(sums: Metrics, steps: Any) -> Metrics:
@@ -26,7 +32,7 @@ def averaged(sums: Metrics, steps: Any) -> Metrics:
     def one(name: str, total: Any) -> Any:
         if name in COUNTS:
             return total
-        return total / (episodes if name in OF_EPISODES else steps)
+        return total / (episodes if is_of_episodes(name) else steps)
 
     return {name: one(name, total) for name, total in sums.items()}
 
@@ -61,7 +67,7 @@ def over_members(metrics: Metrics) -> Metrics:
     def one(name: str, values: Any) -> Any:
         if name in COUNTS:
             return values.sum()
-        weight = ~jnp.isnan(values) * (episodes if name in OF_EPISODES else 1.0)
+        weight = ~jnp.isnan(values) * (episodes if is_of_episodes(name) else 1.0)
         return (jnp.nan_to_num(values) * weight).sum() / jnp.maximum(weight.sum(), 1e-9)
 
     return {name: one(name, values) for name, values in metrics.items() if not name.startswith(MEMBERS)}

@@ -1,6 +1,6 @@
 """The types and protocols that all parts share. Protocols are structural: nothing inherits from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import jax
@@ -24,7 +24,7 @@ class TimeStep:
     """What an environment answers to one action."""
 
     obs: Any
-    reward: Any  # []
+    reward: Any  # []; several numbers, of agents or objectives, where the workflow takes them
     terminated: Any  # [] bool: the task ended; do not bootstrap
     truncated: Any  # [] bool: time ran out; bootstrap
     info: Any = struct.field(default_factory=dict)
@@ -113,6 +113,19 @@ class Describes(Protocol):
 
     def describe(self, env_state: State) -> Metrics:
         """What is being played, leaves []."""
+        ...
+
+
+@runtime_checkable
+class Summarizes(Protocol):
+    """An environment of whose episodes more than their return is kept, such as energy spent, or a win."""
+
+    @property
+    def episode_info(self) -> Mapping[str, str]:
+        """By the name in TimeStep.info what it becomes of an episode: the "sum", the "mean" or the "last" of its steps.
+
+        Arrays of numbers, of any shape.
+        """
         ...
 
 
@@ -287,13 +300,25 @@ class Evolver(Protocol):
         ...
 
     def tell(
-        self, key: Key, genomes: Any, fitness: Array, state: State, hyperparams: Hyperparams
+        self, key: Key, genomes: Any, fitness: Any, state: State, hyperparams: Hyperparams
     ) -> tuple[State, Metrics]:
-        """The state after the genomes that it asked for turned out to have fitness [n]."""
+        """The state after the genomes that it asked for turned out to have fitness, [n] or as fitness() gives it."""
         ...
 
     def solution(self, state: State) -> Params:
         """The parameters that the search stands for: its mean, or the best that it knows."""
+        ...
+
+
+@runtime_checkable
+class Judges(Protocol):
+    """An evolver that searches for more than the highest return: several objectives, or behaviour of every kind."""
+
+    def fitness(self, means: dict[str, Any]) -> Any:
+        """What tell takes as fitness, leaves [n, ...], of means over the episodes of each member, leaves [n, ...].
+
+        They are "return" and, by name, what the environment summarizes.
+        """
         ...
 
 

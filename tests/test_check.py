@@ -229,6 +229,15 @@ class HostNoise(Right):
         return after, timestep.replace(reward=timestep.reward + noise)
 
 
+@dataclass(frozen=True)
+class Summarized(Right):
+    episode_info: Any = ()
+
+    def step(self, key, env_state, action, params):
+        after, timestep = super().step(key, env_state, action, params)
+        return after, timestep.replace(info={"place": after.place})
+
+
 WRONG = [
     (NoStep(), "step: cannot be read, AttributeError"),
     (object(), "max_episode_steps: cannot be read"),
@@ -250,7 +259,7 @@ WRONG = [
     (Weak(), r"step: state\.place is float32 \[2\], must be int32 \[2\] as from reset\n"),
     (Weak(), r"step: state\.steps is int32 \[\], must be int32 \[\] of weak type \(a Python number: give it a dtype\)"),
     (Pair(), r"step gives tuple, must give \(state, TimeStep\)"),
-    (changed(reward=lambda t, _: t.reward[None]), r"step: reward is float32 \[1\], must be float32 \[\]"),
+    (changed(reward=lambda t, _: jnp.int32(t.reward)), r"step: reward is int32 \[\], must be float32 \[\]"),
     (changed(terminated=lambda t, _: jnp.float32(t.terminated)), r"step: terminated is float32 \[\], must be bool"),
     (GlobalNoise(), r"step\.timestep\.reward differs between calls with and without jit"),
     (HostNoise(), r"step\.timestep\.reward differs between calls made twice with one key"),
@@ -261,6 +270,9 @@ WRONG = [
      r"step: obs\.place\[\d\] at step 2 is \d\.\d+, must be finite and from -2\.0 to 2\.0"),
     (changed(obs=lambda t, s: t.obs | {"side": jnp.int32(2)}), r"step: obs\.side at step 1 is 2, .* from 0 to 1"),
     (changed(reward=lambda t, s: jnp.where(s.steps == 3, jnp.nan, 0.0)), "step: reward at step 3 is nan"),
+    (changed(reward=lambda t, s: {"a": t.reward, "b": s.steps / jnp.zeros(2)}), r"reward at step 1 is \[.* inf +inf\]"),
+    (Summarized(episode_info={"place": "least"}), "episode_info: place is 'least', must be one of sum, mean, last"),
+    (Summarized(episode_info={"speed": "sum"}), r"info has no array 'speed', .*; it has \['place'\]"),
     (changed(truncated=lambda t, s: s.steps > 9, terminated=lambda t, s: s.steps > 9),
      "step: neither terminated nor truncated at step 5, which is max_episode_steps"),
     (changed(truncated=lambda t, s: s.steps > 3, terminated=lambda t, s: s.steps > 3),
@@ -299,6 +311,8 @@ def test_what_may_be_right_is_a_note(capsys):
     assert "4 keys gave the same start" in capsys.readouterr().err
     envs.check(Keyed(), episodes=4)
     assert "state.1 is a key; its noise repeats in copied states" in capsys.readouterr().err
+    envs.check(changed(reward=lambda t, _: {"speed": t.reward, "costs": jnp.stack([t.reward] * 2)}), episodes=4)
+    assert "reward is of 3 numbers" in capsys.readouterr().err
     envs.check(probe.SeenReward(), episodes=8)  # one step that ends the task
     assert capsys.readouterr().err == ""
 

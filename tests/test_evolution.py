@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -274,6 +274,39 @@ def test_an_evolver_is_told_the_genomes_that_it_asked_for():
     after, (row,) = steps(workflow, state, 1)
     assert walk_return(after.agent.actor.params) == pytest.approx(float(row["return_best"]), rel=1e-5)
     assert float(row["return_best"]) > walk_return(state.agent.actor.params)
+
+
+@dataclass(frozen=True)
+class Two(Walk):
+    """Walk, whose reward is also to be kept apart from where it ends."""
+
+    episode_info: ClassVar = {"place": "last"}
+
+    def step(self, key, env_state, action, params):
+        state, timestep = super().step(key, env_state, action, params)
+        return state, timestep.replace(info={"place": action})
+
+
+class Ends(Seeds):
+    """Told of returns and of where episodes end, it keeps who ends the furthest."""
+
+    def fitness(self, means):
+        return {"objectives": jnp.stack([means["return"], means["place"][:, 0]], 1), "place": means["place"]}
+
+    def tell(self, key, genomes, fitness, state, hyperparams):
+        best = fitness["objectives"][:, 1].argmax()
+        told = {"furthest": fitness["place"][best, 0], "return_of_it": fitness["objectives"][best, 0]}
+        return SeedsState(self.to_params(state, genomes[best], hyperparams), state.std), told
+
+
+def test_an_evolver_may_be_told_more_than_returns():
+    workflow = evolution(Two(), Ends(), fitness_episodes=2)
+    state = started(workflow)
+    after, (row,) = steps(workflow, state, 1)
+    evaluation = jax.jit(workflow.evaluate)(after, jax.random.key(0))
+    np.testing.assert_allclose(evaluation["episode/place/0"], row["furthest"], rtol=1e-5)
+    np.testing.assert_allclose(walk_return(after.agent.actor.params), row["return_of_it"], rtol=1e-5)
+    assert float(row["furthest"]) >= float(row["episode/place/0"])
 
 
 @pytest.mark.parametrize("workflow", [CEMRL, ERL])

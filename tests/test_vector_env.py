@@ -1,9 +1,13 @@
+from dataclasses import dataclass
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from evorl.envs.probe import SeenReward
+from evorl.errors import OptionError
 from evorl.vector_env import FromParams, Plan, Same, Store, Table, World, play
 from tests.counting import Counting
 
@@ -27,6 +31,54 @@ def unrolled(env, n, key, num_steps, most=8, **plan):
     store = Store(num_steps, stored, lambda _, transitions, mask: (transitions, mask))
     starts = plan.pop("starts", FromParams(most, most))
     return play(world, policy, Plan(starts, steps=num_steps, **plan), None, key, store)
+
+
+@dataclass(frozen=True)
+class Measured(Counting):
+    """Counting with rewards of three numbers, and with what is kept of an episode."""
+
+    episode_info: ClassVar = {"energy": "sum", "speed": "mean", "place": "last"}
+
+    def step(self, key, env_state, action, params):
+        state, timestep = super().step(key, env_state, action, params)
+        now = state[0]
+        info = {"energy": now, "speed": now.astype(jnp.int32), "place": jnp.stack([now, 2 * now]), "unkept": now}
+        return state, timestep.replace(reward={"time": timestep.reward, "ways": jnp.stack([now, -now])}, info=info)
+
+
+def test_returns_and_what_an_environment_summarizes_are_of_whole_episodes(key):
+    """In 8 steps slot 0 has 2 episodes of 3 steps, slot 1 has 2 of 4: 1 + 2 + 3 is 6, and with 4 it is 10."""
+    end, stats, _ = jax.jit(lambda: played(Measured(), 2, key, steps=8, starts=Same(starts_of([3, 4]))))()
+    np.testing.assert_array_equal(stats.returns["time"], [6, 8])
+    np.testing.assert_array_equal(stats.returns["ways"], [[12, -12], [20, -20]])
+    np.testing.assert_array_equal(stats.means["return"]["ways"], [[6, -6], [10, -10]])
+    np.testing.assert_array_equal(stats.means["energy"], [6, 10])
+    np.testing.assert_array_equal(stats.means["speed"], [2, 2.5])
+    np.testing.assert_array_equal(stats.means["place"], [[3, 6], [4, 8]])
+    np.testing.assert_array_equal(end.episode_info["energy"], [1 + 2, 0])  # of the episode that goes on
+    assert sorted(stats.info) == ["energy", "place", "speed"]
+    metrics = stats.replace(returns=stats.returns["time"]).metrics()
+    assert {name: float(x) for name, x in metrics.items() if "/" in name} == {
+        "episode/energy": 8, "episode/speed": 2.25, "episode/place/0": 3.5, "episode/place/1": 7
+    }  # fmt: skip
+
+
+def test_slots_that_rest_summarize_nothing(key):
+    _, stats, _ = played(Measured(), 3, key, starts=Table(starts_of([2, 3])))
+    np.testing.assert_array_equal(stats.info["energy"], [3, 6, 0])
+    np.testing.assert_array_equal(stats.returns["ways"][:, 0], [3, 6, 0])
+
+
+@pytest.mark.parametrize(("info", "message"), [
+    ({"energy": "least"}, r"episode_info\['energy'\]=least: must be one of sum, mean, last"),
+    ({"enregy": "sum"}, "unknown episode_info enregy; did you mean energy?"),
+])  # fmt: skip
+def test_a_summary_of_what_is_not_there_is_refused(key, info, message):
+    class Wrong(Measured):
+        episode_info = info
+
+    with pytest.raises(OptionError, match=message):
+        played(Wrong(), 1, key, steps=1)
 
 
 @pytest.mark.parametrize("fresh_reset", [False, True])

@@ -1,14 +1,21 @@
+from dataclasses import dataclass
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl import envs
+from evorl.agents import TD3, MLPPolicy, PolicyGradient
+from evorl.ec import CEM, CSO
 from evorl.envs import probe
 from evorl.envs.maze import Maze, RandomWalls
-from evorl.envs.wrappers import Frames, Rewards, innermost, seen_alike
+from evorl.envs.wrappers import Frames, Rewards, Scalarized, ScalarizedParams, innermost, seen_alike
 from evorl.errors import OptionError
 from evorl.spaces import Box, MultiDiscrete
 from evorl.types import Env
+from evorl.workflows import CEMRL, Evolution, OffPolicy, OnPolicy
 from tests.counting import Counting
 
 
@@ -97,6 +104,62 @@ def test_seen_alike_leaves_out_rewards_alone():
     assert innermost(wrapped) == MAZE
     assert seen_alike(wrapped, other) == Frames(other, 2)
     assert seen_alike(MAZE, other) == other
+
+
+@dataclass(frozen=True)
+class Measured(Counting):
+    """Rewards of two numbers: the steps so far, and the square of the action."""
+
+    def step(self, key, env_state, action, params):
+        state, timestep = super().step(key, env_state, action, params)
+        return state, timestep.replace(reward={"steps": state[0], "ways": (action**2)})
+
+
+ON_POLICY = partial(OnPolicy, num_envs=4, num_steps=8, num_epochs=1, batch_size=32, eval_episodes=8)
+TINY = {
+    "on_policy": lambda env: ON_POLICY(env, PolicyGradient(env.observation_space, env.action_space, hidden=(4,))),
+    "off_policy": lambda env: OffPolicy(
+        env, TD3(env.observation_space, env.action_space, hidden=(4,)), 4, batch_size=8
+    ),
+    "evolution": lambda env: Evolution(env, MLPPolicy(env.observation_space, env.action_space), CSO(4)),
+    "cem_rl": lambda env: CEMRL(env, TD3(env.observation_space, env.action_space, hidden=(4,)), CEM(4), batch_size=8),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_reward_of_several_numbers_is_refused_where_one_is_needed(name):
+    workflow = TINY[name](Measured())
+    with pytest.raises(OptionError, match=r"env: a reward of shape {.*'ways': \[1\]} is not one number; Scalarized"):
+        jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams())
+
+
+def test_the_weighted_sum_of_several_rewards_is_learned_from_and_each_is_reported():
+    """Of Counting's episodes the lengths n are known: the steps so far add up to n (n + 1) / 2."""
+    workflow = TINY["on_policy"](Scalarized(Measured(longest=1), [2, 0.5]))
+    envs.check(workflow.env, episodes=2)
+    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    _, metrics = jax.jit(workflow.step)(state, jax.random.key(1))
+    assert float(metrics["episode/objectives/0"]) == 1
+    whole = 2 + 0.5 * float(metrics["episode/objectives/1"])
+    np.testing.assert_allclose(metrics["return"], whole, rtol=1e-6)
+    evaluation = jax.jit(workflow.evaluate)(state, jax.random.key(1))
+    assert float(evaluation["episode/objectives/0"]) == 1
+
+
+def test_runs_side_by_side_may_weigh_differently():
+    workflow = TINY["on_policy"](Scalarized(Measured(longest=1), (1, 0)))
+    params = ScalarizedParams((), (jnp.array([1.0, 3.0]), jnp.array([0.0, 0.0])))
+
+    def one(params):
+        state = workflow.init(jax.random.key(0), workflow.hyperparams(), params)
+        return workflow.evaluate(state, jax.random.key(1))
+
+    np.testing.assert_array_equal(jax.jit(jax.vmap(one))(params)["return"], [1, 3])
+
+
+def test_refuses_weights_that_are_not_one_for_each_number():
+    with pytest.raises(OptionError, match=r"weights=\(1.0,\): must be 2, one for each"):
+        jax.eval_shape(lambda: observations(Scalarized(Measured(), [1]), 1))
 
 
 def test_refuses_no_frames():

@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Array
 
 from evorl.errors import OptionError
-from evorl.types import Evolver, FromMembers, Hyperparams, Key, Metrics, Params, State, TakesParams
+from evorl.types import Evolver, FromMembers, Hyperparams, Judges, Key, Metrics, Params, State, TakesParams
 
 
 def begin(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params], hyperparams: Hyperparams) -> State:
@@ -32,12 +32,17 @@ def ask(evolver: Evolver, key: Key, state: State, hyperparams: Hyperparams) -> t
 
 @jax.named_scope("evolution")
 def tell(
-    evolver: Evolver, key: Key, members: Params, genomes: Any, fitness: Array, state: State, hyperparams: Hyperparams
+    evolver: Evolver, key: Key, members: Params, genomes: Any, fitness: Any, state: State, hyperparams: Hyperparams
 ) -> tuple[State, Metrics]:
     """The state of the evolver that is told of members, who were asked for as genomes or need no such."""
     if isinstance(evolver, TakesParams):
         genomes = jax.vmap(evolver.from_params, (None, 0, None))(state, members, hyperparams)
     return evolver.tell(key, genomes, fitness, state, hyperparams)
+
+
+def fitness(evolver: Evolver, means: dict[str, Array]) -> Any:
+    """What an evolver is told, of means over the episodes of members, leaves [n, ...]: returns, or what it asks for."""
+    return evolver.fitness(means) if isinstance(evolver, Judges) else means["return"]
 
 
 def require_from_params(evolver: Evolver, option: str, why: str) -> None:

@@ -109,14 +109,26 @@ def misshapen(trial: Trial) -> Iterator[str]:
         yield f"step gives {type(answer).__name__}, must give (state, TimeStep)"
         return
     (state, obs), (after, timestep) = start, answer
-    number, flag = jax.ShapeDtypeStruct((), jnp.result_type(float)), jax.ShapeDtypeStruct((), bool)
+    flag, reward = jax.ShapeDtypeStruct((), bool), plain(timestep.reward)
     yield from unlike("reset: obs", plain(obs), value_of(env.observation_space))
     yield from unlike("step: obs", plain(timestep.obs), value_of(env.observation_space))
     yield from unlike("step: state", after, state, "as from reset")
-    yield from unlike("step: reward", plain(timestep.reward), number)
+    yield from unlike("step: reward", reward, jax.tree.map(lambda x: x.update(dtype=jnp.result_type(float)), reward))
     yield from unlike("step: terminated", plain(timestep.terminated), flag)
     yield from unlike("step: truncated", plain(timestep.truncated), flag)
+    yield from unsummarized(env, timestep.info)
     yield from unmapped(trial)
+
+
+def unsummarized(env: Any, info: Any) -> Iterator[str]:
+    """What cannot be kept of an episode in the way that it is declared."""
+    from evorl.vector_env.rollout import SUMMARIES
+
+    for name, how in getattr(env, "episode_info", {}).items():
+        if how not in SUMMARIES:
+            yield f"episode_info: {name} is {how!r}, must be one of {', '.join(SUMMARIES)}"
+        if not hasattr(info.get(name), "dtype"):
+            yield f"step: info has no array {name!r}, which episode_info declares; it has {sorted(info)}"
 
 
 def unmapped(trial: Trial) -> Iterator[str]:
@@ -138,6 +150,8 @@ def notes(trial: Trial) -> Iterator[str]:
     if limit > 1 and (trial.lengths == limit).all() and np.asarray(trial.played["terminated"])[:, -1].all():
         every = f"all {len(trial.keys)} episodes were terminated at step {limit}, which is max_episode_steps"
         yield f"{every}; right where the task has so many steps, but a time limit is truncated"
+    if (numbers := sum(x[0, 0].size for x in jax.tree.leaves(trial.played["reward"]))) != 1:
+        yield f"step: reward is of {numbers} numbers; a workflow that needs one takes Scalarized(env, weights)"
     for path, leaf in named(starts["state"]).items():
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             yield f"{join('state', path)} is a key; its noise repeats in copied states, that of step's own key does not"

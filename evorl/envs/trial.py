@@ -116,6 +116,8 @@ def misplayed(trial: Trial) -> Iterator[str]:
     """What is wrong in the observations, rewards and ends of whole episodes; of each kind the first."""
     limit, lengths = trial.env.max_episode_steps, trial.lengths
     played = jax.tree.map(np.asarray, {name: seen for name, seen in trial.played.items() if name != "begun"})
+    rewards = [x.reshape(*x.shape[:2], -1) for x in jax.tree.leaves(played["reward"])]
+    reward = np.concatenate(rewards, axis=2)
     steps = np.arange(1, limit + 1)
     space = trial.env.observation_space
     names = named(unflatten(space, leaves(space)))
@@ -129,8 +131,8 @@ def misplayed(trial: Trial) -> Iterator[str]:
             yield f"{where} is {value[at]}, must be finite and from {low} to {high}"
     alive = steps <= lengths[:, None]
     terminated, truncated = played["terminated"], played["truncated"]
-    if at := first(alive & ~np.isfinite(played["reward"])):
-        yield f"step: reward at step {steps[at[1]]} is {played['reward'][at]}, must be finite"
+    if at := first(alive & ~np.isfinite(reward).all(2)):
+        yield f"step: reward at step {steps[at[1]]} is {reward[at].squeeze()}, must be finite"
     if at := first(alive & terminated & truncated):
         yield f"step: terminated and truncated are both set at step {steps[at[1]]}, truncated must not be"
     if not (terminated | truncated)[alive & (steps == lengths[:, None])].all():

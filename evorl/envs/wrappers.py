@@ -1,5 +1,6 @@
 """Environments around environments."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from flax import struct
 from evorl.envs.render import Drawable
 from evorl.errors import require
 from evorl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, flatten, leaves, unflatten
-from evorl.types import Array, Describes, Env, Key, Metrics, State, TimeStep
+from evorl.types import Array, Describes, Env, Key, Metrics, State, Summarizes, TimeStep
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,62 @@ class Wrapper:
     def fresh_reset(self) -> bool:
         return self.inner.fresh_reset
 
+    @property
+    def episode_info(self) -> Mapping[str, str]:
+        return self.inner.episode_info if isinstance(self.inner, Summarizes) else {}
+
     def describe(self, env_state: State) -> Metrics:
         return self.inner.describe(env_state.inner) if isinstance(self.inner, Describes) else {}
 
     def draw(self, states: list[State], folder: Path) -> list[Path]:
         return self.inner.draw([state.inner for state in states], folder) if isinstance(self.inner, Drawable) else []
+
+
+@struct.dataclass
+class WrapperState:
+    inner: Any
+
+
+@struct.dataclass
+class ScalarizedParams:
+    inner: Any
+    weights: Any  # [k]
+
+
+@dataclass(frozen=True)
+class Scalarized(Wrapper):
+    """The inner environment, whose rewards have k numbers, with their weighted sum as its reward.
+
+    The numbers, leaves of a reward side by side, are summed over an episode as "objectives". The weights are params,
+    so that copies of a run may differ in them.
+    """
+
+    weights: Sequence[float]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", tuple(float(weight) for weight in self.weights))
+
+    @property
+    def default_params(self) -> ScalarizedParams:
+        return ScalarizedParams(self.inner.default_params, self.weights)
+
+    @property
+    def episode_info(self) -> Mapping[str, str]:
+        return {**super().episode_info, "objectives": "sum"}
+
+    def reset(self, key: Key, params: ScalarizedParams) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params.inner)
+        return WrapperState(inner), obs
+
+    def step(
+        self, key: Key, env_state: WrapperState, action: Any, params: ScalarizedParams
+    ) -> tuple[WrapperState, TimeStep]:
+        inner, timestep = self.inner.step(key, env_state.inner, action, params.inner)
+        objectives = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(timestep.reward)])
+        weights = jnp.asarray(params.weights, jnp.float32)
+        require(weights.size == objectives.size, "weights", self.weights, f"must be {objectives.size}, one for each")
+        info = {**timestep.info, "objectives": objectives}
+        return WrapperState(inner), replace(timestep, reward=objectives @ weights, info=info)
 
 
 @struct.dataclass
@@ -135,7 +187,7 @@ def innermost(env: Env) -> Env:
 def seen_alike(env: Env, other: Env) -> Env:
     """other, in all wrappers of env but those of its rewards."""
     match env:
-        case Rewards():
+        case Rewards() | Scalarized():
             return seen_alike(env.inner, other)
         case Wrapper():
             return replace(env, inner=seen_alike(env.inner, other))

@@ -13,10 +13,13 @@ from flax import struct
 from jaxtyping import Array, Bool, Int
 
 from evorl import mesh, tree
-from evorl.types import Env, Key, Memory, Metrics, Transition
+from evorl.errors import require, unknown
+from evorl.metrics import EPISODE
+from evorl.types import Env, Key, Memory, Metrics, Summarizes, TimeStep, Transition
 
 Policy = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
 Stored = TypeVar("Stored")
+SUMMARIES = ("sum", "mean", "last")
 UNLIMITED = jnp.iinfo(jnp.int32).max  # episodes or steps that no play reaches
 
 
@@ -27,29 +30,40 @@ class EnvSlot:
     env_state: Any
     obs: Any
     memory: Any
-    episode_return: Any  # [] undiscounted, so far
+    episode_return: Any  # undiscounted, so far, as the rewards are
     episode_length: Any  # [] int32, so far
+    episode_info: Any  # of what the environment summarizes, so far
 
 
 @struct.dataclass
 class EpisodeStats:
-    """What n slots did during one play, each leaf [n]."""
+    """What n slots did during one play, each leaf [n, ...]."""
 
     steps: Any  # int32
     episodes: Any  # int32, ended
-    returns: Any  # summed over ended episodes
+    returns: Any  # summed over ended episodes, as the rewards are
     lengths: Any  # int32, summed over ended episodes
+    info: Any = struct.field(default_factory=dict)  # what the environment summarizes, summed over ended episodes
 
     @classmethod
-    def zeros(cls, n: int) -> "EpisodeStats":
-        """Before the first step."""
-        none = jnp.zeros(n, jnp.int32)
-        return cls(none, none, jnp.zeros(n), none)
+    def zeros(cls, slots: EnvSlot) -> "EpisodeStats":
+        """Of these slots, before their first step."""
+        nothing = tree.zeros((slots.episode_length, slots.episode_return, slots.episode_info))
+        none, returns, info = nothing
+        return cls(none, none, returns, none, info)
+
+    @property
+    def means(self) -> dict[str, Any]:
+        """Of the ended episodes of each slot, leaves [n, ...], 0 where none ended: what the environment summarizes, by
+        name, and "return".
+        """
+        of_each = jax.vmap(lambda sums, episodes: jax.tree.map(lambda x: x / jnp.maximum(episodes, 1), sums))
+        return of_each(self.info | {"return": self.returns}, self.episodes)
 
     @property
     def mean_return(self) -> Array:
         """[n], 0 where no episode ended."""
-        return self.returns / jnp.maximum(self.episodes, 1)
+        return self.means["return"]
 
     @property
     def error(self) -> Array:
@@ -61,21 +75,27 @@ class EpisodeStats:
         return jnp.where(n > 1, jnp.sqrt(squares / jnp.maximum(n * (n - 1), 1)), jnp.inf)
 
     def metrics(self) -> Metrics:
-        """Counts and means over all slots; `return` and `episode_length` are means over ended episodes."""
+        """Counts and means over all slots; those of "return", "episode_length" and "episode/..." over ended episodes.
+
+        Of what the environment summarizes each number has its own, as "episode/speed" or, in a vector, "episode/end/1".
+        """
         episodes = self.episodes.sum()
         ended = jnp.maximum(episodes, 1)
-        return {
+        metrics = {
             "env_steps": self.steps.sum(),
             "episodes": episodes,
             "return": self.returns.sum() / ended,
             "episode_length": self.lengths.sum() / ended,
         }
+        for name, values in self.info.items():
+            numbers = values.sum(0) / ended
+            each = {f"{EPISODE}{name}/{i}": x for i, x in enumerate(numbers.ravel())}
+            metrics |= each if numbers.ndim else {f"{EPISODE}{name}": numbers}
+        return metrics
 
     def evaluation(self) -> Metrics:
         """The metrics of a play that was an evaluation."""
-        metrics = self.metrics()
-        reported = {name: metrics[name] for name in ("return", "episodes", "episode_length")}
-        return reported | {"return_error": self.error}
+        return {name: x for name, x in self.metrics().items() if name != "env_steps"} | {"return_error": self.error}
 
 
 @dataclass(frozen=True)
@@ -103,10 +123,33 @@ class World:
         with jax.named_scope("environment"):
             return self.env.reset(keys, self.params)
 
+    @property
+    def summary(self) -> dict[str, str]:
+        """What of its info the environment summarizes, and how."""
+        return dict(self.env.episode_info) if isinstance(self.env, Summarizes) else {}
+
+    def timestep(self, env_state: Any) -> TimeStep:
+        """What an action in a state, leaves [n, ...], is answered, by its shapes."""
+        keys = jax.random.split(jax.random.key(0), self.n)
+        actions = jax.vmap(self.env.action_space.sample)
+        step = jax.vmap(self.env.step, (0, 0, 0, None))
+        return jax.eval_shape(lambda: step(keys, env_state, actions(keys), self.params)[1])
+
     def slots(self, starts: tuple[Any, Any]) -> EnvSlot:
-        """The slots at starts, leaves [n, ...]."""
-        memory, none = tree.broadcast((self.memory, (jnp.float32(0), jnp.int32(0))), self.n)
-        return EnvSlot(*starts, memory, *none)
+        """The slots at starts, leaves [n, ...]; raises OptionError where a summary is of what is not there."""
+        seen = self.timestep(starts[0])
+        for name, how in self.summary.items():
+            require(how in SUMMARIES, f"episode_info[{name!r}]", how, f"must be one of {', '.join(SUMMARIES)}")
+            if name not in seen.info:
+                raise unknown("episode_info", name, seen.info)
+        none = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (seen.reward, seen.info))
+        info = {name: none[1][name] for name in self.summary}
+        return EnvSlot(*starts, tree.broadcast(self.memory, self.n), none[0], jnp.zeros(self.n, jnp.int32), info)
+
+    def restart(self, slots: EnvSlot, starts: tuple[Any, Any], where: Bool[Array, "*n"]) -> EnvSlot:
+        """The slots, at starts, leaves [n, ...], where so, [n] or []."""
+        none = tree.zeros((slots.episode_return, slots.episode_length, slots.episode_info))
+        return tree.where(where, EnvSlot(*starts, tree.broadcast(self.memory, self.n), *none), slots)
 
     def interact(self, policy: Policy, slots: EnvSlot, keys: Key) -> tuple[EnvSlot, Transition]:
         """One step of all slots, keys [n]; episodes that end are left at their end."""
@@ -119,8 +162,21 @@ class World:
         transition = Transition(
             slots.obs, action, timestep.reward, timestep.obs, timestep.terminated, timestep.truncated, extras
         )
-        returns = slots.episode_return + timestep.reward
-        return EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1), transition
+        returns = jax.tree.map(jnp.add, slots.episode_return, timestep.reward)
+        info = {
+            name: timestep.info[name].astype(jnp.float32) + (0 if how == "last" else slots.episode_info[name])
+            for name, how in self.summary.items()
+        }
+        return EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1, info), transition
+
+    def ended(self, slots: EnvSlot) -> tuple[Any, Any, Any]:
+        """The return, the length and the summary of episodes that end here, leaves [n, ...]."""
+        length = slots.episode_length
+        info = {
+            name: jax.vmap(jnp.divide)(total, length) if self.summary[name] == "mean" else total
+            for name, total in slots.episode_info.items()
+        }
+        return slots.episode_return, length, info
 
 
 class Starts(Protocol):
@@ -216,8 +272,7 @@ def auto_reset(
     group = jnp.arange(n) if isinstance(plan.group, tuple) else plan.group
     keys = jax.random.split(key_play, world.total)[group]
     first, left = starts.begin(world, key_starts, group)
-    begin = world.slots(first)
-    slots = begin if slots is None else tree.where(jnp.asarray(plan.restart), begin, slots)
+    slots = world.slots(first) if slots is None else world.restart(slots, first, jnp.asarray(plan.restart))
 
     def active(playing: Playing) -> Bool[Array, " n"]:
         _, stats, left = playing
@@ -232,13 +287,10 @@ def auto_reset(
         keys_now = jax.vmap(jax.random.fold_in)(keys, stats.steps)
         after, transition = world.interact(policy, slots, keys_now)
         ended = transition.ended & mask
-        stats = EpisodeStats(
-            stats.steps + mask,
-            stats.episodes + ended,
-            stats.returns + jnp.where(ended, after.episode_return, 0),
-            stats.lengths + jnp.where(ended, after.episode_length, 0),
-        )
+        sums = stats.returns, stats.lengths, stats.info
+        of_episode = tree.where(ended, world.ended(after), tree.zeros(sums))
+        stats = EpisodeStats(stats.steps + mask, stats.episodes + ended, *jax.tree.map(jnp.add, sums, of_episode))
         slots, left = starts.next(world, keys, tree.where(mask, after, slots), ended, stats.episodes, left)
         return (slots, stats, left), (transition, mask)
 
-    return (slots, EpisodeStats.zeros(n), left), step, active
+    return (slots, EpisodeStats.zeros(slots), left), step, active

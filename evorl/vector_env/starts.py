@@ -39,7 +39,7 @@ class FromParams:
     ) -> tuple[EnvSlot, Any]:
         if not world.env.fresh_reset:
             start = tree.index(left, (episodes % jnp.minimum(self.drawn, self.most), jnp.arange(world.n)))
-            return tree.where(ended, world.slots(start), slots), left
+            return world.restart(slots, start, ended), left
 
         def draw(refills: Array) -> tuple[Any, Any]:  # with keys that interact, which splits its own in two, has not
             of_refill = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, refills), 2))
@@ -76,7 +76,7 @@ class Table:
         found = ended & (place < m)
         start = tree.index(self.states, jnp.clip(place, 0, m - 1))
         taken = jnp.minimum(taken + everywhere.sum(dtype=jnp.int32), m)
-        return tree.where(found, world.slots(start), slots), (taken, resting | (ended & ~found))
+        return world.restart(slots, start, found), (taken, resting | (ended & ~found))
 
     def resting(self, left: Any) -> Bool[Array, " n"]:
         return left[1]
@@ -96,7 +96,7 @@ class Same:
         self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any
     ) -> tuple[EnvSlot, Any]:
         del keys, episodes
-        return tree.where(ended, world.slots(mesh.own(self.states, mesh.SLOTS, world.n)), slots), left
+        return world.restart(slots, mesh.own(self.states, mesh.SLOTS, world.n), ended), left
 
     def resting(self, left: Any) -> bool:
         del left
@@ -130,7 +130,7 @@ class Pool:
             lacks = (pool.used + count > world.n).astype(jnp.int32)
             pool = tree.repeat(lacks, refill, pool)
             place = jnp.clip(pool.used + jnp.cumsum(ended) - 1, 0, world.n - 1)
-            after = tree.where(ended, world.slots(tree.index(pool.starts, place)), slots)
+            after = world.restart(slots, tree.index(pool.starts, place), ended)
             return after, Pool(pool.starts, pool.used + count, pool.refills)
 
         return tree.repeat((count > 0).astype(jnp.int32), take, (slots, self))  # most steps end no episode

@@ -11,6 +11,7 @@ from flax import struct
 from jaxtyping import Array, Int
 
 from evorl import mesh, tree
+from evorl.errors import OptionError
 from evorl.types import Agent, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, SlotPolicy
 from evorl.vector_env import rollout
 from evorl.vector_env.rollout import UNLIMITED, EnvSlot, EpisodeStats, Plan, Store, World
@@ -100,7 +101,10 @@ class VectorEnv:
         return Plan(self.starts(True), True, quota, UNLIMITED, (), params, explores, random, stores)
 
     def blank(self, params: Params, hyperparams: Hyperparams, env_params: Any) -> tuple[EnvSlot, Any]:
-        """Slots before their first start, zeros [n, ...], and the shapes of one transition: no physics runs."""
+        """Slots before their first start, zeros [n, ...], and the shapes of one transition: no physics runs.
+
+        Raises OptionError where a reward is not one number, which learning and fitness are about.
+        """
         world, keys = self.world(env_params), jax.random.split(jax.random.key(0), self.num_slots)
         policy = jax.vmap(Behaviour(self.env, self.agent, hyperparams).policy(params, True))
 
@@ -109,6 +113,11 @@ class VectorEnv:
             return slots, tree.index(world.interact(policy, slots, keys)[1], 0)
 
         slots, row = jax.eval_shape(one_step)
+        if jax.tree.map(jnp.shape, row.reward) != ():
+            given = jax.tree.map(lambda x: list(x.shape), row.reward)
+            raise OptionError(
+                f"env: a reward of shape {given} is not one number; Scalarized(env, weights) makes it one"
+            )
         return tree.zeros(slots), row
 
     def acting(self, behaviour: Behaviour, plan: Plan) -> rollout.Policy:

@@ -178,7 +178,9 @@ class Evolution:
         self, state: EvolutionState, carry: tuple[Any, Any], played: Played, key: Key
     ) -> tuple[EvolutionState, Metrics]:
         (genomes, evolver), members, random = carry, played.plan.params, self.random(state)
-        fitness = played.stats.mean_return.reshape(self.evolver.population_size, -1).mean(1)
+        n = self.evolver.population_size
+        means = jax.tree.map(lambda x: x.reshape(n, -1, *x.shape[1:]).mean(1), played.stats.means)
+        fitness = search.fitness(self.evolver, means)
         hyperparams = state.hyperparams.evolver
         told, metrics = search.tell(self.evolver, key, members, genomes, fitness, evolver, hyperparams)
         evolver = tree.where(~random, told, state.evolver)
@@ -192,7 +194,7 @@ class Evolution:
             statistics=statistics,
             iteration=state.iteration + 1,
         )
-        metrics |= {"return_best": jnp.nanmax(fitness), "gradient_steps": jnp.int32(0)}
+        metrics |= {"return_best": jnp.nanmax(means["return"]), "gradient_steps": jnp.int32(0)}
         return state, played.metrics() | metrics
 
     def report(self, state: EvolutionState, played: Played) -> Metrics:

@@ -9,6 +9,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters, tree
+from evorl import metrics as metrics_of
 from evorl.ec.shaping import comparable
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
@@ -145,8 +146,7 @@ class PBT:
     def report(self, state: PBTState, played: Lived) -> Metrics:
         """The evaluation of the member that was the fittest before, and what all have reached."""
         evaluation, best = played.evaluation, self.fittest(state)
-        names = ("return", "return_error", "episodes", "episode_length")
-        reported = {name: evaluation[name][best] for name in names if name in evaluation}
+        reported = {name: x[best] for name, x in evaluation.items() if not name.startswith(metrics_of.MEMBERS)}
         return reported | {"return_mean": evaluation["return"].mean(), "members/return": evaluation["return"]}
 
     @property
