@@ -98,8 +98,13 @@ def linear(start: Number, end: Number, steps: Any, over: Number) -> Any:
 
 
 def at(hyperparams: Any, env_steps: Any) -> Any:
-    """The hyperparameters as they are after so many env steps, where they have a schedule."""
-    return hyperparams.at(env_steps) if isinstance(hyperparams, Scheduled) else hyperparams
+    """The hyperparameters as they are after so many env steps, they or parts of them where these have a schedule."""
+    if not dataclasses.is_dataclass(hyperparams) or isinstance(hyperparams, type):
+        return hyperparams
+    if isinstance(hyperparams, Scheduled):
+        return hyperparams.at(env_steps)
+    parts = {field.name: at(getattr(hyperparams, field.name), env_steps) for field in dataclasses.fields(hyperparams)}
+    return dataclasses.replace(hyperparams, **parts)
 
 
 def as_state(hyperparams: Any) -> Any:

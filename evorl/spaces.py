@@ -112,3 +112,9 @@ def unflatten(space: Space, parts: Iterable[Any]) -> Any:
     if isinstance(space, Dict):
         return {name: unflatten(space.parts[name], parts) for name in sorted(space.parts)}
     return next(parts)
+
+
+def shapes(space: Space) -> Any:
+    """The shapes of a value of a space."""
+    kinds = [(leaf.shape, leaf.dtype if isinstance(leaf, Box) else jnp.int32) for leaf in leaves(space)]
+    return unflatten(space, (jax.ShapeDtypeStruct(*kind) for kind in kinds))

@@ -42,6 +42,7 @@ class Transition:
     truncated: Any  # bootstrap, but cut traces and reset memory
     extras: Any = struct.field(default_factory=dict)
     discount: Any = ()  # what a value at next_obs is worth, where rows are over several steps; () for that of one step
+    memory: Any = ()  # of the policy before the step; () where it has none
 
     @property
     def ended(self) -> Array:
@@ -51,7 +52,7 @@ class Transition:
 
 @struct.dataclass
 class Batch:
-    """What the losses of an on-policy agent take; leaves share their leading axes."""
+    """What the losses of an on-policy agent take; leaves share their leading axes, the last of which are steps."""
 
     obs: Any
     sample: Any  # what the action came from
@@ -59,14 +60,8 @@ class Batch:
     value: Any  # before learning
     advantage: Any
     target: Any  # of the value
-
-
-@struct.dataclass
-class Rollout:
-    """What an on-policy agent learns from."""
-
-    transitions: Transition  # leaves lead with [num_steps]
-    memory: Any  # before the first transition
+    ended: Any = ()  # bool, whether the next step begins an episode
+    memory: Any = ()  # before each step; where steps are cut into segments, before the first of each
 
 
 @runtime_checkable
@@ -193,14 +188,17 @@ class ActorCritic(OffPolicyAgent, Protocol):
 
 @runtime_checkable
 class OnPolicyAgent(Agent, Protocol):
-    """An agent that learns from what it has just done: a batch of it, a loss on its rows, a gradient step on a loss."""
+    """An agent that learns from what it has just done: a batch, a loss on segments of it, a gradient step on a loss."""
 
     def batch(self, params: Params, behaviour: Params, transitions: Transition, hyperparams: Hyperparams) -> Batch:
-        """What is learned from a trajectory, leaves [steps, ...], that behaviour has played: targets by params."""
+        """What is learned from trajectories, leaves [steps, slots, ...], that behaviour played: targets by params."""
         ...
 
     def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
-        """The loss [] on rows of a batch, leaves [rows, ...]."""
+        """The loss [] on segments of a batch, leaves [segments, steps, ...], but those of memory [segments, ...].
+
+        An agent without memory has segments of one step.
+        """
         ...
 
     def update(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]:

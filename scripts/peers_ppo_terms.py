@@ -19,7 +19,7 @@ from flax.training.train_state import TrainState
 from rejax.algos.ppo import AdvantageMinibatch, Trajectory  # pyright: ignore[reportMissingImports]
 from rejax.networks import DiscretePolicy, VNetwork  # pyright: ignore[reportMissingImports]
 
-from evorl import Gymnax, OnPolicy, PolicyGradient, PPOHyperparams, tree
+from evorl import Gymnax, OnPolicy, PolicyGradient, PPOHyperparams
 
 LEARNING_RATE = 1e-3
 
@@ -46,7 +46,7 @@ def main() -> None:
     h = PPOHyperparams(learning_rate=LEARNING_RATE, value_clip=0.2, critic_weight=0.5, max_grad_norm=float("inf"))
     state = jax.jit(workflow.init)(jax.random.key(0), h)
     state, rollout, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
-    t, params = rollout.transitions, state.agent.actor.params
+    t, params = rollout, state.agent.actor.params
     batch = workflow.batch(state, rollout)
     assert not t.truncated.any()
 
@@ -68,7 +68,7 @@ def main() -> None:
 
     # one minibatch from other weights, so that ratios are not 1, with advantages that both normalize over it
     moved = jax.tree.map(lambda x: x + 0.05 * jax.random.normal(jax.random.key(2), x.shape), params)
-    ours = tree.merge_axes(batch)
+    ours = workflow.segments(batch)
     first = jax.tree.map(lambda x: x[:256], ours)
     normalized = (first.advantage - first.advantage.mean()) / (first.advantage.std() + 1e-8)
     first = replace(first, advantage=normalized)

@@ -137,10 +137,10 @@ def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
 
 
 def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
-    agent, hp, size = workflow.agent, state.hyperparams, workflow.batch_size
+    agent, hp, size = workflow.agent, state.hyperparams, workflow.batch_size // workflow.segment
     params = state.agent.actor.params
-    transitions = workflow.collect(state, KEY)[1].transitions
-    batch = tree.merge_axes(agent.batch(params, params, transitions, hp))
+    transitions = workflow.collect(state, KEY)[1]
+    batch = workflow.segments(agent.batch(params, params, transitions, hp))
     layout = Row.of(jax.eval_shape(lambda: tree.index(batch, 0)))
 
     def act(params: Any, obs: jax.Array, key: jax.Array) -> Any:
@@ -156,7 +156,7 @@ def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
 
     def shuffle(tables: Any) -> Any:
         def once(i: jax.Array, tables: Any) -> Any:
-            order = jax.random.permutation(jax.random.fold_in(KEY, i), workflow.num_rows)
+            order = jax.random.permutation(jax.random.fold_in(KEY, i), workflow.num_rows // workflow.segment)
             return tree.index(tables, order)
 
         return repeat(workflow.num_epochs, once, tables)

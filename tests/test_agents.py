@@ -1,8 +1,10 @@
 """Targets and losses of the agents against NumPy, which computes them from the networks' outputs term by term."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from scipy import stats
 
@@ -12,16 +14,21 @@ from evorl.agents import (
     IMPALA,
     PPO,
     SAC,
+    TD3,
     A2CHyperparams,
     DiscreteSAC,
     DiscreteSACHyperparams,
     DQNHyperparams,
     IMPALAHyperparams,
+    MLPPolicy,
     PolicyGradient,
     PPOHyperparams,
     SACHyperparams,
+    TD3Hyperparams,
+    TrainState,
 )
 from evorl.agents.losses import least
+from evorl.agents.mlp_policy import MLPPolicyHyperparams
 from evorl.agents.random import Random
 from evorl.errors import OptionError
 from evorl.spaces import Box, Discrete, MultiDiscrete
@@ -183,7 +190,7 @@ def test_the_temperature_falls_where_there_is_more_entropy_than_wanted(learned):
         state = agent.init(jax.random.key(0), hp)
         loss = lambda params, entropy=entropy: (jnp.float32(0), {"entropy": jnp.float32(entropy)})  # noqa: E731
         after, _ = agent.update_actor(state, loss, hp)
-        moved = float(jnp.log(agent.temperature(after, hp)) - jnp.log(0.3))
+        moved = float(jnp.log(after.weight(hp)) - jnp.log(0.3))
         assert moved == pytest.approx(change * hp.temperature_lr if learned else 0, abs=1e-6)
 
 
@@ -296,3 +303,80 @@ def test_the_least_of_critics_gives_its_gradient_to_one():
     gradient = jax.grad(lambda values: least(values).sum())(values)
     np.testing.assert_array_equal(gradient, [[0, 0, 1], [1, 0, 0], [1, 0, 0]])
     assert jnp.isnan(least(jnp.array([0.0, jnp.nan])))
+
+
+class Doubled(nn.Module):
+    """Features of twice what is seen, through a layer."""
+
+    @nn.compact
+    def __call__(self, space, obs):
+        return nn.Dense(5)(2 * obs)
+
+
+ENCODED = {
+    PolicyGradient: (REAL, PPOHyperparams()),
+    MLPPolicy: (REAL, MLPPolicyHyperparams()),
+    SAC: (REAL, SACHyperparams()),
+    TD3: (REAL, TD3Hyperparams()),
+    DQN: (CHOICE, DQNHyperparams()),
+    DiscreteSAC: (CHOICE, DiscreteSACHyperparams()),
+}
+
+
+@pytest.mark.parametrize("cls", ENCODED)
+def test_every_agent_sees_through_its_encoder(cls):
+    """A network of 5 features behind it; scaled by 2 it gives what the same weights give of twice the observation."""
+    space, hp = ENCODED[cls]
+    agent = cls(OBS, space, hidden=(8,), encoder=Doubled())
+    state = agent.init(jax.random.key(0), hp)
+    layer = state.actor.params["params"]["encoder"]["Dense_0"]
+    assert layer["kernel"].shape == (3, 5)
+    plain = cls(Box(-9.0, 9.0, (5,)), space, hidden=(8,))
+    rest = {"params": {name: part for name, part in state.actor.params["params"].items() if name != "encoder"}}
+    obs = jnp.array([0.3, -0.2, 0.9])
+    seen = 2 * obs @ layer["kernel"] + layer["bias"]
+    act = lambda agent, params, obs: agent.mode(params, obs, (), jax.random.key(0), hp)[0]  # noqa: E731
+    close(act(agent, state.actor.params, obs), act(plain, rest, seen))
+
+
+LEARNING = [cls for cls in ENCODED if cls is not MLPPolicy]
+
+
+@pytest.mark.parametrize("cls", LEARNING)
+def test_an_optimizer_that_one_passes_is_the_one_that_steps(cls):
+    """Of optax.sign_sgd without its rate: every number with a gradient moves by the learning rate."""
+    space, hp = ENCODED[cls]
+    agent = cls(OBS, space, hidden=(8,), optimizer=optax.scale_by_sign())
+    state = agent.init(jax.random.key(0), hp)
+    square = lambda params: (sum((x**2).sum() for x in jax.tree.leaves(params)), {"entropy": jnp.float32(0)})  # noqa: E731
+    if cls in (PolicyGradient, DQN):
+        before, after = state.actor, (agent.update if cls is PolicyGradient else agent.update_critic)(state, square, hp)
+        moved, rate = after[0].actor, hp.learning_rate
+    else:
+        before, moved, rate = state.actor, agent.update_actor(state, square, hp)[0].actor, hp.actor_lr
+        critic = agent.update_critic(state, square, hp)[0].critic
+        steps = jax.tree.map(lambda a, b: a - b, state.critic.params, critic.params)
+        assert_signs(steps, state.critic.params, hp.critic_lr)
+    assert_signs(jax.tree.map(lambda a, b: a - b, before.params, moved.params), before.params, rate)
+    assert moved.renewed(moved.params).optimizer is agent.optimizer
+
+
+def assert_signs(steps, params, rate):
+    for step, x in zip(jax.tree.leaves(steps), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(step, rate * np.sign(x), rtol=1e-2, atol=1e-8)
+
+
+def test_an_optimizer_that_sees_shapes():
+    """Adafactor keeps a number for each row and one for each column of a matrix."""
+    factored = optax.scale_by_factored_rms(min_dim_size_to_factor=4)
+    state = TrainState.fresh({"w": jnp.ones((8, 6))}, optimizer=factored)
+    after, _ = state.descend(lambda params: ((params["w"] ** 2).sum(), {}), 0.1, jnp.inf)
+    assert sorted([after.moments.v_row["w"].shape, after.moments.v_col["w"].shape]) == [(6,), (8,)]
+    close(after.params["w"], 0.9)
+
+
+@pytest.mark.parametrize("optimizer", [optax.adam(1e-3), optax.sgd(0.1)])
+def test_an_optimizer_with_a_rate_of_its_own_is_refused(optimizer):
+    agent = DQN(OBS, CHOICE, hidden=(8,), optimizer=optimizer)
+    with pytest.raises(OptionError, match=r"optimizer=.*: must give what is subtracted: leave out its learning rate"):
+        jax.eval_shape(agent.init, jax.random.key(0), DQNHyperparams())

@@ -88,6 +88,7 @@ from evorl.workflows import (
 )
 from evorl.workflows.base import advance
 from tests.conftest import leaves_equal
+from tests.remembering import GRU
 
 
 class Walk(Probe):
@@ -246,9 +247,14 @@ EVOLVERS = [
     )
 ]
 RANDOM = Random(CHOICES.observation_space, CHOICES.action_space)
+WALK = Walk()
+REMEMBERING = PolicyGradient(WALK.observation_space, WALK.action_space, hidden=(4,), core=GRU(3))
+EVOLVED = MLPPolicy(WALK.observation_space, WALK.action_space, hidden=(4,), core=GRU(3))
 OTHERS = [
     *EVOLVERS,
     Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
+    Case("recurrent_ppo", OnPolicy(WALK, REMEMBERING, 4, 4, 2, 8, segment_length=2, eval_episodes=6), PPOHyperparams()),
+    Case("recurrent_openes", Evolution(WALK, EVOLVED, OpenES(4), eval_episodes=6, vbn_steps=8), EvolutionHyperparams()),
 ]
 ALIKE = ("cem_rl_sac", "erl_sac_openes", "impala", "discrete_sac")  # other cases put their workflows side by side too
 

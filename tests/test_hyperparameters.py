@@ -1,6 +1,12 @@
 """Parts declare their hyperparameters, of which a workflow's are put together."""
 
+from dataclasses import replace
+from itertools import pairwise
+
+import jax
+import numpy as np
 import pytest
+from flax import struct
 
 from evorl import (
     CEM,
@@ -12,16 +18,24 @@ from evorl import (
     PPO,
     SAC,
     Budget,
+    CEMRLHyperparams,
+    ERLHyperparams,
     ERLMutation,
     Evolution,
+    EvolutionHyperparams,
+    MetaES,
+    MetaESHyperparams,
     MLPPolicy,
     OffPolicy,
     OnPolicy,
     OpenES,
+    OpenESHyperparams,
     PBTHyperparams,
+    PerturbHyperparams,
     PolicyGradient,
     Restarts,
     SharedReplay,
+    Uniform,
     Vmapped,
     fit,
     hyperparameters,
@@ -30,8 +44,10 @@ from evorl.agents import PPOHyperparams, SACHyperparams
 from evorl.ec import CEMHyperparams, GAHyperparams
 from evorl.ec.variation import ERLMutationHyperparams
 from evorl.errors import OptionError
+from evorl.hyperparameters import linear
 from evorl.population.variation import Evolved
 from evorl.priors import LogUniform
+from tests.conftest import leaves_equal
 from tests.test_contract import CHOICES, ENV, SMALL, UPDATES
 
 SPACES = ENV.observation_space, ENV.action_space
@@ -70,3 +86,60 @@ def test_a_population_searches_what_its_members_have_declared():
 def test_a_part_that_declares_none_says_so():
     with pytest.raises(OptionError, match=r"object: has no hyperparams\(\)"):
         hyperparameters.of(object())
+
+
+@struct.dataclass
+class FallingES(OpenESHyperparams):
+    def at(self, env_steps):
+        return replace(self, learning_rate=linear(self.learning_rate, 0.0, env_steps, 30.0))
+
+
+@struct.dataclass
+class FallingSAC(SACHyperparams):
+    def at(self, env_steps):
+        return replace(self, critic_lr=linear(self.critic_lr, 0.0, env_steps, 30.0))
+
+
+@struct.dataclass
+class FallingFactor(PerturbHyperparams):
+    def at(self, env_steps):
+        return replace(self, factor=linear(self.factor, 0.0, env_steps, 100.0))
+
+
+ERL_SAC = ERL(ENV, SAC_AGENT, **UPDATES, **SMALL)
+POPULATION = Vmapped(OffPolicy(ENV, SAC_AGENT, num_envs=4, num_steps=2, num_updates=4, **SMALL), 4)
+SEARCH = Evolution(ENV, MLPPolicy(*SPACES, hidden=(4,)), OpenES(4), normalization="none", eval_episodes=4)
+FALLING = {
+    "evolution": (SEARCH, EvolutionHyperparams(FallingES()), lambda state: state.agent.actor.params),
+    "cem_rl": (CEM_RL, CEMRLHyperparams(FallingSAC()), lambda state: state.agent.critic.params),
+    "erl": (
+        ERL(ENV, SAC_AGENT, **UPDATES, **SMALL),
+        ERLHyperparams(FallingSAC()),
+        lambda state: state.agent.critic.params,
+    ),
+    "pbt": (PBT(POPULATION, steps_per_generation=1), PBTHyperparams(FallingFactor()), lambda state: state.points),
+    "meta_es": (
+        MetaES(POPULATION, SACHyperparams(discount=Uniform(0.5, 0.9)), OpenES(4), lifetime=1),
+        MetaESHyperparams(FallingES()),
+        lambda state: state.evolver.mean,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FALLING)
+def test_a_schedule_of_a_part_works_in_every_workflow(name):
+    """What falls to 0 over the first env steps still moves something at the first step, and nothing after the third."""
+    workflow, hyperparams, moved = FALLING[name]
+    step = jax.jit(workflow.step)
+    states = [jax.jit(workflow.init)(jax.random.key(0), hyperparams)]
+    for i in range(6):
+        state, metrics = step(states[-1], jax.random.key(i))
+        states.append(state)
+    assert float(states[-1].env_steps) == float(states[-2].env_steps) + float(metrics["env_steps"])
+    assert any(not leaves_equal(moved(a), moved(b)) for a, b in pairwise(states[:4]))
+    if name == "pbt":  # whose children still take over
+        assert np.isin(states[-1].points, states[-2].points).all()
+        assert not np.isin(states[1].points, states[0].points).all()
+    else:
+        assert leaves_equal(moved(states[-1]), moved(states[-2]))
+    assert leaves_equal(states[-1].hyperparams, states[0].hyperparams)

@@ -39,7 +39,7 @@ def counted():
 def test_rollouts_go_on_where_the_last_one_stopped(counted):
     _, states, rollouts, metrics = counted
     for before, rollout, after, found in zip(states, rollouts, states[1:], metrics, strict=False):
-        t = rollout.transitions
+        t = rollout
         assert t.reward.shape == (6, 4)
         assert int(found["env_steps"]) == 24
         if int(before.iteration):
@@ -62,7 +62,7 @@ def test_returns_are_of_whole_episodes_across_iterations(counted):
 
 def test_observations_are_normalized_by_all_those_before_the_iteration(counted):
     workflow, states, rollouts, _ = counted
-    seen = np.concatenate([np.asarray(r.transitions.obs).reshape(-1, 2) for r in rollouts[:3]])
+    seen = np.concatenate([np.asarray(r.obs).reshape(-1, 2) for r in rollouts[:3]])
     obs = jnp.array([[2.0, 5.0]])
     expected = (np.asarray(obs) - seen.mean(0)) / np.sqrt(seen.var(0) + 1e-8)
     np.testing.assert_allclose(workflow.normalized(states[3], obs), expected, rtol=1e-4)
@@ -99,13 +99,13 @@ def test_a_stale_policy_is_that_of_so_many_iterations_ago(counted):
     workflow, states, rollouts, _ = counted
     for i in range(2, 5):
         assert leaves_equal(tree.index(states[i].older, 0), states[i - 2].agent.actor.params)
-        t = tree.index(rollouts[i].transitions, 0)
+        t = tree.index(rollouts[i], 0)
         obs = workflow.normalized(states[i], t.obs)
         old = states[i - 2].agent.actor.params
         acted = workflow.agent.apply(old, obs)[0]
         now = workflow.agent.apply(states[i].agent.actor.params, obs)[0]
         assert float(jnp.abs(acted.mode() - now.mode()).max()) > 1e-4
-        same = workflow.agent.batch(old, old, tree.index(rollouts[i].transitions, slice(0, 1)), PPOHyperparams())
+        same = workflow.agent.batch(old, old, tree.index(rollouts[i], slice(0, 1)), PPOHyperparams())
         assert jnp.isfinite(same.log_prob).all()
 
 
@@ -116,7 +116,7 @@ def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
     collected, rollout, _ = jax.jit(workflow.collect)(state, key)
     after, _ = jax.jit(workflow.learn)(collected, rollout, key)
     params = state.agent.actor.params
-    t = rollout.transitions
+    t = rollout
     advantage = t.reward - workflow.agent.apply(params, t.obs)[1]  # episodes of one step
 
     def loss(params):

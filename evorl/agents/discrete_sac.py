@@ -10,14 +10,15 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.agents import soft
 from evorl.agents.losses import bootstrapped, squared_error
-from evorl.agents.soft import SACState, adjusted, fresh_temperature
-from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
+from evorl.agents.soft import SACState
+from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Categorical
-from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, check_layers
+from evorl.networks.network import FLAT, Encoder, Network
 from evorl.spaces import Discrete, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
@@ -60,6 +61,8 @@ class DiscreteSAC:
     num_critics: int = 2
     layer_norm: bool = False
     learned_temperature: bool = True
+    encoder: Encoder = FLAT
+    optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
         require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
@@ -77,21 +80,21 @@ class DiscreteSAC:
         return self.action_space.n
 
     @property
-    def actor(self) -> MLP:
-        """Logits from features."""
-        return MLP(self.hidden, self.choices, layer_norm=self.layer_norm)
+    def actor(self) -> Network:
+        """Logits from observations."""
+        body = MLP(self.hidden, self.choices, layer_norm=self.layer_norm)
+        return Network(self.observation_space, body, self.encoder)
 
     @property
-    def critic(self) -> ChoiceCritics:
-        """Values of all choices from features."""
-        return ChoiceCritics(self.num_critics, self.choices, self.hidden, self.layer_norm)
+    def critic(self) -> Network:
+        """Values of all choices from observations."""
+        body = ChoiceCritics(self.num_critics, self.choices, self.hidden, self.layer_norm)
+        return Network(self.observation_space, body, self.encoder)
 
     def init(self, key: Key, hyperparams: DiscreteSACHyperparams) -> SACState:
         key_actor, key_critic = jax.random.split(key)
-        obs = jnp.zeros(num_features(self.observation_space))
-        actor, critic = self.actor.init(key_actor, obs), self.critic.init(key_critic, obs)
-        temperature = fresh_temperature(hyperparams.temperature) if self.learned_temperature else ()
-        return SACState(TrainState.fresh(actor, follows=False), TrainState.fresh(critic), temperature)
+        params = self.actor.fresh(key_actor), self.critic.fresh(key_critic)
+        return soft.fresh(*params, hyperparams.temperature if self.learned_temperature else None, self.optimizer)
 
     def memory(self) -> Memory:
         return ()
@@ -111,21 +114,17 @@ class DiscreteSAC:
 
     def distribution(self, params: Params, obs: Any) -> Categorical:
         """Of the actions, for a batch of observations."""
-        return Categorical(jnp.asarray(self.actor.apply(params, features(self.observation_space, obs))))
+        return Categorical(jnp.asarray(self.actor.apply(params, obs)))
 
     def values(self, params: Params, obs: Any) -> Float[Array, "*batch critics choices"]:
         """Q_i(s, a) of every critic and all choices a."""
-        return jnp.asarray(self.critic.apply(params, features(self.observation_space, obs)))
-
-    def temperature(self, state: SACState, hyperparams: DiscreteSACHyperparams) -> Number:
-        """The weight of the entropy, []."""
-        return jnp.exp(state.temperature.params) if self.learned_temperature else hyperparams.temperature
+        return jnp.asarray(self.critic.apply(params, obs))
 
     def target(self, state: SACState, batch: Transition, hyperparams: DiscreteSACHyperparams) -> Float[Array, " batch"]:
         """r + discount sum_a' pi(a'|s') (min_i Q_i'(s', a') - temperature log pi(a'|s')) (eqs. 3 and 10)."""
         log_probs = self.distribution(state.actor.params, batch.next_obs).log_probs()
         value = self.values(state.critic.target, batch.next_obs).min(-2)
-        value = (jnp.exp(log_probs) * (value - self.temperature(state, hyperparams) * log_probs)).sum(-1)
+        value = (jnp.exp(log_probs) * (value - state.weight(hyperparams) * log_probs)).sum(-1)
         return bootstrapped(batch, value, hyperparams.discount)
 
     def critic_loss(
@@ -145,26 +144,20 @@ class DiscreteSAC:
         policy = self.distribution(params, batch.obs)
         log_probs = policy.log_probs()
         value = self.values(state.critic.params, batch.obs).min(-2)
-        temperature = jax.lax.stop_gradient(self.temperature(state, hyperparams))
+        temperature = jax.lax.stop_gradient(state.weight(hyperparams))
         loss = (jnp.exp(log_probs) * (temperature * log_probs - value)).sum(-1).mean()
         return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": policy.entropy().mean()})
 
     def update_critic(
         self, state: SACState, loss: Loss, hyperparams: DiscreteSACHyperparams
     ) -> tuple[SACState, Metrics]:
-        critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
-        return replace(state, critic=critic), metrics
+        return soft.update_critic(state, loss, hyperparams)
 
     def update_actor(
         self, state: SACState, loss: Loss, hyperparams: DiscreteSACHyperparams
     ) -> tuple[SACState, Metrics]:
         """A step of the actor, and of the temperature towards the target entropy."""
-        actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
-        metrics |= {"temperature": self.temperature(state, hyperparams)}
-        if self.learned_temperature:
-            surplus = metrics["entropy"] - hyperparams.target_entropy * math.log(self.choices)
-            state = replace(state, temperature=adjusted(state.temperature, surplus, hyperparams))
-        return replace(state, actor=actor), metrics
+        return soft.update_actor(state, loss, hyperparams.target_entropy * math.log(self.choices), hyperparams)
 
     def update_targets(self, state: SACState, hyperparams: DiscreteSACHyperparams) -> SACState:
         return replace(state, critic=state.critic.follow(hyperparams.tau))

@@ -10,11 +10,11 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents.losses import bootstrapped
-from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
+from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
 from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter, linear
-from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, check_layers
+from evorl.networks.network import FLAT, Encoder, Network
 from evorl.spaces import Discrete, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
@@ -79,6 +79,8 @@ class DQN:
     layer_norm: bool = False
     double: bool = True
     dueling: bool = False
+    encoder: Encoder = FLAT
+    optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
         check_layers(self.hidden)
@@ -89,14 +91,15 @@ class DQN:
         return DQNHyperparams()
 
     @property
-    def network(self) -> Values:
-        """Values of all choices from features."""
+    def network(self) -> Network:
+        """Values of all choices from observations."""
         assert isinstance(self.action_space, Discrete)
-        return Values(self.action_space.n, self.hidden, self.layer_norm, self.dueling)
+        body = Values(self.action_space.n, self.hidden, self.layer_norm, self.dueling)
+        return Network(self.observation_space, body, self.encoder)
 
     def init(self, key: Key, hyperparams: DQNHyperparams) -> DQNState:
         del hyperparams
-        return DQNState(TrainState.fresh(self.network.init(key, jnp.zeros(num_features(self.observation_space)))))
+        return DQNState(TrainState.fresh(self.network.fresh(key), optimizer=self.optimizer))
 
     def memory(self) -> Memory:
         return ()
@@ -118,7 +121,7 @@ class DQN:
 
     def values(self, params: Params, obs: Any) -> Float[Array, "*batch choices"]:
         """Q(s, a) of all choices a."""
-        return jnp.asarray(self.network.apply(params, features(self.observation_space, obs)))
+        return jnp.asarray(self.network.apply(params, obs))
 
     def target(self, state: DQNState, batch: Transition, hyperparams: DQNHyperparams) -> Float[Array, " batch"]:
         """r + discount Q'(s', argmax_a Q(s', a)), or max_a Q'(s', a) unless double."""

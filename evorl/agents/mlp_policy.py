@@ -8,8 +8,8 @@ from flax import struct
 
 from evorl.agents.train_state import TrainState
 from evorl.networks.distributions import Distribution, Head
-from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, check_layers
+from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.spaces import Box, Space
 from evorl.types import Hyperparams, Key, Memory, Params
 
@@ -35,6 +35,8 @@ class MLPPolicy:
     action_space: Space
     hidden: tuple[int, ...] = (16, 16)
     activation: str = "relu"
+    encoder: Encoder = FLAT
+    core: Core = FEEDFORWARD
 
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
@@ -49,32 +51,34 @@ class MLPPolicy:
         return Head(self.action_space)
 
     @property
-    def network(self) -> MLP:
-        """The numbers of the distribution from features."""
-        return MLP(self.hidden, self.head.size, self.activation)
+    def network(self) -> Network:
+        """The numbers of the distribution from observations."""
+        body = MLP(self.hidden, self.head.size, self.activation)
+        return Network(self.observation_space, body, self.encoder, self.core)
 
     def init(self, key: Key, hyperparams: Hyperparams) -> MLPPolicyState:
         del hyperparams
-        params = self.network.init(key, jnp.zeros(num_features(self.observation_space)))
-        return MLPPolicyState(TrainState(params, (), ()))
+        return MLPPolicyState(TrainState(self.network.fresh(key), (), ()))
 
     def memory(self) -> Memory:
-        return ()
+        return self.core.initial()
 
-    def distribution(self, params: Params, obs: Any) -> Distribution:
-        """Of the samples that actions come from, for a batch of observations."""
-        numbers = jnp.asarray(self.network.apply(params, features(self.observation_space, obs)))
-        return self.head.distribution(numbers, jnp.zeros(self.head.num_stds))
+    def distribution(self, params: Params, obs: Any, memory: Memory) -> tuple[Distribution, Memory]:
+        """Of the samples that actions come from, for one observation, and the memory after it."""
+        memory, numbers = self.network.apply(params, memory, obs, method="step")
+        return self.head.distribution(jnp.asarray(numbers), jnp.zeros(self.head.num_stds)), memory
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         if isinstance(self.action_space, Box):
             return self.mode(params, obs, memory, key, hyperparams)
-        return self.head.action(self.distribution(params, obs).sample(key)), memory, {}
+        policy, memory = self.distribution(params, obs, memory)
+        return self.head.action(policy.sample(key)), memory, {}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         del key, hyperparams
-        return self.head.action(self.distribution(params, obs).mode()), memory, {}
+        policy, memory = self.distribution(params, obs, memory)
+        return self.head.action(policy.mode()), memory, {}

@@ -7,14 +7,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from evorl import hyperparameters
+from evorl import hyperparameters, tree
 from evorl.agents.ppo import PPO
-from evorl.agents.train_state import Loss, TrainState
+from evorl.agents.train_state import ADAM, Loss, Optimizer, TrainState
 from evorl.networks.distributions import Distribution, Head
-from evorl.networks.features import features, num_features
 from evorl.networks.mlp import ACTIVATIONS, MLP, check_layers
+from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.spaces import Space
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
 
@@ -86,6 +86,9 @@ class PolicyGradient:
     activation: str = "tanh"
     shared_trunk: bool = False
     distribution: str = "tanh_normal"
+    encoder: Encoder = FLAT
+    core: Core = FEEDFORWARD
+    optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
@@ -100,56 +103,84 @@ class PolicyGradient:
         return Head(self.action_space, self.distribution)
 
     @property
-    def network(self) -> PolicyValue:
-        """The numbers of the distribution and a value from features."""
-        return PolicyValue(self.head.size, self.head.num_stds, self.hidden, self.activation, self.shared_trunk)
+    def network(self) -> Network:
+        """The numbers of the distribution and a value from observations."""
+        body = PolicyValue(self.head.size, self.head.num_stds, self.hidden, self.activation, self.shared_trunk)
+        return Network(self.observation_space, body, self.encoder, self.core)
 
     def init(self, key: Key, hyperparams: Hyperparams) -> PolicyGradientState:
         del hyperparams
-        params = self.network.init(key, jnp.zeros(num_features(self.observation_space)))
-        return PolicyGradientState(TrainState.fresh(params, follows=False))
+        params = self.network.fresh(key)
+        return PolicyGradientState(TrainState.fresh(params, follows=False, optimizer=self.optimizer))
 
     def memory(self) -> Memory:
-        return ()
+        return self.core.initial()
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """An action drawn from the policy; extras hold the sample that it comes from."""
         del hyperparams
-        sample = self.apply(params, obs)[0].sample(key)
+        memory, outputs = self.outputs("step", params, memory, obs)
+        sample = self.policy(outputs)[0].sample(key)
         return self.head.action(sample), memory, {"sample": sample}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         del key, hyperparams
-        sample = self.apply(params, obs)[0].mode()
+        memory, outputs = self.outputs("step", params, memory, obs)
+        sample = self.policy(outputs)[0].mode()
         return self.head.action(sample), memory, {"sample": sample}
 
-    def apply(self, params: Params, obs: Any) -> tuple[Distribution, Float[Array, "*batch"]]:
-        """The distribution of samples and the value, each of a batch of observations."""
-        outputs: Any = self.network.apply(params, features(self.observation_space, obs))
+    def outputs(self, method: str, params: Params, *args: Any) -> Any:
+        """What a method of the network gives."""
+        return self.network.apply(params, *args, method=method)
+
+    def policy(self, outputs: tuple[Array, Array, Array]) -> tuple[Distribution, Float[Array, "*batch"]]:
+        """The distribution of samples and the value, from what the network gives."""
         numbers, log_std, value = outputs
         return self.head.distribution(numbers, log_std), value
+
+    def apply(self, params: Params, obs: Any, memory: Memory = ()) -> tuple[Distribution, Float[Array, "*batch"]]:
+        """The distribution of samples and the value for observations with a memory each, leaves [steps, slots, ...].
+
+        A batch of any shape where nothing is remembered.
+        """
+        return self.policy(self.outputs("steps", params, memory, obs))
+
+    def along(
+        self, params: Params, obs: Any, memory: Memory, ended: Bool[Array, "steps slots"]
+    ) -> tuple[Memory, Distribution, Float[Array, "steps slots"]]:
+        """Of observations, leaves [steps, slots, ...], that began with memory, leaves [slots, ...]: the memory after
+        each, the distribution of samples and the value.
+        """
+        memories, outputs = self.outputs("sequence", params, memory, obs, ended)
+        return memories, *self.policy(outputs)
 
     def batch(self, params: Params, behaviour: Params, transitions: Transition, hyperparams: Hyperparams) -> Batch:
         """What the losses take, leaves [num_steps, num_envs, ...], of transitions that behaviour has collected."""
         t = replace(transitions, reward=hyperparams.reward_scale * transitions.reward)
-        policy, value = self.apply(params, t.obs)
-        next_value = self.apply(params, t.next_obs)[1]
+        played = t.obs, tree.index(t.memory, 0), t.ended
+        memories, policy, value = self.along(params, *played)
+        next_value = self.apply(params, t.next_obs, memories)[1]
         log_prob = policy.log_prob(t.extras["sample"])
-        acted = log_prob if behaviour is params else self.apply(behaviour, t.obs)[0].log_prob(t.extras["sample"])
+        acted = log_prob
+        if behaviour is not params:
+            acted = self.along(behaviour, *played)[1].log_prob(t.extras["sample"])
 
         ratio = jnp.exp(log_prob - acted)
         each_slot = jax.vmap(self.objective.targets, (1, 1, 1, 1, None), 1)
         advantage, target = each_slot(t, ratio, value, next_value, hyperparams)
-        return Batch(t.obs, t.extras["sample"], acted, value, advantage, target)
+        return Batch(t.obs, t.extras["sample"], acted, value, advantage, target, t.ended, t.memory)
 
     def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
-        """That of the objective on rows of a batch [rows, ...]."""
-        policy, value = self.apply(params, batch.obs)
-        return self.objective.loss(batch, policy.log_prob(batch.sample), value, policy.entropy(), hyperparams)
+        """That of the objective on segments of a batch, leaves [segments, steps, ...]."""
+        memory = batch.memory
+        batch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
+        _, policy, value = self.along(params, batch.obs, memory, batch.ended)
+        rows = batch, policy.log_prob(batch.sample), value, policy.entropy()
+        return self.objective.loss(*tree.merge_axes(rows), hyperparams)
 
     def update(
         self, state: PolicyGradientState, loss: Loss, hyperparams: Hyperparams

@@ -8,14 +8,16 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.agents import soft
 from evorl.agents.losses import bootstrapped, least, squared_error
-from evorl.agents.soft import SACState, adjusted, fresh_temperature
-from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
+from evorl.agents.soft import SACState
+from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Distribution, Head
-from evorl.networks.features import features, num_features
+from evorl.networks.features import num_features
 from evorl.networks.mlp import MLP, Critics, check_layers
+from evorl.networks.network import FLAT, Encoder, Network
 from evorl.priors import Uniform
 from evorl.spaces import Box, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
@@ -52,6 +54,8 @@ class SAC:
     num_critics: int = 2
     layer_norm: bool = False
     learned_temperature: bool = True
+    encoder: Encoder = FLAT
+    optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
         require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
@@ -71,21 +75,21 @@ class SAC:
         return Head(self.action_space)
 
     @property
-    def actor(self) -> MLP:
-        """The numbers of the distribution from features."""
-        return MLP(self.hidden, 2 * self.head.size, layer_norm=self.layer_norm)
+    def actor(self) -> Network:
+        """The numbers of the distribution from observations."""
+        body = MLP(self.hidden, 2 * self.head.size, layer_norm=self.layer_norm)
+        return Network(self.observation_space, body, self.encoder)
 
     @property
-    def critic(self) -> Critics:
-        """Values from features and action."""
-        return Critics(self.num_critics, self.hidden, self.layer_norm)
+    def critic(self) -> Network:
+        """Values from observation and action."""
+        return Network(self.observation_space, Critics(self.num_critics, self.hidden, self.layer_norm), self.encoder)
 
     def init(self, key: Key, hyperparams: SACHyperparams) -> SACState:
         key_actor, key_critic = jax.random.split(key)
-        obs, action = jnp.zeros(num_features(self.observation_space)), jnp.zeros(num_features(self.action_space))
-        actor, critic = self.actor.init(key_actor, obs), self.critic.init(key_critic, obs, action)
-        temperature = fresh_temperature(hyperparams.temperature) if self.learned_temperature else ()
-        return SACState(TrainState.fresh(actor, follows=False), TrainState.fresh(critic), temperature)
+        action = jnp.zeros(num_features(self.action_space))
+        params = self.actor.fresh(key_actor), self.critic.fresh(key_critic, action)
+        return soft.fresh(*params, hyperparams.temperature if self.learned_temperature else None, self.optimizer)
 
     def memory(self) -> Memory:
         return ()
@@ -105,17 +109,13 @@ class SAC:
 
     def distribution(self, params: Params, obs: Any) -> Distribution:
         """Of the samples that actions come from, for a batch of observations."""
-        numbers = jnp.asarray(self.actor.apply(params, features(self.observation_space, obs)))
+        numbers = jnp.asarray(self.actor.apply(params, obs))
         mean, log_std = jnp.split(numbers, 2, axis=-1)
         return self.head.distribution(mean, jnp.clip(log_std, *LOG_STD))
 
     def values(self, params: Params, obs: Any, action: Array) -> Float[Array, "*batch critics"]:
         """Q_i(s, a) of every critic."""
-        return jnp.asarray(self.critic.apply(params, features(self.observation_space, obs), action))
-
-    def temperature(self, state: SACState, hyperparams: SACHyperparams) -> Number:
-        """The weight of the entropy, []."""
-        return jnp.exp(state.temperature.params) if self.learned_temperature else hyperparams.temperature
+        return jnp.asarray(self.critic.apply(params, obs, action))
 
     def target(
         self, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
@@ -124,7 +124,7 @@ class SAC:
         policy = self.distribution(state.actor.params, batch.next_obs)
         sample = policy.sample(key)
         value = self.values(state.critic.target, batch.next_obs, self.head.action(sample)).min(-1)
-        value -= self.temperature(state, hyperparams) * policy.log_prob(sample)
+        value -= state.weight(hyperparams) * policy.log_prob(sample)
         return bootstrapped(batch, value, hyperparams.discount)
 
     def critic_loss(
@@ -143,21 +143,15 @@ class SAC:
         sample = policy.sample(key)
         log_prob = policy.log_prob(sample)
         value = least(self.values(state.critic.params, batch.obs, self.head.action(sample)))
-        loss = (jax.lax.stop_gradient(self.temperature(state, hyperparams)) * log_prob - value).mean()
+        loss = (jax.lax.stop_gradient(state.weight(hyperparams)) * log_prob - value).mean()
         return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": -log_prob.mean()})
 
     def update_critic(self, state: SACState, loss: Loss, hyperparams: SACHyperparams) -> tuple[SACState, Metrics]:
-        critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
-        return replace(state, critic=critic), metrics
+        return soft.update_critic(state, loss, hyperparams)
 
     def update_actor(self, state: SACState, loss: Loss, hyperparams: SACHyperparams) -> tuple[SACState, Metrics]:
         """A step of the actor, and of the temperature towards the target entropy (eq. 18)."""
-        actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
-        metrics |= {"temperature": self.temperature(state, hyperparams)}
-        if self.learned_temperature:
-            surplus = metrics["entropy"] - hyperparams.target_entropy * self.head.size
-            state = replace(state, temperature=adjusted(state.temperature, surplus, hyperparams))
-        return replace(state, actor=actor), metrics
+        return soft.update_actor(state, loss, hyperparams.target_entropy * self.head.size, hyperparams)
 
     def update_targets(self, state: SACState, hyperparams: SACHyperparams) -> SACState:
         return replace(state, critic=state.critic.follow(hyperparams.tau))

@@ -1,13 +1,14 @@
-"""What the soft actor-critics share: their state, and the temperature, which weighs the entropy of the policy."""
+"""What the soft actor-critics share: their state, its steps, and the temperature that weighs the policy's entropy."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array
 
-from evorl.agents.train_state import TrainState
+from evorl.agents.train_state import Loss, Optimizer, TrainState
 from evorl.hyperparameters import Number
+from evorl.types import Hyperparams, Metrics, Params
 
 
 @struct.dataclass
@@ -16,12 +17,39 @@ class SACState:
     critic: TrainState
     temperature: Any  # TrainState of its logarithm, or () where it is fixed
 
+    def weight(self, hyperparams: Hyperparams) -> Number:
+        """Of the entropy, []: the temperature."""
+        learned = isinstance(self.temperature, TrainState)
+        return jnp.exp(self.temperature.params) if learned else hyperparams.temperature
 
-def fresh_temperature(temperature: Number) -> TrainState:
-    """The logarithm of a temperature, as it is learned."""
-    return TrainState.fresh(jnp.log(jnp.maximum(temperature, jnp.finfo(jnp.float32).tiny)), follows=False)
+
+def fresh(actor: Params, critic: Params, temperature: Number | None, optimizer: Optimizer) -> SACState:
+    """The state before anything is learned; the temperature is where it begins to be learned, None where it is not."""
+    learned: Any = ()
+    if temperature is not None:
+        smallest = jnp.finfo(jnp.float32).tiny
+        learned = TrainState.fresh(jnp.log(jnp.maximum(temperature, smallest)), follows=False)
+    return SACState(
+        TrainState.fresh(actor, follows=False, optimizer=optimizer),
+        TrainState.fresh(critic, optimizer=optimizer),
+        learned,
+    )
 
 
-def adjusted(temperature: TrainState, surplus: Array, hyperparams: Any) -> TrainState:
-    """A step that lowers the temperature where the entropy has a surplus over its target."""
-    return temperature.descend(lambda log: (log * surplus, {}), hyperparams.temperature_lr, jnp.inf)[0]
+def update_critic(state: SACState, loss: Loss, hyperparams: Hyperparams) -> tuple[SACState, Metrics]:
+    """A step of the critics."""
+    critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
+    return replace(state, critic=critic), metrics
+
+
+def update_actor(
+    state: SACState, loss: Loss, target_entropy: Number, hyperparams: Hyperparams
+) -> tuple[SACState, Metrics]:
+    """A step of the actor, and of a learned temperature, down where the entropy is above its target."""
+    actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
+    metrics |= {"temperature": state.weight(hyperparams)}
+    if isinstance(state.temperature, TrainState):
+        surplus = metrics["entropy"] - target_entropy
+        step = state.temperature.descend(lambda log: (log * surplus, {}), hyperparams.temperature_lr, jnp.inf)
+        state = replace(state, temperature=step[0])
+    return replace(state, actor=actor), metrics

@@ -1,6 +1,7 @@
 """TD3, and DDPG as TD3 with one critic and no smoothing."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,11 +11,12 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents.losses import bootstrapped, squared_error
-from evorl.agents.train_state import HORIZON, RATE, Loss, TrainState
+from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
-from evorl.networks.features import features, num_features
+from evorl.networks.features import num_features
 from evorl.networks.mlp import Critics, DeterministicActor, check_layers
+from evorl.networks.network import FLAT, Encoder, Network
 from evorl.priors import LogUniform
 from evorl.spaces import Box, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
@@ -54,6 +56,8 @@ class TD3:
     hidden: tuple[int, ...] = (256, 256)
     num_critics: int = 2
     layer_norm: bool = False
+    encoder: Encoder = FLAT
+    optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
         require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
@@ -65,21 +69,27 @@ class TD3:
         return TD3Hyperparams()
 
     @property
-    def actor(self) -> DeterministicActor:
-        """Actions from features, each number in [-1, 1]."""
-        return DeterministicActor(num_features(self.action_space), self.hidden, self.layer_norm)
+    def actor(self) -> Network:
+        """Actions from observations, each number in [-1, 1]."""
+        body = DeterministicActor(num_features(self.action_space), self.hidden, self.layer_norm)
+        return Network(self.observation_space, body, self.encoder)
 
     @property
-    def critic(self) -> Critics:
-        """Values from features and action."""
-        return Critics(self.num_critics, self.hidden, self.layer_norm)
+    def critic(self) -> Network:
+        """Values from observation and action."""
+        return self.critics(self.num_critics)
+
+    def critics(self, n: int) -> Network:
+        """The first n critics."""
+        return Network(self.observation_space, Critics(n, self.hidden, self.layer_norm), self.encoder)
 
     def init(self, key: Key, hyperparams: TD3Hyperparams) -> TD3State:
         del hyperparams
         key_actor, key_critic = jax.random.split(key)
-        obs, action = jnp.zeros(num_features(self.observation_space)), jnp.zeros(num_features(self.action_space))
-        actor, critic = self.actor.init(key_actor, obs), self.critic.init(key_critic, obs, action)
-        return TD3State(TrainState.fresh(actor), TrainState.fresh(critic))
+        action = jnp.zeros(num_features(self.action_space))
+        actor, critic = self.actor.fresh(key_actor), self.critic.fresh(key_critic, action)
+        fresh = partial(TrainState.fresh, optimizer=self.optimizer)
+        return TD3State(fresh(actor), fresh(critic))
 
     def memory(self) -> Memory:
         return ()
@@ -101,11 +111,11 @@ class TD3:
     def greedy(self, params: Params, obs: Any) -> Float[Array, "*batch action"]:
         """The actor's action, without noise."""
         low, high = self.bounds
-        return (low + high) / 2 + self.half_range * self.actor.apply(params, features(self.observation_space, obs))
+        return (low + high) / 2 + self.half_range * self.actor.apply(params, obs)
 
     def values(self, params: Params, obs: Any, action: Float[Array, "*batch action"]) -> Float[Array, "*batch critics"]:
         """Q_i(s, a) of every critic."""
-        return jnp.asarray(self.critic.apply(params, features(self.observation_space, obs), action))
+        return jnp.asarray(self.critic.apply(params, obs, action))
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -146,9 +156,8 @@ class TD3:
     ) -> tuple[Float[Array, ""], Metrics]:
         """-Q_1(s, actor(s)), mean over the batch (eq. 1 of the deterministic policy gradient)."""
         del key, hyperparams
-        first = Critics(1, self.hidden, self.layer_norm)  # takes its part of the params and leaves the others
-        seen = features(self.observation_space, batch.obs)
-        value = jnp.asarray(first.apply(state.critic.params, seen, self.greedy(params, batch.obs)))
+        first = self.critics(1)  # takes its part of the params and leaves the others
+        value = jnp.asarray(first.apply(state.critic.params, batch.obs, self.greedy(params, batch.obs)))
         return -value.mean(), {"actor_loss": -value.mean()}
 
     def update_critic(self, state: TD3State, loss: Loss, hyperparams: TD3Hyperparams) -> tuple[TD3State, Metrics]:

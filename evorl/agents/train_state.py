@@ -1,8 +1,8 @@
 """Parameters that learn by gradient: Adam, then a soft step of their target."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,8 @@ import optax
 from flax import struct
 from jax.flatten_util import ravel_pytree
 
+from evorl import mesh
+from evorl.errors import require
 from evorl.hyperparameters import Number
 from evorl.priors import LogUniform, OneMinus
 from evorl.types import Array, Metrics, Params
@@ -20,31 +22,77 @@ HORIZON = OneMinus(LogUniform(1e-3, 1e-1))  # where a discount is, 10 to 1000 st
 Loss = Callable[[Params], tuple[Array, Metrics]]
 
 
+@runtime_checkable
+class Optimizer(Protocol):
+    """Turns a gradient into what is subtracted, times the learning rate: a transformation of optax without that rate.
+
+    As optax.scale_by_rms() or optax.scale_by_factored_rms(); optax.adam(rate) is none, since it has a rate and a sign.
+    """
+
+    def init(self, params: Params) -> Any:
+        """What it keeps from step to step."""
+        ...
+
+    def update(self, gradient: Params, state: Any, params: Params) -> tuple[Params, Any]:
+        """The direction of the gradient, and what it keeps then."""
+        ...
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma & Ba 2015, arXiv:1412.6980), of all parameters as one vector, which is faster than of each alone."""
+
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+
+    def init(self, params: Params) -> Any:
+        return optax.scale_by_adam(self.b1, self.b2, self.eps).init(ravel_pytree(params)[0])
+
+    def update(self, gradient: Params, state: Any, params: Params) -> tuple[Params, Any]:
+        del params
+        numbers, unravel = ravel_pytree(gradient)
+        direction, state = optax.scale_by_adam(self.b1, self.b2, self.eps).update(numbers, state)
+        return unravel(jnp.asarray(direction)), state
+
+
+ADAM = Adam()
+
+
 @struct.dataclass
 class TrainState:
-    """Parameters, their slowly following target, and Adam's moments."""
+    """Parameters, their slowly following target, and what their optimizer keeps."""
 
     params: Any
     target: Any
     moments: Any
+    optimizer: Optimizer = struct.field(pytree_node=False, default=ADAM)
 
     @classmethod
-    def fresh(cls, params: Params, follows: bool = True) -> "TrainState":
-        """A target equal to params, or none unless it follows, and moments of zero."""
-        return cls(params, params if follows else (), optax.scale_by_adam().init(ravel_pytree(params)[0]))
+    def fresh(cls, params: Params, follows: bool = True, optimizer: Optimizer = ADAM) -> "TrainState":
+        """A target equal to params, or none unless it follows, and an optimizer that has seen nothing.
+
+        Raises OptionError where the optimizer's directions lead uphill, as those do that have a rate of their own.
+        """
+        with mesh.computed_at_once():
+            slope = {"w": jnp.ones((2, 2))}
+            direction = optimizer.update(slope, optimizer.init(slope), slope)[0]["w"]
+            given, wanted = type(optimizer).__name__, "must give what is subtracted: leave out its learning rate"
+            require(bool(direction.sum() > 0), "optimizer", given, wanted)
+        return cls(params, params if follows else (), optimizer.init(params), optimizer)
 
     def renewed(self, params: Params) -> "TrainState":
         """Other params at their beginning, with a target where self has one."""
-        return TrainState.fresh(params, follows=bool(jax.tree.leaves(self.target)))
+        return TrainState.fresh(params, bool(jax.tree.leaves(self.target)), self.optimizer)
 
     def descend(self, loss: Loss, learning_rate: Number, max_grad_norm: Number) -> tuple["TrainState", Metrics]:
-        """One step of Adam on loss(params) -> (value, metrics), its gradient clipped by its norm."""
+        """One step of the optimizer on loss(params) -> (value, metrics), its gradient clipped by its norm."""
         gradient, metrics = jax.grad(loss, has_aux=True)(self.params)
-        gradient, unravel = ravel_pytree(gradient)
-        norm = jnp.maximum(jnp.linalg.norm(gradient), jnp.finfo(gradient.dtype).tiny)
-        gradient *= jnp.minimum(1.0, max_grad_norm / norm)  # optax's own makes NaN of an infinite bound, and masks it
-        direction, moments = optax.scale_by_adam().update(gradient, self.moments)
-        params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, unravel(jnp.asarray(direction)))
+        numbers, unravel = ravel_pytree(gradient)
+        norm = jnp.maximum(jnp.linalg.norm(numbers), jnp.finfo(numbers.dtype).tiny)
+        numbers *= jnp.minimum(1.0, max_grad_norm / norm)  # optax's own makes NaN of an infinite bound, and masks it
+        direction, moments = self.optimizer.update(unravel(numbers), self.moments, self.params)
+        params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, direction)
         return replace(self, params=params, moments=moments), metrics
 
     def follow(self, tau: Number) -> "TrainState":

@@ -11,7 +11,7 @@ import numpy as np
 from evorl import tree
 from evorl.envs.trial import Trial, join, misbehaved, named, reason, run, unequal
 from evorl.errors import EnvError
-from evorl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, leaves, unflatten
+from evorl.spaces import Box, Dict, Discrete, MultiDiscrete, shapes
 
 WEAK = " of weak type (a Python number: give it a dtype)"
 
@@ -110,8 +110,8 @@ def misshapen(trial: Trial) -> Iterator[str]:
         return
     (state, obs), (after, timestep) = start, answer
     flag, reward = jax.ShapeDtypeStruct((), bool), plain(timestep.reward)
-    yield from unlike("reset: obs", plain(obs), value_of(env.observation_space))
-    yield from unlike("step: obs", plain(timestep.obs), value_of(env.observation_space))
+    yield from unlike("reset: obs", plain(obs), shapes(env.observation_space))
+    yield from unlike("step: obs", plain(timestep.obs), shapes(env.observation_space))
     yield from unlike("step: state", after, state, "as from reset")
     yield from unlike("step: reward", reward, jax.tree.map(lambda x: x.update(dtype=jnp.result_type(float)), reward))
     yield from unlike("step: terminated", plain(timestep.terminated), flag)
@@ -173,12 +173,6 @@ def unlike(where: str, found: Any, wanted: Any, because: str = "") -> Iterator[s
 def described(leaf: Any) -> str:
     """The dtype and the shape of a leaf, in words."""
     return "missing" if leaf is None else f"{leaf.dtype} {list(leaf.shape)}"
-
-
-def value_of(space: Space) -> Any:
-    """The shapes of a value of a space."""
-    kinds = [(leaf.shape, leaf.dtype if isinstance(leaf, Box) else jnp.int32) for leaf in leaves(space)]
-    return unflatten(space, (jax.ShapeDtypeStruct(*kind) for kind in kinds))
 
 
 def plain(shapes: Any) -> Any:

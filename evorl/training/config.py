@@ -23,7 +23,7 @@ from omegaconf.resolvers import oc
 
 from evorl.errors import OptionError, require, unknown
 from evorl.training.discovery import GROUPS, check_choices, folders, group_of, placed
-from evorl.training.parts import find
+from evorl.training.parts import fields, find
 
 LEFT_OUT = "what an environment variable holds is not saved"
 TRAIN = "python -m evorl.train"
@@ -94,12 +94,12 @@ def _with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]
 def _priors(node: Any) -> dict[str, Any]:
     """The declared priors of all numbers in a node of hyperparameters that are at their default, nested as it is."""
     target = find(node["_target_"]) if "_target_" in node else None
-    fields = {field.name: field for field in dataclasses.fields(target)} if dataclasses.is_dataclass(target) else {}
+    known = {field.name: field for field in fields(target)} if dataclasses.is_dataclass(target) else {}
     found = {}
     for name, value in node.items():
         if isinstance(value, dict):
             found |= {name: inner} if (inner := _priors(value)) else {}
-        elif name in fields and value == fields[name].default and (prior := fields[name].metadata.get("prior")):
+        elif name in known and value == known[name].default and (prior := known[name].metadata.get("prior")):
             found[name] = _node(prior)
     return found
 
@@ -110,7 +110,7 @@ def _node(part: Any) -> Any:
         return [_node(value) for value in part]
     if not dataclasses.is_dataclass(part):
         return part
-    values = {field.name: _node(getattr(part, field.name)) for field in dataclasses.fields(part)}
+    values = {field.name: _node(getattr(part, field.name)) for field in fields(part)}
     return {"_target_": f"{type(part).__module__}.{type(part).__qualname__}", **values}
 
 
@@ -138,7 +138,7 @@ def _filled(node: Any) -> Any:
 def _schema(cls: Any) -> dict[str, Any]:
     """A dataclass as a node: its _target_ and every default; fields without one are left for the file to give."""
     node: dict[str, Any] = {"_target_": f"{cls.__module__}.{cls.__qualname__}"}
-    for field in dataclasses.fields(cls):
+    for field in fields(cls):
         if field.name in GIVEN:
             continue
         if field.default_factory is not dataclasses.MISSING:

@@ -4,20 +4,29 @@ A place takes only what is made for it. A class of evorl must fit the type of it
 that type is Any, be hyperparameters or a prior; what others' classes and functions give is looked at afterwards.
 """
 
+import contextlib
 import dataclasses
 import importlib
+import inspect
 import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import flax.linen as nn
 from typing_extensions import get_protocol_members
 
 from evorl.errors import OptionError, unknown
 from evorl.types import Prior
 
 GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
+
+
+def fields(part: Any) -> list[dataclasses.Field[Any]]:
+    """The fields of a dataclass, or of its class, that one gives; a module of flax has two more for itself."""
+    own = ("parent", "name") if issubclass(part if isinstance(part, type) else type(part), nn.Module) else ()
+    return [field for field in dataclasses.fields(part) if field.name not in own]
 
 
 def find(path: str) -> Any:
@@ -77,20 +86,30 @@ def _made(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
     nodes = {key: value for key, value in node.items() if key != "_target_"}
     if isinstance(target, type) and dataclasses.is_dataclass(target):
         hints = typing.get_type_hints(target)
-        fields = {field.name for field in dataclasses.fields(target)}
+        known = {field.name for field in fields(target)}
         for key in nodes:
-            if key not in fields:
-                raise unknown("option", f"{name}.{key}", fields)
+            if key not in known:
+                raise unknown("option", f"{name}.{key}", known)
         if not ours:  # whose fields may take any part of evorl
             hints = {key: object if one is Any else one for key, one in hints.items()}
         parts = {key: make(value, f"{name}.{key}", hints[key], **given) for key, value in nodes.items()}
-        parts |= {key: value for key, value in given.items() if key in fields}
+        parts |= {key: value for key, value in given.items() if key in known}
     else:
         parts = {str(key): _made(value, f"{name}.{key}", Any, given) for key, value in nodes.items()}
+    _require_taken(target, parts, name)
     try:
         return target(**parts)
     except OptionError as error:  # which knows the field, not where it stands
         raise OptionError(f"{name}.{error}" if re.split("[.=]", str(error))[0] in parts else str(error)) from error
+
+
+def _require_taken(target: Any, parts: dict[str, Any], name: str) -> None:
+    """Raises OptionError where a target does not take what it is given, or needs more."""
+    with contextlib.suppress(ValueError):  # where it has no signature to read
+        try:
+            inspect.signature(target).bind(**parts)
+        except TypeError as error:
+            raise OptionError(f"{name}={getattr(target, '__name__', target)}: {error}") from error
 
 
 def _found(node: dict[str, Any], name: str) -> Any:
@@ -119,8 +138,8 @@ def _fits(target: Any, hint: Any) -> bool:
 
 
 def _follows(cls: type, protocol: type) -> bool:
-    fields = {field.name for field in dataclasses.fields(cls)}  # of which those without a default are no attributes
-    return get_protocol_members(protocol) <= fields | set(dir(cls))
+    names = {field.name for field in fields(cls)}  # of which those without a default are no attributes
+    return get_protocol_members(protocol) <= names | set(dir(cls))
 
 
 def _is_hyperparameters(cls: type) -> bool:

@@ -15,6 +15,7 @@ from evorl.hyperparameters import is_declared
 from evorl.replay import Ring, split
 from evorl.training import devices
 from evorl.training.checkpoint import size
+from evorl.training.parts import fields
 from evorl.training.program import Program, job
 from evorl.types import State
 
@@ -86,9 +87,9 @@ def describe(workflow: Any, shapes: State, num_seeds: int) -> str:
 
 def _parts(part: Any, depth: int, name: str = "") -> Iterator[str]:
     """A dataclass with its plain fields on one line, its parts below."""
-    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
-    parts = {name: value for name, value in fields.items() if dataclasses.is_dataclass(value)}
-    plain = "  ".join(f"{name}={value}" for name, value in fields.items() if name not in parts)
+    values = {field.name: getattr(part, field.name) for field in fields(part)}
+    parts = {name: value for name, value in values.items() if dataclasses.is_dataclass(value)}
+    plain = "  ".join(f"{name}={value}" for name, value in values.items() if name not in parts)
     yield f"{'  ' * depth}{f'{name}: ' if name else ''}{type(part).__name__}  {plain}".rstrip()
     for inner, value in parts.items():
         if not inner.endswith("_space"):

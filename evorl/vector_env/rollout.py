@@ -159,9 +159,8 @@ class World:
         with jax.named_scope("environment"):
             step = jax.vmap(self.env.step, (0, 0, 0, None))
             env_state, timestep = step(key_step, slots.env_state, action, self.params)
-        transition = Transition(
-            slots.obs, action, timestep.reward, timestep.obs, timestep.terminated, timestep.truncated, extras
-        )
+        outcome = timestep.reward, timestep.obs, timestep.terminated, timestep.truncated
+        transition = Transition(slots.obs, action, *outcome, extras, memory=slots.memory)
         returns = jax.tree.map(jnp.add, slots.episode_return, timestep.reward)
         info = {
             name: timestep.info[name].astype(jnp.float32) + (0 if how == "last" else slots.episode_info[name])

@@ -11,7 +11,7 @@ from evorl.agents.train_state import TrainState
 from evorl.ec.search import require_from_params
 from evorl.errors import require
 from evorl.types import ActorCritic, Hyperparams, Key, Metrics, Params, Replay, Transition
-from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv
+from evorl.vector_env import UNLIMITED, Plan, Played, Store
 from evorl.workflows.base import check_positive, check_replay, descend_actor, repeat
 
 
@@ -28,15 +28,14 @@ def check(workflow: Any) -> None:
     require(warmup >= 0, "warmup_generations", warmup, "must not be negative")
 
 
-def play(vector_env: VectorEnv, state: Any, plan: Plan, key: Key) -> tuple[Any, Played]:
-    """What actors with the hyperparameters of the state played, which the replay of the state then holds."""
+def play(workflow: Any, state: Any, plan: Plan, key: Key) -> tuple[Any, Played]:
+    """What the actors of a hybrid played, which the replay of the state then holds."""
 
     def add(replay: Replay, rows: Transition, mask: Array) -> Replay:
         return replay.add(tree.merge_axes(rows), mask.reshape(-1) & plan.stores)
 
-    behaviour = Behaviour(vector_env.env, vector_env.agent, state.hyperparams.agent)
-    store = Store(vector_env.chunk, state.replay, add)
-    played = vector_env.play(behaviour, state.env_params, plan, None, key, store)
+    store = Store(workflow.chunk, state.replay, add)
+    played = workflow.vector_env.play(workflow.behaviour(state), state.env_params, plan, None, key, store)
     return replace(state, replay=played.stored), replace(played, stored=())
 
 

@@ -38,6 +38,7 @@ class CEMRLState:
     replay: Any  # a Replay
     generation: Any  # [] int32, without the one that acted at random
     collected: Any  # [] int32, env steps of the last generation
+    env_steps: Any  # [] float32, so far
 
 
 @struct.dataclass
@@ -117,7 +118,7 @@ class CEMRL:
         evolver = search.begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
         _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
         replay = Ring.empty(self.capacity, row)
-        return CEMRLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0))
+        return CEMRLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0), jnp.float32(0))
 
     def step(self, state: CEMRLState, key: Key) -> tuple[CEMRLState, Metrics]:
         return base.step(self, state, key)
@@ -128,7 +129,7 @@ class CEMRL:
     def plan(self, state: CEMRLState, key: Key) -> tuple[Plan, Asked]:
         """Episodes of what the evolver asks for, of which some have learned; or the steps at random."""
         key_ask, key_pick, key_learn = jax.random.split(key, 3)
-        hyperparams, n, m = state.hyperparams, self.evolver.population_size, self.num_learners
+        hyperparams, n, m = self.now(state), self.evolver.population_size, self.num_learners
         random = (state.replay.size == 0) & (self.random_steps > 0)
 
         members, _, evolver = search.ask(self.evolver, key_ask, state.evolver, hyperparams.evolver)
@@ -157,12 +158,12 @@ class CEMRL:
 
     def play(self, state: CEMRLState, plan: Plan, key: Key) -> tuple[CEMRLState, Played]:
         """What was played, and the state with it in its replay."""
-        return actors.play(self.vector_env, state, plan, key)
+        return actors.play(self, state, plan, key)
 
     def absorb(self, state: CEMRLState, carry: Asked, played: Played, key: Key) -> tuple[CEMRLState, Metrics]:
         members, random, fitness = played.plan.params, played.plan.random, played.stats.mean_return
         n, m = self.evolver.population_size, self.num_learners
-        hyperparams = state.hyperparams.evolver
+        hyperparams = self.now(state).evolver
         told, metrics = search.tell(self.evolver, key, members, (), fitness, carry.evolver, hyperparams)
         evolver = tree.where(~random, told, state.evolver)
         is_elite = jnp.zeros(n, bool).at[best_first(fitness)[:m]].set(True)
@@ -178,6 +179,7 @@ class CEMRL:
             evolver=evolver,
             generation=state.generation + ~random,
             collected=jnp.where(random, state.collected, played.stats.steps.sum()),
+            env_steps=state.env_steps + played.stats.steps.sum(),
         )
         return state, metrics
 
@@ -190,14 +192,21 @@ class CEMRL:
     ) -> tuple[Any, Params, Metrics]:
         """updates steps of the shared critic and of each of the actors, leaves [m, ...], with fresh optimizers."""
         learners = replace(state.agent, actor=jax.vmap(state.agent.actor.renewed)(chosen))
-        hyperparams = state.hyperparams.agent
+        hyperparams = self.now(state).agent
         learners, metrics = actors.learn(self.agent, learners, state.replay, self.batch_size, key, updates, hyperparams)
         return learners, learners.actor.params, metrics
 
+    def now(self, state: CEMRLState) -> CEMRLHyperparams:
+        """The hyperparameters as they are by this iteration."""
+        return hyperparameters.at(state.hyperparams, state.env_steps)
+
+    def behaviour(self, state: CEMRLState) -> Behaviour:
+        """How the agent acts in one environment."""
+        return Behaviour(self.env, self.agent, self.now(state).agent)
+
     def policy(self, state: CEMRLState, explores: bool = False) -> SlotPolicy:
         """How the center of the distribution acts in one environment, greedily or exploring."""
-        behaviour = Behaviour(self.env, self.agent, state.hyperparams.agent)
-        return behaviour.policy(state.agent.actor.params, explores)
+        return self.behaviour(state).policy(state.agent.actor.params, explores)
 
     def inherit(self, state: CEMRLState, parent: CEMRLState) -> CEMRLState:
         """state with the agent, the distribution and the hyperparameters of parent; it keeps its replay."""

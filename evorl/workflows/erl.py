@@ -53,7 +53,7 @@ class ERLState:
     evolver: Any
     replay: Any  # a Replay
     generation: Any  # [] int32, without the one that acted at random
-    collected: Any  # [] int32, env steps so far, at most max_updates
+    env_steps: Any  # [] float32, so far
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class ERL:
         _, row = self.vector_env.blank(first.actor.params, hyperparams.agent, env_params)
         replay = Ring.empty(self.capacity, row)
         agent = replace(first, actor=agents.actor)
-        return ERLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0))
+        return ERLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.float32(0))
 
     def step(self, state: ERLState, key: Key) -> tuple[ERLState, Metrics]:
         return base.step(self, state, key)
@@ -160,7 +160,7 @@ class ERL:
 
     def plan(self, state: ERLState, key: Key) -> tuple[Plan, State]:
         """Episodes of what the evolver asks for, greedily, and of the agents; or the steps at random."""
-        hyperparams, n, m = state.hyperparams.evolver, self.evolver.population_size, self.num_agents
+        hyperparams, n, m = self.now(state).evolver, self.evolver.population_size, self.num_agents
         random = (state.replay.size == 0) & (self.random_steps > 0)
         members, _, evolver = search.ask(self.evolver, key, state.evolver, hyperparams)
         agents = state.agent.actor.params
@@ -191,16 +191,17 @@ class ERL:
 
     def play(self, state: ERLState, plan: Plan, key: Key) -> tuple[ERLState, Played]:
         """What was played, and the state with it in its replay."""
-        return actors.play(self.vector_env, state, plan, key)
+        return actors.play(self, state, plan, key)
 
     def absorb(self, state: ERLState, carry: State, played: Played, key: Key) -> tuple[ERLState, Metrics]:
         key_learn, key_tell = jax.random.split(key)
         stats, random, n, m = played.stats, played.plan.random, self.evolver.population_size, self.num_agents
-        members, hyperparams = tree.index(played.plan.params, slice(n)), state.hyperparams
+        members, hyperparams = tree.index(played.plan.params, slice(n)), self.now(state)
         fitness, returns = stats.mean_return[:n], stats.mean_return[n:]
         learning = self.learning(state, random)
-        collected = state.collected + jnp.minimum(stats.steps.sum(), self.max_updates - state.collected)
-        follows = collected if self.updates_follow == "all" else stats.steps.sum()
+        env_steps = state.env_steps + stats.steps.sum()
+        so_far = jnp.minimum(env_steps, self.max_updates).astype(jnp.int32)
+        follows = so_far if self.updates_follow == "all" else stats.steps.sum()
         learns = learning & (state.replay.size > 0)
         updates = jnp.where(learns, jnp.clip(follows, self.min_updates, self.max_updates), 0)
         agent = replace(state.agent, actor=self.pulled(state, members, fitness, returns, learning))
@@ -217,7 +218,7 @@ class ERL:
         }
         evolver = tree.where(~random, told, state.evolver)
         generation = state.generation + ~random
-        return replace(state, agent=agent, evolver=evolver, generation=generation, collected=collected), metrics
+        return replace(state, agent=agent, evolver=evolver, generation=generation, env_steps=env_steps), metrics
 
     def report(self, state: ERLState, played: Played) -> Metrics:
         """The metrics of the center, and the return of the agents."""
@@ -231,13 +232,20 @@ class ERL:
     ) -> TrainState:
         """The agents' actors, those with a lower return than the fittest member moved to it by elite_pull."""
         actor, best = state.agent.actor, best_first(fitness)[0]
-        moved = jax.tree.map(lambda own, x: own + state.hyperparams.elite_pull * (x[best] - own), actor.params, members)
+        moved = jax.tree.map(lambda own, x: own + self.now(state).elite_pull * (x[best] - own), actor.params, members)
         return replace(actor, params=tree.where(learning & (fitness[best] > comparable(returns)), moved, actor.params))
+
+    def now(self, state: ERLState) -> ERLHyperparams:
+        """The hyperparameters as they are by this iteration."""
+        return hyperparameters.at(state.hyperparams, state.env_steps)
+
+    def behaviour(self, state: ERLState) -> Behaviour:
+        """How the agent acts in one environment."""
+        return Behaviour(self.env, self.agent, self.now(state).agent)
 
     def policy(self, state: ERLState, explores: bool = False) -> SlotPolicy:
         """How the evolver's center acts in one environment, greedily or exploring."""
-        behaviour = Behaviour(self.env, self.agent, state.hyperparams.agent)
-        return behaviour.policy(self.evolver.solution(state.evolver), explores)
+        return self.behaviour(state).policy(self.evolver.solution(state.evolver), explores)
 
     def inherit(self, state: ERLState, parent: ERLState) -> ERLState:
         """state with the agents, the population and the hyperparameters of parent; it keeps its replay."""

@@ -40,6 +40,7 @@ class EvolutionState:
     evolver: Any
     statistics: Any  # of observations, where they are normalized
     iteration: Any  # [] int32
+    env_steps: Any  # [] float32, so far
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Evolution:
         if self.normalization != "none":
             _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
             statistics = Statistics.empty(row.obs)
-        return EvolutionState(hyperparams, env_params, agent, evolver, statistics, jnp.int32(0))
+        return EvolutionState(hyperparams, env_params, agent, evolver, statistics, jnp.int32(0), jnp.float32(0))
 
     def step(self, state: EvolutionState, key: Key) -> tuple[EvolutionState, Metrics]:
         return base.step(self, state, key)
@@ -129,7 +130,7 @@ class Evolution:
 
     def plan(self, state: EvolutionState, key: Key) -> tuple[Plan, tuple[Any, Any]]:
         """fitness_episodes of each member; or the random steps."""
-        hyperparams, random = state.hyperparams.evolver, self.random(state)
+        hyperparams, random = self.now(state).evolver, self.random(state)
         members, genomes, evolver = search.ask(self.evolver, key, state.evolver, hyperparams)
         slot = jnp.arange(self.num_slots)
         plan = Plan(
@@ -181,7 +182,7 @@ class Evolution:
         n = self.evolver.population_size
         means = jax.tree.map(lambda x: x.reshape(n, -1, *x.shape[1:]).mean(1), played.stats.means)
         fitness = search.fitness(self.evolver, means)
-        hyperparams = state.hyperparams.evolver
+        hyperparams = self.now(state).evolver
         told, metrics = search.tell(self.evolver, key, members, genomes, fitness, evolver, hyperparams)
         evolver = tree.where(~random, told, state.evolver)
         statistics = played.stored
@@ -193,6 +194,7 @@ class Evolution:
             evolver=evolver,
             statistics=statistics,
             iteration=state.iteration + 1,
+            env_steps=state.env_steps + played.stats.steps.sum(),
         )
         metrics |= {"return_best": jnp.nanmax(means["return"]), "gradient_steps": jnp.int32(0)}
         return state, played.metrics() | metrics
@@ -201,13 +203,17 @@ class Evolution:
         del state
         return played.stats.evaluation()
 
+    def now(self, state: EvolutionState) -> EvolutionHyperparams:
+        """The hyperparameters as they are by this iteration."""
+        return hyperparameters.at(state.hyperparams, state.env_steps)
+
     def random(self, state: EvolutionState) -> Bool[Array, ""]:
         """Whether this iteration acts at random and searches nothing."""
         return (state.iteration == 0) & (self.normalization == "vbn")
 
     def behaviour(self, state: EvolutionState) -> Behaviour:
         """How the agent acts in one environment."""
-        return Behaviour(self.env, self.agent, state.hyperparams.agent, partial(self.normalized, state))
+        return Behaviour(self.env, self.agent, self.now(state).agent, partial(self.normalized, state))
 
     def observing(self, statistics: Any, transitions: Transition, mask: Array) -> Any:
         """The statistics with a chunk's observations that are finite, where they are kept."""

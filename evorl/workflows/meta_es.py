@@ -33,6 +33,7 @@ class MetaESState:
     env_params: Any
     evolver: Any
     generation: Any  # [] int32
+    env_steps: Any  # [] float32, of all runs so far
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class MetaES:
         size = self.searched.size
         middle, draw = jnp.full(size, 0.5, jnp.float32), lambda key: jax.random.uniform(key, (size,))
         evolver = search.begin(self.evolver, key, middle, draw, hyperparams.evolver)
-        return MetaESState(hyperparams, as_state(env_params), evolver, jnp.int32(0))
+        return MetaESState(hyperparams, as_state(env_params), evolver, jnp.int32(0), jnp.float32(0))
 
     def step(self, state: MetaESState, key: Key) -> tuple[MetaESState, Metrics]:
         return base.step(self, state, key)
@@ -90,9 +91,10 @@ class MetaES:
 
     def plan(self, state: MetaESState, key: Key) -> tuple[Array, tuple[Any, Any]]:
         """Lives at the points that the evolver asks for, [size, d]."""
-        genomes, evolver = self.evolver.ask(key, state.evolver, state.hyperparams.evolver)
+        hyperparams = self.now(state).evolver
+        genomes, evolver = self.evolver.ask(key, state.evolver, hyperparams)
         to_point = jax.vmap(self.evolver.to_params, (None, 0, None))
-        return jnp.clip(to_point(evolver, genomes, state.hyperparams.evolver), 0, 1), (genomes, evolver)
+        return jnp.clip(to_point(evolver, genomes, hyperparams), 0, 1), (genomes, evolver)
 
     def exam(self, state: MetaESState, key: Key) -> Array:
         """Lives that are all at the center."""
@@ -110,8 +112,14 @@ class MetaES:
         self, state: MetaESState, carry: tuple[Any, Any], played: Lived, key: Key
     ) -> tuple[MetaESState, Metrics]:
         genomes, evolver = carry
-        evolver, told = self.evolver.tell(key, genomes, played.fitness, evolver, state.hyperparams.evolver)
-        return replace(state, evolver=evolver, generation=state.generation + 1), played.metrics() | told
+        evolver, told = self.evolver.tell(key, genomes, played.fitness, evolver, self.now(state).evolver)
+        metrics = played.metrics() | told
+        env_steps = state.env_steps + metrics["env_steps"]
+        return replace(state, evolver=evolver, generation=state.generation + 1, env_steps=env_steps), metrics
+
+    def now(self, state: MetaESState) -> MetaESHyperparams:
+        """The hyperparameters as they are by this generation."""
+        return hyperparameters.at(state.hyperparams, state.env_steps)
 
     def report(self, state: MetaESState, played: Lived) -> Metrics:
         del state

@@ -22,7 +22,6 @@ from evorl.types import (
     Key,
     Metrics,
     OnPolicyAgent,
-    Rollout,
     SlotPolicy,
     Transition,
 )
@@ -50,7 +49,8 @@ class OnPolicy:
     A pass takes a gradient step on every batch_size of them, in random order. Observations are normalized by the
     statistics of those before this iteration, so that acting and learning see the same; values are learned in units of
     `value_scale`, by the rewards so far. The policy that acts is that of `staleness` iterations ago, as where actors
-    and learner work at the same time.
+    and learner work at the same time. What is shuffled are segments of segment_length steps of one environment, each
+    with the memory before it: 0 stands for one step, or for all of a rollout where the agent remembers.
     """
 
     env: Env
@@ -63,6 +63,7 @@ class OnPolicy:
     normalize_values: bool = True
     normalize_advantages: bool = True
     staleness: int = 0
+    segment_length: int = 0
     eval_episodes: int = 64
 
     def __post_init__(self) -> None:
@@ -70,6 +71,12 @@ class OnPolicy:
         require(self.staleness >= 0, "staleness", self.staleness, "must not be negative")
         divides = self.num_rows % self.batch_size == 0
         require(divides, "batch_size", self.batch_size, f"must divide num_envs * num_steps, {self.num_rows}")
+        given, steps = self.segment_length, self.num_steps
+        require(
+            given >= 0 and steps % (given or steps) == 0, "segment_length", given, f"must divide num_steps, {steps}"
+        )
+        whole = self.batch_size % self.segment == 0
+        require(whole, "batch_size", self.batch_size, f"must be a multiple of the steps of a segment, {self.segment}")
 
     def hyperparams(self) -> Hyperparams:
         return hyperparameters.of(self.agent)
@@ -78,6 +85,12 @@ class OnPolicy:
     def num_rows(self) -> int:
         """Transitions of a rollout."""
         return self.num_envs * self.num_steps
+
+    @property
+    def segment(self) -> int:
+        """Steps of a segment."""
+        remembers = bool(jax.tree.leaves(jax.eval_shape(self.agent.memory)))
+        return self.segment_length or (self.num_steps if remembers else 1)
 
     @property
     def vector_env(self) -> VectorEnv:
@@ -135,15 +148,12 @@ class OnPolicy:
         return self.vector_env.exam(tree.broadcast(state.agent.actor.params, 1), explores=False)
 
     def play(self, state: OnPolicyState, plan: Plan, key: Key) -> tuple[OnPolicyState, Played]:
-        """What was played, and stored as a Rollout: its last num_steps steps."""
+        """What was played, and stored as transitions, leaves [num_steps, num_envs, ...]: those of its last steps."""
         behaviour = self.behaviour(state)
         shapes = self.vector_env.blank(state.agent.actor.params, state.hyperparams, state.env_params)[1]
         nothing = tree.broadcast(tree.zeros(shapes), self.num_steps, self.num_envs)
         store = Store(self.num_steps, nothing, lambda _, transitions, mask: transitions)  # one chunk is the rollout
-        played = self.vector_env.play(behaviour, state.env_params, plan, state.slots, key, store)
-        initial = tree.broadcast(self.agent.memory(), self.num_envs)
-        memory = tree.where(jnp.asarray(plan.restart), initial, state.slots.memory)
-        return state, replace(played, stored=Rollout(played.stored, memory))
+        return state, self.vector_env.play(behaviour, state.env_params, plan, state.slots, key, store)
 
     def absorb(self, state: OnPolicyState, carry: tuple[()], played: Played, key: Key) -> tuple[OnPolicyState, Metrics]:
         del carry
@@ -154,28 +164,28 @@ class OnPolicy:
         del state
         return played.stats.evaluation()
 
-    def collect(self, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, Rollout, Metrics]:
+    def collect(self, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, Transition, Metrics]:
         """Acts, and gives what it saw, leaves [num_steps, num_envs, ...]."""
         state, played = self.play(state, self.plan(state, key)[0], key)
         return replace(state, slots=played.slots), played.stored, played.metrics()
 
     @jax.named_scope("learning")
-    def learn(self, state: OnPolicyState, rollout: Rollout, key: Key) -> tuple[OnPolicyState, Metrics]:
-        """num_epochs passes over a rollout."""
-        now, size = self.now(state), self.batch_size
+    def learn(self, state: OnPolicyState, rollout: Transition, key: Key) -> tuple[OnPolicyState, Metrics]:
+        """num_epochs passes over a rollout, leaves [num_steps, num_envs, ...]."""
+        now, segments = self.now(state), self.num_rows // self.segment
         if self.normalize_values:
-            sizes = jnp.abs(tree.merge_axes(rollout.transitions.reward))
-            state = replace(state, rewards=state.rewards.update(sizes))
-        rows = tree.merge_axes(self.batch(state, rollout))
-        layout = Row.of(jax.eval_shape(lambda: tree.index(rows, 0)))
-        tables = layout.pack(rows)
+            state = replace(state, rewards=state.rewards.update(jnp.abs(tree.merge_axes(rollout.reward))))
+        batch = self.segments(self.normalized_advantages(self.batch(state, rollout)))
+        layout = Row.of(jax.eval_shape(lambda: tree.index(batch, 0)))
+        tables = layout.pack(batch)
 
         def update(agent: Any, tables: dict[str, Array]) -> tuple[Any, Metrics]:
-            rows = layout.unpack(tables)
-            return self.agent.update(agent, lambda params: self.agent.loss(params, rows, now), now)
+            batch = layout.unpack(tables)
+            return self.agent.update(agent, lambda params: self.agent.loss(params, batch, now), now)
 
         def epoch(i: Array, agent: Any) -> tuple[Any, Metrics]:
-            order = random_order(jax.random.fold_in(key, i), self.num_rows)
+            order = random_order(jax.random.fold_in(key, i), segments)
+            size = self.batch_size // self.segment
             shuffled = jax.tree.map(lambda x: x[order].reshape(-1, size, x.shape[-1]), tables)
             agent, metrics = jax.lax.scan(update, agent, shuffled)
             return agent, tree.mean(metrics)
@@ -188,23 +198,34 @@ class OnPolicy:
             push = lambda old, new: jnp.concatenate([old[1:], new[None]])  # noqa: E731
             older = jax.tree.map(push, older, state.agent.actor.params)
         if self.normalize_observations:
-            statistics = statistics.update(tree.merge_axes(rollout.transitions.obs))
+            statistics = statistics.update(tree.merge_axes(rollout.obs))
         state = replace(state, agent=agent, older=older, statistics=statistics, iteration=state.iteration + 1)
-        return state, metrics | {"gradient_steps": done * (self.num_rows // size)}
+        return state, metrics | {"gradient_steps": done * (self.num_rows // self.batch_size)}
 
-    def batch(self, state: OnPolicyState, rollout: Rollout) -> Batch:
+    def batch(self, state: OnPolicyState, rollout: Transition) -> Batch:
         """What the agent learns from a rollout, leaves [num_steps, num_envs, ...]."""
-        t: Transition = rollout.transitions
-        t = replace(t, obs=self.normalized(state, t.obs), next_obs=self.normalized(state, t.next_obs))
+        obs, next_obs = self.normalized(state, rollout.obs), self.normalized(state, rollout.next_obs)
+        t = replace(rollout, obs=obs, next_obs=next_obs)
         params = state.agent.actor.params
         behaviour = tree.index(state.older, 0) if self.staleness else params
         scale = self.value_scale(state)
         batch = self.agent.batch(params, behaviour, replace(t, reward=t.reward / scale), self.now(state))
-        batch = replace(batch, advantage=batch.advantage * scale)
-        if not self.normalize_advantages:
-            return batch
-        advantage = batch.advantage
-        return replace(batch, advantage=(advantage - advantage.mean()) / (advantage.std() + 1e-8))
+        return replace(batch, advantage=batch.advantage * scale)
+
+    def normalized_advantages(self, batch: Batch) -> Batch:
+        """The batch with advantages of mean 0 and standard deviation 1, where they are normalized."""
+        x = batch.advantage
+        return replace(batch, advantage=(x - x.mean()) / (x.std() + 1e-8)) if self.normalize_advantages else batch
+
+    def segments(self, batch: Batch) -> Batch:
+        """A batch, leaves [num_steps, num_envs, ...], in segments [n, steps, ...] with the memory before each."""
+
+        def cut(x: Array) -> Array:
+            x = x.reshape(-1, self.segment, *x.shape[1:])
+            return tree.merge_axes(jnp.moveaxis(x, 1, 2))
+
+        memory = tree.merge_axes(tree.index(batch.memory, slice(None, None, self.segment)))
+        return replace(jax.tree.map(cut, replace(batch, memory=())), memory=memory)
 
     def value_scale(self, state: OnPolicyState) -> Float[Array, ""] | float:
         """What the network's values are multiplied by to be sums of rewards, so that it learns numbers around 1.

@@ -37,6 +37,7 @@ class PBTState:
     memory: Any  # of the variation
     fitness: Any  # [n], of the agents that the members have, when they were last evaluated
     generation: Any  # [] int32
+    env_steps: Any  # [] float32, of all members so far
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class PBT:
         return base.parallel(self.population)
 
     def axes(self, state: PBTState) -> PBTState:
-        return PBTState("", "", base.axes(self.population, state.members), "", "", "", "")
+        return PBTState("", "", base.axes(self.population, state.members), "", "", "", "", "")
 
     def init(self, key: Key, hyperparams: PBTHyperparams, env_params: Any = None) -> PBTState:
         given, takes = type(hyperparams.variation), self.variation.takes
@@ -101,7 +102,7 @@ class PBT:
         points = jax.random.uniform(key_points, (n, space.size))
         members = born(self.population, key_members, space.decode(points), env_params)
         memory = self.variation.init(key_memory, points, hyperparams.variation)
-        return PBTState(hyperparams, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0))
+        return PBTState(hyperparams, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0), jnp.float32(0))
 
     def step(self, state: PBTState, key: Key) -> tuple[PBTState, Metrics]:
         return base.step(self, state, key)
@@ -129,7 +130,7 @@ class PBT:
     def absorb(self, state: PBTState, carry: tuple[()], played: Lived, key: Key) -> tuple[PBTState, Metrics]:
         del carry
         key_select, key_vary = jax.random.split(key)
-        space, moved, fitness = self.searched, state.hyperparams.variation, played.fitness
+        space, moved, fitness = self.searched, self.now(state).variation, played.fitness
         source = revived(self.selection(key_select, fitness), fitness)
         points, memory = self.variation(key_vary, fitness, source, state.points, space.spans, state.memory, moved)
         metrics = played.metrics() | {"members/source": source}
@@ -137,11 +138,13 @@ class PBT:
         points = jnp.clip(points, 0, 1)
         members = self.population.copy_members(state.members, source)
         members = self.population.with_hyperparams(members, space.decode(points))
-        generation = state.generation + 1
-        after = replace(
-            state, members=members, points=points, memory=memory, fitness=fitness[source], generation=generation
-        )
-        return after, metrics
+        taken = {"members": members, "points": points, "memory": memory, "fitness": fitness[source]}
+        env_steps = state.env_steps + metrics["env_steps"]
+        return replace(state, generation=state.generation + 1, env_steps=env_steps, **taken), metrics
+
+    def now(self, state: PBTState) -> PBTHyperparams:
+        """The hyperparameters as they are by this generation."""
+        return hyperparameters.at(state.hyperparams, state.env_steps)
 
     def report(self, state: PBTState, played: Lived) -> Metrics:
         """The evaluation of the member that was the fittest before, and what all have reached."""

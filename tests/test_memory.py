@@ -1,0 +1,125 @@
+"""Agents that remember: what is learned from is what acted, whatever the segments."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl import tree
+from evorl.agents import PolicyGradient, PPOHyperparams
+from evorl.errors import OptionError
+from evorl.networks.network import FEEDFORWARD
+from evorl.workflows import OnPolicy
+from tests.counting import Counting
+from tests.remembering import GRU, Recall
+
+NUM_ENVS, NUM_STEPS = 3, 8
+
+
+def on_policy(env, **options):
+    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,), core=GRU())
+    defaults = {"num_envs": NUM_ENVS, "num_steps": NUM_STEPS, "num_epochs": 2, "batch_size": 24, "eval_episodes": 8}
+    return OnPolicy(env, agent, **defaults | options)
+
+
+@pytest.fixture(scope="module")
+def rollouts():
+    """Of Counting, whose episodes have 1 to 7 steps: two rollouts of one policy, which is random, and the state."""
+    workflow = on_policy(Counting(), normalize_observations=False)
+    state = workflow.init(jax.random.key(0), PPOHyperparams())
+    collect = jax.jit(workflow.collect)
+    state, first, _ = collect(state, jax.random.key(1))
+    state, second, _ = collect(replace(state, iteration=jnp.int32(1)), jax.random.key(2))
+    return workflow, state, first, second
+
+
+def remembered(workflow, params, rollout, memory):
+    """Step by step, one slot after the other: log probability and value of what was done, value of the successor."""
+    network, found = workflow.agent.network, []
+    step = jax.jit(partial(network.apply, method="step"))
+    for slot in range(NUM_ENVS):
+        t, seen = jax.tree.map(lambda x, slot=slot: x[:, slot], rollout), memory[slot]
+        for i in range(NUM_STEPS):
+            now = tree.index(t, i)
+            np.testing.assert_allclose(now.memory, seen, atol=1e-6)
+            seen, outputs = step(params, seen, now.obs)
+            policy, value = workflow.agent.policy(outputs)
+            _, successor = workflow.agent.policy(step(params, seen, now.next_obs)[1])
+            found.append((policy.log_prob(now.extras["sample"]), value, successor))
+            seen = jnp.zeros_like(seen) if now.ended else seen
+    return np.moveaxis(np.reshape(found, (NUM_ENVS, NUM_STEPS, 3)), 0, 1)
+
+
+def test_what_is_learned_from_is_what_acted(rollouts):
+    """The second rollout begins within episodes, with the memory that the first has left, and ends within others."""
+    workflow, state, first, second = rollouts
+    assert 0 < int(second.ended.sum()) < second.ended.size
+    assert not np.asarray(first.ended[-1]).all()
+    params, hp = state.agent.actor.params, PPOHyperparams(gae_lambda=0.0)
+    memory = jnp.where(first.ended[-1][:, None], 0, workflow.agent.along(
+        params, first.obs, first.memory[0], first.ended)[0][-1])  # fmt: skip
+    wanted = remembered(workflow, params, second, memory)
+    batch = workflow.agent.batch(params, params, second, hp)
+    np.testing.assert_allclose(batch.log_prob, wanted[..., 0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(batch.value, wanted[..., 1], rtol=1e-5, atol=1e-6)
+    one_step = second.reward + hp.discount * ~second.terminated * wanted[..., 2]
+    np.testing.assert_allclose(batch.target, one_step, rtol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 2, 4, 8])
+def test_segments_of_any_length_give_the_same(rollouts, length):
+    workflow, state, _, second = rollouts
+    workflow = replace(workflow, segment_length=length)
+    params, hp = state.agent.actor.params, PPOHyperparams()
+    batch = workflow.agent.batch(params, params, second, hp)
+    segments = workflow.segments(batch)
+    assert segments.log_prob.shape == (24 // length, length)
+    steps_first = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(segments, memory=()))
+    _, policy, value = workflow.agent.along(params, steps_first.obs, segments.memory, steps_first.ended)
+    np.testing.assert_allclose(policy.log_prob(steps_first.sample), steps_first.log_prob, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(value, steps_first.value, rtol=1e-5, atol=1e-6)
+    whole = workflow.agent.loss(params, replace(workflow, segment_length=8).segments(batch), hp)[0]
+    np.testing.assert_allclose(workflow.agent.loss(params, segments, hp)[0], whole, rtol=1e-4, atol=1e-6)
+
+
+def test_a_gradient_flows_along_a_segment_and_not_before_it(rollouts):
+    """Backwards through time, of the value at a step by what was seen up to two steps before, in segments of two."""
+    workflow, state, _, second = rollouts
+    agent, params = workflow.agent, state.agent.actor.params
+
+    def value(obs):
+        t = replace(second, obs=obs, terminated=jnp.zeros_like(second.ended), truncated=jnp.zeros_like(second.ended))
+        batch = replace(workflow, segment_length=2).segments(agent.batch(params, params, t, PPOHyperparams()))
+        steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
+        return agent.along(params, steps.obs, batch.memory, steps.ended)[2].reshape(2, 4, 3)[1, 2, 0]  # that of step 5
+
+    slope = np.abs(jax.grad(value)(second.obs)).sum(-1)[:, 0]
+    assert (slope > 0).tolist() == [False] * 4 + [True] * 2 + [False] * 2
+
+
+def test_a_policy_that_remembers_learns_what_another_cannot():
+    """Return 1 for the sign of three steps ago; without memory 0 in the mean, to 4 standard errors of 128 episodes."""
+    found = []
+    for core in (GRU(16), FEEDFORWARD):
+        env = Recall()
+        agent = PolicyGradient(env.observation_space, env.action_space, hidden=(16,), core=core)
+        workflow = OnPolicy(env, agent, num_envs=64, num_steps=9, num_epochs=4, batch_size=144, eval_episodes=128)
+        state = jax.jit(workflow.init)(jax.random.key(0), PPOHyperparams(learning_rate=3e-3))
+        run = jax.jit(lambda state, keys, workflow=workflow: jax.lax.scan(workflow.step, state, keys)[0])
+        state = run(state, jax.random.split(jax.random.key(1), 100))
+        found.append(float(jax.jit(workflow.evaluate)(state, jax.random.key(2))["return"]))
+    assert found[0] > 0.9
+    assert abs(found[1]) < 4 / np.sqrt(128)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"segment_length": 3}, "segment_length=3: must divide num_steps, 8"),
+    ({"segment_length": -1}, "segment_length=-1: must divide num_steps, 8"),
+    ({"batch_size": 12}, "batch_size=12: must be a multiple of the steps of a segment, 8"),
+])  # fmt: skip
+def test_segments_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(OptionError, match=message):
+        on_policy(Counting(), **options)
