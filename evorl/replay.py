@@ -10,7 +10,7 @@ from flax import struct
 from jaxtyping import Array, Bool, PyTree
 
 from evorl import tree
-from evorl.types import Replay
+from evorl.types import Replay, Sample
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,21 @@ class Ring:
         return Ring(tables, position, size, self.row)
 
     @jax.named_scope("replay")
-    def sample(self, key: Array, shape: tuple[int, ...]) -> PyTree:
-        """Rows drawn uniformly with replacement, leaves [*shape, ...], to 1 part in 2^32 / size; it must hold some."""
+    def sample(self, key: Array, shape: tuple[int, ...]) -> Sample:
+        """Drawn uniformly with replacement, leaves [*shape, ...], to 1 part in 2^32 / size; it must hold some."""
         drawn = jax.random.bits(key, shape) % jnp.maximum(self.size, 1).astype(jnp.uint32)
-        return self.row.unpack(tree.index(self.tables, drawn))
+        return Sample(self.row.unpack(tree.index(self.tables, drawn)), drawn.astype(jnp.int32))
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A ring, of which all rows are drawn alike."""
+
+    def empty(self, capacity: int, row: PyTree) -> Ring:
+        return Ring.empty(capacity, row)
+
+
+UNIFORM = Uniform()
 
 
 def split(state: PyTree) -> tuple[PyTree, list[Replay]]:

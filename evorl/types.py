@@ -43,11 +43,21 @@ class Transition:
     extras: Any = struct.field(default_factory=dict)
     discount: Any = ()  # what a value at next_obs is worth, where rows are over several steps; () for that of one step
     memory: Any = ()  # of the policy before the step; () where it has none
+    weight: Any = ()  # of the row in the loss; () where all count alike
 
     @property
     def ended(self) -> Array:
         """Whether the episode ended, either way."""
         return self.terminated | self.truncated
+
+
+@struct.dataclass
+class Sample:
+    """Rows that a replay has drawn, leaves [*shape, ...]."""
+
+    rows: Any
+    index: Any  # int32, where they lie
+    weight: Any = ()  # of each in the loss; () where all count alike
 
 
 @struct.dataclass
@@ -158,7 +168,8 @@ class OffPolicyAgent(Agent, Protocol):
     ) -> tuple[Array, Metrics]:
         """The loss [] of a critic with params on a batch, leaves [batch, ...]; targets are those of the state.
 
-        Where the batch has a discount of its own, it is that of the bootstrap (agents.losses.bootstrapped).
+        Where the batch has a discount of its own, it is that of the bootstrap (agents.losses.bootstrapped). Rows count
+        by their weight; a replay with priorities asks for the metric "td_error" [batch] (agents.losses.squared_error).
         """
         ...
 
@@ -248,8 +259,26 @@ class Replay(Protocol):
         """The replay with the rows, leaves [n, ...], where mask."""
         ...
 
-    def sample(self, key: Key, shape: tuple[int, ...]) -> Any:
-        """Rows to learn from, leaves [*shape, ...]; it must hold some."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> Sample:
+        """What to learn from, leaves [*shape, ...]; it must hold some."""
+        ...
+
+
+@runtime_checkable
+class Prioritizes(Replay, Protocol):
+    """A replay that is told of the rows that it gave how much was to be learned from them."""
+
+    def update(self, index: Array, priority: Array) -> "Prioritizes":
+        """The replay with other priorities of the rows at index, int32 [...], such as the size of their TD error."""
+        ...
+
+
+@runtime_checkable
+class Replays(Protocol):
+    """Which replay a workflow has."""
+
+    def empty(self, capacity: int, row: Any) -> Replay:
+        """One for `capacity` rows like row, a pytree of arrays or of their shapes."""
         ...
 
 

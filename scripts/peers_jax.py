@@ -128,7 +128,7 @@ def evorl_replay(size: int) -> Buffer:
         return replace(replay, position=jnp.int32(size % CAPACITY), size=jnp.int32(size))
 
     replay = Ring.empty(CAPACITY, tree.index(rows_of(1), 0))
-    return Buffer(replay, Ring.add, lambda replay, key: replay.sample(key, (BATCH,)), restart)
+    return Buffer(replay, Ring.add, lambda replay, key: replay.sample(key, (BATCH,)).rows, restart)
 
 
 def ring(size: int) -> Buffer:

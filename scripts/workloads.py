@@ -52,7 +52,7 @@ def interaction_parts(workflow: Any, act: Callable[..., Any], params: Any, param
 
 def replay_part(state: Any, n: int, steps: int, chunk: int) -> dict:
     """The scatter of the rows of n slots."""
-    rows = state.replay.sample(KEY, (chunk * n,))
+    rows = state.replay.sample(KEY, (chunk * n,)).rows
     mask = jnp.ones(chunk * n, bool)
 
     def scatter(replay: Any) -> Any:
@@ -66,7 +66,7 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
     agent: Any = workflow.agent
     n, m = evolver.population_size, workflow.num_learners
     genomes = jax.jit(evolver.ask)(KEY, state.evolver, state.hyperparams.evolver)[0]
-    batches = state.replay.sample(KEY, (m, workflow.batch_size))
+    batches = state.replay.sample(KEY, (m, workflow.batch_size)).rows
     keys = jax.random.split(KEY, m)
 
     def gradients(genomes: Any) -> Any:
@@ -91,7 +91,7 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
 
     def gather(key: jax.Array) -> Any:
         def sample(i: jax.Array, total: Any) -> Any:
-            rows = state.replay.sample(jax.random.fold_in(key, i), (m, workflow.batch_size))
+            rows = state.replay.sample(jax.random.fold_in(key, i), (m, workflow.batch_size)).rows
             return jax.tree.map(jnp.add, total, rows.replace(terminated=rows.reward, truncated=rows.reward))
 
         return repeat(updates, sample, batches.replace(terminated=batches.reward, truncated=batches.reward))
@@ -110,7 +110,7 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
 def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
     hp, updates = state.hyperparams, workflow.num_updates
     agent: Any = workflow.agent
-    batch = state.replay.sample(KEY, (workflow.batch_size,))
+    batch = state.replay.sample(KEY, (workflow.batch_size,)).rows
 
     def gradients(agents: Any) -> Any:
         def block(i: jax.Array, agents: Any) -> Any:
@@ -125,7 +125,7 @@ def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
 
     def gather(key: jax.Array) -> Any:
         def sample(i: jax.Array, total: jax.Array) -> jax.Array:
-            return total + state.replay.sample(jax.random.fold_in(key, i), (workflow.batch_size,)).reward
+            return total + state.replay.sample(jax.random.fold_in(key, i), (workflow.batch_size,)).rows.reward
 
         return repeat(updates, sample, batch.reward)
 

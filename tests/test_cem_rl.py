@@ -92,7 +92,7 @@ def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run
     learned, params, _ = jax.jit(workflow.learn)(state, actors, jax.random.key(6), jnp.int32(1))
 
     key_batch, key_critic, _ = jax.random.split(jax.random.fold_in(jax.random.key(6), 0), 3)
-    batches = state.replay.sample(key_batch, (3, 16))
+    batches = state.replay.sample(key_batch, (3, 16)).rows
     gradients, stepped = [], []
     for i, key in enumerate(jax.random.split(key_critic, 3)):
         own = state.agent.replace(actor=TrainState.fresh(tree.index(actors, i)))

@@ -126,3 +126,12 @@ def test_what_is_no_observation_is_refused_in_one_line(space, obs, key, message)
 def test_a_traced_observation_is_told_of_act():
     with pytest.raises(OptionError, match=r"take policy.act\(\)"):
         jax.jit(made(Discrete(3))[1])(1)
+
+
+def test_a_policy_that_remembers_is_not_called_without_its_memory():
+    workflow = Sums(Box(-1.0, 1.0, (2,)))
+    workflow.agent = SimpleNamespace(memory=lambda: jnp.zeros(3))
+    policy = Policy(workflow, SimpleNamespace(env_params=()))
+    with pytest.raises(OptionError, match="this policy remembers"):
+        policy([0, 0])
+    assert policy.act()(jnp.zeros(2), policy.memory, jax.random.key(0))[1].shape == (3,)

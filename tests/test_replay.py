@@ -47,7 +47,7 @@ def test_of_more_rows_than_fit_the_newest_stay():
 
 def test_every_dtype_comes_back_as_it_went_in(key):
     replay = Ring.empty(7, tree.index(rows(0), 0)).add(rows(200, 201, 3), jnp.ones(3, bool))
-    sampled = replay.sample(key, (4, 8))
+    sampled = replay.sample(key, (4, 8)).rows
     assert sampled["pixels"].dtype == jnp.uint8
     assert sampled["flag"].dtype == bool
     assert sampled["pixels"].shape == (4, 8, 2, 2)
@@ -57,7 +57,7 @@ def test_every_dtype_comes_back_as_it_went_in(key):
 
 def test_samples_are_uniform_over_the_rows_there_are(key):
     replay = Ring.empty(100, tree.index(rows(0), 0)).add(rows(1, 2, 3, 4), jnp.ones(4, bool))
-    counts = np.bincount(np.asarray(replay.sample(key, (8000,))["reward"], int), minlength=5)
+    counts = np.bincount(np.asarray(replay.sample(key, (8000,)).rows["reward"], int), minlength=5)
     assert counts[0] == 0
     # chi-square of 4 equal cells, 3 degrees of freedom: 16.3 is the 0.1 % point
     assert ((counts[1:] - 2000) ** 2 / 2000).sum() < 16.3

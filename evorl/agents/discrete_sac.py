@@ -134,7 +134,7 @@ class DiscreteSAC:
         del key
         target = jax.lax.stop_gradient(self.target(state, batch, hyperparams))
         value = jnp.take_along_axis(self.values(params, batch.obs), batch.action[:, None, None], axis=-1)[..., 0]
-        return squared_error(value, target)
+        return squared_error(batch, value, target)
 
     def actor_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: DiscreteSACHyperparams

@@ -7,6 +7,8 @@ from jaxtyping import Array, Float
 from evorl.returns import gae
 from evorl.types import Batch, Hyperparams, Metrics, Transition
 
+TD_ERROR = "td_error"  # by which replays with priorities are updated; it is no metric of a step
+
 
 def bootstrapped(batch: Transition, value: Float[Array, " batch"], discount: Array | float) -> Float[Array, " batch"]:
     """The reward and what the value at next_obs is worth by the batch's own discount, or by that of a step."""
@@ -14,10 +16,21 @@ def bootstrapped(batch: Transition, value: Float[Array, " batch"], discount: Arr
     return batch.reward + worth * ~batch.terminated * value
 
 
-def squared_error(value: Float[Array, "batch critics"], target: Float[Array, " batch"]) -> tuple[Array, Metrics]:
-    """The loss of critics that share a target: summed over critics, mean over the batch."""
-    loss = ((value - target[:, None]) ** 2).sum(-1).mean()
-    return loss, {"critic_loss": loss, "value": value.mean()}
+def weighted_mean(batch: Transition, of_each: Float[Array, " batch"]) -> Float[Array, ""]:
+    """The mean over a batch, of whose rows some may count more than others."""
+    return (of_each if isinstance(batch.weight, tuple) else batch.weight * of_each).mean()
+
+
+def squared_error(
+    batch: Transition, value: Float[Array, "batch critics"], target: Float[Array, " batch"]
+) -> tuple[Array, Metrics]:
+    """The loss of critics that share a target: summed over critics, mean over the batch.
+
+    The metrics have the "td_error" [batch] of each row, its size in the mean of the critics.
+    """
+    error = value - target[:, None]
+    loss = weighted_mean(batch, (error**2).sum(-1))
+    return loss, {"critic_loss": loss, "value": value.mean(), TD_ERROR: jnp.abs(error).mean(-1)}
 
 
 def least(values: Float[Array, "*batch critics"]) -> Float[Array, "*batch"]:

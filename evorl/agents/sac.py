@@ -133,7 +133,7 @@ class SAC:
         """Squared error of every critic against the target, summed over critics, mean over the batch."""
         target = jax.lax.stop_gradient(self.target(state, batch, key, hyperparams))
         value = self.values(params, batch.obs, batch.action)
-        return squared_error(value, target)
+        return squared_error(batch, value, target)
 
     def actor_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams

@@ -149,7 +149,7 @@ class TD3:
         """Squared error of every critic against the target, summed over critics, mean over the batch."""
         target = jax.lax.stop_gradient(self.target(state, batch, key, hyperparams))
         value = self.values(params, batch.obs, batch.action)
-        return squared_error(value, target)
+        return squared_error(batch, value, target)
 
     def actor_loss(
         self, params: Params, state: TD3State, batch: Transition, key: Key, hyperparams: TD3Hyperparams

@@ -30,6 +30,8 @@ class Policy:
 
     def __call__(self, obs: Any, key: Key | int | np.integer | None = None) -> Any:
         """The greedy action, or, where a key of jax.random or a seed is given, one that explores."""
+        if jax.tree.leaves(self.memory):
+            raise OptionError("memory=nothing: this policy remembers: policy.act() takes it, from policy.memory on")
         space = self.env.observation_space
         parts = [_array(leaf, part) for leaf, part in zip(leaves(space), _parts(space, obs), strict=True)]
         batch = _batch(leaves(space), parts)

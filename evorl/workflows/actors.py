@@ -10,9 +10,9 @@ from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.ec.search import require_from_params
 from evorl.errors import require
-from evorl.types import ActorCritic, Hyperparams, Key, Metrics, Params, Replay, Transition
+from evorl.types import ActorCritic, Hyperparams, Key, Metrics, Params, Prioritizes, Replay, Transition
 from evorl.vector_env import UNLIMITED, Plan, Played, Store
-from evorl.workflows.base import check_positive, check_replay, descend_actor, repeat
+from evorl.workflows.base import check_positive, check_replay, descend_actor, repeat, told
 
 
 def check(workflow: Any) -> None:
@@ -48,35 +48,41 @@ def learn(
     key: Key,
     updates: Int[Array, ""],
     hyperparams: Hyperparams,
-) -> tuple[Any, Metrics]:
+) -> tuple[Any, Replay, Metrics]:
     """updates steps of m actors and of the critic that they share, whose loss is the mean over the actors' batches.
 
     learners is a state of the agent whose actor leads with [m]. What else the state holds, such as a temperature, moves
-    by the mean over the actors too.
+    by the mean over the actors too. Returns the learners and the replay after that, and the metrics.
     """
     m = tree.size(learners.actor)
+    changes, before = isinstance(replay, Prioritizes), replay  # else no loop carries it
 
-    def learn_once(i: Array, learners: Any) -> tuple[Any, Metrics]:
+    def learn_once(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
         key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
-        batches = replay.sample(key_batch, (m, batch_size))
+        learners, replay = carry if changes else (carry[0], before)
+        samples = replay.sample(key_batch, (m, batch_size))
+        batches = replace(samples.rows, weight=samples.weight)
 
         def shared_loss(params: Params) -> tuple[Array, Metrics]:
             def loss(actor: TrainState, batch: Transition, key: Key) -> tuple[Array, Metrics]:
                 return agent.critic_loss(params, replace(learners, actor=actor), batch, key, hyperparams)
 
-            return tree.mean(jax.vmap(loss)(learners.actor, batches, jax.random.split(key_critic, m)))
+            values, metrics = jax.vmap(loss)(learners.actor, batches, jax.random.split(key_critic, m))
+            return values.mean(), metrics
 
         learners, critic_metrics = agent.update_critic(learners, shared_loss, hyperparams)
+        replay, critic_metrics = told(replay, samples.index, critic_metrics)
 
         def update_actor(actor: TrainState, batch: Transition, key: Key) -> tuple[Any, Metrics]:
             return descend_actor(agent, replace(learners, actor=actor), batch, key, hyperparams)
 
         moved, metrics = jax.vmap(update_actor)(learners.actor, batches, jax.random.split(key_actor, m))
         learners = replace(shared(moved), actor=moved.actor, critic=learners.critic)
-        return agent.update_targets(learners, hyperparams), critic_metrics | tree.mean(metrics)
+        after = agent.update_targets(learners, hyperparams), replay if changes else ()
+        return after, tree.mean(critic_metrics | metrics)
 
-    learners, metrics, _ = repeat(updates, learn_once, learners)
-    return learners, metrics
+    (learners, changed), metrics, _ = repeat(updates, learn_once, (learners, replay if changes else ()))
+    return learners, changed if changes else replay, metrics
 
 
 def shared(states: Any) -> Any:

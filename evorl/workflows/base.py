@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from evorl import hyperparameters, tree
-from evorl.errors import require
+from evorl.agents.losses import TD_ERROR
+from evorl.errors import OptionError, require
 from evorl.types import (
     ActorCritic,
     Advances,
@@ -19,6 +20,8 @@ from evorl.types import (
     Parallel,
     Placed,
     Population,
+    Prioritizes,
+    Replay,
     State,
     Transition,
     Workflow,
@@ -130,6 +133,16 @@ def descend_actor(
     return agent.update_actor(
         state, lambda params: agent.actor_loss(params, state, batch, key, hyperparams), hyperparams
     )
+
+
+def told(replay: Replay, index: Array, metrics: Metrics) -> tuple[Replay, Metrics]:
+    """The replay that is told of the TD errors in metrics, where it wants to know, and the metrics without them."""
+    rest = {name: x for name, x in metrics.items() if name != TD_ERROR}
+    if not isinstance(replay, Prioritizes):
+        return replay, rest
+    if TD_ERROR not in metrics:
+        raise OptionError(f'replay={type(replay).__name__}: needs of the agent\'s critic_loss the metric "{TD_ERROR}"')
+    return replay.update(index, metrics[TD_ERROR]), rest
 
 
 def space(population: Population) -> Hyperparams:

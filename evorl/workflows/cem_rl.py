@@ -15,8 +15,8 @@ from evorl.ec.cem import CEMHyperparams
 from evorl.ec.shaping import best_first
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
-from evorl.replay import Ring
-from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy
+from evorl.replay import UNIFORM
+from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, Prioritizes, Replays, SlotPolicy
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, VectorEnv
 from evorl.workflows import actors, base
 
@@ -70,6 +70,7 @@ class CEMRL:
     max_updates: int = 1024
     batch_size: int = 256
     capacity: int = 1_000_000
+    replay: Replays = UNIFORM
     random_steps: int = 25_600
     warmup_generations: int = 0
     fitness_episodes: int = 1
@@ -117,7 +118,9 @@ class CEMRL:
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
         evolver = search.begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
         _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
-        replay = Ring.empty(self.capacity, row)
+        replay = self.replay.empty(self.capacity, row)
+        given, why = type(self.replay).__name__, "has priorities, which CEM-RL cannot change where it learns"
+        require(not isinstance(replay, Prioritizes), "replay", given, why)
         return CEMRLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0), jnp.float32(0))
 
     def step(self, state: CEMRLState, key: Key) -> tuple[CEMRLState, Metrics]:
@@ -193,7 +196,9 @@ class CEMRL:
         """updates steps of the shared critic and of each of the actors, leaves [m, ...], with fresh optimizers."""
         learners = replace(state.agent, actor=jax.vmap(state.agent.actor.renewed)(chosen))
         hyperparams = self.now(state).agent
-        learners, metrics = actors.learn(self.agent, learners, state.replay, self.batch_size, key, updates, hyperparams)
+        learners, _, metrics = actors.learn(
+            self.agent, learners, state.replay, self.batch_size, key, updates, hyperparams
+        )
         return learners, learners.actor.params, metrics
 
     def now(self, state: CEMRLState) -> CEMRLHyperparams:

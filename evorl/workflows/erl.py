@@ -17,8 +17,8 @@ from evorl.ec.shaping import best_first, comparable
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import Number, as_state, hyperparameter
-from evorl.replay import Ring
-from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, SlotPolicy, State
+from evorl.replay import UNIFORM
+from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, Replays, SlotPolicy, State
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, VectorEnv, shares
 from evorl.workflows import actors, base
 from evorl.workflows.base import check_positive
@@ -80,6 +80,7 @@ class ERL:
     max_updates: int = 1024
     batch_size: int = 256
     capacity: int = 1_000_000
+    replay: Replays = UNIFORM
     random_steps: int = 0
     warmup_generations: int = 0
     fitness_episodes: int = 1
@@ -140,7 +141,7 @@ class ERL:
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
         evolver = search.begin(self.evolver, key_evolver, first.actor.params, draw, hyperparams.evolver)
         _, row = self.vector_env.blank(first.actor.params, hyperparams.agent, env_params)
-        replay = Ring.empty(self.capacity, row)
+        replay = self.replay.empty(self.capacity, row)
         agent = replace(first, actor=agents.actor)
         return ERLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.float32(0))
 
@@ -205,7 +206,7 @@ class ERL:
         learns = learning & (state.replay.size > 0)
         updates = jnp.where(learns, jnp.clip(follows, self.min_updates, self.max_updates), 0)
         agent = replace(state.agent, actor=self.pulled(state, members, fitness, returns, learning))
-        agent, metrics = actors.learn(
+        agent, replay, metrics = actors.learn(
             self.agent, agent, state.replay, self.batch_size, key_learn, updates, hyperparams.agent
         )
         told, told_metrics = search.tell(self.evolver, key_tell, members, (), fitness, carry, hyperparams.evolver)
@@ -218,7 +219,8 @@ class ERL:
         }
         evolver = tree.where(~random, told, state.evolver)
         generation = state.generation + ~random
-        return replace(state, agent=agent, evolver=evolver, generation=generation, env_steps=env_steps), metrics
+        learned = {"agent": agent, "replay": replay, "evolver": evolver}
+        return replace(state, generation=generation, env_steps=env_steps, **learned), metrics
 
     def report(self, state: ERLState, played: Played) -> Metrics:
         """The metrics of the center, and the return of the agents."""

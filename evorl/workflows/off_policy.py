@@ -13,11 +13,23 @@ from evorl import hyperparameters, mesh, tree
 from evorl.errors import require
 from evorl.hyperparameters import as_state
 from evorl.n_step import Window, fold
-from evorl.replay import Ring
-from evorl.types import ActorCritic, Env, Hyperparams, Key, Metrics, OffPolicyAgent, Replay, SlotPolicy, Transition
+from evorl.replay import UNIFORM
+from evorl.types import (
+    ActorCritic,
+    Env,
+    Hyperparams,
+    Key,
+    Metrics,
+    OffPolicyAgent,
+    Prioritizes,
+    Replay,
+    Replays,
+    SlotPolicy,
+    Transition,
+)
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv
 from evorl.workflows import base
-from evorl.workflows.base import check_positive, check_replay, descend_actor, repeat, revived
+from evorl.workflows.base import check_positive, check_replay, descend_actor, repeat, revived, told
 
 
 @struct.dataclass
@@ -47,6 +59,7 @@ class OffPolicy:
     actor_interval: int = 2
     batch_size: int = 256
     capacity: int = 1_000_000
+    replay: Replays = UNIFORM
     random_steps: int = 1_000
     n_step: int = 1
     eval_episodes: int = 16
@@ -96,7 +109,7 @@ class OffPolicy:
         if self.n_step > 1:
             window = Window.empty(self.n_step - 1, self.num_envs, row)
             row = window.widen(row)
-        replay = Ring.empty(self.capacity, row)
+        replay = self.replay.empty(self.capacity, row)
         return OffPolicyState(hyperparams, env_params, agent, slots, replay, window, jnp.int32(0))
 
     def step(self, state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics]:
@@ -179,33 +192,39 @@ class OffPolicy:
 
         None of a copy whose replay is empty, as that of one whose numbers were lost from the start.
         """
-        hyperparams, replay = self.now(state), state.replay
+        hyperparams = self.now(state)
+        changes = isinstance(state.replay, Prioritizes)  # else no loop carries it
 
-        def update_critic(agent: Any, batch_and_key: Any) -> tuple[Any, Metrics]:
-            batch, key = batch_and_key
+        def update_critic(agent: Any, sample_and_key: Any) -> tuple[Any, Metrics]:
+            sample, key = sample_and_key
+            batch = replace(sample.rows, weight=sample.weight)
             if self.n_step > 1:
                 batch = fold(batch, hyperparams.discount)
             return self.agent.update_critic(
                 agent, lambda params: self.agent.critic_loss(params, agent, batch, key, hyperparams), hyperparams
             )
 
-        def learn_once(i: Array, agent: Any) -> tuple[Any, Metrics]:
+        def learn_once(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
             key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
-            batches = replay.sample(key_batch, (self.actor_interval, self.batch_size))
+            agent, replay = carry if changes else (carry[0], state.replay)
+            samples = replay.sample(key_batch, (self.actor_interval, self.batch_size))
             keys = jax.random.split(key_critic, self.actor_interval)
-            agent, critic_metrics = jax.lax.scan(update_critic, agent, (batches, keys))
+            agent, critic_metrics = jax.lax.scan(update_critic, agent, (samples, keys))
+            replay, critic_metrics = told(replay, samples.index, critic_metrics)
             metrics = tree.mean(critic_metrics)
             if isinstance(self.agent, ActorCritic):
-                last = tree.index(batches, -1)
+                last = tree.index(samples.rows, -1)
                 agent, actor_metrics = descend_actor(self.agent, agent, last, key_actor, hyperparams)
                 metrics |= actor_metrics
-            return self.agent.update_targets(agent, hyperparams), metrics
+            return (self.agent.update_targets(agent, hyperparams), replay if changes else ()), metrics
 
-        agent, metrics, _ = repeat(rounds, learn_once, state.agent)
+        begin = state.agent, state.replay if changes else ()
+        (agent, replay), metrics, _ = repeat(rounds, learn_once, begin)
         metrics |= {"gradient_steps": rounds * self.actor_interval}
-        there = replay.size > 0
+        there = state.replay.size > 0
         agent = tree.where(there, agent, state.agent)
-        return replace(state, agent=agent), tree.where(there, metrics, tree.zeros(metrics))
+        state = replace(state, agent=agent, replay=replay if changes else state.replay)
+        return state, tree.where(there, metrics, tree.zeros(metrics))
 
     def policy(self, state: OffPolicyState, explores: bool = False) -> SlotPolicy:
         """How the agent acts in one environment, greedily or exploring."""

@@ -1,5 +1,6 @@
 """A population of off-policy members around one replay."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from evorl import hyperparameters, tree
 from evorl.errors import require
 from evorl.hyperparameters import as_state
 from evorl.replay import join, split
-from evorl.types import Hyperparams, Key, Metrics, Replay, State, Transition, Workflow
+from evorl.types import Hyperparams, Key, Metrics, Prioritizes, Replay, Sample, State, Transition, Workflow
 from evorl.workflows import base, members
 from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
@@ -57,7 +58,8 @@ class SharedReplay:
         self, state: OffPolicyState, key: Key, evaluating: bool | Array
     ) -> tuple[OffPolicyState, Metrics, Metrics]:
         def one(state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics, Metrics]:
-            state = replace(state, replay=Shared(state.replay))
+            several = SharedPriorities if isinstance(state.replay, Prioritizes) else Shared
+            state = replace(state, replay=several(state.replay))
             state, metrics, evaluation = base.advance(self._one, state, key, evaluating)
             return replace(state, replay=state.replay.replay), metrics, evaluation
 
@@ -101,20 +103,34 @@ class Shared:
 
     def add(self, rows: Transition, mask: Array) -> "Shared":
         """Appends the rows, leaves [n, ...], of every copy where mask."""
-        return Shared(_add_all(self.replay, rows, mask))
+        return replace(self, replay=_add_all(self.replay, rows, mask))
 
-    def sample(self, key: Key, shape: tuple[int, ...]) -> Transition:
-        """Rows drawn uniformly with replacement, leaves [*shape, ...]."""
+    def sample(self, key: Key, shape: tuple[int, ...]) -> Sample:
+        """Of what all have added, leaves [*shape, ...]."""
         return self.replay.sample(key, shape)
 
 
-@jax.custom_batching.custom_vmap
-def _add_all(replay: Replay, rows: Transition, mask: Array) -> Replay:
-    return replay.add(rows, mask)
+@struct.dataclass
+class SharedPriorities(Shared):
+    """One with priorities, which all copies update: where several of them do of one row, one of them counts."""
+
+    def update(self, index: Array, priority: Array) -> "SharedPriorities":
+        """The replay with the priorities that every copy gives to rows."""
+        return SharedPriorities(_update_all(self.replay, index, priority))
 
 
-@_add_all.def_vmap
-def _(axis_size: int, in_batched: list[Any], replay: Replay, rows: Any, mask: Array) -> tuple[Replay, Replay]:
-    shared, *own = in_batched
-    spread = lambda x, batched: x if batched else tree.broadcast(x, axis_size)  # noqa: E731
-    return replay.add(*tree.merge_axes(jax.tree.map(spread, [rows, mask], own))), shared
+def _by_all(change: Callable[..., Replay]) -> Callable[..., Replay]:
+    """change(replay, *rows), once for all copies under a vmap, with the rows of all."""
+    once = jax.custom_batching.custom_vmap(change)
+
+    def of_all(axis_size: int, in_batched: list[Any], replay: Replay, *rows: Any) -> tuple[Replay, Replay]:
+        shared, *own = in_batched
+        spread = lambda x, batched: x if batched else tree.broadcast(x, axis_size)  # noqa: E731
+        return change(replay, *tree.merge_axes(jax.tree.map(spread, list(rows), own))), shared
+
+    once.def_vmap(of_all)
+    return once
+
+
+_add_all = _by_all(lambda replay, rows, mask: replay.add(rows, mask))
+_update_all = _by_all(lambda replay, index, priority: replay.update(index, priority))
