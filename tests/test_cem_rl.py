@@ -228,7 +228,7 @@ def test_the_temperature_moves_by_the_mean_over_learners():
     wide["params"]["Dense_1"]["bias"] = jnp.array([0.0, 0.0])
     for members, expected in (([narrow, narrow, wide], 1e-2 / 3), ([wide, wide, wide], -1e-2), ([narrow], 1e-2)):
         learners = state.replace(actor=jax.vmap(state.actor.renewed)(tree.stack(members)))
-        moved, _ = actors.learn(agent, learners, replay, 64, jax.random.key(1), jnp.int32(1), hp)
+        moved, _, _ = actors.learn(agent, learners, replay, 64, jax.random.key(1), jnp.int32(1), hp)
         assert float(moved.temperature.params) == pytest.approx(expected, rel=1e-3)
         assert moved.temperature.moments.count.dtype == jnp.int32
         assert int(moved.temperature.moments.count) == 1

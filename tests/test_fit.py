@@ -85,7 +85,7 @@ def test_a_checkpoint_of_another_configuration_is_named(tmp_path):
 
 def test_seed_k_of_many_one_by_one_is_bit_for_bit_the_run_of_seed_k(monkeypatch):
     as_users_compile = devices.compiler_options() | {"xla_cpu_use_fusion_emitters": True}
-    monkeypatch.setattr("evorl.training.fit.compiler_options", lambda: as_users_compile)
+    monkeypatch.setattr("evorl.training.driver.compiler_options", lambda: as_users_compile)
     alone = fit(OFF_POLICY, HP, 3, Budget(iterations=4), chunk=2)
     many = fit(OFF_POLICY, HP, 2, Budget(iterations=4), chunk=2, num_seeds=3, side_by_side=False)
     assert leaves_equal(tree.index(many.state, 1), alone.state)

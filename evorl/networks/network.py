@@ -80,6 +80,7 @@ class Network(nn.Module):
     core: Core = Feedforward()
 
     def setup(self) -> None:
+        """The body's parameters lie where they would alone."""
         nn.share_scope(self, self.body)
 
     def __call__(self, obs: Any, *args: Any) -> Any:
