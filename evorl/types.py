@@ -70,7 +70,7 @@ class Batch:
     value: Any  # before learning
     advantage: Any
     target: Any  # of the value
-    ended: Any = ()  # bool, whether the next step begins an episode
+    ended: Any = ()  # bool, whether the next step begins an episode; () without memory
     memory: Any = ()  # before each step; where steps are cut into segments, before the first of each
 
 

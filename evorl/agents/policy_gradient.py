@@ -116,6 +116,11 @@ class PolicyGradient:
     def memory(self) -> Memory:
         return self.core.initial()
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it has a memory."""
+        return bool(jax.tree.leaves(jax.eval_shape(self.memory)))
+
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
@@ -172,15 +177,21 @@ class PolicyGradient:
         ratio = jnp.exp(log_prob - acted)
         each_slot = jax.vmap(self.objective.targets, (1, 1, 1, 1, None), 1)
         advantage, target = each_slot(t, ratio, value, next_value, hyperparams)
-        return Batch(t.obs, t.extras["sample"], acted, value, advantage, target, t.ended, t.memory)
+        of_memory = (t.ended, t.memory) if self.remembers else ((), ())
+        return Batch(t.obs, t.extras["sample"], acted, value, advantage, target, *of_memory)
 
     def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
         """That of the objective on segments of a batch, leaves [segments, steps, ...]."""
-        memory = batch.memory
-        batch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
-        _, policy, value = self.along(params, batch.obs, memory, batch.ended)
-        rows = batch, policy.log_prob(batch.sample), value, policy.entropy()
-        return self.objective.loss(*tree.merge_axes(rows), hyperparams)
+        if self.remembers:
+            memory = batch.memory
+            batch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
+            _, policy, value = self.along(params, batch.obs, memory, batch.ended)
+            rows = tree.merge_axes((batch, policy.log_prob(batch.sample), value, policy.entropy()))
+        else:
+            batch = tree.merge_axes(batch)
+            policy, value = self.apply(params, batch.obs)
+            rows = batch, policy.log_prob(batch.sample), value, policy.entropy()
+        return self.objective.loss(*rows, hyperparams)
 
     def update(
         self, state: PolicyGradientState, loss: Loss, hyperparams: Hyperparams

@@ -59,6 +59,14 @@ class Adam:
 ADAM = Adam()
 
 
+def _require_descent(optimizer: Optimizer) -> None:
+    with mesh.computed_at_once():
+        slope = {"w": jnp.ones((2, 2))}
+        direction = optimizer.update(slope, optimizer.init(slope), slope)[0]["w"]
+        wanted = "must give what is subtracted: leave out its learning rate"
+        require(bool(direction.sum() > 0), "optimizer", type(optimizer).__name__, wanted)
+
+
 @struct.dataclass
 class TrainState:
     """Parameters, their slowly following target, and what their optimizer keeps."""
@@ -74,11 +82,8 @@ class TrainState:
 
         Raises OptionError where the optimizer's directions lead uphill, as those do that have a rate of their own.
         """
-        with mesh.computed_at_once():
-            slope = {"w": jnp.ones((2, 2))}
-            direction = optimizer.update(slope, optimizer.init(slope), slope)[0]["w"]
-            given, wanted = type(optimizer).__name__, "must give what is subtracted: leave out its learning rate"
-            require(bool(direction.sum() > 0), "optimizer", given, wanted)
+        if optimizer is not ADAM:
+            _require_descent(optimizer)
         return cls(params, params if follows else (), optimizer.init(params), optimizer)
 
     def renewed(self, params: Params) -> "TrainState":

@@ -130,10 +130,13 @@ class World:
 
     def timestep(self, env_state: Any) -> TimeStep:
         """What an action in a state, leaves [n, ...], is answered, by its shapes."""
-        keys = jax.random.split(jax.random.key(0), self.n)
-        actions = jax.vmap(self.env.action_space.sample)
         step = jax.vmap(self.env.step, (0, 0, 0, None))
-        return jax.eval_shape(lambda: step(keys, env_state, actions(keys), self.params)[1])
+
+        def one_step() -> TimeStep:
+            keys = jax.random.split(jax.random.key(0), self.n)
+            return step(keys, env_state, jax.vmap(self.env.action_space.sample)(keys), self.params)[1]
+
+        return jax.eval_shape(one_step)
 
     def slots(self, starts: tuple[Any, Any]) -> EnvSlot:
         """The slots at starts, leaves [n, ...]; raises OptionError where a summary is of what is not there."""
