@@ -122,7 +122,7 @@ def misshapen(trial: Trial) -> Iterator[str]:
 
 def unsummarized(env: Any, info: Any) -> Iterator[str]:
     """What cannot be kept of an episode in the way that it is declared."""
-    from evorl.vector_env.rollout import SUMMARIES
+    from evorl.vector_env.episodes import SUMMARIES
 
     for name, how in getattr(env, "episode_info", {}).items():
         if how not in SUMMARIES:

@@ -1,9 +1,8 @@
 """Many environments at once: where episodes begin, the one play, and what the slots did."""
 
+from evorl.vector_env.episodes import EnvSlot, EpisodeStats
 from evorl.vector_env.rollout import (
     UNLIMITED,
-    EnvSlot,
-    EpisodeStats,
     Plan,
     Starts,
     Store,

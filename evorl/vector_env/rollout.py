@@ -14,88 +14,12 @@ from jaxtyping import Array, Bool, Int
 
 from evorl import mesh, tree
 from evorl.errors import require, unknown
-from evorl.metrics import EPISODE
-from evorl.types import Env, Key, Memory, Metrics, Summarizes, TimeStep, Transition
+from evorl.types import Env, Key, Memory, Summarizes, TimeStep, Transition
+from evorl.vector_env.episodes import SUMMARIES, EnvSlot, EpisodeStats
 
 Policy = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
 Stored = TypeVar("Stored")
-SUMMARIES = ("sum", "mean", "last")
 UNLIMITED = jnp.iinfo(jnp.int32).max  # episodes or steps that no play reaches
-
-
-@struct.dataclass
-class EnvSlot:
-    """One environment between two steps; the workflows hold n of them, leaves [n, ...]."""
-
-    env_state: Any
-    obs: Any
-    memory: Any
-    episode_return: Any  # undiscounted, so far, as the rewards are
-    episode_length: Any  # [] int32, so far
-    episode_info: Any  # of what the environment summarizes, so far
-
-
-@struct.dataclass
-class EpisodeStats:
-    """What n slots did during one play, each leaf [n, ...]."""
-
-    steps: Any  # int32
-    episodes: Any  # int32, ended
-    returns: Any  # summed over ended episodes, as the rewards are
-    lengths: Any  # int32, summed over ended episodes
-    info: Any = struct.field(default_factory=dict)  # what the environment summarizes, summed over ended episodes
-
-    @classmethod
-    def zeros(cls, slots: EnvSlot) -> "EpisodeStats":
-        """Of these slots, before their first step."""
-        nothing = tree.zeros((slots.episode_length, slots.episode_return, slots.episode_info))
-        none, returns, info = nothing
-        return cls(none, none, returns, none, info)
-
-    @property
-    def means(self) -> dict[str, Any]:
-        """Of the ended episodes of each slot, leaves [n, ...], 0 where none ended: what the environment summarizes, by
-        name, and "return".
-        """
-        of_each = jax.vmap(lambda sums, episodes: jax.tree.map(lambda x: x / jnp.maximum(episodes, 1), sums))
-        return of_each(self.info | {"return": self.returns}, self.episodes)
-
-    @property
-    def mean_return(self) -> Array:
-        """[n], 0 where no episode ended."""
-        return self.means["return"]
-
-    @property
-    def error(self) -> Array:
-        """[], the standard error of the mean return, from what the slots differ by; infinite for fewer than two."""
-        played = self.episodes > 0
-        n = played.sum()
-        mean = jnp.where(played, self.mean_return, 0).sum() / jnp.maximum(n, 1)
-        squares = jnp.where(played, (self.mean_return - mean) ** 2, 0).sum()
-        return jnp.where(n > 1, jnp.sqrt(squares / jnp.maximum(n * (n - 1), 1)), jnp.inf)
-
-    def metrics(self) -> Metrics:
-        """Counts and means over all slots; those of "return", "episode_length" and "episode/..." over ended episodes.
-
-        Of what the environment summarizes each number has its own, as "episode/speed" or, in a vector, "episode/end/1".
-        """
-        episodes = self.episodes.sum()
-        ended = jnp.maximum(episodes, 1)
-        metrics = {
-            "env_steps": self.steps.sum(),
-            "episodes": episodes,
-            "return": self.returns.sum() / ended,
-            "episode_length": self.lengths.sum() / ended,
-        }
-        for name, values in self.info.items():
-            numbers = values.sum(0) / ended
-            each = {f"{EPISODE}{name}/{i}": x for i, x in enumerate(numbers.ravel())}
-            metrics |= each if numbers.ndim else {f"{EPISODE}{name}": numbers}
-        return metrics
-
-    def evaluation(self) -> Metrics:
-        """The metrics of a play that was an evaluation."""
-        return {name: x for name, x in self.metrics().items() if name != "env_steps"} | {"return_error": self.error}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool, Int
 
 from evorl import mesh, tree
 from evorl.types import Key
-from evorl.vector_env.rollout import EnvSlot, World
+from evorl.vector_env.episodes import EnvSlot
+from evorl.vector_env.rollout import World
 
 
 @struct.dataclass

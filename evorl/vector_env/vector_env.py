@@ -14,7 +14,8 @@ from evorl import mesh, tree
 from evorl.errors import OptionError
 from evorl.types import Agent, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, SlotPolicy
 from evorl.vector_env import rollout
-from evorl.vector_env.rollout import UNLIMITED, EnvSlot, EpisodeStats, Plan, Store, World
+from evorl.vector_env.episodes import EnvSlot, EpisodeStats
+from evorl.vector_env.rollout import UNLIMITED, Plan, Store, World
 from evorl.vector_env.starts import FromParams
 
 
