@@ -1,4 +1,4 @@
-"""Parameters that learn by gradient: Adam, then a soft step of their target."""
+"""Parameters that learn by gradient: a step of their optimizer, then a soft one of their target."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -82,7 +82,7 @@ class TrainState:
 
         Raises OptionError where the optimizer's directions lead uphill, as those do that have a rate of their own.
         """
-        if optimizer is not ADAM:
+        if not isinstance(optimizer, Adam):
             _require_descent(optimizer)
         return cls(params, params if follows else (), optimizer.init(params), optimizer)
 
