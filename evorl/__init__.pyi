@@ -68,6 +68,12 @@ from evorl.errors import EnvError as EnvError
 from evorl.errors import OptionError as OptionError
 from evorl.hyperparameters import hyperparameter as hyperparameter
 from evorl.hyperparameters import searched as searched
+from evorl.networks.encoders import CNN as CNN
+from evorl.networks.network import Feedforward as Feedforward
+from evorl.networks.network import Flat as Flat
+from evorl.networks.recurrent import GRU as GRU
+from evorl.networks.recurrent import LSTM as LSTM
+from evorl.networks.s5 import S5 as S5
 from evorl.population.search import Space as Space
 from evorl.population.select import NoSelection as NoSelection
 from evorl.population.select import Pairs as Pairs
@@ -86,6 +92,8 @@ from evorl.priors import LogUniform as LogUniform
 from evorl.priors import Neg as Neg
 from evorl.priors import OneMinus as OneMinus
 from evorl.priors import Uniform as Uniform
+from evorl.replay.prioritized import PrioritizedReplay as PrioritizedReplay
+from evorl.replay.ring import UniformReplay as UniformReplay
 from evorl.spaces import Box as Box
 from evorl.spaces import Dict as Dict
 from evorl.spaces import Discrete as Discrete

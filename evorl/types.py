@@ -256,7 +256,7 @@ class Replay(Protocol):
         ...
 
     def add(self, rows: Any, mask: Array) -> "Replay":
-        """The replay with the rows, leaves [n, ...], where mask."""
+        """The replay with the rows, leaves [steps, slots, ...], where mask: what each slot did next."""
         ...
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> Sample:
@@ -269,7 +269,10 @@ class Prioritizes(Replay, Protocol):
     """A replay that is told of the rows that it gave how much was to be learned from them."""
 
     def update(self, index: Array, priority: Array) -> "Prioritizes":
-        """The replay with other priorities of the rows at index, int32 [...], such as the size of their TD error."""
+        """The replay with other priorities, [...], of what lies at index, int32 [...]: the sizes of their TD errors.
+
+        Of a sequence there is one for each of its steps, [..., steps].
+        """
         ...
 
 
@@ -277,8 +280,8 @@ class Prioritizes(Replay, Protocol):
 class Replays(Protocol):
     """Which replay a workflow has."""
 
-    def empty(self, capacity: int, row: Any) -> Replay:
-        """One for `capacity` rows like row, a pytree of arrays or of their shapes."""
+    def empty(self, capacity: int, row: Any, num_slots: int = 1) -> Replay:
+        """One for `capacity` rows, from so many slots, like row, a pytree of arrays or of their shapes."""
         ...
 
 

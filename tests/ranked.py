@@ -38,5 +38,5 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Ranked:
-    def empty(self, capacity, row):
+    def empty(self, capacity, row, num_slots=1):
         return Ranking(Ring.empty(capacity, row), jnp.zeros(capacity))

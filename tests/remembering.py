@@ -10,7 +10,7 @@ from evorl.spaces import Box
 from evorl.types import TimeStep
 
 
-class GRU(nn.Module):
+class FlaxGRU(nn.Module):
     """flax's cell under the protocol of a core."""
 
     width: int = 8
@@ -29,7 +29,7 @@ class GRU(nn.Module):
         def one(cell, memory, step):
             x, ended = step
             memory, y = cell(memory, x)
-            return jnp.where(ended, 0, memory), (memory, y)
+            return jnp.where(ended[..., None], 0, memory), (memory, y)
 
         return nn.scan(one, variable_broadcast="params", split_rngs={"params": False})(self.cell, memory, (x, ended))[1]
 

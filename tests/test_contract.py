@@ -88,7 +88,7 @@ from evorl.workflows import (
 )
 from evorl.workflows.base import advance
 from tests.conftest import leaves_equal
-from tests.remembering import GRU
+from tests.remembering import FlaxGRU
 
 
 class Walk(Probe):
@@ -248,8 +248,8 @@ EVOLVERS = [
 ]
 RANDOM = Random(CHOICES.observation_space, CHOICES.action_space)
 WALK = Walk()
-REMEMBERING = PolicyGradient(WALK.observation_space, WALK.action_space, hidden=(4,), core=GRU(3))
-EVOLVED = MLPPolicy(WALK.observation_space, WALK.action_space, hidden=(4,), core=GRU(3))
+REMEMBERING = PolicyGradient(WALK.observation_space, WALK.action_space, hidden=(4,), core=FlaxGRU(3))
+EVOLVED = MLPPolicy(WALK.observation_space, WALK.action_space, hidden=(4,), core=FlaxGRU(3))
 OTHERS = [
     *EVOLVERS,
     Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),

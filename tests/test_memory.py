@@ -12,23 +12,33 @@ from evorl import tree
 from evorl.agents import PolicyGradient, PPOHyperparams
 from evorl.errors import OptionError
 from evorl.networks.network import FEEDFORWARD
+from evorl.networks.recurrent import GRU, LSTM, restarted
+from evorl.networks.s5 import S5
 from evorl.workflows import OnPolicy
 from tests.counting import Counting
-from tests.remembering import GRU, Recall
+from tests.remembering import FlaxGRU, Recall
 
 NUM_ENVS, NUM_STEPS = 3, 8
 
 
-def on_policy(env, **options):
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,), core=GRU())
+CORES = {
+    "flax": FlaxGRU(),
+    "gru": GRU(8),
+    "lstm": LSTM(8),
+    "s5": S5(width=8, layers=2, states=8),
+}
+
+
+def on_policy(env, core=CORES["gru"], **options):
+    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,), core=core)
     defaults = {"num_envs": NUM_ENVS, "num_steps": NUM_STEPS, "num_epochs": 2, "batch_size": 24, "eval_episodes": 8}
     return OnPolicy(env, agent, **defaults | options)
 
 
-@pytest.fixture(scope="module")
-def rollouts():
+@pytest.fixture(scope="module", params=CORES.values(), ids=CORES)
+def rollouts(request):
     """Of Counting, whose episodes have 1 to 7 steps: two rollouts of one policy, which is random, and the state."""
-    workflow = on_policy(Counting(), normalize_observations=False)
+    workflow = on_policy(Counting(), request.param, normalize_observations=False)
     state = workflow.init(jax.random.key(0), PPOHyperparams())
     collect = jax.jit(workflow.collect)
     state, first, _ = collect(state, jax.random.key(1))
@@ -41,15 +51,15 @@ def remembered(workflow, params, rollout, memory):
     network, found = workflow.agent.network, []
     step = jax.jit(partial(network.apply, method="step"))
     for slot in range(NUM_ENVS):
-        t, seen = jax.tree.map(lambda x, slot=slot: x[:, slot], rollout), memory[slot]
+        t, seen = jax.tree.map(lambda x, slot=slot: x[:, slot], rollout), tree.index(memory, slot)
         for i in range(NUM_STEPS):
             now = tree.index(t, i)
-            np.testing.assert_allclose(now.memory, seen, atol=1e-6)
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), now.memory, seen)
             seen, outputs = step(params, seen, now.obs)
             policy, value = workflow.agent.policy(outputs)
             _, successor = workflow.agent.policy(step(params, seen, now.next_obs)[1])
             found.append((policy.log_prob(now.extras["sample"]), value, successor))
-            seen = jnp.zeros_like(seen) if now.ended else seen
+            seen = workflow.agent.memory() if now.ended else seen
     return np.moveaxis(np.reshape(found, (NUM_ENVS, NUM_STEPS, 3)), 0, 1)
 
 
@@ -59,8 +69,8 @@ def test_what_is_learned_from_is_what_acted(rollouts):
     assert 0 < int(second.ended.sum()) < second.ended.size
     assert not np.asarray(first.ended[-1]).all()
     params, hp = state.agent.actor.params, PPOHyperparams(gae_lambda=0.0)
-    memory = jnp.where(first.ended[-1][:, None], 0, workflow.agent.along(
-        params, first.obs, first.memory[0], first.ended)[0][-1])  # fmt: skip
+    after = workflow.agent.along(params, first.obs, tree.index(first.memory, 0), first.ended)[0]
+    memory = restarted(tree.index(after, -1), first.ended[-1])
     wanted = remembered(workflow, params, second, memory)
     batch = workflow.agent.batch(params, params, second, hp)
     np.testing.assert_allclose(batch.log_prob, wanted[..., 0], rtol=1e-5, atol=1e-6)

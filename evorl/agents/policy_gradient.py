@@ -152,7 +152,7 @@ class PolicyGradient:
 
         A batch of any shape where nothing is remembered.
         """
-        return self.policy(self.outputs("steps", params, memory, obs))
+        return self.policy(self.outputs("step", params, memory, obs)[1])
 
     def along(
         self, params: Params, obs: Any, memory: Memory, ended: Bool[Array, "steps slots"]

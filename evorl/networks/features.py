@@ -24,14 +24,17 @@ def num_features(space: Space) -> int:
     return sum(leaf.size if isinstance(leaf, Box) else sum(leaf.choices) for leaf in leaves(space))
 
 
+def scaled(space: Box, obs: Array) -> Float[Array, "..."]:
+    """The numbers of a Box, whole ones (pixels) as fractions of its largest bound."""
+    x = obs.astype(jnp.float32)
+    return x / float(np.abs(space.bounds).max()) if jnp.issubdtype(space.dtype, jnp.integer) else x
+
+
 def _flat(space: Simple, obs: Array) -> Array:
     match space:
         case Box():
             batch = obs.shape[: obs.ndim - len(space.shape)]
-            flat = obs.reshape(*batch, space.size).astype(jnp.float32)
-            if jnp.issubdtype(space.dtype, jnp.integer):
-                flat = flat / float(np.abs(space.bounds).max())
-            return flat
+            return scaled(space, obs.reshape(*batch, space.size))
         case Discrete():
             return jax.nn.one_hot(obs, space.n)
         case MultiDiscrete():

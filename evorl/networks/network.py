@@ -1,11 +1,8 @@
 """From an observation to what a network gives of it: an encoder, a core that remembers, and a body."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import flax.linen as nn
-import jax
 from jaxtyping import Array, Bool, Float
 
 from evorl import tree
@@ -25,22 +22,22 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class Core(Protocol):
-    """A module of flax that remembers, one sequence at a time. Its memory is a pytree of arrays; () for none."""
+    """A module of flax that remembers. Its memory is a pytree of arrays; () for none."""
 
     def initial(self) -> Memory:
-        """The memory at the start of an episode, which has no parameters."""
+        """The memory of one at the start of an episode, which has no parameters."""
         ...
 
-    def step(self, memory: Memory, x: Float[Array, " n"]) -> tuple[Memory, Float[Array, " m"]]:
-        """The memory that has seen x too, and what is made of both."""
+    def step(self, memory: Memory, x: Float[Array, "*batch n"]) -> tuple[Memory, Float[Array, "*batch m"]]:
+        """The memory that has seen x too, leaves [*batch, ...], and what is made of both."""
         ...
 
     def sequence(
-        self, memory: Memory, x: Float[Array, "steps n"], ended: Bool[Array, " steps"]
-    ) -> tuple[Memory, Float[Array, "steps m"]]:
-        """The memory that has seen each of x, before any reset, and what is made of it; leaves [steps, ...].
+        self, memory: Memory, x: Float[Array, "steps *batch n"], ended: Bool[Array, "steps ..."]
+    ) -> tuple[Memory, Float[Array, "steps *batch m"]]:
+        """The memory that has seen each of x, before any reset, and what is made of it; leaves [steps, *batch, ...].
 
-        Where an episode ended, the next step begins with initial().
+        They begin with memory, leaves [*batch, ...]; where an episode ended, the next step begins with initial().
         """
         ...
 
@@ -54,7 +51,7 @@ class Flat(nn.Module):
 
 
 class Feedforward(nn.Module):
-    """A core that remembers nothing, and takes a batch of any shape for a step or a sequence."""
+    """A core that remembers nothing."""
 
     @nn.nowrap
     def initial(self) -> Memory:
@@ -85,44 +82,22 @@ class Network(nn.Module):
 
     def __call__(self, obs: Any, *args: Any) -> Any:
         """Of a batch of observations and of what else the body takes, where nothing is remembered."""
-        return self.body(self.encoder(self.space, obs), *args)
+        return self.step((), obs, *args)[1]
 
-    def step(self, memory: Memory, obs: Any) -> tuple[Memory, Any]:
-        """The memory after one observation, and what the body gives."""
+    def step(self, memory: Memory, obs: Any, *args: Any) -> tuple[Memory, Any]:
+        """The memory after an observation, and what the body gives; of a batch of both, leaves [*batch, ...]."""
         memory, x = self.core.step(memory, self.encoder(self.space, obs))
-        return memory, self.body(x)
+        return memory, self.body(x, *args)
 
-    def steps(self, memory: Memory, obs: Any) -> Any:
-        """What the body gives of observations, each with a memory of its own, leaves [steps, slots, ...]."""
-        x = self.encoder(self.space, obs)
-        return self.body(_mapped(_mapped(type(self.core).step, 0), 0)(self.core, memory, x)[1])
+    def sequence(self, memory: Memory, obs: Any, ended: Bool[Array, "steps ..."], *args: Any) -> tuple[Memory, Any]:
+        """The memory after each observation, leaves [steps, *batch, ...], before any reset, and what the body gives.
 
-    def sequence(self, memory: Memory, obs: Any, ended: Bool[Array, "steps slots"]) -> tuple[Memory, Any]:
-        """The memory after each of observations, leaves [steps, slots, ...], before any reset, and what the body gives.
-
-        They began with memory, leaves [slots, ...].
+        They began with memory, leaves [*batch, ...].
         """
-        x = self.encoder(self.space, obs)
-        memories, x = _mapped(type(self.core).sequence, 1)(self.core, memory, x, ended)
-        return memories, self.body(x)
+        memories, x = self.core.sequence(memory, self.encoder(self.space, obs), ended)
+        return memories, self.body(x, *args)
 
     @nn.nowrap
     def fresh(self, key: Key, *args: Any) -> Params:
         """Parameters before any learning; args are examples of what else the body takes."""
-        obs = tree.zeros(shapes(self.space))
-        if args:
-            return self.init(key, obs, *args)
-        return self.init(key, self.core.initial(), obs, method="step")
-
-
-def _mapped(f: Callable[..., Any], axis: int) -> Callable[..., Any]:
-    """f(core, memory, *args) for each along the axis of args, the first of memory; at once where there is no memory."""
-
-    def mapped(core: Any, memory: Memory, *args: Any) -> Any:
-        if not jax.tree.leaves(memory):
-            return f(core, memory, *args)
-        axes: Any = (0, *(axis for _ in args))
-        shared = partial(nn.vmap, variable_axes={"params": None}, split_rngs={"params": False})
-        return shared(f, in_axes=axes, out_axes=axis)(core, memory, *args)
-
-    return mapped
+        return self.init(key, self.core.initial(), tree.zeros(shapes(self.space)), *args, method="step")

@@ -204,7 +204,8 @@ def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
     for override in given:
         if group_of(override.key_or_group)[0] not in (*GROUPS, *known):
             names = [name for name in known if not name.endswith("._target_")]
-            return unknown("option", override.key_or_group, names, " ".join([TRAIN, *chosen, "--cfg job"]))
+            command = re.sub(r"\+(\w+)@\S+?=", r"\1=", " ".join([TRAIN, *chosen, "--cfg job"]))
+            return unknown("option", override.key_or_group, names, command)
     return OptionError(str(error).splitlines()[0])
 
 

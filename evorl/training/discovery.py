@@ -19,8 +19,12 @@ GROUPS = (
     "agent/selection",
     "agent/variation",
     "env",
+    "core",
+    "encoder",
+    "replay",
     "experiment",
 )
+INSIDE = {"core": "workflow.agent.core", "encoder": "workflow.agent.encoder", "replay": "workflow.replay"}
 
 HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME] [option=value ...]
 
@@ -95,7 +99,21 @@ def placed(arguments: Sequence[str]) -> list[str]:
     split = [x.partition("=") for x in arguments]
     given = {key.lstrip("+"): value for key, _, value in split if key.lstrip("+") in BUDGET}
     others = [f"{name}=null" for name in BUDGET if name not in given] if set(given.values()) - {"null"} else []
-    return [*(f"{group_of(key)[1]}{equals}{value}" for key, equals, value in split), *others]
+    keys = (f"+{key}@{_learner(split)}.{INSIDE[key]}" if key in INSIDE else group_of(key)[1] for key, _, _ in split)
+    return [*(f"{key}{equals}{value}" for key, (_, equals, value) in zip(keys, split, strict=True)), *others]
+
+
+def _learner(split: Sequence[tuple[str, str, str]]) -> str:
+    """Where the agent is that learns: agent, or the innermost of agents within each other, as agent.inner."""
+    given = {key: value for key, _, value in split}
+    of_experiment = agents(given.get("experiment", "null"))
+    place, key, name = "agent", "agent", str(_defaults(SHIPPED / "config.yaml").get("agent"))
+    while True:
+        name = given.get(key) or of_experiment.get(group_of(key)[1], name)
+        inner = _defaults(choices("agent").get(name)).get("agent@inner")
+        if inner is None:
+            return place
+        place, key, name = f"{place}.inner", f"{key}/inner", inner
 
 
 def check_choices(arguments: list[str]) -> None:
@@ -126,15 +144,22 @@ def _check_agents(arguments: list[str]) -> None:
 def agents(experiment: str) -> dict[str, str]:
     """The agents that an experiment chooses, by place: agent, or agent@agent.inner; none where it cannot be read."""
     found: dict[str, str] = {}
-    path = choices("experiment").get(experiment)
+    for place, name in _defaults(choices("experiment").get(experiment)).items():
+        if place.partition("@")[0] == "agent":
+            found[place] = name
+        elif place == name.lstrip("/") and place != "_self_":
+            found |= agents(posixpath.relpath(posixpath.join("/experiment", experiment, "..", name), "/experiment"))
+    return found
+
+
+def _defaults(path: Path | None) -> dict[str, str]:
+    """What a file chooses, by place, or by itself where it says none; nothing where it cannot be read."""
+    found: dict[str, str] = {}
     try:
         file = yaml.safe_load(path.read_text(encoding="utf-8")) if path is not None else None
     except (yaml.YAMLError, UnicodeDecodeError):
         return found
     for choice in (isinstance(file, dict) and file.get("defaults")) or []:
-        if isinstance(choice, dict):
-            places = {key.removeprefix("override ").lstrip("/"): name for key, name in choice.items()}
-            found |= {place: str(name) for place, name in places.items() if place.partition("@")[0] == "agent"}
-        elif isinstance(choice, str) and choice != "_self_":
-            found |= agents(posixpath.relpath(posixpath.join("/experiment", experiment, "..", choice), "/experiment"))
+        choice = choice if isinstance(choice, dict) else {choice: choice}
+        found |= {str(key).removeprefix("override ").lstrip("/"): str(name) for key, name in choice.items()}
     return found

@@ -32,7 +32,7 @@ def play(workflow: Any, state: Any, plan: Plan, key: Key) -> tuple[Any, Played]:
     """What the actors of a hybrid played, which the replay of the state then holds."""
 
     def add(replay: Replay, rows: Transition, mask: Array) -> Replay:
-        return replay.add(tree.merge_axes(rows), mask.reshape(-1) & plan.stores)
+        return replay.add(rows, mask & plan.stores)
 
     store = Store(workflow.chunk, state.replay, add)
     played = workflow.vector_env.play(workflow.behaviour(state), state.env_params, plan, None, key, store)

@@ -118,7 +118,7 @@ class CEMRL:
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
         evolver = search.begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
         _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
-        replay = self.replay.empty(self.capacity, row)
+        replay = self.replay.empty(self.capacity, row, self.vector_env.num_slots)
         given, why = type(self.replay).__name__, "has priorities, which CEM-RL cannot change where it learns"
         require(not isinstance(replay, Prioritizes), "replay", given, why)
         return CEMRLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0), jnp.float32(0))

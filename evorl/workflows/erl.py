@@ -141,7 +141,7 @@ class ERL:
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
         evolver = search.begin(self.evolver, key_evolver, first.actor.params, draw, hyperparams.evolver)
         _, row = self.vector_env.blank(first.actor.params, hyperparams.agent, env_params)
-        replay = self.replay.empty(self.capacity, row)
+        replay = self.replay.empty(self.capacity, row, self.num_slots)
         agent = replace(first, actor=agents.actor)
         return ERLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.float32(0))
 

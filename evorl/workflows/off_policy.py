@@ -109,7 +109,7 @@ class OffPolicy:
         if self.n_step > 1:
             window = Window.empty(self.n_step - 1, self.num_envs, row)
             row = window.widen(row)
-        replay = self.replay.empty(self.capacity, row)
+        replay = self.replay.empty(self.capacity, row, self.num_envs)
         return OffPolicyState(hyperparams, env_params, agent, slots, replay, window, jnp.int32(0))
 
     def step(self, state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics]:
@@ -176,7 +176,7 @@ class OffPolicy:
             if self.n_step > 1:
                 window, transitions, there = window.advance(transitions, jnp.where(storing, mask[:, 0].sum(), 0))
                 mask = jnp.broadcast_to(there[:, None], mask.shape)
-            return replay.add(tree.merge_axes(transitions), mask.reshape(-1) & storing), window
+            return replay.add(transitions, mask & storing), window
 
         return store
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Int
 
@@ -12,7 +13,18 @@ from evorl import hyperparameters, tree
 from evorl.errors import require
 from evorl.hyperparameters import as_state
 from evorl.replay import join, split
-from evorl.types import Hyperparams, Key, Metrics, Prioritizes, Replay, Sample, State, Transition, Workflow
+from evorl.types import (
+    Hyperparams,
+    Key,
+    Metrics,
+    Prioritizes,
+    Replay,
+    Replays,
+    Sample,
+    State,
+    Transition,
+    Workflow,
+)
 from evorl.workflows import base, members
 from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
@@ -36,7 +48,8 @@ class SharedReplay:
     @property
     def _one(self) -> OffPolicy:
         """What a member does."""
-        return replace(self.inner, random_steps=-(-self.inner.random_steps // self.size))
+        replay = OfAll(self.inner.replay, self.size)
+        return replace(self.inner, random_steps=-(-self.inner.random_steps // self.size), replay=replay)
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -90,6 +103,17 @@ class SharedReplay:
         return self.inner, join(tree.index(light, i), replay)
 
 
+@dataclass(frozen=True)
+class OfAll:
+    """The replay of the slots of all copies."""
+
+    inner: Replays
+    copies: int
+
+    def empty(self, capacity: int, row: Any, num_slots: int = 1) -> Replay:
+        return self.inner.empty(capacity, row, self.copies * num_slots)
+
+
 @struct.dataclass
 class Shared:
     """A replay to which, under the innermost vmap, all copies add; each samples from what all have added."""
@@ -102,7 +126,7 @@ class Shared:
         return self.replay.size
 
     def add(self, rows: Transition, mask: Array) -> "Shared":
-        """Appends the rows, leaves [n, ...], of every copy where mask."""
+        """Appends the rows, leaves [steps, slots, ...], of every copy where mask."""
         return replace(self, replay=_add_all(self.replay, rows, mask))
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> Sample:
@@ -119,18 +143,24 @@ class SharedPriorities(Shared):
         return SharedPriorities(_update_all(self.replay, index, priority))
 
 
-def _by_all(change: Callable[..., Replay]) -> Callable[..., Replay]:
-    """change(replay, *rows), once for all copies under a vmap, with the rows of all."""
+def _by_all(change: Callable[..., Replay], at: int) -> Callable[..., Replay]:
+    """change(replay, *rows), once for all copies under a vmap, with the rows of all side by side on axis `at`."""
     once = jax.custom_batching.custom_vmap(change)
 
     def of_all(axis_size: int, in_batched: list[Any], replay: Replay, *rows: Any) -> tuple[Replay, Replay]:
         shared, *own = in_batched
         spread = lambda x, batched: x if batched else tree.broadcast(x, axis_size)  # noqa: E731
-        return change(replay, *tree.merge_axes(jax.tree.map(spread, list(rows), own))), shared
+        every = jax.tree.map(spread, list(rows), own)
+        return change(replay, *jax.tree.map(lambda x: _side_by_side(x, at), every)), shared
 
     once.def_vmap(of_all)
     return once
 
 
-_add_all = _by_all(lambda replay, rows, mask: replay.add(rows, mask))
-_update_all = _by_all(lambda replay, index, priority: replay.update(index, priority))
+def _side_by_side(x: Array, at: int) -> Array:
+    x = jnp.moveaxis(x, 0, at)
+    return x.reshape(*x.shape[:at], -1, *x.shape[at + 2 :])
+
+
+_add_all = _by_all(lambda replay, rows, mask: replay.add(rows, mask), 1)
+_update_all = _by_all(lambda replay, index, priority: replay.update(index, priority), 0)

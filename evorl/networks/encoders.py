@@ -1,0 +1,105 @@
+"""Encoders of images."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evorl.errors import OptionError, require
+from evorl.networks.features import features, scaled
+from evorl.networks.mlp import ACTIVATIONS, Dense, check_layers
+from evorl.spaces import Box, Simple, Space, flatten, leaves
+
+FEW = 64  # numbers of a patch, of which on a CPU a product with all patches is no slower than a convolution
+
+
+class Convolution(nn.Module):
+    """Squares of an image, `stride` apart, each times a kernel [size^2 channels, features]."""
+
+    features: int
+    size: int
+    stride: int = 1
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch height width channels"]) -> Float[Array, "*batch rows columns features"]:
+        batch, (height, width, channels) = x.shape[:-3], x.shape[-3:]
+        numbers = self.size**2 * channels
+        kernel = self.param("kernel", nn.initializers.lecun_uniform(), (numbers, self.features))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        if numbers <= FEW and jax.default_backend() == "cpu":
+            places = [range(0, extent - self.size + 1, self.stride) for extent in (height, width)]
+            squares = [
+                x[..., i : i + places[0][-1] + 1 : self.stride, j : j + places[1][-1] + 1 : self.stride, :]
+                for i in range(self.size)
+                for j in range(self.size)
+            ]
+            return jnp.concatenate(squares, axis=-1) @ kernel + bias
+        x = x.reshape(math.prod(batch), height, width, channels)
+        kernel = kernel.reshape(self.size, self.size, channels, self.features)
+        layout = ("NHWC", "HWIO", "NHWC")
+        y = jax.lax.conv_general_dilated(x, kernel, (self.stride, self.stride), "VALID", dimension_numbers=layout)
+        return y.reshape(*batch, *y.shape[1:]) + bias
+
+
+class CNN(nn.Module):
+    """Convolutions of every image of an observation, the rest beside them, then linear layers, each with activation.
+
+    An image is a Box [height, width, channels]; of several, [count, height, width, channels], as Frames makes them, all
+    are channels of one. A Discrete becomes `embedding` numbers that are learned, or one-hot where that is 0. Layers are
+    without padding; layer i has `channels[i]` features of squares of sizes[i], strides[i] apart.
+    """
+
+    channels: Sequence[int] = (16,)
+    sizes: Sequence[int] = (3,)
+    strides: Sequence[int] = (1,)
+    dense: Sequence[int] = ()
+    embedding: int = 0
+    activation: str = "relu"
+
+    def __post_init__(self) -> None:
+        for name in ("channels", "sizes", "strides"):
+            given = getattr(self, name)
+            wanted = f"must be {len(self.channels)} whole numbers, at least 1"
+            require(len(given) == len(self.channels) and all(n >= 1 for n in given), name, list(given), wanted)
+        require(self.embedding >= 0, "embedding", self.embedding, "must not be negative")
+        check_layers(tuple(self.dense), self.activation)
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(self, space: Space, obs: Any) -> Float[Array, "*batch n"]:
+        """Raises OptionError where nothing is an image, or one is smaller than what looks at it."""
+        if not any(_is_image(leaf) for leaf in leaves(space)):
+            raise OptionError(
+                "encoder=CNN: needs an image, a Box [height, width, channels], which is not observed here"
+            )
+        parts = zip(leaves(space), flatten(space, obs), strict=True)
+        x = jnp.concatenate([self._part(leaf, part) for leaf, part in parts], axis=-1)
+        for width in self.dense:
+            x = ACTIVATIONS[self.activation](Dense(width)(x))
+        return x
+
+    def _part(self, space: Simple, obs: Array) -> Float[Array, "*batch n"]:
+        if not isinstance(space, Box):
+            x = features(space, obs)
+            return Dense(self.embedding)(x) if self.embedding else x
+        if not _is_image(space):
+            return features(space, obs)
+        x = scaled(space, obs)
+        if len(space.shape) == 4:
+            x = jnp.moveaxis(x, -4, -2).reshape(*x.shape[:-4], *x.shape[-3:-1], -1)
+        for width, size, stride in zip(self.channels, self.sizes, self.strides, strict=True):
+            extent = x.shape[-3:-1]
+            fits = (
+                f"must be at most {min(extent)}, of the {extent[0]} x {extent[1]} that it sees of {list(space.shape)}"
+            )
+            require(size <= min(extent), "sizes", list(self.sizes), fits)
+            x = ACTIVATIONS[self.activation](Convolution(width, size, stride)(x))
+        return x.reshape(*x.shape[:-3], -1)
+
+
+def _is_image(space: Simple) -> bool:
+    return isinstance(space, Box) and len(space.shape) in (3, 4)

@@ -1,0 +1,139 @@
+"""Cores that remember by gates: GRU and LSTM."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from evorl.errors import require
+from evorl.networks.mlp import Dense
+from evorl.types import Key, Memory
+
+Cell = Callable[[Array, Array, Memory], Memory]  # of inputs and of the hidden numbers, each times its kernel
+
+
+def lstm(x: Float[Array, "*batch gates"], h: Float[Array, "*batch gates"], memory: Memory) -> Memory:
+    """The hidden numbers and the cell after a step; gates are to take, to keep, what is new, and to give."""
+    take, keep, new, give = jnp.split(x + h, 4, axis=-1)
+    cell = nn.sigmoid(keep) * memory[1] + nn.sigmoid(take) * jnp.tanh(new)
+    return nn.sigmoid(give) * jnp.tanh(cell), cell
+
+
+def gru(x: Float[Array, "*batch gates"], h: Float[Array, "*batch gates"], memory: Memory) -> Memory:
+    """The hidden numbers after a step; gates are to reset, to keep, and what is new, reset after its product."""
+    (reset, update, new), (of_reset, of_update, of_new) = jnp.split(x, 3, axis=-1), jnp.split(h, 3, axis=-1)
+    keep = nn.sigmoid(update + of_update)
+    return (keep * memory[0] + (1 - keep) * jnp.tanh(new + nn.sigmoid(reset + of_reset) * of_new),)
+
+
+def restarted(memory: Memory, ended: Bool[Array, "..."]) -> Memory:
+    """memory, leaves [*batch, n], but zeros where an episode ended."""
+    return jax.tree.map(lambda x: jnp.where(ended[..., None], 0, x), memory)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def unrolled(
+    cell: Cell,
+    weights: tuple[Float[Array, "n gates"], Float[Array, " gates"]],
+    memory: Memory,
+    x: Float[Array, "steps *batch gates"],
+    ended: Bool[Array, "steps ..."],
+) -> Memory:
+    """The memory after each step, before any reset, leaves [steps, *batch, n].
+
+    The gradient of the kernel is one product over all steps, where that of a scan would be one a step and their sum.
+    """
+    return _forward(cell, weights, memory, x, ended)[0]
+
+
+def _forward(cell: Cell, weights: Any, memory: Memory, x: Array, ended: Array) -> tuple[Memory, Any]:
+    kernel, bias = weights
+
+    def step(memory: Memory, now: tuple[Array, Array]) -> tuple[Memory, tuple[Memory, Array]]:
+        x, ended = now
+        h = memory[0] @ kernel + bias
+        after = cell(x, h, memory)
+        return restarted(after, ended), (after, h)
+
+    _, (memories, h) = jax.lax.scan(step, memory, (x, ended))
+    return memories, (kernel, memory, memories, x, h, ended)
+
+
+def _backward(cell: Cell, seen: Any, slopes: Memory) -> tuple[Any, Memory, Array, None]:
+    kernel, memory, memories, x, h, ended = seen
+    before = jax.tree.map(
+        lambda first, rest: jnp.concatenate([first[None], rest[:-1]]),
+        memory,
+        restarted(memories, ended),
+    )
+
+    def step(slope: Memory, now: Any) -> tuple[Memory, tuple[Array, Array]]:
+        x, h, before, ended, own = now
+        slope = jax.tree.map(jnp.add, own, restarted(slope, ended))
+        of_x, of_h, of_memory = jax.vjp(cell, x, h, before)[1](slope)
+        return (of_memory[0] + of_h @ kernel.T, *of_memory[1:]), (of_x, of_h)
+
+    nothing = jax.tree.map(jnp.zeros_like, memory)
+    slope, (of_x, of_h) = jax.lax.scan(step, nothing, (x, h, before, ended, slopes), reverse=True)
+    rows = lambda x: x.reshape(-1, x.shape[-1])  # noqa: E731
+    return (rows(before[0]).T @ rows(of_h), rows(of_h).sum(0)), slope, of_x, None
+
+
+unrolled.defvjp(_forward, _backward)
+
+
+def _orthogonal(key: Key, shape: tuple[int, int], dtype: Any = jnp.float32) -> Array:
+    """As many orthogonal matrices side by side as shape has room for."""
+    keys = jax.random.split(key, shape[1] // shape[0])
+    return jnp.concatenate([nn.initializers.orthogonal()(key, (shape[0], shape[0]), dtype) for key in keys], axis=1)
+
+
+class Recurrent(nn.Module):
+    """A cell of `width` hidden numbers, which are what it gives; its gates lie side by side in two kernels."""
+
+    width: int = 128
+
+    cell: ClassVar[Any]  # a Cell
+    gates: ClassVar[int]  # widths of a kernel
+    parts: ClassVar[int]  # of the memory, each of the width
+
+    def __post_init__(self) -> None:
+        require(self.width >= 1, "width", self.width, "must be at least 1")
+        super().__post_init__()
+
+    def setup(self) -> None:
+        """One kernel for all gates of the inputs, and one for those of what is remembered."""
+        gates = self.gates * self.width
+        self.input = Dense(gates, nn.initializers.lecun_normal())
+        self.kernel = self.param("kernel", _orthogonal, (self.width, gates))
+        self.bias = self.param("bias", nn.initializers.zeros, (gates,))
+
+    @nn.nowrap
+    def initial(self) -> Memory:
+        return tuple(jnp.zeros(self.width) for _ in range(self.parts))
+
+    def step(self, memory: Memory, x: Float[Array, "*batch n"]) -> tuple[Memory, Float[Array, "*batch width"]]:
+        memory = type(self).cell(self.input(x), memory[0] @ self.kernel + self.bias, memory)
+        return memory, memory[0]
+
+    def sequence(
+        self, memory: Memory, x: Float[Array, "steps *batch n"], ended: Bool[Array, "steps ..."]
+    ) -> tuple[Memory, Float[Array, "steps *batch width"]]:
+        memories: Any = unrolled(type(self).cell, (self.kernel, self.bias), memory, self.input(x), ended)
+        return memories, memories[0]
+
+
+class GRU(Recurrent):
+    """Gated recurrent units (Cho et al. 2014, arXiv:1406.1078)."""
+
+    cell, gates, parts = staticmethod(gru), 3, 1
+
+
+class LSTM(Recurrent):
+    """Long short-term memory (Hochreiter & Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735)."""
+
+    cell, gates, parts = staticmethod(lstm), 4, 2

@@ -1,0 +1,176 @@
+"""S5, a core of linear state spaces, whose steps may be taken all at once."""
+
+import math
+from functools import cache
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Complex, Float
+
+from evorl.errors import require, unknown
+from evorl.networks.mlp import Dense
+from evorl.types import Key, Memory
+
+STEPS = (1e-3, 1e-1)  # between which step sizes are drawn
+NORMS = ("post", "pre")
+
+
+@cache
+def hippo(states: int) -> tuple[np.ndarray, np.ndarray]:
+    """The eigenvalues [states / 2] and vectors [states, states / 2] of the normal part of HiPPO-LegS.
+
+    One of each conjugate pair (Gu et al. 2022, arXiv:2206.11893, section 4.1).
+    """
+    order = np.arange(states)
+    root = np.sqrt(2 * order + 1)
+    legs = -np.tril(np.outer(root, root), -1) - np.diag(order + 1.0)
+    normal = legs + np.outer(root, root) / 2
+    frequencies, vectors = np.linalg.eigh(-1j * (normal + np.eye(states) / 2))  # which is skew-symmetric
+    upper = slice(states // 2, None)
+    return -0.5 + 1j * frequencies[upper], vectors[:, upper]
+
+
+class StateSpace(nn.Module):
+    """x' = Ax + Bu, y = 2 Re(Cx) + Du, with a diagonal A in blocks, each state with a step size of its own, for which
+    its input is held (Smith et al. 2023, arXiv:2208.04933, section 3).
+    """
+
+    width: int
+    states: int
+    blocks: int
+    associative: bool
+
+    def setup(self) -> None:
+        """Poles and kernels begin as HiPPO's system in the basis of its poles; complex numbers are two real ones."""
+        size, pairs, width = self.states // self.blocks, self.states // 2, self.width
+        poles, vectors = hippo(size)
+        lecun = nn.initializers.lecun_normal()
+
+        def inputs(key: Key) -> Array:
+            of_blocks = lecun(key, (width, self.states)).reshape(width, self.blocks, size)
+            return _parts((of_blocks @ vectors.conj()).reshape(width, pairs))
+
+        def outputs(key: Key) -> Array:
+            of_blocks = lecun(key, (self.states, width)).reshape(self.blocks, size, width)
+            return _parts((vectors.T @ of_blocks).reshape(pairs, width), 0)
+
+        def log_steps(key: Key) -> Array:
+            return jax.random.uniform(key, (pairs,), minval=math.log(STEPS[0]), maxval=math.log(STEPS[1]))
+
+        self.poles = self.param("poles", lambda _: _parts(jnp.tile(jnp.asarray(poles), self.blocks)))
+        self.log_step = self.param("log_step", log_steps)
+        self.inputs = self.param("inputs", inputs)
+        self.outputs = self.param("outputs", outputs)
+        self.skip = self.param("skip", nn.initializers.normal(1.0), (width,))
+
+    def held(self, u: Float[Array, "*batch width"]) -> tuple[Complex[Array, " pairs"], Complex[Array, "*batch pairs"]]:
+        """What a state becomes in a step without input, and what inputs add to it."""
+        poles = _complex(self.poles)
+        decay = jnp.exp(poles * jnp.exp(self.log_step))
+        return decay, (decay - 1) / poles * _complex(u @ self.inputs)
+
+    def seen(
+        self, states: Float[Array, "*batch parts"], u: Float[Array, "*batch width"]
+    ) -> Float[Array, "*batch width"]:
+        """The output of states that have seen u too."""
+        real, imaginary = jnp.split(self.outputs, 2)
+        return 2 * states @ jnp.concatenate([real, -imaginary]) + self.skip * u
+
+    def step(self, state: Array, u: Float[Array, "*batch width"]) -> tuple[Array, Float[Array, "*batch width"]]:
+        decay, new = self.held(u)
+        state = _parts(decay * _complex(state) + new)
+        return state, self.seen(state, u)
+
+    def sequence(
+        self, state: Array, u: Float[Array, "steps *batch width"], ended: Bool[Array, "steps ..."]
+    ) -> tuple[Array, Float[Array, "steps *batch width"]]:
+        decay, new = self.held(u)
+        begins = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
+        decays = jnp.where(begins[..., None], 0, decay)
+        if self.associative:
+            new = new.at[0].add(decays[0] * _complex(state))
+            states = jax.lax.associative_scan(lambda a, b: (b[0] * a[0], b[0] * a[1] + b[1]), (decays, new))[1]
+        else:
+            advance = lambda x, now: (now[0] * x + now[1],) * 2  # noqa: E731
+            states = jax.lax.scan(advance, _complex(state), (decays, new))[1]
+        states = _parts(states)
+        return states, self.seen(states, u)
+
+
+def _parts(x: Any, axis: int = -1) -> Array:
+    """The real parts of complex numbers before the imaginary ones."""
+    return jnp.concatenate([x.real, x.imag], axis, dtype=jnp.float32)
+
+
+def _complex(parts: Array) -> Array:
+    return jax.lax.complex(*jnp.split(parts, 2, axis=-1))
+
+
+class Layer(nn.Module):
+    """A state space, gelu, a gate by its own output and a residual, with a layer norm before or after them."""
+
+    space: StateSpace
+    norm: str
+
+    @nn.compact
+    def __call__(
+        self, method: str, state: Array, x: Float[Array, "*batch width"], *ended: Array
+    ) -> tuple[Array, Array]:
+        """The states and the output of the state space's method."""
+        states, y = getattr(self.space, method)(state, nn.LayerNorm()(x) if self.norm == "pre" else x, *ended)
+        y = nn.gelu(y)
+        x = x + y * nn.sigmoid(Dense(self.space.width)(y))
+        return states, nn.LayerNorm()(x) if self.norm == "post" else x
+
+
+class S5(nn.Module):
+    """Layers of state spaces behind a linear one (Smith et al. 2023, arXiv:2208.04933; with resets Lu et al. 2023,
+    arXiv:2303.03982).
+
+    A sequence is taken step by step or, where associative, in a tree whose depth is the logarithm of its length; None
+    for the first on a CPU, and the second elsewhere.
+    """
+
+    width: int = 256
+    layers: int = 2
+    states: int = 256
+    blocks: int = 2
+    norm: str = NORMS[0]
+    associative: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("width", "layers", "states", "blocks"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        whole = self.states % (2 * self.blocks) == 0
+        require(whole, "states", self.states, f"must be a multiple of twice the blocks, {2 * self.blocks}")
+        if self.norm not in NORMS:
+            raise unknown("norm", self.norm, NORMS)
+        super().__post_init__()
+
+    def setup(self) -> None:
+        """A linear layer and the others behind it."""
+        at_once = jax.default_backend() != "cpu" if self.associative is None else self.associative
+        spaces = [StateSpace(self.width, self.states, self.blocks, at_once) for _ in range(self.layers)]
+        self.encode, self.stack = Dense(self.width), [Layer(space, self.norm) for space in spaces]
+
+    @nn.nowrap
+    def initial(self) -> Memory:
+        return tuple(jnp.zeros(self.states) for _ in range(self.layers))
+
+    def step(self, memory: Memory, x: Float[Array, "*batch n"]) -> tuple[Memory, Float[Array, "*batch width"]]:
+        return self._through("step", memory, x)
+
+    def sequence(
+        self, memory: Memory, x: Float[Array, "steps *batch n"], ended: Bool[Array, "steps ..."]
+    ) -> tuple[Memory, Float[Array, "steps *batch width"]]:
+        return self._through("sequence", memory, x, ended)
+
+    def _through(self, method: str, memory: Memory, x: Array, *ended: Array) -> tuple[Memory, Array]:
+        x, after = self.encode(x), []
+        for layer, state in zip(self.stack, memory, strict=True):
+            state, x = layer(method, state, x, *ended)
+            after.append(state)
+        return tuple(after), x

@@ -1,0 +1,79 @@
+"""A replay of the newest rows, of which all are drawn alike."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Int, PyTree, UInt
+
+from evorl import tree
+from evorl.replay.row import Row
+from evorl.types import Sample
+
+
+@struct.dataclass
+class Ring:
+    """The newest `capacity` rows of any pytree, as one table per dtype: one scatter to add, one gather to sample."""
+
+    tables: Any  # dtype -> [capacity, width]
+    position: Any  # [] int32, where the next row goes; never above capacity, so it cannot overflow
+    size: Any  # [] int32
+    row: Row = struct.field(pytree_node=False)
+
+    @classmethod
+    def empty(cls, capacity: int, row: PyTree) -> "Ring":
+        """A replay for rows like `row`, a pytree of arrays or of their shapes (jax.eval_shape)."""
+        layout = Row.of(row)
+        tables = {dtype: jnp.zeros((capacity, width), dtype) for dtype, width in layout.widths.items()}
+        return cls(tables, jnp.int32(0), jnp.int32(0), layout)
+
+    @property
+    def capacity(self) -> int:
+        """How many rows there is room for."""
+        return tree.size(self.tables)
+
+    @jax.named_scope("replay")
+    def add(self, rows: PyTree, mask: Bool[Array, "..."]) -> "Ring":
+        """Appends rows, leaves [*shape of mask, ...], where mask and all finite; of more than fit, the newest stay."""
+        return self.placed(rows, mask)[0]
+
+    def placed(self, rows: PyTree, mask: Bool[Array, "..."]) -> tuple["Ring", Int[Array, " n"]]:
+        """The replay with the rows, and where it holds each of them now, from its capacity on where it does not."""
+        packed = self.row.pack(jax.tree.map(lambda x: x.reshape(mask.size, *x.shape[mask.ndim :]), rows))
+        mask = mask.reshape(-1) & tree.finite_rows(packed)  # so that a copy that has diverged spoils no replay
+        rank = jnp.cumsum(mask) - 1
+        count = mask.sum()
+        kept = mask & (rank >= count - self.capacity)
+        out_of_bounds = self.capacity + jnp.arange(mask.size)  # distinct, so that the indices stay unique
+        target = jnp.where(kept, (self.position + rank) % self.capacity, out_of_bounds)
+        tables = {
+            dtype: table.at[target].set(packed[dtype], mode="drop", unique_indices=True)
+            for dtype, table in self.tables.items()
+        }
+        position = ((self.position + count) % self.capacity).astype(jnp.int32)
+        size = jnp.minimum(self.size + count, self.capacity).astype(jnp.int32)
+        return Ring(tables, position, size, self.row), target
+
+    @jax.named_scope("replay")
+    def sample(self, key: Array, shape: tuple[int, ...]) -> Sample:
+        """Drawn uniformly with replacement, leaves [*shape, ...], to 1 part in 2^32 / size; it must hold some."""
+        drawn = jax.random.bits(key, shape) % jnp.maximum(self.size, 1).astype(jnp.uint32)
+        return Sample(self.rows(drawn), drawn.astype(jnp.int32))
+
+    def rows(self, index: Int[Array, "..."] | UInt[Array, "..."]) -> PyTree:
+        """Those at places, leaves [*shape of index, ...]."""
+        return self.row.unpack(tree.index(self.tables, index))
+
+
+@dataclass(frozen=True)
+class UniformReplay:
+    """A ring, of which all rows are drawn alike."""
+
+    def empty(self, capacity: int, row: PyTree, num_slots: int = 1) -> Ring:
+        del num_slots
+        return Ring.empty(capacity, row)
+
+
+UNIFORM = UniformReplay()
