@@ -94,6 +94,7 @@ from evorl.priors import OneMinus as OneMinus
 from evorl.priors import Uniform as Uniform
 from evorl.replay.prioritized import PrioritizedReplay as PrioritizedReplay
 from evorl.replay.ring import UniformReplay as UniformReplay
+from evorl.replay.sequences import SequenceReplay as SequenceReplay
 from evorl.spaces import Box as Box
 from evorl.spaces import Dict as Dict
 from evorl.spaces import Discrete as Discrete

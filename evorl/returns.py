@@ -12,6 +12,7 @@ from evorl.hyperparameters import Number
 
 Steps = Float[Array, " steps"]
 Flags = Bool[Array, " steps"]
+SLOPE = 1e-3  # of rescaled numbers where they are large
 
 
 def gae(
@@ -66,3 +67,15 @@ def _accumulate(step: Steps, factor: Steps) -> Steps:
         return x, x
 
     return jax.lax.scan(add, jnp.zeros_like(step[0]), (step, factor), reverse=True)[1]
+
+
+def rescaled(x: Array) -> Array:
+    """sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, which makes large numbers small (Pohlen et al. 2018, arXiv:1805.11593)."""
+    return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1) - 1) + SLOPE * x
+
+
+def unscaled(x: Array) -> Array:
+    """What rescaled gives x for."""
+    more = 4 * SLOPE * (jnp.abs(x) + 1 + SLOPE)
+    root = more / (jnp.sqrt(1 + more) + 1) / (2 * SLOPE)  # sqrt(1 + more) - 1 without loss
+    return jnp.sign(x) * (root**2 - 1)

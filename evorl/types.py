@@ -1,6 +1,7 @@
 """The types and protocols that all parts share. Protocols are structural: nothing inherits from them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import jax
@@ -44,16 +45,29 @@ class Transition:
     discount: Any = ()  # what a value at next_obs is worth, where rows are over several steps; () for that of one step
     memory: Any = ()  # of the policy before the step; () where it has none
     weight: Any = ()  # of the row in the loss; () where all count alike
+    burn_in: int = struct.field(pytree_node=False, default=0)  # first steps of a sequence, which only warm the memory
+    n_step: int = struct.field(pytree_node=False, default=1)  # how many rewards of a sequence a target takes
 
     @property
     def ended(self) -> Array:
         """Whether the episode ended, either way."""
         return self.terminated | self.truncated
 
+    @property
+    def learned(self) -> "Transition":
+        """The steps that are learned from: of a sequence, leaves [steps, ...], those after the burn-in."""
+        if not self.burn_in:
+            return self
+        steps = jax.tree.map(lambda x: x[self.burn_in :], replace(self, memory=(), weight=(), burn_in=0))
+        return replace(steps, memory=self.memory, weight=self.weight)
+
 
 @struct.dataclass
 class Sample:
-    """Rows that a replay has drawn, leaves [*shape, ...]."""
+    """Rows that a replay has drawn, leaves [*shape, ...].
+
+    Sequences have their steps before the last axis of the shape, but the memory before the first, leaves [*shape, ...].
+    """
 
     rows: Any
     index: Any  # int32, where they lie
@@ -279,6 +293,11 @@ class Prioritizes(Replay, Protocol):
 @runtime_checkable
 class Replays(Protocol):
     """Which replay a workflow has."""
+
+    @property
+    def sequences(self) -> bool:
+        """Whether it gives sequences rather than single rows."""
+        ...
 
     def empty(self, capacity: int, row: Any, num_slots: int = 1) -> Replay:
         """One for `capacity` rows, from so many slots, like row, a pytree of arrays or of their shapes."""

@@ -97,7 +97,7 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
         return repeat(updates, sample, batches.replace(terminated=batches.reward, truncated=batches.reward))
 
     tell = partial(evolver.tell, KEY, genomes, jnp.arange(float(n)))
-    greedy = lambda params, obs, key: agent.greedy(params, obs)  # noqa: E731
+    greedy = lambda params, obs, key: agent.action(agent.actor.apply(params, obs))  # noqa: E731
     parts = interaction_parts(workflow, greedy, genomes, 0, steps) | replay_part(state, n, steps, workflow.chunk)
     return parts | {
         "gradients": (gradients, genomes),

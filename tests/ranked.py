@@ -38,5 +38,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Ranked:
+    sequences = False
+
     def empty(self, capacity, row, num_slots=1):
         return Ranking(Ring.empty(capacity, row), jnp.zeros(capacity))

@@ -225,7 +225,7 @@ def test_dqn_target_and_loss(rng, double):
     preferred = (value(state.actor.params, batch.next_obs) if double else after).argmax(-1)
     bootstrap = after[np.arange(ROWS), preferred]
     target = np.asarray(batch.reward) + 0.8 * ~np.asarray(batch.terminated) * bootstrap
-    close(agent.target(state, batch, hp), target)
+    close(agent.target(state, batch, agent.values(state.actor.params, batch)[1], hp), target)
     error = np.abs(value(state.actor.params, batch.obs)[np.arange(ROWS), sample[:, 0]] - target)
     huber = np.where(error < 0.5, 0.5 * error**2, 0.5 * (error - 0.25))
     loss, _ = agent.critic_loss(state.actor.params, state, batch, jax.random.key(0), hp)
@@ -240,7 +240,7 @@ def test_dueling_advantages_have_mean_zero():
         params,
     )
     obs = jnp.ones((5, 3))
-    close(agent.values(params, obs), agent.values(shifted, obs))
+    close(agent.network.apply(params, obs), agent.network.apply(shifted, obs))
 
 
 def test_exploration_falls_over_its_steps_and_learning_rates_to_zero():

@@ -113,7 +113,7 @@ def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run
     for i in range(3):  # each actor then follows that critic on its own batch
 
         def minus_value(params, obs):
-            return -agent.critic.apply(critic, obs, agent.greedy(params, obs))[:, 0].mean()
+            return -agent.critic.apply(critic, obs, agent.action(agent.actor.apply(params, obs)))[:, 0].mean()
 
         actor = tree.index(actors, i)
         updates, _ = adam.update(jax.grad(minus_value)(actor, tree.index(batches, i).obs), adam.init(actor))

@@ -7,9 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.agents import PolicyGradient
 from evorl.errors import OptionError
+from evorl.networks.recurrent import GRU
 from evorl.spaces import Box, Dict, Discrete, MultiDiscrete
 from evorl.training.policy import Policy
+from evorl.workflows import OnPolicy
+from tests.counting import Counting
 
 PARTS = Dict({"seen": Box(-1.0, 1.0, (2,)), "place": MultiDiscrete((4, 5)), "inner": Dict({"told": Discrete(3)})})
 VALUE = {"seen": [0.5, -1.0], "place": (1, 2), "inner": {"told": 2}}
@@ -128,10 +132,40 @@ def test_a_traced_observation_is_told_of_act():
         jax.jit(made(Discrete(3))[1])(1)
 
 
-def test_a_policy_that_remembers_is_not_called_without_its_memory():
-    workflow = Sums(Box(-1.0, 1.0, (2,)))
-    workflow.agent = SimpleNamespace(memory=lambda: jnp.zeros(3))
-    policy = Policy(workflow, SimpleNamespace(env_params=()))
-    with pytest.raises(OptionError, match="this policy remembers"):
-        policy([0, 0])
-    assert policy.act()(jnp.zeros(2), policy.memory, jax.random.key(0))[1].shape == (3,)
+@pytest.fixture(scope="module")
+def remembering():
+    """A policy with a GRU, and the workflow and the state that it is of."""
+    env = Counting()
+    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,), core=GRU(4))
+    workflow = OnPolicy(env, agent, num_envs=2, num_steps=2, batch_size=4)
+    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    return Policy(workflow, state), workflow, state
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_a_policy_that_remembers_takes_its_memory_and_gives_it_back(remembering, batch):
+    policy, workflow, state = remembering
+    obs, memory = np.linspace(-1, 1, 2 * 8).reshape(8, 2), policy.start(*batch)
+    act, n = workflow.policy(state), int(np.prod(batch))
+    alone = [workflow.agent.memory()] * n
+    for step in range(3):
+        now = obs[step : step + n].reshape(*batch, 2)
+        action, memory = policy(now.tolist(), memory)
+        assert isinstance(action, np.ndarray)
+        each = [act(jnp.float32(o), m, jax.random.key(0)) for o, m in zip(now.reshape(n, 2), alone, strict=True)]
+        alone = [m for _, m, _ in each]
+        np.testing.assert_allclose(action.reshape(n, 1), [a for a, _, _ in each], atol=1e-6)
+        np.testing.assert_allclose(memory[0].reshape(n, 4), [m[0] for m in alone], atol=1e-6)
+    explored, _ = policy(now, memory, 7)
+    assert not np.allclose(explored, policy(now, memory)[0])
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    (lambda policy: policy([0, 0]), r"memory=nothing: this policy remembers: action, memory = policy\(obs, memory\)"),
+    (lambda policy: policy([0, 0], 3), r"memory=\(\): must be \(\(4,\),\), as of policy.start\(\)"),
+    (lambda policy: policy([[0, 0]] * 3, policy.start(2)), r"must be \(\(3, 4\),\), as of policy.start\(3\)"),
+    (lambda policy: policy([0, 0], policy.start(), 1, 2), r"=4 arguments: takes at most obs, memory and key"),
+])  # fmt: skip
+def test_a_memory_that_is_not_the_policys_is_refused(remembering, given, message):
+    with pytest.raises(OptionError, match=message):
+        given(remembering[0])

@@ -32,7 +32,7 @@ def drawn(state, key):
     """What the first round of learning samples, and the TD errors of its rows by NumPy."""
     sample = state.replay.sample(jax.random.split(jax.random.fold_in(key, 0), 3)[0], (1, WORKFLOW.batch_size))
     sample = tree.index(sample, 0)
-    t, params, q = sample.rows, state.agent.actor.params, WORKFLOW.agent.values
+    t, params, q = sample.rows, state.agent.actor.params, WORKFLOW.agent.network.apply
     values, best = np.asarray(q(params, t.obs)), np.asarray(q(params, t.next_obs)).argmax(1)
     after, rows = np.asarray(q(state.agent.actor.target, t.next_obs)), np.arange(WORKFLOW.batch_size)
     t = jax.tree.map(np.asarray, t)

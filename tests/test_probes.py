@@ -117,10 +117,10 @@ def value(workflow, state, obs):
         case PolicyGradient():
             return workflow.value_scale(state) * agent.apply(params, workflow.normalized(state, obs))[1]
         case DQN():
-            return agent.values(params, obs)[action]
+            return agent.network.apply(params, obs)[action]
         case DiscreteSAC():
-            return agent.values(state.agent.critic.params, obs)[..., action].mean()
-    return agent.values(state.agent.critic.params, obs, action).mean()
+            return agent.critic.apply(state.agent.critic.params, obs)[..., action].mean()
+    return agent.critic.apply(state.agent.critic.params, obs, action).mean()
 
 
 def action(workflow, state, obs):

@@ -103,7 +103,8 @@ def test_ddpg_is_one_critic_without_smoothing(setting):
     _, _, batch, key = setting
     agent, hp = TD3(OBS, ACTION, hidden=(8, 8), num_critics=1), TD3Hyperparams(target_std=0.0)
     state = agent.init(key, hp)
-    value = agent.critic.apply(state.critic.target, batch.next_obs, agent.greedy(state.actor.target, batch.next_obs))
+    action = agent.action(agent.actor.apply(state.actor.target, batch.next_obs))
+    value = agent.critic.apply(state.critic.target, batch.next_obs, action)
     target = batch.reward + 0.99 * ~batch.terminated * value[:, 0]
     np.testing.assert_allclose(agent.target(state, batch, key, hp), target, rtol=1e-5)
 

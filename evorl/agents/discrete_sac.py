@@ -18,7 +18,7 @@ from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Categorical
 from evorl.networks.mlp import MLP, check_layers
-from evorl.networks.network import FLAT, Encoder, Network
+from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.spaces import Discrete, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
@@ -62,6 +62,7 @@ class DiscreteSAC:
     layer_norm: bool = False
     learned_temperature: bool = True
     encoder: Encoder = FLAT
+    core: Core = FEEDFORWARD
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
@@ -83,13 +84,13 @@ class DiscreteSAC:
     def actor(self) -> Network:
         """Logits from observations."""
         body = MLP(self.hidden, self.choices, layer_norm=self.layer_norm)
-        return Network(self.observation_space, body, self.encoder)
+        return Network(self.observation_space, body, self.encoder, self.core)
 
     @property
     def critic(self) -> Network:
         """Values of all choices from observations."""
         body = ChoiceCritics(self.num_critics, self.choices, self.hidden, self.layer_norm)
-        return Network(self.observation_space, body, self.encoder)
+        return Network(self.observation_space, body, self.encoder, self.core)
 
     def init(self, key: Key, hyperparams: DiscreteSACHyperparams) -> SACState:
         key_actor, key_critic = jax.random.split(key)
@@ -97,35 +98,37 @@ class DiscreteSAC:
         return soft.fresh(*params, hyperparams.temperature if self.learned_temperature else None, self.optimizer)
 
     def memory(self) -> Memory:
-        return ()
+        return self.core.initial()
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DiscreteSACHyperparams
     ) -> tuple[Array, Memory, dict[str, Any]]:
         """An action drawn from the policy."""
         del hyperparams
-        return self.distribution(params, obs).sample(key), memory, {}
+        memory, logits = self.actor.apply(params, memory, obs, method="step")
+        return Categorical(logits).sample(key), memory, {}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DiscreteSACHyperparams
     ) -> tuple[Array, Memory, dict[str, Any]]:
         del key, hyperparams
-        return self.distribution(params, obs).mode(), memory, {}
+        memory, logits = self.actor.apply(params, memory, obs, method="step")
+        return Categorical(logits).mode(), memory, {}
 
-    def distribution(self, params: Params, obs: Any) -> Categorical:
-        """Of the actions, for a batch of observations."""
-        return Categorical(jnp.asarray(self.actor.apply(params, obs)))
+    def policy(self, method: str, params: Params, batch: Transition) -> Categorical:
+        """The actor's on what is learned from ("now"), or on its successors ("following")."""
+        return Categorical(self.actor.apply(params, batch, batch.memory, method=method))
 
-    def values(self, params: Params, obs: Any) -> Float[Array, "*batch critics choices"]:
-        """Q_i(s, a) of every critic and all choices a."""
-        return jnp.asarray(self.critic.apply(params, obs))
+    def values(self, method: str, params: Params, batch: Transition) -> Float[Array, "*batch critics choices"]:
+        """Q_i(s, a) of every critic, whose own memory of a sequence begins with it, and all a; s as for the policy."""
+        return jnp.asarray(self.critic.apply(params, batch, self.critic.begin(batch), method=method))
 
-    def target(self, state: SACState, batch: Transition, hyperparams: DiscreteSACHyperparams) -> Float[Array, " batch"]:
+    def target(self, state: SACState, batch: Transition, hyperparams: DiscreteSACHyperparams) -> Float[Array, "*batch"]:
         """r + discount sum_a' pi(a'|s') (min_i Q_i'(s', a') - temperature log pi(a'|s')) (eqs. 3 and 10)."""
-        log_probs = self.distribution(state.actor.params, batch.next_obs).log_probs()
-        value = self.values(state.critic.target, batch.next_obs).min(-2)
+        log_probs = self.policy("following", state.actor.params, batch).log_probs()
+        value = self.values("following", state.critic.target, batch).min(-2)
         value = (jnp.exp(log_probs) * (value - state.weight(hyperparams) * log_probs)).sum(-1)
-        return bootstrapped(batch, value, hyperparams.discount)
+        return bootstrapped(batch.learned, value, hyperparams.discount)
 
     def critic_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: DiscreteSACHyperparams
@@ -133,7 +136,8 @@ class DiscreteSAC:
         """Squared error of every critic against the target, summed over critics, mean over the batch."""
         del key
         target = jax.lax.stop_gradient(self.target(state, batch, hyperparams))
-        value = jnp.take_along_axis(self.values(params, batch.obs), batch.action[:, None, None], axis=-1)[..., 0]
+        values = self.values("now", params, batch)
+        value = jnp.take_along_axis(values, batch.learned.action[..., None, None], axis=-1)[..., 0]
         return squared_error(batch, value, target)
 
     def actor_loss(
@@ -141,9 +145,9 @@ class DiscreteSAC:
     ) -> tuple[Float[Array, ""], Metrics]:
         """sum_a pi(a|s) (temperature log pi(a|s) - min_i Q_i(s, a)), mean over the batch (eq. 12)."""
         del key
-        policy = self.distribution(params, batch.obs)
+        policy = self.policy("now", params, batch)
         log_probs = policy.log_probs()
-        value = self.values(state.critic.params, batch.obs).min(-2)
+        value = self.values("now", state.critic.params, batch).min(-2)
         temperature = jax.lax.stop_gradient(state.weight(hyperparams))
         loss = (jnp.exp(log_probs) * (temperature * log_probs - value)).sum(-1).mean()
         return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": policy.entropy().mean()})

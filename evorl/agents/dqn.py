@@ -14,7 +14,8 @@ from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, Train
 from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter, linear
 from evorl.networks.mlp import MLP, check_layers
-from evorl.networks.network import FLAT, Encoder, Network
+from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
+from evorl.returns import rescaled, unscaled
 from evorl.spaces import Discrete, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
@@ -70,7 +71,8 @@ class DQN:
     """Q-learning with a replay and a target network (Mnih et al. 2015, doi:10.1038/nature14236).
 
     Double: the target values the choice that the other network prefers (van Hasselt et al. 2016, arXiv:1509.06461).
-    Dueling: arXiv:1511.06581.
+    Dueling: arXiv:1511.06581. Rescaled: values on a scale that large returns hardly change (Pohlen et al. 2018,
+    arXiv:1805.11593). With a core it is that of R2D2 (Kapturowski et al. 2019), and takes a replay of sequences.
     """
 
     observation_space: Space
@@ -79,7 +81,9 @@ class DQN:
     layer_norm: bool = False
     double: bool = True
     dueling: bool = False
+    rescaled: bool = False
     encoder: Encoder = FLAT
+    core: Core = FEEDFORWARD
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
@@ -95,14 +99,14 @@ class DQN:
         """Values of all choices from observations."""
         assert isinstance(self.action_space, Discrete)
         body = Values(self.action_space.n, self.hidden, self.layer_norm, self.dueling)
-        return Network(self.observation_space, body, self.encoder)
+        return Network(self.observation_space, body, self.encoder, self.core)
 
     def init(self, key: Key, hyperparams: DQNHyperparams) -> DQNState:
         del hyperparams
         return DQNState(TrainState.fresh(self.network.fresh(key), optimizer=self.optimizer))
 
     def memory(self) -> Memory:
-        return ()
+        return self.core.initial()
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DQNHyperparams
@@ -117,25 +121,32 @@ class DQN:
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DQNHyperparams
     ) -> tuple[Array, Memory, dict[str, Any]]:
         del key, hyperparams
-        return self.values(params, obs).argmax(-1).astype(jnp.int32), memory, {}
+        memory, values = self.network.apply(params, memory, obs, method="step")
+        return jnp.asarray(values).argmax(-1).astype(jnp.int32), memory, {}
 
-    def values(self, params: Params, obs: Any) -> Float[Array, "*batch choices"]:
-        """Q(s, a) of all choices a."""
-        return jnp.asarray(self.network.apply(params, obs))
+    def values(self, params: Params, batch: Transition) -> tuple[Float[Array, "*batch choices"], Array]:
+        """Q(s, a) and Q(s', a) of all choices a."""
+        both: Any = self.network.apply(params, batch, batch.memory, method="both")
+        return both
 
-    def target(self, state: DQNState, batch: Transition, hyperparams: DQNHyperparams) -> Float[Array, " batch"]:
-        """r + discount Q'(s', argmax_a Q(s', a)), or max_a Q'(s', a) unless double."""
-        values = self.values(state.actor.target, batch.next_obs)
-        preferred = (self.values(state.actor.params, batch.next_obs) if self.double else values).argmax(-1)
-        return bootstrapped(batch, _chosen(values, preferred), hyperparams.discount)
+    def target(
+        self, state: DQNState, batch: Transition, following: Array, hyperparams: DQNHyperparams
+    ) -> Float[Array, "*batch"]:
+        """r + discount Q'(s', argmax_a Q(s', a)), or max_a Q'(s', a) unless double; following is Q(s', a)."""
+        values = self.values(state.actor.target, batch)[1]
+        value = _chosen(values, (following if self.double else values).argmax(-1))
+        if not self.rescaled:
+            return bootstrapped(batch.learned, value, hyperparams.discount)
+        return rescaled(bootstrapped(batch.learned, unscaled(value), hyperparams.discount))
 
     def critic_loss(
         self, params: Params, state: DQNState, batch: Transition, key: Key, hyperparams: DQNHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
         """Huber's loss of the values of the choices made, mean over the batch."""
         del key
-        target = jax.lax.stop_gradient(self.target(state, batch, hyperparams))
-        value = _chosen(self.values(params, batch.obs), batch.action)
+        values, following = self.values(params, batch)
+        target = jax.lax.stop_gradient(self.target(state, batch, following, hyperparams))
+        value = _chosen(values, batch.learned.action)
         error = value - target
         bounded = jnp.clip(error, -hyperparams.max_error, hyperparams.max_error)
         loss = weighted_mean(batch, bounded * (error - 0.5 * bounded))
@@ -149,5 +160,5 @@ class DQN:
         return DQNState(state.actor.follow(hyperparams.tau))
 
 
-def _chosen(values: Float[Array, "batch choices"], choice: Array) -> Float[Array, " batch"]:
-    return jnp.take_along_axis(values, choice[:, None], axis=-1)[:, 0]
+def _chosen(values: Float[Array, "*batch choices"], choice: Array) -> Float[Array, "*batch"]:
+    return jnp.take_along_axis(values, choice[..., None], axis=-1)[..., 0]

@@ -1,5 +1,7 @@
 """Losses and targets that several agents share."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -10,25 +12,36 @@ from evorl.types import Batch, Hyperparams, Metrics, Transition
 TD_ERROR = "td_error"  # by which replays with priorities are updated; it is no metric of a step
 
 
-def bootstrapped(batch: Transition, value: Float[Array, " batch"], discount: Array | float) -> Float[Array, " batch"]:
-    """The reward and what the value at next_obs is worth by the batch's own discount, or by that of a step."""
+def bootstrapped(batch: Transition, value: Float[Array, "*batch"], discount: Array | float) -> Float[Array, "*batch"]:
+    """The reward and what the value at next_obs is worth by the batch's own discount, or by that of a step.
+
+    Of sequences, [steps, batch], n_step rewards, or as many as there are up to the end of the episode or the sequence.
+    """
     worth = discount if isinstance(batch.discount, tuple) else batch.discount
-    return batch.reward + worth * ~batch.terminated * value
+    target = batch.reward + worth * ~batch.terminated * value
+    if batch.n_step == 1:
+        return target
+    last = batch.ended.at[-1].set(True)
+
+    def longer(_: Any, total: Array) -> Array:
+        return jnp.where(last, target, batch.reward + discount * jnp.roll(total, -1, axis=0))
+
+    return jax.lax.fori_loop(1, batch.n_step, longer, target)
 
 
-def weighted_mean(batch: Transition, of_each: Float[Array, " batch"]) -> Float[Array, ""]:
-    """The mean over a batch, of whose rows some may count more than others."""
+def weighted_mean(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
+    """The mean over a batch, of whose rows or sequences some may count more than others."""
     return (of_each if isinstance(batch.weight, tuple) else batch.weight * of_each).mean()
 
 
 def squared_error(
-    batch: Transition, value: Float[Array, "batch critics"], target: Float[Array, " batch"]
+    batch: Transition, value: Float[Array, "*batch critics"], target: Float[Array, "*batch"]
 ) -> tuple[Array, Metrics]:
     """The loss of critics that share a target: summed over critics, mean over the batch.
 
-    The metrics have the "td_error" [batch] of each row, its size in the mean of the critics.
+    The metrics have the "td_error" [*batch] of each row, its size in the mean of the critics.
     """
-    error = value - target[:, None]
+    error = value - target[..., None]
     loss = weighted_mean(batch, (error**2).sum(-1))
     return loss, {"critic_loss": loss, "value": value.mean(), TD_ERROR: jnp.abs(error).mean(-1)}
 

@@ -17,7 +17,7 @@ from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import num_features
 from evorl.networks.mlp import MLP, Critics, check_layers
-from evorl.networks.network import FLAT, Encoder, Network
+from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.priors import Uniform
 from evorl.spaces import Box, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
@@ -55,6 +55,7 @@ class SAC:
     layer_norm: bool = False
     learned_temperature: bool = True
     encoder: Encoder = FLAT
+    core: Core = FEEDFORWARD
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
@@ -78,12 +79,13 @@ class SAC:
     def actor(self) -> Network:
         """The numbers of the distribution from observations."""
         body = MLP(self.hidden, 2 * self.head.size, layer_norm=self.layer_norm)
-        return Network(self.observation_space, body, self.encoder)
+        return Network(self.observation_space, body, self.encoder, self.core)
 
     @property
     def critic(self) -> Network:
         """Values from observation and action."""
-        return Network(self.observation_space, Critics(self.num_critics, self.hidden, self.layer_norm), self.encoder)
+        body = Critics(self.num_critics, self.hidden, self.layer_norm)
+        return Network(self.observation_space, body, self.encoder, self.core)
 
     def init(self, key: Key, hyperparams: SACHyperparams) -> SACState:
         key_actor, key_critic = jax.random.split(key)
@@ -92,57 +94,62 @@ class SAC:
         return soft.fresh(*params, hyperparams.temperature if self.learned_temperature else None, self.optimizer)
 
     def memory(self) -> Memory:
-        return ()
+        return self.core.initial()
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: SACHyperparams
     ) -> tuple[Array, Memory, dict[str, Any]]:
         """An action drawn from the policy."""
         del hyperparams
-        return self.head.action(self.distribution(params, obs).sample(key)), memory, {}
+        memory, numbers = self.actor.apply(params, memory, obs, method="step")
+        return self.head.action(self.distribution(numbers).sample(key)), memory, {}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: SACHyperparams
     ) -> tuple[Array, Memory, dict[str, Any]]:
         del key, hyperparams
-        return self.head.action(self.distribution(params, obs).mode()), memory, {}
+        memory, numbers = self.actor.apply(params, memory, obs, method="step")
+        return self.head.action(self.distribution(numbers).mode()), memory, {}
 
-    def distribution(self, params: Params, obs: Any) -> Distribution:
-        """Of the samples that actions come from, for a batch of observations."""
-        numbers = jnp.asarray(self.actor.apply(params, obs))
+    def distribution(self, numbers: Any) -> Distribution:
+        """Of the samples that actions come from, by the numbers of the actor."""
         mean, log_std = jnp.split(numbers, 2, axis=-1)
         return self.head.distribution(mean, jnp.clip(log_std, *LOG_STD))
 
-    def values(self, params: Params, obs: Any, action: Array) -> Float[Array, "*batch critics"]:
-        """Q_i(s, a) of every critic."""
-        return jnp.asarray(self.critic.apply(params, obs, action))
+    def policy(self, method: str, params: Params, batch: Transition) -> Distribution:
+        """The actor's on what is learned from ("now"), or on its successors ("following")."""
+        return self.distribution(self.actor.apply(params, batch, batch.memory, method=method))
+
+    def values(self, method: str, params: Params, batch: Transition, action: Array) -> Float[Array, "*batch critics"]:
+        """Q_i(s, a) of every critic, whose own memory of a sequence begins with it; s as for the policy."""
+        return jnp.asarray(self.critic.apply(params, batch, self.critic.begin(batch), action, method=method))
 
     def target(
         self, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
-    ) -> Float[Array, " batch"]:
+    ) -> Float[Array, "*batch"]:
         """r + discount (min_i Q_i'(s', a') - temperature log pi(a'|s')), a' drawn now (arXiv:1812.05905, eqs. 3, 5)."""
-        policy = self.distribution(state.actor.params, batch.next_obs)
+        policy = self.policy("following", state.actor.params, batch)
         sample = policy.sample(key)
-        value = self.values(state.critic.target, batch.next_obs, self.head.action(sample)).min(-1)
+        value = self.values("following", state.critic.target, batch, self.head.action(sample)).min(-1)
         value -= state.weight(hyperparams) * policy.log_prob(sample)
-        return bootstrapped(batch, value, hyperparams.discount)
+        return bootstrapped(batch.learned, value, hyperparams.discount)
 
     def critic_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
         """Squared error of every critic against the target, summed over critics, mean over the batch."""
         target = jax.lax.stop_gradient(self.target(state, batch, key, hyperparams))
-        value = self.values(params, batch.obs, batch.action)
+        value = self.values("now", params, batch, batch.learned.action)
         return squared_error(batch, value, target)
 
     def actor_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
         """temperature log pi(a|s) - min_i Q_i(s, a), a drawn now, mean over the batch (eq. 9)."""
-        policy = self.distribution(params, batch.obs)
+        policy = self.policy("now", params, batch)
         sample = policy.sample(key)
         log_prob = policy.log_prob(sample)
-        value = least(self.values(state.critic.params, batch.obs, self.head.action(sample)))
+        value = least(self.values("now", state.critic.params, batch, self.head.action(sample)))
         loss = (jax.lax.stop_gradient(state.weight(hyperparams)) * log_prob - value).mean()
         return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": -log_prob.mean()})
 

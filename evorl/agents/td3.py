@@ -16,7 +16,7 @@ from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.features import num_features
 from evorl.networks.mlp import Critics, DeterministicActor, check_layers
-from evorl.networks.network import FLAT, Encoder, Network
+from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.priors import LogUniform
 from evorl.spaces import Box, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
@@ -57,6 +57,7 @@ class TD3:
     num_critics: int = 2
     layer_norm: bool = False
     encoder: Encoder = FLAT
+    core: Core = FEEDFORWARD
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
@@ -72,7 +73,7 @@ class TD3:
     def actor(self) -> Network:
         """Actions from observations, each number in [-1, 1]."""
         body = DeterministicActor(num_features(self.action_space), self.hidden, self.layer_norm)
-        return Network(self.observation_space, body, self.encoder)
+        return Network(self.observation_space, body, self.encoder, self.core)
 
     @property
     def critic(self) -> Network:
@@ -81,7 +82,7 @@ class TD3:
 
     def critics(self, n: int) -> Network:
         """The first n critics."""
-        return Network(self.observation_space, Critics(n, self.hidden, self.layer_norm), self.encoder)
+        return Network(self.observation_space, Critics(n, self.hidden, self.layer_norm), self.encoder, self.core)
 
     def init(self, key: Key, hyperparams: TD3Hyperparams) -> TD3State:
         del hyperparams
@@ -92,7 +93,7 @@ class TD3:
         return TD3State(fresh(actor), fresh(critic))
 
     def memory(self) -> Memory:
-        return ()
+        return self.core.initial()
 
     def act(
         self, params: Params, obs: Array, memory: Memory, key: Key, hyperparams: TD3Hyperparams
@@ -106,16 +107,24 @@ class TD3:
         self, params: Params, obs: Array, memory: Memory, key: Key, hyperparams: TD3Hyperparams
     ) -> tuple[Array, Memory, dict[str, Any]]:
         del key, hyperparams
-        return self.greedy(params, obs), memory, {}
+        memory, numbers = self.actor.apply(params, memory, obs, method="step")
+        return self.action(numbers), memory, {}
 
-    def greedy(self, params: Params, obs: Any) -> Float[Array, "*batch action"]:
-        """The actor's action, without noise."""
+    def action(self, numbers: Any) -> Float[Array, "*batch action"]:
+        """What the actor's numbers in [-1, 1] stand for."""
         low, high = self.bounds
-        return (low + high) / 2 + self.half_range * self.actor.apply(params, obs)
+        return (low + high) / 2 + self.half_range * numbers
 
-    def values(self, params: Params, obs: Any, action: Float[Array, "*batch action"]) -> Float[Array, "*batch critics"]:
-        """Q_i(s, a) of every critic."""
-        return jnp.asarray(self.critic.apply(params, obs, action))
+    def greedy(self, method: str, params: Params, batch: Transition) -> Float[Array, "*batch action"]:
+        """The actor's action on what is learned from ("now"), or on its successors ("following")."""
+        return self.action(self.actor.apply(params, batch, batch.memory, method=method))
+
+    def values(
+        self, method: str, params: Params, batch: Transition, action: Array, first: int | None = None
+    ) -> Float[Array, "*batch critics"]:
+        """Q_i(s, a) of all or the first critics, whose own memory of a sequence begins with it; s as for greedy."""
+        critics = self.critic if first is None else self.critics(first)  # which leaves the others' params
+        return jnp.asarray(critics.apply(params, batch, critics.begin(batch), action, method=method))
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -135,20 +144,20 @@ class TD3:
 
     def target(
         self, state: TD3State, batch: Transition, key: Key, hyperparams: TD3Hyperparams
-    ) -> Float[Array, " batch"]:
+    ) -> Float[Array, "*batch"]:
         """r + discount * min_i Q_i'(s', clip(a' + clipped noise)), without bootstrap where terminated (eq. 14)."""
-        noise = hyperparams.target_std * jax.random.normal(key, batch.action.shape)
+        noise = hyperparams.target_std * jax.random.normal(key, batch.learned.action.shape)
         noise = jnp.clip(noise, -hyperparams.target_clip, hyperparams.target_clip)
-        action = self.clip(self.greedy(state.actor.target, batch.next_obs) + self.half_range * noise)
-        value = self.values(state.critic.target, batch.next_obs, action).min(-1)
-        return bootstrapped(batch, value, hyperparams.discount)
+        action = self.clip(self.greedy("following", state.actor.target, batch) + self.half_range * noise)
+        value = self.values("following", state.critic.target, batch, action).min(-1)
+        return bootstrapped(batch.learned, value, hyperparams.discount)
 
     def critic_loss(
         self, params: Params, state: TD3State, batch: Transition, key: Key, hyperparams: TD3Hyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
         """Squared error of every critic against the target, summed over critics, mean over the batch."""
         target = jax.lax.stop_gradient(self.target(state, batch, key, hyperparams))
-        value = self.values(params, batch.obs, batch.action)
+        value = self.values("now", params, batch, batch.learned.action)
         return squared_error(batch, value, target)
 
     def actor_loss(
@@ -156,8 +165,7 @@ class TD3:
     ) -> tuple[Float[Array, ""], Metrics]:
         """-Q_1(s, actor(s)), mean over the batch (eq. 1 of the deterministic policy gradient)."""
         del key, hyperparams
-        first = self.critics(1)  # takes its part of the params and leaves the others
-        value = jnp.asarray(first.apply(state.critic.params, batch.obs, self.greedy(params, batch.obs)))
+        value = self.values("now", state.critic.params, batch, self.greedy("now", params, batch), first=1)
         return -value.mean(), {"actor_loss": -value.mean()}
 
     def update_critic(self, state: TD3State, loss: Loss, hyperparams: TD3Hyperparams) -> tuple[TD3State, Metrics]:

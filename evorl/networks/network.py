@@ -1,14 +1,17 @@
 """From an observation to what a network gives of it: an encoder, a core that remembers, and a body."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import flax.linen as nn
+import jax
 from jaxtyping import Array, Bool, Float
 
 from evorl import tree
 from evorl.networks.features import features
 from evorl.spaces import Space, shapes
-from evorl.types import Key, Memory, Params
+from evorl.types import Key, Memory, Params, Transition
 
 
 @runtime_checkable
@@ -96,6 +99,39 @@ class Network(nn.Module):
         """
         memories, x = self.core.sequence(memory, self.encoder(self.space, obs), ended)
         return memories, self.body(x, *args)
+
+    def seen(self, batch: Transition, memory: Memory) -> tuple[Array, Array]:
+        """What encoder and core make of the observations that are learned from, and of their successors.
+
+        Of a batch of rows; or of sequences, leaves [steps, *batch, ...], which began with memory, leaves [*batch, ...].
+        """
+        encode = partial(self.encoder, self.space)
+        if batch.burn_in:
+            first = tree.index(replace(batch, memory=(), weight=()), slice(batch.burn_in))
+            memories, _ = self.core.sequence(memory, encode(first.obs), first.ended)
+            last, ended = tree.index((memories, first.ended), -1)
+            memory = jax.lax.stop_gradient(tree.where(ended, tree.broadcast(self.core.initial(), *ended.shape), last))
+        t = batch.learned
+        memories, x = self.core.sequence(memory, encode(t.obs), t.ended)
+        return x, self.core.step(memories, encode(t.next_obs))[1]
+
+    def both(self, batch: Transition, memory: Memory, *args: Any) -> tuple[Any, Any]:
+        """What the body gives of the observations that are learned from, and of their successors."""
+        x, following = self.seen(batch, memory)
+        return self.body(x, *args), self.body(following, *args)
+
+    def now(self, batch: Transition, memory: Memory, *args: Any) -> Any:
+        """What the body gives of the observations that are learned from."""
+        return self.body(self.seen(batch, memory)[0], *args)
+
+    def following(self, batch: Transition, memory: Memory, *args: Any) -> Any:
+        """What the body gives of their successors, seen after what they follow."""
+        return self.body(self.seen(batch, memory)[1], *args)
+
+    @nn.nowrap
+    def begin(self, batch: Transition) -> Memory:
+        """The memory at the start of an episode for each of a batch of sequences, leaves [batch, ...]."""
+        return tree.broadcast(self.core.initial(), *batch.ended.shape[1:])
 
     @nn.nowrap
     def fresh(self, key: Key, *args: Any) -> Params:

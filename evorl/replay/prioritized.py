@@ -82,7 +82,7 @@ class PrioritizedRing:
     priorities: Priorities
 
     @property
-    def size(self) -> Int[Array, ""]:
+    def size(self) -> Any:
         return self.ring.size
 
     @jax.named_scope("replay")
@@ -112,6 +112,10 @@ class PrioritizedReplay:
     correction: float = 0.4
     correction_steps: int = 1_000_000
     least: float = 1e-6  # what is added to every error, so that none is never drawn again
+
+    @property
+    def sequences(self) -> bool:
+        return False
 
     def __post_init__(self) -> None:
         require(self.exponent >= 0, "exponent", self.exponent, "must not be negative")

@@ -71,6 +71,10 @@ class Ring:
 class UniformReplay:
     """A ring, of which all rows are drawn alike."""
 
+    @property
+    def sequences(self) -> bool:
+        return False
+
     def empty(self, capacity: int, row: PyTree, num_slots: int = 1) -> Ring:
         del num_slots
         return Ring.empty(capacity, row)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from evorl import tree
 from evorl.errors import OptionError, require
 from evorl.spaces import Box, Dict, Simple, Space, leaves, unflatten
 from evorl.types import Acts, Evolves, Key, Population, SlotPolicy, State, Workflow
@@ -20,6 +21,7 @@ class Policy:
     """A policy that takes what NumPy understands and gives NumPy, for notebooks, robots and other libraries.
 
     obs, a number, list or array [*batch, *shape] or a dict of them, with any axes in front -> action [*batch, *shape].
+    One that remembers takes its memory too, from start() on: action, memory = policy(obs, memory).
     Raises OptionError where obs is not of the observation space. Compiled once for each size of a batch.
     """
 
@@ -28,16 +30,36 @@ class Policy:
         self._modes = {explores: workflow.policy(state, explores) for explores in (False, True)}
         self._act = jax.jit(self._rows, static_argnames="explores")
 
-    def __call__(self, obs: Any, key: Key | int | np.integer | None = None) -> Any:
-        """The greedy action, or, where a key of jax.random or a seed is given, one that explores."""
-        if jax.tree.leaves(self.memory):
-            raise OptionError("memory=nothing: this policy remembers: policy.act() takes it, from policy.memory on")
+    @property
+    def remembers(self) -> bool:
+        """Whether it has a memory."""
+        return bool(jax.tree.leaves(self.memory))
+
+    def start(self, *batch: int) -> Any:
+        """The memory at the start of episodes, of one or of a batch, leaves [*batch, ...]; begin so where one ended."""
+        return tree.broadcast(self.memory, *batch)
+
+    def __call__(self, obs: Any, *given: Any, key: Key | int | np.integer | None = None) -> Any:
+        """The greedy action, or, where a key of jax.random or a seed is given, one that explores.
+
+        policy(obs) and policy(obs, key); of one that remembers policy(obs, memory) and policy(obs, memory, key), which
+        give the memory after it too.
+        """
+        most, memory = (2, ()) if self.remembers else (1, ())
+        if self.remembers:
+            wanted = "this policy remembers: action, memory = policy(obs, memory), from policy.start() on"
+            require(bool(given), "memory", "nothing", wanted)
+            memory, given = given[0], given[1:]
+        require(len(given) < 2, "policy(...)", f"{most + len(given)} arguments", "takes at most obs, memory and key")
+        key = given[0] if given else key
         space = self.env.observation_space
         parts = [_array(leaf, part) for leaf, part in zip(leaves(space), _parts(space, obs), strict=True)]
         batch = _batch(leaves(space), parts)
         rows = [part.reshape(math.prod(batch), *leaf.shape) for leaf, part in zip(leaves(space), parts, strict=True)]
-        actions = self._act(unflatten(space, rows), _key(key), explores=key is not None)
-        return jax.tree.map(lambda x: np.array(x).reshape((*batch, *x.shape[1:]))[()], actions)
+        memory = self._rows_of(memory, batch)
+        found = self._act(unflatten(space, rows), memory, _key(key), explores=key is not None)
+        actions, memory = jax.tree.map(lambda x: np.array(x).reshape((*batch, *x.shape[1:]))[()], found)
+        return (actions, memory) if self.remembers else actions
 
     def act(self, explores: bool = False) -> SlotPolicy:
         """The same for one environment as rollouts take it, (obs, memory, key) -> (action, memory, extras).
@@ -46,9 +68,16 @@ class Policy:
         """
         return self._modes[explores]
 
-    def _rows(self, rows: Any, key: Key, explores: bool) -> Any:
+    def _rows_of(self, memory: Any, batch: tuple[int, ...]) -> Any:
+        """A memory, leaves [*batch, ...], as rows; raises OptionError where it is not that of such a batch."""
+        wanted = jax.tree.map(lambda x: (*batch, *x.shape), self.memory)
+        given = jax.tree.map(np.shape, memory)
+        require(given == wanted, "memory", given, f"must be {wanted}, as of policy.start({', '.join(map(str, batch))})")
+        return jax.tree.map(lambda x, one: np.reshape(x, (math.prod(batch), *one.shape)), memory, self.memory)
+
+    def _rows(self, rows: Any, memory: Any, key: Key, explores: bool) -> Any:
         keys = jax.random.split(key, jax.tree.leaves(rows)[0].shape[0])
-        return jax.vmap(lambda obs, key: self._modes[explores](obs, self.memory, key)[0])(rows, keys)
+        return jax.vmap(lambda *given: self._modes[explores](*given)[:2])(rows, memory, keys)
 
 
 def _parts(space: Space, obs: Any, name: str = "obs") -> list[Any]:

@@ -136,13 +136,17 @@ def descend_actor(
 
 
 def told(replay: Replay, index: Array, metrics: Metrics) -> tuple[Replay, Metrics]:
-    """The replay that is told of the TD errors in metrics, where it wants to know, and the metrics without them."""
+    """The replay that is told of the TD errors in metrics, where it wants to know, and the metrics without them.
+
+    Those of sequences, whose steps come before the batch, lead with what index has, and end with the steps.
+    """
     rest = {name: x for name, x in metrics.items() if name != TD_ERROR}
     if not isinstance(replay, Prioritizes):
         return replay, rest
     if TD_ERROR not in metrics:
         raise OptionError(f'replay={type(replay).__name__}: needs of the agent\'s critic_loss the metric "{TD_ERROR}"')
-    return replay.update(index, metrics[TD_ERROR]), rest
+    errors = metrics[TD_ERROR]
+    return replay.update(index, errors if errors.ndim == index.ndim else jnp.moveaxis(errors, -2, -1)), rest
 
 
 def space(population: Population) -> Hyperparams:
@@ -174,7 +178,10 @@ def check_positive(workflow: Any, *names: str) -> None:
 
 
 def check_replay(workflow: Any) -> None:
-    """Raises OptionError where the replay cannot hold a batch or the random steps."""
+    """Raises OptionError where the replay cannot hold a batch or the random steps, or does not suit the agent."""
+    remembers = bool(jax.tree.leaves(jax.eval_shape(workflow.agent.memory)))
+    why = "keeps single rows, and the agent remembers: it needs sequences, replay=sequences"
+    require(not remembers or workflow.replay.sequences, "replay", type(workflow.replay).__name__, why)
     check_positive(workflow, "capacity")
     capacity, batch_size, random_steps = workflow.capacity, workflow.batch_size, workflow.random_steps
     require(capacity >= batch_size, "capacity", capacity, f"must hold a batch, {batch_size}")

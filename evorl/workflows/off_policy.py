@@ -79,6 +79,11 @@ class OffPolicy:
         return hyperparameters.of(self.agent)
 
     @property
+    def window(self) -> bool:
+        """Whether rows are put together over several steps before they are stored; of sequences, when learning."""
+        return self.n_step > 1 and not self.replay.sequences
+
+    @property
     def vector_env(self) -> VectorEnv:
         """The environments in which it collects and evaluates."""
         chunks = -(-self.num_steps // self.chunk)
@@ -106,7 +111,7 @@ class OffPolicy:
         agent = self.agent.init(key, hyperparams)
         slots, row = self.vector_env.blank(agent.actor.params, hyperparams, env_params)
         window = ()
-        if self.n_step > 1:
+        if self.window:
             window = Window.empty(self.n_step - 1, self.num_envs, row)
             row = window.widen(row)
         replay = self.replay.empty(self.capacity, row, self.num_envs)
@@ -144,7 +149,7 @@ class OffPolicy:
     def play(self, state: OffPolicyState, plan: Plan, key: Key) -> tuple[OffPolicyState, Played]:
         """What was played, and the state with it in its replay."""
         window = state.window
-        if self.n_step > 1:  # whose episodes do not go on where new ones start
+        if self.window:  # whose episodes do not go on where new ones start
             window = replace(window, filled=jnp.where(plan.random, 0, window.filled))
         store = Store(self.vector_env.chunk, (state.replay, window), self.storing(jnp.asarray(plan.stores)))
         played = self.vector_env.play(self.behaviour(state), state.env_params, plan, state.slots, key, store)
@@ -173,7 +178,7 @@ class OffPolicy:
 
         def store(stored: tuple[Replay, Any], transitions: Transition, mask: Array) -> tuple[Replay, Any]:
             replay, window = stored
-            if self.n_step > 1:
+            if self.window:
                 window, transitions, there = window.advance(transitions, jnp.where(storing, mask[:, 0].sum(), 0))
                 mask = jnp.broadcast_to(there[:, None], mask.shape)
             return replay.add(transitions, mask & storing), window
@@ -198,7 +203,7 @@ class OffPolicy:
         def update_critic(agent: Any, sample_and_key: Any) -> tuple[Any, Metrics]:
             sample, key = sample_and_key
             batch = replace(sample.rows, weight=sample.weight)
-            if self.n_step > 1:
+            if self.window:
                 batch = fold(batch, hyperparams.discount)
             return self.agent.update_critic(
                 agent, lambda params: self.agent.critic_loss(params, agent, batch, key, hyperparams), hyperparams
@@ -208,6 +213,8 @@ class OffPolicy:
             key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
             agent, replay = carry if changes else (carry[0], state.replay)
             samples = replay.sample(key_batch, (self.actor_interval, self.batch_size))
+            if self.replay.sequences:
+                samples = replace(samples, rows=replace(samples.rows, n_step=self.n_step))
             keys = jax.random.split(key_critic, self.actor_interval)
             agent, critic_metrics = jax.lax.scan(update_critic, agent, (samples, keys))
             replay, critic_metrics = told(replay, samples.index, critic_metrics)
@@ -236,7 +243,7 @@ class OffPolicy:
         Environments that hold NaN, or whose last transitions do, are the parent's too.
         """
         state = replace(state, agent=parent.agent, hyperparams=parent.hyperparams)
-        if self.n_step == 1:
+        if not self.window:
             return replace(state, slots=revived(state.slots, parent.slots))
         rows, theirs = state.window.rows, parent.window.rows
         slots, rows = revived((state.slots, rows), (parent.slots, theirs), (0, 1))

@@ -72,7 +72,7 @@ class SharedReplay:
     ) -> tuple[OffPolicyState, Metrics, Metrics]:
         def one(state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics, Metrics]:
             several = SharedPriorities if isinstance(state.replay, Prioritizes) else Shared
-            state = replace(state, replay=several(state.replay))
+            state = replace(state, replay=several(state.replay, self.size))
             state, metrics, evaluation = base.advance(self._one, state, key, evaluating)
             return replace(state, replay=state.replay.replay), metrics, evaluation
 
@@ -110,6 +110,10 @@ class OfAll:
     inner: Replays
     copies: int
 
+    @property
+    def sequences(self) -> bool:
+        return self.inner.sequences
+
     def empty(self, capacity: int, row: Any, num_slots: int = 1) -> Replay:
         return self.inner.empty(capacity, row, self.copies * num_slots)
 
@@ -119,6 +123,7 @@ class Shared:
     """A replay to which, under the innermost vmap, all copies add; each samples from what all have added."""
 
     replay: Replay
+    copies: int = struct.field(pytree_node=False)
 
     @property
     def size(self) -> Int[Array, ""]:
@@ -127,7 +132,7 @@ class Shared:
 
     def add(self, rows: Transition, mask: Array) -> "Shared":
         """Appends the rows, leaves [steps, slots, ...], of every copy where mask."""
-        return replace(self, replay=_add_all(self.replay, rows, mask))
+        return replace(self, replay=_by_all(_add, self.copies, 1)(self.replay, rows, mask))
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> Sample:
         """Of what all have added, leaves [*shape, ...]."""
@@ -140,20 +145,25 @@ class SharedPriorities(Shared):
 
     def update(self, index: Array, priority: Array) -> "SharedPriorities":
         """The replay with the priorities that every copy gives to rows."""
-        return SharedPriorities(_update_all(self.replay, index, priority))
+        return replace(self, replay=_by_all(_update, self.copies, 0)(self.replay, index, priority))
 
 
-def _by_all(change: Callable[..., Replay], at: int) -> Callable[..., Replay]:
+def _by_all(change: Callable[..., Replay], copies: int, at: int) -> Callable[..., Replay]:
     """change(replay, *rows), once for all copies under a vmap, with the rows of all side by side on axis `at`."""
-    once = jax.custom_batching.custom_vmap(change)
 
-    def of_all(axis_size: int, in_batched: list[Any], replay: Replay, *rows: Any) -> tuple[Replay, Replay]:
+    def together(replay: Replay, rows: Any) -> Replay:
+        return change(replay, *jax.tree.map(lambda x: _side_by_side(x, at), rows))
+
+    @jax.custom_batching.custom_vmap
+    def once(replay: Replay, *rows: Any) -> Replay:  # of one copy alone, which is only looked at for its shapes
+        return together(replay, tree.broadcast(list(rows), copies))
+
+    @once.def_vmap
+    def _(axis_size: int, in_batched: list[Any], replay: Replay, *rows: Any) -> tuple[Any, Any]:
         shared, *own = in_batched
         spread = lambda x, batched: x if batched else tree.broadcast(x, axis_size)  # noqa: E731
-        every = jax.tree.map(spread, list(rows), own)
-        return change(replay, *jax.tree.map(lambda x: _side_by_side(x, at), every)), shared
+        return together(replay, jax.tree.map(spread, list(rows), own)), shared
 
-    once.def_vmap(of_all)
     return once
 
 
@@ -162,5 +172,9 @@ def _side_by_side(x: Array, at: int) -> Array:
     return x.reshape(*x.shape[:at], -1, *x.shape[at + 2 :])
 
 
-_add_all = _by_all(lambda replay, rows, mask: replay.add(rows, mask), 1)
-_update_all = _by_all(lambda replay, index, priority: replay.update(index, priority), 0)
+def _add(replay: Replay, rows: Transition, mask: Array) -> Replay:
+    return replay.add(rows, mask)
+
+
+def _update(replay: Prioritizes, index: Array, priority: Array) -> Replay:
+    return replay.update(index, priority)

@@ -1,0 +1,303 @@
+"""Sequences of what slots did in a row: which there are, what they hold, and what agents that remember make of them."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl import tree
+from evorl.agents import DQN, SAC, TD3, DiscreteSAC
+from evorl.agents.losses import bootstrapped
+from evorl.ec import CEM
+from evorl.errors import OptionError
+from evorl.networks.recurrent import GRU, LSTM
+from evorl.replay.sequences import SequenceReplay
+from evorl.returns import rescaled, unscaled
+from evorl.spaces import Discrete
+from evorl.types import Transition
+from evorl.workflows import CEMRL, ERL, OffPolicy, SharedReplay
+from tests.counting import Counting
+from tests.test_contract import CHOICES
+from tests.test_contract import ENV as CONTINUOUS
+
+SLOTS, STEPS, STRIDE = 3, 24, 4
+SMALL = {"length": 5, "burn_in": 2, "stride": STRIDE}
+TOTAL = 7
+
+
+def rows(place, where, ended=False):
+    """Of each slot the step that is its `where`-th, [n], which leads from one observation to the next."""
+    where = jnp.asarray(where, jnp.float32)
+    slot = 1000.0 * jnp.arange(SLOTS)
+    over = jnp.broadcast_to(jnp.asarray(ended), (SLOTS,))
+    obs = (slot + where)[:, None]
+    return Transition(obs, where, where, obs + 1, over, jnp.zeros(SLOTS, bool), memory=(slot + where - 0.5,))
+
+
+def filled(settings, chunks, ended=lambda slot, step: False):
+    """A replay after random chunks, of which each slot takes its own share, and how many steps each has taken."""
+    row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(SLOTS)))
+    replay = settings.empty(SLOTS * STEPS, row, SLOTS)
+    add, rng, taken = jax.jit(lambda replay, *given: replay.add(*given)), np.random.default_rng(0), np.zeros(SLOTS, int)
+    for _ in range(chunks):
+        share = rng.integers(0, 4, SLOTS)
+        mask = np.arange(3)[:, None] < share
+        each = [rows(0, taken + i, [ended(s, taken[s] + i) for s in range(SLOTS)]) for i in range(3)]
+        replay = add(replay, tree.stack(each), jnp.asarray(mask))
+        taken += share
+        yield replay, taken
+
+
+def wanted(taken):
+    """By slot and step, where sequences begin that are all there."""
+    return {
+        (slot, step)
+        for slot in range(SLOTS)
+        for step in range(0, int(taken[slot]), STRIDE)
+        if step + TOTAL <= taken[slot] and step >= taken[slot] - STEPS
+    }
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.9])
+def test_sequences_are_what_each_slot_did(exponent):
+    sample = jax.jit(lambda replay, key: replay.sample(key, (2, 300)))
+    for i, (replay, taken) in enumerate(filled(SequenceReplay(**SMALL, exponent=exponent), 60)):
+        expected = wanted(taken)
+        assert int(replay.size) == len(expected)
+        if i % 6 or not expected:
+            continue
+        drawn = sample(replay, jax.random.key(i)).rows
+        obs = np.asarray(drawn.obs)[..., 0]
+        assert obs.shape == (2, TOTAL, 300)
+        assert drawn.burn_in == 2
+        np.testing.assert_array_equal(obs, obs[:, :1] + np.arange(TOTAL)[:, None])
+        np.testing.assert_array_equal(drawn.next_obs[..., 0], obs + 1)
+        np.testing.assert_array_equal(drawn.memory[0], obs[:, 0] - 0.5)
+        assert not np.asarray(drawn.ended).any()
+        found = Counter(divmod(int(x), 1000) for x in obs[:, 0].ravel())
+        assert set(found) == expected  # that one of 18 at most is left out in 600 draws has probability 1e-14
+
+
+def test_priorities_are_of_those_that_are_whole():
+    for replay, taken in filled(SequenceReplay(**SMALL), 60):
+        numbers = np.asarray(replay.priorities.numbers.levels[0])[: SLOTS * STEPS // STRIDE]
+        beginnings = {slot * (STEPS // STRIDE) + step % STEPS // STRIDE for slot, step in wanted(taken)}
+        assert set(np.flatnonzero(numbers)) == beginnings
+        assert float(replay.priorities.numbers.total) == pytest.approx(numbers.sum())
+
+
+def test_a_priority_is_a_mix_of_errors():
+    *_, (replay, _) = filled(SequenceReplay(**SMALL, exponent=1.0, mix=0.75), 30)
+    index = replay.sample(jax.random.key(0), (1,)).index
+    errors = jnp.array([[-1.0, 0.0, 3.0, 0.0, 1.0]])
+    found = replay.update(index, errors).priorities.numbers.at(index)
+    np.testing.assert_allclose(found, 0.75 * 3 + 0.25 * 1, rtol=1e-5)
+
+
+def test_a_slot_that_goes_on_elsewhere_was_cut():
+    """Its last step is truncated then, but not one whose episode ended, nor that of a slot that goes on."""
+    *_, (replay, taken) = filled(SequenceReplay(**SMALL, exponent=0.0), 20, lambda slot, step: slot == 2)
+    elsewhere = taken + np.array([0, 50, 50])
+    for i in range(8):
+        replay = replay.add(tree.stack([rows(0, elsewhere + i)]), jnp.ones((1, SLOTS), bool))
+    drawn = replay.sample(jax.random.key(0), (500,)).rows
+    obs, truncated = np.asarray(drawn.obs)[..., 0], np.asarray(drawn.truncated)
+    assert set(obs[truncated]) == {1000 + taken[1] - 1}
+    there = obs == 1000 + taken[1] - 1
+    assert there.any()
+    assert truncated[there].all()
+
+
+def test_steps_that_are_lost_end_what_is_stored():
+    row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(SLOTS)))
+    replay = SequenceReplay(**SMALL, exponent=0.0).empty(SLOTS * STEPS, row, SLOTS)
+    chunk = tree.stack([rows(0, np.full(SLOTS, i)) for i in range(4)])
+    chunk = replace(chunk, reward=chunk.reward.at[2, 1].set(jnp.nan))
+    replay = replay.add(chunk, jnp.ones((4, SLOTS), bool))
+    np.testing.assert_array_equal(replay.filled, [4, 2, 4])
+
+
+def test_copies_under_vmap_are_as_alone():
+    *_, (replay, _) = filled(SequenceReplay(**SMALL), 30)
+    several = tree.broadcast(replay, 2)
+    keys = jax.random.split(jax.random.key(0), 2)
+    drawn = jax.vmap(lambda replay, key: replay.sample(key, (3, 4)))(several, keys)
+    np.testing.assert_array_equal(drawn.index[1], replay.sample(keys[1], (3, 4)).index)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 9])
+def test_targets_take_n_rewards_within_the_episode_and_the_sequence(n):
+    rng, (steps, batch), discount = np.random.default_rng(0), (6, 5), 0.9
+    reward, value = rng.normal(size=(2, steps, batch)).astype(np.float32)
+    terminated, truncated = rng.random((2, steps, batch)) < 0.2
+    truncated &= ~terminated
+    t = Transition(0, 0, jnp.asarray(reward), 0, jnp.asarray(terminated), jnp.asarray(truncated), n_step=n)
+    expected = np.zeros((steps, batch))
+    for b in range(batch):
+        for begin in range(steps):
+            for i, step in enumerate(range(begin, steps)):
+                expected[begin, b] += discount**i * reward[step, b]
+                if terminated[step, b] or truncated[step, b] or i == n - 1 or step == steps - 1:
+                    expected[begin, b] += discount ** (i + 1) * value[step, b] * ~terminated[step, b]
+                    break
+    np.testing.assert_allclose(bootstrapped(t, jnp.asarray(value), discount), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_values_are_rescaled_and_back():
+    x = jnp.array([-1e5, -40.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 40.0, 1e5])
+    exact = np.asarray(x, np.float64)
+    wanted = np.sign(exact) * (np.sqrt(np.abs(exact) + 1) - 1) + 1e-3 * exact
+    np.testing.assert_allclose(rescaled(x), wanted, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(unscaled(rescaled(x)), x, rtol=1e-3, atol=1e-6)
+
+
+TRAINED = {"num_envs": 4, "num_steps": 8, "num_updates": 2, "actor_interval": 1, "batch_size": 8, "eval_episodes": 4}
+REPLAY = SequenceReplay(length=6, burn_in=3, stride=3)
+
+
+def off_policy(agent, env, **options):
+    core = options.pop("core", GRU(6))
+    agent = agent(env.observation_space, env.action_space, hidden=(8,), core=core)
+    given = TRAINED | {"capacity": 400, "random_steps": 0, "chunk": 8, "replay": REPLAY}
+    return OffPolicy(env, agent, **given | options)
+
+
+@dataclass(frozen=True)
+class Choosing(Counting):
+    """Episodes of 1 to 12 steps."""
+
+    longest: int = 12
+    max_episode_steps: int = 12
+
+    action_space = Discrete(3)
+
+    def step(self, key, env_state, action, params):
+        return super().step(key, env_state, jnp.float32(action)[None], params)
+
+
+@pytest.fixture(scope="module")
+def played():
+    """A DQN with an LSTM whose policy has not changed since it began to play, and sequences of what it did."""
+    workflow = off_policy(DQN, Choosing(), core=LSTM(6), num_updates=1)
+    state = jax.jit(workflow.init)(jax.random.key(0), workflow.hyperparams())
+    play = jax.jit(lambda state, key: workflow.play(state, workflow.plan(state, key)[0], key))
+    for i in range(12):
+        state, done = play(state, jax.random.key(i))
+        state = replace(state, slots=done.slots, iteration=state.iteration + 1)
+    return workflow, state, state.replay.sample(jax.random.key(99), (64,))
+
+
+def step_by_step(network, params, sample, i):
+    """Of one sequence the memory before each step and what the network makes of it and of its successor."""
+    t = jax.tree.map(lambda x: x[:, i], replace(sample.rows, memory=()))
+    memory, found, step = (
+        tree.index(sample.rows.memory, i),
+        [],
+        jax.jit(lambda *given: network.apply(*given, method="step")),
+    )
+    for j in range(9):
+        now = tree.index(t, j)
+        after, values = step(params, memory, now.obs)
+        found.append((memory, values, step(params, after, now.next_obs)[1]))
+        memory = network.core.initial() if now.ended else after
+    return t, found
+
+
+def test_what_is_learned_from_is_what_acted(played):
+    """The memory along a sequence is what another one, which begins within it, has stored."""
+    workflow, state, sample = played
+    network, params = workflow.agent.network, state.agent.actor.params
+    now, following = workflow.agent.values(params, sample.rows)
+    stored = {int(index): i for i, index in enumerate(np.asarray(sample.index))}
+    compared = 0
+    for i in range(12):
+        t, found = step_by_step(network, params, sample, i)
+        for j in range(6):
+            np.testing.assert_allclose(now[j, i], found[j + 3][1], atol=1e-5)
+            np.testing.assert_allclose(following[j, i], found[j + 3][2], atol=1e-5)
+        other = stored.get(int(sample.index[i]) + 1)
+        if other is not None and np.array_equal(sample.rows.obs[0, other], t.obs[3]):
+            jax.tree.map(
+                lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
+                found[3][0],
+                tree.index(sample.rows.memory, other),
+            )
+            compared += 1
+    assert compared > 3
+    assert np.asarray(sample.rows.ended[:-1]).any()
+    assert not np.asarray(sample.rows.ended[:3]).all()
+
+
+def test_the_burn_in_warms_and_has_no_gradient(played):
+    workflow, state, sample = played
+    params = state.agent.actor.params
+    value = lambda obs: workflow.agent.values(params, replace(sample.rows, obs=obs))[0].sum()  # noqa: E731
+    slope = np.abs(np.asarray(jax.grad(value)(sample.rows.obs))).sum((1, 2))
+    np.testing.assert_array_equal(slope > 0, [False] * 3 + [True] * 6)
+    cold = replace(sample.rows, memory=tree.zeros(sample.rows.memory))
+    goes_on = ~np.asarray(sample.rows.ended[:3]).any(0) & (np.asarray(sample.rows.obs)[0, :, 0] > 0)
+    warm, without = (workflow.agent.values(params, rows)[0] for rows in (sample.rows, cold))
+    assert (np.abs(warm - without)[0, goes_on].max(-1) > 1e-4).all()
+    never = replace(cold, burn_in=0)
+    assert workflow.agent.values(params, never)[0].shape[0] == 9
+
+
+@pytest.mark.parametrize("agent", [DQN, DiscreteSAC, SAC, TD3], ids=lambda agent: agent.__name__)
+def test_every_agent_learns_from_them(agent):
+    workflow = off_policy(agent, CHOICES if agent in (DQN, DiscreteSAC) else CONTINUOUS, n_step=3)
+    step, state = jax.jit(workflow.step), jax.jit(workflow.init)(jax.random.key(0), workflow.hyperparams())
+    for i in range(4):
+        state, metrics = step(state, jax.random.key(i))
+    assert int(metrics["gradient_steps"]) == 2
+    assert bool(tree.has_no_nan(state.agent))
+    numbers = state.replay.priorities.numbers.levels[0]
+    assert len(np.unique(numbers[numbers > 0])) > 1
+    assert np.isfinite(float(jax.jit(workflow.evaluate)(state, jax.random.key(9))["return"]))
+
+
+def test_populations_and_hybrids_take_them():
+    shared = SharedReplay(off_policy(DQN, CHOICES, capacity=800), 2)
+    hyperparams = shared.hyperparams()
+    agent = SAC(CONTINUOUS.observation_space, CONTINUOUS.action_space, hidden=(8,), core=GRU(6))
+    sizes = {"min_updates": 1, "max_updates": 2, "batch_size": 8, "capacity": 600, "chunk": 8, "random_steps": 0}
+    erl = ERL(CONTINUOUS, agent, replay=REPLAY, fitness_episodes=4, **sizes)
+    uniform = replace(REPLAY, exponent=0.0)
+    cem_rl = CEMRL(CONTINUOUS, agent, CEM(4), replay=uniform, fitness_episodes=4, **sizes)
+    for workflow, given in ((shared, hyperparams), (erl, erl.hyperparams()), (cem_rl, cem_rl.hyperparams())):
+        step, state = jax.jit(workflow.step), jax.jit(workflow.init)(jax.random.key(0), given)
+        for i in range(4):
+            state, metrics = step(state, jax.random.key(i))
+        assert int(np.asarray(state.replay.size)) > 0
+        assert np.asarray(metrics["gradient_steps"]).min() > 0
+
+
+WRONG = {
+    "replay=UniformReplay: keeps single rows, and the agent remembers": {"replay": OffPolicy.replay},
+    "capacity=32: must hold a sequence of 9 steps of each of 4 slots, 36": {"capacity": 32},
+    "capacity=60: must hold 80 steps, a sequence and a chunk of each slot": {"capacity": 60},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_does_not_fit_is_refused(message):
+    def step():
+        workflow = off_policy(DQN, CHOICES, **WRONG[message])
+        return workflow.step(workflow.init(jax.random.key(0), workflow.hyperparams()), jax.random.key(0))
+
+    with pytest.raises(OptionError, match=message):
+        jax.eval_shape(step)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"length": 0}, "length=0: must be at least 1"),
+    ({"burn_in": -1}, "burn_in=-1: must not be negative"),
+    ({"stride": 0}, "stride=0: must be at least 1"),
+    ({"mix": 2.0}, "mix=2.0: must be from 0 to 1"),
+    ({"exponent": -1.0}, "exponent=-1.0: must not be negative"),
+])  # fmt: skip
+def test_settings_that_cannot_be_are_refused(options, message):
+    with pytest.raises(OptionError, match=message):
+        SequenceReplay(**options)
