@@ -9,6 +9,9 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+
+from evorl.training import config, runs
 
 ROOT = Path(__file__).parents[1]
 
@@ -63,6 +66,15 @@ def test_the_windy_grid_is_that_of_the_book():
     for length in range(1, 16):
         assert over[sorted(reached)].any() == (length == 15)
         reached = set(successors[sorted(reached)].flat)
+
+
+MEMORY = re.findall(r"^python -m evorl.train (.*)$", (ROOT / "docs" / "memory.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", MEMORY)
+def test_what_the_page_of_memory_shows_can_be_built(command):
+    workflow, hyperparams, _ = runs.build(config.load(command.split()))
+    jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
 
 
 def test_what_the_page_of_the_maze_shows_runs():

@@ -12,12 +12,12 @@ from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError
 from evorl.hyperparameters import is_declared
-from evorl.replay import Ring, split
+from evorl.replay import split
 from evorl.training import devices
 from evorl.training.checkpoint import size
 from evorl.training.parts import fields
 from evorl.training.program import Program, job
-from evorl.types import State
+from evorl.types import Replay, State
 
 
 @contextmanager
@@ -102,8 +102,10 @@ def _sizes(state: State, name: str = "") -> Iterator[tuple[str, str, str]]:
         count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         followed = ", their target" * bool(jax.tree.leaves(state.target))
         yield name, size(tree.nbytes(state)), f"{count:,} parameters{followed} and moments"
-    elif isinstance(state, Ring):
-        yield name, size(tree.nbytes(state)), f"{jax.tree.leaves(state.tables)[0].shape[-2]:,} rows"
+    elif isinstance(state, Replay):
+        leaves = jax.tree_util.tree_leaves_with_path(state)
+        rows = [leaf.shape[-2] for path, leaf in leaves if ".tables" in jax.tree_util.keystr(path)]
+        yield name, size(tree.nbytes(state)), f"{rows[0]:,} rows" if rows else ""
     elif name.count(".") < 2 and name != "hyperparams" and dataclasses.is_dataclass(state):
         for field in dataclasses.fields(state):
             yield from _sizes(getattr(state, field.name), f"{name}.{field.name}".lstrip("."))
