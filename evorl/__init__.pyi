@@ -60,6 +60,7 @@ from evorl.envs.sanity.spaces import Spaces as Spaces
 from evorl.envs.sanity.squared import Squared as Squared
 from evorl.envs.sanity.stochastic import Stochastic as Stochastic
 from evorl.envs.wrappers import Frames as Frames
+from evorl.envs.wrappers import Partial as Partial
 from evorl.envs.wrappers import Rewards as Rewards
 from evorl.envs.wrappers import Scalarized as Scalarized
 from evorl.envs.wrappers import Wrapper as Wrapper

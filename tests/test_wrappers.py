@@ -10,8 +10,9 @@ from evorl import envs
 from evorl.agents import TD3, MLPPolicy, PolicyGradient
 from evorl.ec import CEM, CSO
 from evorl.envs import probe
+from evorl.envs.gymnax import Gymnax
 from evorl.envs.maze import Maze, RandomWalls
-from evorl.envs.wrappers import Frames, Rewards, Scalarized, ScalarizedParams, innermost, seen_alike
+from evorl.envs.wrappers import Frames, Partial, Rewards, Scalarized, ScalarizedParams, innermost, seen_alike
 from evorl.errors import OptionError
 from evorl.spaces import Box, MultiDiscrete
 from evorl.types import Env
@@ -165,3 +166,44 @@ def test_refuses_weights_that_are_not_one_for_each_number():
 def test_refuses_no_frames():
     with pytest.raises(OptionError, match="count=0"):
         Frames(Counting(), 0)
+
+
+def test_only_what_is_kept_is_seen():
+    pendulum, key, torque = Gymnax("Pendulum-v1"), jax.random.key(0), jnp.ones(1)
+    env = Partial(pendulum, [2, 0])
+    state, obs = env.reset(key, env.default_params)
+    inner, whole = pendulum.reset(key, env.default_params)
+    np.testing.assert_array_equal(obs, whole[jnp.array([2, 0])])
+    _, timestep = env.step(key, state, torque, env.default_params)
+    _, same = pendulum.step(key, inner, torque, env.default_params)
+    np.testing.assert_array_equal(timestep.obs, same.obs[jnp.array([2, 0])])
+    assert float(timestep.reward) == float(same.reward)
+    low, high = pendulum.observation_space.bounds
+    np.testing.assert_array_equal(env.observation_space.bounds, [low[[2, 0]], high[[2, 0]]])
+    envs.check(env)
+    of_maze = Partial(Maze(), ("image",))
+    assert set(of_maze.reset(key, of_maze.default_params)[1]) == {"image"}
+    envs.check(of_maze)
+
+
+@pytest.mark.parametrize(("inner", "keep", "message"), [
+    (Maze(), ["picture"], r"keep=\['picture'\]: must be some of \['direction', 'image'\], each once"),
+    (Counting(), [2], r"keep=\[2\]: must be some of \[0, 1\], each once"),
+    (Counting(), [0, 0], r"must be some of \[0, 1\], each once"),
+    (Counting(), [], r"keep=\[\]: must be some of"),
+    (Gymnax("Breakout-MinAtar"), [0], "env: Partial hides parts of a vector or of a dict, not of Box"),
+])  # fmt: skip
+def test_what_cannot_be_kept_is_refused(inner, keep, message):
+    with pytest.raises(OptionError, match=message):
+        Partial(inner, keep)
+
+
+def test_bits_of_minatar_are_bytes():
+    plain, env, key = Gymnax("Breakout-MinAtar"), Gymnax("Breakout-MinAtar", bits=True), jax.random.key(0)
+    state, obs = env.reset(key, env.default_params)
+    assert str(obs.dtype) == env.observation_space.dtype == "uint8"
+    np.testing.assert_array_equal(obs, plain.reset(key, plain.default_params)[1])
+    _, timestep = env.step(key, state, jnp.int32(0), env.default_params)
+    assert timestep.obs.dtype == jnp.uint8
+    with pytest.raises(OptionError, match="bits=True: is for MinAtar, whose numbers are 0 or 1, not CartPole-v1"):
+        Gymnax("CartPole-v1", bits=True)

@@ -31,11 +31,12 @@ class Gymnax:
     """Any environment of gymnax (Lange 2022) by its id, such as Gymnax("CartPole-v1").
 
     max_episode_steps 0 takes the environment's own limit. The limit is kept here: gymnax 1.0.1's step_env does not
-    stop at it.
+    stop at it. With `bits`, observations of MinAtar, whose numbers are 0 or 1, are bytes, a quarter of the memory.
     """
 
     name: str
     max_episode_steps: int = 0
+    bits: bool = False
 
     fresh_reset = False
 
@@ -43,6 +44,11 @@ class Gymnax:
         require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
         if not self.max_episode_steps:
             object.__setattr__(self, "max_episode_steps", int(self._made[1].max_steps_in_episode))
+
+        minatar = self.name.endswith("MinAtar")
+        require(
+            minatar or not self.bits, "bits", self.bits, f"is for MinAtar, whose numbers are 0 or 1, not {self.name}"
+        )
 
     @cached_property
     def _made(self) -> tuple[Any, Any]:
@@ -64,7 +70,8 @@ class Gymnax:
 
     @property
     def observation_space(self) -> Space:
-        return _space(self.env.observation_space, self._made[1])
+        space = _space(self.env.observation_space, self._made[1])
+        return dataclasses.replace(space, low=0, high=1, dtype="uint8") if self.bits else space
 
     @property
     def action_space(self) -> Space:

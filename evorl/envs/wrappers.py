@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from evorl.envs.render import Drawable
-from evorl.errors import require
+from evorl.errors import OptionError, require
 from evorl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, flatten, leaves, unflatten
 from evorl.types import Array, Describes, Env, Key, Metrics, State, Summarizes, TimeStep
 
@@ -177,6 +177,43 @@ class Frames(Wrapper):
         space = self.observation_space
         parts = zip(leaves(space), flatten(space, seen), strict=True)
         return unflatten(space, [part.reshape(leaf.shape) for leaf, part in parts])
+
+
+@dataclass(frozen=True)
+class Partial(Wrapper):
+    """The inner environment, of which one sees only what is kept: numbers of a vector by index, or parts of a dict."""
+
+    keep: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keep", tuple(self.keep))
+        space = self.inner.observation_space
+        vector = isinstance(space, Box) and len(space.shape) == 1
+        if not vector and not isinstance(space, Dict):
+            raise OptionError(f"env: Partial hides parts of a vector or of a dict, not of {space}")
+        there = sorted(space.parts) if isinstance(space, Dict) else list(range(space.shape[0]))
+        known = bool(self.keep) and all(one in there for one in self.keep) and len(set(self.keep)) == len(self.keep)
+        require(known, "keep", list(self.keep), f"must be some of {there}, each once")
+
+    @property
+    def observation_space(self) -> Space:
+        space = self.inner.observation_space
+        if isinstance(space, Dict):
+            return Dict({name: space.parts[name] for name in self.keep})
+        assert isinstance(space, Box)
+        low, high = (tuple(bound[list(self.keep)].tolist()) for bound in space.bounds)
+        return replace(space, low=low, high=high, shape=(len(self.keep),))
+
+    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return WrapperState(inner), self._kept(obs)
+
+    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
+        inner, timestep = self.inner.step(key, env_state.inner, action, params)
+        return WrapperState(inner), replace(timestep, obs=self._kept(timestep.obs))
+
+    def _kept(self, obs: Any) -> Any:
+        return {name: obs[name] for name in self.keep} if isinstance(obs, Mapping) else obs[jnp.array(self.keep)]
 
 
 def innermost(env: Env) -> Env:

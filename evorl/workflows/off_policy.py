@@ -49,6 +49,7 @@ class OffPolicy:
 
     The actor moves once per actor_interval of them. The first iteration acts at random for random_steps instead.
     The replay holds transitions over n_step steps, or up to the end of an episode, whose value the critic bootstraps.
+    Where it gives sequences, batch_size counts them, and n_step rewards are summed when learning.
     """
 
     env: Env
