@@ -118,6 +118,8 @@ def test_steps_that_are_lost_end_what_is_stored():
     chunk = replace(chunk, reward=chunk.reward.at[2, 1].set(jnp.nan))
     replay = replay.add(chunk, jnp.ones((4, SLOTS), bool))
     np.testing.assert_array_equal(replay.filled, [4, 2, 4])
+    lost = replace(chunk, memory=(chunk.memory[0].at[1, 0].set(jnp.inf),))
+    np.testing.assert_array_equal(replay.add(lost, jnp.ones((4, SLOTS), bool)).filled, [5, 4, 8])
 
 
 def test_copies_under_vmap_are_as_alone():

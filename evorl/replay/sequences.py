@@ -75,24 +75,21 @@ class Sequences:
             raise OptionError(
                 f"capacity={self.num_slots * self.steps}: must hold {needed} steps, a sequence and a chunk of each slot"
             )
-        packed = self.row.pack(tree.merge_axes(replace(rows, memory=())))
-        mask &= jnp.cumsum(mask & ~tree.finite_rows(packed).reshape(chunk, n), axis=0) == 0
+        memory, packed = tree.merge_axes(rows.memory), self.row.pack(tree.merge_axes(replace(rows, memory=())))
+        mask &= jnp.cumsum(mask & ~tree.finite_rows((packed, memory)).reshape(chunk, n), axis=0) == 0
         count = mask.sum(0)
         there = self.parted(tree.index(rows.obs, 0), count > 0)
         slot, outside = jnp.arange(n), tree.size(self.tables)
         place = (self.position + jnp.cumsum(mask, axis=0) - 1) % self.steps
-        target = jnp.where(mask, slot * self.steps + place, outside + jnp.arange(mask.size).reshape(chunk, n)).reshape(
-            -1
-        )
+        nowhere = outside + jnp.arange(mask.size).reshape(chunk, n)  # distinct, so that the indices stay unique
+        target = jnp.where(mask, slot * self.steps + place, nowhere).reshape(-1)
         tables = {
             dtype: table.at[target].set(packed[dtype], mode="drop", unique_indices=True)
             for dtype, table in there.items()
         }
         begins = (mask & (place % self.settings.stride == 0)).reshape(-1)
         index = jnp.where(begins, target // self.settings.stride, outside)
-        memory = jax.tree.map(
-            lambda kept, new: kept.at[index].set(new, mode="drop"), self.memory, tree.merge_axes(rows.memory)
-        )
+        memory = jax.tree.map(lambda kept, new: kept.at[index].set(new, mode="drop"), self.memory, memory)
         position = ((self.position + count) % self.steps).astype(jnp.int32)
         filled = jnp.minimum(self.filled + count, self.steps).astype(jnp.int32)
         after = replace(self, tables=tables, memory=memory, position=position, filled=filled)
