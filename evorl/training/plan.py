@@ -108,7 +108,8 @@ def _sizes(state: State, name: str = "") -> Iterator[tuple[str, str, str]]:
         yield name, size(tree.nbytes(state)), f"{rows[0]:,} rows" if rows else ""
     elif name.count(".") < 2 and name != "hyperparams" and dataclasses.is_dataclass(state):
         for field in dataclasses.fields(state):
-            yield from _sizes(getattr(state, field.name), f"{name}.{field.name}".lstrip("."))
+            if field.metadata.get("pytree_node", True):
+                yield from _sizes(getattr(state, field.name), f"{name}.{field.name}".lstrip("."))
     elif tree.nbytes(state):
         yield name, size(tree.nbytes(state)), ""
 
