@@ -93,6 +93,7 @@ from evorl.priors import LogUniform as LogUniform
 from evorl.priors import Neg as Neg
 from evorl.priors import OneMinus as OneMinus
 from evorl.priors import Uniform as Uniform
+from evorl.replay.frames import FrameReplay as FrameReplay
 from evorl.replay.prioritized import PrioritizedReplay as PrioritizedReplay
 from evorl.replay.ring import UniformReplay as UniformReplay
 from evorl.replay.sequences import SequenceReplay as SequenceReplay

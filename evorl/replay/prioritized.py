@@ -14,6 +14,8 @@ from evorl.replay.ring import Ring
 from evorl.replay.sum_tree import NOWHERE, SumTree
 from evorl.types import Sample
 
+FEW = 64  # rows that are forgotten in one turn
+
 
 @struct.dataclass
 class Priorities:
@@ -94,6 +96,15 @@ class PrioritizedRing:
     def sample(self, key: Array, shape: tuple[int, ...]) -> Sample:
         index, weight = self.priorities.draw(key, shape, self.size)
         return Sample(self.ring.rows(index), index, weight)
+
+    def forget(self, count: Int[Array, ""]) -> "PrioritizedRing":
+        """The replay without its `count` oldest rows, of which few are forgotten at a time."""
+
+        def some(i: Array, priorities: Priorities) -> Priorities:
+            oldest = i * FEW + jnp.arange(FEW)
+            return priorities.gone((self.ring.oldest + oldest) % self.ring.capacity, oldest < count)
+
+        return PrioritizedRing(self.ring.forget(count), tree.repeat(-(-count // FEW), some, self.priorities))
 
     @jax.named_scope("replay")
     def update(self, index: Int[Array, "..."], priority: Float[Array, "..."]) -> "PrioritizedRing":

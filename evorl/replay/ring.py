@@ -1,12 +1,12 @@
 """A replay of the newest rows, of which all are drawn alike."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Int, PyTree, UInt
+from jaxtyping import Array, Bool, Int, PyTree
 
 from evorl import tree
 from evorl.replay.row import Row
@@ -59,10 +59,20 @@ class Ring:
     @jax.named_scope("replay")
     def sample(self, key: Array, shape: tuple[int, ...]) -> Sample:
         """Drawn uniformly with replacement, leaves [*shape, ...], to 1 part in 2^32 / size; it must hold some."""
-        drawn = jax.random.bits(key, shape) % jnp.maximum(self.size, 1).astype(jnp.uint32)
-        return Sample(self.rows(drawn), drawn.astype(jnp.int32))
+        drawn = (jax.random.bits(key, shape) % jnp.maximum(self.size, 1).astype(jnp.uint32)).astype(jnp.int32)
+        index = (jnp.where(self.size < self.capacity, self.oldest, 0) + drawn) % self.capacity
+        return Sample(self.rows(index), index)
 
-    def rows(self, index: Int[Array, "..."] | UInt[Array, "..."]) -> PyTree:
+    @property
+    def oldest(self) -> Int[Array, ""]:
+        """Where the oldest row lies, which is in place 0 until rows are overwritten or forgotten."""
+        return (self.position - self.size) % self.capacity
+
+    def forget(self, count: Int[Array, ""]) -> "Ring":
+        """The ring without its `count` oldest rows."""
+        return replace(self, size=(self.size - count).astype(jnp.int32))
+
+    def rows(self, index: Int[Array, "..."]) -> PyTree:
         """Those at places, leaves [*shape of index, ...]."""
         return self.row.unpack(tree.index(self.tables, index))
 
