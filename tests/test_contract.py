@@ -55,7 +55,12 @@ from evorl.ec import (
 )
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
+from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.probe import Probe
+from evorl.envs.wrappers import Frames
+from evorl.networks.encoders import CNN
+from evorl.networks.recurrent import GRU, LSTM
+from evorl.networks.s5 import S5
 from evorl.population import (
     LogUniform,
     OneMinus,
@@ -68,6 +73,7 @@ from evorl.population import (
     Truncation,
     Uniform,
 )
+from evorl.replay import FrameReplay, SequenceReplay
 from evorl.training.program import Program
 from evorl.types import Agent, Evolver, Workflow
 from evorl.workflows import (
@@ -250,8 +256,31 @@ RANDOM = Random(CHOICES.observation_space, CHOICES.action_space)
 WALK = Walk()
 REMEMBERING = PolicyGradient(WALK.observation_space, WALK.action_space, hidden=(4,), core=FlaxGRU(3))
 EVOLVED = MLPPolicy(WALK.observation_space, WALK.action_space, hidden=(4,), core=FlaxGRU(3))
+MAZE = Frames(Maze(RandomWalls(3, 3, fewest=2, most=2), view_size=3, max_episode_steps=5), 2)
+SEQUENCES = SequenceReplay(length=3, burn_in=1, stride=2)
+RECURRENT = {"of_agent": {"core": GRU(4)}, "replay": SEQUENCES, "n_step": 2}
+
+
+def seen(agent, **options):
+    """An agent that looks at the maze."""
+    encoder = CNN((2,), (2,), (1,))
+    return agent(MAZE.observation_space, MAZE.action_space, hidden=(4,), encoder=encoder, **options)
+
+
+SEEING = seen(PolicyGradient, core=LSTM(4))
 OTHERS = [
     *EVOLVERS,
+    Case("recurrent_sac", off_policy(SAC, **RECURRENT), SOFT),
+    Case("shared_recurrent_dqn", SharedReplay(off_policy(DQN, CHOICES, **RECURRENT), 2), pair(DQNHyperparams())),
+    Case("image_dqn", OffPolicy(MAZE, seen(DQN), 4, 2, 4, replay=FrameReplay(2), **SMALL), DQNHyperparams()),
+    Case(
+        "image_lstm", OnPolicy(MAZE, seen(PolicyGradient, core=LSTM(4)), 4, 4, 1, 8, eval_episodes=6), PPOHyperparams()
+    ),
+    Case(
+        "vmapped_s5",
+        Vmapped(OnPolicy(WALK, dataclasses.replace(REMEMBERING, core=S5(6, 1, 4, 1)), 4, 4, 1, 16, eval_episodes=6), 2),
+        pair(PPOHyperparams()),
+    ),
     Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
     Case("recurrent_ppo", OnPolicy(WALK, REMEMBERING, 4, 4, 2, 8, segment_length=2, eval_episodes=6), PPOHyperparams()),
     Case("recurrent_openes", Evolution(WALK, EVOLVED, OpenES(4), eval_episodes=6, vbn_steps=8), EvolutionHyperparams()),
@@ -460,6 +489,7 @@ def test_the_others_keep_the_contract(case):
     test_evaluation_leaves_the_state_alone(case)
     test_it_computes_what_it_computed(case)
     test_chunks_and_saving_do_not_change_the_run(case)
+    test_it_serves_as_the_inside_of_a_meta_workflow(case)
     compiled = case.run._cache_size()
     if not jax.tree.leaves(case.hyperparams):
         return
