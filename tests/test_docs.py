@@ -22,7 +22,7 @@ def environment():
 
 
 def test_the_tables_of_hyperparameters_are_those_of_the_dataclasses():
-    script = ROOT / "scripts" / "agent_pages.py"
+    script = ROOT / "scripts" / "docs" / "agent_pages.py"
     stale = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, cwd=ROOT, check=False)
     assert stale.returncode == 0, stale.stdout + stale.stderr
 

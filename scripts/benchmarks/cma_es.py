@@ -1,8 +1,8 @@
 """CMA-ES beside pycma, in evaluations and successes, and beside evosax, in time.
 
-python scripts/cma_es.py                          everything, about ten minutes, most of them pycma's
-python scripts/cma_es.py --dimensions 10          only the small problems
-python scripts/cma_es.py --only speed             one of: pycma, factor, restarts, speed
+python scripts/benchmarks/cma_es.py                          everything, about ten minutes, most of them pycma's
+python scripts/benchmarks/cma_es.py --dimensions 10          only the small problems
+python scripts/benchmarks/cma_es.py --only speed             one of: pycma, factor, restarts, speed
 
 pycma: median evaluations to f < 1e-6 over the seeds, infinite where a run does not get there, with the same population
 (4 + 3 log n), start, sigma, and active weights; on Rastrigin with population 200 the runs that got there. Ours are

@@ -1,4 +1,4 @@
-"""PPO of rejax on CartPole, for `scripts/benchmark.py J2`, in an environment of its own: rejax 0.1.3, gymnax 0.0.9.
+"""PPO of rejax on CartPole, for `benchmark.py J2`, in an environment of its own: rejax 0.1.3, gymnax 0.0.9.
 
 Answers every line of its input with a line of JSON, the wall and CPU seconds of one training; the first answer is the
 CPU seconds of compiling.

@@ -1,7 +1,7 @@
 """Trains for a long time, and samples memory, file handles, threads and speed of the process: are they flat?
 
-python scripts/soak.py                                     30 minutes of TD3
-python scripts/soak.py --minutes 5 agent=cemrl env=inverted_pendulum
+python scripts/trust/soak.py                                     30 minutes of TD3
+python scripts/trust/soak.py --minutes 5 agent=cemrl env=inverted_pendulum
 
 Prints a Markdown table of the medians of every tenth of the time, then how much the last third differs from the first
 one after the first tenth. Speed is env steps per CPU second, so that other work on the machine counts little; there is

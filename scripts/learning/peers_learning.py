@@ -1,9 +1,9 @@
-"""What rejax 0.1.3 reaches with the settings it publishes (its configs/gymnax), at the budgets of scripts/learning.py.
+"""What rejax 0.1.3 reaches with the settings it publishes (its configs/gymnax), at the budgets of experiments.py.
 
 For an environment of its own: rejax 0.1.3, gymnax 0.0.9, SciPy. Eight seeds, 128 episodes of each after the last step.
 
-python scripts/peers_learning.py                          all
-python scripts/peers_learning.py ppo/CartPole-v1
+python scripts/learning/peers_learning.py                          all
+python scripts/learning/peers_learning.py ppo/CartPole-v1
 """
 
 import copy

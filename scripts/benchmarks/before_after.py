@@ -1,8 +1,8 @@
 """Sets the present checkout beside an earlier commit, in turn, each round in fresh processes.
 
-python scripts/before_after.py --before COMMIT E1 E4 E7 E8      some workloads of benchmark.py
-python scripts/before_after.py --before COMMIT spread           what runs on several devices by default
-python scripts/before_after.py --before COMMIT                  all
+python scripts/benchmarks/before_after.py --before COMMIT E1 E4 E7 E8      some workloads of benchmark.py
+python scripts/benchmarks/before_after.py --before COMMIT spread           what runs on several devices by default
+python scripts/benchmarks/before_after.py --before COMMIT                  all
 
 Of each: the CPU seconds up to the end of the first step (tracing, compiling and running what a training runs,
 Program.run), and then, medians of five, a chunk of steps and an evaluation. E-workloads are in CPU seconds on one
@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 REPEATS = 5
 
 
@@ -102,9 +102,9 @@ def measured(name: str) -> dict[str, float]:
 
 def in_a_process(root: Path, name: str) -> dict[str, float]:
     """measured() by the evorl and the workloads of another checkout."""
-    paths = os.pathsep.join(str(root / part) for part in ("scripts", "."))
+    paths = os.pathsep.join(str(root / part) for part in ("scripts/benchmarks", "scripts", "."))
     environment = os.environ | {"PYTHONPATH": paths, "JAX_ENABLE_COMPILATION_CACHE": "false"}
-    command = [sys.executable, "-P", str(ROOT / "scripts" / "before_after.py"), "--one", name]
+    command = [sys.executable, "-P", str(Path(__file__).absolute()), "--one", name]
     found = subprocess.run(command, env=environment, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(found.stdout.splitlines()[-1])
 
@@ -119,7 +119,6 @@ def main() -> None:
     if given.one:
         print(json.dumps(measured(given.one)))
         return
-    sys.path.insert(0, str(ROOT / "scripts"))
     from workloads import WORKLOADS
 
     given_names = given.workloads or [*WORKLOADS, "spread"]

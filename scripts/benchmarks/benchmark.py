@@ -1,8 +1,8 @@
 """Times workflow steps against their bound, and evorl beside its peers.
 
-python scripts/benchmark.py                    all workloads
-python scripts/benchmark.py E4 J1              some of them; J1 is all of J1-ENV-BACKEND
-python scripts/benchmark.py --repeats 9 E10 calibrate
+python scripts/benchmarks/benchmark.py                    all workloads
+python scripts/benchmarks/benchmark.py E4 J1              some of them; J1 is all of J1-ENV-BACKEND
+python scripts/benchmarks/benchmark.py --repeats 9 E10 calibrate
 
 Compile is apart, without the persistent cache; warm-up once, then the median of the repeats; one JSON line each, then
 tables.

@@ -1,7 +1,7 @@
 """Kills trainings at random moments, or stops their writes, resumes them, and compares their ends.
 
-python scripts/faults.py --out faults.jsonl                200 faults; run again, it goes on with those that are left
-python scripts/faults.py --moments 20 --seed 1 agent=cemrl env=inverted_pendulum iterations=4
+python scripts/trust/faults.py --out faults.jsonl       200 faults; run again, it goes on with those that are left
+python scripts/trust/faults.py --moments 20 --seed 1 agent=cemrl env=inverted_pendulum iterations=4
 
 A fault comes at a random moment between the first file of a run and its end: SIGKILL; one, two or five signals, each
 SIGINT or SIGTERM, within a second; or from then on every write to a file fails (RLIMIT_FSIZE 0). Checkpoints are

@@ -1,6 +1,6 @@
 """Writes what random actions earn in every environment that evorl ships, which a training's end is compared with.
 
-python scripts/random_returns.py    evorl/training/random_returns.json: mean and 95 % interval of 256 episodes
+python scripts/learning/random_returns.py    evorl/training/random_returns.json: mean and 95 % interval of 256 episodes
 
 What the file has is not played again; without the file all are.
 """

@@ -1,10 +1,10 @@
 """What a step of a population costs beside that of one member, and the curve of it.
 
-python scripts/population_speed.py E5 --sizes 1 8                             a generation of PBT on PPO
-python scripts/population_speed.py E4 --sizes 1 8                             a generation of CEM-RL each
-python scripts/population_speed.py E5 --sizes 1 8 32 128 512 --out curve.png  for a GPU
+python scripts/benchmarks/population_speed.py E5 --sizes 1 8                             a generation of PBT on PPO
+python scripts/benchmarks/population_speed.py E4 --sizes 1 8                             a generation of CEM-RL each
+python scripts/benchmarks/population_speed.py E5 --sizes 1 8 32 128 512 --out curve.png  for a GPU
 
-The workloads are those of scripts/benchmark.py, swimmer. The sizes take turns; each figure is the median of the rounds.
+The workloads are those of benchmark.py, swimmer. The sizes take turns; each figure is the median of the rounds.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """A replay with priorities beside flashbax's: add 16 rows, sample 256, update 256, in a donated scan.
 
-taskset -c 0 python scripts/peers_priorities.py [--repeats 21]     after pip install flashbax==0.1.3
+taskset -c 0 python scripts/benchmarks/peers_priorities.py [--repeats 21]     after pip install flashbax==0.1.3
 
 CPU microseconds a round, medians in turn, in replays that are full of rows of 42 numbers.
 """

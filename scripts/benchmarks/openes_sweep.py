@@ -1,7 +1,7 @@
 """The time of an OpenES iteration on swimmer, as in figure 4 of EvoRL (arXiv:2501.15129, section 5.1.1).
 
-python scripts/openes_sweep.py                            all of it, for a GPU
-python scripts/openes_sweep.py --steps 20 --repeats 3     with shorter episodes than 1000 steps
+python scripts/benchmarks/openes_sweep.py                            all of it, for a GPU
+python scripts/benchmarks/openes_sweep.py --steps 20 --repeats 3     with shorter episodes than 1000 steps
 
 Hidden layers of 256, members and episodes of a fitness vary one at a time around 2, 128 and 1; noise is drawn, hashed,
 or taken from a table. Compile is apart; the mean of the repeats after one to warm up.

@@ -2,8 +2,8 @@
 
 They are those of the dataclasses that the configurations name.
 
-python scripts/agent_pages.py            writes them
-python scripts/agent_pages.py --check    says which pages are out of date; exit code 1 where one is
+python scripts/docs/agent_pages.py            writes them
+python scripts/docs/agent_pages.py --check    says which pages are out of date; exit code 1 where one is
 """
 
 import argparse
@@ -18,9 +18,9 @@ from typing import Any
 
 from evorl.training import config, parts
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 TABLE = re.compile(
-    r"(<!-- hyperparameters(?: of (\w+))?: made by scripts/agent_pages.py -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- hyperparameters(?: of (\w+))?: made by scripts/docs/agent_pages.py -->\n).*?(<!-- end -->)", re.DOTALL
 )
 
 

@@ -1,7 +1,7 @@
 """Trains a configuration in ways that must not matter, and compares where they end.
 
-python scripts/determinism.py                                    every registered agent, tiny
-python scripts/determinism.py agent=cemrl env=hopper iterations=6     this one
+python scripts/trust/determinism.py                                    every registered agent, tiny
+python scripts/trust/determinism.py agent=cemrl env=hopper iterations=6     this one
 
 The same seed is trained twice; with other chunks, evaluations and recorders; and stopped half-way and resumed: state
 and replay must have the same bits (CRC-32). Then it is the second of two seeds: every number of its last rows must be

@@ -1,8 +1,8 @@
 """Policy search as in section 5.2.1 of EvoRL (arXiv:2501.15129): 2000 iterations, 16 seeds, beside its table 1.
 
-python scripts/paper_search.py                                      all of it, for a GPU
-python scripts/paper_search.py --agents openes --envs hopper --hidden 16 --episodes 1
-python scripts/paper_search.py --agents ars --hidden 16 --option iterations=5 --option num_seeds=2
+python scripts/learning/paper_search.py                                      all of it, for a GPU
+python scripts/learning/paper_search.py --agents openes --envs hopper --hidden 16 --episodes 1
+python scripts/learning/paper_search.py --agents ars --hidden 16 --option iterations=5 --option num_seeds=2
 
 Of every seed, 128 episodes of the distribution's center after the last iteration are averaged. The table has the mean
 of the seeds with its 95 % bootstrap interval, the best seed, and the paper's best of 16. CMA-ES has small networks
@@ -13,7 +13,7 @@ import argparse
 import itertools
 
 import numpy as np
-from learning import machine, train
+from experiments import machine, train
 
 from evorl import stats
 

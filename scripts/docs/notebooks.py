@@ -1,7 +1,7 @@
 """Executes the notebooks and stores them with what they show; --check says whether outputs and code belong together.
 
-    pip install -e ".[dev]" && python scripts/notebooks.py [notebooks/1_train_one_agent.ipynb ...]
-    python scripts/notebooks.py --check
+    pip install -e ".[dev]" && python scripts/docs/notebooks.py [notebooks/1_train_one_agent.ipynb ...]
+    python scripts/docs/notebooks.py --check
 
 Without names it takes those that fail the check. Each is written when it has run, so this can be stopped and started
 again.
@@ -19,7 +19,7 @@ from typing import Any
 
 from evorl.training import files
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 PICTURES = "%config InlineBackend.print_figure_kwargs = {'dpi': 60, 'bbox_inches': 'tight'}"
 
 
@@ -80,7 +80,9 @@ def main() -> None:
     given = parser.parse_args()
     found = {path: fault(path) for path in given.notebooks or NOTEBOOKS}
     if given.check:
-        faults = [f"{path.name}: {why}; python scripts/notebooks.py executes it" for path, why in found.items() if why]
+        faults = [
+            f"{path.name}: {why}; python scripts/docs/notebooks.py executes it" for path, why in found.items() if why
+        ]
         sys.exit("\n".join(faults) or None)
     for path in given.notebooks or [path for path, why in found.items() if why]:
         execute(path)

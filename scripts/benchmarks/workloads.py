@@ -1,4 +1,4 @@
-"""What scripts/benchmark.py times: workflows at the sizes of the comparison, and the parts that bound a step of each.
+"""What benchmark.py times: workflows at the sizes of the comparison, and the parts that bound a step of each.
 
 Of E5 and E6, PBT and PBT-CSO on PPO, the bound has the parts of all members side by side.
 """

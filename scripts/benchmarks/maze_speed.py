@@ -1,9 +1,9 @@
 """Times the maze: environment steps a second with random actions, on fresh levels and on the same one, and paths.
 
-python scripts/maze_speed.py                     1, 32, 256 and 1024 environments, MiniGrid, paths
-python scripts/maze_speed.py --cores 2 --envs 256 --steps 500      shared by two cores
-MINIMAX_PYTHON=... python scripts/maze_speed.py  and minimax, with the Python of an environment that has minimax-lib
-python scripts/maze_speed.py --block 0 --envs 65536 --steps 200     on a GPU: all environments in one vmap
+python scripts/benchmarks/maze_speed.py                     1, 32, 256 and 1024 environments, MiniGrid, paths
+python scripts/benchmarks/maze_speed.py --cores 2 --envs 256 --steps 500      shared by two cores
+MINIMAX_PYTHON=... python scripts/benchmarks/maze_speed.py  and minimax, with the Python of one that has minimax-lib
+python scripts/benchmarks/maze_speed.py --block 0 --envs 65536 --steps 200     on a GPU: all environments in one vmap
 
 The work: 13 x 13, 60 walls drawn with replacement, view 5, normalized, at most 250 steps, uniform over 7 actions; the
 observation, reward and end of every step are summed. Fresh: every episode starts on a level that nothing in the run

@@ -1,4 +1,4 @@
-"""Random play in minimax's maze, for `scripts/maze_speed.py`, in an environment of its own: minimax-lib 0.2.0.
+"""Random play in minimax's maze, for `maze_speed.py`, in an environment of its own: minimax-lib 0.2.0.
 
 Prints a line of JSON: of each number of environments, the steps a second on fresh levels, the best of the repeats.
 """

@@ -1,7 +1,7 @@
 """Trains the tuned experiments, eight seeds each in one program, and says what each has reached at its last step.
 
-python scripts/learning.py                                   all of them
-python scripts/learning.py classic/ppo_cartpole brax/sac_inverted_pendulum
+python scripts/learning/experiments.py                                   all of them
+python scripts/learning/experiments.py classic/ppo_cartpole brax/sac_inverted_pendulum
 
 The number of steps is that of the experiment's file. Of every seed, 128 greedy episodes on fresh starts after the last
 step are averaged; the table has the interquartile mean of the seeds, its 95 % bootstrap interval (Agarwal et al. 2021,

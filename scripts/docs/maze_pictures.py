@@ -1,6 +1,6 @@
 """Draws the pictures of docs/maze.md: a strip of random levels, and one of the out-of-distribution set.
 
-python scripts/maze_pictures.py [folder]       docs, by default
+python scripts/docs/maze_pictures.py [folder]       docs, by default
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Runs every command line that the README and the docs print, with a small budget, and says which of them fail.
 
-python scripts/documented_commands.py --out commands.jsonl     run again, it goes on with those that are left
-python scripts/documented_commands.py --list
+python scripts/docs/documented_commands.py --out commands.jsonl     run again, it goes on with those that are left
+python scripts/docs/documented_commands.py --list
 
 NAME is a run made before, of the kind that the line needs. A training gets one iteration; what has not ended after
 --seconds is interrupted, and has started well if it said no error until then. Installing is left out, and so are pages
@@ -19,9 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from learning import saved
-
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BUDGET = ["iterations=1", "evaluations=1"]
 RUNS = {  # what NAME is: the first one of which a command line holds a word
     "agent=dqn env=maze agent.workflow.random_steps=64": ("envs=ood",),
@@ -90,7 +88,8 @@ def main() -> None:
     if given.list:
         print("\n".join(commands()))
         return
-    outcomes = saved(given.out)
+    lines = given.out.read_text(encoding="utf-8").splitlines() if given.out and given.out.exists() else []
+    outcomes = [json.loads(line) for line in lines]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "docs").mkdir()

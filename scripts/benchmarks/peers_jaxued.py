@@ -1,6 +1,6 @@
 """U2: an iteration of PPO with an LSTM on random mazes, evorl's beside a loop of jaxued's maze and its ResetRNN.
 
-python scripts/peers_jaxued.py [--repeats 9] [--core lstm]     after pip install --no-deps jaxued==0.0.1
+python scripts/benchmarks/peers_jaxued.py [--repeats 9] [--core lstm]     after pip install --no-deps jaxued==0.0.1
 
 32 environments of 256 steps, 13 x 13 mazes of 60 wall draws, 5 epochs of one minibatch, 433k weights on both sides.
 jaxued 0.0.1 has no trainer: this loop has what its maze experiments have, which is less than evorl's does (a truncation

@@ -1,8 +1,8 @@
 """Is PBT better than what it is made of? PPO or SAC on Pendulum, 16 members, 8 seeds, equal env steps for all.
 
-python scripts/pbt_learning.py ppo                     PBT, PBT-CSO, fixed settings, PBT without exploit, a grid
-python scripts/pbt_learning.py sac pbt fixed           some of them; sac members share one replay
-python scripts/pbt_learning.py sac pbt --no-warmup     judged from the first generation on, in as many steps
+python scripts/learning/pbt_learning.py ppo                     PBT, PBT-CSO, fixed settings, no exploit, a grid
+python scripts/learning/pbt_learning.py sac pbt fixed           some of them; sac members share one replay
+python scripts/learning/pbt_learning.py sac pbt --no-warmup     judged from the first generation on, in as many steps
 
 Members train for 40 % of the steps with which the tuned experiment (classic/ppo_pendulum, classic/sac_pendulum) solves
 the task, each with settings of its own, drawn at first from the same priors. After the last generation all members are
@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from learning import machine
+from experiments import machine
 
 from evorl import (
     PBT,

@@ -1,6 +1,6 @@
 """PPO of evorl and of rejax 0.1.3 term by term, on one rollout of CartPole and the same weights.
 
-PYTHONPATH=.:REJAX_SITE_PACKAGES python scripts/peers_ppo_terms.py
+PYTHONPATH=.:REJAX_SITE_PACKAGES python scripts/learning/peers_ppo_terms.py
 
 Prints the largest difference of each term, relative to its largest number. rejax's own methods are called, where it
 divides nothing: a rollout without truncations, whose last value it is given.

@@ -1,7 +1,7 @@
 """Work that grows with the devices: how much longer n devices take for n times as much as one device does.
 
-python scripts/weak_scaling.py                on a CPU with 1, 2, 4, ... host devices, up to its cores
-python scripts/weak_scaling.py --most 8       up to so many; on GPUs those that are there
+python scripts/benchmarks/weak_scaling.py                on a CPU with 1, 2, 4, ... host devices, up to its cores
+python scripts/benchmarks/weak_scaling.py --most 8       up to so many; on GPUs those that are there
 
 Of each device 4 seeds of PPO on CartPole, 64 members of OpenES on hopper (spring), 4 of PBT on PPO, swimmer. Each
 count of devices has fresh processes, in turn for so many rounds; wall seconds, medians of five and of the rounds. The

@@ -1,8 +1,8 @@
 """PPO's curves with and without normalized values: eleven evaluations over the run, mean of 8 seeds and 95 % interval.
 
-python scripts/ppo_curves.py                         all of them
-python scripts/ppo_curves.py notebook_1 cartpole     some, by the names of SETTINGS
-python scripts/ppo_curves.py notebook_6 --only no --set reward_scale=0.01     other hyperparameters
+python scripts/learning/ppo_curves.py                         all of them
+python scripts/learning/ppo_curves.py notebook_1 cartpole     some, by the names of SETTINGS
+python scripts/learning/ppo_curves.py notebook_6 --only no --set reward_scale=0.01     other hyperparameters
 
 All that is not named has its default. Each evaluation is 128 greedy episodes of every seed.
 """

@@ -1,6 +1,6 @@
 """The README's picture: PBT of PPO beside fixed settings, and evolution beside gradients by wall-clock.
 
-python scripts/readme_picture.py runs/readme docs/evolution_and_gradients.png
+python scripts/learning/readme_picture.py runs/readme docs/evolution_and_gradients.png
 
 Trains what the folder lacks, one run after the other, so it can be stopped and started again; then draws, and prints
 the last evaluations as a Markdown table. Eight seeds of each run, side by side in one program; bands are 95 % bootstrap
@@ -16,7 +16,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from learning import machine
+from experiments import machine
 
 from evorl import stats
 from evorl.training.rows import evaluations
