@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.training import config, runs
+from evorl.training import runs
+from evorl.training.configuration import config
 
 ROOT = Path(__file__).parents[1]
 

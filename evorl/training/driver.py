@@ -14,14 +14,14 @@ from evorl.errors import DivergedError
 from evorl.metrics import COUNTS, over_rounds, reduce
 from evorl.replay import split
 from evorl.training.callbacks import Callback, Follows, Resumes
-from evorl.training.checkpoint import Checkpoints, check_fit, leaf_shapes
 from evorl.training.devices import compiler_options
 from evorl.training.nans import Sentinel, first_nan
 from evorl.training.plan import indexing, reading, require_memory
 from evorl.training.profile import Profile
 from evorl.training.program import RUNS_ONCE, Program, job
 from evorl.training.progress import Budget, Mark, Progress
-from evorl.training.rows import Row, interval, per_seed, row_of
+from evorl.training.records.checkpoint import Checkpoints, check_fit, leaf_shapes
+from evorl.training.records.rows import Row, interval, per_seed, row_of
 from evorl.types import Hyperparams, State
 
 LAST_EPISODES = 128  # of the evaluation at the end, in as many rounds as that takes

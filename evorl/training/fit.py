@@ -9,12 +9,12 @@ import jax
 from evorl import hyperparameters
 from evorl.errors import require
 from evorl.training.callbacks import Callback
-from evorl.training.checkpoint import Checkpoints
 from evorl.training.driver import Driver
 from evorl.training.profile import Profile
 from evorl.training.program import Program, most_devices
 from evorl.training.progress import Budget, Progress
-from evorl.training.rows import Row
+from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.records.rows import Row
 from evorl.types import Hyperparams, State, Workflow
 
 TIMED_SHARE = 0.15  # of a budget in minutes, that evaluations take at most

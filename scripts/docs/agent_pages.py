@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evorl.training import config, parts
+from evorl.training.configuration import config, parts
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLE = re.compile(

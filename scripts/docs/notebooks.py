@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evorl.training import files
+from evorl.training.records import files
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 PICTURES = "%config InlineBackend.print_figure_kwargs = {'dpi': 60, 'bbox_inches': 'tight'}"

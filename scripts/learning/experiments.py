@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from evorl import stats
-from evorl.training.rows import evaluations
+from evorl.training.records.rows import evaluations
 
 GOALS = {"cartpole": 475, "acrobot": -90, "inverted_pendulum": 950, "pendulum": -200}
 EXPERIMENTS = [

@@ -7,9 +7,9 @@ What the file has is not played again; without the file all are.
 
 import json
 
-from evorl.training import config, discovery, parts
+from evorl.training.configuration import config, discovery, parts
+from evorl.training.records.remembered import read
 from evorl.training.reference import SHIPPED, played
-from evorl.training.remembered import read
 from evorl.types import Env
 
 EPISODES = 256

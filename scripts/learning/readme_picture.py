@@ -19,7 +19,7 @@ import numpy as np
 from experiments import machine
 
 from evorl import stats
-from evorl.training.rows import evaluations
+from evorl.training.records.rows import evaluations
 
 POPULATION = (
     "agent=pbt agent/inner=ppo env=pendulum num_seeds=8 env_steps=3_276_800 agent.workflow.steps_per_generation=5 "

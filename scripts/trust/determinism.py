@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from evorl.training import config, discovery
+from evorl.training.configuration import config, discovery
 
 ENVS = ("fast", "cartpole")  # for real actions, for choices
 TINY = {"num_envs": 4, "num_steps": 8, "num_updates": 4, "min_updates": 2, "max_updates": 8, "batch_size": 16}

@@ -10,8 +10,8 @@ import numpy as np
 from evorl import stats
 from evorl.errors import OptionError
 from evorl.metrics import COUNTS, ERROR, MEMBERS, OF_EPISODES
-from evorl.training import files
 from evorl.training.progress import Progress
+from evorl.training.records import files
 
 SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
 

@@ -8,7 +8,7 @@ import yaml
 
 from evorl.errors import require, unknown
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2]
 SHIPPED = next(path for path in (PACKAGE / "configs", PACKAGE.parent / "configs") if path.is_dir())
 BUDGET = ("env_steps", "episodes", "iterations", "minutes")
 GROUPS = (

@@ -22,8 +22,8 @@ from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from evorl.errors import OptionError, require, unknown
-from evorl.training.discovery import GROUPS, check_choices, folders, group_of, placed
-from evorl.training.parts import fields, find
+from evorl.training.configuration.discovery import GROUPS, check_choices, folders, group_of, placed
+from evorl.training.configuration.parts import fields, find
 
 LEFT_OUT = "what an environment variable holds is not saved"
 TRAIN = "python -m evorl.train"

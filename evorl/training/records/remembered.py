@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from evorl.training import files
 from evorl.training.devices import cache_folder
+from evorl.training.records import files
 
 
 class Remembered:

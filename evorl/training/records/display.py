@@ -7,9 +7,9 @@ from typing import Any, TextIO
 import numpy as np
 
 from evorl import stats
-from evorl.training.checkpoint import size
 from evorl.training.devices import memory
-from evorl.training.rows import SPREAD, Row
+from evorl.training.records.checkpoint import size
+from evorl.training.records.rows import SPREAD, Row
 
 OF_FITNESS = ("fitness", "members")
 SPEEDS = {"env_steps": "env steps", "gradient_steps": "gradient steps"}

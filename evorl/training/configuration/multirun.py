@@ -12,7 +12,7 @@ from typing import Any
 from hydra.core.override_parser.types import Quote, QuotedString
 
 from evorl.errors import require
-from evorl.training.rows import evaluations
+from evorl.training.records.rows import evaluations
 
 LONGEST = 100  # characters of a folder's name
 STOPPED = 130  # the exit code of a run that was stopped

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from evorl.errors import OptionError
-from evorl.training import files
 from evorl.training.progress import Progress
-from evorl.training.rows import Row
+from evorl.training.records import files
+from evorl.training.records.rows import Row
 
 JSON_LINES = "metrics.jsonl"
 NESTED = ("seeds", "members")  # what a row holds beside numbers and its kind

@@ -8,7 +8,8 @@ from typing import Any
 import yaml
 
 from evorl.errors import OptionError, require
-from evorl.training import files, parts
+from evorl.training.configuration import parts
+from evorl.training.records import files
 
 NAME = "config.yaml"
 BUILT = ("env", "agent.hyperparams", "agent.workflow")
