@@ -45,17 +45,15 @@ def measured(name: str, devices: int) -> float:
     host_devices(devices, required=False)
     import jax
 
-    from evorl.training.program import Program, job
+    from evorl.training.program import RUNS_ONCE, Program, job
 
     workflow, hyperparams, iterations, seeds = workload(name, devices)
     program = Program(workflow, range(seeds), iterations, jax.default_backend() != "cpu", devices)
     times = []
     with jax.set_mesh(program.mesh):
-        once = jax.jit(program.init)
-        places = program.placed(jax.eval_shape(once, program.keys, hyperparams))
-        state = jax.jit(lambda *given: once(*given), out_shardings=places)(program.keys, hyperparams)
-        run = jax.jit(program.run, donate_argnums=0, out_shardings=(places, None, None))
-        run = run.lower(state, program.keys, *job(0, 0, False)).compile(compiler_options())
+        traced = program.traced(hyperparams)
+        state = traced.init.lower().compile(RUNS_ONCE)(program.keys, hyperparams)
+        run = traced.run.compile(compiler_options())
         for i in range(REPEATS + 2):  # the first two: the random steps, and what begins after them
             started = time.perf_counter()
             state, _, _ = jax.block_until_ready(run(state, program.keys, *job(i, iterations, False)))
