@@ -17,7 +17,7 @@ import numpy as np
 from evorl import stats
 from evorl.command import Parser, command, pyplot, save
 from evorl.errors import OptionError, require
-from evorl.training.rows import evaluations
+from evorl.training.records.rows import evaluations
 
 
 @dataclass(frozen=True)

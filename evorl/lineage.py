@@ -17,7 +17,8 @@ import numpy as np
 from evorl.command import Parser, command, pyplot, save
 from evorl.errors import OptionError, require
 from evorl.population.lineage import Table, ancestry, branches, history, scaled
-from evorl.training import files, saved
+from evorl.training.configuration import saved
+from evorl.training.records import files
 
 STATISTICS = {"max": (np.nanmax, "--"), "median": (np.nanmedian, "-"), "min": (np.nanmin, ":")}
 

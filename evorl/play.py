@@ -54,7 +54,7 @@ def parse(arguments: list[str]) -> Options:
     """Options from the command line; raises OptionError."""
     import yaml
 
-    from evorl.training.saved import trusted
+    from evorl.training.configuration.saved import trusted
 
     runs = [argument for argument in arguments if "=" not in argument]
     require(len(runs) == 1, "run", " ".join(runs) or "nothing", "give one run directory: python -m evorl.play RUN")

@@ -13,10 +13,11 @@ import numpy as np
 from evorl import tree
 from evorl.command import command
 from evorl.errors import OptionError, require, unknown
-from evorl.training import config, runs
+from evorl.training import runs
+from evorl.training.configuration import config
+from evorl.training.configuration.discovery import choices
+from evorl.training.configuration.parts import part
 from evorl.training.devices import compiler_options, enable_compilation_cache
-from evorl.training.discovery import choices
-from evorl.training.parts import part
 from evorl.types import ActorCritic, Acts, Array, Env, Evolves, Hyperparams, Key, OffPolicyAgent, SlotPolicy, State
 from evorl.vector_env import EnvSlot, World
 from evorl.workflows.evolution import Evolution

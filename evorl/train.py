@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from evorl.command import command
 from evorl.errors import DivergedError, OptionError, refuse, require
-from evorl.training import discovery
+from evorl.training.configuration import discovery
 from evorl.training.stopping import Stopping
 
 STARTED = [time.perf_counter()]  # of the process, which the first training in it takes for its own
@@ -51,7 +51,7 @@ def _main(arguments: list[str]) -> None:
     import hydra
     from hydra._internal.utils import get_args_parser
 
-    from evorl.training import config, multirun
+    from evorl.training.configuration import config, multirun
     from evorl.training.runs import devices
 
     def run(arguments: list[str]) -> None:
@@ -111,7 +111,9 @@ def train(cfg: Any) -> Any:
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
-    from evorl.training import config, files, runs, saved
+    from evorl.training import runs
+    from evorl.training.configuration import config, saved
+    from evorl.training.records import files
 
     if cfg.resume:
         given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task)  # as it was given: it may hold ${...}
@@ -138,13 +140,14 @@ def train(cfg: Any) -> Any:
 
 
 def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], stopping: Stopping) -> Any:
-    from evorl.training import parts, runs
-    from evorl.training.checkpoint import Checkpoints
+    from evorl.training import runs
+    from evorl.training.configuration import parts
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.fit import fit
     from evorl.training.profile import Profile
+    from evorl.training.records.checkpoint import Checkpoints
+    from evorl.training.records.remembered import Remembered
     from evorl.training.reference import verdict
-    from evorl.training.remembered import Remembered
     from evorl.types import Acts, Env, Population
 
     workflow, hyperparams, budget = built
@@ -205,7 +208,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
 
 
 def _new_run_dir(data: Mapping[str, Any]) -> Path:
-    from evorl.training import config
+    from evorl.training.configuration import config
 
     if data["run_dir"] is not None:
         run_dir = Path(str(data["run_dir"]))

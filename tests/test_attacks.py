@@ -15,7 +15,9 @@ import yaml
 import evorl
 from evorl import play, train
 from evorl.errors import OptionError
-from evorl.training import files, runs, saved
+from evorl.training import runs
+from evorl.training.configuration import saved
+from evorl.training.records import files
 from tests.test_train import TINY
 
 TD3 = ["agent=td3", *TINY]
@@ -108,10 +110,10 @@ CODE = {
     "of the environment": "${oc.env:SECRET}",
     "tagged": '!!python/object/apply:os.system ["touch pwned"]',
     "what evorl imports": "{_target_: evorl.training.runs.Path, args: pwned}",
-    "what makes folders": "{_target_: evorl.training.checkpoint.Checkpoints, folder: pwned}",
-    "what writes": "{_target_: evorl.training.recorders.JsonLines, run_dir: pwned}",
+    "what makes folders": "{_target_: evorl.training.records.checkpoint.Checkpoints, folder: pwned}",
+    "what writes": "{_target_: evorl.training.records.recorders.JsonLines, run_dir: pwned}",
     "a method": "{_target_: evorl.training.runs.Path.home}",
-    "a function": "{_target_: evorl.training.files.replace, path: pwned, text: pwned}",
+    "a function": "{_target_: evorl.training.records.files.replace, path: pwned, text: pwned}",
     "a pickle's reader": "{_target_: evosax.algorithms.LearnedES, params_path: pwned}",
     "a class": "{_target_: hydra.utils.get_class, path: subprocess.Popen}",
     "evosax's class": "{_target_: hydra.utils.get_class, path: evosax.algorithms.SNES}",

@@ -11,7 +11,8 @@ from evorl.ec.variation import ERLMutationHyperparams
 from evorl.errors import OptionError
 from evorl.hyperparameters import hyperparameter, searched
 from evorl.population import LogUniform, Pairs, Swarm, SwarmHyperparams, Truncation, Uniform
-from evorl.training import config, discovery, runs
+from evorl.training import runs
+from evorl.training.configuration import config, discovery
 from evorl.workflows import (
     CEMRL,
     ERL,

@@ -11,7 +11,8 @@ import pytest
 from evorl import PPOHyperparams, fit
 from evorl.agents import PPO
 from evorl.errors import OptionError
-from evorl.training import config, runs
+from evorl.training import runs
+from evorl.training.configuration import config
 from evorl.training.progress import Budget
 from tests.test_contract import META, RECORDED, on_policy, same_numbers
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.training import config, runs
+from evorl.training import runs
+from evorl.training.configuration import config
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,7 +23,7 @@ def environment():
 
 
 def test_the_tables_of_hyperparameters_are_those_of_the_dataclasses():
-    script = ROOT / "scripts" / "agent_pages.py"
+    script = ROOT / "scripts" / "docs" / "agent_pages.py"
     stale = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, cwd=ROOT, check=False)
     assert stale.returncode == 0, stale.stdout + stale.stderr
 

@@ -11,11 +11,11 @@ from evorl import tree
 from evorl.agents import TD3Hyperparams
 from evorl.errors import OptionError
 from evorl.training import devices
-from evorl.training.checkpoint import Checkpoints
-from evorl.training.display import Lines
 from evorl.training.fit import fit
 from evorl.training.progress import Budget, Progress
-from evorl.training.recorders import Csv, JsonLines
+from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.records.display import Lines
+from evorl.training.records.recorders import Csv, JsonLines
 from tests.conftest import leaves_equal
 from tests.test_contract import OFF_POLICY
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from evorl import load, play, train
 from evorl.errors import OptionError
-from evorl.training import config, discovery
+from evorl.training.configuration import config, discovery
 
 AGENTS = ("td3", "ddpg", "cemrl", "erl", "ppo", "a2c", "impala", "dqn", "sac", "discrete_sac", "random")
 ENVS = ("fast", "pendulum", "mountain_car_continuous", "cartpole", "delayed")

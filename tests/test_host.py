@@ -17,11 +17,11 @@ import evorl
 from evorl import play, train, tree
 from evorl.agents import TD3Hyperparams
 from evorl.errors import OptionError
-from evorl.training import checkpoint
-from evorl.training.checkpoint import Checkpoints
-from evorl.training.display import Panel
 from evorl.training.fit import Budget, fit
-from evorl.training.recorders import Wandb
+from evorl.training.records import checkpoint
+from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.records.display import Panel
+from evorl.training.records.recorders import Wandb
 from evorl.training.runs import restored
 from tests.conftest import leaves_equal
 from tests.test_contract import OFF_POLICY

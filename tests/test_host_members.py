@@ -29,13 +29,13 @@ from evorl import (
 from evorl.errors import DivergedError, OptionError
 from evorl.metrics import reduce
 from evorl.population.lineage import history
-from evorl.training.display import Lines, Panel
 from evorl.training.fit import fit
 from evorl.training.nans import Sentinel
 from evorl.training.program import Program, job
 from evorl.training.progress import Budget, Progress
-from evorl.training.recorders import JsonLines, measured
-from evorl.training.rows import row_of
+from evorl.training.records.display import Lines, Panel
+from evorl.training.records.recorders import JsonLines, measured
+from evorl.training.records.rows import row_of
 from evorl.training.runs import Restored, restored
 from evorl.workflows import MetaESHyperparams
 from tests.conftest import leaves_equal

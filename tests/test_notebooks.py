@@ -40,7 +40,7 @@ def test_it_runs(notebook, monkeypatch):
 
 
 def check(*paths):
-    script = ROOT / "scripts" / "notebooks.py"
+    script = ROOT / "scripts" / "docs" / "notebooks.py"
     return subprocess.run([sys.executable, script, "--check", *paths], capture_output=True, text=True, check=False)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evorl import train
-from evorl.training import config
+from evorl.training.configuration import config
 
 PAGE = (Path(__file__).parents[1] / "docs" / "your_own.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^python -m evorl.train (.*)$", PAGE, re.MULTILINE)

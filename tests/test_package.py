@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import evorl
-from evorl.training.discovery import SHIPPED
+from evorl.training.configuration.discovery import SHIPPED
 
 TARGETS = sorted(
     {

@@ -9,8 +9,8 @@ from evorl.envs.sanity import Bandit
 from evorl.metrics import over_rounds
 from evorl.training import reference
 from evorl.training.progress import Budget, Progress
+from evorl.training.records.remembered import Remembered
 from evorl.training.reference import Return, random_return, verdict
-from evorl.training.remembered import Remembered
 from evorl.vector_env import EpisodeStats
 
 

@@ -13,8 +13,9 @@ from evorl import envs, sanity, tree
 from evorl.envs.sanity import Bandit, Continuous, Grid, Memory, Pair, Password, Spaces, Squared, Stochastic
 from evorl.envs.sanity.bandit import BanditParams
 from evorl.errors import OptionError
-from evorl.training import config, runs
-from evorl.training.discovery import choices
+from evorl.training import runs
+from evorl.training.configuration import config
+from evorl.training.configuration.discovery import choices
 
 EPISODES = 400
 

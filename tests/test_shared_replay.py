@@ -11,10 +11,10 @@ from evorl.agents import PPO, SAC, TD3, PPOHyperparams, SACHyperparams, TD3Hyper
 from evorl.errors import OptionError
 from evorl.hyperparameters import as_state
 from evorl.replay import split
-from evorl.training.checkpoint import Checkpoints
 from evorl.training.fit import Budget, fit
 from evorl.training.nans import Sentinel
 from evorl.training.program import Program
+from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.runs import Restored
 from evorl.types import Population
 from evorl.workflows import SharedReplay, Vmapped

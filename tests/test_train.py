@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from evorl.training import multirun
+from evorl.training.configuration import multirun
 
 TINY = [
     "env=fast",

@@ -19,11 +19,11 @@ from evorl.errors import DivergedError, OptionError
 from evorl.replay import Ring, split
 from evorl.spaces import Box
 from evorl.training import devices
-from evorl.training.checkpoint import Checkpoints
 from evorl.training.fit import Budget, fit
 from evorl.training.nans import Sentinel
 from evorl.training.program import Program
-from evorl.training.recorders import JsonLines
+from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.records.recorders import JsonLines
 from evorl.types import TimeStep
 from evorl.workflows import OffPolicy, Vmapped
 from tests.conftest import leaves_equal

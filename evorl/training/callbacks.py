@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from evorl.training.progress import Progress
-from evorl.training.rows import Row
+from evorl.training.records.rows import Row
 
 Callback = Callable[[Row], None]
 

@@ -9,12 +9,12 @@ import jax
 from evorl import hyperparameters
 from evorl.errors import require
 from evorl.training.callbacks import Callback
-from evorl.training.checkpoint import Checkpoints
-from evorl.training.driver import Driver
+from evorl.training.driver import Driver, Terms
 from evorl.training.profile import Profile
 from evorl.training.program import Program, most_devices
 from evorl.training.progress import Budget, Progress
-from evorl.training.rows import Row
+from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.records.rows import Row
 from evorl.types import Hyperparams, State, Workflow
 
 TIMED_SHARE = 0.15  # of a budget in minutes, that evaluations take at most
@@ -79,10 +79,9 @@ def fit(
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
     share = (TIMED_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
     require(0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
-    driver = Driver(
-        program, hyperparams, budget, callbacks, checkpoints, init_from, started, share, debug_nans, keep_rows
-    )
-    schedule = driver.progress  # a resumed run may have been given a larger budget
+    terms = Terms(budget, share, started, debug_nans, keep_rows)
+    driver = Driver(program, hyperparams, terms, callbacks, checkpoints, init_from)
+    journal, schedule = driver.journal, driver.progress  # a resumed run may have been given a larger budget
     schedule.evaluated = min(schedule.evaluated, int(budget.used(schedule.mark) * evaluations))
     while not stop() and (done := driver.used()) < 1:
         if driver.evaluation_is_due(int(done * evaluations)):
@@ -96,11 +95,11 @@ def fit(
             driver.trace(profile)
         if checkpoints is not None and checkpoints.due():
             driver.receive()
-            if not driver.finished:  # or the last evaluation is still to come
+            if not journal.finished:  # or the last evaluation is still to come
                 driver.save()
     driver.receive()
-    if driver.finished and driver.dispatched > driver.first:
+    if journal.finished and driver.dispatched > driver.first:
         driver.examine(stop)
     if checkpoints is not None:
         driver.save()
-    return Training(driver.state, driver.best, driver.progress, driver.rows, not driver.finished)
+    return Training(driver.state, journal.best, schedule, journal.rows, not journal.finished)

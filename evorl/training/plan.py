@@ -14,9 +14,9 @@ from evorl.errors import OptionError
 from evorl.hyperparameters import is_declared
 from evorl.replay import split
 from evorl.training import devices
-from evorl.training.checkpoint import size
-from evorl.training.parts import fields
+from evorl.training.configuration.parts import fields
 from evorl.training.program import Program, job
+from evorl.training.records.checkpoint import size
 from evorl.types import Replay, State
 
 

@@ -19,6 +19,15 @@ RUNS_ONCE: dict[str, Any] = {"xla_backend_optimization_level": 0}  # of programs
 
 
 @dataclass(frozen=True)
+class Traced:
+    """The functions of a program, traced for the devices that they are to run on."""
+
+    init: jax.stages.Traced
+    run: jax.stages.Lowered
+    places: Any  # of every leaf of the state, where it lies
+
+
+@dataclass(frozen=True)
 class Program:
     """A workflow compiled: the initial states of its runs, and a chunk of steps or one evaluation of each.
 
@@ -58,6 +67,21 @@ class Program:
         if len(self.seeds) == 1:
             return self.workflow.init(keys[0, 0], hyperparams)
         return jax.vmap(lambda key: self.workflow.init(key, hyperparams))(keys[:, 0])
+
+    def traced(self, hyperparams: Hyperparams) -> Traced:
+        """init and run, not compiled yet."""
+        once = jax.jit(self.init)  # so that its shapes and its code come from one trace
+        with jax.set_mesh(self.mesh):
+            shapes = jax.eval_shape(once, self.keys, hyperparams)
+            places = self.placed(shapes)
+
+            def init_placed(keys: jax.Array, hyperparams: Hyperparams) -> State:
+                return once(keys, hyperparams)
+
+            init = jax.jit(init_placed, out_shardings=places).trace(self.keys, hyperparams)
+            shapes = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
+            run = jax.jit(self.run, donate_argnums=0, out_shardings=(places, None, None))
+            return Traced(init, run.lower(shapes, self.keys, *job(0, 0, False)), places)
 
     def inherit(self, state: State, parent: State) -> State:
         """state with the weights of parent, which leads as state does and may lack its replays."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from evorl.training.episodes import play
 from evorl.training.progress import Progress
-from evorl.training.remembered import Remembered, read
+from evorl.training.records.remembered import Remembered, read
 from evorl.types import Env
 
 SHIPPED = Path(__file__).parent / "random_returns.json"  # of the environments that evorl ships, as they are by default

@@ -16,15 +16,16 @@ from omegaconf import DictConfig
 
 from evorl import hyperparameters, tree
 from evorl.errors import OptionError, require
-from evorl.training import config, display, parts, recorders, saved
-from evorl.training.checkpoint import Checkpoints
+from evorl.training.configuration import config, parts, saved
+from evorl.training.configuration.discovery import BUDGET
 from evorl.training.devices import cores, host_devices
-from evorl.training.discovery import BUDGET
 from evorl.training.plan import describe, shapes
 from evorl.training.policy import Member, Policy, chosen, highest
 from evorl.training.program import Program, mesh_shape
 from evorl.training.progress import Budget, Progress
-from evorl.training.remembered import Remembered
+from evorl.training.records import display, recorders
+from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.records.remembered import Remembered
 from evorl.types import Acts, Env, SpreadByDefault, State, Workflow
 
 COMPILED_IN = "compile_seconds.json"  # by fingerprint

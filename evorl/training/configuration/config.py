@@ -1,0 +1,293 @@
+"""Configuration: Hydra composes YAML files, and dataclasses supply every default and the check of every name."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from antlr4.error.Errors import RecognitionException
+from hydra import compose, initialize
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
+
+from evorl.errors import OptionError, require, unknown
+from evorl.training.configuration.discovery import GROUPS, check_choices, folders, group_of, placed
+from evorl.training.configuration.parts import fields, find
+
+LEFT_OUT = "what an environment variable holds is not saved"
+TRAIN = "python -m evorl.train"
+UNREADABLE = (HydraException, RecognitionException, ValueError, RecursionError)  # what Hydra's parser raises
+GIVEN = ("env", "observation_space", "action_space")  # fields that make fills in
+
+
+class Defaults(FileConfigSource):
+    """Files whose nodes with a _target_ are filled up with the defaults of the dataclass that it names.
+
+    Beside hyperparameters stands their space: the declared priors, and what the file says of it.
+    """
+
+    @staticmethod
+    def scheme() -> str:
+        """What paths of such files begin with."""
+        return "evorl"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """The file, filled up."""
+        result = super().load_config(config_path)
+        whole = OmegaConf.create(_filled(OmegaConf.to_container(result.config)))
+        if isinstance(whole, DictConfig) and isinstance(whole.get("hyperparams"), DictConfig):
+            priors = _priors(OmegaConf.to_container(whole.hyperparams))
+            whole.space = OmegaConf.merge(priors, whole.get("space") or {})
+        return dataclasses.replace(result, config=whole)
+
+
+class SearchPath(SearchPathPlugin):
+    """Looks for configurations in ./configs and then in those that evorl ships."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Adds the folders to those of Hydra."""
+        for folder in folders():
+            search_path.append("evorl", f"evorl://{folder}")
+
+
+for plugin in (Defaults, SearchPath):
+    Plugins.instance().register(plugin)
+
+
+def _prior(name: str, *values: str) -> Callable[..., dict[str, Any]]:
+    """What a resolver such as ${log_uniform:1e-5,1e-2} stands for."""
+    return lambda *given: {"_target_": f"evorl.priors.{name}", **dict(zip(values, given, strict=True))}
+
+
+def _searched(hyperparams: DictConfig, space: DictConfig) -> dict[str, Any]:
+    """Hyperparameters with a space's priors in place of their defaults; what was given as a prior itself stays."""
+    merged: Any = OmegaConf.to_container(hyperparams, resolve=True)
+    return _with_priors(merged, OmegaConf.to_container(space, resolve=True), str(space._get_full_key(None)))
+
+
+def _with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]:
+    defaults, merged = _schema(find(node["_target_"])), dict(node)
+    for name, prior in space.items():
+        given = node.get(name)
+        if name not in node:
+            raise unknown("hyperparameter", f"{place}.{name}", [f"{place}.{one}" for one in node if one != "_target_"])
+        if isinstance(given, dict) and dataclasses.is_dataclass(find(given["_target_"])) and "_target_" not in prior:
+            merged[name] = _with_priors(given, prior, f"{place}.{name}")
+        elif not isinstance(given, dict):
+            option = f"{place}.{name}".replace("space", "hyperparams", 1)
+            require(given == defaults[name], option, given, f"is searched; fix it with {place}.{name}={given}")
+            merged[name] = prior
+    return merged
+
+
+def _priors(node: Any) -> dict[str, Any]:
+    """The declared priors of all numbers in a node of hyperparameters that are at their default, nested as it is."""
+    target = find(node["_target_"]) if "_target_" in node else None
+    known = {field.name: field for field in fields(target)} if dataclasses.is_dataclass(target) else {}
+    found = {}
+    for name, value in node.items():
+        if isinstance(value, dict):
+            found |= {name: inner} if (inner := _priors(value)) else {}
+        elif name in known and value == known[name].default and (prior := known[name].metadata.get("prior")):
+            found[name] = _node(prior)
+    return found
+
+
+def _node(part: Any) -> Any:
+    """A part as the node that describes it."""
+    if isinstance(part, tuple):
+        return [_node(value) for value in part]
+    if not dataclasses.is_dataclass(part):
+        return part
+    values = {field.name: _node(getattr(part, field.name)) for field in fields(part)}
+    return {"_target_": f"{type(part).__module__}.{type(part).__qualname__}", **values}
+
+
+RESOLVERS: dict[str, Callable[..., Any]] = {
+    "uniform": _prior("Uniform", "low", "high"),
+    "log_uniform": _prior("LogUniform", "low", "high"),
+    "one_minus": _prior("OneMinus", "prior"),
+    "neg": _prior("Neg", "prior"),
+    "integer": _prior("Integer", "low", "high"),
+    "choice": lambda *values: _prior("Choice", "values")(list(values)),
+    "searched": _searched,
+}
+for resolver, function in RESOLVERS.items():
+    OmegaConf.register_new_resolver(resolver, function, replace=True)
+
+
+def _filled(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    node = {name: _filled(value) for name, value in node.items()}
+    target = find(node["_target_"]) if "_target_" in node else None
+    return _schema(target) | node if dataclasses.is_dataclass(target) else node
+
+
+def _schema(cls: Any) -> dict[str, Any]:
+    """A dataclass as a node: its _target_ and every default; fields without one are left for the file to give."""
+    node: dict[str, Any] = {"_target_": f"{cls.__module__}.{cls.__qualname__}"}
+    for field in fields(cls):
+        if field.name in GIVEN:
+            continue
+        if field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        else:
+            value = "???" if field.default is dataclasses.MISSING else field.default
+        if dataclasses.is_dataclass(value):
+            value = _schema(type(value))
+        node[field.name] = dict(value) if isinstance(value, Mapping) else value
+    return node
+
+
+def load(overrides: Sequence[str]) -> DictConfig:
+    """Composes a configuration; raises OptionError where an override has a wrong name or value."""
+    check_choices(list(overrides))
+    with initialize(None, version_base="1.3"):
+        try:
+            cfg = compose("config", placed(overrides))
+        except (*UNREADABLE, OmegaConfBaseException, TypeError) as error:  # the last one is Hydra's too
+            raise _explain(placed(overrides), error) from error
+        _check_experiment(overrides)
+        return cfg
+
+
+def _check_experiment(overrides: Sequence[str]) -> None:
+    """Raises OptionError where the experiment sets an option that what is chosen beside it does not have."""
+    given = [one for one in overrides if group_of(one.partition("=")[0])[0] in GROUPS]
+    experiment = next((one for one in given if one.startswith("experiment=")), "experiment=null")
+    if experiment == "experiment=null" or len(given) == 1:
+        return
+    try:
+        cfg = compose("config", placed(given), return_hydra_config=True)
+        choices = {group: name for group, name in cfg.hydra.runtime.choices.items() if group_of(group)[0] in GROUPS}
+        alone = compose("config", [f"{group}={name}" for group, name in choices.items() if group != "experiment"])
+    except (HydraException, OmegaConfBaseException):  # of a choice that only goes with the experiment
+        return
+    strange = list(_strange(cfg, alone))
+    for one in given:
+        for option in strange:
+            if one != experiment and one.startswith(option.split(".")[0]):
+                raise OptionError(f"{one}: {experiment} sets {option}, which this does not have")
+
+
+def _strange(node: DictConfig, alone: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Of every part in both, the names that only node gives it."""
+    for name, value in node.items_ex(resolve=False):
+        if name not in alone:
+            if "_target_" in alone:
+                yield f"{prefix}{name}"
+        elif isinstance(value, DictConfig) and isinstance(inner := alone._get_node(name), DictConfig):
+            yield from _strange(value, inner, f"{prefix}{name}.")
+
+
+def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
+    """The one line about a composition that failed: the first override whose name is not known."""
+    given = parsed(overrides)
+    chosen = [str(one.input_line) for one in given if group_of(one.key_or_group)[0] in GROUPS and not one.is_delete()]
+    try:
+        known = dict(paths(compose("config", chosen)))
+    except HydraException as wrong:  # such as the selection of an agent that selects nothing
+        found = re.match(r"Could not override '(.*?)@(.*?)'", str(wrong))
+        return OptionError(f"{found[1]}: {found[2]} has no such part" if found else str(wrong).splitlines()[0])
+    for override in given:
+        if group_of(override.key_or_group)[0] not in (*GROUPS, *known):
+            names = [name for name in known if not name.endswith("._target_")]
+            command = re.sub(r"\+(\w+)@\S+?=", r"\1=", " ".join([TRAIN, *chosen, "--cfg job"]))
+            return unknown("option", override.key_or_group, names, command)
+    return OptionError(str(error).splitlines()[0])
+
+
+def parsed(overrides: Sequence[str]) -> list[Override]:
+    """The overrides one by one; raises OptionError where one is not name=value."""
+    parser, found = OverridesParser.create(), []
+    for line in overrides:
+        try:
+            found += parser.parse_overrides([line])
+        except UNREADABLE as error:
+            plain = "=" not in line and not line.startswith("~")
+            reason = "give options as name=value" if plain else f"{error}".partition("\n")[0] or "cannot be read"
+            raise OptionError(f"{line:.80}: {reason:.200}") from error
+    return found
+
+
+def sweep(overrides: Sequence[str]) -> Iterator[list[str]]:
+    """The overrides of each run of a multirun, in Hydra's order."""
+    lines = [
+        [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
+        if one.is_sweep_override()
+        else [str(one.input_line)]
+        for one in parsed(overrides)
+    ]
+    yield from map(list, itertools.product(*lines))
+
+
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """All of a configuration as data: interpolations are what they stand for. Raises OptionError where one fails."""
+    try:
+        found: Any = OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OptionError):  # which a resolver may have raised
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None:
+            raise cause from error
+        raise OptionError(f"{error.full_key}: {str(error).partition(chr(10))[0]}") from error
+    return found
+
+
+def to_save(cfg: DictConfig) -> dict[str, Any]:
+    """The same with ??? for all that environment variables give, which is to be given again."""
+    with _environment(lambda *_: LEFT_OUT):
+        return _without(plain(cfg))
+
+
+@contextmanager
+def _environment(get: Callable[..., Any]) -> Iterator[None]:
+    OmegaConf.register_new_resolver("oc.env", get, replace=True)
+    try:
+        yield
+    finally:
+        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+
+
+def _without(node: Any) -> Any:
+    if isinstance(node, dict) and not any(LEFT_OUT in str(name) for name in node):
+        return {name: _without(value) for name, value in node.items()}
+    return [_without(value) for value in node] if isinstance(node, list) else "???" if LEFT_OUT in str(node) else node
+
+
+def paths(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every dotted name of a configuration with its value."""
+    for name, value in node.items_ex(resolve=False):
+        yield f"{prefix}{name}", value
+        if isinstance(value, DictConfig) and not value._is_none() and not value._is_missing():
+            yield from paths(value, f"{prefix}{name}.")
+
+
+def label(node: Mapping[str, Any]) -> str:
+    """What an environment is called in titles and folders: its name, or its class around the name of its inner one."""
+    if "name" in node:
+        return str(node["name"])
+    outer = str(node.get("_target_")).rpartition(".")[2]
+    return f"{outer}-{label(node['inner'])}" if isinstance(node.get("inner"), Mapping) else outer
+
+
+def references(node: DictConfig, place: str) -> Iterator[tuple[str, str]]:
+    """Of every node that stands for another one, where it is and where the other one is, which is what was given."""
+    for path, value in paths(node, f"{place}."):
+        if isinstance(value, str) and (found := re.match(r"(?:\$\{searched:)?\$\{(\.*)([\w.]+)\}", value)):
+            dots, target = found.groups()
+            outer = path.split(".")[: -len(dots)] if dots else []
+            yield path, ".".join([*outer, target])

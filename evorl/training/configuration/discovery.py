@@ -1,0 +1,165 @@
+"""What there is to choose from, read from the configuration files alone: nothing heavy is imported."""
+
+import posixpath
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from evorl.errors import require, unknown
+
+PACKAGE = Path(__file__).parents[2]
+SHIPPED = next(path for path in (PACKAGE / "configs", PACKAGE.parent / "configs") if path.is_dir())
+BUDGET = ("env_steps", "episodes", "iterations", "minutes")
+GROUPS = (
+    "agent",
+    "agent/learner",
+    "agent/evolver",
+    "agent/population",
+    "agent/selection",
+    "agent/variation",
+    "env",
+    "core",
+    "encoder",
+    "replay",
+    "experiment",
+)
+INSIDE = {"core": "workflow.agent.core", "encoder": "workflow.agent.encoder", "replay": "workflow.replay"}
+
+HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME] [option=value ...]
+
+  python -m evorl.train agent=cemrl env=ant minutes=3         train into a new folder in runs/
+  python -m evorl.train agent=td3 env=hopper num_seeds=8      eight runs in one program
+  python -m evorl.train -m env=hopper,walker2d seed=0,1       one run after the other
+  python -m evorl.train resume=runs/NAME minutes=60           go on where a run was stopped
+  python -m evorl.train init_from=runs/NAME env=ant           a new run that begins with its weights
+  python -m evorl.play runs/NAME                              evaluate a run and write its viewer
+  python -m evorl.curve curve.png runs/A runs/B               their evaluations as a picture and a table
+  python -m evorl.lineage runs/NAME                           who took over from whom in a population
+
+  --list        agents, environments and experiments
+  --cfg job     every option with its value, as the other arguments set it
+  -m            all combinations of comma-separated values
+  -sc ACTION    shell completion: evorl-train -sc install=bash (docs/configuration.md)
+
+Budgets: env_steps, episodes, iterations, minutes; what you give replaces the default, or on resume the saved one. Of
+        several, training ends at the first that every run has reached. Minutes are of training, without compiling.
+Others: seed, num_seeds, devices, evaluations, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb,
+        profile, dry_run (prints sizes, trains nothing), deterministic, debug.nans.
+Every field and hyperparameter of what is trained is an option: agent.workflow.*, agent.hyperparams.*, env.*"""
+
+
+def folders() -> list[Path]:
+    """Where configurations are looked for: ./configs, then what evorl ships."""
+    own = Path.cwd() / "configs"
+    return [own, SHIPPED] if own.is_dir() and own != SHIPPED else [SHIPPED]
+
+
+def choices(group: str) -> dict[str, Path]:
+    """The files of a group by name; the user's own hide those of the same name that evorl ships."""
+    found: dict[str, Path] = {}
+    for folder in reversed(folders()):
+        for path in sorted((folder / group).glob("**/*.yaml" if group == "experiment" else "*.yaml")):
+            found[path.relative_to(folder / group).with_suffix("").as_posix()] = path
+    return found
+
+
+def listing() -> str:
+    """Every choice of every group, each with the comment that its file begins with."""
+    lines = []
+    for group in GROUPS:
+        lines.append(f"{group}=")
+        files = choices(group)
+        width = max(map(len, files))
+        for name, path in files.items():
+            lines.append(f"  {name:{width}}  {about(path)}".rstrip())
+    return "\n".join(lines)
+
+
+def about(path: Path) -> str:
+    """The first comment of a file."""
+    comments = (line[1:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    return next((comment for comment in comments if not comment.startswith("@package")), "")
+
+
+def group_of(key: str) -> tuple[str, str]:
+    """Of what is to the left of a choice, the group that it chooses from and where the choice goes.
+
+    agent/inner is an agent within an agent, at agent.inner; agent/inner/learner is that one's learner.
+    """
+    outer, _, part = key.partition("@")[0].rpartition("/")
+    if not outer.startswith("agent") or "@" in key:
+        return key.partition("@")[0], key
+    place = outer.replace("/", ".")
+    return ("agent", f"agent@{place}.inner") if part == "inner" else (f"agent/{part}", f"agent/{part}@{place}")
+
+
+def placed(arguments: Sequence[str]) -> list[str]:
+    """The arguments with choices as Hydra has them; where they give a budget, it is the only one."""
+    split = [x.partition("=") for x in arguments]
+    given = {key.lstrip("+"): value for key, _, value in split if key.lstrip("+") in BUDGET}
+    others = [f"{name}=null" for name in BUDGET if name not in given] if set(given.values()) - {"null"} else []
+    keys = (f"+{key}@{_learner(split)}.{INSIDE[key]}" if key in INSIDE else group_of(key)[1] for key, _, _ in split)
+    return [*(f"{key}{equals}{value}" for key, (_, equals, value) in zip(keys, split, strict=True)), *others]
+
+
+def _learner(split: Sequence[tuple[str, str, str]]) -> str:
+    """Where the agent is that learns: agent, or the innermost of agents within each other, as agent.inner."""
+    given = {key: value for key, _, value in split}
+    of_experiment = agents(given.get("experiment", "null"))
+    place, key, name = "agent", "agent", str(_defaults(SHIPPED / "config.yaml").get("agent"))
+    while True:
+        name = given.get(key) or of_experiment.get(group_of(key)[1], name)
+        inner = _defaults(choices("agent").get(name)).get("agent@inner")
+        if inner is None:
+            return place
+        place, key, name = f"{place}.inner", f"{key}/inner", inner
+
+
+def check_choices(arguments: list[str]) -> None:
+    """Raises OptionError where an argument chooses what is not there, such as agent=tt3."""
+    for argument in arguments:
+        key, given, value = argument.lstrip("+").partition("=")
+        group, _ = group_of(key)
+        if group not in GROUPS or not given:
+            continue
+        for name in value.split(","):
+            none = name == "null" and group == "experiment"
+            if name not in (known := choices(group)) and not none and name.isprintable():
+                raise unknown(group, name, known, "python -m evorl.train --list")
+    _check_agents(arguments)
+
+
+def _check_agents(arguments: list[str]) -> None:
+    """Raises OptionError where an agent is chosen beside an experiment of another one, whose options are for that."""
+    given = {key: value for key, _, value in (argument.lstrip("+").partition("=") for argument in arguments)}
+    for experiment in given.get("experiment", "null").split(","):
+        own = agents(experiment)
+        for key, names in given.items():
+            for name in names.split(",") if (place := group_of(key)[1]) in own else []:
+                allowed = f"experiment={experiment} is made for {key}={own[place]}; give one of the two"
+                require(name == own[place], key, name, allowed)
+
+
+def agents(experiment: str) -> dict[str, str]:
+    """The agents that an experiment chooses, by place: agent, or agent@agent.inner; none where it cannot be read."""
+    found: dict[str, str] = {}
+    for place, name in _defaults(choices("experiment").get(experiment)).items():
+        if place.partition("@")[0] == "agent":
+            found[place] = name
+        elif place == name.lstrip("/") and place != "_self_":
+            found |= agents(posixpath.relpath(posixpath.join("/experiment", experiment, "..", name), "/experiment"))
+    return found
+
+
+def _defaults(path: Path | None) -> dict[str, str]:
+    """What a file chooses, by place, or by itself where it says none; nothing where it cannot be read."""
+    found: dict[str, str] = {}
+    try:
+        file = yaml.safe_load(path.read_text(encoding="utf-8")) if path is not None else None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return found
+    for choice in (isinstance(file, dict) and file.get("defaults")) or []:
+        choice = choice if isinstance(choice, dict) else {choice: choice}
+        found |= {str(key).removeprefix("override ").lstrip("/"): str(name) for key, name in choice.items()}
+    return found

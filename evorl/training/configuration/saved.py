@@ -1,0 +1,128 @@
+"""The configuration that a run directory keeps: saved whole and resolved, and read as data that can run nothing."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evorl.errors import OptionError, require
+from evorl.training.configuration import parts
+from evorl.training.records import files
+
+NAME = "config.yaml"
+BUILT = ("env", "agent.hyperparams", "agent.workflow")
+
+
+class _Writer(yaml.SafeDumper):
+    """Writes every value where it stands."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        del data
+        return True
+
+
+class _Reader(yaml.SafeLoader):
+    """Reads numbers, words, lists and mappings; aliases, with which a short file can stand for a huge one, are none."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias")
+        return super().compose_node(parent, index)
+
+
+def write(data: Mapping[str, Any], run_dir: Path) -> None:
+    """Writes config.yaml, without the paths of this machine."""
+    parent = data["init_from"] and Path(data["init_from"]).resolve().name
+    data = {**data, "resume": None, "run_dir": None, "init_from": parent, "trust": []}
+    files.replace(run_dir / NAME, yaml.dump(data, Dumper=_Writer, sort_keys=False, allow_unicode=True))
+
+
+@contextmanager
+def written(data: Mapping[str, Any], run_dir: Path, begun: Callable[[], bool]) -> Iterator[None]:
+    """config.yaml, written; an error before training has begun puts back what stood there."""
+    before = files.read(run_dir / NAME) if (run_dir / NAME).exists() else None
+    write(data, run_dir)
+    try:
+        yield
+    except BaseException:
+        if before is not None and not begun():
+            files.replace(run_dir / NAME, before)
+        raise
+
+
+def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any]:
+    """The configuration of a run as data; raises OptionError where there is none that can be read and built.
+
+    It may name the classes of evorl, the algorithms of evosax, and what the packages in trust hold.
+    """
+    if not (run_dir / NAME).is_file():
+        what = f"has no {NAME}" if run_dir.is_dir() else "is not there"
+        raise OptionError(f"{option}={run_dir}: is not a run directory, it {what}")
+    files.require_own(run_dir, option)
+    problem = f"{option}={run_dir}: its {NAME}"
+    try:
+        data = yaml.load(files.read(run_dir / NAME), Loader=_Reader)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise OptionError(f"{problem} cannot be read") from error
+    if not isinstance(data, dict) or not {"agent", "env", "seed", "num_seeds"} <= set(data):
+        raise OptionError(f"{problem} is not that of a training")
+    for place, value in _leaves(data, ""):
+        if isinstance(value, str) and "${" in value and place.startswith(BUILT):
+            raise OptionError(f"{problem} has {place}={value:.60}: an older evorl saved it to be run")
+        if value is not None and not isinstance(value, (str, int, float)):
+            raise OptionError(f"{problem} has {place}={value}: must be a number, a word, a list or a mapping")
+    parts.require_trusted(data, trust, problem)
+    return data
+
+
+def given(data: dict[str, Any], values: Mapping[str, Any], changeable: Sequence[str] = ()) -> dict[str, Any]:
+    """data with values by dotted name in the place of what is missing there, or changeable; raises OptionError."""
+    for name, value in values.items():
+        if at(data, name) != "???" and name.partition(".")[0] not in changeable:
+            kept = f"a resumed run keeps its configuration; only {', '.join(changeable)} may change"
+            raise OptionError(f"{name}={value}: {kept if changeable else 'give what is missing only'}")
+        data = _put(data, name.split("."), value)
+    return data
+
+
+def trusted(packages: Any) -> tuple[str, ...]:
+    """The packages whose classes a saved configuration may name, as an option gives them."""
+    names = [packages] if isinstance(packages, str) else packages
+    right = isinstance(names, (list, tuple)) and all(isinstance(name, str) and name for name in names)
+    require(right, "trust", packages, "must be a list of packages")
+    return tuple(names)
+
+
+def missing(data: Mapping[str, Any]) -> list[str]:
+    """The dotted names of what was left out when it was saved and is needed to build it."""
+    return [place for place, value in _leaves(data, "") if value == "???" and place.startswith(BUILT)]
+
+
+def at(data: Any, name: str, *default: Any) -> Any:
+    """The value of a dotted name; where there is none the default, without which it raises OptionError."""
+    node = data
+    for part in name.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            if default:
+                return default[0]
+            raise OptionError(f"{name}: is not there")
+        node = node[part]
+    return node
+
+
+def _put(data: dict[str, Any], name: Sequence[str], value: Any) -> dict[str, Any]:
+    return data | {name[0]: _put(data[name[0]], name[1:], value) if name[1:] else value}
+
+
+def _leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Every value that is no mapping or list, with its dotted name."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from _leaves(value, f"{place}.{name}".lstrip("."))
+    elif isinstance(node, list):
+        for i, value in enumerate(node):
+            yield from _leaves(value, f"{place}[{i}]")
+    else:
+        yield place, node

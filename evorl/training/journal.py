@@ -1,0 +1,96 @@
+"""The journal of a training: how far it has come, its best policies and its rows, of which the callbacks are told."""
+
+import time
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from evorl.metrics import COUNTS, reduce
+from evorl.training.callbacks import Callback, Follows, Resumes
+from evorl.training.progress import Budget, Progress
+from evorl.training.records.rows import Row, interval, per_seed, row_of
+from evorl.types import State
+
+
+class Journal:
+    """What has come back of the device: counted, compared with the best, and told to the callbacks row by row."""
+
+    def __init__(self, seeds: Sequence[int], budget: Budget, callbacks: Sequence[Callback], keep_rows: bool) -> None:
+        self.num_seeds, self.budget, self.callbacks, self.keep_rows = len(seeds), budget, callbacks, keep_rows
+        self.progress, self.rows = Progress(), list[Row]()
+        self.progress.diverged *= self.num_seeds
+        self.best: State = None  # without replays, at each run's best evaluation
+        self.full = False  # no iteration more would end in time
+        self.evaluation_took = 0.0  # seconds, the last one
+
+    def begin(self, best: State, progress: Progress | None = None) -> None:
+        """Takes what there is before the first row: the policies to be beaten, and how far a checkpoint had come."""
+        self.best, self.progress = best, progress or self.progress
+
+    def stage(self, name: str) -> None:
+        """Tells the callbacks what has begun."""
+        for callback in self.callbacks:
+            if isinstance(callback, Follows):
+                callback.stage(name)
+
+    def resume(self) -> None:
+        """Tells them what a training with checkpoints goes on from."""
+        for callback in self.callbacks:
+            if isinstance(callback, Resumes):
+                callback.resume(self.progress)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the budget is used."""
+        return self.full or self.budget.used(self.progress.mark) >= 1
+
+    def evaluated(self, state: State, metrics: dict[str, np.ndarray], duration: float) -> None:
+        """Records an evaluation of a state, which is kept where it is the best so far."""
+        done = self.progress
+        steps = int(np.sum(metrics["episodes"] * metrics["episode_length"])) if "episodes" in metrics else 0
+        self.evaluation_took, done.last_evaluation_steps = duration, steps
+        done.evaluation_seconds += duration
+        done.evaluation_steps += steps
+        self._keep_best(state, metrics["return"])
+        row = row_of(done, metrics, "evaluation", duration)
+        low, high = interval(row)
+        done.last = {"env_steps": done.mean("env_steps"), "return": row["return"], "low": low, "high": high}
+        done.first = done.first or done.last
+        self.record(row)
+
+    def record(self, row: Row) -> None:
+        """Keeps a row, and hands it to the callbacks."""
+        now = time.perf_counter()
+        row["progress"] = 1.0 if self.full else self.budget.used(self.progress.mark)
+        if not self.keep_rows:
+            self.rows.clear()
+        self.rows.append(row)
+        self.progress.rows[row["kind"]] += 1
+        for callback in self.callbacks:
+            callback(row)
+        self.progress.host_seconds += time.perf_counter() - now
+
+    def _keep_best(self, evaluated: State, returns: np.ndarray) -> None:
+        """Puts the evaluated states in the place of those that they beat; returns leads as all leaves do."""
+        before = np.full(returns.shape, -np.inf) if self.progress.best is None else np.asarray(self.progress.best)
+        returns = np.where(np.isnan(returns), -np.inf, returns)
+        better = (returns > before) | np.isneginf(before)
+        if better.any():
+            self.best = jax.tree.map(
+                lambda new, old: np.where(better.reshape(better.shape + (1,) * (old.ndim - better.ndim)), new, old),
+                jax.device_get(evaluated),
+                self.best,
+            )
+        self.progress.best = np.where(better, returns, before).tolist()
+
+    def count(self, count: int, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Adds a chunk to the progress; returns its metrics as those of one step."""
+        by_step = {name: np.moveaxis(np.asarray(x), int(self.num_seeds > 1), 0)[:count] for name, x in metrics.items()}
+        metrics = {name: np.asarray(x) for name, x in reduce(by_step).items()}
+        self.progress.iteration += count
+        for name in COUNTS:
+            if name in metrics:
+                self.progress.add(name, per_seed(metrics[name], self.num_seeds))
+        self.progress.marks = [*self.progress.marks[1:], self.progress.mark]
+        return metrics

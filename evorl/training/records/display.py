@@ -1,0 +1,192 @@
+"""What a training shows while it runs: a live panel in a terminal, plain lines elsewhere."""
+
+import math
+import time
+from typing import Any, TextIO
+
+import numpy as np
+
+from evorl import stats
+from evorl.training.devices import memory
+from evorl.training.records.checkpoint import size
+from evorl.training.records.rows import SPREAD, Row
+
+OF_FITNESS = ("fitness", "members")
+SPEEDS = {"env_steps": "env steps", "gradient_steps": "gradient steps"}
+
+
+BEFORE = ("tracing", "compiling")  # what happens before the first row
+
+
+class Lines:
+    """Prints progress lines, at most one every `every` seconds, and every evaluation."""
+
+    def __init__(self, every: float = 2.0, out: TextIO | None = None, compiled_in: float | None = None) -> None:
+        self._every, self._out, self._compiled_in = every, out, compiled_in
+        self._printed = -math.inf
+        self._speed = Speed()
+
+    def __call__(self, row: Row) -> None:
+        now = time.perf_counter()
+        if row["kind"] == "train" and now - self._printed < self._every and row["progress"] < 1:
+            return
+        self._printed = now
+        print(self.line(row), file=self._out, flush=True)
+
+    def stage(self, name: str) -> None:
+        if name in BEFORE:
+            print(before(name, self._compiled_in), file=self._out, flush=True)
+
+    def line(self, row: Row) -> str:
+        """Percent, time and ETA, iteration, env steps, return, that of members, and steps per second while training."""
+        parts = [
+            f"{100 * row['progress']:3.0f}%  {clock(row['seconds'])} {eta(row):>14}",
+            f"iteration {row['iteration']}",
+            f"{row.get('env_steps', 0):,} env steps",
+            f"{'evaluation' if row['kind'] == 'evaluation' else 'return'} {returns(row)}",
+            *(f"{name} {values}" for name, values in spreads(row).items() if name in OF_FITNESS),
+        ]
+        if row["kind"] == "train":
+            speeds = self._speed(row)
+            parts.append(speeds["env_steps"] if speeds else f"compiled in {row['compile_seconds']:.0f} s")
+        return "  ".join(parts)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class Panel:
+    """A live panel: progress, returns with intervals over seeds, speed, where the time goes, memory, and members."""
+
+    def __init__(self, title: str, every: float = 0.5, console: Any = None, compiled_in: float | None = None) -> None:
+        from rich.live import Live
+        from rich.progress_bar import ProgressBar
+
+        self._title, self._every, self._bar = title, every, ProgressBar(1.0, width=40)
+        self._compiled_in, self._began = compiled_in, time.perf_counter()
+        self._head = "starting"
+        self._facts = dict.fromkeys(("return", "evaluation", "steps", "speed", "time", "memory"), "")
+        self._members: dict[str, str] = {}
+        self._speed, self._shown = Speed(), -math.inf
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)  # moves while it compiles
+        self._live.start(refresh=True)
+
+    def __call__(self, row: Row) -> None:
+        facts = self._facts
+        steps = f"{row.get('env_steps', 0):,} env steps"
+        if row["kind"] == "evaluation":
+            facts["evaluation"] = f"{returns(row)} at {steps}"
+        elif time.perf_counter() - self._shown > self._every or row["progress"] == 1:
+            speeds = self._speed(row)
+            facts["return"] = returns(row)
+            gradient = f"{row['gradient_steps']:,} gradient steps" if "gradient_steps" in row else ""
+            facts["steps"] = "   ".join(filter(None, [f"iteration {row['iteration']}", steps, gradient]))
+            if speeds:
+                facts["speed"] = "   ".join(speeds.values())
+            self._bar.update(row["progress"])
+        else:
+            return
+        self._members |= spreads(row)
+        self._head = f"{100 * row['progress']:.0f}%   {clock(row['seconds'])}   {eta(row)}"
+        facts["time"] = shares(row)
+        facts["memory"] = size(memory())
+        self._shown = time.perf_counter()
+        self._live.refresh()
+
+    def stage(self, name: str) -> None:
+        self._head = before(name, self._compiled_in) if name in BEFORE else name
+        self._began = time.perf_counter()
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _render(self) -> Any:
+        from rich.console import Group
+        from rich.panel import Panel as Frame
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        for name, fact in self._facts.items():
+            if fact:
+                table.add_row(f"[dim]{name}[/dim]", fact)
+        if self._members:
+            table.add_row("", "[dim]min / median / max of the members[/dim]")
+        for name, values in self._members.items():
+            table.add_row(f"[dim]{name}[/dim]", values)
+        head = Table.grid(padding=(0, 2))
+        waiting = "" if self._facts["time"] else f"   {clock(time.perf_counter() - self._began)}"
+        head.add_row(self._bar, self._head + waiting)
+        return Frame(Group(head, table), title=self._title, title_align="left", width=100)
+
+
+class Speed:
+    """Steps per second between the rows that it is given."""
+
+    def __init__(self) -> None:
+        self._last: Row | None = None
+
+    def __call__(self, row: Row) -> dict[str, str]:
+        """Of the steps that row counts, such as "1,234 env steps/s"; empty for the first row."""
+        last, self._last = self._last, row
+        if last is None or row["seconds"] <= last["seconds"]:
+            return {}
+        seconds = row["seconds"] - last["seconds"]
+        return {
+            name: f"{(row[name] - last[name]) / seconds:,.0f} {words}/s"
+            for name, words in SPEEDS.items()
+            if name in row
+        }
+
+
+def returns(row: Row) -> str:
+    """The mean return, over the seeds in which an episode ended with its 95 % bootstrap interval."""
+    seeds: dict[str, list[Any]] = row.get("seeds", {})
+    found = seeds.get("return", [row["return"]])
+    lengths = seeds.get("episode_length", [row.get("episode_length", 1)] * len(found))  # which not every workflow tells
+    values = [x for x, length in zip(found, lengths, strict=True) if length]
+    if not values:
+        return "no episode ended"
+    if len(values) == 1 or not np.isfinite(values).all():
+        return f"{row['return']:.1f}" + (f" (1 of {len(lengths)} seeds)" if len(lengths) > 1 else "")
+    low, high = stats.interval(values)
+    return f"{row['return']:.1f} [{low:.1f}, {high:.1f}] over {len(values)} seeds"
+
+
+def before(stage: str, compiled_in: float | None) -> str:
+    """What is said of a stage before the first row."""
+    last = f"; up to the first step it took {compiled_in:.0f} s the last time" if compiled_in is not None else ""
+    return f"{stage}{last if stage == 'tracing' else ''}"
+
+
+def spreads(row: Row) -> dict[str, str]:
+    """min / median / max over the members: of their fitness, of what is searched, of returns in an evaluation."""
+    found = {}
+    for name in row.get("members", {}):
+        if f"{name}_median" in row:
+            form = ".1f" if name in ("fitness", "return") else ".3g"
+            values = " / ".join(f"{row[f'{name}_{end}']:{form}}" for end in SPREAD)
+            found["members" if name == "return" else name] = values
+    return found
+
+
+def shares(row: Row) -> str:
+    """Where the time has gone; host work is what recorders and checkpoints take, mostly beside the device."""
+    running = max(row["seconds"] - row["compile_seconds"], 1e-9)
+    evaluation, host = row["evaluation_seconds"] / running, row["host_seconds"] / running
+    return (
+        f"training {max(0, 1 - evaluation):.0%}   evaluation {evaluation:.0%}   "
+        f"recording {host:.1%}   compiling {row['compile_seconds']:.0f} s apart"
+    )
+
+
+def eta(row: Row) -> str:
+    """How long a training is still to run, at its pace so far."""
+    done, running = row["progress"], row["seconds"] - row["compile_seconds"]
+    return f"{clock(running * (1 - done) / done)} left" if done > 0 else ""
+
+
+def clock(seconds: float) -> str:
+    """Seconds as hours, minutes and seconds."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,0 +1,180 @@
+"""Recorders: callables that take every row of a training. Those of this file write it to files."""
+
+import csv
+import json
+import math
+import time
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from evorl.errors import OptionError
+from evorl.training.progress import Progress
+from evorl.training.records import files
+from evorl.training.records.rows import Row
+
+JSON_LINES = "metrics.jsonl"
+NESTED = ("seeds", "members")  # what a row holds beside numbers and its kind
+
+
+class Recorder(Protocol):
+    """What a training hands its rows to; any function of a row will do, close is for those that hold something open.
+
+    A row is a dict of numbers with `kind`, "train" or "evaluation"; where several seeds train, `seeds` has each one's,
+    and of a population `members` has each member's (see rows.row_of).
+    A recorder may have a resume (fit.Resumes), which drops what was written after the checkpoint that training goes on
+    from, since it comes again.
+    """
+
+    def __call__(self, row: Row) -> None:
+        """Takes a row."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of what it holds."""
+        ...
+
+
+class JsonLines:
+    """Appends every row to metrics.jsonl, one JSON object a line."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = Path(run_dir) / JSON_LINES
+
+    def __call__(self, row: Row) -> None:
+        with files.appending(self._path) as file:
+            file.write(json.dumps(_plain(row), allow_nan=False) + "\n")
+
+    def resume(self, progress: Progress) -> None:
+        _cut(self._path, sum(progress.rows.values()))
+
+    def close(self) -> None:
+        """Every row is on disk already."""
+
+
+class Csv:
+    """Appends to train.csv and evaluation.csv a line for each seed of every row."""
+
+    def __init__(self, run_dir: Path, first_seed: int = 0) -> None:
+        self._run_dir, self._first_seed = Path(run_dir), first_seed
+        self._columns: dict[str, list[str]] = {}
+
+    def resume(self, progress: Progress) -> None:
+        for kind, rows in progress.rows.items():
+            _cut(self._run_dir / f"{kind}.csv", (rows > 0) + rows * len(progress.diverged))  # a header, and seeds
+
+    def __call__(self, row: Row) -> None:
+        path = self._run_dir / f"{row['kind']}.csv"
+        lines = list(by_seed(row, self._first_seed))
+        with files.appending(path) as file:
+            new = not file.tell()
+            if row["kind"] not in self._columns:
+                self._columns[row["kind"]] = list(lines[0]) if new else _columns(path)
+            writer = csv.DictWriter(file, self._columns[row["kind"]])
+            if new:
+                writer.writeheader()
+            writer.writerows(lines)
+
+    def close(self) -> None:
+        """Every row is on disk already."""
+
+
+class TensorBoard:
+    """Writes event files for TensorBoard, over env steps: means over seeds, and each seed's own."""
+
+    def __init__(self, run_dir: Path, first_seed: int = 0) -> None:
+        self._folder, self._first_seed = Path(run_dir) / "tensorboard", first_seed
+
+    @cached_property
+    def _writer(self) -> Any:
+        from tensorboardX.event_file_writer import EventsWriter  # the plain one, which starts no thread
+
+        self._folder.mkdir(exist_ok=True)
+        return EventsWriter(str(self._folder / "events"))
+
+    def resume(self, progress: Progress) -> None:
+        if progress.iteration:
+            self._write(1 + progress.mean("env_steps"), session_log={"status": "START"})  # drops what it had from there
+
+    def __call__(self, row: Row) -> None:
+        values = {f"{row['kind']}/{name}": value for name, value in measured(row).items()}
+        for line in by_seed(row, self._first_seed) if "seeds" in row else ():
+            values |= {f"{row['kind']}_by_seed/{name}/{line['seed']}": line[name] for name in row["seeds"]}
+        scalars = [{"tag": tag, "simple_value": value} for tag, value in values.items()]
+        self._write(row.get("env_steps", row["iteration"]), summary={"value": scalars})
+        if row["kind"] == "evaluation":
+            self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _write(self, step: int, **what: Any) -> None:
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]  it is generated
+
+        self._writer.write_event(Event(wall_time=time.time(), step=step, **what))
+
+
+class Wandb:
+    """Sends every row to Weights & Biases, into the run that has the name of the run directory."""
+
+    def __init__(self, run_dir: Path, config: dict[str, Any]) -> None:
+        name = Path(run_dir).resolve().name
+        self._run = require_wandb().init(
+            project="evorl", id=name, name=name, dir=str(run_dir), config=config, resume="allow"
+        )
+        self._run.define_metric("*", step_metric="env_steps")
+
+    def __call__(self, row: Row) -> None:
+        values = {f"{row['kind']}/{name}": value for name, value in measured(row).items()}
+        self._run.log(values | {"env_steps": row.get("env_steps", row["iteration"])})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def require_wandb() -> Any:
+    """The package wandb; raises OptionError where it is not installed."""
+    try:
+        import wandb  # pyright: ignore[reportMissingImports]  an extra
+    except ImportError as error:
+        raise OptionError("wandb=true: the package wandb is missing; pip install 'evorl-jax[wandb]'") from error
+    return wandb
+
+
+def measured(row: Row) -> dict[str, float]:
+    """The numbers of a row, without what says where in the training it stands."""
+    return {name: value for name, value in row.items() if name not in ("kind", "iteration", "progress", *NESTED)}
+
+
+def by_seed(row: Row, first_seed: int) -> Iterator[Row]:
+    """The row as one flat row for each seed, with its own totals and metrics."""
+    shared = {"seed": first_seed} | {name: value for name, value in row.items() if name not in NESTED}
+    own = row.get("seeds", {})
+    for seed in range(len(next(iter(own.values()), [None]))):
+        yield shared | {"seed": first_seed + seed} | {name: values[seed] for name, values in own.items()}
+
+
+def _columns(path: Path) -> list[str]:
+    return next(csv.reader(files.read(path).splitlines()))
+
+
+def _plain(value: Any) -> Any:
+    """value with null for what JSON has no number for."""
+    if isinstance(value, dict):
+        return {name: _plain(x) for name, x in value.items()}
+    if isinstance(value, list):
+        return [_plain(x) for x in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cut(path: Path, count: int) -> None:
+    """Cuts a file back to its first lines; raises OptionError where it has fewer."""
+    try:
+        lines = files.read(path).splitlines(keepends=True)[:count] if path.exists() else []
+    except UnicodeDecodeError as error:
+        raise OptionError(f"{path}: is not what was written") from error
+    if len(lines) < count:
+        raise OptionError(f"{path}: has lost rows, {len(lines)} lines are left of {count}")
+    if path.exists():
+        files.replace(path, "".join(lines))

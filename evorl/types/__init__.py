@@ -1,0 +1,65 @@
+"""The types and protocols that all parts share. Protocols are structural: nothing inherits from them."""
+
+from evorl.types.agents import ActorCritic, Agent, OffPolicyAgent, OnPolicyAgent
+from evorl.types.data import (
+    Array,
+    Batch,
+    Hyperparams,
+    Key,
+    Memory,
+    Metrics,
+    Params,
+    Sample,
+    SlotPolicy,
+    State,
+    TimeStep,
+    Transition,
+)
+from evorl.types.envs import Describes, Env, Summarizes
+from evorl.types.evolvers import Evolver, FromMembers, Judges, TakesParams
+from evorl.types.hyperparameters import Declares, Discounted, Prior, Scheduled
+from evorl.types.populations import Evolves, Population
+from evorl.types.replays import Prioritizes, Replay, Replays
+from evorl.types.workflows import Acts, Advances, Iterates, Parallel, Placed, SpreadByDefault, Workflow
+
+__all__ = [
+    "ActorCritic",
+    "Acts",
+    "Advances",
+    "Agent",
+    "Array",
+    "Batch",
+    "Declares",
+    "Describes",
+    "Discounted",
+    "Env",
+    "Evolver",
+    "Evolves",
+    "FromMembers",
+    "Hyperparams",
+    "Iterates",
+    "Judges",
+    "Key",
+    "Memory",
+    "Metrics",
+    "OffPolicyAgent",
+    "OnPolicyAgent",
+    "Parallel",
+    "Params",
+    "Placed",
+    "Population",
+    "Prior",
+    "Prioritizes",
+    "Replay",
+    "Replays",
+    "Sample",
+    "Scheduled",
+    "SlotPolicy",
+    "SpreadByDefault",
+    "State",
+    "Summarizes",
+    "TakesParams",
+    "TimeStep",
+    "Transition",
+    "Workflow",
+]

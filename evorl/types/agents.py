@@ -1,0 +1,92 @@
+"""What agents are, on policy and off policy."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from evorl.types.data import Array, Batch, Hyperparams, Key, Memory, Metrics, Params, State, Transition
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """What is learned, and how it acts. The actor of an agent's state is a TrainState; act and mode take its params."""
+
+    def init(self, key: Key, hyperparams: Hyperparams) -> State:
+        """The state before anything is learned."""
+        ...
+
+    def memory(self) -> Memory:
+        """The memory at the start of an episode; () without one."""
+        ...
+
+    def act(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
+    ) -> tuple[Any, Memory, dict[str, Any]]:
+        """An action that explores, for one observation, the memory after it, and what learning needs beside."""
+        ...
+
+    def mode(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
+    ) -> tuple[Any, Memory, dict[str, Any]]:
+        """The same for the greedy action."""
+        ...
+
+
+@runtime_checkable
+class OffPolicyAgent(Agent, Protocol):
+    """An agent that learns from a replay: the loss of its critic on a batch, and one gradient step on any such loss."""
+
+    def critic_loss(
+        self, params: Params, state: State, batch: Transition, key: Key, hyperparams: Hyperparams
+    ) -> tuple[Array, Metrics]:
+        """The loss [] of a critic with params on a batch, leaves [batch, ...]; targets are those of the state.
+
+        Where the batch has a discount of its own, it is that of the bootstrap (agents.losses.bootstrapped). Rows count
+        by their weight; a replay with priorities asks for the metric "td_error" [batch] (agents.losses.squared_error).
+        """
+        ...
+
+    def update_critic(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]:
+        """One gradient step of the critic on loss(params) -> (loss [], metrics)."""
+        ...
+
+    def update_targets(self, state: State, hyperparams: Hyperparams) -> State:
+        """A soft step of the targets towards what they follow."""
+        ...
+
+
+@runtime_checkable
+class ActorCritic(OffPolicyAgent, Protocol):
+    """An off-policy agent with an actor, which has its own loss and steps."""
+
+    def actor_loss(
+        self, params: Params, state: State, batch: Transition, key: Key, hyperparams: Hyperparams
+    ) -> tuple[Array, Metrics]:
+        """The loss [] of an actor with params on a batch, by the critic of the state."""
+        ...
+
+    def update_actor(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]:
+        """One gradient step of the actor on loss(params) -> (loss [], metrics)."""
+        ...
+
+
+@runtime_checkable
+class OnPolicyAgent(Agent, Protocol):
+    """An agent that learns from what it has just done: a batch, a loss on segments of it, a gradient step on a loss."""
+
+    def batch(self, params: Params, behaviour: Params, transitions: Transition, hyperparams: Hyperparams) -> Batch:
+        """What is learned from trajectories, leaves [steps, slots, ...], that behaviour played: targets by params."""
+        ...
+
+    def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
+        """The loss [] on segments of a batch, leaves [segments, steps, ...], but those of memory [segments, ...].
+
+        An agent without memory has segments of one step.
+        """
+        ...
+
+    def update(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]:
+        """One gradient step on loss(params) -> (loss [], metrics)."""
+        ...
+
+    def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
+        """Whether, after updates with these mean metrics, no further epoch is to come."""
+        ...

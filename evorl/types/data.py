@@ -1,0 +1,86 @@
+"""What flows between the parts: names of types, steps, batches and what a replay gives."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import jax
+from flax import struct
+
+Array: TypeAlias = jax.Array
+Key: TypeAlias = jax.Array
+Params: TypeAlias = Any
+Memory: TypeAlias = Any
+Hyperparams: TypeAlias = Any
+State: TypeAlias = Any
+Metrics: TypeAlias = dict[str, jax.Array]
+# how the agent acts in one environment: (obs, memory, key) -> (action, memory, extras)
+SlotPolicy: TypeAlias = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
+
+
+@struct.dataclass
+class TimeStep:
+    """What an environment answers to one action."""
+
+    obs: Any
+    reward: Any  # []; several numbers, of agents or objectives, where the workflow takes them
+    terminated: Any  # [] bool: the task ended; do not bootstrap
+    truncated: Any  # [] bool: time ran out; bootstrap
+    info: Any = struct.field(default_factory=dict)
+
+
+@struct.dataclass
+class Transition:
+    """One step as it is learned from."""
+
+    obs: Any
+    action: Any
+    reward: Any
+    next_obs: Any  # the true successor, never the observation after a reset
+    terminated: Any  # do not bootstrap
+    truncated: Any  # bootstrap, but cut traces and reset memory
+    extras: Any = struct.field(default_factory=dict)
+    discount: Any = ()  # what a value at next_obs is worth, where rows are over several steps; () for that of one step
+    memory: Any = ()  # of the policy before the step; () where it has none
+    weight: Any = ()  # of the row in the loss; () where all count alike
+    burn_in: int = struct.field(pytree_node=False, default=0)  # first steps of a sequence, which only warm the memory
+    n_step: int = struct.field(pytree_node=False, default=1)  # how many rewards of a sequence a target takes
+
+    @property
+    def ended(self) -> Array:
+        """Whether the episode ended, either way."""
+        return self.terminated | self.truncated
+
+    @property
+    def learned(self) -> "Transition":
+        """The steps that are learned from: of a sequence, leaves [steps, ...], those after the burn-in."""
+        if not self.burn_in:
+            return self
+        steps = jax.tree.map(lambda x: x[self.burn_in :], replace(self, memory=(), weight=(), burn_in=0))
+        return replace(steps, memory=self.memory, weight=self.weight)
+
+
+@struct.dataclass
+class Sample:
+    """Rows that a replay has drawn, leaves [*shape, ...].
+
+    Sequences have their steps before the last axis of the shape, but the memory before the first, leaves [*shape, ...].
+    """
+
+    rows: Any
+    index: Any  # int32, where they lie
+    weight: Any = ()  # of each in the loss; () where all count alike
+
+
+@struct.dataclass
+class Batch:
+    """What the losses of an on-policy agent take; leaves share their leading axes, the last of which are steps."""
+
+    obs: Any
+    sample: Any  # what the action came from
+    log_prob: Any  # of the sample, by the policy that drew it
+    value: Any  # before learning
+    advantage: Any
+    target: Any  # of the value
+    ended: Any = ()  # bool, whether the next step begins an episode; () without memory
+    memory: Any = ()  # before each step; where steps are cut into segments, before the first of each

@@ -1,0 +1,67 @@
+"""What searches by ask and tell, and may do beside."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from evorl.types.data import Hyperparams, Key, Metrics, Params, State
+
+
+@runtime_checkable
+class Evolver(Protocol):
+    """Search by ask and tell. Fitness is maximized; NaN counts as the worst."""
+
+    @property
+    def population_size(self) -> int:
+        """How many genomes it asks for, n."""
+        ...
+
+    def init(self, key: Key, mean: Params, hyperparams: Hyperparams) -> State:
+        """The state of a search that begins around mean."""
+        ...
+
+    def ask(self, key: Key, state: State, hyperparams: Hyperparams) -> tuple[Any, State]:
+        """Genomes to be evaluated, leaves [n, ...], in whatever form the evolver keeps them."""
+        ...
+
+    def to_params(self, state: State, genome: Any, hyperparams: Hyperparams) -> Params:
+        """The parameters that one genome stands for."""
+        ...
+
+    def tell(
+        self, key: Key, genomes: Any, fitness: Any, state: State, hyperparams: Hyperparams
+    ) -> tuple[State, Metrics]:
+        """The state after the genomes that it asked for turned out to have fitness, [n] or as fitness() gives it."""
+        ...
+
+    def solution(self, state: State) -> Params:
+        """The parameters that the search stands for: its mean, or the best that it knows."""
+        ...
+
+
+@runtime_checkable
+class Judges(Protocol):
+    """An evolver that searches for more than the highest return: several objectives, or behaviour of every kind."""
+
+    def fitness(self, means: dict[str, Any]) -> Any:
+        """What tell takes as fitness, leaves [n, ...], of means over the episodes of each member, leaves [n, ...].
+
+        They are "return" and, by name, what the environment summarizes.
+        """
+        ...
+
+
+@runtime_checkable
+class FromMembers(Protocol):
+    """An evolver whose first generation is given, leaves [n, ...], rather than drawn around the mean."""
+
+    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: Hyperparams) -> State:
+        """The state of a search that asks for members first."""
+        ...
+
+
+@runtime_checkable
+class TakesParams(Protocol):
+    """An evolver with a way back from parameters to a genome: it can be told of others than those that it asked for."""
+
+    def from_params(self, state: State, params: Params, hyperparams: Hyperparams) -> Any:
+        """The genome that stands for one member's parameters."""
+        ...

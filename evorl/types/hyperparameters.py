@@ -1,0 +1,53 @@
+"""Who has hyperparameters, what these may do, and where they are searched."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from evorl.types.data import Array, Hyperparams
+
+
+@runtime_checkable
+class Declares(Protocol):
+    """A part with hyperparameters, or of parts that have them."""
+
+    def hyperparams(self) -> Hyperparams:
+        """Those of its parts at their defaults."""
+        ...
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    """Hyperparameters that change with the env steps taken, which at returns as they are by then."""
+
+    def at(self, env_steps: Array) -> Hyperparams:
+        """As they are after so many env steps, []."""
+        ...
+
+
+@runtime_checkable
+class Discounted(Protocol):
+    """Hyperparameters by which later rewards count less."""
+
+    discount: Any
+
+
+@runtime_checkable
+class Prior(Protocol):
+    """A distribution over one number, as a monotonic map from the unit interval, in which search moves."""
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the most that it gives."""
+        ...
+
+    @property
+    def span(self) -> float:
+        """How wide it is where search moves, so that a factor f is a step of log(f): e-folds, or 1 where linear."""
+        ...
+
+    def decode(self, u: Array) -> Array:
+        """The number at u in [0, 1]."""
+        ...
+
+    def encode(self, x: Array) -> Array:
+        """Where in [0, 1] a number lies, clipped to its ends."""
+        ...

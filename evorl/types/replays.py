@@ -1,0 +1,49 @@
+"""What holds experience."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from evorl.types.data import Array, Key, Sample
+
+
+@runtime_checkable
+class Replay(Protocol):
+    """Experience to learn from: a pytree that changes by adding."""
+
+    @property
+    def size(self) -> Array:
+        """How many rows it holds, []."""
+        ...
+
+    def add(self, rows: Any, mask: Array) -> "Replay":
+        """The replay with the rows, leaves [steps, slots, ...], where mask: what each slot did next."""
+        ...
+
+    def sample(self, key: Key, shape: tuple[int, ...]) -> Sample:
+        """What to learn from, leaves [*shape, ...]; it must hold some."""
+        ...
+
+
+@runtime_checkable
+class Prioritizes(Replay, Protocol):
+    """A replay that is told of the rows that it gave how much was to be learned from them."""
+
+    def update(self, index: Array, priority: Array) -> "Prioritizes":
+        """The replay with other priorities, [...], of what lies at index, int32 [...]: the sizes of their TD errors.
+
+        Of a sequence there is one for each of its steps, [..., steps].
+        """
+        ...
+
+
+@runtime_checkable
+class Replays(Protocol):
+    """Which replay a workflow has."""
+
+    @property
+    def sequences(self) -> bool:
+        """Whether it gives sequences rather than single rows."""
+        ...
+
+    def empty(self, capacity: int, row: Any, num_slots: int = 1) -> Replay:
+        """One for `capacity` rows, from so many slots, like row, a pytree of arrays or of their shapes."""
+        ...

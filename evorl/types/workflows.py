@@ -1,0 +1,107 @@
+"""What a training run is, and may be beside."""
+
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from evorl.types.agents import Agent
+from evorl.types.data import Array, Hyperparams, Key, Metrics, SlotPolicy, State
+from evorl.types.envs import Env
+
+
+@runtime_checkable
+class Workflow(Protocol):
+    """A training run as pure functions; its state has the fields hyperparams and env_params."""
+
+    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State:
+        """The state before the first step; env_params are by default those of the environment."""
+        ...
+
+    def step(self, state: State, key: Key) -> tuple[State, Metrics]:
+        """One iteration; metrics, leaves [], have env_steps, episodes and gradient_steps."""
+        ...
+
+    def evaluate(self, state: State, key: Key) -> Metrics:
+        """What is learned, played greedily: "return" and "episodes"."""
+        ...
+
+    def inherit(self, state: State, parent: State) -> State:
+        """The state with the agent and the hyperparameters of its parent; its own replay and environments stay."""
+        ...
+
+
+@runtime_checkable
+class Acts(Workflow, Protocol):
+    """A workflow that trains one policy, which its state holds; it is greedy unless it explores."""
+
+    env: Env
+    agent: Agent
+
+    def policy(self, state: State, explores: bool = False) -> SlotPolicy:
+        """How it acts in one environment."""
+        ...
+
+
+@runtime_checkable
+class Advances(Protocol):
+    """A workflow whose step and evaluate are one function of a flag, so that one program holds its physics once.
+
+    advance returns (state, metrics of the step, metrics of the evaluation), the one not asked for without meaning.
+    """
+
+    def advance(self, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
+        """A step, or an evaluation, which leaves the state alone."""
+        ...
+
+
+@runtime_checkable
+class Iterates(Protocol):
+    """A workflow of parts, which workflows.base.advance joins, so that one program holds its physics once.
+
+    A step is plan, play, absorb; an evaluation is exam, play, report. The two plans have one structure; leaves of
+    different shapes are broadcast to each other.
+    """
+
+    def plan(self, state: State, key: Key) -> tuple[Any, Any]:
+        """What a step plays, and what absorb needs beside of what was drawn or learned for it."""
+        ...
+
+    def exam(self, state: State, key: Key) -> Any:
+        """What an evaluation plays."""
+        ...
+
+    def play(self, state: State, plan: Any, key: Key) -> tuple[State, Any]:
+        """What was played, and the state with what of it is stored; the same state where nothing is."""
+        ...
+
+    def absorb(self, state: State, carry: Any, played: Any, key: Key) -> tuple[State, Metrics]:
+        """The state after learning from what was played, and the metrics of the step."""
+        ...
+
+    def report(self, state: State, played: Any) -> Metrics:
+        """The metrics of the evaluation that was played."""
+        ...
+
+
+@runtime_checkable
+class Parallel(Protocol):
+    """A workflow of independent parts, which several devices can share among them."""
+
+    @property
+    def parallel(self) -> dict[str, int]:
+        """By axis of a mesh, how many there are: its members, or the slots in which it plays."""
+        ...
+
+
+@runtime_checkable
+class SpreadByDefault(Parallel, Protocol):
+    """A workflow that gains more by a core for each of its parts than by all cores for each of its products."""
+
+    spread_by: ClassVar[tuple[str, ...]]  # dotted names of fields: how many parts there are, the first one that says so
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A workflow of whose state some leaves lead with what is independent."""
+
+    def axes(self, state: State) -> Any:
+        """A prefix of the state: the axis of a mesh that leaves lead with, or "" where they lead with none."""
+        ...

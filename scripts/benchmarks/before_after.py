@@ -1,0 +1,143 @@
+"""Sets the present checkout beside an earlier commit, in turn, each round in fresh processes.
+
+python scripts/benchmarks/before_after.py --before COMMIT E1 E4 E7 E8      some workloads of benchmark.py
+python scripts/benchmarks/before_after.py --before COMMIT spread           what runs on several devices by default
+python scripts/benchmarks/before_after.py --before COMMIT                  all
+
+Of each: the CPU seconds up to the end of the first step (tracing, compiling and running what a training runs,
+Program.run), and then, medians of five, a chunk of steps and an evaluation. E-workloads are in CPU seconds on one
+device; those of `spread` in wall seconds, on the devices that a training takes. A ratio is before / after. Times of a
+machine that does other work beside say nothing.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+REPEATS = 5
+
+
+def spread() -> dict[str, Any]:
+    """What several devices share: workflow, hyperparameters, iterations and seeds."""
+    from workloads import pbt
+
+    from evorl import (
+        Brax,
+        Evolution,
+        EvolutionHyperparams,
+        Gymnax,
+        MLPPolicy,
+        OnPolicy,
+        OpenES,
+        PolicyGradient,
+        PPOHyperparams,
+    )
+
+    def ppo() -> tuple[Any, Any, int, int]:
+        env = Gymnax("CartPole-v1")
+        agent = PolicyGradient(env.observation_space, env.action_space, hidden=(64, 64))
+        return OnPolicy(env, agent), PPOHyperparams(), 4, 8
+
+    def openes() -> tuple[Any, Any, int, int]:
+        env = Brax("hopper", backend="spring")
+        policy = MLPPolicy(env.observation_space, env.action_space, hidden=(64, 64))
+        return Evolution(env, policy, OpenES(128)), EvolutionHyperparams(), 4, 1
+
+    return {"PPO-8-seeds": ppo, "OpenES-128": openes, "PBT-8": lambda: (*pbt(8)[:3], 1)}
+
+
+NAMES = ("PPO-8-seeds", "OpenES-128", "PBT-8")
+
+
+def measured(name: str) -> dict[str, float]:
+    """Times of this process's own evorl."""
+    options: dict[str, Any] = {}
+    if name in NAMES:
+        import evorl.training.devices as devices_of
+
+        if hasattr(devices_of, "host_devices"):
+            options = {"devices": devices_of.cores()}
+            devices_of.host_devices()
+    import jax
+    from workloads import WORKLOADS
+
+    from evorl.training.devices import compiler_options
+    from evorl.training.program import RUNS_ONCE, Program, job
+
+    workflow, hyperparams, iterations, seeds = spread()[name]() if name in NAMES else (*WORKLOADS[name]()[:3], 1)
+    program = Program(workflow, range(seeds), iterations, False, **options)
+    started = time.process_time(), time.perf_counter()
+    if options:
+        jax.set_mesh(program.mesh)
+        once = jax.jit(program.init)
+        places = program.placed(jax.eval_shape(once, program.keys, hyperparams))
+        init = jax.jit(lambda *given: once(*given), out_shardings=places)
+        run = jax.jit(program.run, donate_argnums=0, out_shardings=(places, None, None))
+    else:
+        init, run = jax.jit(program.init), jax.jit(program.run, donate_argnums=0)
+    keys = program.keys
+    state = init.lower(keys, hyperparams).compile(RUNS_ONCE)(keys, hyperparams)
+    run = run.lower(state, keys, *job(0, 0, False)).compile(compiler_options())
+    state, _, _ = jax.block_until_ready(run(state, keys, *job(0, 1, False)))
+    found = {"first step cpu": time.process_time() - started[0], "first step wall": time.perf_counter() - started[1]}
+    state, _, _ = run(state, keys, *job(1, iterations, False))
+    for what, todo in (("steps", job(2, iterations, False)), ("evaluation", job(2, 1, True))):
+        times = []
+        for _ in range(REPEATS + 1):
+            cpu, wall = time.process_time(), time.perf_counter()
+            state, _, _ = jax.block_until_ready(run(state, keys, *todo))
+            times.append((time.process_time() - cpu, time.perf_counter() - wall))
+        cpu, wall = (statistics.median(column) for column in zip(*times[1:], strict=True))
+        found |= {f"{what} cpu": cpu, f"{what} wall": wall}
+    return found
+
+
+def in_a_process(root: Path, name: str) -> dict[str, float]:
+    """measured() by the evorl and the workloads of another checkout."""
+    paths = os.pathsep.join(str(root / part) for part in ("scripts/benchmarks", "scripts", "."))
+    environment = os.environ | {"PYTHONPATH": paths, "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    command = [sys.executable, "-P", str(Path(__file__).absolute()), "--one", name]
+    found = subprocess.run(command, env=environment, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*")
+    parser.add_argument("--before", help="a commit")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(measured(given.one)))
+        return
+    from workloads import WORKLOADS
+
+    given_names = given.workloads or [*WORKLOADS, "spread"]
+    with tempfile.TemporaryDirectory() as before:
+        archive = subprocess.run(["git", "archive", given.before], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        subprocess.run(["tar", "x"], cwd=before, input=archive.stdout, check=True)
+        for name in [each for one in given_names for each in (NAMES if one == "spread" else [one])]:
+            rounds = [[in_a_process(root, name) for root in (Path(before), ROOT)] for _ in range(given.rounds)]
+            print(compared(name, rounds), flush=True)
+
+
+def compared(name: str, rounds: list[list[dict[str, float]]]) -> str:
+    """A row of a table: before / after, and their ratio."""
+    kind, cells = "wall" if name in NAMES else "cpu", []
+    for what in ("first step", "steps", "evaluation"):
+        old, new = (statistics.median(one[f"{what} {kind}"] for one in side) for side in zip(*rounds, strict=True))
+        cells.append(f"{old:.3g} / {new:.3g} = {old / new:.2f}")
+    return f"| {name} | {kind} s | {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()

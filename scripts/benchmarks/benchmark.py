@@ -1,0 +1,221 @@
+"""Times workflow steps against their bound, and evorl beside its peers.
+
+python scripts/benchmarks/benchmark.py                    all workloads
+python scripts/benchmarks/benchmark.py E4 J1              some of them; J1 is all of J1-ENV-BACKEND
+python scripts/benchmarks/benchmark.py --repeats 9 E10 calibrate
+
+Compile is apart, without the persistent cache; warm-up once, then the median of the repeats; one JSON line each, then
+tables.
+
+E1 to E3 are OpenES, E4 and E10 CEM-RL, E5 and E6 PBT and PBT-CSO on PPO, E7 is PPO, E8 TD3 and E9 SAC, as evorl is
+compared with EvoRL. Their bound is
+the sum of their parts, each jitted alone at the same shapes and trip counts; their first step is held against compiling
+the environment's reset and step once. J1 (environment steps), J2 (PPO), J4 (updates of TD3 and SAC), J5 (evolution
+strategies) and J6 (replay) run in turn with their peers; for J2, REJAX_PYTHON names the Python of an environment with
+rejax 0.1.3 and gymnax 0.0.9.
+calibrate compares this machine with the one where EvoRL was measured: with it, the table of E shows EvoRL's CPU seconds
+scaled, so indirect.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.compilation_cache import compilation_cache
+from peers_jax import PEERS
+from peers_timing import Times, compiled, surroundings, timed
+from workloads import EVORL_CPU_S, KEY, WORKLOADS, jitted
+
+from evorl import tree
+from evorl.training.program import RUNS_ONCE
+from evorl.workflows import PBT
+
+
+def slots(workflow: Any) -> int:
+    """Environments that a workflow steps at once."""
+    if isinstance(workflow, PBT):
+        return workflow.population.size * slots(workflow.population.inner)
+    return workflow.vector_env.num_slots
+
+
+def compile_environment(workflow: Any) -> float:
+    """CPU seconds of compiling reset and step once each, for as many environments as the workflow steps."""
+    env, n = workflow.env, slots(workflow)
+    keys = jax.random.split(KEY, n)
+    reset = jax.vmap(env.reset, (0, None))
+    _, reset_cpu = compiled(reset, keys, ())
+    states = tree.zeros(jax.eval_shape(reset, keys, ())[0])
+    actions = jnp.zeros((n, *env.action_space.shape))
+    _, step_cpu = compiled(jax.vmap(env.step, (None, 0, 0, None)), KEY, states, actions, ())
+    return reset_cpu + step_cpu
+
+
+def first_step(workflow: Any, hyperparams: Any) -> float:
+    """CPU seconds of the initial state and a step, of which nothing is traced yet."""
+    jax.clear_caches()
+    cpu = time.process_time()
+    state = jax.jit(workflow.init, compiler_options=RUNS_ONCE)(KEY, hyperparams)
+    jax.block_until_ready(jitted(workflow.step)(state, KEY))
+    return time.process_time() - cpu
+
+
+@contextmanager
+def persistent_cache() -> Iterator[None]:
+    """A compilation cache that is empty at first."""
+    with tempfile.TemporaryDirectory() as folder:
+        jax.config.update("jax_enable_compilation_cache", True)
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        compilation_cache.reset_cache()  # it had found itself disabled
+        yield
+        jax.config.update("jax_enable_compilation_cache", False)
+        compilation_cache.reset_cache()
+
+
+def time_step(workflow: Any, state: Any, iterations: int, repeats: int) -> tuple[Times, Any]:
+    """Times of `iterations` steps, and their metrics."""
+
+    def run(state: Any) -> Any:
+        step = lambda i, loop: workflow.step(loop[0], jax.random.fold_in(KEY, i))  # noqa: E731
+        once = workflow.step(state, KEY)
+        return jax.lax.fori_loop(1, iterations, step, once) if iterations > 1 else once
+
+    # a step may not be donated its state here, or there is nothing to repeat it on: give it a copy each time
+    donated = jitted(lambda state: run(state), donate_argnums=0)
+    copies = [jax.tree.map(jnp.copy, state) for _ in range(repeats + 1)]
+    metrics = donated(jax.tree.map(jnp.copy, state))[1]
+    return timed(lambda: donated(copies.pop()), repeats=repeats), metrics
+
+
+def time_parts(parts: dict, replay: Any, iterations: int, repeats: int) -> dict[str, Times]:
+    """Times of `iterations` rounds of each part alone, a function and its arguments after how often a round has it."""
+    times = {}
+    for part, what in parts.items():
+        often, function, *args = what if isinstance(what[0], int) else (1, *what)
+        if part == "scatter":
+            donated = jitted(function, donate_argnums=0)
+            replays = [jax.tree.map(jnp.copy, replay) for _ in range(repeats + 1)]
+            once = timed(lambda f=donated, r=replays: f(r.pop()), repeats=repeats)
+        else:
+            once = timed(jitted(function), *args, repeats=repeats)
+        times[part] = iterations * often * once[0], iterations * often * once[1]
+    return times
+
+
+def measure(name: str, repeats: int) -> dict[str, Any]:
+    """One workload: its first step, its step, its parts and the ratio to their sum."""
+    workflow, hyperparams, iterations, make_parts = WORKLOADS[name]()
+    environment = compile_environment(workflow)
+    cold = first_step(workflow, hyperparams)
+    with persistent_cache():
+        first_step(workflow, hyperparams)
+        warm = first_step(workflow, hyperparams)
+    state, step = jax.jit(workflow.init)(KEY, hyperparams), jitted(workflow.step)
+    state, _ = step(step(state, KEY)[0], KEY)
+    (wall, cpu), metrics = time_step(workflow, state, iterations, repeats)
+    parts = time_parts(make_parts(state, metrics), getattr(state, "replay", None), iterations, repeats)
+    bound_wall, bound_cpu = (sum(seconds) for seconds in zip(*parts.values(), strict=True))
+    return {
+        "workload": name,
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "bound_wall_s": bound_wall,
+        "bound_cpu_s": bound_cpu,
+        "over_bound_wall": wall / bound_wall,
+        "over_bound_cpu": cpu / bound_cpu,
+        "environment_compile_cpu_s": environment,
+        "first_step_cpu_s": cold,
+        "first_step_over_environment_cpu_s": cold - environment,
+        "first_step_warm_cpu_s": warm,
+        "parts_cpu_s": {part: seconds for part, (_, seconds) in parts.items()},
+        "env_steps": int(metrics["env_steps"]),
+        **surroundings(repeats),
+    }
+
+
+def table(columns: list[str], rows: list[list[str]]) -> None:
+    print()
+    for cells in (columns, ["---"] * len(columns), *rows):
+        print(f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|")
+
+
+def print_steps(rows: list[dict[str, Any]], speed: float | None) -> None:
+    columns = {
+        "wall s": "wall_s",
+        "CPU s": "cpu_s",
+        "bound CPU s": "bound_cpu_s",
+        "over bound, CPU": "over_bound_cpu",
+        "wall": "over_bound_wall",
+        "reset + step compile, CPU s": "environment_compile_cpu_s",
+        "first step, CPU s": "first_step_cpu_s",
+        "more": "first_step_over_environment_cpu_s",
+        "from a warm cache": "first_step_warm_cpu_s",
+    }
+    lines = [[row["workload"], *(f"{row[field]:.2f}" for field in columns.values())] for row in rows]
+    indirect = ["EvoRL CPU s, indirect", "over ours, indirect"] if speed else []
+    if speed:
+        for row, line in zip(rows, lines, strict=True):
+            scaled = EVORL_CPU_S.get(row["workload"], 0.0) / speed
+            line += [f"{scaled:.2f}", f"{scaled / row['cpu_s']:.2f}"] if scaled else ["", ""]
+    table(["workload", *columns, *indirect], lines)
+
+
+def print_peers(rows: list[dict[str, Any]]) -> None:
+    lines = []
+    for row in rows:
+        for case, programs in row["cases"].items():
+            for side, times in programs.items():
+                figures = [f"{times[row['unit']]:,.1f} {row['unit']}", f"{times['compile_cpu_s']:.1f}"]
+                ratios = [f"{times[name]:.2f}" if name in times else "" for name in ("ratio", "ratio_cpu")]
+                lines.append([row["workload"], case, side, *figures, *ratios])
+    table(["workload", "case", "program", "median", "compile CPU s", "speed of evorl over it", "by CPU"], lines)
+    for row in rows:
+        if row["note"]:
+            print(f"\n{row['workload']}: {row['note']}")
+
+
+def print_speed(row: dict[str, Any]) -> None:
+    lines = []
+    for clock, suffix in (("CPU", ""), ("wall", "_wall")):
+        ratios = row[f"to_reference{suffix}"] | {"geometric mean": row[f"speed{suffix}"]}
+        lines.append([f"{clock} seconds", *(f"{ratio:.2f}" for ratio in ratios.values())])
+    table(["speed against the reference machine", *row["to_reference"], "geometric mean"], lines)
+
+
+def chosen(names: list[str]) -> list[str]:
+    """Workloads by name, each once; J1 stands for all of J1."""
+    known = [*WORKLOADS, *PEERS]
+    unknown = [name for name in names if name not in (*known, "J1")]
+    if unknown:
+        sys.exit(f"no workload {', '.join(unknown)}; there are {', '.join([*WORKLOADS, 'J1', *PEERS])}")
+    return [name for name in known if not names or name in names or (name.startswith("J1-") and "J1" in names)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*", help=f"of {', '.join([*WORKLOADS, 'J1', *PEERS])}")
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    results = {}
+    for name in chosen(arguments.workloads):
+        results[name] = PEERS[name](arguments.repeats) if name in PEERS else measure(name, arguments.repeats)
+        print(json.dumps(results[name]), flush=True)
+    steps, peers = ([row for row in results.values() if (row["workload"] in PEERS) is other] for other in (False, True))
+    speed = results["calibrate"]["speed"] if "calibrate" in results else None
+    if steps:
+        print_steps(steps, speed)
+    if peers:
+        print_peers(peers)
+    if speed:
+        print_speed(results["calibrate"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+"""What benchmark.py times: workflows at the sizes of the comparison, and the parts that bound a step of each.
+
+Of E5 and E6, PBT and PBT-CSO on PPO, the bound has the parts of all members side by side.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
+from evorl.agents import SAC, MLPPolicy, PolicyGradient, PPOHyperparams, SACHyperparams, TrainState
+from evorl.ec import OpenES
+from evorl.population import LogUniform, NoSelection, OneMinus, Pairs, Swarm, Truncation, Uniform
+from evorl.replay import Row
+from evorl.training.devices import compiler_options
+from evorl.workflows import PBT, Evolution, EvolutionHyperparams, OnPolicy, PBTHyperparams, Vmapped
+
+KEY = jax.random.key(0)
+
+
+jitted = partial(jax.jit, compiler_options=compiler_options())  # as training is compiled
+
+
+def repeat(count: int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
+    return jax.lax.fori_loop(0, count, body, carry)
+
+
+def interaction_parts(workflow: Any, act: Callable[..., Any], params: Any, params_axis: int | None, steps: int) -> dict:
+    """Environment scan and policy forward, act(params, obs, memory, key, hyperparams), of all slots."""
+    env, n = workflow.env, workflow.vector_env.num_slots
+    states, obs = jax.vmap(env.reset, (0, None))(jax.random.split(KEY, n), ())
+    actions = jnp.zeros((n, *env.action_space.shape))
+
+    def physics(states: Any, actions: jax.Array) -> Any:
+        step = lambda states, _: jax.vmap(env.step, (None, 0, 0, None))(KEY, states, actions, ())  # noqa: E731
+        return jax.lax.scan(step, states, length=steps)
+
+    def forward(obs: jax.Array) -> Any:
+        def step(obs: jax.Array, i: jax.Array) -> tuple[jax.Array, None]:
+            keys = jax.random.split(jax.random.fold_in(KEY, i), n)
+            action = jax.vmap(act, (params_axis, 0, 0))(params, obs, keys)
+            return obs + 1e-3 * action.sum(), None
+
+        return jax.lax.scan(step, obs, jnp.arange(steps))
+
+    return {"environment": (physics, states, actions), "policy": (forward, obs)}
+
+
+def replay_part(state: Any, n: int, steps: int, chunk: int) -> dict:
+    """The scatter of the rows of n slots."""
+    rows = state.replay.sample(KEY, (chunk * n,)).rows
+    mask = jnp.ones(chunk * n, bool)
+
+    def scatter(replay: Any) -> Any:
+        return repeat(-(-steps // chunk), lambda i, replay: replay.add(rows, mask), replay)
+
+    return {"scatter": (scatter,)}
+
+
+def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
+    evolver, hp = workflow.evolver, TD3Hyperparams()
+    agent: Any = workflow.agent
+    n, m = evolver.population_size, workflow.num_learners
+    genomes = jax.jit(evolver.ask)(KEY, state.evolver, state.hyperparams.evolver)[0]
+    batches = state.replay.sample(KEY, (m, workflow.batch_size)).rows
+    keys = jax.random.split(KEY, m)
+
+    def gradients(genomes: Any) -> Any:
+        learners = state.agent.replace(actor=jax.vmap(TrainState.fresh)(tree.index(genomes, slice(0, m))))
+
+        def update(i: jax.Array, agents: Any) -> Any:
+            def critic_loss(params: Any) -> Any:
+                each = lambda actor, batch, key: agent.critic_loss(  # noqa: E731
+                    params, agents.replace(actor=actor), batch, key, hp
+                )
+                return tree.mean(jax.vmap(each)(agents.actor, batches, keys))
+
+            agents = agent.update_critic(agents, critic_loss, hp)[0]
+
+            def actor_update(actor: Any, batch: Any) -> Any:
+                own = agents.replace(actor=actor)
+                return agent.update_actor(own, lambda p: agent.actor_loss(p, own, batch, KEY, hp), hp)[0].actor
+
+            return agent.update_targets(agents.replace(actor=jax.vmap(actor_update)(agents.actor, batches)), hp)
+
+        return repeat(updates, update, learners)
+
+    def gather(key: jax.Array) -> Any:
+        def sample(i: jax.Array, total: Any) -> Any:
+            rows = state.replay.sample(jax.random.fold_in(key, i), (m, workflow.batch_size)).rows
+            return jax.tree.map(jnp.add, total, rows.replace(terminated=rows.reward, truncated=rows.reward))
+
+        return repeat(updates, sample, batches.replace(terminated=batches.reward, truncated=batches.reward))
+
+    tell = partial(evolver.tell, KEY, genomes, jnp.arange(float(n)))
+    greedy = lambda params, obs, key: agent.action(agent.actor.apply(params, obs))  # noqa: E731
+    parts = interaction_parts(workflow, greedy, genomes, 0, steps) | replay_part(state, n, steps, workflow.chunk)
+    return parts | {
+        "gradients": (gradients, genomes),
+        "gather": (gather, KEY),
+        "ask": (evolver.ask, KEY, state.evolver, state.hyperparams.evolver),
+        "tell": (tell, state.evolver, state.hyperparams.evolver),
+    }
+
+
+def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
+    hp, updates = state.hyperparams, workflow.num_updates
+    agent: Any = workflow.agent
+    batch = state.replay.sample(KEY, (workflow.batch_size,)).rows
+
+    def gradients(agents: Any) -> Any:
+        def block(i: jax.Array, agents: Any) -> Any:
+            def critic(i: jax.Array, agents: Any) -> Any:
+                return agent.update_critic(agents, lambda p: agent.critic_loss(p, agents, batch, KEY, hp), hp)[0]
+
+            agents = repeat(workflow.actor_interval, critic, agents)
+            agents = agent.update_actor(agents, lambda p: agent.actor_loss(p, agents, batch, KEY, hp), hp)[0]
+            return agent.update_targets(agents, hp)
+
+        return repeat(updates // workflow.actor_interval, block, agents)
+
+    def gather(key: jax.Array) -> Any:
+        def sample(i: jax.Array, total: jax.Array) -> jax.Array:
+            return total + state.replay.sample(jax.random.fold_in(key, i), (workflow.batch_size,)).rows.reward
+
+        return repeat(updates, sample, batch.reward)
+
+    steps = workflow.num_steps
+    act = lambda params, obs, key: agent.act(params, obs, (), key, hp)[0]  # noqa: E731
+    parts = interaction_parts(workflow, act, state.agent.actor.params, None, steps)
+    parts |= replay_part(state, workflow.num_envs, steps, workflow.vector_env.chunk)
+    return parts | {"gradients": (gradients, state.agent), "gather": (gather, KEY)}
+
+
+def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
+    agent, hp, size = workflow.agent, state.hyperparams, workflow.batch_size // workflow.segment
+    params = state.agent.actor.params
+    transitions = workflow.collect(state, KEY)[1]
+    batch = workflow.segments(agent.batch(params, params, transitions, hp))
+    layout = Row.of(jax.eval_shape(lambda: tree.index(batch, 0)))
+
+    def act(params: Any, obs: jax.Array, key: jax.Array) -> Any:
+        return agent.act(params, obs, (), key, hp)[0]
+
+    def gradients(agents: Any, tables: Any) -> Any:
+        def update(agents: Any, tables: Any) -> Any:
+            rows = layout.unpack(tables)
+            return agent.update(agents, lambda p: agent.loss(p, rows, hp), hp)[0], None
+
+        batches = jax.tree.map(lambda x: x.reshape(-1, size, x.shape[-1]), tables)
+        return repeat(workflow.num_epochs, lambda i, agents: jax.lax.scan(update, agents, batches)[0], agents)
+
+    def shuffle(tables: Any) -> Any:
+        def once(i: jax.Array, tables: Any) -> Any:
+            order = jax.random.permutation(jax.random.fold_in(KEY, i), workflow.num_rows // workflow.segment)
+            return tree.index(tables, order)
+
+        return repeat(workflow.num_epochs, once, tables)
+
+    tables = layout.pack(batch)
+    return interaction_parts(workflow, act, params, None, workflow.num_steps) | {
+        "targets": (lambda t: agent.batch(params, params, t, hp), transitions),
+        "gradients": (gradients, state.agent, tables),
+        "shuffle": (shuffle, tables),
+    }
+
+
+def pbt_parts(workflow: PBT, state: Any) -> dict:
+    """Those of all members in a generation, side by side: of each of its steps, and of the evaluation's episodes."""
+    inner, members = workflow.population.inner, replace(state.members, env_params=None)
+    episodes = replace(inner, num_envs=inner.eval_episodes, num_steps=inner.env.max_episode_steps, batch_size=1)
+
+    def of_all(one: Any, name: str) -> tuple[Any, ...]:
+        arguments = jax.jit(jax.vmap(lambda member: one(member)[name][1:]))(members)
+        function = jax.vmap(lambda member, arguments: one(member)[name][0](*arguments))
+        return function, members, arguments
+
+    def step(member: Any) -> dict:
+        return on_policy_parts(inner, member)
+
+    def evaluation(member: Any) -> dict:
+        act = lambda params, obs, key: inner.agent.mode(params, obs, (), key, member.hyperparams)[0]  # noqa: E731
+        return interaction_parts(episodes, act, member.agent.actor.params, None, episodes.num_steps)
+
+    names = jax.eval_shape(lambda member: dict.fromkeys(step(member), 0), tree.index(members, 0))
+    parts = {name: (workflow.steps_per_generation, *of_all(step, name)) for name in names}
+    return parts | {f"{name} of episodes": of_all(evaluation, name) for name in ("environment", "policy")}
+
+
+def evolution_parts(workflow: Evolution, state: Any, steps: int) -> dict:
+    evolver, agent, hp = workflow.evolver, workflow.agent, state.hyperparams.evolver
+    genomes = jax.jit(evolver.ask)(KEY, state.evolver, hp)[0]
+    tell = partial(evolver.tell, KEY, genomes, jnp.arange(float(evolver.population_size)))
+
+    def greedy(params: Any, obs: jax.Array, key: jax.Array) -> Any:
+        return agent.mode(params, state.statistics.normalize(obs), (), key, ())[0]
+
+    parts = interaction_parts(workflow, greedy, genomes, 0, steps)
+    return parts | {"ask": (evolver.ask, KEY, state.evolver, hp), "tell": (tell, state.evolver, hp)}
+
+
+def openes(population_size: int, steps: int) -> tuple[Any, Any, int, Callable[..., dict]]:
+    """OpenES, swimmer, one episode of each member, [256, 256], virtual batch normalization."""
+    env = Brax("swimmer", max_episode_steps=steps)
+    policy = MLPPolicy(env.observation_space, env.action_space, hidden=(256, 256))
+    workflow = Evolution(env, policy, OpenES(population_size))
+    return workflow, EvolutionHyperparams(), 1, lambda state, metrics: evolution_parts(workflow, state, steps)
+
+
+def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
+    agent = TD3(env.observation_space, env.action_space, layer_norm=True)
+    return CEMRL(
+        env, agent, CEM(), min_updates=updates, max_updates=updates, capacity=capacity, random_steps=2_000, chunk=20
+    )
+
+
+def e4() -> tuple[Any, Any, int, Callable[..., dict]]:
+    """CEM-RL, swimmer, population 10, episodes of 100, 64 updates."""
+    workflow = cem_rl(Brax("swimmer", max_episode_steps=100), 64, 100_000)
+    return workflow, CEMRLHyperparams(), 1, lambda state, metrics: cem_rl_parts(workflow, state, 64, 100)
+
+
+def e10() -> tuple[Any, Any, int, Callable[..., dict]]:
+    """CEM-RL, inverted_pendulum, limit 1000, from scratch: the third generation."""
+    workflow = cem_rl(Brax("inverted_pendulum"), 64, 100_000)
+
+    def parts(state: Any, metrics: Any) -> dict:
+        longest = int(-(-metrics["return_best"] // workflow.chunk)) * workflow.chunk  # reward 1 a step
+        return cem_rl_parts(workflow, state, 64, longest)
+
+    return workflow, CEMRLHyperparams(), 1, parts
+
+
+def e8(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
+    """TD3, 512 iterations of 2 env steps, 2 critic updates and 1 actor update."""
+    env = Brax(name)
+    agent = TD3(env.observation_space, env.action_space)
+    workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
+    return workflow, TD3Hyperparams(), 512, lambda state, metrics: off_policy_parts(workflow, state)
+
+
+def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
+    """SAC, as E8."""
+    env = Brax(name)
+    agent = SAC(env.observation_space, env.action_space)
+    workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
+    return workflow, SACHyperparams(), 512, lambda state, metrics: off_policy_parts(workflow, state)
+
+
+def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
+    """PPO, 64 environments x 32, minibatches of 256, 4 epochs."""
+    env = Brax(name)
+    agent = PolicyGradient(env.observation_space, env.action_space)
+    workflow = OnPolicy(env, agent, num_envs=64, num_steps=32, num_epochs=4, batch_size=256)
+    return workflow, PPOHyperparams(), 1, lambda state, metrics: on_policy_parts(workflow, state)
+
+
+def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
+    """PBT on PPO, swimmer: 2 steps of 8 environments x 64, minibatches of 128, 4 epochs, then 4 episodes of 100."""
+    env = Brax("swimmer", max_episode_steps=100)
+    agent = PolicyGradient(env.observation_space, env.action_space)
+    inner = OnPolicy(env, agent, num_envs=8, num_steps=64, num_epochs=4, batch_size=128, eval_episodes=4)
+    space = PPOHyperparams(
+        learning_rate=LogUniform(1e-5, 1e-2), clip=Uniform(0.01, 0.5), discount=OneMinus(LogUniform(1e-5, 0.14))
+    )
+    workflow = PBT(Vmapped(inner, size), space, steps_per_generation=2, **options)
+    hyperparams = PBTHyperparams(workflow.variation.takes())
+    return workflow, hyperparams, 1, lambda state, metrics: pbt_parts(workflow, state)
+
+
+def td3_default() -> tuple[Any, Any, int, Callable[..., dict]]:
+    """TD3 with the defaults: 64 env steps and 64 updates an iteration, 16 iterations."""
+    env = Brax("inverted_pendulum")
+    workflow = OffPolicy(env, TD3(env.observation_space, env.action_space), random_steps=2_000)
+    return workflow, TD3Hyperparams(), 16, lambda state, metrics: off_policy_parts(workflow, state)
+
+
+WORKLOADS = {
+    "E1": partial(openes, 16, 100),
+    "E2": partial(openes, 32, 100),
+    "E3": partial(openes, 16, 1000),
+    "E4": e4,
+    "E5-1": partial(pbt, 1, selection=NoSelection()),
+    "E5-4": partial(pbt, 4, selection=Truncation(0.25)),
+    "E5-8": partial(pbt, 8, selection=Truncation(0.25)),
+    "E6": partial(pbt, 8, selection=Pairs(), variation=Swarm()),
+    "E7": e7,
+    "E7-swimmer": partial(e7, "swimmer"),
+    "E8": e8,
+    "E8-swimmer": partial(e8, "swimmer"),
+    "E9": e9,
+    "E9-swimmer": partial(e9, "swimmer"),
+    "E10": e10,
+    "TD3-default": td3_default,
+}
+EVORL_CPU_S = {
+    "E1": 0.177,
+    "E2": 0.326,
+    "E3": 1.715,
+    "E4": 3.76,
+    "E5-4": 0.96,
+    "E5-8": 1.78,
+    "E6": 1.70,
+    "E7": 0.199,
+    "E7-swimmer": 0.332,
+    "E8": 5.94,
+    "E8-swimmer": 6.58,
+    "E9": 6.57,
+    "E9-swimmer": 6.57,
+    "E10": 4.06,
+}

@@ -1,0 +1,27 @@
+"""Draws the pictures of docs/maze.md: a strip of random levels, and one of the out-of-distribution set.
+
+python scripts/docs/maze_pictures.py [folder]       docs, by default
+"""
+
+import sys
+from pathlib import Path
+
+import jax
+from PIL import Image
+
+from evorl import tree
+from evorl.envs.maze import RandomWalls, ood, pad, strip
+
+
+def main() -> None:
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
+    keys = jax.random.split(jax.random.key(0), 8)
+    source = RandomWalls(fewest=25, most=60, solvable=True)
+    levels = jax.vmap(source.sample, (0, None))(keys, source.default_params)
+    Image.fromarray(strip(levels)).save(folder / "maze_random.png", optimize=True)
+    named = [pad(level, 19, 19) for level in (x.sample(keys[0], ()) for x in ood.LEVELS.values()) if level.height < 20]
+    Image.fromarray(strip(tree.stack(named), columns=5, tile=6)).save(folder / "maze_ood.png", optimize=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Trains the tuned experiments, eight seeds each in one program, and says what each has reached at its last step.
+
+python scripts/learning/experiments.py                                   all of them
+python scripts/learning/experiments.py classic/ppo_cartpole brax/sac_inverted_pendulum
+
+The number of steps is that of the experiment's file. Of every seed, 128 greedy episodes on fresh starts after the last
+step are averaged; the table has the interquartile mean of the seeds, its 95 % bootstrap interval (Agarwal et al. 2021,
+arXiv:2108.13264), the worst seed, the goal and the wall seconds of the run, of which compiling.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from evorl import stats
+from evorl.training.records.rows import evaluations
+
+GOALS = {"cartpole": 475, "acrobot": -90, "inverted_pendulum": 950, "pendulum": -200}
+EXPERIMENTS = [
+    *(f"classic/{agent}_cartpole" for agent in ("ppo", "a2c", "impala", "dqn")),
+    *(f"classic/{agent}_acrobot" for agent in ("ppo", "a2c", "dqn")),
+    *(f"classic/{agent}_pendulum" for agent in ("ppo", "a2c", "ddpg", "td3", "sac")),
+    *(f"classic/{agent}_cartpole" for agent in ("openes", "cma_es", "ars", "cso", "ga")),
+    *(f"classic/{agent}_{env}" for agent in ("openes", "cma_es") for env in ("acrobot", "pendulum")),
+    *(f"brax/{agent}_inverted_pendulum" for agent in ("ppo", "a2c", "td3", "sac", "openes", "cma_es", "cemrl", "erl")),
+]
+
+
+def machine() -> str:
+    """When and where this is."""
+    where = f"{platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].platform}, jax {jax.__version__}"
+    return f"{datetime.date.today()}, {where}"
+
+
+def train(experiment: str, options: list[str]) -> dict:
+    """The row of the evaluation after the last step."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        fixed = [f"experiment={experiment}", f"run_dir={run}", "evaluations=1", "tensorboard=false"]
+        subprocess.run([sys.executable, "-m", "evorl.train", *fixed, *options], check=True, stdout=subprocess.DEVNULL)
+        return evaluations(run)[-1]
+
+
+def saved(rows: Path | None) -> list[dict]:
+    return list(map(json.loads, rows.read_text(encoding="utf-8").splitlines())) if rows and rows.exists() else []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiments", nargs="*", help="by default all that have a goal")
+    parser.add_argument("--option", action="append", default=[], help="of python -m evorl.train")
+    parser.add_argument("--rows", type=Path, help="JSON lines that are kept: what stands there is not run again")
+    arguments = parser.parse_args()
+    kept = {row["experiment"]: row for row in saved(arguments.rows)}
+    print(f"{machine()}\n")
+    print("| experiment | steps of a seed | IQM of 8 seeds | 95 % | worst seed | goal | seconds | compiling |")
+    print("|---|---|---|---|---|---|---|---|")
+    for experiment in arguments.experiments or EXPERIMENTS:
+        row = kept.get(experiment) or train(experiment, arguments.option)
+        if arguments.rows and experiment not in kept:
+            with arguments.rows.open("a", encoding="utf-8") as file:
+                print(json.dumps({"experiment": experiment, "date": f"{datetime.date.today()}", **row}), file=file)
+        returns = np.asarray(row["seeds"]["return"])
+        low, high = stats.interval(returns, stats.iqm)
+        goal = next((goal for env, goal in GOALS.items() if experiment.endswith(f"_{env}")), "")
+        cells = [experiment, f"{row['env_steps']:,}", f"{stats.iqm(returns):.1f}", f"{low:.1f} to {high:.1f}"]
+        cells += [f"{returns.min():.1f}", str(goal), f"{row['seconds']:.0f}", f"{row['compile_seconds']:.0f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

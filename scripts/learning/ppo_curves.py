@@ -1,0 +1,72 @@
+"""PPO's curves with and without normalized values: eleven evaluations over the run, mean of 8 seeds and 95 % interval.
+
+python scripts/learning/ppo_curves.py                         all of them
+python scripts/learning/ppo_curves.py notebook_1 cartpole     some, by the names of SETTINGS
+python scripts/learning/ppo_curves.py notebook_6 --only no --set reward_scale=0.01     other hyperparameters
+
+All that is not named has its default. Each evaluation is 128 greedy episodes of every seed.
+"""
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from evorl import Budget, Gymnax, OnPolicy, PolicyGradient, PPOHyperparams, fit, stats
+
+SETTINGS: dict[str, tuple[str, int, dict[str, Any], dict[str, Any], dict[str, float]]] = {
+    "notebook_1": (
+        "CartPole-v1",
+        150_000,
+        {"num_envs": 16, "num_steps": 128, "batch_size": 512},
+        {"hidden": (64, 64)},
+        {"learning_rate": 1e-3},
+    ),
+    "notebook_6": (
+        "CartPole-v1",
+        200_000,
+        {"num_envs": 16, "num_steps": 64},
+        {"hidden": (32, 32)},
+        {"learning_rate": 1e-3},
+    ),
+    "cartpole": ("CartPole-v1", 150_000, {}, {}, {}),
+    "acrobot_64": ("Acrobot-v1", 300_000, {}, {"hidden": (64, 64)}, {}),
+    "pendulum_64": ("Pendulum-v1", 1_000_000, {}, {"hidden": (64, 64)}, {}),
+}
+
+
+def curve(name: str, normalize_values: bool, others: dict[str, float]) -> tuple[list[int], np.ndarray]:
+    """Env steps and returns [evaluations, seeds]."""
+    env_name, env_steps, sizes, networks, numbers = SETTINGS[name]
+    env = Gymnax(env_name)
+    agent = PolicyGradient(env.observation_space, env.action_space, **networks)
+    workflow = OnPolicy(env, agent, normalize_values=normalize_values, **sizes)
+    hyperparams, budget = PPOHyperparams(**numbers | others), Budget(env_steps=env_steps)
+    training = fit(workflow, hyperparams, num_seeds=8, budget=budget, evaluations=10)
+    rows = [row for row in training.rows if row["kind"] == "evaluation"]
+    return [row["env_steps"] for row in rows], np.array([row["seeds"]["return"] for row in rows])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--only", choices=("no", "yes"), help="whether values are normalized; by default both")
+    parser.add_argument("--set", action="append", default=[], help="NAME=NUMBER, a hyperparameter")
+    arguments = parser.parse_args()
+    others = {name: float(number) for name, _, number in (item.partition("=") for item in arguments.set)}
+    for name in arguments.names or SETTINGS:
+        for normalize_values in [arguments.only == "yes"] if arguments.only else [False, True]:
+            steps, returns = curve(name, normalize_values, others)
+            cells = [
+                " ".join([name, *arguments.set]),
+                "normalized" if normalize_values else "as they are",
+                f"{steps[-1]:,}",
+            ]
+            for seeds in returns:
+                low, high = stats.interval(seeds)
+                cells.append(f"{seeds.mean():.0f} ({low:.0f} to {high:.0f})")
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
