@@ -1,7 +1,7 @@
 """The level buffer is that of its rules, one level after another; scores are those of their equations."""
 
-from dataclasses import replace
-from functools import partial
+import inspect
+import types
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,8 @@ from scipy import stats
 
 from evorl import tree
 from evorl.errors import OptionError
-from evorl.levels import CurationHyperparams, LevelBuffer
+from evorl.levels import CurationHyperparams, LevelBuffer, buffer, ledger
+from tests.conftest import leaves_equal
 from tests.level_twin import MISTAKES, Twin, operations
 
 CAPACITY, N, LEVELS = 12, 5, 40
@@ -113,7 +114,8 @@ def test_the_buffer_is_its_twin_after_5000_operations(prioritization, copies):
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_twin_with_a_mistake_is_told_from_the_right_one(mistake):
     """So that a buffer with one would be; minimax keeps the age of the level that it evicts."""
-    right, wrong = (Twin(CAPACITY, "rank", *SETTINGS[0], x) for x in ("", mistake))
+    setting = ("proportional", *SETTINGS[3]) if mistake == "first of equals" else ("rank", *SETTINGS[0])
+    right, wrong = (Twin(CAPACITY, *setting, x) for x in ("", mistake))
     random = np.random.default_rng(0)
     for name, i, score, best, _ in operations(0, 250, N, LEVELS):
         name = name if right.places else "insert"
@@ -123,3 +125,173 @@ def test_a_twin_with_a_mistake_is_told_from_the_right_one(mistake):
         if any(not np.array_equal(x, wrong.numbers()[name]) for name, x in right.numbers().items()):
             return
     pytest.fail("no operation tells them apart")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("right", "wrong"), [
+    ('age=ledger.age.at[to].set(0, mode="drop")', "age=ledger.age"),  # minimax
+    ("(score >= ledger.score[place])", "(score > ledger.score[place])"),  # jaxued
+    ("self.best.at[places].max(best", "self.best.at[places].set(best"),
+    ("(self.score == score) & (self.place < place)", "(self.score == score) & (self.place > place)"),
+    ("jnp.where(chances == chances.min(), self.rank, 0).max()", "self.rank[chances.argmin()]"),
+    ("ledger.mark.at[known].get(mode=\"clip\") == mark).all() & ", "mark == mark).all() & "),
+    ("self.age + n, 0)", "self.age + 1, 0)"),
+    ("highest > 0, positive", "highest < 0, positive"),
+])  # fmt: skip
+def test_a_mistake_in_the_buffer_is_told_from_its_twin(monkeypatch, right, wrong):
+    source = inspect.getsource(ledger)
+    assert source.count(right) == 1
+    mutant = types.ModuleType("mutant")
+    exec(source.replace(right, wrong), mutant.__dict__)
+    monkeypatch.setattr(buffer, "Ledger", mutant.Ledger)
+    with pytest.raises(AssertionError):
+        play("proportional" if "highest" in right else "rank", 250, 5)
+
+
+def filled(scores, prioritization="rank", best=None):
+    """A buffer of as many places with levels of these scores."""
+    n = len(scores)
+    empty = LevelBuffer.empty(n, level(0), prioritization)
+    scores, best = jnp.asarray(scores, jnp.float32), jnp.zeros(n) if best is None else jnp.asarray(best, jnp.float32)
+    return empty.inserted(level(jnp.arange(n)), scores, best, equal, hyperparams(0.3, 0.5))
+
+
+def test_probabilities_by_hand():
+    held = filled([3.0, -1.0, 3.0, 5.0])
+    by_rank = np.array([1 / 2, 1 / 4, 1 / 3, 1]) ** 2  # of equals the earlier place ranks first
+    np.testing.assert_allclose(held.chances(hyperparams(0.5, 0.3)), by_rank / by_rank.sum(), rtol=1e-6)  # all ages 0
+    held = held.replace(ledger=held.ledger.replace(age=jnp.array([0, 2, 6, 0])))
+    wanted = 0.7 * by_rank / by_rank.sum() + 0.3 * np.array([0, 2, 6, 0]) / 8
+    np.testing.assert_allclose(held.chances(hyperparams(0.5, 0.3)), wanted, rtol=1e-6)
+    by_size = np.array([3, 0, 3, 5]) ** 10
+    held = filled([3e4, -1e4, 3e4, 5e4], "proportional")  # to the power of 10 above what a float holds
+    np.testing.assert_allclose(held.chances(hyperparams(0.1, 0.3)), by_size / by_size.sum(), rtol=1e-5)
+    held = filled([-3.0, -1.0, 0.0, -5.0], "proportional")
+    np.testing.assert_allclose(held.chances(hyperparams(0.1, 0.3)), np.full(4, 1 / 4), rtol=1e-6)
+
+
+def test_draws_follow_the_probabilities_that_the_draws_before_them_left():
+    setting, n = (1.0, 0.6), 3
+    held = filled([1.0, 0.5, 2.0, -1.0])
+    held = held.replace(ledger=held.ledger.replace(age=jnp.array([1, 5, 0, 2])))
+    keys = jax.random.split(jax.random.key(0), 40_000)
+    places = np.asarray(jax.jit(jax.vmap(lambda key: held.draw(key, n, hyperparams(*setting))[0]))(keys))
+    counts = np.bincount(places @ [16, 4, 1], minlength=64)
+    expected = []
+    for first in range(4):
+        for second in range(4):
+            for third in range(4):
+                twin, chance = Twin(4, "rank", *setting), 1.0
+                twin.places = [{"score": s, "age": a} for s, a in zip((1, 0.5, 2, -1), (1, 5, 0, 2), strict=True)]
+                for place in (first, second, third):
+                    chance *= twin.chances()[place]
+                    twin.draw([place])
+                expected.append(chance * len(keys))
+    assert stats.chisquare(counts, expected).pvalue > 1e-3
+    stale = Twin(4, "rank", *setting)  # draws that all follow the first probabilities are told from these
+    stale.places = twin.places = [{"score": s, "age": a} for s, a in zip((1, 0.5, 2, -1), (1, 5, 0, 2), strict=True)]
+    alike = np.einsum("i,j,k", *[stale.chances()] * 3).ravel() * len(keys)
+    assert stats.chisquare(counts, alike).pvalue < 1e-9
+
+
+def test_draws_of_thousands_of_places_follow_their_probabilities():
+    capacity = 4000
+    scores = np.random.default_rng(0).normal(size=capacity)
+    held = LevelBuffer.empty(capacity, jnp.zeros((), jnp.int32))
+    enter = jax.jit(lambda b, i, s: b.inserted(i, s, s, lambda x, y: x == y, hyperparams(1.0, 0.5)))
+    for i in range(0, capacity - 500, 500):  # so that the last 500 places are free
+        held = enter(held, jnp.arange(i, i + 500), jnp.asarray(scores[i : i + 500], jnp.float32))
+    chances = np.asarray(held.chances(hyperparams(1.0, 0.5)), np.float64)
+    draw = jax.jit(jax.vmap(lambda key: held.draw(key, 1, hyperparams(1.0, 0.5))[0][0]))
+    counts = np.bincount(np.asarray(draw(jax.random.split(jax.random.key(1), 20_000))), minlength=capacity)
+    assert counts[chances == 0].sum() == 0
+    assert (chances == 0).sum() == 500
+    groups = np.minimum(np.argsort(np.argsort(-chances)) // 20, 149)
+    seen, wanted = (np.bincount(groups, x) for x in (counts, chances * 20_000))
+    assert stats.chisquare(seen, wanted * seen.sum() / wanted.sum()).pvalue > 1e-3
+
+
+def test_ages_change_only_where_it_replays():
+    held = filled([1.0, 2.0, 3.0])
+    places, drawn = held.draw(jax.random.key(0), 2, hyperparams(0.3, 0.5), jnp.bool_(True))
+    twin = Twin(3, "rank", 0.3, 0.5)
+    twin.places = [{"age": 0} for _ in range(3)]
+    twin.draw(np.asarray(places))
+    np.testing.assert_array_equal(drawn.ledger.age, [place["age"] for place in twin.places])
+    _, still = held.draw(jax.random.key(0), 2, hyperparams(0.3, 0.5), jnp.bool_(False))
+    assert leaves_equal(still, held)
+
+
+def test_a_level_without_a_score_changes_nothing():
+    held = filled([1.0, 2.0, 3.0], best=[-5, -6, -7])
+    none, high = jnp.full(2, jnp.nan), jnp.full(2, 100.0)
+    assert leaves_equal(held.updated(jnp.array([0, 1]), none, high), held)
+    assert leaves_equal(held.inserted(level(jnp.array([0, 9])), none, high, equal, hyperparams(0.3, 0.5)), held)
+    known = held.inserted(level(jnp.array([9, 9])), jnp.array([jnp.nan, 8.0]), -high, equal, hyperparams(0.3, 0.5))
+    assert sorted(known.ledger.score.tolist()) == [2, 3, 8]  # the one that it equals was none
+
+
+def test_nothing_is_drawn_of_an_empty_buffer_and_nothing_is_nan():
+    empty = LevelBuffer.empty(4, level(0))
+    places, after = empty.draw(jax.random.key(0), 3, hyperparams(0.3, 0.5))
+    np.testing.assert_array_equal(places, [0, 0, 0])
+    np.testing.assert_array_equal(after.chances(hyperparams(0.3, 0.5)), np.zeros(4))
+    assert int(after.size) == 0
+    assert after.ledger.age.tolist() == [0, 0, 0, 0]
+
+
+def test_levels_are_the_same_as_equal_says():
+    """Where bits say more than equal, fingerprint says what it says; where fingerprints are the same, equal decides."""
+    h, score = hyperparams(0.3, 0.5), jnp.array([1.0, 2.0])
+    but_color = lambda x: {name: leaf for name, leaf in x.items() if name != "color"}  # noqa: E731
+    batch, empty = level(jnp.array([4, 5])), LevelBuffer.empty(4, level(0))
+    same = lambda a, b: equal(but_color(a), but_color(b))  # noqa: E731
+    held = empty.inserted(batch, score, score, same, h, lambda x: tree.fingerprint(but_color(x)))
+    assert int(held.size) == 1
+    constant = lambda x: jnp.zeros(2, jnp.uint32)  # noqa: E731
+    held = empty.inserted(batch, score, score, equal, h, constant)
+    assert int(held.size) == 2
+    assert int(held.inserted(batch, score, score, equal, h, constant).size) == 3  # the second is told from the first
+
+
+def test_a_single_place_holds_what_is_best_so_far():
+    held = filled([1.0])
+    h = hyperparams(0.3, 0.5)
+    for i, score, kept in ((1, 0.5, 0), (2, 1.0, 2), (3, 7.0, 3)):
+        held = held.inserted(level(jnp.array([i])), jnp.array([score]), jnp.array([score]), equal, h)
+        assert leaves_equal(held.at(jnp.int32(0)), level(kept))
+
+
+@pytest.mark.parametrize("copies", [0, 3])
+def test_levels_are_written_where_they_lie(copies):
+    """Of big levels in a donated state no copy is made, neither by a batch nor by each level of it."""
+    capacity, n, words = 64, 8, 4096
+    big, h = jax.ShapeDtypeStruct((words,), jnp.uint32), hyperparams(0.3, 0.5)
+
+    def step(held, key):
+        places, held = held.draw(key, n, h)
+        score = jax.random.normal(key, (n,))
+        held = held.updated(places, score, score)
+        levels = held.at(places) + jnp.arange(n, dtype=jnp.uint32)[:, None] // 2
+        return held.inserted(levels, score, score, lambda a, b: (a == b).all(), h), places
+
+    run = lambda held, keys: jax.lax.scan(step, held, keys)  # noqa: E731
+    shape = jax.eval_shape(lambda: LevelBuffer.empty(capacity, big))
+    keys = jax.random.split(jax.random.key(0), max(copies, 1) * 3).reshape(-1, 3)
+    if copies:
+        shape = jax.eval_shape(lambda: tree.broadcast(LevelBuffer.empty(capacity, big), copies))
+    run, keys = (jax.vmap(run), keys) if copies else (run, keys[0])
+    memory = jax.jit(run, donate_argnums=0).lower(shape, keys).compile().memory_analysis()
+    levels = max(copies, 1) * capacity * words * 4
+    assert memory.alias_size_in_bytes > levels
+    assert memory.temp_size_in_bytes < levels
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((0, {"x": jnp.zeros(2)}), "capacity=0: must be at least 1"),
+    ((4, {"x": jnp.zeros(2)}, "ranks"), "unknown prioritization ranks; did you mean rank?"),
+])  # fmt: skip
+def test_bad_input_is_one_line(arguments, message):
+    with pytest.raises(OptionError) as error:
+        LevelBuffer.empty(*arguments)
+    assert str(error.value) == message

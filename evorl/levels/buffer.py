@@ -23,7 +23,7 @@ Fingerprint: TypeAlias = Callable[[Level], Array]  # uint32 [2], the same of lev
 class LevelBuffer:
     """`capacity` places for levels of any pytree, no two of which are the same.
 
-    All happens one level after another (Jiang et al. 2021, arXiv:2110.02439, algorithm 1). A score that is not finite
+    All happens one level after another (Jiang et al. 2021, arXiv:2110.02439). A score that is not finite
     is none: such a level changes nothing.
     """
 
@@ -136,5 +136,3 @@ def _first(mask: Bool[Array, "n m"]) -> Int[Array, " n"]:
     """The first of each row, m where there is none."""
     m = mask.shape[1]
     return jnp.where(mask, jnp.arange(m, dtype=jnp.int32), m).min(1)
-
-

@@ -80,7 +80,7 @@ class Ledger:
         return _shares(jnp.where(self.filled, weight, 0))
 
     def chances(self, hyperparams: Any) -> Float[Array, " capacity"]:
-        """P = (1 - staleness) S + staleness C, the probabilities of the next draw; C is age over the sum of ages, or S."""
+        """P = (1 - staleness) S + staleness C, of the next draw; C is age over the sum of ages, S if that is 0."""
         by_score, by_age = self.by_score(hyperparams), self.age.astype(jnp.float32)
         by_age = jnp.where(by_age.any(), _shares(by_age), by_score)
         return (1 - hyperparams.staleness) * by_score + hyperparams.staleness * by_age
@@ -111,9 +111,7 @@ class Ledger:
         ranks = (closed + (closed >= rank)).at[place].set(rank, mode="drop")
         return replace(self, score=self.score.at[place].set(score, mode="drop"), rank=ranks)
 
-    def updated(
-        self, places: Int[Array, " n"], score: Float[Array, " n"], best: Float[Array, " n"]
-    ) -> "Ledger":
+    def updated(self, places: Int[Array, " n"], score: Float[Array, " n"], best: Float[Array, " n"]) -> "Ledger":
         """After levels at places were played again, one after another; those without a score changed nothing."""
         places = jnp.where(jnp.isfinite(score), places, self.capacity)
         rescore = lambda ledger, each: (ledger.rescored(*each), None)  # noqa: E731

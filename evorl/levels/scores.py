@@ -81,7 +81,7 @@ def check_score(score: Score, prioritization: str, gives: Collection[str], num_s
 
 @dataclass(frozen=True)
 class MaxMC:
-    """R - V of each step, R the highest return over the level's life (Jiang et al. 2021, arXiv:2110.02439, section 5)."""
+    """R - V of each step, R the highest return over the level's life (Jiang et al. 2021, arXiv:2110.02439)."""
 
     needs = ("value", "best")
     signed = True
@@ -93,7 +93,7 @@ class MaxMC:
 
 @dataclass(frozen=True)
 class PositiveValueLoss:
-    """max(A, 0) of each step (Jiang et al. 2021, arXiv:2110.02439, section 5)."""
+    """max(A, 0) of each step (Jiang et al. 2021, arXiv:2110.02439)."""
 
     needs = ("advantage",)
     signed = False
@@ -105,7 +105,7 @@ class PositiveValueLoss:
 
 @dataclass(frozen=True)
 class L1ValueLoss:
-    """|A| of each step (Jiang et al. 2021, arXiv:2010.03934, section 3.1)."""
+    """|A| of each step (Jiang et al. 2021, arXiv:2010.03934)."""
 
     needs = ("advantage",)
     signed = False
@@ -166,9 +166,7 @@ class TrueRegret:
 
 @dataclass(frozen=True)
 class RelativeRegret:
-    """max(0, highest return of the others - mean return of student 0, the protagonist) (Dennis et al. 2020,
-    arXiv:2012.02096, section 4).
-    """
+    """max(0, highest return of the others - mean return of student 0) (Dennis et al. 2020, arXiv:2012.02096)."""
 
     needs = ()
     signed = False
