@@ -211,6 +211,11 @@ def test_draws_of_thousands_of_places_follow_their_probabilities():
     assert stats.chisquare(seen, wanted * seen.sum() / wanted.sum()).pvalue > 1e-3
 
 
+def test_a_fresh_buffer_may_be_donated():
+    update = jax.jit(lambda held, x: held.updated(jnp.array([0]), x, x), donate_argnums=0)
+    update(LevelBuffer.empty(3, level(0)), jnp.ones(1))
+
+
 def test_ages_change_only_where_it_replays():
     held = filled([1.0, 2.0, 3.0])
     places, drawn = held.draw(jax.random.key(0), 2, hyperparams(0.3, 0.5), jnp.bool_(True))

@@ -46,9 +46,9 @@ class Ledger:
         """Of places that are all free; raises OptionError where there is no such prioritization."""
         if prioritization not in PRIORITIZATIONS:
             raise unknown("prioritization", prioritization, PRIORITIZATIONS)
-        nothing, place = jnp.full(capacity, -jnp.inf), jnp.arange(capacity, dtype=jnp.int32)
-        mark = jnp.zeros((capacity, 2), jnp.uint32)
-        return cls(mark, nothing, nothing, 0 * place, place + 1, jnp.int32(0), prioritization)
+        mark, rank = jnp.zeros((capacity, 2), jnp.uint32), jnp.arange(1, 1 + capacity, dtype=jnp.int32)
+        score, best = (jnp.full(capacity, -jnp.inf) for _ in range(2))  # not one array, which could not be donated
+        return cls(mark, score, best, jnp.zeros(capacity, jnp.int32), rank, jnp.int32(0), prioritization)
 
     @property
     def capacity(self) -> int:
