@@ -69,6 +69,17 @@ from evorl.errors import EnvError as EnvError
 from evorl.errors import OptionError as OptionError
 from evorl.hyperparameters import hyperparameter as hyperparameter
 from evorl.hyperparameters import searched as searched
+from evorl.levels.buffer import LevelBuffer as LevelBuffer
+from evorl.levels.ledger import CurationHyperparams as CurationHyperparams
+from evorl.levels.scores import L1ValueLoss as L1ValueLoss
+from evorl.levels.scores import Learnability as Learnability
+from evorl.levels.scores import MaxMC as MaxMC
+from evorl.levels.scores import NegativeReturn as NegativeReturn
+from evorl.levels.scores import PopulationRegret as PopulationRegret
+from evorl.levels.scores import PositiveValueLoss as PositiveValueLoss
+from evorl.levels.scores import RelativeRegret as RelativeRegret
+from evorl.levels.scores import TrueRegret as TrueRegret
+from evorl.levels.scores import ValueDisagreement as ValueDisagreement
 from evorl.networks.encoders import CNN as CNN
 from evorl.networks.network import Feedforward as Feedforward
 from evorl.networks.network import Flat as Flat

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree, UInt32
 
 T = TypeVar("T")
 
@@ -83,6 +83,33 @@ def zeros(tree: T) -> T:
 def nbytes(tree: PyTree) -> int:
     """Bytes of all leaves, of arrays or of their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def words(leaf: Array) -> UInt32[Array, " n"]:
+    """All bits of an array, of at most 32 in a word; a real number that is -0 has those of 0."""
+    leaf = jnp.ravel(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+    if jnp.issubdtype(leaf.dtype, jnp.floating):
+        leaf = jax.lax.bitcast_convert_type(jnp.where(leaf == 0, 0, leaf), f"uint{min(32, 8 * leaf.dtype.itemsize)}")
+    elif leaf.dtype.itemsize > 4:
+        leaf = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
+    return leaf.astype(jnp.uint32).reshape(-1)
+
+
+def fingerprint(tree: PyTree) -> UInt32[Array, "2"]:
+    """A hash of 64 bits of all words, -0 as 0: two trees that are not the same share it once in 2^64.
+
+    Two sums over all words of what MurmurHash3's finalizer, a bijection, makes of a word and its position.
+    """
+    word = jnp.concatenate([words(jnp.asarray(leaf)) for leaf in jax.tree.leaves(tree)])
+    position = jnp.arange(1, 2 * word.size + 1, dtype=jnp.uint32).reshape(2, -1) * jnp.uint32(0x9E3779B9)
+    return _mixed(word ^ _mixed(position)).sum(-1, dtype=jnp.uint32)
+
+
+def _mixed(x: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
+    """The finalizer of MurmurHash3, by which each bit depends on all."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)
 
 
 @jax.custom_batching.custom_vmap

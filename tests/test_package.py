@@ -46,7 +46,7 @@ FLOORS = (  # from the ground up
     "hyperparameters priors replay vector_env",
     "returns normalize networks",
     "n_step agents ec envs",
-    "population",
+    "population levels",
     "workflows",
     "training command",
     "train play sanity curve lineage",

@@ -32,3 +32,32 @@ def test_strong_takes_away_weak_types_and_keeps_dtypes():
 
 def test_nbytes_of_shapes():
     assert tree.nbytes({"a": jax.ShapeDtypeStruct((3, 2), jnp.float32), "b": jnp.zeros(5, bool)}) == 24 + 5
+
+
+def test_fingerprints_see_every_bit_of_every_type():
+    level = {
+        "bool": jnp.zeros(3, bool),
+        "uint8": jnp.zeros(3, jnp.uint8),
+        "int16": jnp.zeros((), jnp.int16),
+        "bfloat16": jnp.zeros(2, jnp.bfloat16),
+        "float32": jnp.zeros((2, 2)),
+        "key": jax.random.key(0),
+    }
+    ends = [(name, end) for name, leaf in level.items() for end in (0, -1) if name != "key"]
+    one = lambda x, end: x.at[(end,) * x.ndim].set(x.dtype.type(1))  # noqa: E731
+    others = [{**level, name: one(level[name], end)} for name, end in ends if level[name].ndim]
+    others += [{**level, "int16": jnp.int16(-1)}, {**level, "key": jax.random.key(1)}]
+    found = {tuple(np.asarray(tree.fingerprint(x)).tolist()) for x in (level, *others)}
+    assert len(found) == len(others) + 1 == 11
+    with jax.enable_x64(True):
+        double = jnp.array([1.0, 2.0], jnp.float64)
+        assert (tree.fingerprint(double) != tree.fingerprint(double.at[1].add(1e-15))).any()
+
+
+def test_fingerprints_of_equals_are_the_same_and_of_orders_not():
+    x = jnp.array([0.0, 1.0, 2.0])
+    np.testing.assert_array_equal(tree.fingerprint(x), tree.fingerprint(x.at[0].set(-0.0)))
+    assert (tree.fingerprint(x) != tree.fingerprint(x[::-1])).all()
+    many = jax.vmap(tree.fingerprint)(jnp.arange(1 << 16, dtype=jnp.uint32)[:, None] // jnp.array([1, 256]))
+    for half in np.asarray(many).T:  # as many of 32 bits are the same as of random numbers: n^2 / 2^33, 0.5
+        assert len(np.unique(half)) > len(half) - 6

@@ -29,6 +29,14 @@ class SumTree:
             levels.append(jnp.zeros(groups * BRANCHES))
         return cls(tuple(levels))
 
+    @classmethod
+    def of(cls, numbers: Float[Array, " n"]) -> "SumTree":
+        """Of these numbers."""
+        levels = [_padded(numbers)]
+        while len(levels[-1]) > BRANCHES:
+            levels.append(_padded(levels[-1].reshape(-1, BRANCHES).sum(-1)))
+        return cls(tuple(levels))
+
     @property
     def total(self) -> Float[Array, ""]:
         """The sum of all numbers."""
@@ -59,3 +67,8 @@ class SumTree:
                 child, below = child + passed, jnp.where(passed, each, below)
             mass, index = mass - below, index * BRANCHES + child
         return index
+
+
+def _padded(numbers: Float[Array, " n"]) -> Float[Array, " m"]:
+    """With zeros up to a multiple of the branches."""
+    return jnp.pad(numbers, (0, -len(numbers) % BRANCHES))

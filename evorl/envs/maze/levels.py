@@ -9,6 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Int, UInt32
 
+from evorl import tree
 from evorl.errors import require
 
 GREEN, RED = 1, 0  # MiniGrid's numbers
@@ -130,12 +131,5 @@ def equal(a: Level, b: Level) -> Bool[Array, ""]:
 
 
 def fingerprint(level: Level) -> UInt32[Array, "2"]:
-    """A hash of 64 bits: two multiplicative hashes (FNV-1a, 32 bits each) over all of its words."""
-    words = jnp.concatenate([leaf.reshape(-1).astype(jnp.uint32) for leaf in jax.tree.leaves(level)])
-    start, factor = jnp.array([0x811C9DC5, 0x9747B28C], jnp.uint32), jnp.array([0x01000193, 0x85EBCA6B], jnp.uint32)
-
-    def mix(value: Array, word: Array) -> tuple[Array, None]:
-        value = (value ^ word) * factor
-        return value ^ (value >> 15), None
-
-    return jax.lax.scan(mix, start, words)[0]
+    """A hash of 64 bits."""
+    return tree.fingerprint(level)

@@ -1,0 +1,62 @@
+"""What the ended episodes of each level were like, from rollouts [steps, slots] in which each slot plays one level.
+
+Slots begin with an episode. Those of a level lie side by side, slots = levels * repeats, and their episodes count
+alike; steps of an episode that did not end count nowhere. NaN is the mean of no episode.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Num
+
+
+def steps_of_ended(ended: Bool[Array, "steps slots"]) -> Int[Array, "steps slots"]:
+    """How long the episode is that a step belongs to, 0 where it did not end."""
+    steps = len(ended)
+    step = jnp.arange(steps, dtype=jnp.int32)[:, None]
+    end = jax.lax.cummin(jnp.where(ended, step, steps), axis=0, reverse=True)
+    following = jax.lax.cummax(jnp.where(ended, step + 1, 0), axis=0)  # where the episode after this step begins
+    begin = jnp.concatenate([jnp.zeros_like(following[:1]), following[:-1]])
+    return jnp.where(end < steps, end - begin + 1, 0)
+
+
+def time_mean(
+    x: Num[Array, "steps slots"], ended: Bool[Array, "steps slots"], repeats: int = 1
+) -> Float[Array, " levels"]:
+    """The mean over the episodes of a level of the mean of x over the steps of each."""
+    length = steps_of_ended(ended)
+    return _over_episodes(jnp.where(length > 0, x / jnp.maximum(length, 1), 0), ended, repeats)
+
+
+def mean_return(
+    reward: Float[Array, "steps slots"], ended: Bool[Array, "steps slots"], repeats: int = 1
+) -> Float[Array, " levels"]:
+    """The mean undiscounted return of the episodes of a level."""
+    return _over_episodes(jnp.where(steps_of_ended(ended) > 0, reward, 0), ended, repeats)
+
+
+def rate(
+    happened: Bool[Array, "steps slots"], ended: Bool[Array, "steps slots"], repeats: int = 1
+) -> Float[Array, " levels"]:
+    """The share of the episodes of a level at whose last step it happened."""
+    return _over_episodes((happened & ended).astype(jnp.float32), ended, repeats)
+
+
+def highest_return(
+    reward: Float[Array, "steps slots"], ended: Bool[Array, "steps slots"], repeats: int = 1
+) -> Float[Array, " levels"]:
+    """The highest undiscounted return of an episode of a level; -inf where none ended."""
+    begins = jnp.concatenate([jnp.ones_like(ended[:1]), ended[:-1]])
+
+    def join(before: tuple[Array, Array], after: tuple[Array, Array]) -> tuple[Array, Array]:
+        return jnp.where(after[1], after[0], before[0] + after[0]), before[1] | after[1]
+
+    so_far = jax.lax.associative_scan(join, (reward, begins))[0]
+    return jnp.where(ended, so_far, -jnp.inf).max(0).reshape(-1, repeats).max(1)
+
+
+def _over_episodes(
+    x: Float[Array, "steps slots"], ended: Bool[Array, "steps slots"], repeats: int
+) -> Float[Array, " levels"]:
+    """The sum of x over the slots of a level by how many episodes ended there."""
+    total, episodes = (each.sum(0).reshape(-1, repeats).sum(1) for each in (x, ended))
+    return jnp.where(episodes > 0, total / jnp.maximum(episodes, 1), jnp.nan)

@@ -1,0 +1,139 @@
+"""Scores of levels are those of their equations, over ended episodes alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.errors import OptionError
+from evorl.levels import episodes, scores
+from evorl.levels.scores import Outcome
+
+NAN = float("nan")
+# a slot's episodes are of 2, 1 and 2 steps, of which the last has not ended; slot 1 has one of 4; slot 2 ends none
+ENDED = jnp.array([[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]], bool)
+REWARD = jnp.array([[1.0, -1.0, 5.0], [2.0, -1.0, 5.0], [-4.0, -1.0, 5.0], [9.0, -2.0, 5.0], [9.0, 9.0, 5.0]])
+VALUE = jnp.array([[4.0, 1.0, 7.0], [2.0, 2.0, 7.0], [-1.0, 3.0, 7.0], [8.0, 6.0, 7.0], [8.0, 8.0, 7.0]])
+ADVANTAGE = jnp.array([[2.0, -1.0, 1.0], [-4.0, 2.0, 1.0], [3.0, 4.0, 1.0], [9.0, -7.0, 1.0], [9.0, 9.0, 1.0]])
+
+
+def outcome(**fields):
+    best = jnp.array([-jnp.inf, -2.0, 1.0])
+    return Outcome(REWARD, ENDED, VALUE, ADVANTAGE, best, **fields)
+
+
+@pytest.mark.parametrize(("score", "wanted"), [
+    (scores.MaxMC(), [3 - (3 - 1) / 2, -2 - 3, NAN]),  # the second played better before than now, but never above 0
+    (scores.PositiveValueLoss(), [(1 + 3) / 2, (2 + 4) / 4, NAN]),
+    (scores.L1ValueLoss(), [(3 + 3) / 2, 14 / 4, NAN]),
+    (scores.NegativeReturn(), [-(3 - 4) / 2, 5, NAN]),
+    (scores.TrueRegret(), [8 - (3 - 4) / 2, 0 + 5, NAN]),
+    (scores.Learnability(), [0.5 * 0.5, 0, NAN]),
+    (scores.ValueDisagreement(), [((2 + 1) / 2 + 0.5) / 2, (0.5 + 1 + 1.5 + 3) / 4, NAN]),
+])  # fmt: skip
+def test_scores_by_hand(score, wanted):
+    solved = jnp.array([[1, 1, 1], [1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]], bool)
+    values = jnp.stack([VALUE, 2 * VALUE])  # whose standard deviation is half the value's size
+    given = outcome(solved=solved, values=values, optimum=jnp.array([8.0, 0.0, 1.0]))
+    np.testing.assert_allclose(score(given), wanted, rtol=1e-6)
+
+
+def test_a_maximum_of_the_last_rollout_or_from_zero_is_another_one():
+    """minimax keeps that of the last rollout, and begins at 0."""
+    given, time_mean = outcome(), np.array([1.0, 3.0])
+    found = np.asarray(scores.MaxMC()(given))[:2]
+    highest = np.asarray(given.highest_return)[:2]
+    assert (np.abs(found - (highest - time_mean)) > 0.1).any()
+    assert (np.abs(found - (np.maximum(highest, 0) - time_mean)) > 0.1).any()
+
+
+def test_several_slots_of_a_level_count_their_episodes_alike():
+    """Levels of two slots: of three episodes, of which slot 0 has two, and of none."""
+    join = lambda x: jnp.concatenate([x[:, :2], x[:, 2:], x[:, 2:]], 1)  # noqa: E731
+    given = Outcome(join(REWARD), join(ENDED), join(VALUE), join(ADVANTAGE), jnp.array([-7.0, 0.0]), repeats=2)
+    np.testing.assert_allclose(given.mean_return, [(3 - 4 - 5) / 3, NAN], rtol=1e-6)
+    np.testing.assert_allclose(given.highest_return, [3, -np.inf])
+    np.testing.assert_allclose(scores.MaxMC()(given), [3 - (3 - 1 + 3) / 3, NAN], rtol=1e-6)
+
+
+def test_regrets_compare_students():
+    """Student 0 is the protagonist; the antagonists' highest counts, of the population the highest mean."""
+    other = jnp.array([[1.0, 2.0, 0.0], [1.0, 2.0, 0.0], [3.0, 2.0, 0.0], [0.0, 3.0, 0.0], [9.0, 9.0, 0.0]])
+    given = Outcome(jnp.stack([REWARD, other, -other]), jnp.stack([ENDED] * 3))
+    means = np.array([[(3 - 4) / 2, -5], [(2 + 3) / 2, 9], [-(2 + 3) / 2, -9]])
+    regret = [3 - means[0, 0], 9 - means[0, 1], NAN]
+    np.testing.assert_allclose(scores.RelativeRegret()(given), regret, rtol=1e-6)
+    np.testing.assert_allclose(scores.PopulationRegret()(given), [*(means.max(0) - means.mean(0)), NAN], rtol=1e-6)
+    worse = Outcome(jnp.stack([REWARD, REWARD - 9]), jnp.stack([ENDED] * 2))
+    np.testing.assert_array_equal(scores.RelativeRegret()(worse)[:2], [0, 0])
+    silent = Outcome(jnp.stack([REWARD, REWARD]), jnp.stack([ENDED, jnp.zeros_like(ENDED)]))
+    assert np.isnan(scores.RelativeRegret()(silent)).all()
+    assert np.isnan(scores.PopulationRegret()(silent)).all()
+
+
+def by_hand(x, ended, reward, repeats):
+    """Time-means, mean and highest returns of levels, and the share that end with x > 0, walking along slots."""
+    slots = ended.shape[1]
+    found = [([], [], []) for _ in range(slots // repeats)]
+    for slot in range(slots):
+        begin = 0
+        for end in np.flatnonzero(ended[:, slot]):
+            episode = slice(begin, end + 1)
+            numbers = x[episode, slot].mean(), reward[episode, slot].sum(), x[end, slot] > 0
+            for each, number in zip(found[slot // repeats], numbers, strict=True):
+                each.append(number)
+            begin = end + 1
+    mean = lambda x: np.mean(x) if x else NAN  # noqa: E731
+    return [(mean(times), mean(returns), max(returns, default=-np.inf), mean(above)) for times, returns, above in found]
+
+
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_random_rollouts_are_as_walked_along(repeats):
+    random = np.random.default_rng(repeats)
+    steps, slots = 37, 24
+    ended = random.random((steps, slots)) < np.where(np.arange(slots) < 8, 0.02, 0.3)
+    x, reward = random.normal(size=(2, steps, slots)).astype(np.float32)
+    time_mean, mean_return, highest, rate = np.array(by_hand(x.astype(float), ended, reward.astype(float), repeats)).T
+    assert repeats > 1 or 0 < np.isnan(time_mean).sum() < 8
+    over = jnp.asarray(ended), repeats
+    np.testing.assert_allclose(episodes.time_mean(jnp.asarray(x), *over), time_mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(episodes.mean_return(jnp.asarray(reward), *over), mean_return, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(episodes.highest_return(jnp.asarray(reward), *over), highest, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(episodes.rate(jnp.asarray(x > 0), *over), rate, rtol=1e-6)
+
+
+def test_what_did_not_end_may_hold_anything():
+    wild = jnp.where(jnp.cumsum(ENDED[::-1], 0)[::-1] > 0, VALUE, jnp.nan)
+    np.testing.assert_array_equal(episodes.time_mean(wild, ENDED), episodes.time_mean(VALUE, ENDED))
+    np.testing.assert_array_equal(episodes.mean_return(wild, ENDED), episodes.mean_return(VALUE, ENDED))
+
+
+def test_every_score_is_one():
+    for name in ("MaxMC", "PositiveValueLoss", "L1ValueLoss", "ValueDisagreement", "NegativeReturn", "Learnability",
+                 "TrueRegret", "RelativeRegret", "PopulationRegret"):  # fmt: skip
+        score = getattr(scores, name)()
+        assert isinstance(score, scores.Score)
+        assert set(score.needs) <= set(Outcome.__dataclass_fields__)
+        scores.check_score(score, "rank", Outcome.__dataclass_fields__, 2)
+
+
+@pytest.mark.parametrize(("score", "prioritization", "gives", "students", "message"), [
+    (scores.TrueRegret(), "rank", ("value", "best"), 1,
+     "score=TrueRegret: needs an environment with optimal_return(level)"),
+    (scores.Learnability(), "rank", (), 1,
+     "score=Learnability: needs an environment that tells which episodes were solved"),
+    (scores.ValueDisagreement(), "rank", ("value",), 1, "score=ValueDisagreement: needs an ensemble of values"),
+    (scores.MaxMC(), "proportional", ("value", "best"), 1,
+     "prioritization=proportional: MaxMC may be negative, which has a rank but no proportion"),
+    (scores.RelativeRegret(), "rank", (), 1, "num_students=1: RelativeRegret compares at least 2"),
+])  # fmt: skip
+def test_what_cannot_be_scored_is_refused_in_one_line(score, prioritization, gives, students, message):
+    with pytest.raises(OptionError) as error:
+        scores.check_score(score, prioritization, gives, students)
+    assert str(error.value) == message
+
+
+def test_scores_of_copies_are_those_of_each():
+    several = jax.tree.map(lambda x: jnp.stack([x, x + x]), outcome())
+    found = jax.jit(jax.vmap(scores.MaxMC()))(several)
+    np.testing.assert_array_equal(found[1], scores.MaxMC()(jax.tree.map(lambda x: x + x, outcome())))
