@@ -12,9 +12,8 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from evorl import tree
 from evorl.errors import require
 from evorl.levels.ledger import Ledger
-from evorl.types import Key
+from evorl.types import Key, Level
 
-Level: TypeAlias = Any
 Equal: TypeAlias = Callable[[Level, Level], Array]  # whether two levels are the same, bool []
 Fingerprint: TypeAlias = Callable[[Level], Array]  # uint32 [2], the same of levels that are the same
 

@@ -6,6 +6,7 @@ from evorl.types.data import (
     Batch,
     Hyperparams,
     Key,
+    Level,
     Memory,
     Metrics,
     Params,
@@ -15,7 +16,7 @@ from evorl.types.data import (
     TimeStep,
     Transition,
 )
-from evorl.types.envs import Describes, Env, Summarizes
+from evorl.types.envs import Describes, Editable, Editor, Env, Judged, KnowsOptimum, Leveled, Mutates, Summarizes
 from evorl.types.evolvers import Evolver, FromMembers, Judges, TakesParams
 from evorl.types.hyperparameters import Declares, Discounted, Prior, Scheduled
 from evorl.types.populations import Evolves, Population
@@ -32,16 +33,23 @@ __all__ = [
     "Declares",
     "Describes",
     "Discounted",
+    "Editable",
+    "Editor",
     "Env",
     "Evolver",
     "Evolves",
     "FromMembers",
     "Hyperparams",
     "Iterates",
+    "Judged",
     "Judges",
     "Key",
+    "KnowsOptimum",
+    "Level",
+    "Leveled",
     "Memory",
     "Metrics",
+    "Mutates",
     "OffPolicyAgent",
     "OnPolicyAgent",
     "Parallel",

@@ -13,6 +13,7 @@ Params: TypeAlias = Any
 Memory: TypeAlias = Any
 Hyperparams: TypeAlias = Any
 State: TypeAlias = Any
+Level: TypeAlias = Any
 Metrics: TypeAlias = dict[str, jax.Array]
 # how the agent acts in one environment: (obs, memory, key) -> (action, memory, extras)
 SlotPolicy: TypeAlias = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from evorl.spaces import Space
-from evorl.types.data import Key, Metrics, State, TimeStep
+from evorl.types.data import Array, Key, Level, Metrics, State, TimeStep
 
 
 @runtime_checkable
@@ -64,4 +64,70 @@ class Summarizes(Protocol):
 
         Arrays of numbers, of any shape.
         """
+        ...
+
+
+@runtime_checkable
+class Leveled(Env, Protocol):
+    """An environment whose episodes are each played on a level, a pytree of arrays."""
+
+    def sample(self, key: Key, params: Any) -> Level:
+        """The level of which an episode begins with reset."""
+        ...
+
+    def level(self, env_state: State) -> Level:
+        """The level that is being played."""
+        ...
+
+    def reset_to(self, key: Key, level: Level) -> tuple[State, Any]:
+        """The state at the start of an episode on a level, and its observation."""
+        ...
+
+    def equal(self, a: Level, b: Level) -> Array:
+        """Whether two levels are the same, []."""
+        ...
+
+
+@runtime_checkable
+class Mutates(Leveled, Protocol):
+    """One whose levels can be changed a little."""
+
+    def mutate(self, key: Key, level: Level, num_edits: int) -> Level:
+        """A child of a level."""
+        ...
+
+
+@runtime_checkable
+class KnowsOptimum(Leveled, Protocol):
+    """One that knows how well its levels can be played."""
+
+    def optimal_return(self, level: Level) -> Array:
+        """The most that an episode can give, []."""
+        ...
+
+
+@runtime_checkable
+class Judged(Leveled, Protocol):
+    """One that tells whether an episode has solved its level."""
+
+    def solved(self, episode_return: Array) -> Array:
+        """By the returns of ended episodes, [...]."""
+        ...
+
+
+@runtime_checkable
+class Editor(Env, Protocol):
+    """An environment in which a teacher makes a level: that of the state in which the episode ends."""
+
+    def level(self, env_state: State) -> Level:
+        """What was made so far."""
+        ...
+
+
+@runtime_checkable
+class Editable(Leveled, Protocol):
+    """One whose levels a teacher can make."""
+
+    def editor(self) -> Editor:
+        """Where it makes them."""
         ...

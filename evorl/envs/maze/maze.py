@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl.envs import render
 from evorl.envs.maze.draw import picture
+from evorl.envs.maze.edits import flip_wall, move_goal, mutate, nothing
 from evorl.envs.maze.generators import RandomWalls
-from evorl.envs.maze.levels import GREEN, RED, Level, at, blocked
-from evorl.envs.maze.paths import level_metrics
+from evorl.envs.maze.levels import GREEN, RED, Level, at, blocked, equal
+from evorl.envs.maze.paths import level_metrics, optimal_return
 from evorl.errors import require
 from evorl.spaces import Box, Dict, Discrete
 from evorl.types import Key, Metrics, TimeStep
@@ -101,7 +102,10 @@ class Maze:
         return Discrete(self.num_actions)
 
     def reset(self, key: Key, params: Any) -> tuple[MazeState, dict[str, Array]]:
-        return self.reset_to(key, self.levels.sample(key, params))
+        return self.reset_to(key, self.sample(key, params))
+
+    def sample(self, key: Key, params: Any) -> Level:
+        return self.levels.sample(key, params)
 
     def reset_to(self, key: Key, level: Level) -> tuple[MazeState, dict[str, Array]]:
         """The start of an episode in a given level."""
@@ -122,6 +126,25 @@ class Maze:
         late = after.steps >= self.max_episode_steps
         reward = jnp.where(reached, 1 - self.time_penalty * after.steps / self.max_episode_steps, 0.0)
         return after, TimeStep(self.observe(after), reward.astype(jnp.float32), terminated, late & ~terminated)
+
+    def level(self, env_state: MazeState) -> Level:
+        return env_state.level
+
+    def equal(self, a: Level, b: Level) -> Bool[Array, ""]:
+        return equal(a, b)
+
+    def mutate(self, key: Key, level: Level, num_edits: int) -> Level:
+        """num_edits times nothing, a wall more or less, or the goal elsewhere (Parker-Holder et al. 2022,
+        arXiv:2203.01302).
+        """
+        return mutate(key, level, num_edits, (nothing, flip_wall, move_goal))
+
+    def optimal_return(self, level: Level) -> Float[Array, ""]:
+        return optimal_return(level, self.max_episode_steps, self.time_penalty)
+
+    def solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
+        """Whether the goal was reached, but on the last step where nothing is left of the reward."""
+        return episode_return > 0
 
     def observe(self, state: MazeState) -> dict[str, Array]:
         """The cells in view as (object, color, state), and the direction."""
