@@ -41,17 +41,21 @@ def rate(
     return _over_episodes((happened & ended).astype(jnp.float32), ended, repeats)
 
 
-def highest_return(
-    reward: Float[Array, "steps slots"], ended: Bool[Array, "steps slots"], repeats: int = 1
-) -> Float[Array, " levels"]:
-    """The highest undiscounted return of an episode of a level; -inf where none ended."""
+def returns(reward: Float[Array, "steps slots"], ended: Bool[Array, "steps slots"]) -> Float[Array, "steps slots"]:
+    """The undiscounted return of each step's episode so far, which is whole where it ended."""
     begins = jnp.concatenate([jnp.ones_like(ended[:1]), ended[:-1]])
 
     def join(before: tuple[Array, Array], after: tuple[Array, Array]) -> tuple[Array, Array]:
         return jnp.where(after[1], after[0], before[0] + after[0]), before[1] | after[1]
 
-    so_far = jax.lax.associative_scan(join, (reward, begins))[0]
-    return jnp.where(ended, so_far, -jnp.inf).max(0).reshape(-1, repeats).max(1)
+    return jax.lax.associative_scan(join, (reward, begins))[0]
+
+
+def highest_return(
+    reward: Float[Array, "steps slots"], ended: Bool[Array, "steps slots"], repeats: int = 1
+) -> Float[Array, " levels"]:
+    """The highest undiscounted return of an episode of a level; -inf where none ended."""
+    return jnp.where(ended, returns(reward, ended), -jnp.inf).max(0).reshape(-1, repeats).max(1)
 
 
 def _over_episodes(

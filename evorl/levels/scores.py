@@ -46,6 +46,11 @@ class Outcome:
         return episodes.mean_return(self.reward, self.ended, self.repeats)
 
     @property
+    def returns(self) -> Float[Array, "steps slots"]:
+        """Of each step's episode so far, which is whole where it ended."""
+        return episodes.returns(self.reward, self.ended)
+
+    @property
     def highest_return(self) -> Float[Array, " levels"]:
         """Of the ended episodes of each level; -inf where there is none."""
         return episodes.highest_return(self.reward, self.ended, self.repeats)

@@ -8,9 +8,10 @@ from evorl.vector_env.rollout import (
     Store,
     World,
     auto_reset,
+    leveled,
     play,
 )
-from evorl.vector_env.starts import FromParams, Same, Table
+from evorl.vector_env.starts import FromParams, OnLevels, Same, Table
 from evorl.vector_env.vector_env import Behaviour, Played, VectorEnv, shares
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "EnvSlot",
     "EpisodeStats",
     "FromParams",
+    "OnLevels",
     "Plan",
     "Played",
     "Same",
@@ -28,6 +30,7 @@ __all__ = [
     "VectorEnv",
     "World",
     "auto_reset",
+    "leveled",
     "play",
     "shares",
 ]

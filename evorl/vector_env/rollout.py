@@ -13,8 +13,8 @@ from flax import struct
 from jaxtyping import Array, Bool, Int
 
 from evorl import mesh, tree
-from evorl.errors import require, unknown
-from evorl.types import Env, Key, Memory, Summarizes, TimeStep, Transition
+from evorl.errors import OptionError, require, unknown
+from evorl.types import Env, Key, Level, Leveled, Memory, Summarizes, TimeStep, Transition
 from evorl.vector_env.episodes import SUMMARIES, EnvSlot, EpisodeStats
 
 Policy = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
@@ -46,6 +46,11 @@ class World:
             return jax.vmap(self.reset)(keys)
         with jax.named_scope("environment"):
             return self.env.reset(keys, self.params)
+
+    def reset_to(self, keys: Key, levels: Level) -> tuple[Any, Any]:
+        """A start on each of levels, leaves [n, ...]; raises OptionError where the environment has none."""
+        with jax.named_scope("environment"):
+            return jax.vmap(leveled(self.env).reset_to)(keys, levels)
 
     @property
     def summary(self) -> dict[str, str]:
@@ -103,6 +108,13 @@ class World:
             for name, total in slots.episode_info.items()
         }
         return slots.episode_return, length, info
+
+
+def leveled(env: Env) -> Leveled:
+    """The environment; raises OptionError where its episodes are not played on levels."""
+    if not isinstance(env, Leveled):
+        raise OptionError(f"env={type(env).__name__}: has no levels (evorl.types.Leveled)")
+    return env
 
 
 class Starts(Protocol):

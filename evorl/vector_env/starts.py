@@ -26,12 +26,7 @@ class FromParams:
     def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
         rows = 1 if world.env.fresh_reset else self.most
         keys = jax.random.split(key, (rows, world.total))[:, group]
-        table = tree.zeros(jax.eval_shape(world.reset, keys))
-
-        def draw(row: Array, table: tuple[Any, Any]) -> tuple[Any, Any]:
-            return tree.put(table, row, world.reset(keys[row]))
-
-        table = tree.repeat(jnp.minimum(self.drawn, rows), draw, table)  # so that reset is compiled once
+        table = _table(jnp.minimum(self.drawn, rows), rows, lambda row: world.reset(keys[row]))
         first = tree.index(table, 0)
         return first, Pool.dry(first, world.n) if world.env.fresh_reset else table
 
@@ -39,14 +34,38 @@ class FromParams:
         self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any
     ) -> tuple[EnvSlot, Any]:
         if not world.env.fresh_reset:
-            start = tree.index(left, (episodes % jnp.minimum(self.drawn, self.most), jnp.arange(world.n)))
-            return world.restart(slots, start, ended), left
+            return _turn(world, slots, ended, episodes % jnp.minimum(self.drawn, self.most), left), left
 
         def draw(refills: Array) -> tuple[Any, Any]:  # with keys that interact, which splits its own in two, has not
             of_refill = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, refills), 2))
             return world.reset(of_refill(keys))
 
         return left.restart(world, slots, ended, draw)
+
+    def resting(self, left: Any) -> bool:
+        del left
+        return False
+
+
+@struct.dataclass
+class OnLevels:
+    """Given levels, leaves [most, n, ...]: slot i plays the first `count` of its own in turn, again and again."""
+
+    levels: Any
+    count: Any = 1  # [] int32
+
+    def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
+        rows = tree.size(self.levels)
+        keys = jax.random.split(key, (rows, world.total))[:, group]
+        levels = jax.tree.map(lambda x: x[:, group], self.levels)
+        table = _table(self.count, rows, lambda row: world.reset_to(keys[row], tree.index(levels, row)))
+        return tree.index(table, 0), table
+
+    def next(
+        self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any
+    ) -> tuple[EnvSlot, Any]:
+        del keys
+        return _turn(world, slots, ended, episodes % self.count, left), left
 
     def resting(self, left: Any) -> bool:
         del left
@@ -135,3 +154,14 @@ class Pool:
             return after, Pool(pool.starts, pool.used + count, pool.refills)
 
         return tree.repeat((count > 0).astype(jnp.int32), take, (slots, self))  # most steps end no episode
+
+
+def _table(count: Any, rows: int, draw: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
+    """The starts draw(row), leaves [n, ...], in the first `count` of rows, [rows, n, ...]; draw is compiled once."""
+    table = tree.broadcast(tree.zeros(jax.eval_shape(draw, jnp.int32(0))), rows)
+    return tree.repeat(jnp.int32(count), lambda row, table: tree.put(table, row, draw(row)), table)
+
+
+def _turn(world: World, slots: EnvSlot, ended: Bool[Array, " n"], row: Int[Array, " n"], table: Any) -> EnvSlot:
+    """The slots at their start in a row of a table, where ended."""
+    return world.restart(slots, tree.index(table, (row, jnp.arange(world.n))), ended)

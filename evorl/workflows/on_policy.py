@@ -172,10 +172,24 @@ class OnPolicy:
     @jax.named_scope("learning")
     def learn(self, state: OnPolicyState, rollout: Transition, key: Key) -> tuple[OnPolicyState, Metrics]:
         """num_epochs passes over a rollout, leaves [num_steps, num_envs, ...]."""
-        now, segments = self.now(state), self.num_rows // self.segment
+        state, batch = self.assess(state, rollout)
+        return self.improve(state, rollout, batch, key, jnp.int32(self.num_epochs))
+
+    def assess(self, state: OnPolicyState, rollout: Transition) -> tuple[OnPolicyState, Batch]:
+        """The state that knows a rollout's rewards, and what is learned from it, leaves [num_steps, num_envs, ...].
+
+        Advantages are in units of rewards, values in those of `value_scale`.
+        """
         if self.normalize_values:
             state = replace(state, rewards=state.rewards.update(jnp.abs(tree.merge_axes(rollout.reward))))
-        batch = self.segments(self.normalized_advantages(self.batch(state, rollout)))
+        return state, self.batch(state, rollout)
+
+    def improve(
+        self, state: OnPolicyState, rollout: Transition, batch: Batch, key: Key, num_epochs: Int[Array, ""]
+    ) -> tuple[OnPolicyState, Metrics]:
+        """So many passes over what is learned from a rollout; its observations count from then on."""
+        now, segments = self.now(state), self.num_rows // self.segment
+        batch = self.segments(self.normalized_advantages(batch))
         layout = Row.of(jax.eval_shape(lambda: tree.index(batch, 0)))
         tables = layout.pack(batch)
 
@@ -191,7 +205,7 @@ class OnPolicy:
             return agent, tree.mean(metrics)
 
         agent, metrics, done = repeat(
-            jnp.int32(self.num_epochs), epoch, state.agent, lambda metrics: self.agent.early_stop(metrics, now)
+            num_epochs, epoch, state.agent, lambda metrics: self.agent.early_stop(metrics, now)
         )
         older, statistics = state.older, state.statistics
         if self.staleness:

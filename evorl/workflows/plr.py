@@ -1,0 +1,312 @@
+"""Prioritized level replay: a student learns on levels of its past, by how much is to be learned from them."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+from evorl import hyperparameters, mesh, tree
+from evorl.agents.ppo import PPOHyperparams
+from evorl.errors import require
+from evorl.hyperparameters import Number, as_state, default, hyperparameter
+from evorl.levels import CurationHyperparams, LevelBuffer, MaxMC, Outcome, Score, check_score
+from evorl.levels.generators import SAMPLED, Generator
+from evorl.priors import Uniform
+from evorl.types import (
+    Agent,
+    Batch,
+    Judged,
+    Key,
+    KnowsOptimum,
+    Level,
+    Leveled,
+    Metrics,
+    Mutates,
+    SlotPolicy,
+    Transition,
+)
+from evorl.vector_env import OnLevels, Plan, Played, leveled
+from evorl.workflows import base
+from evorl.workflows.on_policy import OnPolicy, OnPolicyState
+
+MAX_MC = MaxMC()
+
+
+@struct.dataclass
+class PLRHyperparams:
+    """Those of the student and of the generator, and by what levels are replayed."""
+
+    student: Any = default(PPOHyperparams)
+    generator: Any = ()
+    curation: CurationHyperparams = default(CurationHyperparams)
+    replay: Number = hyperparameter(
+        0.5, 0.0, 1.0, "p, the share of iterations that replay, once half of the buffer is full", Uniform(0.1, 0.9)
+    )
+
+
+@struct.dataclass
+class PLRState:
+    hyperparams: PLRHyperparams
+    env_params: Any
+    student: OnPolicyState  # without hyperparams and env_params, which are those above
+    buffer: LevelBuffer
+    generator: Any
+    parents: Any  # the levels that were replayed last, leaves [n, ...]; () where none have children
+    fertile: Any  # [] bool, whether their children are to come; () where none have
+
+
+@struct.dataclass
+class Dealt:
+    """The levels of an iteration."""
+
+    levels: Level  # leaves [groups n, ...]
+    places: Any  # [n] int32, of those that are replayed
+    ages: Any  # of the buffer after they were drawn
+    replays: Any  # [] bool, whether they are
+    new: Any  # [groups n] bool, which levels are not from the buffer
+    generated: Any  # [] bool, whether the generator's are played
+    made_of: Any  # by the generator
+    generator: Any  # its state, which waits to be told
+
+
+@dataclass(frozen=True)
+class PLR:
+    """Each iteration plays n levels, new ones or some that the buffer has kept, and scores them.
+
+    n is student.num_envs / repeats; each level is played in `repeats` slots. Where robust, the student learns from
+    replays alone (Jiang et al. 2021, arXiv:2110.02439), else from new levels too (arXiv:2010.03934). With num_edits, an
+    iteration of replays is followed by one of their children, from which nothing is learned (ACCEL: Parker-Holder et
+    al. 2022, arXiv:2203.01302). Where side_by_side, new levels, replays and children are played at once, n of each, and
+    the student learns from the replays (Jiang et al. 2023, arXiv:2311.12716). Evaluations are of levels as the environment draws them.
+    """
+
+    student: OnPolicy
+    generator: Generator = SAMPLED
+    score: Score = MAX_MC
+    capacity: int = 4000
+    prioritization: str = "rank"
+    robust: bool = True
+    side_by_side: bool = False
+    num_edits: int = 0
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        base.check_positive(self, "capacity", "repeats")
+        env, name = self.env, type(self.env).__name__
+        given, envs = self.repeats, self.student.num_envs
+        require(envs % given == 0, "repeats", given, f"must divide num_envs, {envs}")
+        require(self.capacity >= self.num_levels, "capacity", self.capacity, f"must be at least {self.num_levels}")
+        require(self.num_edits >= 0, "num_edits", self.num_edits, "must not be negative")
+        mutates = not self.num_edits or isinstance(env, Mutates)
+        require(mutates, "num_edits", self.num_edits, f"must be 0: levels of {name} cannot mutate")
+        learns = self.robust or not self.side_by_side
+        require(learns, "robust", self.robust, "must be true where side_by_side, which learn from replays")
+        gives = {"value", "advantage", "best"}
+        gives |= ({"solved"} if isinstance(env, Judged) else set()) | (
+            {"optimum"} if isinstance(env, KnowsOptimum) else set()
+        )
+        check_score(self.score, self.prioritization, gives)
+
+    def hyperparams(self) -> PLRHyperparams:
+        return PLRHyperparams(hyperparameters.of(self.student), hyperparameters.of(self.generator))
+
+    @property
+    def env(self) -> Leveled:
+        """That of the student."""
+        return leveled(self.student.env)
+
+    @property
+    def agent(self) -> Agent:
+        """The student."""
+        return self.student.agent
+
+    @property
+    def num_levels(self) -> int:
+        """Levels of a batch, n."""
+        return self.student.num_envs // self.repeats
+
+    @property
+    def groups(self) -> int:
+        """Batches of an iteration."""
+        return (3 if self.num_edits else 2) if self.side_by_side else 1
+
+    @property
+    def player(self) -> OnPolicy:
+        """The student with environments for all batches of an iteration."""
+        return replace(self.student, num_envs=self.groups * self.student.num_envs)
+
+    @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent: the slots, over as many devices as can share the buffer's levels too."""
+        return {mesh.SLOTS: math.gcd(self.player.parallel[mesh.SLOTS], self.capacity)}
+
+    def axes(self, state: PLRState) -> PLRState:
+        nothing: Any = ""
+        buffer = LevelBuffer(mesh.SLOTS, nothing)
+        return PLRState(nothing, nothing, self.player.axes(state.student), buffer, nothing, nothing, nothing)
+
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration takes."""
+        steps, updates = self.player.num_rows, self.student.work["gradient_steps"]
+        return {"env_steps": (steps, steps), "gradient_steps": (0 if self.robust else updates[0], updates[1])}
+
+    def init(self, key: Key, hyperparams: PLRHyperparams, env_params: Any = None) -> PLRState:
+        key_student, key_generator = jax.random.split(key)
+        hyperparams = as_state(hyperparams)
+        env_params = as_state(self.env.default_params if env_params is None else env_params)
+        student = self.player.init(key_student, hyperparams.student, env_params)
+        generator = self.generator.init(key_generator, self.env, self.num_levels, hyperparams.generator)
+        level = jax.eval_shape(self.env.sample, key, env_params)
+        buffer = LevelBuffer.empty(self.capacity, level, self.prioritization)
+        parents = tree.broadcast(tree.zeros(level), self.num_levels) if self.num_edits else ()
+        student = replace(student, hyperparams=(), env_params=())
+        return PLRState(hyperparams, env_params, student, buffer, generator, parents, jnp.bool_(False))
+
+    def step(self, state: PLRState, key: Key) -> tuple[PLRState, Metrics]:
+        return base.step(self, state, key)
+
+    def evaluate(self, state: PLRState, key: Key) -> Metrics:
+        return base.evaluate(self, state, key)
+
+    def learner(self, state: PLRState) -> OnPolicyState:
+        """The state of the student as its own workflow has it."""
+        return replace(state.student, hyperparams=state.hyperparams.student, env_params=state.env_params)
+
+    def plan(self, state: PLRState, key: Key) -> tuple[Plan, Dealt]:
+        """An episode after the other on each of the levels that are dealt, exploring."""
+        key_deal, key_plan = jax.random.split(key)
+        dealt = self.deal(state, key_deal)
+        plan, _ = self.player.plan(self.learner(state), key_plan)
+        levels = jax.tree.map(lambda x: jnp.repeat(x, self.repeats, axis=0), dealt.levels)
+        return replace(plan, starts=OnLevels(tree.broadcast(levels, 1)), restart=True), dealt
+
+    def deal(self, state: PLRState, key: Key) -> Dealt:
+        """What is played: new levels, replays, or children; side by side all that there are."""
+        key_new, key_choice, key_draw, key_edit = jax.random.split(key, 4)
+        h, n, buffer = state.hyperparams, self.num_levels, state.buffer
+        new, made_of, generator = self.generator.ask(
+            key_new, state.generator, self.env, n, state.env_params, h.generator
+        )
+        ready = 2 * buffer.size >= self.capacity
+        chosen = self.side_by_side | jax.random.bernoulli(key_choice, h.replay)
+        replays = ready & chosen & (self.side_by_side | ~state.fertile)
+        places, drawn = buffer.draw(key_draw, n, h.curation, replays)
+        batches, fresh = [new, tree.where(replays, buffer.at(places), new)], [jnp.bool_(True), jnp.bool_(False)]
+        if isinstance(self.env, Mutates) and self.num_edits:
+            mutate = jax.vmap(partial(self.env.mutate, num_edits=self.num_edits))
+            children = mutate(jax.random.split(key_edit, n), state.parents)
+            batches, fresh = [*batches, tree.where(state.fertile, children, new)], [*fresh, state.fertile]
+        if self.side_by_side:  # where a batch is not to be, there are the new levels once more, which count once
+            levels, fresh = tree.merge_axes(tree.stack(batches)), jnp.repeat(jnp.stack(fresh), n)
+            generated = jnp.bool_(True)
+        else:
+            which = jnp.where(state.fertile, 2, replays)
+            levels, fresh = tree.index(tree.stack(batches), which), jnp.broadcast_to(~replays, n)
+            generated = which == 0
+        return Dealt(levels, places, drawn.ledger.age, replays, fresh, generated, made_of, generator)
+
+    def exam(self, state: PLRState, key: Key) -> Plan:
+        """Whole episodes, greedily, each on a level that the environment draws."""
+        key_levels, key_exam = jax.random.split(key)
+        student = self.player
+        most, envs = student.vector_env.most_starts, student.num_envs
+        keys = jax.random.split(key_levels, (most, envs))
+        levels = jax.vmap(jax.vmap(self.env.sample, (0, None)), (0, None))(keys, state.env_params)
+        return replace(student.exam(self.learner(state), key_exam), starts=OnLevels(levels, jnp.int32(most)))
+
+    def play(self, state: PLRState, plan: Plan, key: Key) -> tuple[PLRState, Played]:
+        return state, self.player.play(self.learner(state), plan, key)[1]
+
+    def absorb(self, state: PLRState, carry: Dealt, played: Played, key: Key) -> tuple[PLRState, Metrics]:
+        key_learn, key_tell = jax.random.split(key)
+        h, buffer = state.hyperparams, state.buffer
+        student, batch = self.player.assess(replace(self.learner(state), slots=played.slots), played.stored)
+        outcome = self.outcome(state, student, carry, played.stored, batch)
+        score, highest = self.score(outcome), outcome.highest_return
+        buffer = replace(buffer, ledger=replace(buffer.ledger, age=carry.ages))
+        again = self.replayed((score, highest), 1)
+        buffer = buffer.updated(carry.places, jnp.where(carry.replays, again[0], jnp.nan), again[1])
+        entering = jnp.where(carry.new, score, jnp.nan)
+        buffer = buffer.inserted(carry.levels, entering, highest, self.env.equal, h.curation)
+
+        def tell(_: Array, generator: Any) -> Any:
+            return self.generator.tell(key_tell, carry.made_of, score[: self.num_levels], generator, h.generator)
+
+        asked = tree.where(carry.generated, carry.generator, state.generator)
+        generator = tree.repeat(carry.generated.astype(jnp.int32), tell, asked)
+        student, metrics = self.learn(student, played.stored, batch, carry.replays, key_learn)
+        parents = self.replayed(carry.levels, 1) if self.num_edits else ()
+        student = replace(student, hyperparams=(), env_params=())
+        fertile = carry.replays & (self.num_edits > 0)
+        state = PLRState(h, state.env_params, student, buffer, generator, parents, fertile)
+        return state, played.metrics() | metrics | self.summary(state, carry, score, outcome)
+
+    def replayed(self, x: Any, per_level: int, axis: int = 0) -> Any:
+        """Of x, whose leaves have per_level of all levels' along an axis, the part of the replays."""
+        if not self.side_by_side:
+            return x
+        n = per_level * self.num_levels
+        return jax.tree.map(lambda leaf: jax.lax.slice_in_dim(leaf, n, 2 * n, axis=axis), x)
+
+    def outcome(
+        self, state: PLRState, student: OnPolicyState, dealt: Dealt, rollout: Transition, batch: Batch
+    ) -> Outcome:
+        """What the student did on the levels."""
+        best = jnp.tile(state.buffer.best(dealt.places), self.groups)
+        outcome = Outcome(
+            rollout.reward,
+            rollout.ended,
+            batch.value * self.player.value_scale(student),
+            batch.advantage,
+            jnp.where(dealt.new, -jnp.inf, best),
+            repeats=self.repeats,
+        )
+        if isinstance(self.env, Judged):
+            outcome = replace(outcome, solved=self.env.solved(outcome.returns))
+        if isinstance(self.env, KnowsOptimum) and "optimum" in self.score.needs:
+            outcome = replace(outcome, optimum=jax.vmap(self.env.optimal_return)(dealt.levels))
+        return outcome
+
+    def learn(
+        self, student: OnPolicyState, rollout: Transition, batch: Batch, replays: Bool[Array, ""], key: Key
+    ) -> tuple[OnPolicyState, Metrics]:
+        """The student after its passes over the replays or, where not robust, over any batch; none over others."""
+        count = self.student.num_epochs
+        epochs = jnp.where(replays, count, 0) if self.robust else jnp.int32(count)
+        rollout, batch = self.replayed((rollout, batch), self.repeats, axis=1)
+        before = replace(student, iteration=student.iteration * self.groups)  # by which schedules count env steps
+        after, metrics = self.student.improve(before, rollout, batch, key, epochs)
+        return replace(after, iteration=student.iteration + 1), metrics
+
+    def summary(self, state: PLRState, dealt: Dealt, score: Float[Array, " n"], outcome: Outcome) -> Metrics:
+        """Of this iteration whether it replayed, the mean score and, where known, the share solved; of the buffer how
+        full it is.
+        """
+        scored = jnp.isfinite(score)
+        metrics = {
+            "levels/replayed": dealt.replays.astype(jnp.float32),
+            "levels/score": jnp.where(scored, score, 0).sum() / jnp.maximum(scored.sum(), 1),
+            "levels/kept": state.buffer.size / self.capacity,
+        }
+        if isinstance(self.env, Judged):
+            ended = jnp.maximum(outcome.ended.sum(), 1)
+            metrics["levels/solved"] = (outcome.solved & outcome.ended).sum() / ended
+        return metrics
+
+    def report(self, state: PLRState, played: Played) -> Metrics:
+        return self.player.report(state.student, played)
+
+    def policy(self, state: PLRState, explores: bool = False) -> SlotPolicy:
+        """How the student acts in one environment, greedily or exploring."""
+        return self.player.policy(self.learner(state), explores)
+
+    def inherit(self, state: PLRState, parent: PLRState) -> PLRState:
+        """The parent, curriculum and all, but with the state's own environments."""
+        student = self.player.inherit(self.learner(state), self.learner(parent))
+        return replace(parent, student=replace(student, hyperparams=(), env_params=()), env_params=state.env_params)
