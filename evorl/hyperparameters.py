@@ -54,10 +54,17 @@ def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, fl
 
 
 def is_declared(part: Any) -> bool:
-    """Whether something is hyperparameters, of one part or of several."""
+    """Whether something is hyperparameters, of one part or of several, or a class of them."""
     if not dataclasses.is_dataclass(part):
         return isinstance(part, Mapping)
-    return all("low" in x.metadata or is_declared(getattr(part, x.name)) for x in dataclasses.fields(part))
+    return all("low" in x.metadata or is_declared(_held(part, x)) for x in dataclasses.fields(part))
+
+
+def _held(part: Any, field: dataclasses.Field[Any]) -> Any:
+    """What a dataclass has in a field, or its class makes for it."""
+    if not isinstance(part, type):
+        return getattr(part, field.name)
+    return None if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def check(hyperparams: Any, prefix: str = "hyperparams.", searched: bool = False) -> Any:

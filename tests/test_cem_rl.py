@@ -1,5 +1,6 @@
 import itertools
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -223,12 +224,13 @@ def test_the_temperature_moves_by_the_mean_over_learners():
         Transition(*(jnp.ones(x) for x in [(4, 2), (4, 1), 4, (4, 2)]), jnp.ones(4, bool), jnp.zeros(4, bool)),
         jnp.ones(4, bool),
     )
+    learning = SimpleNamespace(agent=agent, batch_size=64)
     narrow, wide = (jax.tree.map(lambda x: 0 * x, state.actor.params) for _ in range(2))
     narrow["params"]["Dense_1"]["bias"] = jnp.array([0.0, -5.0])  # an entropy far below the target, -1
     wide["params"]["Dense_1"]["bias"] = jnp.array([0.0, 0.0])
     for members, expected in (([narrow, narrow, wide], 1e-2 / 3), ([wide, wide, wide], -1e-2), ([narrow], 1e-2)):
         learners = state.replace(actor=jax.vmap(state.actor.renewed)(tree.stack(members)))
-        moved, _, _ = actors.learn(agent, learners, replay, 64, jax.random.key(1), jnp.int32(1), hp)
+        moved, _, _ = actors.learn(learning, learners, replay, jax.random.key(1), jnp.int32(1), hp)
         assert float(moved.temperature.params) == pytest.approx(expected, rel=1e-3)
         assert moved.temperature.moments.count.dtype == jnp.int32
         assert int(moved.temperature.moments.count) == 1

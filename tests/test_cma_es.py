@@ -9,7 +9,7 @@ import pytest
 
 from evorl import tree
 from evorl.ec import CMAES, CMAESHyperparams, Diagonal, Full
-from evorl.ec.cma_es import expected_norm, rates
+from evorl.ec.cma_es import expected_norm, rates, raw_weights
 from evorl.errors import OptionError
 from evorl.training import plan
 from evorl.types import Evolver
@@ -80,7 +80,7 @@ def test_it_takes_as_many_evaluations_as_pycma(function, start):
 @pytest.mark.parametrize(("n", "population"), [(10, 10), (40, 15), (100, 128), (3, 7)])
 def test_weights_and_rates_are_pycmas(n, population):
     search = pycma_search(n * [0.0], population)
-    ours = rates(n, population, population, population / 2, True, 1.0, CMAESHyperparams())
+    ours = rates(n, raw_weights(population, population, population / 2), True, 1.0, CMAESHyperparams())
     theirs = search.sm.parameters(mueff=search.sp.weights.mueff, lam=population)
     np.testing.assert_allclose(ours.weights, list(search.sp.weights), rtol=2e-5, atol=1e-6)
     found = [ours.mu_eff, ours.c_covariance, ours.c_1, ours.c_mu]
@@ -88,8 +88,10 @@ def test_weights_and_rates_are_pycmas(n, population):
 
 
 def test_rates_of_a_traced_population_are_those_of_a_fixed_one():
-    traced = jax.jit(lambda size: rates(8, 64, size, size / 2, True, 1.0, CMAESHyperparams()))(jnp.int32(16))
-    fixed = rates(8, 16, 16, 8, True, 1.0, CMAESHyperparams())
+    traced = jax.jit(lambda size: rates(8, raw_weights(64, size, size / 2), True, 1.0, CMAESHyperparams()))(
+        jnp.int32(16)
+    )
+    fixed = rates(8, raw_weights(16, 16, 8), True, 1.0, CMAESHyperparams())
     np.testing.assert_allclose(traced.weights, np.pad(fixed.weights, (0, 48)), rtol=1e-5)
     np.testing.assert_allclose(traced.c_mu, fixed.c_mu, rtol=1e-5)
 
@@ -285,6 +287,8 @@ def test_a_covariance_beyond_the_memory_is_refused_before_anything_is_made(key):
 
 def test_the_constants_are_those_of_many_parameters_too():
     """70,000 squared is no 32-bit integer; c_mu of Hansen 2016, equation 58, by hand."""
-    found = jax.jit(lambda hyperparams: rates(70_000, 10, 10, 5, True, 1.0, hyperparams))(CMAESHyperparams())
+    found = jax.jit(lambda hyperparams: rates(70_000, raw_weights(10, 10, 5), True, 1.0, hyperparams))(
+        CMAESHyperparams()
+    )
     mu = float(found.mu_eff)
     assert float(found.c_mu) == pytest.approx(2 * (0.25 + mu + 1 / mu - 2) / (70_002.0**2 + mu), rel=1e-5)

@@ -16,6 +16,7 @@ from evorl.errors import OptionError
 from evorl.population import (
     Choice,
     Evolved,
+    Generation,
     Integer,
     LogUniform,
     Neg,
@@ -142,12 +143,13 @@ SOURCE = jnp.array([0, 1, 0, 1])
 POINTS = jnp.array([[0.2, 0.5], [0.4, 0.6], [0.9, 0.1], [0.3, 0.3]])
 SPANS = jnp.array([np.log(1000.0), 1.0])
 FIT = jnp.array([3.0, 4.0, 1.0, 2.0])
+GENERATION = Generation(POINTS, FIT, SOURCE, SPANS)
 
 
 def test_perturbation_multiplies_each_number_by_its_own_factor():
     hyperparams = PerturbHyperparams(0.2)
     prior = LogUniform(1e-4, 1e-1)
-    move = jax.vmap(lambda key: Perturb()(key, FIT, SOURCE, POINTS, SPANS, (), hyperparams)[0])
+    move = jax.vmap(lambda key: Perturb()(key, GENERATION, (), hyperparams)[0])
     moved = move(jax.random.split(KEY, 400))
     np.testing.assert_array_equal(moved[:, :2], jnp.broadcast_to(POINTS[:2], (400, 2, 2)))
     factors = prior.decode(moved[:, 2:, 0]) / prior.decode(POINTS[:2, 0])
@@ -157,7 +159,7 @@ def test_perturbation_multiplies_each_number_by_its_own_factor():
 
 
 def test_resampling_draws_some_numbers_anew():
-    moved = jax.vmap(lambda key: Resample()(key, FIT, SOURCE, POINTS, SPANS, (), ResampleHyperparams(0.25))[0])(
+    moved = jax.vmap(lambda key: Resample()(key, GENERATION, (), ResampleHyperparams(0.25))[0])(
         jax.random.split(KEY, 2000)
     )
     np.testing.assert_array_equal(moved[:, :2], jnp.broadcast_to(POINTS[:2], (2000, 2, 2)))
@@ -169,7 +171,7 @@ def test_resampling_draws_some_numbers_anew():
 def test_a_swarm_flies_to_its_parents_with_a_velocity_that_lasts():
     swarm, hyperparams = Swarm(), SwarmHyperparams()
     velocity = jnp.array([[9.0, 9.0], [9.0, 9.0], [0.5, -0.5], [0.0, 0.0]])
-    moved, after = swarm(KEY, FIT, SOURCE, POINTS, SPANS, velocity, hyperparams)
+    moved, after = swarm(KEY, GENERATION, velocity, hyperparams)
     r1, r2 = np.asarray(jax.random.uniform(KEY, (2, 4, 2)))
     assert len(np.unique(np.concatenate([r1, r2]))) == 16  # each number its own
     for child, parent in ((2, 0), (3, 1)):
@@ -196,7 +198,8 @@ def test_evolved_children_find_the_best_settings(evolver):
     def generation(carry, key):
         points, memory = carry
         fitness = fitness_of(points)
-        points, memory = variation(key, fitness, selection(key, fitness), points, jnp.ones(2), memory, hyperparams)
+        told = Generation(points, fitness, selection(key, fitness), jnp.ones(2))
+        points, memory = variation(key, told, memory, hyperparams)
         return (jnp.clip(points, 0, 1), memory), None
 
     (points, _), _ = jax.lax.scan(generation, (points, memory), jax.random.split(KEY, 60))

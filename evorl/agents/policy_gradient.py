@@ -10,6 +10,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from evorl import hyperparameters, tree
+from evorl.agents.memory import remembers
 from evorl.agents.ppo import PPO
 from evorl.agents.train_state import ADAM, Loss, Optimizer, TrainState
 from evorl.networks.distributions import Distribution, Head
@@ -119,7 +120,7 @@ class PolicyGradient:
     @property
     def remembers(self) -> bool:
         """Whether it has a memory."""
-        return bool(jax.tree.leaves(jax.eval_shape(self.memory)))
+        return remembers(self)
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams

@@ -61,15 +61,17 @@ def effective(weights: Float[Array, " n"]) -> Float[Array, ""]:
     return weights.sum() ** 2 / jnp.maximum((weights**2).sum(), 1e-30)
 
 
-def rates(
-    n: int, slots: int, size: Number, elites: Number, active: bool, scale: float, hyperparams: CMAESHyperparams
-) -> Rates:
-    """The constants for `size` members, of which the `elites` best have positive weights (equations 49 to 58).
+def raw_weights(slots: int, size: Number, elites: Number) -> Float[Array, " slots"]:
+    """Of `size` members, the best first, of which the `elites` best have positive ones (equation 49); 0 beyond them.
 
-    size and elites may be traced; the weights are in `slots` places. scale multiplies c_1 and c_mu.
+    size and elites may be traced.
     """
     rank = jnp.arange(1.0, slots + 1)
-    raw = jnp.where(rank <= size, jnp.log(elites + 0.5) - jnp.log(rank), 0.0)
+    return jnp.where(rank <= size, jnp.log(elites + 0.5) - jnp.log(rank), 0.0)
+
+
+def rates(n: int, raw: Float[Array, " slots"], active: bool, scale: float, hyperparams: CMAESHyperparams) -> Rates:
+    """The constants for members with these raw weights (equations 50 to 58); scale multiplies c_1 and c_mu."""
     positive, negative = jnp.maximum(raw, 0.0), jnp.minimum(raw, 0.0)
     mu_eff, mu_eff_minus = effective(positive), effective(negative)
     alpha = hyperparams.covariance_rate
@@ -187,7 +189,7 @@ class CMAES:
 
     def _rates(self, slots: int, n: int, size: Number, hyperparams: CMAESHyperparams) -> Rates:
         elites = size * (self.num_elites or self.population_size / 2) / self.population_size
-        return rates(n, slots, size, elites, self.active, self.covariance.rate(n), hyperparams)
+        return rates(n, raw_weights(slots, size, elites), self.active, self.covariance.rate(n), hyperparams)
 
     def _learn(
         self, rate: Rates, steps: Array, whitened: Array, moving: Array, path: Array, covariance: Array

@@ -32,12 +32,12 @@ def ask(evolver: Evolver, key: Key, state: State, hyperparams: Hyperparams) -> t
 
 @jax.named_scope("evolution")
 def tell(
-    evolver: Evolver, key: Key, members: Params, genomes: Any, fitness: Any, state: State, hyperparams: Hyperparams
+    evolver: Evolver, key: Key, members: Any, fitness: Any, state: State, hyperparams: Hyperparams
 ) -> tuple[State, Metrics]:
-    """The state of the evolver that is told of members, who were asked for as genomes or need no such."""
+    """The state of the evolver that is told of members, as parameters, or as genomes where it takes nothing else."""
     if isinstance(evolver, TakesParams):
-        genomes = jax.vmap(evolver.from_params, (None, 0, None))(state, members, hyperparams)
-    return evolver.tell(key, genomes, fitness, state, hyperparams)
+        members = jax.vmap(evolver.from_params, (None, 0, None))(state, members, hyperparams)
+    return evolver.tell(key, members, fitness, state, hyperparams)
 
 
 def fitness(evolver: Evolver, means: dict[str, Array]) -> Any:

@@ -2,6 +2,7 @@ from evorl.population.search import Space
 from evorl.population.select import NoSelection, Pairs, Selection, Tournament, Truncation
 from evorl.population.variation import (
     Evolved,
+    Generation,
     Perturb,
     PerturbHyperparams,
     Resample,
@@ -13,7 +14,7 @@ from evorl.population.variation import (
 from evorl.priors import Choice, Integer, LogUniform, Neg, OneMinus, Uniform
 
 __all__ = [
-    "Choice", "Evolved", "Integer", "LogUniform", "Neg", "NoSelection", "OneMinus", "Pairs", "Perturb",
+    "Choice", "Evolved", "Generation", "Integer", "LogUniform", "Neg", "NoSelection", "OneMinus", "Pairs", "Perturb",
     "PerturbHyperparams", "Resample", "ResampleHyperparams", "Selection", "Space", "Swarm", "SwarmHyperparams",
     "Tournament", "Truncation", "Uniform", "Variation",
 ]  # fmt: skip

@@ -18,6 +18,16 @@ from evorl.types import Evolver, FromMembers, Hyperparams, Key
 Points = Float[Array, "n d"]
 
 
+@struct.dataclass
+class Generation:
+    """Whose points are to move."""
+
+    u: Points
+    fitness: Float[Array, " n"]
+    source: Int[Array, " n"]  # of each the parent, itself where it lives on
+    spans: Float[Array, " d"]  # of the priors
+
+
 @runtime_checkable
 class Variation(Protocol):
     """Moves the points of the children, those whose source is not themselves; the others stay where they are."""
@@ -35,17 +45,8 @@ class Variation(Protocol):
         """What it remembers from one generation to the next."""
         ...
 
-    def __call__(
-        self,
-        key: Key,
-        fitness: Float[Array, " n"],
-        source: Int[Array, " n"],
-        u: Points,
-        spans: Float[Array, " d"],
-        memory: Any,
-        hyperparams: Hyperparams,
-    ) -> tuple[Points, Any]:
-        """Points before they are clipped to the cube, and its memory; spans are those of the priors."""
+    def __call__(self, key: Key, generation: Generation, memory: Any, hyperparams: Hyperparams) -> tuple[Points, Any]:
+        """Points before they are clipped to the cube, and its memory."""
         ...
 
 
@@ -77,12 +78,10 @@ class Perturb:
         del key, u, hyperparams
         return ()
 
-    def __call__(
-        self, key: Key, fitness: Array, source: Array, u: Points, spans: Array, memory: Any, hyperparams: Any
-    ) -> tuple[Points, Any]:
-        del fitness
+    def __call__(self, key: Key, generation: Generation, memory: Any, hyperparams: Any) -> tuple[Points, Any]:
+        u, source = generation.u, generation.source
         grows = jax.random.bernoulli(key, shape=u.shape)
-        step = jnp.where(grows, jnp.log1p(hyperparams.factor), jnp.log1p(-hyperparams.factor)) / spans
+        step = jnp.where(grows, jnp.log1p(hyperparams.factor), jnp.log1p(-hyperparams.factor)) / generation.spans
         return jnp.where(children(source), u[source] + step, u), memory
 
 
@@ -111,10 +110,8 @@ class Resample:
         del key, u, hyperparams
         return ()
 
-    def __call__(
-        self, key: Key, fitness: Array, source: Array, u: Points, spans: Array, memory: Any, hyperparams: Any
-    ) -> tuple[Points, Any]:
-        del fitness, spans
+    def __call__(self, key: Key, generation: Generation, memory: Any, hyperparams: Any) -> tuple[Points, Any]:
+        u, source = generation.u, generation.source
         drawn, anew = jax.random.uniform(key, (2, *u.shape))
         return jnp.where(children(source), jnp.where(drawn < hyperparams.rate, anew, u[source]), u), memory
 
@@ -146,11 +143,9 @@ class Swarm:
         del key, hyperparams
         return jnp.zeros_like(u)
 
-    def __call__(
-        self, key: Key, fitness: Array, source: Array, u: Points, spans: Array, memory: Points, hyperparams: Any
-    ) -> tuple[Points, Points]:
+    def __call__(self, key: Key, generation: Generation, memory: Points, hyperparams: Any) -> tuple[Points, Points]:
         """velocity <- inertia r1 velocity + pull r2 (parent - child), with r1 and r2 in [0, 1) each number's own."""
-        del fitness, spans
+        u, source = generation.u, generation.source
         r1, r2 = jax.random.uniform(key, (2, *u.shape))
         velocity = hyperparams.inertia * r1 * memory + hyperparams.pull * r2 * (u[source] - u)
         child = children(source)
@@ -181,14 +176,11 @@ class Evolved:
             return self.evolver.from_members(key, u, middle, hyperparams)
         return self.evolver.init(key, middle, hyperparams)
 
-    def __call__(
-        self, key: Key, fitness: Array, source: Array, u: Points, spans: Array, memory: Any, hyperparams: Any
-    ) -> tuple[Points, Any]:
-        del spans
+    def __call__(self, key: Key, generation: Generation, memory: Any, hyperparams: Any) -> tuple[Points, Any]:
         key_tell, key_ask = jax.random.split(key)
-        memory, _ = search.tell(self.evolver, key_tell, u, (), fitness, memory, hyperparams)
+        memory, _ = search.tell(self.evolver, key_tell, generation.u, generation.fitness, memory, hyperparams)
         asked, _, memory = search.ask(self.evolver, key_ask, memory, hyperparams)
-        return jnp.where(children(source), asked, u), memory
+        return jnp.where(children(generation.source), asked, generation.u), memory
 
 
 def children(source: Int[Array, " n"]) -> Array:

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from evorl import hyperparameters, tree
 from evorl.errors import OptionError, require
-from evorl.training.configuration import config, parts, saved
+from evorl.training.configuration import config, options, parts, saved
 from evorl.training.configuration.discovery import BUDGET
 from evorl.training.devices import cores, host_devices
 from evorl.training.plan import describe, shapes
@@ -31,21 +31,11 @@ from evorl.types import Acts, Env, SpreadByDefault, State, Workflow
 COMPILED_IN = "compile_seconds.json"  # by fingerprint
 Config: TypeAlias = DictConfig | Mapping[str, Any]  # as it was composed, or as data
 
-WHOLE = {  # numbers, from the least to the most
-    "seed": (0, 2**31 - 1),
-    "num_seeds": (1, 2**20),
-    "devices": (1, 2**16),
-    "evaluations": (1, 2**31 - 1),
-    "chunk": (1, 2**20),
-    "checkpoint.keep": (1, 2**31 - 1),
-}
-SWITCHES = ("checkpoint.replay", "tensorboard", "wandb", "dry_run", "deterministic", "debug.nans", "profile")
-
 
 def build(cfg: Config) -> tuple[Any, Any, Budget]:
     """The workflow, its hyperparameters and the budget that cfg describes; raises OptionError."""
     data = config.plain(cfg) if isinstance(cfg, DictConfig) else cfg
-    _check(data)
+    options.check(data)
     host_devices(devices(data), required=data["devices"] is not None)  # else fit takes what is there
     budget = Budget(**{name: math.inf if data[name] is None else data[name] for name in BUDGET})
     try:
@@ -103,31 +93,6 @@ def assemble(data: Mapping[str, Any]) -> tuple[Any, Any]:
 def plan(cfg: Config, workflow: Any, hyperparams: Any) -> str:
     """What training cfg would be; raises OptionError where it does not fit in memory. Nothing is compiled."""
     return describe(workflow, shapes(workflow, hyperparams, cfg["num_seeds"]), cfg["num_seeds"])
-
-
-def _check(data: Mapping[str, Any]) -> None:
-    """Raises OptionError where an option of the training itself is missing, not of its type or out of its range."""
-    for name in (*WHOLE, *SWITCHES, *BUDGET, "checkpoint.minutes"):
-        if saved.at(data, name) == "???":
-            raise OptionError(f"{name}: must be given")
-    for name, (least, most) in WHOLE.items():
-        value = saved.at(data, name)
-        if name not in ("chunk", "devices") or value is not None:
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            require(whole and value >= least, name, value, f"must be a whole number, at least {least}")
-            require(value <= most, name, value, f"must be at most {most}")
-    for name in SWITCHES:
-        value = saved.at(data, name)
-        require(isinstance(value, bool), name, value, "must be true or false")
-    share = saved.at(data, "evaluation_share")
-    number = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 < share <= 1
-    require(number, "evaluation_share", share, "must be a number above 0, at most 1")
-    for name in (*BUDGET, "checkpoint.minutes"):
-        value = saved.at(data, name)
-        number = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-        require(number or (value is None and "." not in name), name, value, "must be a number above 0")
-    if data["wandb"]:
-        recorders.require_wandb()
 
 
 def resumed(

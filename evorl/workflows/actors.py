@@ -41,26 +41,21 @@ def play(workflow: Any, state: Any, plan: Plan, key: Key) -> tuple[Any, Played]:
 
 @jax.named_scope("learning")
 def learn(
-    agent: ActorCritic,
-    learners: Any,
-    replay: Replay,
-    batch_size: int,
-    key: Key,
-    updates: Int[Array, ""],
-    hyperparams: Hyperparams,
+    workflow: Any, learners: Any, replay: Replay, key: Key, updates: Int[Array, ""], hyperparams: Hyperparams
 ) -> tuple[Any, Replay, Metrics]:
     """updates steps of m actors and of the critic that they share, whose loss is the mean over the actors' batches.
 
-    learners is a state of the agent whose actor leads with [m]. What else the state holds, such as a temperature, moves
-    by the mean over the actors too. Returns the learners and the replay after that, and the metrics.
+    learners is a state of the workflow's agent whose actor leads with [m]. What else the state holds, such as a
+    temperature, moves by the mean over the actors too. Returns the learners and the replay after that, and the metrics.
     """
+    agent: ActorCritic = workflow.agent
     m = tree.size(learners.actor)
     changes, before = isinstance(replay, Prioritizes), replay  # else no loop carries it
 
     def learn_once(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
         key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
         learners, replay = carry if changes else (carry[0], before)
-        samples = replay.sample(key_batch, (m, batch_size))
+        samples = replay.sample(key_batch, (m, workflow.batch_size))
         batches = replace(samples.rows, weight=samples.weight)
 
         def shared_loss(params: Params) -> tuple[Array, Metrics]:

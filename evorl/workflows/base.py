@@ -9,6 +9,7 @@ from jaxtyping import Array, Int
 
 from evorl import hyperparameters, tree
 from evorl.agents.losses import TD_ERROR
+from evorl.agents.memory import remembers
 from evorl.errors import OptionError, require
 from evorl.types import (
     ActorCritic,
@@ -179,9 +180,8 @@ def check_positive(workflow: Any, *names: str) -> None:
 
 def check_replay(workflow: Any) -> None:
     """Raises OptionError where the replay cannot hold a batch or the random steps, or does not suit the agent."""
-    remembers = bool(jax.tree.leaves(jax.eval_shape(workflow.agent.memory)))
     why = "keeps single rows, and the agent remembers: it needs sequences, replay=sequences"
-    require(not remembers or workflow.replay.sequences, "replay", type(workflow.replay).__name__, why)
+    require(not remembers(workflow.agent) or workflow.replay.sequences, "replay", type(workflow.replay).__name__, why)
     check_positive(workflow, "capacity")
     capacity, batch_size, random_steps = workflow.capacity, workflow.batch_size, workflow.random_steps
     require(capacity >= batch_size, "capacity", capacity, f"must hold a batch, {batch_size}")

@@ -167,7 +167,7 @@ class CEMRL:
         members, random, fitness = played.plan.params, played.plan.random, played.stats.mean_return
         n, m = self.evolver.population_size, self.num_learners
         hyperparams = self.now(state).evolver
-        told, metrics = search.tell(self.evolver, key, members, (), fitness, carry.evolver, hyperparams)
+        told, metrics = search.tell(self.evolver, key, members, fitness, carry.evolver, hyperparams)
         evolver = tree.where(~random, told, state.evolver)
         is_elite = jnp.zeros(n, bool).at[best_first(fitness)[:m]].set(True)
         learned = carry.metrics["gradient_steps"] > 0
@@ -196,9 +196,7 @@ class CEMRL:
         """updates steps of the shared critic and of each of the actors, leaves [m, ...], with fresh optimizers."""
         learners = replace(state.agent, actor=jax.vmap(state.agent.actor.renewed)(chosen))
         hyperparams = self.now(state).agent
-        learners, _, metrics = actors.learn(
-            self.agent, learners, state.replay, self.batch_size, key, updates, hyperparams
-        )
+        learners, _, metrics = actors.learn(self, learners, state.replay, key, updates, hyperparams)
         return learners, learners.actor.params, metrics
 
     def now(self, state: CEMRLState) -> CEMRLHyperparams:

@@ -206,10 +206,8 @@ class ERL:
         learns = learning & (state.replay.size > 0)
         updates = jnp.where(learns, jnp.clip(follows, self.min_updates, self.max_updates), 0)
         agent = replace(state.agent, actor=self.pulled(state, members, fitness, returns, learning))
-        agent, replay, metrics = actors.learn(
-            self.agent, agent, state.replay, self.batch_size, key_learn, updates, hyperparams.agent
-        )
-        told, told_metrics = search.tell(self.evolver, key_tell, members, (), fitness, carry, hyperparams.evolver)
+        agent, replay, metrics = actors.learn(self, agent, state.replay, key_learn, updates, hyperparams.agent)
+        told, told_metrics = search.tell(self.evolver, key_tell, members, fitness, carry, hyperparams.evolver)
         metrics |= played.metrics() | told_metrics
         metrics |= {
             "return_best": fitness.max(),

@@ -16,7 +16,7 @@ from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import as_state, default
 from evorl.normalize import Statistics
-from evorl.types import Agent, Env, Evolver, Key, Metrics, Params, SlotPolicy, Transition
+from evorl.types import Agent, Env, Evolver, Key, Metrics, Params, SlotPolicy, TakesParams, Transition
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv, shares
 from evorl.workflows import base
 from evorl.workflows.base import check_positive
@@ -183,7 +183,8 @@ class Evolution:
         means = jax.tree.map(lambda x: x.reshape(n, -1, *x.shape[1:]).mean(1), played.stats.means)
         fitness = search.fitness(self.evolver, means)
         hyperparams = self.now(state).evolver
-        told, metrics = search.tell(self.evolver, key, members, genomes, fitness, evolver, hyperparams)
+        asked = members if isinstance(self.evolver, TakesParams) else genomes
+        told, metrics = search.tell(self.evolver, key, asked, fitness, evolver, hyperparams)
         evolver = tree.where(~random, told, state.evolver)
         statistics = played.stored
         if self.normalization == "vbn":

@@ -7,24 +7,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from evorl import hyperparameters, mesh, tree
+from evorl.agents.memory import remembers
 from evorl.errors import require
 from evorl.hyperparameters import as_state
 from evorl.normalize import Statistics
 from evorl.replay import Row
-from evorl.types import (
-    Batch,
-    Discounted,
-    Env,
-    Hyperparams,
-    Key,
-    Metrics,
-    OnPolicyAgent,
-    SlotPolicy,
-    Transition,
-)
+from evorl.types import Batch, Discounted, Env, Hyperparams, Key, Metrics, OnPolicyAgent, SlotPolicy, Transition
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv
 from evorl.workflows import base
 from evorl.workflows.base import check_positive, repeat, revived
@@ -72,9 +63,8 @@ class OnPolicy:
         divides = self.num_rows % self.batch_size == 0
         require(divides, "batch_size", self.batch_size, f"must divide num_envs * num_steps, {self.num_rows}")
         given, steps = self.segment_length, self.num_steps
-        require(
-            given >= 0 and steps % (given or steps) == 0, "segment_length", given, f"must divide num_steps, {steps}"
-        )
+        divides = given >= 0 and steps % (given or steps) == 0
+        require(divides, "segment_length", given, f"must divide num_steps, {steps}")
         whole = self.batch_size % self.segment == 0
         require(whole, "batch_size", self.batch_size, f"must be a multiple of the steps of a segment, {self.segment}")
 
@@ -89,8 +79,7 @@ class OnPolicy:
     @property
     def segment(self) -> int:
         """Steps of a segment."""
-        remembers = bool(jax.tree.leaves(jax.eval_shape(self.agent.memory)))
-        return self.segment_length or (self.num_steps if remembers else 1)
+        return self.segment_length or (self.num_steps if remembers(self.agent) else 1)
 
     @property
     def vector_env(self) -> VectorEnv:
@@ -198,7 +187,7 @@ class OnPolicy:
             return self.agent.update(agent, lambda params: self.agent.loss(params, batch, now), now)
 
         def epoch(i: Array, agent: Any) -> tuple[Any, Metrics]:
-            order = random_order(jax.random.fold_in(key, i), segments)
+            order = tree.random_order(jax.random.fold_in(key, i), segments)
             size = self.batch_size // self.segment
             shuffled = jax.tree.map(lambda x: x[order].reshape(-1, size, x.shape[-1]), tables)
             agent, metrics = jax.lax.scan(update, agent, shuffled)
@@ -278,16 +267,3 @@ class OnPolicy:
         taken |= {"statistics": parent.statistics, "rewards": parent.rewards}
         slots = revived(state.slots, parent.slots)
         return replace(state, hyperparams=parent.hyperparams, slots=slots, **taken)
-
-
-def random_order(key: Key, n: int) -> Int[Array, " n"]:
-    """A permutation; of few rows by sorting numbers that end with the row's, four times as fast as jax.random's own.
-
-    Two rows whose other bits, 20 or more, are the same keep their order, which is one pair of rows in a million.
-    """
-    bits = max(n - 1, 1).bit_length()
-    if bits > 12:
-        return jax.random.permutation(key, n)
-    low = jnp.uint32(2**bits - 1)
-    drawn = jnp.sort((jax.random.bits(key, (n,)) & ~low) | jnp.arange(n, dtype=jnp.uint32))
-    return (drawn & low).astype(jnp.int32)

@@ -15,7 +15,7 @@ from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.population.search import Space
 from evorl.population.select import Selection, Truncation
-from evorl.population.variation import Perturb, PerturbHyperparams, Variation
+from evorl.population.variation import Generation, Perturb, PerturbHyperparams, Variation
 from evorl.types import Agent, Env, Key, Metrics, Population, SlotPolicy, State, Workflow
 from evorl.workflows import base
 from evorl.workflows.members import Life, Lived, born, train_and_evaluate
@@ -132,7 +132,8 @@ class PBT:
         key_select, key_vary = jax.random.split(key)
         space, moved, fitness = self.searched, self.now(state).variation, played.fitness
         source = revived(self.selection(key_select, fitness), fitness)
-        points, memory = self.variation(key_vary, fitness, source, state.points, space.spans, state.memory, moved)
+        generation = Generation(state.points, fitness, source, space.spans)
+        points, memory = self.variation(key_vary, generation, state.memory, moved)
         metrics = played.metrics() | {"members/source": source}
 
         points = jnp.clip(points, 0, 1)

@@ -130,19 +130,24 @@ def move_actor(state: PlainTD3, batch: Transition) -> PlainTD3:
     return replace(state, actor=actor, actor_adam=moments, actor_target=actor_target, critic_target=critic_target)
 
 
-def plain_update(state: PlainTD3, batch_and_key: Any) -> tuple[PlainTD3, None]:
-    batch, key = batch_and_key
-    noise = jnp.clip(0.2 * jax.random.normal(key, batch.action.shape), -0.5, 0.5)
-    next_action = jnp.clip(act(state.actor_target, batch.next_obs) + noise, -1.0, 1.0)
-    next_value = value(state.critic_target, batch.next_obs, next_action).min(-1)
-    target = batch.reward + 0.99 * ~batch.terminated * next_value
+def move_critic(state: Any, batch: Any, target: Array) -> Any:
+    """A step of the critic, and the count of it."""
 
     def loss(params: Any) -> Array:
         return ((value(params, batch.obs, batch.action) - target[:, None]) ** 2).sum(-1).mean()
 
     change, moments = ADAM.update(jax.grad(loss)(state.critic), state.critic_adam)
     critic = optax.apply_updates(state.critic, change)
-    state = replace(state, count=state.count + 1, critic=critic, critic_adam=moments)
+    return replace(state, count=state.count + 1, critic=critic, critic_adam=moments)
+
+
+def plain_update(state: PlainTD3, batch_and_key: Any) -> tuple[PlainTD3, None]:
+    batch, key = batch_and_key
+    noise = jnp.clip(0.2 * jax.random.normal(key, batch.action.shape), -0.5, 0.5)
+    next_action = jnp.clip(act(state.actor_target, batch.next_obs) + noise, -1.0, 1.0)
+    next_value = value(state.critic_target, batch.next_obs, next_action).min(-1)
+    target = batch.reward + 0.99 * ~batch.terminated * next_value
+    state = move_critic(state, batch, target)
     return jax.lax.cond(state.count % INTERVAL == 0, move_actor, lambda state, _: state, state, batch), None
 
 
@@ -212,13 +217,7 @@ def plain_sac_update(state: PlainSAC, batch_and_key: Any) -> tuple[PlainSAC, Non
     next_value = value(state.critic_target, batch.next_obs, next_action).min(-1)
     next_value -= jnp.exp(state.log_temperature) * log_prob
     target = batch.reward + 0.99 * ~batch.terminated * next_value
-
-    def loss(params: Any) -> Array:
-        return ((value(params, batch.obs, batch.action) - target[:, None]) ** 2).sum(-1).mean()
-
-    change, moments = ADAM.update(jax.grad(loss)(state.critic), state.critic_adam)
-    critic = optax.apply_updates(state.critic, change)
-    state = replace(state, count=state.count + 1, critic=critic, critic_adam=moments)
+    state = move_critic(state, batch, target)
     wait = lambda state, batch, key: state  # noqa: E731
     return jax.lax.cond(state.count % INTERVAL == 0, move_policy, wait, state, batch, key), None
 

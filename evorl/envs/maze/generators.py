@@ -123,7 +123,7 @@ def start_and_goal(key: Key, grid: Bool[Array, "height width"]) -> Level:
     # the k-th free cell is behind as many cells as have seen at most k
     cells = (seen <= jnp.stack([start, goal])[:, None]).sum(-1, dtype=jnp.int32)
     at = jnp.stack([cells % grid.shape[1], cells // grid.shape[1]], axis=-1)
-    return levels.level(grid, at[0], any_direction(key_direction), at[1])
+    return levels.level(grid, (at[0], any_direction(key_direction)), at[1])
 
 
 def any_direction(key: Key) -> Int[Array, ""]:

@@ -47,11 +47,11 @@ class Level:
 
 
 def level(
-    grid: Bool[Array, "height width"], agent: Any, direction: Any, goal: Any, color: Any = GREEN,
+    grid: Bool[Array, "height width"], start: tuple[Any, Any], goal: Any, color: Any = GREEN,
     distractor: Any = (ABSENT, ABSENT), clue: Any = (ABSENT, ABSENT),
 ) -> Level:  # fmt: skip
-    """A level from where walls are; every position is (x, y)."""
-    cells = [jnp.asarray(x, jnp.int32) for x in (agent, direction, goal, color, distractor, clue)]
+    """A level from where walls are, and the agent's cell and direction; every position is (x, y)."""
+    cells = [jnp.asarray(x, jnp.int32) for x in (*start, goal, color, distractor, clue)]
     return Level(pack(jnp.asarray(grid)), *cells, width=grid.shape[-1])
 
 
@@ -101,7 +101,8 @@ def from_str(text: str) -> Level:
     grid = jnp.array([[sign == "#" for sign in row] for row in rows])
     color = GREEN if rows[goal[1]][goal[0]] == "G" else RED
     nowhere = (ABSENT, ABSENT)
-    return level(grid, (x, y), AGENTS.index(rows[y][x]), goal, color, found.get("d", nowhere), found.get("c", nowhere))
+    start = (x, y), AGENTS.index(rows[y][x])
+    return level(grid, start, goal, color, found.get("d", nowhere), found.get("c", nowhere))
 
 
 def to_str(level: Level) -> str:

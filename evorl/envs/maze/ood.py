@@ -49,7 +49,7 @@ class Fixed:
         key_direction, key_goal = jax.random.split(key)
         direction = any_direction(key_direction) if self.direction == ANY else self.direction
         goal = jnp.array(self.goals, jnp.int32)[jax.random.randint(key_goal, (), 0, len(self.goals))]
-        return levels.level(jnp.asarray(self.grid), self.agent, direction, goal)
+        return levels.level(jnp.asarray(self.grid), (self.agent, direction), goal)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Memory:
         cells = jnp.array(self.layout.goals, jnp.int32)
         true = jnp.where(color == RED, 0, 1)
         start, clue = (self.layout.agent, self.layout.direction), self.clue
-        return levels.level(jnp.asarray(self.layout.grid), *start, cells[true], color, cells[1 - true], clue)
+        return levels.level(jnp.asarray(self.layout.grid), start, cells[true], color, cells[1 - true], clue)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Crossing:
             place = jax.random.randint(key, (), other[room[1 - axis]] + 1, other[room[1 - axis] + 1])
             grid = grid.at[jnp.where(crosses_column, place, wall), jnp.where(crosses_column, wall, place)].set(False)
             room = room.at[axis].add(1)
-        return levels.level(grid, (0, 0), RIGHT, (8, 8))
+        return levels.level(grid, ((0, 0), RIGHT), (8, 8))
 
 
 @dataclass(frozen=True)

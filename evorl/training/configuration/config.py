@@ -21,14 +21,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from evorl.errors import OptionError, require, unknown
+from evorl.errors import OptionError, unknown
+from evorl.training.configuration import nodes
 from evorl.training.configuration.discovery import GROUPS, check_choices, folders, group_of, placed
-from evorl.training.configuration.parts import fields, find
 
 LEFT_OUT = "what an environment variable holds is not saved"
 TRAIN = "python -m evorl.train"
 UNREADABLE = (HydraException, RecognitionException, ValueError, RecursionError)  # what Hydra's parser raises
-GIVEN = ("env", "observation_space", "action_space")  # fields that make fills in
 
 
 class Defaults(FileConfigSource):
@@ -45,9 +44,9 @@ class Defaults(FileConfigSource):
     def load_config(self, config_path: str) -> ConfigResult:
         """The file, filled up."""
         result = super().load_config(config_path)
-        whole = OmegaConf.create(_filled(OmegaConf.to_container(result.config)))
+        whole = OmegaConf.create(nodes.filled(OmegaConf.to_container(result.config)))
         if isinstance(whole, DictConfig) and isinstance(whole.get("hyperparams"), DictConfig):
-            priors = _priors(OmegaConf.to_container(whole.hyperparams))
+            priors = nodes.priors(OmegaConf.to_container(whole.hyperparams))
             whole.space = OmegaConf.merge(priors, whole.get("space") or {})
         return dataclasses.replace(result, config=whole)
 
@@ -73,45 +72,7 @@ def _prior(name: str, *values: str) -> Callable[..., dict[str, Any]]:
 def _searched(hyperparams: DictConfig, space: DictConfig) -> dict[str, Any]:
     """Hyperparameters with a space's priors in place of their defaults; what was given as a prior itself stays."""
     merged: Any = OmegaConf.to_container(hyperparams, resolve=True)
-    return _with_priors(merged, OmegaConf.to_container(space, resolve=True), str(space._get_full_key(None)))
-
-
-def _with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]:
-    defaults, merged = _schema(find(node["_target_"])), dict(node)
-    for name, prior in space.items():
-        given = node.get(name)
-        if name not in node:
-            raise unknown("hyperparameter", f"{place}.{name}", [f"{place}.{one}" for one in node if one != "_target_"])
-        if isinstance(given, dict) and dataclasses.is_dataclass(find(given["_target_"])) and "_target_" not in prior:
-            merged[name] = _with_priors(given, prior, f"{place}.{name}")
-        elif not isinstance(given, dict):
-            option = f"{place}.{name}".replace("space", "hyperparams", 1)
-            require(given == defaults[name], option, given, f"is searched; fix it with {place}.{name}={given}")
-            merged[name] = prior
-    return merged
-
-
-def _priors(node: Any) -> dict[str, Any]:
-    """The declared priors of all numbers in a node of hyperparameters that are at their default, nested as it is."""
-    target = find(node["_target_"]) if "_target_" in node else None
-    known = {field.name: field for field in fields(target)} if dataclasses.is_dataclass(target) else {}
-    found = {}
-    for name, value in node.items():
-        if isinstance(value, dict):
-            found |= {name: inner} if (inner := _priors(value)) else {}
-        elif name in known and value == known[name].default and (prior := known[name].metadata.get("prior")):
-            found[name] = _node(prior)
-    return found
-
-
-def _node(part: Any) -> Any:
-    """A part as the node that describes it."""
-    if isinstance(part, tuple):
-        return [_node(value) for value in part]
-    if not dataclasses.is_dataclass(part):
-        return part
-    values = {field.name: _node(getattr(part, field.name)) for field in fields(part)}
-    return {"_target_": f"{type(part).__module__}.{type(part).__qualname__}", **values}
+    return nodes.with_priors(merged, OmegaConf.to_container(space, resolve=True), str(space._get_full_key(None)))
 
 
 RESOLVERS: dict[str, Callable[..., Any]] = {
@@ -125,30 +86,6 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
 }
 for resolver, function in RESOLVERS.items():
     OmegaConf.register_new_resolver(resolver, function, replace=True)
-
-
-def _filled(node: Any) -> Any:
-    if not isinstance(node, dict):
-        return node
-    node = {name: _filled(value) for name, value in node.items()}
-    target = find(node["_target_"]) if "_target_" in node else None
-    return _schema(target) | node if dataclasses.is_dataclass(target) else node
-
-
-def _schema(cls: Any) -> dict[str, Any]:
-    """A dataclass as a node: its _target_ and every default; fields without one are left for the file to give."""
-    node: dict[str, Any] = {"_target_": f"{cls.__module__}.{cls.__qualname__}"}
-    for field in fields(cls):
-        if field.name in GIVEN:
-            continue
-        if field.default_factory is not dataclasses.MISSING:
-            value = field.default_factory()
-        else:
-            value = "???" if field.default is dataclasses.MISSING else field.default
-        if dataclasses.is_dataclass(value):
-            value = _schema(type(value))
-        node[field.name] = dict(value) if isinstance(value, Mapping) else value
-    return node
 
 
 def load(overrides: Sequence[str]) -> DictConfig:

@@ -18,6 +18,7 @@ import flax.linen as nn
 from typing_extensions import get_protocol_members
 
 from evorl.errors import OptionError, unknown
+from evorl.hyperparameters import is_declared
 from evorl.types import Prior
 
 GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
@@ -129,7 +130,7 @@ def _fits(target: Any, hint: Any) -> bool:
     if not is_part or target.__module__.partition(".")[0] != "evorl":
         return False
     if hint is Any:
-        return _is_hyperparameters(target) or _follows(target, Prior)
+        return is_declared(target) or _follows(target, Prior)
     if isinstance(hint, types.UnionType):
         return any(_fits(target, one) for one in hint.__args__)
     if getattr(hint, "_is_protocol", False):
@@ -140,18 +141,6 @@ def _fits(target: Any, hint: Any) -> bool:
 def _follows(cls: type, protocol: type) -> bool:
     names = {field.name for field in fields(cls)}  # of which those without a default are no attributes
     return get_protocol_members(protocol) <= names | set(dir(cls))
-
-
-def _is_hyperparameters(cls: type) -> bool:
-    """Whether all fields are numbers declared as hyperparameters, or hold such a dataclass or dict."""
-    nested = dataclasses.MISSING
-    for field in dataclasses.fields(cls):
-        if field.default_factory is not nested and isinstance(field.default_factory(), Mapping):
-            continue
-        inner = None if field.default_factory is nested else type(field.default_factory())
-        if "low" not in field.metadata and not (dataclasses.is_dataclass(inner) and _is_hyperparameters(inner)):
-            return False
-    return True
 
 
 def _wanted(hint: Any) -> str:

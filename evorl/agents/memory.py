@@ -1,0 +1,10 @@
+"""Whether agents remember."""
+
+import jax
+
+from evorl.types import Agent
+
+
+def remembers(agent: Agent) -> bool:
+    """Whether an agent has a memory."""
+    return bool(jax.tree.leaves(jax.eval_shape(agent.memory)))
