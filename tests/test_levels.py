@@ -259,6 +259,7 @@ def test_nothing_is_drawn_of_an_empty_buffer_and_nothing_is_nan():
     places, after = empty.draw(jax.random.key(0), 3, hyperparams(0.3, 0.5))
     np.testing.assert_array_equal(places, [0, 0, 0])
     np.testing.assert_array_equal(after.chances(hyperparams(0.3, 0.5)), np.zeros(4))
+    assert leaves_equal(after, empty.updated(places, jnp.ones(3), jnp.ones(3)))
     assert int(after.size) == 0
     assert after.ledger.age.tolist() == [0, 0, 0, 0]
 
