@@ -13,7 +13,7 @@ class Twin:
 
     def ranks(self):
         order = sorted(range(len(self.places)), key=lambda i: (-self.places[i]["score"], i))
-        return [1 + order.index(i) for i in range(len(self.places))]
+        return (1 + np.argsort(order)).tolist()
 
     def chances(self):
         if self.prioritization == "rank":

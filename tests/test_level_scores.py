@@ -35,13 +35,13 @@ def test_scores_by_hand(score, wanted):
     solved = jnp.array([[1, 1, 1], [1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]], bool)
     values = jnp.stack([VALUE, 2 * VALUE])  # whose standard deviation is half the value's size
     given = outcome(solved=solved, values=values, optimum=jnp.array([8.0, 0.0, 1.0]))
-    np.testing.assert_allclose(score(given), wanted, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(score)(given), wanted, rtol=1e-6)
 
 
 def test_a_maximum_of_the_last_rollout_or_from_zero_is_another_one():
     """minimax keeps that of the last rollout, and begins at 0."""
     given, time_mean = outcome(), np.array([1.0, 3.0])
-    found = np.asarray(scores.MaxMC()(given))[:2]
+    found = np.asarray(jax.jit(scores.MaxMC())(given))[:2]
     highest = np.asarray(given.highest_return)[:2]
     assert (np.abs(found - (highest - time_mean)) > 0.1).any()
     assert (np.abs(found - (np.maximum(highest, 0) - time_mean)) > 0.1).any()
@@ -53,7 +53,7 @@ def test_several_slots_of_a_level_count_their_episodes_alike():
     given = Outcome(join(REWARD), join(ENDED), join(VALUE), join(ADVANTAGE), jnp.array([-7.0, 0.0]), repeats=2)
     np.testing.assert_allclose(given.mean_return, [(3 - 4 - 5) / 3, NAN], rtol=1e-6)
     np.testing.assert_allclose(given.highest_return, [3, -np.inf])
-    np.testing.assert_allclose(scores.MaxMC()(given), [3 - (3 - 1 + 3) / 3, NAN], rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(scores.MaxMC())(given), [3 - (3 - 1 + 3) / 3, NAN], rtol=1e-6)
 
 
 def test_regrets_compare_students():
@@ -62,13 +62,15 @@ def test_regrets_compare_students():
     given = Outcome(jnp.stack([REWARD, other, -other]), jnp.stack([ENDED] * 3))
     means = np.array([[(3 - 4) / 2, -5], [(2 + 3) / 2, 9], [-(2 + 3) / 2, -9]])
     regret = [3 - means[0, 0], 9 - means[0, 1], NAN]
-    np.testing.assert_allclose(scores.RelativeRegret()(given), regret, rtol=1e-6)
-    np.testing.assert_allclose(scores.PopulationRegret()(given), [*(means.max(0) - means.mean(0)), NAN], rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(scores.RelativeRegret())(given), regret, rtol=1e-6)
+    np.testing.assert_allclose(
+        jax.jit(scores.PopulationRegret())(given), [*(means.max(0) - means.mean(0)), NAN], rtol=1e-6
+    )
     worse = Outcome(jnp.stack([REWARD, REWARD - 9]), jnp.stack([ENDED] * 2))
-    np.testing.assert_array_equal(scores.RelativeRegret()(worse)[:2], [0, 0])
+    np.testing.assert_array_equal(jax.jit(scores.RelativeRegret())(worse)[:2], [0, 0])
     silent = Outcome(jnp.stack([REWARD, REWARD]), jnp.stack([ENDED, jnp.zeros_like(ENDED)]))
-    assert np.isnan(scores.RelativeRegret()(silent)).all()
-    assert np.isnan(scores.PopulationRegret()(silent)).all()
+    assert np.isnan(jax.jit(scores.RelativeRegret())(silent)).all()
+    assert np.isnan(jax.jit(scores.PopulationRegret())(silent)).all()
 
 
 def by_hand(x, ended, reward, repeats):
@@ -96,9 +98,10 @@ def test_random_rollouts_are_as_walked_along(repeats):
     time_mean, mean_return, highest, rate = np.array(by_hand(x.astype(float), ended, reward.astype(float), repeats)).T
     assert repeats > 1 or 0 < np.isnan(time_mean).sum() < 8
     over = jnp.asarray(ended), repeats
+    highest_return = jax.jit(episodes.highest_return, static_argnums=2)
     np.testing.assert_allclose(episodes.time_mean(jnp.asarray(x), *over), time_mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(episodes.mean_return(jnp.asarray(reward), *over), mean_return, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(episodes.highest_return(jnp.asarray(reward), *over), highest, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(highest_return(jnp.asarray(reward), *over), highest, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(episodes.rate(jnp.asarray(x > 0), *over), rate, rtol=1e-6)
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from evorl import tree
 from evorl.errors import OptionError
-from evorl.levels import CurationHyperparams, LevelBuffer, buffer, ledger
+from evorl.levels import CurationHyperparams, LevelBuffer, ledger
 from tests.conftest import leaves_equal
 from tests.level_twin import MISTAKES, Twin, operations
 
@@ -143,9 +143,27 @@ def test_a_mistake_in_the_buffer_is_told_from_its_twin(monkeypatch, right, wrong
     assert source.count(right) == 1
     mutant = types.ModuleType("mutant")
     exec(source.replace(right, wrong), mutant.__dict__)
-    monkeypatch.setattr(buffer, "Ledger", mutant.Ledger)
+    for name in ("by_score", "aged", "rescored", "updated", "least", "entered"):
+        monkeypatch.setattr(ledger.Ledger, name, mutant.Ledger.__dict__[name])
     with pytest.raises(AssertionError):
-        play("proportional" if "highest" in right else "rank", 250, 5)
+        play("proportional" if "highest" in right or "chances" in right else "rank", 250, 5)
+
+
+def test_of_many_places_the_least_probable_is_replaced():
+    """Where a float holds no difference between those of one age the last rank decides, as the exact number does."""
+    capacity, n, setting = 512, 32, (0.3, 0.5)
+    held, twin = LevelBuffer.empty(capacity, jnp.int32(0)), Twin(capacity, "rank", *setting)
+    enter = jax.jit(lambda b, i, s: b.inserted(i, s, s, lambda x, y: x == y, hyperparams(*setting)))
+    random = np.random.default_rng(0)
+    for _ in range(2 * capacity // n):
+        levels, score = random.integers(0, 10_000, n), random.normal(size=n).astype(np.float32)
+        held = enter(held, jnp.asarray(levels), jnp.asarray(score))
+        twin.insert(levels, score, score)
+        wanted, size = twin.numbers(), int(held.size)
+        np.testing.assert_array_equal(held.levels[:size], wanted["level"])
+        np.testing.assert_array_equal(held.ledger.age[:size], wanted["age"])
+    float32 = np.asarray(held.chances(hyperparams(*setting)))
+    assert len(np.unique(float32)) < len(np.unique(twin.chances())) == capacity
 
 
 def filled(scores, prioritization="rank", best=None):
@@ -241,6 +259,7 @@ def test_nothing_is_drawn_of_an_empty_buffer_and_nothing_is_nan():
     places, after = empty.draw(jax.random.key(0), 3, hyperparams(0.3, 0.5))
     np.testing.assert_array_equal(places, [0, 0, 0])
     np.testing.assert_array_equal(after.chances(hyperparams(0.3, 0.5)), np.zeros(4))
+    assert leaves_equal(after, empty.updated(places, jnp.ones(3), jnp.ones(3)))
     assert int(after.size) == 0
     assert after.ledger.age.tolist() == [0, 0, 0, 0]
 

@@ -77,7 +77,8 @@ class LevelBuffer:
     def updated(self, places: Int[Array, " n"], score: Float[Array, " n"], best: Float[Array, " n"]) -> "LevelBuffer":
         """After levels at places were replayed: their scores, and the highest returns of these replays.
 
-        One after another: of a place that comes twice the last score stays, and the highest return of all.
+        One after another: of a place that comes twice the last score stays, and the highest return of all. To be told
+        before new levels enter, which may take these places.
         """
         return replace(self, ledger=self.ledger.updated(places, score, best))
 

@@ -113,7 +113,7 @@ class Ledger:
 
     def updated(self, places: Int[Array, " n"], score: Float[Array, " n"], best: Float[Array, " n"]) -> "Ledger":
         """After levels at places were played again, one after another; those without a score changed nothing."""
-        places = jnp.where(jnp.isfinite(score), places, self.capacity)
+        places = jnp.where(jnp.isfinite(score) & (places < self.size), places, self.capacity)
         rescore = lambda ledger, each: (ledger.rescored(*each), None)  # noqa: E731
         ledger = jax.lax.scan(rescore, self, (places, score))[0]
         return replace(ledger, best=self.best.at[places].max(best, mode="drop"))
