@@ -82,7 +82,8 @@ class PLR:
     replays alone (Jiang et al. 2021, arXiv:2110.02439), else from new levels too (arXiv:2010.03934). With num_edits, an
     iteration of replays is followed by one of their children, from which nothing is learned (ACCEL: Parker-Holder et
     al. 2022, arXiv:2203.01302). Where side_by_side, new levels, replays and children are played at once, n of each, and
-    the student learns from the replays (Jiang et al. 2023, arXiv:2311.12716). Evaluations are of levels as the environment draws them.
+    the student learns from the replays (Jiang et al. 2023, arXiv:2311.12716). An evaluation is of levels as the
+    environment draws them.
     """
 
     student: OnPolicy

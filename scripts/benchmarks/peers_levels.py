@@ -1,6 +1,7 @@
 """The level buffer beside jaxued's LevelSampler: the same where the rules agree, and what a round costs.
 
-taskset -c 0 python scripts/peers_levels.py [--repeats 9]     after pip install --no-deps jaxued==0.0.1 chex toolz
+taskset -c 0 python scripts/benchmarks/peers_levels.py [--repeats 9]    after
+pip install --no-deps jaxued==0.0.1 chex toolz
 
 A round draws 32 levels, updates their scores and inserts 32 new ones, duplicates checked, in a full buffer of 4,000
 mazes of 13 x 13 cells, by rank: CPU milliseconds, medians in turn, of scans of 20 rounds in a donated state.
