@@ -18,7 +18,7 @@ class Generator(Protocol):
     """New levels, n at a time; it is told what they were worth."""
 
     def hyperparams(self) -> Hyperparams:
-        """Those of its parts at their defaults; () without any."""
+        """Those of its parts at their defaults; {} without any."""
         ...
 
     def init(self, key: Key, env: Leveled, n: int, hyperparams: Hyperparams) -> State:
@@ -40,8 +40,8 @@ class Generator(Protocol):
 class Sampled:
     """Levels as the environment draws them."""
 
-    def hyperparams(self) -> tuple[()]:
-        return ()
+    def hyperparams(self) -> dict[str, Any]:
+        return {}
 
     def init(self, key: Key, env: Leveled, n: int, hyperparams: Hyperparams) -> tuple[()]:
         del key, env, n, hyperparams

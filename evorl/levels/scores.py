@@ -5,7 +5,7 @@ Time-means of a number of each step are averaged over the ended episodes of a le
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -64,9 +64,20 @@ class Outcome:
 class Score(Protocol):
     """How much a level is worth playing."""
 
-    needs: ClassVar[tuple[str, ...]]  # fields of Outcome beside reward and ended
-    signed: ClassVar[bool]  # whether it may be negative
-    students: ClassVar[int]  # at least so many, which it compares if more than one
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Fields of Outcome beside reward and ended."""
+        ...
+
+    @property
+    def signed(self) -> bool:
+        """Whether it may be negative."""
+        ...
+
+    @property
+    def students(self) -> int:
+        """At least so many, which it compares if more than one."""
+        ...
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         """The score of each level; NaN where no episode ended, or that of one student did not."""

@@ -42,7 +42,7 @@ class PLRHyperparams:
     """Those of the student and of the generator, and by what levels are replayed."""
 
     student: Any = default(PPOHyperparams)
-    generator: Any = ()
+    generator: Any = default(dict)
     curation: CurationHyperparams = default(CurationHyperparams)
     replay: Number = hyperparameter(
         0.5, 0.0, 1.0, "p, the share of iterations that replay, once half of the buffer is full", Uniform(0.1, 0.9)
@@ -98,6 +98,7 @@ class PLR:
 
     def __post_init__(self) -> None:
         base.check_positive(self, "capacity", "repeats")
+        LevelBuffer.empty(1, (), self.prioritization)  # which raises
         env, name = self.env, type(self.env).__name__
         given, envs = self.repeats, self.student.num_envs
         require(envs % given == 0, "repeats", given, f"must divide num_envs, {envs}")

@@ -110,10 +110,17 @@ def _learner(split: Sequence[tuple[str, str, str]]) -> str:
     place, key, name = "agent", "agent", str(_defaults(SHIPPED / "config.yaml").get("agent"))
     while True:
         name = given.get(key) or of_experiment.get(group_of(key)[1], name)
-        inner = _defaults(choices("agent").get(name)).get("agent@inner")
+        inner = _inner(name)
         if inner is None:
             return place
         place, key, name = f"{place}.inner", f"{key}/inner", inner
+
+
+def _inner(name: str) -> str | None:
+    """The agent within an agent, or within the one that its file goes on from; None without one."""
+    chosen = _defaults(choices("agent").get(name))
+    bases = (_inner(base) for base, same in chosen.items() if base == same and base in choices("agent"))
+    return chosen.get("agent@inner") or next(filter(None, bases), None)
 
 
 def check_choices(arguments: list[str]) -> None:

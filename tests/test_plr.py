@@ -1,0 +1,207 @@
+"""Prioritized level replay: which levels are played, what is kept of them, and what is learned from."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl import OnPolicy, OpenES, PolicyGradient, tree
+from evorl.envs.gymnax import Gymnax
+from evorl.envs.maze import Maze, RandomWalls
+from evorl.envs.maze.generators import start_and_goal
+from evorl.errors import OptionError
+from evorl.levels import LevelBuffer, MaxMC, NegativeReturn, PositiveValueLoss, TrueRegret, ValueDisagreement
+from evorl.levels.generators import Evolved
+from evorl.networks.recurrent import GRU
+from evorl.workflows.plr import PLR
+from tests.conftest import leaves_equal
+
+ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
+AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,), core=GRU(3))
+SETTINGS = {"num_envs": 4, "num_steps": 15, "num_epochs": 1, "batch_size": 30, "eval_episodes": 6}
+STUDENT = OnPolicy(ENV, AGENT, **SETTINGS, normalize_observations=False, normalize_values=False)
+ALWAYS = {"replay": jnp.float32(1)}  # once half full
+
+
+def played(workflow, iterations, **hyperparams):
+    """The states, what was dealt, what was played and the metrics of some iterations."""
+    given = workflow.hyperparams().replace(**hyperparams)
+    state, history = workflow.init(jax.random.key(0), given), []
+
+    @jax.jit
+    def iterate(state, key):
+        plan, dealt = workflow.plan(state, key)
+        _, seen = workflow.play(state, plan, key)
+        after, metrics = workflow.absorb(state, dealt, seen, key)
+        return after, dealt, seen, metrics
+
+    for i in range(iterations):
+        before = state
+        state, dealt, seen, metrics = iterate(state, jax.random.key(i))
+        history.append((before, dealt, seen, metrics, state))
+    return history
+
+
+@pytest.fixture(scope="module")
+def serial():
+    return played(PLR(STUDENT, capacity=8, num_edits=2), 8, **ALWAYS)
+
+
+@pytest.fixture(scope="module")
+def at_once():
+    return played(PLR(STUDENT, capacity=8, num_edits=2, side_by_side=True, repeats=2), 6)
+
+
+def kinds(history):
+    return ["new" if d.generated else "replays" if d.replays else "children" for _, d, *_ in history]
+
+
+def same_agent(a, b):
+    return leaves_equal(a.student.agent.actor.params, b.student.agent.actor.params)
+
+
+def test_new_levels_fill_half_of_the_buffer_and_children_follow_replays(serial):
+    assert kinds(serial) == ["new", "replays", "children"] + ["replays", "children"] * 2 + ["replays"]
+
+
+def test_only_replays_are_learned_from(serial):
+    for kind, (before, _, _, metrics, after) in zip(kinds(serial), serial, strict=True):
+        assert same_agent(before, after) == (kind != "replays")
+        assert int(metrics["gradient_steps"]) == (2 if kind == "replays" else 0)
+        assert float(metrics["levels/replayed"]) == (kind == "replays")
+
+
+def test_where_it_is_not_robust_all_is_learned_from():
+    for before, _, _, metrics, after in played(PLR(STUDENT, capacity=8, robust=False), 2):
+        assert not same_agent(before, after)
+        assert int(metrics["gradient_steps"]) == 2
+
+
+def test_each_slot_plays_its_level_from_the_initial_memory(serial, at_once):
+    for history, repeats in ((serial, 1), (at_once, 2)):
+        for _, dealt, seen, *_ in history:
+            levels = jax.tree.map(lambda x, n=repeats: np.repeat(x, n, axis=0), dealt.levels)
+            assert leaves_equal(seen.slots.env_state.level, levels)
+            first = tree.index(seen.stored, 0)
+            assert not np.asarray(jax.tree.leaves(first.memory)[0]).any()
+            begun = jax.vmap(ENV.reset_to, (None, 0))(jax.random.key(0), levels)[1]
+            assert leaves_equal(first.obs, begun)
+            begins = np.asarray(seen.stored.ended)[:-1]  # whoever ended begins anew, there and without memory
+            memory = np.asarray(jax.tree.leaves(seen.stored.memory)[0])[1:]
+            assert not memory[begins].any()
+            assert begins.any()
+
+
+def test_replays_are_the_buffers_and_children_theirs(serial):
+    parents = None
+    for kind, (before, dealt, *_) in zip(kinds(serial), serial, strict=True):
+        if kind == "replays":
+            assert leaves_equal(dealt.levels, before.buffer.at(dealt.places))
+            parents = dealt.levels
+        if kind == "children":
+            edited = np.asarray(dealt.levels.grid != parents.grid).sum((1, 2))
+            moved = np.asarray((dealt.levels.goal != parents.goal).any(-1))
+            assert (edited + moved <= 2).all()  # two edits each
+            assert (edited + moved).any()
+
+
+def test_what_is_kept_is_what_the_buffer_keeps_of_the_scores(serial):
+    """Places, scores, ages and highest returns, by the buffer's own operations on scores that NumPy computes."""
+    for kind, (before, dealt, seen, _, after) in zip(kinds(serial), serial, strict=True):
+        student = PLR(STUDENT, capacity=8, num_edits=2).learner(before)
+        value = np.asarray(STUDENT.batch(student, seen.stored).value, np.float64)
+        reward, ended = np.asarray(seen.stored.reward, np.float64), np.asarray(seen.stored.ended)
+        known = np.asarray(before.buffer.best(dealt.places)) if kind == "replays" else np.full(4, -np.inf)
+        score, highest = np.full(4, np.nan), np.full(4, -np.inf)
+        for slot in range(4):
+            ends = np.flatnonzero(ended[:, slot])
+            spans = list(zip([0, *(ends[:-1] + 1)], ends + 1, strict=True))
+            if spans:
+                highest[slot] = max(reward[a:b, slot].sum() for a, b in spans)
+                best = max(highest[slot], known[slot])
+                score[slot] = np.mean([(best - value[a:b, slot]).mean() for a, b in spans])
+        h, n = before.hyperparams.curation, jnp.full(4, jnp.nan)
+        score, highest = jnp.float32(score), jnp.float32(highest)
+        _, buffer = before.buffer.draw(jax.random.key(0), 4, h, False)
+        if kind == "replays":
+            buffer = replace(buffer, ledger=replace(buffer.ledger, age=dealt.ages)).updated(
+                dealt.places, score, highest
+            )
+        buffer = buffer.inserted(dealt.levels, n if kind == "replays" else score, highest, ENV.equal, h)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), after.buffer, buffer)
+
+
+def test_side_by_side_all_three_are_played_and_replays_learned_from(at_once):
+    for i, (before, dealt, _, metrics, after) in enumerate(at_once):
+        ready = int(before.buffer.size) >= 4
+        assert bool(dealt.replays) == ready
+        assert int(metrics["env_steps"]) == 3 * 60
+        assert same_agent(before, after) != ready
+        new, again, children = np.asarray(dealt.new).reshape(3, 2)
+        assert new.all()
+        assert not again.any()
+        assert children.all() == bool(before.fertile)
+        assert bool(after.fertile) == ready
+        assert i > 0 or not ready
+
+
+def test_side_by_side_nothing_is_learned_from_new_levels(at_once):
+    """Other rewards in the slots of new levels and of children leave the agent as it is, in those of replays not."""
+    workflow = PLR(STUDENT, capacity=8, num_edits=2, side_by_side=True, repeats=2)
+    before, dealt, seen, _, after = at_once[-1]
+    absorb = jax.jit(lambda stored: workflow.absorb(before, dealt, replace(seen, stored=stored), jax.random.key(5))[0])
+
+    def rewarded(slots):
+        return absorb(replace(seen.stored, reward=seen.stored.reward.at[:, slots].add(1.0)))
+
+    assert same_agent(after, absorb(seen.stored))
+    assert same_agent(after, rewarded(jnp.r_[0:4, 8:12]))
+    assert not same_agent(after, rewarded(jnp.r_[4:8]))
+
+
+def test_an_evolver_is_told_of_its_own_levels_alone():
+    evolver = OpenES(4)
+    generator = Evolved(evolver, lambda genome: start_and_goal(jax.random.key(0), genome.reshape(4, 4) > 0), 16)
+    history = played(PLR(STUDENT, generator, NegativeReturn(), capacity=8), 6)
+    assert {"new", "replays"} == set(kinds(history))
+    for kind, (before, *_, after) in zip(kinds(history), history, strict=True):
+        assert leaves_equal(before.generator, after.generator) == (kind == "replays")
+    with pytest.raises(OptionError, match="population_size=6: must be the levels of an iteration, 4"):
+        played(PLR(STUDENT, Evolved(OpenES(6), generator.decode, 16), capacity=8), 0)
+
+
+def test_evaluations_are_of_fresh_levels(serial):
+    workflow = PLR(STUDENT, capacity=8, num_edits=2)
+    plan = workflow.exam(serial[-1][-1], jax.random.key(3))
+    levels = tree.merge_axes(plan.starts.levels)
+    assert len({bytes(np.asarray(x)) for x in levels.walls}) > 4
+    evaluation = jax.jit(workflow.evaluate)(serial[-1][-1], jax.random.key(3))
+    assert int(evaluation["episodes"]) == 6
+
+
+CARTPOLE = Gymnax("CartPole-v1")
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"student": replace(STUDENT, env=CARTPOLE)}, "env=Gymnax: has no levels"),
+    ({"capacity": 3}, "capacity=3: must be at least 4"),
+    ({"repeats": 3}, "repeats=3: must divide num_envs, 4"),
+    ({"num_edits": -1}, "num_edits=-1: must not be negative"),
+    ({"prioritization": "ranks"}, "unknown prioritization ranks; did you mean rank"),
+    ({"prioritization": "proportional"}, "prioritization=proportional: MaxMC may be negative"),
+    ({"score": ValueDisagreement()}, "score=ValueDisagreement: needs an ensemble of values"),
+    ({"robust": False, "side_by_side": True}, "robust=False: must be true where side_by_side"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(options, message):
+    with pytest.raises(OptionError, match=message):
+        PLR(**{"student": STUDENT, "capacity": 8} | options)
+
+
+@pytest.mark.parametrize("score", [MaxMC(), PositiveValueLoss(), TrueRegret()])
+def test_scores_of_one_student_fit(score):
+    state = jax.eval_shape(
+        lambda key: PLR(STUDENT, score=score, capacity=8).init(key, PLR(STUDENT).hyperparams()), jax.random.key(0)
+    )
+    assert isinstance(state.buffer, LevelBuffer)
