@@ -81,5 +81,8 @@ def test_what_the_page_of_memory_shows_can_be_built(command):
 def test_what_the_page_of_the_maze_shows_runs():
     text = (ROOT / "docs" / "maze.md").read_text()
     names = {"key": jax.random.key(0)}
-    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], names)
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block, names)
     assert names["harder"].grid.shape == (3, 4)
+    assert int(names["level"].grid.sum()) == 1
+    assert names["editor"].max_episode_steps == 6

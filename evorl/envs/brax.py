@@ -1,6 +1,7 @@
 """Brax environments."""
 
 import contextlib
+import copy
 import io
 import os
 import sys
@@ -23,7 +24,7 @@ from evorl.envs import render, viewer
 from evorl.envs.bodies import solids
 from evorl.errors import OptionError, require, unknown
 from evorl.spaces import Box
-from evorl.types import Key, TimeStep
+from evorl.types import Array, Key, TimeStep
 
 BACKENDS = ("generalized", "spring", "positional", "mjx")
 
@@ -34,9 +35,20 @@ class BraxState:
     steps: Any  # [] int32
 
 
+@struct.dataclass
+class BraxScales:
+    """How often a model's own gravity, masses and coefficients of friction are taken."""
+
+    gravity: Any = 1.0  # []
+    mass: Any = 1.0  # [], above 0, of every body, with its inertia
+    friction: Any = 1.0  # [], of every contact
+
+
 @dataclass(frozen=True)
 class Brax:
     """Any registered Brax environment (Freeman et al. 2021, arXiv:2106.13281); actions are in [-1, 1].
+
+    Params are () or BraxScales, of which each environment may have its own.
 
     options go to the environment's constructor, such as {"terminate_when_unhealthy": False}. Time is counted here:
     Brax's own `time_out` marks falls too (inverted_pendulum, 0.14.2).
@@ -83,23 +95,39 @@ class Brax:
 
     @partial(jax.jit, static_argnums=0)  # so that it is traced once, wherever it is called
     def reset(self, key: Key, params: Any) -> tuple[BraxState, Any]:
-        del params
-        state = self.env.reset(key)
+        state = self._env_of(params).reset(key)
         return BraxState(state.pipeline_state, jnp.int32(0)), state.obs
 
     @partial(jax.jit, static_argnums=0)
     def step(self, key: Key, env_state: BraxState, action: Any, params: Any) -> tuple[BraxState, TimeStep]:
-        del key, params
+        del key
         from brax.envs import State
 
         # what a step reads of the last one is its physics alone: observation, reward, metrics and info are outputs
         before = State(env_state.physics, jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
-        after = self.env.step(before, action)
+        after = self._env_of(params).step(before, action)
         steps = env_state.steps + 1
         terminated = jnp.asarray(after.done, bool)
         truncated = ~terminated & (steps >= self.max_episode_steps)
         timestep = TimeStep(after.obs, jnp.float32(after.reward), terminated, truncated)
         return BraxState(after.pipeline_state, steps), timestep
+
+    @property
+    def physics(self) -> dict[str, float]:
+        """The numbers of BraxScales, of an environment that has bodies."""
+        return {"gravity": 1.0, "mass": 1.0, "friction": 1.0} if hasattr(self.env, "sys") else {}
+
+    def params_with(self, numbers: Mapping[str, Array]) -> BraxScales:
+        """Params with these scales, by name."""
+        return BraxScales(**numbers)
+
+    def _env_of(self, params: Any) -> Any:
+        """The wrapped environment, or a copy of it, for a trace, whose bodies are scaled."""
+        if not isinstance(params, BraxScales):
+            return self.env
+        env = copy.copy(self.env)
+        env.sys = scaled(env.sys, params)
+        return env
 
     def draw(self, states: list[BraxState], folder: Path) -> list[Path]:
         """viewer.html, in three dimensions, and a GIF and a PNG where MuJoCo finds an OpenGL to draw with."""
@@ -122,6 +150,29 @@ class Brax:
             print(f"no GIF: MuJoCo cannot draw here ({problem}); MUJOCO_GL=egl or osmesa may help", file=sys.stderr)
             return [shown]
         return [shown, *render.save(frames, every * seconds, folder)]
+
+
+def scaled(sys: Any, by: BraxScales) -> Any:
+    """A brax.System with other gravity, masses and friction, in the fields of all backends.
+
+    What constraints weigh by is 1 / mass of links; of joints, whose armature a has no mass of a body, 1 / w - a is.
+    """
+    inertia, mass = sys.link.inertia, by.mass
+    inertia = inertia.replace(mass=mass * inertia.mass, i=mass * inertia.i)
+    dofs = lambda weight, armature: 1 / (armature + mass * (1 / weight - armature))  # noqa: E731
+    return sys.replace(
+        gravity=by.gravity * sys.gravity,
+        opt=sys.opt.replace(gravity=by.gravity * sys.opt.gravity),
+        link=sys.link.replace(inertia=inertia, invweight=sys.link.invweight / mass),
+        dof=sys.dof.replace(invweight=dofs(sys.dof.invweight, sys.dof.armature)),
+        body_mass=mass * sys.body_mass,
+        body_inertia=mass * sys.body_inertia,
+        body_subtreemass=mass * sys.body_subtreemass,
+        body_invweight0=sys.body_invweight0 / mass,
+        dof_invweight0=dofs(sys.dof_invweight0, sys.dof_armature),
+        geom_friction=by.friction * sys.geom_friction,
+        pair_friction=by.friction * sys.pair_friction,
+    )
 
 
 def mend_fluid() -> None:

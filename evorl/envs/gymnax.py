@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,20 @@ from evorl import mesh, tree
 from evorl.envs import render
 from evorl.errors import OptionError, require, unknown
 from evorl.spaces import Box, Discrete, Space
-from evorl.types import Key, TimeStep
+from evorl.types import Array, Key, TimeStep
+
+# what gymnax keeps beside the numbers that it follows from, which step_env reads and does not compute; a link's centre
+# of mass is in its middle, as it is by default
+DERIVED: dict[str, dict[str, Callable[[Any], Any]]] = {
+    "CartPole-v1": {
+        "total_mass": lambda params: params.masscart + params.masspole,
+        "polemass_length": lambda params: params.masspole * params.length,
+    },
+    "Acrobot-v1": {
+        "link_com_pos_1": lambda params: params.link_length_1 / 2,
+        "link_com_pos_2": lambda params: params.link_length_2 / 2,
+    },
+}
 
 
 @struct.dataclass
@@ -69,6 +82,20 @@ class Gymnax:
         return dataclasses.replace(self._made[1], max_steps_in_episode=self.max_episode_steps)
 
     @property
+    def physics(self) -> dict[str, float]:
+        """The real numbers of the params on which neither a space nor the time depends, nor follow from others."""
+        fields, params = dataclasses.fields(self._made[1]), self._made[1]
+        real = {field.name: value for field in fields if isinstance(value := vars(params)[field.name], float)}
+        fixed = {"max_steps_in_episode", *DERIVED.get(self.name, ())}
+        return {name: value for name, value in real.items() if name not in fixed and not self._bounds(name, value + 1)}
+
+    def params_with(self, numbers: Mapping[str, Array]) -> Any:
+        """The default params with other numbers, by name, and with what follows from them."""
+        params = dataclasses.replace(self.default_params, **numbers)
+        derived = {name: follows(params) for name, follows in DERIVED.get(self.name, {}).items()}
+        return dataclasses.replace(params, **derived)
+
+    @property
     def observation_space(self) -> Space:
         space = _space(self.env.observation_space, self._made[1])
         return dataclasses.replace(space, low=0, high=1, dtype="uint8") if self.bits else space
@@ -88,6 +115,15 @@ class Gymnax:
         truncated = ~terminated & (steps >= self.max_episode_steps)
         timestep = TimeStep(self._declared(obs), jnp.float32(reward), terminated, truncated)
         return GymnaxState(tree.strong(inner), steps), timestep
+
+    def _bounds(self, name: str, value: float) -> bool:
+        """Whether a space has other bounds with this number."""
+        other = dataclasses.replace(self._made[1], **{name: value})
+        return any(_space(of, other) != _space(of, self._made[1]) for of in self._spaces)
+
+    @property
+    def _spaces(self) -> tuple[Callable[[Any], Any], ...]:
+        return self.env.observation_space, self.env.action_space
 
     def _declared(self, obs: Any) -> Any:
         """obs in the dtype of its space, which gymnax 1.0.1's own is not always (Catch, FourRooms)."""

@@ -19,7 +19,7 @@ from evorl.envs.maze.levels import GREEN, RED, Level, at, blocked, equal
 from evorl.envs.maze.paths import level_metrics, optimal_return
 from evorl.errors import require
 from evorl.spaces import Box, Dict, Discrete
-from evorl.types import Key, Metrics, TimeStep
+from evorl.types import Editor, Key, Metrics, TimeStep
 
 LEFT, RIGHT, FORWARD = 0, 1, 2  # the actions that do something; 3 to 6 (pick up, drop, toggle, done) do nothing
 # a cell is MiniGrid's object, colour and state, four bits each; red is 0
@@ -145,6 +145,12 @@ class Maze:
     def solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
         """Whether the goal was reached, but on the last step where nothing is left of the reward."""
         return episode_return > 0
+
+    def editor(self) -> Editor:
+        """Where a teacher draws as many walls as RandomWalls at most, of other sources 60."""
+        from evorl.envs.maze.editor import MazeEditor  # which itself shows a Maze
+
+        return MazeEditor(self, self.levels.most) if isinstance(self.levels, RandomWalls) else MazeEditor(self)
 
     def observe(self, state: MazeState) -> dict[str, Array]:
         """The cells in view as (object, color, state), and the direction."""

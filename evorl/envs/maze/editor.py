@@ -1,0 +1,120 @@
+"""Where a teacher makes levels of the maze: an environment whose actions are cells."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Int
+
+from evorl.envs.maze import levels
+from evorl.envs.maze.generators import any_direction
+from evorl.envs.maze.levels import ABSENT, Level
+from evorl.envs.maze.maze import Maze, MazeState
+from evorl.errors import require
+from evorl.spaces import Box, Dict, Discrete
+from evorl.types import Key, TimeStep
+
+
+@struct.dataclass
+class MazeEditorState:
+    level: Level  # start and goal are absent until they are placed
+    number: Any  # [] int32, of walls
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class MazeEditor:
+    """Each action is a cell: num_walls walls, which may fall on each other, then the goal, then the start.
+
+    A wall under goal or start vanishes; a start on the goal is drawn anew from all other cells; the direction is random
+    from the beginning. With `first_sets_number`, one action more comes first, a / cells of num_walls, and what is left
+    of the episode after the start does nothing. It sees the level as full_view shows it, divided by 10, the step, and
+    num_random new uniform numbers at each. Rewards are 0: who knows a score puts it on the last step (Dennis et al.
+    2020, arXiv:2012.02096; order and number as in Jiang et al. 2023, arXiv:2311.12716).
+    """
+
+    maze: Maze
+    num_walls: int = 60
+    num_random: int = 50
+    first_sets_number: bool = False
+
+    default_params = ()
+    fresh_reset = True
+
+    def __post_init__(self) -> None:
+        height, width = self._size
+        require(height * width >= 2, "maze", f"{height} x {width}", "needs two cells, for goal and start")
+        require(self.num_walls >= 0, "num_walls", self.num_walls, "must not be negative")
+        require(self.num_random >= 0, "num_random", self.num_random, "must not be negative")
+
+    @property
+    def max_episode_steps(self) -> int:
+        return self.num_walls + 2 + self.first_sets_number
+
+    @property
+    def observation_space(self) -> Dict:
+        parts = {"image": self._shown.observation_space.parts["image"], "step": Discrete(self.max_episode_steps + 1)}
+        return Dict(parts | {"random": Box(0.0, 1.0, (self.num_random,))} if self.num_random else parts)
+
+    @property
+    def action_space(self) -> Discrete:
+        height, width = self._size
+        return Discrete(height * width)
+
+    def reset(self, key: Key, params: Any) -> tuple[MazeEditorState, dict[str, Array]]:
+        del params
+        key_direction, key_seen = jax.random.split(key)
+        nowhere = (ABSENT, ABSENT)
+        level = levels.level(jnp.zeros(self._size, bool), nowhere, any_direction(key_direction), nowhere)
+        state = MazeEditorState(level, jnp.int32(self.num_walls), jnp.int32(0))
+        return state, self.observe(key_seen, state)
+
+    def step(
+        self, key: Key, env_state: MazeEditorState, action: Int[Array, ""], params: Any
+    ) -> tuple[MazeEditorState, TimeStep]:
+        del params
+        key_start, key_seen = jax.random.split(key)
+        number, placed = env_state.number, env_state.steps
+        if self.first_sets_number:
+            of_all = jnp.round(self.num_walls * action / self.action_space.n).astype(jnp.int32)
+            number, placed = jnp.where(placed == 0, of_all, number), placed - 1
+        level = self._placed(key_start, env_state.level, action, placed, number)
+        after = MazeEditorState(level, number, env_state.steps + 1)
+        over = after.steps >= self.max_episode_steps
+        return after, TimeStep(self.observe(key_seen, after), jnp.float32(0), over, jnp.bool_(False))
+
+    def level(self, env_state: MazeEditorState) -> Level:
+        return env_state.level
+
+    def observe(self, key: Key, state: MazeEditorState) -> dict[str, Array]:
+        """What was made so far, the step, and new random numbers."""
+        level = state.level
+        image = self._shown.observe(MazeState(level, level.agent, level.direction, state.steps))["image"]
+        seen = {"image": image, "step": state.steps}
+        return seen | {"random": jax.random.uniform(key, (self.num_random,))} if self.num_random else seen
+
+    def _placed(
+        self, key: Key, level: Level, cell: Int[Array, ""], placed: Int[Array, ""], number: Int[Array, ""]
+    ) -> Level:
+        """A level with one thing more on a cell: a wall, after `number` of them the goal, and then the start."""
+        width, is_goal, is_start = level.width, placed == number, placed == number + 1
+        goal = level.goal[1] * width + level.goal[0]
+        other = (goal + jax.random.randint(key, (), 1, self.action_space.n)) % self.action_space.n
+        cell = jnp.where(is_start & (cell == goal), other, cell)
+        here = (np.arange(self.action_space.n) == cell).reshape(self._size)
+        is_wall = (placed >= 0) & (placed < number)
+        grid = jnp.where(here & (is_wall | is_goal | is_start), is_wall, level.grid)
+        at = jnp.stack([cell % width, cell // width]).astype(jnp.int32)
+        agent, goal = jnp.where(is_start, at, level.agent), jnp.where(is_goal, at, level.goal)
+        return replace(level, walls=levels.pack(grid), agent=agent, goal=goal)
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        return self.maze.levels.height, self.maze.levels.width
+
+    @property
+    def _shown(self) -> Maze:
+        return replace(self.maze, full_view=True, normalize=True)
