@@ -3,8 +3,8 @@
 import dataclasses
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from flax.core import FrozenDict
 
 from evorl import mesh, tree
 from evorl.envs import render
 from evorl.errors import OptionError, require, unknown
 from evorl.spaces import Box, Discrete, Space
 from evorl.types import Key, TimeStep
+
+LIMIT = "max_steps_in_episode"  # of gymnax's params
 
 
 @struct.dataclass
@@ -32,15 +35,18 @@ class Gymnax:
 
     max_episode_steps 0 takes the environment's own limit. The limit is kept here: gymnax 1.0.1's step_env does not
     stop at it. With `bits`, observations of MinAtar, whose numbers are 0 or 1, are bytes, a quarter of the memory.
+    params are numbers of gymnax's own params by name, such as {"memory_length": 30}.
     """
 
     name: str
     max_episode_steps: int = 0
     bits: bool = False
+    params: Mapping[str, Any] = field(default_factory=FrozenDict)
 
     fresh_reset = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "params", FrozenDict(self.params))
         require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
         if not self.max_episode_steps:
             object.__setattr__(self, "max_episode_steps", int(self._made[1].max_steps_in_episode))
@@ -56,7 +62,15 @@ class Gymnax:
 
         if self.name not in gymnax.registered_envs:
             raise unknown("gymnax environment", self.name, gymnax.registered_envs, "gymnax.registered_envs")
-        return gymnax.make(self.name)
+        env, params = gymnax.make(self.name)
+        numbers = {field.name for field in dataclasses.fields(params)} - {LIMIT}
+        for name, value in self.params.items():
+            require(name != LIMIT, f"params.{name}", value, "is max_episode_steps here")
+            if name not in numbers:
+                raise unknown(f"param of {self.name}", name, numbers)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            require(number, f"params.{name}", value, f"must be a number, as gymnax's {getattr(params, name)}")
+        return env, dataclasses.replace(params, **self.params)
 
     @property
     def env(self) -> Any:
@@ -65,7 +79,7 @@ class Gymnax:
 
     @property
     def default_params(self) -> Any:
-        """gymnax's own params; its time limit plays no part."""
+        """gymnax's own params, some replaced; its time limit plays no part."""
         return dataclasses.replace(self._made[1], max_steps_in_episode=self.max_episode_steps)
 
     @property
