@@ -29,7 +29,10 @@ from evorl.training.rows import evaluations
 
 LONG = "num_seeds=8 env_steps=10_000_000"
 GAMES = ("asterix", "breakout", "freeway", "space_invaders")
-CHAIN = "env=memory_chain agent=ppo agent.workflow.agent.hidden=[64,64] agent.workflow.num_steps=64"
+CHAIN = (
+    "agent=ppo env=memory_chain num_seeds=4 env_steps=400_000 agent.hyperparams.anneal_steps=400_000 "
+    "agent.workflow.agent.hidden=[64,64] agent.workflow.num_steps=64"
+)
 SETS = {
     "minatar": [
         *(f"experiment=minatar/ppo env={game} {LONG} agent.hyperparams.anneal_steps=10_000_000" for game in GAMES),
@@ -38,8 +41,7 @@ SETS = {
     "mazes": [f"experiment=maze/ppo_{core} num_seeds=4 env_steps=4_000_000" for core in ("lstm", "s5")],
     "breakout": [f"experiment=minatar/{agent}" for agent in ("ppo", "dqn")],
     "memory": [
-        *(f"{CHAIN} env.params.memory_length=5 core={core} num_seeds=4 env_steps=200_000" for core in ("gru", "none")),
-        *(f"{CHAIN} env.params.memory_length=30 core={core} num_seeds=4 env_steps=500_000" for core in ("gru", "none")),
+        *(f"{CHAIN} env.params.memory_length={n} core={core}" for n in (5, 30) for core in ("gru", "none")),
         *(f"experiment=maze/memory core={core}" for core in ("lstm", "none")),
         "experiment=classic/sac_gru_partial_pendulum",
         "experiment=classic/sac_pendulum env=partial num_seeds=4 env_steps=40_000",
