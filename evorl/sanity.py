@@ -68,7 +68,7 @@ CHECKS = {
     "stochastic": Check(0.99, 40_000, search=(0.99, 40_000), needs_chance=True),
     "pair": Check(0.95, 10_000, search=(0.95, 200_000)),
     "spaces": Check(0.95, 40_000),
-    "memory": Check(0.95, 35_000, search=(0.95, 35_000), needs_memory=True),
+    "memory": Check(0.95, 200_000, search=(0.5, 1_000_000), needs_memory=True),
     "continuous": Check(0.9, 200_000, search=(0.1, 1_000_000)),
     "squared": Check(0.95, 200_000),
     "grid": Check(0.95, 200_000),

@@ -47,3 +47,27 @@ def test_wrong_names_are_refused():
     with pytest.raises(OptionError, match="did you mean CartPole-v1"):
         Gymnax("CartPole-v2")
     assert jax.eval_shape(Gymnax("Acrobot-v1").reset, jax.random.key(0), Gymnax("Acrobot-v1").default_params)
+
+
+def test_params_by_name(key):
+    env = Gymnax("MemoryChain-bsuite", params={"memory_length": 3})
+    params = env.default_params
+    assert (params.memory_length, params.max_steps_in_episode, env.max_episode_steps) == (3, 1000, 1000)
+    hash(env)
+    state, obs = env.reset(key, params)
+    sign, rewards = obs[2], []
+    for _ in range(4):  # it asks after as many steps as are to be remembered, and ends
+        state, timestep = env.step(key, state, jnp.int32(sign > 0), params)
+        rewards.append(float(timestep.reward))
+    assert rewards == [0, 0, 0, 1]
+    assert timestep.terminated
+
+
+@pytest.mark.parametrize(("params", "message"), [
+    ({"memory_lenght": 3}, "unknown param of MemoryChain-bsuite memory_lenght; did you mean memory_length"),
+    ({"max_steps_in_episode": 3}, "params.max_steps_in_episode=3: is max_episode_steps here"),
+    ({"memory_length": "long"}, "params.memory_length=long: must be a number, as gymnax's 5"),
+])  # fmt: skip
+def test_params_that_are_none_are_refused(params, message):
+    with pytest.raises(OptionError, match=message):
+        Gymnax("MemoryChain-bsuite", params=params)

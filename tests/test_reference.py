@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from evorl.envs.gymnax import Gymnax
 from evorl.envs.sanity import Bandit
 from evorl.metrics import over_rounds
 from evorl.training import reference
@@ -56,6 +57,7 @@ def test_random_actions_are_played_once_and_remembered(cache, monkeypatch):
     assert Remembered("random_returns.json").get("anything") is None
     shipped = json.loads(reference.SHIPPED.read_text())
     assert shipped["Brax(name='ant', backend='generalized', max_episode_steps=1000, options=FrozenDict({}))"]
+    assert shipped[repr(Gymnax("Breakout-MinAtar"))]
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,35 @@ def test_evolvers_and_populations_take_part(agent, check, capsys):
     assert ("as it must with a deterministic policy" in out) == (check == "stochastic")
 
 
+EXPLORES = "agent.hyperparams.entropy_weight=0.1 agent.hyperparams.anneal_steps=200_000"
+SEQUENCES = "replay=sequences agent.workflow.batch_size=32 agent.workflow.agent.core.width=64 " + " ".join(
+    f"agent.workflow.replay.{name}" for name in ("length=12", "burn_in=6", "stride=6")
+)
+REMEMBERS = [  # docs/sanity.md says why
+    *(f"{agent} core={core} {EXPLORES}" for agent in ("ppo", "a2c", "impala") for core in ("gru", "lstm")),
+    f"ppo core=s5 {EXPLORES}",
+    *(f"{agent} core=gru {SEQUENCES}" for agent in ("dqn", "discrete_sac")),
+    *(f"{agent} core=gru agent.workflow.agent.core.width=16" for agent in ("sep_cma_es", "ga")),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", REMEMBERS)
+def test_an_agent_with_memory_passes_memory(agent, capsys):
+    out, err, code = said(f"agent={agent} only=memory", capsys)
+    assert code == 0, out + err
+    assert out.splitlines()[1].endswith("  passed")
+
+
+def test_an_agent_with_memory_is_asked_memory(capsys):
+    out, _, code = said("agent=ppo core=gru only=memory env_steps=2_000 agent.workflow.agent.core.width=4", capsys)
+    assert code == 1
+    assert out.splitlines()[1].endswith("FAILED")
+    workflow = runs.build(config.load(["agent=ga", "env=sanity_memory", "core=gru"]))[0]
+    search = sanity.asked(sanity.CHECKS["memory"], workflow)
+    assert (search.threshold, search.env_steps, search.needs_memory) == (0.5, 1_000_000, True)
+
+
 POPULATIONS = {"pbt": "agent.workflow.population.size=4", "pbt_cso": "agent.workflow.population.size=4"}
 
 

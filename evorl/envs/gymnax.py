@@ -4,7 +4,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from flax.core import FrozenDict
 
 from evorl import mesh, tree
 from evorl.envs import render
@@ -32,6 +33,8 @@ DERIVED: dict[str, dict[str, Callable[[Any], Any]]] = {
     },
 }
 
+LIMIT = "max_steps_in_episode"  # of gymnax's params
+
 
 @struct.dataclass
 class GymnaxState:
@@ -45,15 +48,18 @@ class Gymnax:
 
     max_episode_steps 0 takes the environment's own limit. The limit is kept here: gymnax 1.0.1's step_env does not
     stop at it. With `bits`, observations of MinAtar, whose numbers are 0 or 1, are bytes, a quarter of the memory.
+    params are numbers of gymnax's own params by name, such as {"memory_length": 30}.
     """
 
     name: str
     max_episode_steps: int = 0
     bits: bool = False
+    params: Mapping[str, Any] = field(default_factory=FrozenDict)
 
     fresh_reset = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "params", FrozenDict(self.params))
         require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
         if not self.max_episode_steps:
             object.__setattr__(self, "max_episode_steps", int(self._made[1].max_steps_in_episode))
@@ -69,7 +75,15 @@ class Gymnax:
 
         if self.name not in gymnax.registered_envs:
             raise unknown("gymnax environment", self.name, gymnax.registered_envs, "gymnax.registered_envs")
-        return gymnax.make(self.name)
+        env, params = gymnax.make(self.name)
+        numbers = {field.name for field in dataclasses.fields(params)} - {LIMIT, *DERIVED.get(self.name, ())}
+        for name, value in self.params.items():
+            require(name != LIMIT, f"params.{name}", value, "is max_episode_steps here")
+            if name not in numbers:
+                raise unknown(f"param of {self.name}", name, numbers)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            require(number, f"params.{name}", value, f"must be a number, as gymnax's {getattr(params, name)}")
+        return env, self._followed(dataclasses.replace(params, **self.params)) if self.params else params
 
     @property
     def env(self) -> Any:
@@ -78,7 +92,7 @@ class Gymnax:
 
     @property
     def default_params(self) -> Any:
-        """gymnax's own params; its time limit plays no part."""
+        """gymnax's own params, some replaced; its time limit plays no part."""
         return dataclasses.replace(self._made[1], max_steps_in_episode=self.max_episode_steps)
 
     @property
@@ -86,12 +100,15 @@ class Gymnax:
         """The real numbers of the params on which neither a space nor the time depends, nor follow from others."""
         fields, params = dataclasses.fields(self._made[1]), self._made[1]
         real = {field.name: value for field in fields if isinstance(value := vars(params)[field.name], float)}
-        fixed = {"max_steps_in_episode", *DERIVED.get(self.name, ())}
+        fixed = {LIMIT, *DERIVED.get(self.name, ())}
         return {name: value for name, value in real.items() if name not in fixed and not self._bounds(name, value + 1)}
 
     def params_with(self, numbers: Mapping[str, Array]) -> Any:
         """The default params with other numbers, by name, and with what follows from them."""
-        params = dataclasses.replace(self.default_params, **numbers)
+        return self._followed(dataclasses.replace(self.default_params, **numbers))
+
+    def _followed(self, params: Any) -> Any:
+        """params with what follows from others."""
         derived = {name: follows(params) for name, follows in DERIVED.get(self.name, {}).items()}
         return dataclasses.replace(params, **derived)
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -89,7 +89,8 @@ def _parts(part: Any, depth: int, name: str = "") -> Iterator[str]:
     """A dataclass with its plain fields on one line, its parts below."""
     values = {field.name: getattr(part, field.name) for field in fields(part)}
     parts = {name: value for name, value in values.items() if dataclasses.is_dataclass(value)}
-    plain = "  ".join(f"{name}={value}" for name, value in values.items() if name not in parts)
+    shown = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    plain = "  ".join(f"{name}={value}" for name, value in shown.items() if name not in parts)
     yield f"{'  ' * depth}{f'{name}: ' if name else ''}{type(part).__name__}  {plain}".rstrip()
     for inner, value in parts.items():
         if not inner.endswith("_space"):

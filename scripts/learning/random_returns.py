@@ -13,7 +13,7 @@ from evorl.training.reference import SHIPPED, played
 from evorl.types import Env
 
 EPISODES = 256
-WRAPPERS = ("delayed", "scaled", "frames")  # which ask for an environment to wrap
+WRAPPERS = ("delayed", "scaled", "frames", "partial")  # which ask for an environment to wrap
 
 
 def main() -> None:

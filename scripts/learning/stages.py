@@ -1,0 +1,152 @@
+"""Trains a list of experiments in stages: each call goes on where the last one was, for at most some minutes.
+
+python scripts/learning/stages.py minatar     every MinAtar game of gymnax by PPO and by DQN: 8 seeds, 10 million steps
+python scripts/learning/stages.py mazes       PPO with LSTM and S5 on mazes: 4 seeds, 4 million steps, and the unseen mazes
+python scripts/learning/stages.py breakout    Breakout by PPO and by DQN: 4 seeds, 1 million steps
+python scripts/learning/stages.py memory      what only an agent with a memory can do, with and without one: 4 seeds
+python scripts/learning/stages.py "experiment=classic/ppo_cartpole env_steps=20_000" --folder runs/tries --minutes 1
+
+Say it again until it prints its tables. What is done is read from the run folders alone; Ctrl-C, or the end of a
+call, saves what is being trained. --option num_seeds=2 is added to every run that begins. Returns are those of the
+evaluation after the last step, 128 greedy episodes or more of each seed; solved rates on unseen mazes those of
+`python -m evorl.play RUN envs=ood which=last seed=N`, kept as RUN/ood_N.md; intervals are over seeds.
+"""
+
+import argparse
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from evorl import stats
+from evorl.training.records.rows import evaluations
+
+LONG = "num_seeds=8 env_steps=10_000_000"
+GAMES = ("asterix", "breakout", "freeway", "space_invaders")
+CHAIN = (
+    "agent=ppo env=memory_chain num_seeds=4 env_steps=400_000 agent.hyperparams.anneal_steps=400_000 "
+    "agent.workflow.agent.hidden=[64,64] agent.workflow.num_steps=64"
+)
+SETS = {
+    "minatar": [
+        *(f"experiment=minatar/ppo env={game} {LONG} agent.hyperparams.anneal_steps=10_000_000" for game in GAMES),
+        *(f"experiment=minatar/dqn env={game} {LONG}" for game in GAMES),
+    ],
+    "mazes": [f"experiment=maze/ppo_{core} num_seeds=4 env_steps=4_000_000" for core in ("lstm", "s5")],
+    "breakout": [f"experiment=minatar/{agent}" for agent in ("ppo", "dqn")],
+    "memory": [
+        *(f"{CHAIN} env.params.memory_length={n} core={core}" for n in (5, 30) for core in ("gru", "none")),
+        *(f"experiment=maze/memory core={core}" for core in ("lstm", "none")),
+        "experiment=classic/sac_gru_partial_pendulum",
+        "experiment=classic/sac_pendulum env=partial num_seeds=4 env_steps=40_000",
+    ],
+}
+COUNTS = ("num_seeds", "env_steps", "evaluations")
+ALWAYS = ["tensorboard=false", "checkpoint.minutes=3"]
+
+
+class LateError(Exception):
+    """The minutes of this call are over."""
+
+
+def name_of(run: str) -> str:
+    """A folder for what a run's options choose, such as minatar_ppo_asterix."""
+    given = [option.partition("=") for option in run.split()]
+    chosen = [value for name, _, value in given if name not in COUNTS and not name.startswith("agent.")]
+    return re.sub(r"\W+", "_", " ".join(chosen))
+
+
+def call(arguments: list[str], deadline: float, **options: Any) -> str:
+    """What a command of evorl prints; raises LateError where the deadline interrupts it, SystemExit where it fails."""
+    if time.monotonic() > deadline:
+        raise LateError
+    process = subprocess.Popen([sys.executable, "-m", *arguments], text=True, **options)
+    try:
+        said, _ = process.communicate(timeout=max(deadline - time.monotonic(), 0))
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as late:
+        if not isinstance(late, KeyboardInterrupt):  # of which a terminal tells the process itself
+            process.send_signal(signal.SIGINT)
+        process.communicate()
+        raise LateError from None
+    if process.returncode:
+        sys.exit(f"failed: {' '.join(arguments)}")
+    return said or ""
+
+
+def is_done(folder: Path) -> bool:
+    """Whether a run has been evaluated after its last step."""
+    rows = evaluations(folder)
+    steps = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))["env_steps"] if rows else 0
+    return bool(rows) and rows[-1]["env_steps"] >= steps
+
+
+def train(run: str, folder: Path, options: list[str], deadline: float) -> None:
+    begun = any((folder / "checkpoints").glob("[0-9]*"))
+    given = [f"resume={folder}"] if begun else [*run.split(), f"run_dir={folder}", *options]
+    call(["evorl.train", *given, *ALWAYS], deadline, stdout=subprocess.DEVNULL)
+
+
+def unseen(folder: Path, seed: int, deadline: float) -> dict[str, float]:
+    """The solved rate of one seed on each maze that it has not seen, greedily."""
+    kept = folder / f"ood_{seed}.md"
+    if not kept.exists():
+        play = ["evorl.play", str(folder), "envs=ood", "which=last", f"seed={seed}"]
+        said = call(play, deadline, stdout=subprocess.PIPE)
+        kept.write_text(said, encoding="utf-8")
+    rows = [line.split("|") for line in kept.read_text(encoding="utf-8").splitlines()[2:]]
+    return {row[1].strip(): float(row[2].split()[0]) for row in rows}
+
+
+def cells(values: np.ndarray) -> str:
+    low, high = stats.interval(values)
+    return f"{values.mean():.2f} | {low:.2f} to {high:.2f}"
+
+
+def table(folders: list[Path]) -> None:
+    print("| run | seeds | env steps of each | mean | 95 % | IQM | worst seed | minutes | compiling |")
+    print(f"|{'---|' * 9}")
+    for folder in folders:
+        row = evaluations(folder)[-1]
+        returns = np.asarray(row.get("seeds", {}).get("return", [row["return"]]))
+        minutes = f"{row['seconds'] / 60:.1f} | {row['compile_seconds'] / 60:.1f}"
+        numbers = f"{len(returns)} | {row['env_steps']:,} | {cells(returns)} | {stats.iqm(returns):.2f}"
+        print(f"| {folder.name} | {numbers} | {returns.min():.2f} | {minutes} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", help=f"options of python -m evorl.train, or one of {', '.join(SETS)}")
+    parser.add_argument("--folder", type=Path, default=Path("runs/stages"))
+    parser.add_argument("--minutes", type=float, default=9, help="of this call, compiling and all")
+    parser.add_argument("--option", action="append", default=[], help="of python -m evorl.train")
+    parser.add_argument("--unseen", action="store_true", help="test on unseen mazes; mazes does")
+    given = parser.parse_args()
+    deadline = time.monotonic() + 60 * given.minutes - min(60, 12 * given.minutes)  # the rest is for saving
+    runs = [run for one in given.runs for run in SETS.get(one, [one])]
+    folders = [given.folder / name_of(run) for run in runs]
+    try:
+        for run, folder in zip(runs, folders, strict=True):
+            if not is_done(folder):
+                train(run, folder, given.option, deadline)
+            print(f"done: {folder}", flush=True)
+        table(folders)
+        if given.unseen or "mazes" in given.runs:
+            for folder in folders:
+                seeds = len(evaluations(folder)[-1].get("seeds", {}).get("return", [0]))
+                solved = [unseen(folder, seed, deadline) for seed in range(seeds)]
+                print(f"\n| {folder.name}, unseen | solved of {seeds} seeds | 95 % |\n|---|---|---|")
+                for maze in solved[0]:
+                    print(f"| {maze} | {cells(np.array([one[maze] for one in solved]))} |")
+    except LateError:
+        print("the minutes are over; the same command goes on")
+        sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()
