@@ -71,6 +71,8 @@ from evorl.errors import OptionError as OptionError
 from evorl.hyperparameters import hyperparameter as hyperparameter
 from evorl.hyperparameters import searched as searched
 from evorl.levels.buffer import LevelBuffer as LevelBuffer
+from evorl.levels.generators import EvolvedLevels as EvolvedLevels
+from evorl.levels.generators import SampledLevels as SampledLevels
 from evorl.levels.ledger import CurationHyperparams as CurationHyperparams
 from evorl.levels.scores import L1ValueLoss as L1ValueLoss
 from evorl.levels.scores import Learnability as Learnability
@@ -133,5 +135,7 @@ from evorl.workflows.off_policy import OffPolicy as OffPolicy
 from evorl.workflows.on_policy import OnPolicy as OnPolicy
 from evorl.workflows.pbt import PBT as PBT
 from evorl.workflows.pbt import PBTHyperparams as PBTHyperparams
+from evorl.workflows.plr import PLR as PLR
+from evorl.workflows.plr import PLRHyperparams as PLRHyperparams
 from evorl.workflows.shared_replay import SharedReplay as SharedReplay
 from evorl.workflows.vmapped import Vmapped as Vmapped

@@ -80,6 +80,7 @@ from evorl.workflows import (
     CEMRL,
     ERL,
     PBT,
+    PLR,
     CEMRLHyperparams,
     ERLHyperparams,
     Evolution,
@@ -89,6 +90,7 @@ from evorl.workflows import (
     OffPolicy,
     OnPolicy,
     PBTHyperparams,
+    PLRHyperparams,
     SharedReplay,
     Vmapped,
 )
@@ -268,8 +270,13 @@ def seen(agent, **options):
 
 
 SEEING = seen(PolicyGradient, core=LSTM(4))
+ONE_FRAME = MAZE.inner
+STUDENT = PolicyGradient(ONE_FRAME.observation_space, ONE_FRAME.action_space, hidden=(4,), core=GRU(3))
+LEVELS = OnPolicy(ONE_FRAME, STUDENT, 3, 12, 1, 12, eval_episodes=6)
 OTHERS = [
     *EVOLVERS,
+    Case("plr", PLR(LEVELS, capacity=8), PLRHyperparams()),
+    Case("vmapped_accel", Vmapped(PLR(LEVELS, capacity=6, num_edits=1, side_by_side=True), 2), pair(PLRHyperparams())),
     Case("recurrent_sac", off_policy(SAC, **RECURRENT), SOFT),
     Case("shared_recurrent_dqn", SharedReplay(off_policy(DQN, CHOICES, **RECURRENT), 2), pair(DQNHyperparams())),
     Case("image_dqn", OffPolicy(MAZE, seen(DQN), 4, 2, 4, replay=FrameReplay(2), **SMALL), DQNHyperparams()),

@@ -13,7 +13,7 @@ from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.maze.generators import start_and_goal
 from evorl.errors import OptionError
 from evorl.levels import LevelBuffer, MaxMC, NegativeReturn, PositiveValueLoss, TrueRegret, ValueDisagreement
-from evorl.levels.generators import Evolved
+from evorl.levels.generators import EvolvedLevels
 from evorl.networks.recurrent import GRU
 from evorl.workflows.plr import PLR
 from tests.conftest import leaves_equal
@@ -163,13 +163,13 @@ def test_side_by_side_nothing_is_learned_from_new_levels(at_once):
 
 def test_an_evolver_is_told_of_its_own_levels_alone():
     evolver = OpenES(4)
-    generator = Evolved(evolver, lambda genome: start_and_goal(jax.random.key(0), genome.reshape(4, 4) > 0), 16)
+    generator = EvolvedLevels(evolver, lambda genome: start_and_goal(jax.random.key(0), genome.reshape(4, 4) > 0), 16)
     history = played(PLR(STUDENT, generator, NegativeReturn(), capacity=8), 6)
     assert {"new", "replays"} == set(kinds(history))
     for kind, (before, *_, after) in zip(kinds(history), history, strict=True):
         assert leaves_equal(before.generator, after.generator) == (kind == "replays")
     with pytest.raises(OptionError, match="population_size=6: must be the levels of an iteration, 4"):
-        played(PLR(STUDENT, Evolved(OpenES(6), generator.decode, 16), capacity=8), 0)
+        played(PLR(STUDENT, EvolvedLevels(OpenES(6), generator.decode, 16), capacity=8), 0)
 
 
 def test_evaluations_are_of_fresh_levels(serial):

@@ -45,8 +45,8 @@ class LevelBuffer:
         return self.ledger.capacity
 
     @property
-    def size(self) -> Int[Array, ""]:
-        """How many levels it holds."""
+    def size(self) -> Any:
+        """How many levels it holds, int32 []."""
         return self.ledger.size
 
     def at(self, places: Int[Array, "..."]) -> Level:

@@ -37,7 +37,7 @@ class Generator(Protocol):
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledLevels:
     """Levels as the environment draws them."""
 
     def hyperparams(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Evolved:
+class EvolvedLevels:
     """Levels that an evolver searches for, whose fitness are the scores: decode makes of a vector [size] a level."""
 
     evolver: Evolver
@@ -87,4 +87,4 @@ class Evolved:
         return self.evolver.tell(key, made_of, score, state, hyperparams)[0]
 
 
-SAMPLED = Sampled()
+SAMPLED = SampledLevels()

@@ -5,10 +5,12 @@ from evorl.workflows.meta_es import MetaES, MetaESHyperparams
 from evorl.workflows.off_policy import OffPolicy
 from evorl.workflows.on_policy import OnPolicy
 from evorl.workflows.pbt import PBT, PBTHyperparams
+from evorl.workflows.plr import PLR, PLRHyperparams
 from evorl.workflows.shared_replay import SharedReplay
 from evorl.workflows.vmapped import Vmapped
 
 __all__ = [
-    "CEMRL", "ERL", "PBT", "CEMRLHyperparams", "ERLHyperparams", "Evolution", "EvolutionHyperparams", "MetaES",
-    "MetaESHyperparams", "OffPolicy", "OnPolicy", "PBTHyperparams", "SharedReplay", "Vmapped",
+    "CEMRL", "ERL", "PBT", "PLR", "CEMRLHyperparams", "ERLHyperparams", "Evolution", "EvolutionHyperparams", "MetaES",
+    "MetaESHyperparams", "OffPolicy", "OnPolicy", "PBTHyperparams",
+    "PLRHyperparams", "SharedReplay", "Vmapped",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Trains a list of experiments in stages: each call goes on where the last one was, for at most some minutes.
 
 python scripts/learning/stages.py minatar     every MinAtar game of gymnax by PPO and by DQN: 8 seeds, 10 million steps
-python scripts/learning/stages.py mazes       PPO with LSTM and S5 on mazes: 4 seeds, 4 million steps, and the unseen mazes
+python scripts/learning/stages.py mazes       PPO with LSTM and S5 on mazes: 4 seeds, 4 million steps, and unseen mazes
 python scripts/learning/stages.py breakout    Breakout by PPO and by DQN: 4 seeds, 1 million steps
 python scripts/learning/stages.py memory      what only an agent with a memory can do, with and without one: 4 seeds
 python scripts/learning/stages.py "experiment=classic/ppo_cartpole env_steps=20_000" --folder runs/tries --minutes 1
