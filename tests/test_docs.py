@@ -33,7 +33,7 @@ def test_every_agent_but_the_random_one_has_a_page():
     pages = {path.stem for path in (ROOT / "docs" / "agents").glob("*.md")}
     for page in (ROOT / "docs").rglob("*.md"):
         pages |= set(re.findall(r"<!-- hyperparameters of (\w+)", page.read_text()))
-    assert agents - pages == {"evosax", "random", "sep_cma_es"}
+    assert agents - pages == {"accel", "evosax", "random", "sep_cma_es"}
 
 
 def test_the_environment_of_the_docs_is_checked_and_trained(tmp_path):
@@ -69,11 +69,15 @@ def test_the_windy_grid_is_that_of_the_book():
         reached = set(successors[sorted(reached)].flat)
 
 
-MEMORY = re.findall(r"^python -m evorl.train (.*)$", (ROOT / "docs" / "memory.md").read_text(), re.MULTILINE)
+SHOWN = [
+    command
+    for page in ("memory", "curricula")
+    for command in re.findall(r"^python -m evorl.train (.*)$", (ROOT / "docs" / f"{page}.md").read_text(), re.MULTILINE)
+]
 
 
-@pytest.mark.parametrize("command", MEMORY)
-def test_what_the_page_of_memory_shows_can_be_built(command):
+@pytest.mark.parametrize("command", SHOWN)
+def test_what_the_pages_of_memory_and_curricula_show_can_be_built(command):
     workflow, hyperparams, _ = runs.build(config.load(command.split()))
     jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
 
@@ -86,3 +90,13 @@ def test_what_the_page_of_the_maze_shows_runs():
     assert names["harder"].grid.shape == (3, 4)
     assert int(names["level"].grid.sum()) == 1
     assert names["editor"].max_episode_steps == 6
+
+
+def test_what_the_page_of_curricula_shows_can_be_built():
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "curricula.md").read_text(), re.DOTALL)
+    names = {}
+    exec(block, names)
+    workflow = names["workflow"]
+    jax.eval_shape(
+        workflow.step, jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams()), jax.random.key(0)
+    )

@@ -47,7 +47,9 @@ class Ledger:
         if prioritization not in PRIORITIZATIONS:
             raise unknown("prioritization", prioritization, PRIORITIZATIONS)
         mark, rank = jnp.zeros((capacity, 2), jnp.uint32), jnp.arange(1, 1 + capacity, dtype=jnp.int32)
-        score, best = (jnp.full(capacity, -jnp.inf, jnp.float32) for _ in range(2))  # not one array, which could not be donated
+        score, best = (
+            jnp.full(capacity, -jnp.inf, jnp.float32) for _ in range(2)
+        )  # not one array, which could not be donated
         return cls(mark, score, best, jnp.zeros(capacity, jnp.int32), rank, jnp.int32(0), prioritization)
 
     @property

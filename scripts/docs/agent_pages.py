@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from evorl.training.configuration import config, parts
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -41,8 +43,9 @@ def lines(node: Any, space: Any, prefix: str = "") -> Iterator[str]:
     fields: Any = dataclasses.fields(getattr(importlib.import_module(module), name))
     for field in fields:
         value, about = node[field.name], field.metadata
-        if "low" not in about:
-            yield from lines(value, space.get(field.name, {}), f"{prefix}{field.name}.")
+        if "low" not in about:  # what another agent gives has its own page
+            own = value and not OmegaConf.is_interpolation(node, field.name)
+            yield from lines(value, space.get(field.name, {}), f"{prefix}{field.name}.") if own else ()
             continue
         span = f"{number(about['low'])} to {number(about['high'])}"
         prior = parts.make(config.plain(space[field.name]), field.name) if field.name in space else None

@@ -68,7 +68,7 @@ class MazeEditor:
         del params
         key_direction, key_seen = jax.random.split(key)
         nowhere = (ABSENT, ABSENT)
-        level = levels.level(jnp.zeros(self._size, bool), nowhere, any_direction(key_direction), nowhere)
+        level = levels.level(jnp.zeros(self._size, bool), (nowhere, any_direction(key_direction)), nowhere)
         state = MazeEditorState(level, jnp.int32(self.num_walls), jnp.int32(0))
         return state, self.observe(key_seen, state)
 
