@@ -50,6 +50,7 @@ from evorl.envs.brax import Brax as Brax
 from evorl.envs.gymnax import Gymnax as Gymnax
 from evorl.envs.maze.generators import RandomWalls as RandomWalls
 from evorl.envs.maze.maze import Maze as Maze
+from evorl.envs.maze.ood import OODLevels as OODLevels
 from evorl.envs.physics import Physics as Physics
 from evorl.envs.sanity.bandit import Bandit as Bandit
 from evorl.envs.sanity.continuous import Continuous as Continuous

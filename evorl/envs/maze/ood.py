@@ -5,6 +5,7 @@ al. 2023 (arXiv:2311.12716) compare. Crossing is by MiniGrid's rule, with exactl
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from evorl.envs.maze import levels
 from evorl.envs.maze.generators import any_direction, start_and_goal
 from evorl.envs.maze.levels import HEADINGS, RED, Level
 from evorl.envs.maze.maze import Levels, Maze
+from evorl.errors import unknown
 from evorl.types import Key
 
 Cell = tuple[int, int]
@@ -206,6 +208,32 @@ LEVELS: dict[str, Levels] = {
     "PerfectMazeMedium": PerfectMaze(10),
     "PerfectMazeXL": PerfectMaze(51),
 }
+
+
+@dataclass(frozen=True)
+class OODLevels:
+    """Those of one id of the test set, by its name, to train on."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name not in LEVELS:
+            raise unknown("maze", self.name, LEVELS)
+
+    @property
+    def height(self) -> int:
+        return LEVELS[self.name].height
+
+    @property
+    def width(self) -> int:
+        return LEVELS[self.name].width
+
+    @property
+    def default_params(self) -> Any:
+        return LEVELS[self.name].default_params
+
+    def sample(self, key: Key, params: Any) -> Level:
+        return LEVELS[self.name].sample(key, params)
 
 
 def limit(name: str) -> int:
