@@ -323,6 +323,6 @@ def test_doors_and_starts_are_anywhere():
 def test_a_maze_of_the_test_set_can_be_trained_on(key):
     one = ood.OODLevels("Memory")
     assert (one.height, one.width) == (15, 15)
-    assert bool(levels.equal(one.sample(key, one.default_params), ood.LEVELS["Memory"].sample(key, ())))
+    assert bool(maze.equal(one.sample(key, one.default_params), ood.LEVELS["Memory"].sample(key, ())))
     with pytest.raises(OptionError, match="unknown maze Memories; did you mean Memory"):
         ood.OODLevels("Memories")
