@@ -108,10 +108,8 @@ class PLR:
         require(mutates, "num_edits", self.num_edits, f"must be 0: levels of {name} cannot mutate")
         learns = self.robust or not self.side_by_side
         require(learns, "robust", self.robust, "must be true where side_by_side, which learn from replays")
-        gives = {"value", "advantage", "best"}
-        gives |= ({"solved"} if isinstance(env, Judged) else set()) | (
-            {"optimum"} if isinstance(env, KnowsOptimum) else set()
-        )
+        known = {"solved": isinstance(env, Judged), "optimum": isinstance(env, KnowsOptimum)}
+        gives = ("value", "advantage", "best", *(name for name, there in known.items() if there))
         check_score(self.score, self.prioritization, gives)
 
     def hyperparams(self) -> PLRHyperparams:
