@@ -279,7 +279,8 @@ SEQUENCES = "replay=sequences agent.workflow.batch_size=32 agent.workflow.agent.
 REMEMBERS = [  # docs/sanity.md says why
     *(f"{agent} core={core} {EXPLORES}" for agent in ("ppo", "a2c", "impala") for core in ("gru", "lstm")),
     f"ppo core=s5 {EXPLORES}",
-    *(f"{agent} core=gru {SEQUENCES}" for agent in ("dqn", "discrete_sac")),
+    f"dqn core=gru {SEQUENCES}",
+    f"discrete_sac core=gru {SEQUENCES} agent.hyperparams.temperature=0.2",
     *(f"{agent} core=gru agent.workflow.agent.core.width=16" for agent in ("sep_cma_es", "ga")),
 ]
 
