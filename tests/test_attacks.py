@@ -282,7 +282,7 @@ def test_what_an_environment_variable_gave_is_asked_for_again(tmp_path, monkeypa
     train.main([*options, "env=mine", "run_dir=child", "init_from=run", "iterations=1"])
 
 
-HOLD = "from pathlib import Path; import sys, time; from evorl.training import files\n"
+HOLD = "from pathlib import Path; import sys, time; from evorl.training.records import files\n"
 HOLD += "with files.locked(Path(sys.argv[1]), 'resume'):\n    {}\n    print('held', flush=True)\n    time.sleep(60)\n"
 
 

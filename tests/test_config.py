@@ -206,7 +206,7 @@ def test_every_shipped_file_composes_and_says_what_it_is():
 
 WRONG = [
     (["agnet=td3"], "unknown option agnet; did you mean agent, "),
-    (["agent=cemlr"], "unknown agent cemlr; did you mean cemrl or cem? all "),
+    (["agent=cemlr"], "unknown agent cemlr; did you mean cemrl, cem or accel? all "),
     (["env=antt"], "unknown env antt; did you mean ant?"),
     (["env=zzz"], "unknown env zzz; all "),
     (["agent/evolver=cemm"], "unknown agent/evolver cemm; did you mean cem?"),

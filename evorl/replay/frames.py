@@ -178,6 +178,7 @@ class FrameReplay:
         nowhere = jnp.zeros((num_slots, last * several), jnp.int32)
         recent = nowhere, nowhere.astype(jnp.uint32)
         none = jnp.uint32(reach + 1)  # so that number 0 is out of reach
+        rows = rows.forget(jnp.int32(0))  # as it is from then on
         framed = Framed(rows, frames, recent, none, jnp.uint32(0), Row.of(row.obs), self.count)
         return PrioritizedFramed(framed) if isinstance(rows, Prioritizes) else framed
 

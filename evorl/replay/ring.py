@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree, UInt
 
 from evorl import tree
 from evorl.replay.row import Row
@@ -21,6 +21,7 @@ class Ring:
     position: Any  # [] int32, where the next row goes; never above capacity, so it cannot overflow
     size: Any  # [] int32
     row: Row = struct.field(pytree_node=False)
+    forgets: bool = struct.field(pytree_node=False, default=False)  # then the oldest need not lie in place 0
 
     @classmethod
     def empty(cls, capacity: int, row: PyTree) -> "Ring":
@@ -54,14 +55,16 @@ class Ring:
         }
         position = ((self.position + count) % self.capacity).astype(jnp.int32)
         size = jnp.minimum(self.size + count, self.capacity).astype(jnp.int32)
-        return Ring(tables, position, size, self.row), target
+        return replace(self, tables=tables, position=position, size=size), target
 
     @jax.named_scope("replay")
     def sample(self, key: Array, shape: tuple[int, ...]) -> Sample:
         """Drawn uniformly with replacement, leaves [*shape, ...], to 1 part in 2^32 / size; it must hold some."""
-        drawn = (jax.random.bits(key, shape) % jnp.maximum(self.size, 1).astype(jnp.uint32)).astype(jnp.int32)
-        index = (jnp.where(self.size < self.capacity, self.oldest, 0) + drawn) % self.capacity
-        return Sample(self.rows(index), index)
+        drawn = jax.random.bits(key, shape) % jnp.maximum(self.size, 1).astype(jnp.uint32)
+        if self.forgets:
+            first = jnp.where(self.size < self.capacity, self.oldest, 0).astype(jnp.uint32)
+            drawn = (first + drawn) % jnp.uint32(self.capacity)
+        return Sample(self.rows(drawn), drawn.astype(jnp.int32))
 
     @property
     def oldest(self) -> Int[Array, ""]:
@@ -70,9 +73,9 @@ class Ring:
 
     def forget(self, count: Int[Array, ""]) -> "Ring":
         """The ring without its `count` oldest rows."""
-        return replace(self, size=(self.size - count).astype(jnp.int32))
+        return replace(self, size=(self.size - count).astype(jnp.int32), forgets=True)
 
-    def rows(self, index: Int[Array, "..."]) -> PyTree:
+    def rows(self, index: Int[Array, "..."] | UInt[Array, "..."]) -> PyTree:
         """Those at places, leaves [*shape of index, ...]."""
         return self.row.unpack(tree.index(self.tables, index))
 
