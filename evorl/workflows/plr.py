@@ -102,6 +102,9 @@ class PLR:
         env, name = self.env, type(self.env).__name__
         given, envs = self.repeats, self.student.num_envs
         require(envs % given == 0, "repeats", given, f"must divide num_envs, {envs}")
+        steps, longest = self.student.num_steps, env.max_episode_steps
+        hidden = f"must be at least the steps of an episode, {longest}: a level that no episode ends on has no score"
+        require(steps >= longest, "num_steps", steps, hidden)
         require(self.capacity >= self.num_levels, "capacity", self.capacity, f"must be at least {self.num_levels}")
         require(self.num_edits >= 0, "num_edits", self.num_edits, "must not be negative")
         mutates = not self.num_edits or isinstance(env, Mutates)
