@@ -187,7 +187,7 @@ CARTPOLE = Gymnax("CartPole-v1")
 @pytest.mark.parametrize(("options", "message"), [
     ({"student": replace(STUDENT, env=CARTPOLE)}, "env=Gymnax: has no levels"),
     ({"capacity": 3}, "capacity=3: must be at least 4"),
-    ({"student": replace(STUDENT, num_steps=5, batch_size=20)}, "num_steps=5: must be at least the steps of an episode"),
+    ({"student": replace(STUDENT, num_steps=5, batch_size=20)}, "num_steps=5: must be at least the steps of an"),
     ({"repeats": 3}, "repeats=3: must divide num_envs, 4"),
     ({"num_edits": -1}, "num_edits=-1: must not be negative"),
     ({"prioritization": "ranks"}, "unknown prioritization ranks; did you mean rank"),

@@ -14,7 +14,7 @@ from evorl import hyperparameters, mesh, tree
 from evorl.agents.ppo import PPOHyperparams
 from evorl.errors import require
 from evorl.hyperparameters import Number, as_state, default, hyperparameter
-from evorl.levels import CurationHyperparams, LevelBuffer, MaxMC, Outcome, Score, check_score
+from evorl.levels import CurationHyperparams, LevelBuffer, MaxMC, Outcome, Score, check_score, episodes
 from evorl.levels.generators import SAMPLED, Generator
 from evorl.priors import Uniform
 from evorl.types import (
@@ -288,18 +288,22 @@ class PLR:
         return replace(after, iteration=student.iteration + 1), metrics
 
     def summary(self, state: PLRState, dealt: Dealt, score: Float[Array, " n"], outcome: Outcome) -> Metrics:
-        """Of this iteration whether it replayed, the mean score and, where known, the share solved; of the buffer how
-        full it is.
+        """Of this iteration whether it replayed, means over its levels, however many episodes each saw; how full the
+        buffer is.
         """
         scored = jnp.isfinite(score)
+
+        def over_levels(x: Float[Array, " levels"]) -> Float[Array, ""]:
+            return jnp.where(scored, x, 0).sum() / jnp.maximum(scored.sum(), 1)
+
         metrics = {
             "levels/replayed": dealt.replays.astype(jnp.float32),
-            "levels/score": jnp.where(scored, score, 0).sum() / jnp.maximum(scored.sum(), 1),
+            "levels/score": over_levels(score),
+            "levels/return": over_levels(outcome.mean_return),
             "levels/kept": state.buffer.size / self.capacity,
         }
         if isinstance(self.env, Judged):
-            ended = jnp.maximum(outcome.ended.sum(), 1)
-            metrics["levels/solved"] = (outcome.solved & outcome.ended).sum() / ended
+            metrics["levels/solved"] = over_levels(episodes.rate(outcome.solved, outcome.ended, outcome.repeats))
         return metrics
 
     def report(self, state: PLRState, played: Played) -> Metrics:
