@@ -168,8 +168,7 @@ class PLR:
         level = jax.eval_shape(self.env.sample, key, env_params)
         buffer = LevelBuffer.empty(self.capacity, level, self.prioritization)
         parents = tree.broadcast(tree.zeros(level), self.num_levels) if self.num_edits else ()
-        student = replace(student, hyperparams=(), env_params=())
-        return PLRState(hyperparams, env_params, student, buffer, generator, parents, jnp.bool_(False))
+        return PLRState(hyperparams, env_params, held(student), buffer, generator, parents, jnp.bool_(False))
 
     def step(self, state: PLRState, key: Key) -> tuple[PLRState, Metrics]:
         return base.step(self, state, key)
@@ -245,10 +244,9 @@ class PLR:
         generator = tree.repeat(carry.generated.astype(jnp.int32), tell, asked)
         student, metrics = self.learn(student, played.stored, batch, carry.replays, key_learn)
         parents = self.replayed(carry.levels, 1) if self.num_edits else ()
-        student = replace(student, hyperparams=(), env_params=())
         fertile = carry.replays & (self.num_edits > 0)
-        state = PLRState(h, state.env_params, student, buffer, generator, parents, fertile)
-        return state, played.metrics() | metrics | self.summary(state, carry, score, outcome)
+        after = PLRState(h, state.env_params, held(student), buffer, generator, parents, fertile)
+        return after, played.metrics() | metrics | self.summary(after, carry, score, outcome)
 
     def replayed(self, x: Any, per_level: int, axis: int = 0) -> Any:
         """Of x, whose leaves have per_level of all levels' along an axis, the part of the replays."""
@@ -316,4 +314,9 @@ class PLR:
     def inherit(self, state: PLRState, parent: PLRState) -> PLRState:
         """The parent, curriculum and all, but with the state's own environments."""
         student = self.player.inherit(self.learner(state), self.learner(parent))
-        return replace(parent, student=replace(student, hyperparams=(), env_params=()), env_params=state.env_params)
+        return replace(parent, student=held(student), env_params=state.env_params)
+
+
+def held(student: OnPolicyState) -> OnPolicyState:
+    """The student as the curriculum's state holds it, which has its hyperparams and env_params."""
+    return replace(student, hyperparams=(), env_params=())
