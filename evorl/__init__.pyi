@@ -124,12 +124,16 @@ from evorl.training.runs import Policy as Policy
 from evorl.training.runs import load as load
 from evorl.types import TimeStep as TimeStep
 from evorl.types import Transition as Transition
+from evorl.workflows.adversary import Adversary as Adversary
+from evorl.workflows.adversary import AdversaryHyperparams as AdversaryHyperparams
 from evorl.workflows.cem_rl import CEMRL as CEMRL
 from evorl.workflows.cem_rl import CEMRLHyperparams as CEMRLHyperparams
 from evorl.workflows.erl import ERL as ERL
 from evorl.workflows.erl import ERLHyperparams as ERLHyperparams
 from evorl.workflows.evolution import Evolution as Evolution
 from evorl.workflows.evolution import EvolutionHyperparams as EvolutionHyperparams
+from evorl.workflows.learnable import Learnable as Learnable
+from evorl.workflows.learnable import LearnableHyperparams as LearnableHyperparams
 from evorl.workflows.meta_es import MetaES as MetaES
 from evorl.workflows.meta_es import MetaESHyperparams as MetaESHyperparams
 from evorl.workflows.off_policy import OffPolicy as OffPolicy

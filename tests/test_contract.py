@@ -58,6 +58,7 @@ from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.probe import Probe
 from evorl.envs.wrappers import Frames
+from evorl.levels import Learnability
 from evorl.networks.encoders import CNN
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
@@ -81,10 +82,14 @@ from evorl.workflows import (
     ERL,
     PBT,
     PLR,
+    Adversary,
+    AdversaryHyperparams,
     CEMRLHyperparams,
     ERLHyperparams,
     Evolution,
     EvolutionHyperparams,
+    Learnable,
+    LearnableHyperparams,
     MetaES,
     MetaESHyperparams,
     OffPolicy,
@@ -273,9 +278,13 @@ SEEING = seen(PolicyGradient, core=LSTM(4))
 ONE_FRAME = MAZE.inner
 STUDENT = PolicyGradient(ONE_FRAME.observation_space, ONE_FRAME.action_space, hidden=(4,), core=GRU(3))
 LEVELS = OnPolicy(ONE_FRAME, STUDENT, 3, 12, 1, 12, eval_episodes=6)
+EDITOR = ONE_FRAME.editor()
+TEACHER = OnPolicy(EDITOR, PolicyGradient(EDITOR.observation_space, EDITOR.action_space, hidden=(4,)), 3, 0, 1, 0)
 OTHERS = [
     *EVOLVERS,
     Case("plr", PLR(LEVELS, capacity=8), PLRHyperparams()),
+    Case("paired", Adversary(LEVELS, TEACHER), AdversaryHyperparams()),
+    Case("learnable", Learnable(LEVELS, Learnability(), 4, 6, 2, 12, 2), LearnableHyperparams()),
     Case("vmapped_accel", Vmapped(PLR(LEVELS, capacity=6, num_edits=1, side_by_side=True), 2), pair(PLRHyperparams())),
     Case("recurrent_sac", off_policy(SAC, **RECURRENT), SOFT),
     Case("shared_recurrent_dqn", SharedReplay(off_policy(DQN, CHOICES, **RECURRENT), 2), pair(DQNHyperparams())),

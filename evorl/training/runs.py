@@ -85,8 +85,7 @@ def assemble(data: Mapping[str, Any]) -> tuple[Any, Any]:
         raise OptionError(f"agent.hyperparams={hyperparams}: must be a part with a _target_")
     hyperparameters.check(hyperparams, "agent.hyperparams.")
     env: Any = parts.make(saved.at(data, "env"), "env", Env)
-    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
-    workflow = parts.make(saved.at(data, "agent.workflow"), "agent.workflow", Workflow, env=env, **spaces)
+    workflow = parts.make(saved.at(data, "agent.workflow"), "agent.workflow", Workflow, **parts.surroundings(env))
     return workflow, hyperparams
 
 

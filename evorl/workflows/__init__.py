@@ -1,6 +1,8 @@
+from evorl.workflows.adversary import Adversary, AdversaryHyperparams
 from evorl.workflows.cem_rl import CEMRL, CEMRLHyperparams
 from evorl.workflows.erl import ERL, ERLHyperparams
 from evorl.workflows.evolution import Evolution, EvolutionHyperparams
+from evorl.workflows.learnable import Learnable, LearnableHyperparams
 from evorl.workflows.meta_es import MetaES, MetaESHyperparams
 from evorl.workflows.off_policy import OffPolicy
 from evorl.workflows.on_policy import OnPolicy
@@ -10,7 +12,7 @@ from evorl.workflows.shared_replay import SharedReplay
 from evorl.workflows.vmapped import Vmapped
 
 __all__ = [
-    "CEMRL", "ERL", "PBT", "PLR", "CEMRLHyperparams", "ERLHyperparams", "Evolution", "EvolutionHyperparams", "MetaES",
-    "MetaESHyperparams", "OffPolicy", "OnPolicy", "PBTHyperparams",
-    "PLRHyperparams", "SharedReplay", "Vmapped",
+    "CEMRL", "ERL", "PBT", "PLR", "Adversary", "AdversaryHyperparams", "CEMRLHyperparams", "ERLHyperparams",
+    "Evolution", "EvolutionHyperparams", "Learnable", "LearnableHyperparams", "MetaES", "MetaESHyperparams",
+    "OffPolicy", "OnPolicy", "PBTHyperparams", "PLRHyperparams", "SharedReplay", "Vmapped",
 ]  # fmt: skip

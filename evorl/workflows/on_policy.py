@@ -58,6 +58,10 @@ class OnPolicy:
     eval_episodes: int = 64
 
     def __post_init__(self) -> None:
+        if self.num_steps == 0:
+            object.__setattr__(self, "num_steps", self.env.max_episode_steps)
+        if self.batch_size == 0:
+            object.__setattr__(self, "batch_size", self.num_rows)
         check_positive(self, "num_envs", "num_steps", "num_epochs", "batch_size", "eval_episodes")
         require(self.staleness >= 0, "staleness", self.staleness, "must not be negative")
         divides = self.num_rows % self.batch_size == 0

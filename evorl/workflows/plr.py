@@ -8,21 +8,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
 from evorl import hyperparameters, mesh, tree
 from evorl.agents.ppo import PPOHyperparams
 from evorl.errors import require
 from evorl.hyperparameters import Number, as_state, default, hyperparameter
-from evorl.levels import CurationHyperparams, LevelBuffer, MaxMC, Outcome, Score, check_score, episodes
+from evorl.levels import CurationHyperparams, LevelBuffer, MaxMC, Score, check_score
 from evorl.levels.generators import SAMPLED, Generator
 from evorl.priors import Uniform
 from evorl.types import (
     Agent,
     Batch,
-    Judged,
     Key,
-    KnowsOptimum,
     Level,
     Leveled,
     Metrics,
@@ -31,7 +29,7 @@ from evorl.types import (
     Transition,
 )
 from evorl.vector_env import OnLevels, Plan, Played, leveled
-from evorl.workflows import base
+from evorl.workflows import base, curricula
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
 
 MAX_MC = MaxMC()
@@ -102,18 +100,14 @@ class PLR:
         env, name = self.env, type(self.env).__name__
         given, envs = self.repeats, self.student.num_envs
         require(envs % given == 0, "repeats", given, f"must divide num_envs, {envs}")
-        steps, longest = self.student.num_steps, env.max_episode_steps
-        hidden = f"must be at least the steps of an episode, {longest}: a level that no episode ends on has no score"
-        require(steps >= longest, "num_steps", steps, hidden)
+        curricula.check_student(self.student)
         require(self.capacity >= self.num_levels, "capacity", self.capacity, f"must be at least {self.num_levels}")
         require(self.num_edits >= 0, "num_edits", self.num_edits, "must not be negative")
         mutates = not self.num_edits or isinstance(env, Mutates)
         require(mutates, "num_edits", self.num_edits, f"must be 0: levels of {name} cannot mutate")
         learns = self.robust or not self.side_by_side
         require(learns, "robust", self.robust, "must be true where side_by_side, which learn from replays")
-        known = {"solved": isinstance(env, Judged), "optimum": isinstance(env, KnowsOptimum)}
-        gives = ("value", "advantage", "best", *(name for name, there in known.items() if there))
-        check_score(self.score, self.prioritization, gives)
+        check_score(self.score, self.prioritization, curricula.gives(env))
 
     def hyperparams(self) -> PLRHyperparams:
         return PLRHyperparams(hyperparameters.of(self.student), hyperparameters.of(self.generator))
@@ -168,7 +162,7 @@ class PLR:
         level = jax.eval_shape(self.env.sample, key, env_params)
         buffer = LevelBuffer.empty(self.capacity, level, self.prioritization)
         parents = tree.broadcast(tree.zeros(level), self.num_levels) if self.num_edits else ()
-        return PLRState(hyperparams, env_params, held(student), buffer, generator, parents, jnp.bool_(False))
+        return PLRState(hyperparams, env_params, curricula.held(student), buffer, generator, parents, jnp.bool_(False))
 
     def step(self, state: PLRState, key: Key) -> tuple[PLRState, Metrics]:
         return base.step(self, state, key)
@@ -215,12 +209,7 @@ class PLR:
 
     def exam(self, state: PLRState, key: Key) -> Plan:
         """Whole episodes, greedily, each on a level that the environment draws."""
-        key_levels, key_exam = jax.random.split(key)
-        student = self.player
-        most, envs = student.vector_env.most_starts, student.num_envs
-        keys = jax.random.split(key_levels, (most, envs))
-        levels = jax.vmap(jax.vmap(self.env.sample, (0, None)), (0, None))(keys, state.env_params)
-        return replace(student.exam(self.learner(state), key_exam), starts=OnLevels(levels, jnp.int32(most)))
+        return curricula.exam(self.player, self.learner(state), key)
 
     def play(self, state: PLRState, plan: Plan, key: Key) -> tuple[PLRState, Played]:
         return state, self.player.play(self.learner(state), plan, key)[1]
@@ -229,7 +218,8 @@ class PLR:
         key_learn, key_tell = jax.random.split(key)
         h, buffer = state.hyperparams, state.buffer
         student, batch = self.player.assess(replace(self.learner(state), slots=played.slots), played.stored)
-        outcome = self.outcome(state, student, carry, played.stored, batch)
+        best = jnp.where(carry.new, -jnp.inf, jnp.tile(buffer.best(carry.places), self.groups))
+        outcome = curricula.outcome(self.player, student, played.stored, batch, carry.levels, best)
         score, highest = self.score(outcome), outcome.highest_return
         buffer = replace(buffer, ledger=replace(buffer.ledger, age=carry.ages))
         again = self.replayed((score, highest), 1)
@@ -245,8 +235,9 @@ class PLR:
         student, metrics = self.learn(student, played.stored, batch, carry.replays, key_learn)
         parents = self.replayed(carry.levels, 1) if self.num_edits else ()
         fertile = carry.replays & (self.num_edits > 0)
-        after = PLRState(h, state.env_params, held(student), buffer, generator, parents, fertile)
-        return after, played.metrics() | metrics | self.summary(after, carry, score, outcome)
+        after = PLRState(h, state.env_params, curricula.held(student), buffer, generator, parents, fertile)
+        kept = {"levels/replayed": carry.replays.astype(jnp.float32), "levels/kept": buffer.size / self.capacity}
+        return after, played.metrics() | metrics | kept | curricula.summary(outcome, score)
 
     def replayed(self, x: Any, per_level: int, axis: int = 0) -> Any:
         """Of x, whose leaves have per_level of all levels' along an axis, the part of the replays."""
@@ -254,25 +245,6 @@ class PLR:
             return x
         n = per_level * self.num_levels
         return jax.tree.map(lambda leaf: jax.lax.slice_in_dim(leaf, n, 2 * n, axis=axis), x)
-
-    def outcome(
-        self, state: PLRState, student: OnPolicyState, dealt: Dealt, rollout: Transition, batch: Batch
-    ) -> Outcome:
-        """What the student did on the levels."""
-        best = jnp.tile(state.buffer.best(dealt.places), self.groups)
-        outcome = Outcome(
-            rollout.reward,
-            rollout.ended,
-            batch.value * self.player.value_scale(student),
-            batch.advantage,
-            jnp.where(dealt.new, -jnp.inf, best),
-            repeats=self.repeats,
-        )
-        if isinstance(self.env, Judged):
-            outcome = replace(outcome, solved=self.env.solved(outcome.returns))
-        if isinstance(self.env, KnowsOptimum) and "optimum" in self.score.needs:
-            outcome = replace(outcome, optimum=jax.vmap(self.env.optimal_return)(dealt.levels))
-        return outcome
 
     def learn(
         self, student: OnPolicyState, rollout: Transition, batch: Batch, replays: Bool[Array, ""], key: Key
@@ -285,25 +257,6 @@ class PLR:
         after, metrics = self.student.improve(before, rollout, batch, key, epochs)
         return replace(after, iteration=student.iteration + 1), metrics
 
-    def summary(self, state: PLRState, dealt: Dealt, score: Float[Array, " n"], outcome: Outcome) -> Metrics:
-        """Of this iteration whether it replayed, means over its levels, however many episodes each saw; how full the
-        buffer is.
-        """
-        scored = jnp.isfinite(score)
-
-        def over_levels(x: Float[Array, " levels"]) -> Float[Array, ""]:
-            return jnp.where(scored, x, 0).sum() / jnp.maximum(scored.sum(), 1)
-
-        metrics = {
-            "levels/replayed": dealt.replays.astype(jnp.float32),
-            "levels/score": over_levels(score),
-            "levels/return": over_levels(outcome.mean_return),
-            "levels/kept": state.buffer.size / self.capacity,
-        }
-        if isinstance(self.env, Judged):
-            metrics["levels/solved"] = over_levels(episodes.rate(outcome.solved, outcome.ended, outcome.repeats))
-        return metrics
-
     def report(self, state: PLRState, played: Played) -> Metrics:
         return self.player.report(state.student, played)
 
@@ -314,9 +267,4 @@ class PLR:
     def inherit(self, state: PLRState, parent: PLRState) -> PLRState:
         """The parent, curriculum and all, but with the state's own environments."""
         student = self.player.inherit(self.learner(state), self.learner(parent))
-        return replace(parent, student=held(student), env_params=state.env_params)
-
-
-def held(student: OnPolicyState) -> OnPolicyState:
-    """The student as the curriculum's state holds it, which has its hyperparams and env_params."""
-    return replace(student, hyperparams=(), env_params=())
+        return replace(parent, student=curricula.held(student), env_params=state.env_params)

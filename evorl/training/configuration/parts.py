@@ -19,7 +19,7 @@ from typing_extensions import get_protocol_members
 
 from evorl.errors import OptionError, unknown
 from evorl.hyperparameters import is_declared
-from evorl.types import Prior
+from evorl.types import Env, Prior
 
 GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
 
@@ -63,7 +63,8 @@ def _targets(node: Any) -> Iterator[tuple[str, bool]]:
 def make(node: Any, name: str, hint: Any = Any, **given: Any) -> Any:
     """Builds what a node describes for a place of type hint; some fields (env and its spaces) come from given.
 
-    Raises OptionError where a value is missing, or not what the type of its place declares.
+    What stands in a field whose metadata has "env" is given what that function makes of the environment. Raises
+    OptionError where a value is missing, or not what the type of its place declares.
     """
     return _typed(_made(node, name, hint, given), hint, name)
 
@@ -93,7 +94,8 @@ def _made(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
                 raise unknown("option", f"{name}.{key}", known)
         if not ours:  # whose fields may take any part of evorl
             hints = {key: object if one is Any else one for key, one in hints.items()}
-        parts = {key: make(value, f"{name}.{key}", hints[key], **given) for key, value in nodes.items()}
+        of_field = {field.name: _given(field, given) for field in fields(target)}
+        parts = {key: make(value, f"{name}.{key}", hints[key], **of_field[key]) for key, value in nodes.items()}
         parts |= {key: value for key, value in given.items() if key in known}
     else:
         parts = {str(key): _made(value, f"{name}.{key}", Any, given) for key, value in nodes.items()}
@@ -102,6 +104,16 @@ def _made(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
         return target(**parts)
     except OptionError as error:  # which knows the field, not where it stands
         raise OptionError(f"{name}.{error}" if re.split("[.=]", str(error))[0] in parts else str(error)) from error
+
+
+def surroundings(env: Env) -> dict[str, Any]:
+    """What parts in an environment are given: it and its spaces."""
+    return {"env": env, "observation_space": env.observation_space, "action_space": env.action_space}
+
+
+def _given(field: dataclasses.Field[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """What is given to what stands in a field, which may have an environment of its own."""
+    return surroundings(field.metadata["env"](given["env"])) if "env" in field.metadata and "env" in given else given
 
 
 def _require_taken(target: Any, parts: dict[str, Any], name: str) -> None:

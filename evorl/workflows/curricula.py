@@ -1,0 +1,80 @@
+"""What curricula share: a student that is examined on drawn levels, and what it did on those of an iteration."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evorl.errors import require
+from evorl.levels import Outcome, episodes
+from evorl.types import Batch, Judged, Key, KnowsOptimum, Level, Leveled, Metrics, Transition
+from evorl.vector_env import OnLevels, Plan, leveled
+from evorl.workflows.on_policy import OnPolicy, OnPolicyState
+
+
+def check_student(student: OnPolicy) -> None:
+    """Raises OptionError where it has no levels, or a rollout may hold no episode of one."""
+    longest = leveled(student.env).max_episode_steps
+    hidden = f"must be at least the steps of an episode, {longest}: a level that no episode ends on has no score"
+    require(student.num_steps >= longest, "num_steps", student.num_steps, hidden)
+
+
+def gives(env: Leveled) -> tuple[str, ...]:
+    """The fields that its Outcome has beside reward and ended."""
+    known = {"solved": isinstance(env, Judged), "optimum": isinstance(env, KnowsOptimum)}
+    return ("value", "advantage", "best", *(name for name, there in known.items() if there))
+
+
+def held(student: OnPolicyState) -> OnPolicyState:
+    """The student as a curriculum's state holds it, which has its hyperparams and env_params."""
+    return replace(student, hyperparams=(), env_params=())
+
+
+def drawn(env: Leveled, key: Key, env_params: Any, *shape: int) -> Level:
+    """Levels as the environment draws them, leaves [*shape, ...]."""
+    sample = env.sample
+    for _ in shape:
+        sample = jax.vmap(sample, (0, None))
+    return sample(jax.random.split(key, shape), env_params)
+
+
+def exam(student: OnPolicy, state: OnPolicyState, key: Key) -> Plan:
+    """Whole episodes, greedily, each on a level that the environment draws."""
+    key_levels, key_exam = jax.random.split(key)
+    most = student.vector_env.most_starts
+    levels = drawn(leveled(student.env), key_levels, state.env_params, most, student.num_envs)
+    return replace(student.exam(state, key_exam), starts=OnLevels(levels, jnp.int32(most)))
+
+
+def outcome(
+    student: OnPolicy,
+    state: OnPolicyState,
+    rollout: Transition,
+    batch: Batch,
+    levels: Level,
+    best: Float[Array, " levels"],
+) -> Outcome:
+    """What a student did on levels, leaves [levels, ...], best their highest returns before, in as many slots each."""
+    env, count = leveled(student.env), len(best)
+    value, repeats = batch.value * student.value_scale(state), rollout.reward.shape[1] // count
+    outcome = Outcome(rollout.reward, rollout.ended, value, batch.advantage, best, repeats=repeats)
+    if isinstance(env, Judged):
+        outcome = replace(outcome, solved=env.solved(outcome.returns))
+    if isinstance(env, KnowsOptimum):
+        outcome = replace(outcome, optimum=jax.vmap(env.optimal_return)(levels))
+    return outcome
+
+
+def summary(outcome: Outcome, score: Float[Array, " levels"]) -> Metrics:
+    """Means over the levels that have a score, however many episodes each saw."""
+    scored = jnp.isfinite(score)
+
+    def over_levels(x: Float[Array, " levels"]) -> Float[Array, ""]:
+        return jnp.where(scored, x, 0).sum() / jnp.maximum(scored.sum(), 1)
+
+    metrics = {"levels/score": over_levels(score), "levels/return": over_levels(outcome.mean_return)}
+    if not isinstance(outcome.solved, tuple):
+        metrics["levels/solved"] = over_levels(episodes.rate(outcome.solved, outcome.ended, outcome.repeats))
+    return metrics

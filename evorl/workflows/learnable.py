@@ -1,0 +1,204 @@
+"""Sampling for learnability: a student learns half of the time on the levels that it sometimes solves."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+from evorl import hyperparameters, mesh, tree
+from evorl.agents.ppo import PPOHyperparams
+from evorl.errors import require
+from evorl.hyperparameters import as_state, default
+from evorl.levels import Learnability, Outcome, Score, check_score
+from evorl.types import Agent, Judged, Key, KnowsOptimum, Level, Leveled, Metrics, SlotPolicy
+from evorl.vector_env import OnLevels, Plan, Played, Store, leveled
+from evorl.workflows import base, curricula
+from evorl.workflows.on_policy import OnPolicy, OnPolicyState
+
+LEARNABILITY = Learnability()
+
+
+@struct.dataclass
+class LearnableHyperparams:
+    """Those of the student."""
+
+    student: Any = default(PPOHyperparams)
+
+
+@struct.dataclass
+class Kept:
+    """The levels of highest score among those sampled last."""
+
+    levels: Level  # leaves [capacity, ...]
+    score: Any  # [capacity], -inf where there is none
+
+
+@struct.dataclass
+class LearnableState:
+    hyperparams: LearnableHyperparams
+    env_params: Any
+    student: OnPolicyState  # without hyperparams and env_params, which are those above
+    kept: Kept
+
+
+@dataclass(frozen=True)
+class Learnable:
+    """Every so many iterations the policy is tried on fresh levels, and those of highest score are kept.
+
+    It tries num_batches times num_candidates levels, each for sampling_steps steps, exploring; the capacity best of
+    them replace what was kept. A share of the student's slots play levels drawn from these uniformly, the others fresh
+    ones, and the student learns from all (Rutherford et al. 2024, arXiv:2408.15099, algorithm 1). env_steps count the
+    trials too. An evaluation is of levels as the environment draws them.
+    """
+
+    student: OnPolicy
+    score: Score = LEARNABILITY
+    capacity: int = 1000
+    num_candidates: int = 5000
+    num_batches: int = 5
+    sampling_steps: int = 2000
+    every: int = 100
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        base.check_positive(self, "capacity", "num_candidates", "num_batches", "sampling_steps", "every")
+        tried, longest = self.num_batches * self.num_candidates, self.env.max_episode_steps
+        require(
+            self.capacity <= tried, "capacity", self.capacity, f"must be at most the levels that are tried, {tried}"
+        )
+        hidden = f"must be at least the steps of an episode, {longest}: a level that no episode ends on has no score"
+        require(self.sampling_steps >= longest, "sampling_steps", self.sampling_steps, hidden)
+        require(0 <= self.share <= 1, "share", self.share, "must be from 0 to 1")
+        alone = tuple(name for name in curricula.gives(self.env) if name in ("solved", "optimum"))
+        check_score(self.score, "rank", alone)
+
+    def hyperparams(self) -> LearnableHyperparams:
+        return LearnableHyperparams(hyperparameters.of(self.student))
+
+    @property
+    def env(self) -> Leveled:
+        """That of the student."""
+        return leveled(self.student.env)
+
+    @property
+    def agent(self) -> Agent:
+        """The student."""
+        return self.student.agent
+
+    @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent: the slots of the student, over as many devices as share the candidates too."""
+        return {mesh.SLOTS: math.gcd(self.student.parallel[mesh.SLOTS], self.num_candidates)}
+
+    def axes(self, state: LearnableState) -> LearnableState:
+        nothing: Any = ""
+        return LearnableState(nothing, nothing, self.student.axes(state.student), nothing)
+
+    @property
+    def trial_steps(self) -> int:
+        """Steps of all trials between which `every` iterations lie."""
+        return self.num_batches * self.num_candidates * self.sampling_steps
+
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration takes."""
+        steps = self.student.num_rows
+        return self.student.work | {"env_steps": (steps, steps + self.trial_steps)}
+
+    def init(self, key: Key, hyperparams: LearnableHyperparams, env_params: Any = None) -> LearnableState:
+        hyperparams = as_state(hyperparams)
+        env_params = as_state(self.env.default_params if env_params is None else env_params)
+        student = self.student.init(key, hyperparams.student, env_params)
+        level = tree.zeros(jax.eval_shape(self.env.sample, key, env_params))
+        kept = Kept(tree.broadcast(level, self.capacity), jnp.full(self.capacity, -jnp.inf, jnp.float32))
+        return LearnableState(hyperparams, env_params, curricula.held(student), kept)
+
+    def step(self, state: LearnableState, key: Key) -> tuple[LearnableState, Metrics]:
+        return base.step(self, state, key)
+
+    def evaluate(self, state: LearnableState, key: Key) -> Metrics:
+        return base.evaluate(self, state, key)
+
+    def learner(self, state: LearnableState) -> OnPolicyState:
+        """The state of the student as its own workflow has it."""
+        return replace(state.student, hyperparams=state.hyperparams.student, env_params=state.env_params)
+
+    def plan(self, state: LearnableState, key: Key) -> tuple[Plan, Kept]:
+        """num_steps steps of every environment, exploring, on levels that are kept or fresh."""
+        key_sample, key_fresh, key_kept, key_plan = jax.random.split(key, 4)
+        due = self.is_due(state)
+        empty = replace(state.kept, score=jnp.full(self.capacity, -jnp.inf, jnp.float32))
+
+        def sample(i: Array, kept: Kept) -> Kept:
+            return self.tried(state, kept, jax.random.fold_in(key_sample, i))
+
+        kept = tree.repeat(self.num_batches * due, sample, tree.where(due, empty, state.kept))
+        rows, envs = self.student.vector_env.most_starts, self.student.num_envs
+        fresh = curricula.drawn(self.env, key_fresh, state.env_params, rows, envs)
+        place = jax.random.randint(key_kept, (rows, envs), 0, self.capacity)
+        learnable = jnp.broadcast_to(jnp.arange(envs) < round(self.share * envs), (rows, envs))
+        levels = tree.where(learnable & jnp.isfinite(kept.score[place]), tree.index(kept.levels, place), fresh)
+        plan, _ = self.student.plan(self.learner(state), key_plan)
+        return replace(plan, starts=OnLevels(levels, jnp.int32(rows))), kept
+
+    def is_due(self, state: LearnableState) -> Bool[Array, ""]:
+        """Whether this iteration begins with trials."""
+        return state.student.iteration % self.every == 0
+
+    def tried(self, state: LearnableState, kept: Kept, key: Key) -> Kept:
+        """The best of what is kept and of a batch of fresh levels, by what the policy does there."""
+        key_levels, key_plan, key_play = jax.random.split(key, 3)
+        n, steps, student = self.num_candidates, self.sampling_steps, self.learner(state)
+        levels = curricula.drawn(self.env, key_levels, state.env_params, n)
+        plan, _ = self.student.plan(student, key_plan)
+        starts = OnLevels(tree.broadcast(levels, 1))
+        plan = replace(plan, starts=starts, restart=True, steps=jnp.int32(steps))
+        blank = jnp.zeros((steps, n)), jnp.zeros((steps, n), bool)
+        store = Store(steps, blank, lambda _, transitions, mask: (transitions.reward, transitions.ended))
+        world = replace(self.student.vector_env, num_slots=n)
+        played = world.play(self.student.behaviour(student), state.env_params, plan, None, key_play, store)
+        reward, ended = played.stored
+        score = self.score(self.outcome(reward, ended, levels))
+        score = jnp.where(jnp.isfinite(score), score, -jnp.inf)
+        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), kept, Kept(levels, score))
+        return tree.index(both, jax.lax.top_k(both.score, self.capacity)[1])
+
+    def outcome(self, reward: Float[Array, "steps n"], ended: Bool[Array, "steps n"], levels: Level) -> Outcome:
+        """What the policy did on levels, leaves [n, ...]."""
+        outcome = Outcome(reward, ended)
+        if isinstance(self.env, Judged):
+            outcome = replace(outcome, solved=self.env.solved(outcome.returns))
+        if isinstance(self.env, KnowsOptimum):
+            outcome = replace(outcome, optimum=jax.vmap(self.env.optimal_return)(levels))
+        return outcome
+
+    def exam(self, state: LearnableState, key: Key) -> Plan:
+        """Whole episodes, greedily, each on a level that the environment draws."""
+        return curricula.exam(self.student, self.learner(state), key)
+
+    def play(self, state: LearnableState, plan: Plan, key: Key) -> tuple[LearnableState, Played]:
+        return state, self.student.play(self.learner(state), plan, key)[1]
+
+    def absorb(self, state: LearnableState, carry: Kept, played: Played, key: Key) -> tuple[LearnableState, Metrics]:
+        student = replace(self.learner(state), slots=played.slots)
+        student, metrics = self.student.learn(student, played.stored, key)
+        metrics = played.metrics() | metrics
+        metrics["env_steps"] = metrics["env_steps"] + jnp.where(self.is_due(state), self.trial_steps, 0)
+        after = LearnableState(state.hyperparams, state.env_params, curricula.held(student), carry)
+        return after, metrics | {"levels/score": carry.score.mean(where=jnp.isfinite(carry.score))}
+
+    def report(self, state: LearnableState, played: Played) -> Metrics:
+        return self.student.report(state.student, played)
+
+    def policy(self, state: LearnableState, explores: bool = False) -> SlotPolicy:
+        """How the student acts in one environment, greedily or exploring."""
+        return self.student.policy(self.learner(state), explores)
+
+    def inherit(self, state: LearnableState, parent: LearnableState) -> LearnableState:
+        """The parent and what it keeps, but with the state's own environments."""
+        student = self.student.inherit(self.learner(state), self.learner(parent))
+        return replace(parent, student=curricula.held(student), env_params=state.env_params)
