@@ -33,7 +33,51 @@ CHAIN = (
     "agent=ppo env=memory_chain num_seeds=4 env_steps=400_000 agent.hyperparams.anneal_steps=400_000 "
     "agent.workflow.agent.hidden=[64,64] agent.workflow.num_steps=64"
 )
+SMALL = "env.levels.width=7 env.levels.height=7 env.num_actions=3 env.max_episode_steps=100"
+DRAWS = "env.levels.fewest=20 env.levels.most=20"
+
+
+def levels(agent: str, draws: str = DRAWS, options: str = "") -> str:
+    """A student of mazes of 7 x 7 with 20 draws, by itself or in a curriculum."""
+    student = "agent" if agent == "ppo" else "agent.inner"
+    of_student = {
+        "workflow.num_envs": 64,
+        "workflow.num_steps": 100,
+        "workflow.num_epochs": 4,
+        "workflow.batch_size": 1600,
+        "workflow.normalize_observations": False,
+        "workflow.eval_episodes": 1000,
+        "workflow.agent.hidden": "[32]",
+        "workflow.agent.core.width": 64,
+        "hyperparams.learning_rate": 5e-4,
+        "hyperparams.discount": 0.995,
+        "hyperparams.entropy_weight": 0.005,
+        "hyperparams.critic_weight": 0.5,
+        "hyperparams.max_grad_norm": 0.5,
+    }
+    given = " ".join(f"{student}.{name}={value}" for name, value in of_student.items())
+    return (
+        f"agent={agent} env=maze {SMALL} {draws} encoder=maze core=gru num_seeds=4 env_steps=1_000_000 evaluations=8 "
+        f"{given} {options}"
+    ).strip()
+
+
 SETS = {
+    "levels": [
+        levels("ppo"),
+        levels("plr", options="agent.workflow.capacity=1000"),
+        levels(
+            "accel",
+            "env.levels.fewest=0 env.levels.most=0",
+            "agent.workflow.capacity=1000 agent.workflow.num_edits=5",
+        ),
+        levels("paired", options="agent.teacher.workflow.num_envs=64"),
+        levels(
+            "learnable",
+            options="agent.workflow.num_candidates=200 agent.workflow.num_batches=1 agent.workflow.capacity=20 "
+            "agent.workflow.sampling_steps=100 agent.workflow.every=10",
+        ),
+    ],
     "minatar": [
         *(f"experiment=minatar/ppo env={game} {LONG} agent.hyperparams.anneal_steps=10_000_000" for game in GAMES),
         *(f"experiment=minatar/dqn env={game} {LONG}" for game in GAMES),
