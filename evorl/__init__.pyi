@@ -72,6 +72,8 @@ from evorl.errors import OptionError as OptionError
 from evorl.hyperparameters import hyperparameter as hyperparameter
 from evorl.hyperparameters import searched as searched
 from evorl.levels.buffer import LevelBuffer as LevelBuffer
+from evorl.levels.generators import BredHyperparams as BredHyperparams
+from evorl.levels.generators import BredLevels as BredLevels
 from evorl.levels.generators import EvolvedLevels as EvolvedLevels
 from evorl.levels.generators import SampledLevels as SampledLevels
 from evorl.levels.ledger import CurationHyperparams as CurationHyperparams

@@ -104,6 +104,18 @@ class Physics(Wrapper):
         moved = (level + STD * math.sqrt(num_edits) * jax.random.normal(key, level.shape)) % 2
         return jnp.where(moved > 1, 2 - moved, moved)
 
+    def crossover(self, key: Key, a: Point, b: Point) -> Point:
+        """Each number of either."""
+        return jnp.where(jax.random.bernoulli(key, shape=a.shape), a, b)
+
+    @property
+    def genome_size(self) -> int:
+        return len(self.ranges)
+
+    def decode(self, genome: Float[Array, " size"]) -> Point:
+        """By a logistic curve."""
+        return jax.nn.sigmoid(genome)
+
     def solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
         return episode_return >= self.solved_return
 

@@ -16,7 +16,19 @@ from evorl.types.data import (
     TimeStep,
     Transition,
 )
-from evorl.types.envs import Describes, Editable, Editor, Env, Judged, KnowsOptimum, Leveled, Mutates, Summarizes
+from evorl.types.envs import (
+    Crosses,
+    Decodes,
+    Describes,
+    Editable,
+    Editor,
+    Env,
+    Judged,
+    KnowsOptimum,
+    Leveled,
+    Mutates,
+    Summarizes,
+)
 from evorl.types.evolvers import Evolver, FromMembers, Judges, TakesParams
 from evorl.types.hyperparameters import Declares, Discounted, Prior, Scheduled
 from evorl.types.populations import Evolves, Population
@@ -30,7 +42,9 @@ __all__ = [
     "Agent",
     "Array",
     "Batch",
+    "Crosses",
     "Declares",
+    "Decodes",
     "Describes",
     "Discounted",
     "Editable",

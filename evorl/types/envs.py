@@ -98,6 +98,29 @@ class Mutates(Leveled, Protocol):
 
 
 @runtime_checkable
+class Crosses(Mutates, Protocol):
+    """One of whose levels two can have a child."""
+
+    def crossover(self, key: Key, a: Level, b: Level) -> Level:
+        """A child of two levels."""
+        ...
+
+
+@runtime_checkable
+class Decodes(Leveled, Protocol):
+    """One whose levels can be made of vectors, so that an evolver searches them."""
+
+    @property
+    def genome_size(self) -> int:
+        """Numbers of a vector."""
+        ...
+
+    def decode(self, genome: Array) -> Level:
+        """The level that a vector [genome_size] stands for, whatever its numbers."""
+        ...
+
+
+@runtime_checkable
 class KnowsOptimum(Leveled, Protocol):
     """One that knows how well its levels can be played."""
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from evorl.envs.maze import levels
 from evorl.envs.maze.levels import Level, at, pack
 from evorl.types import Key
 
@@ -67,6 +68,19 @@ def crossover(key: Key, a: Level, b: Level) -> Level:
     first = jax.random.bernoulli(key_start)
     child = jax.tree.map(lambda x, y: jnp.where(first, x, y), a, b)
     return replace(child, walls=pack(grid & ~_taken(child)))
+
+
+def decode(genome: Float[Array, " size"], height: int, width: int) -> Level:
+    """The level of a vector of 3 height * width + 4 numbers: walls where positive, then by the highest of each part the
+    goal, the start on another cell, and the direction.
+    """
+    cells = height * width
+    walls, goals, starts, directions = jnp.split(genome, [cells, 2 * cells, 3 * cells])
+    goal = goals.argmax()
+    start = jnp.where(jnp.arange(cells) == goal, -jnp.inf, starts).argmax()
+    grid = (walls > 0).at[goal].set(False).at[start].set(False).reshape(height, width)
+    places = [jnp.stack([cell % width, cell // width]).astype(jnp.int32) for cell in (start, goal)]
+    return levels.level(grid, (places[0], directions.argmax().astype(jnp.int32)), places[1])
 
 
 def _taken(level: Level) -> Bool[Array, "height width"]:

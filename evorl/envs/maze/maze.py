@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evorl.envs import render
 from evorl.envs.maze.draw import picture
-from evorl.envs.maze.edits import flip_wall, move_goal, mutate, nothing
+from evorl.envs.maze.edits import crossover, decode, flip_wall, move_goal, mutate, nothing
 from evorl.envs.maze.generators import RandomWalls
 from evorl.envs.maze.levels import GREEN, RED, Level, at, blocked, equal
 from evorl.envs.maze.paths import level_metrics, optimal_return
@@ -138,6 +138,18 @@ class Maze:
         arXiv:2203.01302).
         """
         return mutate(key, level, num_edits, (nothing, flip_wall, move_goal))
+
+    def crossover(self, key: Key, a: Level, b: Level) -> Level:
+        return crossover(key, a, b)
+
+    @property
+    def genome_size(self) -> int:
+        """Three numbers of each cell, for wall, goal and start, and one of each direction."""
+        return 3 * self.levels.height * self.levels.width + 4
+
+    def decode(self, genome: Float[Array, " size"]) -> Level:
+        """Walls where their number is above 0; goal, start and direction where theirs is highest."""
+        return decode(genome, self.levels.height, self.levels.width)
 
     def optimal_return(self, level: Level) -> Float[Array, ""]:
         return optimal_return(level, self.max_episode_steps, self.time_penalty)
