@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +59,9 @@ def test_padded_mazes_look_and_end_as_they_are(key):
             actions = jax.random.choice(key, jnp.array([0, 1, 2, 2, 2]), (env.max_episode_steps,))
             return env.reset_to(key, level)[1], jax.lax.scan(step, env.reset_to(key, level)[0], actions)[1]
 
-        assert leaves_equal(walk(padded), walk(own))
+        (first, seen), (first_own, seen_own) = walk(padded), walk(own)
+        assert leaves_equal((first, replace(seen, reward=0)), (first_own, replace(seen_own, reward=0)))
+        np.testing.assert_allclose(seen.reward, seen_own.reward, rtol=1e-6)  # XLA multiplies by a constant's inverse
 
 
 @pytest.mark.parametrize("explores", [False, True])
@@ -79,7 +80,7 @@ def test_a_suite_in_one_program_gives_the_returns_of_each_maze_by_itself(explore
         own = replace(levels, limit=())  # so that the environment's counts
         stats = jax.jit(lambda own, key, alone=alone: attempt(alone, state, own, explores, key))(own, keys[i])
         assert stats.episodes.tolist() == [1] * 24
-        np.testing.assert_array_equal(played.returns[i], stats.returns)
+        np.testing.assert_allclose(played.returns[i], stats.returns, rtol=1e-6)
         np.testing.assert_array_equal(played.lengths[i], stats.lengths)
         assert played.lengths[i].max() <= ood.limit(name)
     if explores:
@@ -131,7 +132,7 @@ class Lottery:
     max_episode_steps = 1
     default_params = ()
     fresh_reset = True
-    observation_space = Box(0.0, 1.0, ())
+    observation_space = Box(0.0, 1.0, (1,))
     action_space = Discrete(2)
 
     def sample(self, key, params):
@@ -144,28 +145,24 @@ class Lottery:
         return self.reset_to(key, self.sample(key, params))
 
     def reset_to(self, key, level):
-        return level, level
+        return level, level[None]
 
     def equal(self, a, b):
         return a == b
 
     def step(self, key, env_state, action, params):
         won = jax.random.bernoulli(key, env_state).astype(jnp.float32)
-        return env_state, TimeStep(env_state, won, jnp.bool_(True), jnp.bool_(False))
+        return env_state, TimeStep(env_state[None], won, jnp.bool_(True), jnp.bool_(False))
 
     def solved(self, episode_return):
         return episode_return > 0
 
 
 def test_risk_of_an_environment_of_known_chances():
-    act = lambda obs, memory, key: (jnp.int32(0), memory, {})  # noqa: E731
-    agent = SimpleNamespace(memory=lambda: ())
-    workflow = SimpleNamespace(env=Lottery(), agent=agent, policy=lambda state, explores: act)
+    workflow = student(Frames(Lottery(), 2))
     test = Risk(workflow, levels=5000, attempts=10)
     assert test.at_once < 5000
-    state = SimpleNamespace(env_params=())
-    jax.tree_util.register_pytree_node(SimpleNamespace, lambda x: ((), x.env_params), lambda of, _: state)
-    first, second = test.rates(state, jax.random.key(0))
+    first, second = test.rates(workflow.init(jax.random.key(1), PPOHyperparams()), jax.random.key(0))
     assert first.shape == second.shape == (5000,)
     np.testing.assert_allclose(curve(first, second, (5, 100)), [1 / 12, 0.5], atol=0.02)
     assert abs(np.corrcoef(first, second)[0, 1] - (1 / 12) / (1 / 12 + 1 / 60)) < 0.02
@@ -229,7 +226,7 @@ def test_a_training_measures_beside_each_evaluation_and_goes_on_bitwise(tmp_path
 
 
 def test_a_training_knows_its_solved_rates_on_held_out_mazes():
-    workflow = PBT(Vmapped(PLAIN, 2), steps=1)
+    workflow = PBT(Vmapped(PLAIN, 4), steps_per_generation=1)
     test = MazeSuite(workflow, episodes=1)
     result = fit(workflow, budget=Budget(iterations=1), evaluations=1, measure=test)
     row = result.rows[-1]

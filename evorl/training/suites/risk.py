@@ -88,12 +88,11 @@ def solvable(env: Judged, params: Any, keys: Key) -> tuple[Level, Bool[Array, " 
         if not isinstance(env, KnowsOptimum):
             return env.sample(key, params), jnp.bool_(True)
 
-        def draw(i: Array, drawn: tuple[Level, Array]) -> tuple[Level, Array]:
-            del drawn
+        def draw(i: Array, _: Any = None) -> tuple[Level, Array]:
             level = env.sample(jax.random.fold_in(key, i), params)
             return level, env.solved(env.optimal_return(level))
 
-        nothing = tree.zeros(jax.eval_shape(draw, jnp.int32(0), None))
+        nothing = tree.zeros(jax.eval_shape(draw, jnp.int32(0)))
         return tree.repeat(jnp.int32(TRIES), draw, nothing, lambda drawn: ~drawn[1])
 
     return jax.vmap(one)(keys)
