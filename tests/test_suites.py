@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import PBT, OnPolicy, PolicyGradient, PPOHyperparams, Vmapped, tree
+from evorl import PBT, MazeSuite, OnPolicy, PolicyGradient, PPOHyperparams, Risk, Vmapped, tree
 from evorl.envs.gymnax import Gymnax
 from evorl.envs.maze import Maze, RandomWalls, Table, equal, ood, suite
 from evorl.envs.physics import Physics
@@ -20,7 +20,7 @@ from evorl.spaces import Box, Discrete
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
 from evorl.training.records.checkpoint import Checkpoints
-from evorl.training.suites import MazeSuite, Risk, tables
+from evorl.training.suites import tables
 from evorl.training.suites.attempts import attempt
 from evorl.training.suites.risk import curve, interval, solvable
 from evorl.types import TimeStep

@@ -23,8 +23,9 @@ def source_of(name: str, suite: str) -> Levels:
     its generators draw directions as ours do (facebookresearch/minimax, envs/maze/maze_ood.py).
     """
     source = LEVELS[name]
-    free = suite == "minimax" and isinstance(source, Fixed) and source.direction == ANY
-    return replace(source, direction=RIGHT) if free else source
+    if suite == "minimax" and isinstance(source, Fixed) and source.direction == ANY:
+        return Fixed(source.rows, source.width, source.agent, RIGHT, source.goals)
+    return source
 
 
 def draw(key: Key, names: Sequence[str], n: int, suite: str, env: Maze, params: object) -> Level:

@@ -7,7 +7,7 @@ import jax
 from evorl import tree, vector_env
 from evorl.envs.on_level import OnLevel, OnLevelParams, seen_alike, start, with_levels
 from evorl.types import Acts, Evolves, Key, Level, State
-from evorl.vector_env import EpisodeStats, Plan, Same, Store, World
+from evorl.vector_env import EpisodeStats, Plan, Same, Store, World, leveled
 
 CHUNK = 20  # steps between two looks at whether all episodes have ended
 
@@ -17,8 +17,8 @@ def attempt(workflow: Acts, state: State, levels: Level, explores: bool, key: Ke
 
     Rewards are those of what has levels, without the wrappers of rewards around it.
     """
-    leveled, params = with_levels(workflow.env, state.env_params)
-    env = seen_alike(workflow.env, OnLevel(leveled))
+    own, params = with_levels(workflow.env, state.env_params)
+    env = seen_alike(workflow.env, OnLevel(leveled(own)))
     key_start, key_play = jax.random.split(key)
     n = tree.size(levels)
     starts = jax.vmap(lambda key, level: start(env, key, level, params))(jax.random.split(key_start, n), levels)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from evorl.envs.maze import Maze, suite
 from evorl.envs.on_level import with_levels
@@ -61,7 +62,8 @@ class MazeSuite:
 
     def __call__(self, state: State) -> Metrics:
         """The mean over the mazes of the solved rate and of the return, and of each the solved rate."""
-        metrics, steps = {}, 0
+        metrics: Metrics = {}
+        steps = jnp.int32(0)
         for explores, stats in self.play(state, jax.random.key(0)).items():
             begin, rates = f"{self.name}/{MODES[explores]}", (stats.returns > 0).mean(-1)
             metrics |= {f"{begin}solved": rates.mean(), f"{begin}return": stats.returns.mean()}

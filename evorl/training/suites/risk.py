@@ -84,13 +84,15 @@ class Risk:
 def solvable(env: Judged, params: Any, keys: Key) -> tuple[Level, Bool[Array, " n"]]:
     """A level for each of keys [n], drawn anew until it can be solved, where that is known, and whether it can."""
 
+    optimum = env.optimal_return if isinstance(env, KnowsOptimum) else None
+
     def one(key: Key) -> tuple[Level, Array]:
-        if not isinstance(env, KnowsOptimum):
+        if optimum is None:
             return env.sample(key, params), jnp.bool_(True)
 
         def draw(i: Array, _: Any = None) -> tuple[Level, Array]:
             level = env.sample(jax.random.fold_in(key, i), params)
-            return level, env.solved(env.optimal_return(level))
+            return level, env.solved(optimum(level))
 
         nothing = tree.zeros(jax.eval_shape(draw, jnp.int32(0)))
         return tree.repeat(jnp.int32(TRIES), draw, nothing, lambda drawn: ~drawn[1])
