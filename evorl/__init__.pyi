@@ -124,6 +124,8 @@ from evorl.training.fit import fit as fit
 from evorl.training.progress import Budget as Budget
 from evorl.training.runs import Policy as Policy
 from evorl.training.runs import load as load
+from evorl.training.suites.mazes import MazeSuite as MazeSuite
+from evorl.training.suites.risk import Risk as Risk
 from evorl.types import TimeStep as TimeStep
 from evorl.types import Transition as Transition
 from evorl.workflows.adversary import Adversary as Adversary

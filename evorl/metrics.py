@@ -9,6 +9,7 @@ COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every othe
 OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes, as do those of
 EPISODE = "episode/"  # which begins the names of what an environment summarizes of its episodes
 ERROR = "return_error"  # of an evaluation: the standard error of its return
+MEASURED_STEPS = "measured_steps"  # of an evaluation: env steps of what `fit` measures beside it
 MEMBERS = "members/"  # begins the names of metrics that stay apart for each member of a population
 
 Metrics = dict[str, Any]

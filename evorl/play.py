@@ -6,20 +6,26 @@ from collections.abc import Mapping
 from ctypes.util import find_library
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from evorl.command import command
 from evorl.errors import OptionError, require, unknown
 
 HELP = """usage: python -m evorl.play RUN [option=value ...]
 
-  episodes=128     episodes to evaluate
+  episodes=128     episodes to evaluate; of a suite on each maze (the paper's tables have 10)
   which=best       best: as it was at its best evaluation; last: as it is now
   seed=, member=   of several seeds or of a population; by default the best, of PBT the fittest;
-                   member=[2,0] of populations within each other, the outermost first
-  explore=false    true: acts as it did to explore
+                   member=[2,0] of populations within each other, the outermost first;
+                   a suite takes all seeds, for intervals over seeds, unless one is given
+  explore=false    true: acts as it did to explore, as is the default of suite=risk
   key=0            seeds the episodes
-  envs=            ood: a table over the out-of-distribution mazes, of an agent that was trained on mazes
+  suite=           a table instead, of first episodes on levels:
+                   ood: the out-of-distribution mazes, greedy and sampled, of an agent trained on mazes
+                   minimax: the same, and where layouts leave the first direction free it is to the right
+                   risk: solved rates on the worst 0.1 to 100 % of random levels as it was trained on
+  levels=10000     of suite=risk, those that have no solution left out
+  attempts=10      of suite=risk: episodes on each level to rank it, and as many others to measure
   trust=[NAME]     packages whose classes its configuration may name
   out=RUN/play     where the viewer and the pictures go; out=null writes none"""
 
@@ -33,9 +39,11 @@ class Options:
     which: str = "best"
     seed: int | None = None
     member: int | list | None = None
-    explore: bool = False
+    explore: bool | None = None
     key: int = 0
-    envs: str | None = None
+    suite: str | None = None
+    levels: int = 10_000
+    attempts: int = 10
     out: str | None = ""
     trust: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict)  # by dotted name, what its configuration was saved without
@@ -77,7 +85,7 @@ def parse(arguments: list[str]) -> Options:
             options[name] = trusted(value)
             continue
         wanted: Any = types[name]
-        right = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
+        right = isinstance(value, wanted) and (bool in (wanted, *get_args(wanted)) or not isinstance(value, bool))
         kind = getattr(wanted, "__name__", str(wanted).replace("None", "null"))
         require(right, name, text, f"must be of type {kind}")
         options[name] = value
@@ -98,10 +106,11 @@ def play(options: Options) -> dict[str, Any]:
     from evorl.training.runs import load
 
     enable_compilation_cache()
+    if options.suite is not None:
+        return test(options)
+    explores = bool(options.explore)
     policy = load(run_dir, options.member, options.seed, options.which, options.trust, options.given)
-    if options.envs is not None:
-        return test(policy, options)
-    returns, lengths = episodes.evaluate(policy, options.episodes, options.key, options.explore)
+    returns, lengths = episodes.evaluate(policy, options.episodes, options.key, explores)
     low, high = stats.interval(returns)
     spread = f" [{low:.1f}, {high:.1f}]" if len(returns) > 1 else ""
     print(
@@ -111,7 +120,7 @@ def play(options: Options) -> dict[str, Any]:
     written = []
     if options.out is not None:
         folder = Path(options.out) if options.out else run_dir / "play"
-        for path in episodes.draw(policy, folder, options.key, options.explore):
+        for path in episodes.draw(policy, folder, options.key, explores):
             print(path)
             written.append(path)
     return {"returns": returns, "lengths": lengths, "files": written}
@@ -123,33 +132,21 @@ def choose_opengl() -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-def test(policy: Any, options: Options) -> dict[str, Any]:
-    """Prints and gives, of each maze of a suite, the solved rate and the return, greedy and sampled, with intervals.
+def test(options: Options) -> dict[Any, Any]:
+    """Prints and gives the table of a suite, of all seeds of a run or of one."""
+    from evorl.training.runs import restored
+    from evorl.training.suites import MazeSuite, Risk, tables
 
-    Before them come fresh levels of the kind that it was trained on.
-    """
-    from evorl import stats
-    from evorl.envs.maze import Maze, ood
-    from evorl.envs.wrappers import innermost, seen_alike
-    from evorl.training import episodes
-
-    if options.envs != "ood":
-        raise unknown("suite", str(options.envs), ["ood"])
-    env = innermost(policy.env)
-    if not isinstance(env, Maze):
-        raise OptionError(f"envs={options.envs}: is for agents trained on mazes, not on {type(env).__name__}")
-    require(not env.full_view, "envs", options.envs, "its mazes have several sizes, which full_view cannot show")
-    print(f"| maze | solved, greedy | return | solved, sampled | return |\n|{'---|' * 5}")
-    found = {}
-    for name, maze in ({"as trained": env} | ood.mazes(env)).items():
-        row, seen = [], seen_alike(policy.env, maze)
-        for explores in (False, True):
-            returns, _ = episodes.evaluate(policy, options.episodes, options.key, explores, seen)
-            row += [(values.mean(), *stats.interval(values)) for values in ((returns > 0).astype(float), returns)]
-        cells = (f"{mean:.2f} [{low:.2f}, {high:.2f}]" for mean, low, high in row)
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
-        found[name] = row
-    return found
+    name = str(options.suite)
+    tables.require_suite(name)
+    run = restored(Path(options.run), "run", options.which, options.trust, options.given)
+    first, count = run.cfg["seed"], run.cfg["num_seeds"]
+    seeds = range(first, first + count) if options.seed is None else [options.seed]
+    (workflow, *_), states = zip(*(run.one(seed, options.member) for seed in seeds), strict=True)
+    if name == "risk":
+        explores = options.explore is not False
+        return tables.risk(Risk(workflow, options.levels, options.attempts, explores), states, options.key)
+    return tables.mazes(MazeSuite(workflow, name, options.episodes), states, options.key)
 
 
 if __name__ == "__main__":

@@ -148,6 +148,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
     from evorl.training.records.checkpoint import Checkpoints
     from evorl.training.records.remembered import Remembered
     from evorl.training.reference import verdict
+    from evorl.training.suites import in_training
     from evorl.types import Acts, Env, Population
 
     workflow, hyperparams, budget = built
@@ -181,6 +182,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
                 debug_nans=data["debug"]["nans"],
                 keep_rows=False,
                 devices=data["devices"],
+                measure=in_training(data.get("suite"), workflow),
             )
             checkpoints.close()
     except (DivergedError, OSError) as error:

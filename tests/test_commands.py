@@ -127,7 +127,7 @@ WRONG = {
     "play run member=3": "member=3: this run has one only",
     "play run member=[0,1]": "member=[0, 1]: this run has one only",
     "play run which=worst": "which=worst: must be best or last",
-    "play run envs=odd": "unknown suite odd; did you mean ood?",
+    "play run suite=odd": "unknown suite odd; did you mean ood?",
     "curve": "the following arguments are required: out, runs; python -m evorl.curve --help",
     "curve out.png nowhere": "run=nowhere: is not there",
     "curve out.png A=empty": "run=empty: holds no metrics.jsonl",
@@ -141,7 +141,14 @@ WRONG = {
     "lineage nowhere": "run=nowhere: holds no metrics.jsonl",
     "lineage run": "run=run: trained no population that evolves",
     "lineage run --seed=x": "argument --seed: invalid int value: 'x'; python -m evorl.lineage --help",
-    "play run envs=ood": "envs=ood: is for agents trained on mazes, not on Brax",
+    "play run suite=ood": "suite=ood: is for agents trained on mazes, not on Brax",
+    "play run suite=risk": "suite=risk: is for levels that are solved or not (evorl.types.Judged), not for Brax",
+    "play run suites=ood": "unknown option suites; did you mean suite?",
+    "play run suite=ood explore=1": "explore=1: must be of type bool | null",
+    "train agent=ppo env=maze suite=odd": "unknown suite odd; did you mean ood?",
+    "train agent=ppo env=maze suite=risk": "unknown suite risk; allowed: minimax, ood",
+    "train agent=td3 suite=ood": "suite=ood: is for agents trained on mazes, not on Brax",
+    "train agent=ppo env=maze suite=ood env.full_view=true": "suite=ood: its mazes have several sizes, which ",
 }
 
 

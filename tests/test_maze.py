@@ -192,8 +192,11 @@ def test_a_trained_run_is_played_on_the_test_set(env, tmp_path, capsys):
     train.main(
         ["agent=ppo", f"env={env}", "iterations=1", *(f"agent.workflow.{x}" for x in tiny), f"run_dir={tmp_path}/run"]
     )
-    found = play.play(play.Options(str(tmp_path / "run"), episodes=2, envs="ood"))
-    assert list(found) == ["as trained", *ood.LEVELS]
+    found = play.play(play.Options(str(tmp_path / "run"), episodes=2, suite="ood"))
+    assert list(found) == ["as trained", *ood.LEVELS, "mean", "mean without PerfectMazeXL"]
+    rates = [found[name][2][0] for name in ood.LEVELS]
+    assert found["mean"][2][0] == pytest.approx(np.mean(rates))
+    assert found["mean without PerfectMazeXL"][2][0] == pytest.approx(np.mean(rates[:-1]))
     for row in found.values():
         assert all(0 <= mean <= 1 for mean, _, _ in row)
     assert capsys.readouterr().out.count("| PerfectMaze") == 3

@@ -12,7 +12,8 @@ from evorl.ec import CEM, CSO
 from evorl.envs import probe
 from evorl.envs.gymnax import Gymnax
 from evorl.envs.maze import Maze, RandomWalls
-from evorl.envs.wrappers import Frames, Partial, Rewards, Scalarized, ScalarizedParams, innermost, seen_alike
+from evorl.envs.on_level import seen_alike
+from evorl.envs.wrappers import Frames, Partial, Rewards, Scalarized, ScalarizedParams, innermost
 from evorl.errors import OptionError
 from evorl.spaces import Box, MultiDiscrete
 from evorl.types import Env

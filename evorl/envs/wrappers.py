@@ -219,13 +219,3 @@ class Partial(Wrapper):
 def innermost(env: Env) -> Env:
     """What all wrappers of env are around."""
     return innermost(env.inner) if isinstance(env, Wrapper) else env
-
-
-def seen_alike(env: Env, other: Env) -> Env:
-    """other, in all wrappers of env but those of its rewards."""
-    match env:
-        case Rewards() | Scalarized():
-            return seen_alike(env.inner, other)
-        case Wrapper():
-            return replace(env, inner=seen_alike(env.inner, other))
-    return other

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from evorl.training.journal import Journal
 from evorl.training.nans import Sentinel, first_nan
 from evorl.training.plan import indexing, reading, require_memory
 from evorl.training.profile import Profile
-from evorl.training.program import RUNS_ONCE, Program, Traced, job
+from evorl.training.program import RUNS_ONCE, Measure, Program, Traced, job
 from evorl.training.progress import Budget, Mark, Progress
 from evorl.training.records.checkpoint import Checkpoints, check_fit, leaf_shapes
 from evorl.training.records.rows import row_of
@@ -35,6 +35,7 @@ class InFlight:
     count: int
     metrics: Any
     evaluated: State = None
+    measured: Any = field(default_factory=dict)  # of those policies, beside the evaluation
     found: Any = None  # by the sentinel
     before: State = None  # the state that a chunk began with
 
@@ -48,6 +49,7 @@ class Terms:
     started: float  # when the process began
     debug_nans: bool = False
     keep_rows: bool = True
+    measure: Measure | None = None  # beside each evaluation
 
 
 class Driver:
@@ -74,6 +76,9 @@ class Driver:
         self.sentinel = Sentinel(program, self.state, [x is not None for x in self.progress.diverged])
         self.journal.stage("compiling")
         self.run = traced.run.compile(compiler_options())
+        self.measure = lambda state: {}
+        if terms.measure is not None:
+            self.measure = program.measuring(terms.measure, split(self.state)[0], compiler_options())
         self.journal.stage("training")
         self.arrived = time.perf_counter()
         self.started = terms.started - self.progress.seconds
@@ -166,7 +171,9 @@ class Driver:
         todo = job(self.dispatched, count, evaluating)
         self.state, metrics, evaluation = self.run(self.state, keys, *todo)
         if evaluating:
-            self.in_flight.append(InFlight(0, evaluation, evaluated=self.snapshot(split(self.state)[0])))
+            light = split(self.state)[0]
+            measured = {} if part else self.measure(light)  # of a state once, however many rounds it is evaluated
+            self.in_flight.append(InFlight(0, evaluation, self.snapshot(light), measured))
         else:
             self.in_flight.append(InFlight(count, metrics, found=self.sentinel.look(self.state), before=before))
             self.dispatched += count
@@ -176,7 +183,7 @@ class Driver:
         while len(self.in_flight) > all_but:
             sent, metrics, found, duration = self._wait()
             if sent.evaluated is not None:
-                self.journal.evaluated(sent.evaluated, metrics, duration)
+                self.journal.evaluated(sent.evaluated, metrics | sent.measured, duration)
                 continue
             self.paces.append(duration / sent.count)
             self.progress.pace = max(self.paces)
@@ -189,24 +196,26 @@ class Driver:
     def examine(self, stop: Callable[[], bool]) -> None:
         """The last evaluation: rounds of it until they have 128 episodes, or have taken their share of the minutes."""
         rounds: list[dict[str, np.ndarray]] = []
+        measured: dict[str, np.ndarray] = {}
         seconds, longest, evaluated = 0.0, 60 * self.terms.share * self.budget.minutes, None
         while not rounds or not (stop() or seconds * (1 + 1 / len(rounds)) > longest):
             self.dispatch(1, evaluating=True, part=len(rounds))
             sent, metrics, _, duration = self._wait()
             rounds, seconds, evaluated = [*rounds, metrics], seconds + duration, sent.evaluated
+            measured |= sent.measured
             if sum(metrics.get("episodes", np.array(LAST_EPISODES)).min() for metrics in rounds) >= LAST_EPISODES:
                 break
-        self.journal.evaluated(evaluated, over_rounds(rounds), seconds)
+        self.journal.evaluated(evaluated, over_rounds(rounds) | measured, seconds)
 
     def _wait(self) -> "tuple[InFlight, dict[str, np.ndarray], Any, float]":
         """What was sent first, its metrics, what the sentinel found, and the seconds that it took."""
         sent = self.in_flight.popleft()
-        metrics, found = jax.device_get((sent.metrics, sent.found))
+        metrics, found, measured = jax.device_get((sent.metrics, sent.found, sent.measured))
         now = time.perf_counter()
         duration, self.arrived, self.progress.seconds = now - self.arrived, now, now - self.started
         if not self.in_flight:
             self.idle_since = now
-        return sent, metrics, found, duration
+        return replace(sent, measured=measured), metrics, found, duration
 
     def _mark(self, sent: "InFlight", found: np.ndarray) -> str | None:
         """Marks the runs that have diverged in a chunk; says so where none is left, or where it is to be found out."""

@@ -20,12 +20,9 @@ from evorl.vector_env.rollout import Policy as VectorPolicy
 CHUNK = 20  # steps between two looks at whether all episodes have ended
 
 
-def evaluate(
-    policy: Policy, episodes: int, seed: int = 0, explores: bool = False, env: Env | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns [episodes] and lengths [episodes] of fresh episodes, side by side, in its own environment or env."""
-    env, env_params = (policy.env, policy.env_params) if env is None else (env, env.default_params)
-    stats = play(env, env_params, jax.vmap(policy.act(explores)), policy.memory, episodes, seed)
+def evaluate(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Returns [episodes] and lengths [episodes] of fresh episodes, side by side."""
+    stats = play(policy.env, policy.env_params, jax.vmap(policy.act(explores)), policy.memory, episodes, seed)
     return np.asarray(stats.returns), np.asarray(stats.lengths)
 
 

@@ -11,7 +11,7 @@ from evorl.errors import require
 from evorl.training.callbacks import Callback
 from evorl.training.driver import Driver, Terms
 from evorl.training.profile import Profile
-from evorl.training.program import Program, most_devices
+from evorl.training.program import Measure, Program, most_devices
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import Row
@@ -51,6 +51,7 @@ def fit(
     debug_nans: bool = False,
     keep_rows: bool = True,
     devices: int | None = None,
+    measure: Measure | None = None,
 ) -> Training:
     """Trains runs seed, seed + 1, ..., seed + num_seeds - 1 in one program and hands every row to the callbacks.
 
@@ -68,6 +69,8 @@ def fit(
     all before the first iteration counts as compiling. stop is asked after every chunk whether to save and return.
     profile traces an iteration, the first one after a chunk. Raises DivergedError where no run is left whose numbers
     are finite; with debug_nans, which keeps a second copy of the state, at the first run lost, and names the operation.
+    measure gives further metrics at each evaluation, from the state of one run without its replays, as MazeSuite does;
+    it is compiled once, and the env steps that it tells of (metrics.MEASURED_STEPS) count for evaluation_share.
     Without keep_rows only the last row is returned: those of a long training take memory.
     """
     for name, value in {"num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations}.items():
@@ -79,7 +82,7 @@ def fit(
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
     share = (TIMED_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
     require(0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
-    terms = Terms(budget, share, started, debug_nans, keep_rows)
+    terms = Terms(budget, share, started, debug_nans, keep_rows, measure)
     driver = Driver(program, hyperparams, terms, callbacks, checkpoints, init_from)
     journal, schedule = driver.journal, driver.progress  # a resumed run may have been given a larger budget
     schedule.evaluated = min(schedule.evaluated, int(budget.used(schedule.mark) * evaluations))

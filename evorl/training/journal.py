@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from evorl.metrics import COUNTS, reduce
+from evorl.metrics import COUNTS, MEASURED_STEPS, reduce
 from evorl.training.callbacks import Callback, Follows, Resumes
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.rows import Row, interval, per_seed, row_of
@@ -49,6 +49,7 @@ class Journal:
         """Records an evaluation of a state, which is kept where it is the best so far."""
         done = self.progress
         steps = int(np.sum(metrics["episodes"] * metrics["episode_length"])) if "episodes" in metrics else 0
+        steps += int(np.sum(metrics.get(MEASURED_STEPS, 0)))
         self.evaluation_took, done.last_evaluation_steps = duration, steps
         done.evaluation_seconds += duration
         done.evaluation_steps += steps

@@ -15,6 +15,7 @@ from evorl.errors import OptionError, require
 from evorl.types import Hyperparams, Metrics, SpreadByDefault, State, Workflow
 from evorl.workflows import base
 
+Measure = Callable[[State], Metrics]  # further metrics of one run, of its state without replays
 RUNS_ONCE: dict[str, Any] = {"xla_backend_optimization_level": 0}  # of programs quicker to run than to compile
 
 
@@ -92,6 +93,16 @@ class Program:
         if len(self.seeds) == 1:
             return one(state, parent)
         return jax.vmap(one)(state, parent)
+
+    def measuring(self, measure: Measure, state: State, options: dict[str, Any]) -> Measure:
+        """measure of every run, compiled for a state like this one, without replays."""
+
+        def several(state: State) -> Metrics:
+            return jax.vmap(measure)(state) if self.side_by_side else jax.lax.map(measure, state)
+
+        with jax.set_mesh(self.mesh):
+            each = measure if len(self.seeds) == 1 else mesh.spread(several, mesh.SEEDS, (True,), True)
+            return jax.jit(each).lower(state).compile(options)
 
     def run(
         self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array

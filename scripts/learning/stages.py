@@ -9,7 +9,7 @@ python scripts/learning/stages.py "experiment=classic/ppo_cartpole env_steps=20_
 Say it again until it prints its tables. What is done is read from the run folders alone; Ctrl-C, or the end of a
 call, saves what is being trained. --option num_seeds=2 is added to every run that begins. Returns are those of the
 evaluation after the last step, 128 greedy episodes or more of each seed; solved rates on unseen mazes those of
-`python -m evorl.play RUN envs=ood which=last seed=N`, kept as RUN/ood_N.md; intervals are over seeds.
+`python -m evorl.play RUN suite=ood which=last seed=N`, kept as RUN/ood_N.md; intervals are over seeds.
 """
 
 import argparse
@@ -140,7 +140,7 @@ def unseen(folder: Path, seed: int, deadline: float) -> dict[str, float]:
     """The solved rate of one seed on each maze that it has not seen, greedily."""
     kept = folder / f"ood_{seed}.md"
     if not kept.exists():
-        play = ["evorl.play", str(folder), "envs=ood", "which=last", f"seed={seed}"]
+        play = ["evorl.play", str(folder), "suite=ood", "which=last", f"seed={seed}"]
         said = call(play, deadline, stdout=subprocess.PIPE)
         kept.write_text(said, encoding="utf-8")
     rows = [line.split("|") for line in kept.read_text(encoding="utf-8").splitlines()[2:]]

@@ -24,7 +24,7 @@ class Level:
     """A rectangle of free cells and walls, inside walls, with a start and a goal. Cells are (x, y), y downwards.
 
     A distractor ends the episode without a reward; it has the colour, green or red, that the goal has not. A clue shows
-    the goal's colour. Leaves may lead with further axes.
+    the goal's colour. Leaves may lead with further axes. A level may have a step limit of its own.
     """
 
     walls: Any  # [height, words] uint32; bit x % 32 of word x // 32 is cell x of the row
@@ -35,6 +35,7 @@ class Level:
     distractor: Any  # [2] int32
     clue: Any  # [2] int32
     width: int = struct.field(pytree_node=False)
+    limit: Any = ()  # [] int32: steps of an episode; () for the environment's own
 
     @property
     def height(self) -> int:

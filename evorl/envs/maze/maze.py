@@ -123,8 +123,9 @@ class Maze:
         after = MazeState(level, position, (direction + turn) % 4, env_state.steps + 1)
         reached = moves & at(level.goal, *position)
         terminated = reached | (moves & at(level.distractor, *position))
-        late = after.steps >= self.max_episode_steps
-        reward = jnp.where(reached, 1 - self.time_penalty * after.steps / self.max_episode_steps, 0.0)
+        limit = self._limit(level)
+        late = after.steps >= limit
+        reward = jnp.where(reached, 1 - self.time_penalty * after.steps / limit, 0.0)
         return after, TimeStep(self.observe(after), reward.astype(jnp.float32), terminated, late & ~terminated)
 
     def level(self, env_state: MazeState) -> Level:
@@ -152,7 +153,7 @@ class Maze:
         return decode(genome, self.levels.height, self.levels.width)
 
     def optimal_return(self, level: Level) -> Float[Array, ""]:
-        return optimal_return(level, self.max_episode_steps, self.time_penalty)
+        return optimal_return(level, self._limit(level), self.time_penalty)
 
     def solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
         """Whether the goal was reached, but on the last step where nothing is left of the reward."""
@@ -179,6 +180,9 @@ class Maze:
         """A GIF and a PNG of an episode."""
         shown = states[: render.FRAMES]
         return render.save([picture(state.level, state.position, state.direction) for state in shown], 0.1, folder)
+
+    def _limit(self, level: Level) -> Any:
+        return self.max_episode_steps if isinstance(level.limit, tuple) else level.limit
 
     def _view(self, state: MazeState) -> Cells:
         size = self.view_size

@@ -1,6 +1,7 @@
 """Shortest paths, exact, by flooding: all cells of a row at once are the bits of its words."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,7 @@ def num_actions(level: Level) -> Int[Array, ""]:
     return _flood(start, spread, lambda cells: cells & goal)
 
 
-def optimal_return(level: Level, max_episode_steps: int = 250, time_penalty: float = 0.9) -> Float[Array, ""]:
+def optimal_return(level: Level, max_episode_steps: Any = 250, time_penalty: float = 0.9) -> Float[Array, ""]:
     """The most that an episode of Maze can give in this level."""
     steps = num_actions(level)
     reachable = (steps != UNREACHABLE) & (steps <= max_episode_steps)

@@ -44,8 +44,8 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
 
 Budgets: env_steps, episodes, iterations, minutes; what you give replaces the default, or on resume the saved one. Of
         several, training ends at the first that every run has reached. Minutes are of training, without compiling.
-Others: seed, num_seeds, devices, evaluations, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb,
-        profile, dry_run (prints sizes, trains nothing), deterministic, debug.nans.
+Others: seed, num_seeds, devices, evaluations, suite, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard,
+        wandb, profile, dry_run (prints sizes, trains nothing), deterministic, debug.nans.
 Every field and hyperparameter of what is trained is an option: agent.workflow.*, agent.hyperparams.*, env.*"""
 
 

@@ -1,0 +1,77 @@
+"""First episodes on a test set of mazes, those up to 19 x 19 in one program."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl.envs.maze import Maze, suite
+from evorl.envs.on_level import with_levels
+from evorl.errors import OptionError, require, unknown
+from evorl.metrics import MEASURED_STEPS
+from evorl.training.suites.attempts import actor, attempt
+from evorl.types import Acts, Key, Metrics, State
+from evorl.vector_env import EpisodeStats
+
+MODES = {False: "", True: "sampled/"}  # whether the policy explores, and how its metrics begin
+
+
+@dataclass(frozen=True)
+class MazeSuite:
+    """Episodes of a workflow's policy on the mazes of a suite, "ood" or "minimax": so many on each, greedy and sampled.
+
+    Called on a state, it gives metrics of the mazes up to 19 x 19, whose levels are the same at every call: `fit` takes
+    it as `measure`. Each episode has a level of its own and counts once, however short it is. Of a population that
+    evolves the fittest member plays. Raises OptionError where the workflow does not train one policy on mazes.
+    """
+
+    workflow: Any
+    name: str = "ood"
+    episodes: int = 10
+
+    def __post_init__(self) -> None:
+        if self.name not in suite.SUITES:
+            raise unknown("suite", str(self.name), suite.SUITES)
+        require(self.episodes >= 1, "episodes", self.episodes, "must be at least 1")
+        acts, _ = actor(self.workflow)
+        if not isinstance(acts, Acts):
+            raise OptionError(f"suite={self.name}: {type(acts).__name__} keeps no policy to be tested")
+        env, _ = with_levels(acts.env, acts.env.default_params)
+        if not isinstance(env, Maze):
+            raise OptionError(f"suite={self.name}: is for agents trained on mazes, not on {type(env).__name__}")
+        require(not env.full_view, "suite", self.name, "its mazes have several sizes, which full_view cannot show")
+
+    def play(self, state: State, key: Key, names: Sequence[str] = suite.SMALL) -> dict[bool, EpisodeStats]:
+        """By whether the policy explores, what came of the episodes on each of names, leaves [names, episodes]."""
+        workflow, state = actor(self.workflow, state)
+        env, params = with_levels(workflow.env, state.env_params)
+        assert isinstance(env, Maze)
+        key_levels, key_play = jax.random.split(key)
+        levels = suite.draw(key_levels, names, self.episodes, self.name, env, params)
+        keys = jax.random.split(key_play, len(names))
+
+        def of(explores: bool) -> EpisodeStats:
+            one = lambda given: attempt(workflow, state, given[0], explores, given[1])  # noqa: E731
+            if jax.default_backend() == "cpu":  # where each would wait for the longest episode of all
+                return jax.lax.map(one, (levels, keys))
+            return jax.vmap(one)((levels, keys))
+
+        return {explores: of(explores) for explores in MODES}
+
+    def __call__(self, state: State) -> Metrics:
+        """The mean over the mazes of the solved rate and of the return, and of each the solved rate."""
+        metrics: Metrics = {}
+        steps = jnp.int32(0)
+        for explores, stats in self.play(state, jax.random.key(0)).items():
+            begin, rates = f"{self.name}/{MODES[explores]}", (stats.returns > 0).mean(-1)
+            metrics |= {f"{begin}solved": rates.mean(), f"{begin}return": stats.returns.mean()}
+            metrics |= {f"{begin}solved/{name}": rates[i] for i, name in enumerate(suite.SMALL)}
+            steps = steps + stats.steps.sum()
+        return metrics | {MEASURED_STEPS: steps}
+
+
+def in_training(name: str | None, workflow: Any) -> MazeSuite | None:
+    """What `fit` is to measure for the option suite=name; raises OptionError where it cannot."""
+    return None if name is None else MazeSuite(workflow, name)
