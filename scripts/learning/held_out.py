@@ -6,7 +6,7 @@ python scripts/learning/held_out.py RUN RUN --size 13 --draws 60
 Levels are drawn with --draws walls and can be solved; no run has seen them. Of each seed's last policy: the rate of
 levels that it solves greedily, of all and of the tenth with the longest paths, and sampled; the solved rates on the
 worst a percent, which ten episodes of each level choose and ten others measure (risk, arXiv:2408.15099). Kept: the
-length of the shortest path and the walls of what the run replays, by the chance of each level. Intervals are over seeds.
+shortest path and the walls of what the run replays, by the chance of each level. Intervals are over seeds.
 """
 
 import argparse

@@ -1,0 +1,111 @@
+"""What a curriculum costs beside what its student does: iterations of PLR and ACCEL by kind, and the student's own.
+
+python scripts/benchmarks/curricula.py [--repeats 9] [--core lstm]
+
+The student of U2: 32 environments of 256 steps, 13 x 13 mazes of 60 wall draws, 5 epochs of one minibatch, a buffer of
+4,000 levels that is half full. New levels and children are played and scored, which takes a rollout, its values and
+the buffer; replays are learned from, an iteration of the student. "over" is the time of an iteration over that of its
+parts alone, 1 for nothing lost. All in one process, in turn; first steps trace, compile and run. A quiet machine.
+"""
+
+import argparse
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from peers_timing import clock, medians, surroundings
+
+from evorl import tree
+from evorl.agents import PolicyGradient, PPOHyperparams
+from evorl.envs.maze import Maze, RandomWalls
+from evorl.networks.encoders import CNN
+from evorl.networks.recurrent import GRU, LSTM
+from evorl.networks.s5 import S5
+from evorl.workflows import PLR, OnPolicy, curricula
+
+CORES = {"lstm": LSTM(256), "gru": GRU(256), "s5": S5()}
+LEARNING = PPOHyperparams(1e-4, critic_weight=0.5, entropy_weight=1e-3, discount=0.995, gae_lambda=0.98)
+
+
+def student(core: str) -> OnPolicy:
+    env = Maze(RandomWalls(fewest=60, most=60))
+    spaces = env.observation_space, env.action_space
+    agent = PolicyGradient(*spaces, hidden=(32,), activation="tanh", encoder=CNN(embedding=5), core=CORES[core])
+    return OnPolicy(
+        env, agent, 32, 256, num_epochs=5, batch_size=0, normalize_observations=False, normalize_values=False
+    )
+
+
+def first_step(workflow: Any, hyperparams: Any) -> tuple[Any, Any, float]:
+    """The compiled step, the state after it, and the CPU seconds of both."""
+    state = jax.jit(workflow.init)(jax.random.key(0), hyperparams)
+    step = jax.jit(workflow.step)
+    _, seconds = clock(step, state, jax.random.key(1))
+    return step, state, seconds
+
+
+def half_full(workflow: PLR, state: Any) -> Any:
+    """The state with as many drawn levels in the buffer as replays need, of scores from 0 to 1."""
+    count = workflow.capacity // 2
+    levels = curricula.drawn(workflow.env, jax.random.key(2), state.env_params, count)
+    score = jax.random.uniform(jax.random.key(3), (count,))
+
+    @jax.jit
+    def fill(buffer: Any) -> Any:
+        return buffer.inserted(levels, score, score, workflow.env.equal, state.hyperparams.curation)
+
+    buffer = fill(state.buffer)
+    assert 2 * int(buffer.size) > workflow.capacity * 0.99, "drawn levels that are alike"
+    size = jnp.int32(count)
+    return state.replace(buffer=buffer.replace(ledger=buffer.ledger.replace(size=size)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--core", choices=tuple(CORES), default="lstm")
+    given = parser.parse_args()
+    alone = student(given.core)
+    step, state, first_alone = first_step(alone, LEARNING)
+    played = jax.jit(lambda state, key: alone.assess(*alone.collect(state, key)[:2])[1])
+    plr, accel = PLR(alone), PLR(alone, num_edits=20)
+    hyperparams = plr.hyperparams().replace(student=LEARNING)
+    plr_step, plr_state, first_plr = first_step(plr, hyperparams)
+    accel_step, accel_state, first_accel = first_step(accel, hyperparams)
+
+    def replaying(state: Any, always: float) -> Any:
+        return state.replace(hyperparams=state.hyperparams.replace(replay=jnp.float32(always)))
+
+    plr_state, accel_state = half_full(plr, plr_state), half_full(accel, accel_state)
+    parents = tree.index(accel_state.buffer.levels, slice(0, 32))
+    fertile = replaying(accel_state, 1.0).replace(parents=parents, fertile=jnp.bool_(True))
+    cases = {
+        "rollout and values": (played, state),
+        "iteration": (step, state),
+        "PLR, new levels": (plr_step, replaying(plr_state, 0.0)),
+        "PLR, replays": (plr_step, replaying(plr_state, 1.0)),
+        "ACCEL, new levels": (accel_step, replaying(accel_state, 0.0)),
+        "ACCEL, replays": (accel_step, replaying(accel_state, 1.0)),
+        "ACCEL, children": (accel_step, fertile),
+    }
+    for name, (run, begun) in cases.items():
+        _, metrics = jax.block_until_ready(run(begun, jax.random.key(4))) if "," in name else (None, {})
+        learned = "replays" in name
+        assert not metrics or (float(metrics["levels/replayed"]), int(metrics["gradient_steps"]) > 0) == (learned,) * 2
+        jax.block_until_ready(run(begun, jax.random.key(4)))
+    times: dict[str, list[Any]] = {name: [] for name in cases}
+    for i in range(given.repeats):
+        for name, (run, begun) in cases.items():
+            times[name].append(clock(run, begun, jax.random.key(5 + i)))
+    parts = {name: medians(times[name]) for name in ("rollout and values", "iteration")}
+    print(surroundings(given.repeats))
+    print("| | wall s | CPU s | over its parts, wall | CPU |\n|---|---|---|---|---|")
+    for name in cases:
+        wall, cpu = medians(times[name])
+        part = parts["iteration" if "replays" in name or name == "iteration" else "rollout and values"]
+        print(f"| {name} | {wall:.3f} | {cpu:.3f} | {wall / part[0]:.2f} | {cpu / part[1]:.2f} |")
+    print(f"first step, CPU s: the student {first_alone:.1f}, PLR {first_plr:.1f}, ACCEL {first_accel:.1f}")
+
+
+if __name__ == "__main__":
+    main()
