@@ -2,6 +2,7 @@
 
 python scripts/learning/stages.py minatar     every MinAtar game of gymnax by PPO and by DQN: 8 seeds, 10 million steps
 python scripts/learning/stages.py mazes       PPO with LSTM and S5 on mazes: 4 seeds, 4 million steps, and unseen mazes
+python scripts/learning/stages.py levels      curricula of mazes of 7 x 7: 4 seeds, a million env steps; then held_out.py
 python scripts/learning/stages.py breakout    Breakout by PPO and by DQN: 4 seeds, 1 million steps
 python scripts/learning/stages.py memory      what only an agent with a memory can do, with and without one: 4 seeds
 python scripts/learning/stages.py "experiment=classic/ppo_cartpole env_steps=20_000" --folder runs/tries --minutes 1
@@ -37,7 +38,7 @@ SMALL = "env.levels.width=7 env.levels.height=7 env.num_actions=3 env.max_episod
 DRAWS = "env.levels.fewest=20 env.levels.most=20"
 
 
-def levels(agent: str, draws: str = DRAWS, options: str = "") -> str:
+def levels(agent: str, options: str = "", draws: str = DRAWS, env_steps: str = "1_000_000") -> str:
     """A student of mazes of 7 x 7 with 20 draws, by itself or in a curriculum."""
     student = "agent" if agent == "ppo" else "agent.inner"
     of_student = {
@@ -57,26 +58,32 @@ def levels(agent: str, draws: str = DRAWS, options: str = "") -> str:
     }
     given = " ".join(f"{student}.{name}={value}" for name, value in of_student.items())
     return (
-        f"agent={agent} env=maze {SMALL} {draws} encoder=maze core=gru num_seeds=4 env_steps=1_000_000 evaluations=8 "
+        f"agent={agent} env=maze {SMALL} {draws} encoder=maze core=gru num_seeds=4 env_steps={env_steps} evaluations=8 "
         f"{given} {options}"
     ).strip()
 
 
+BUFFER = "agent.workflow.capacity=1000"
+EMPTY = "env.levels.fewest=0 env.levels.most=0"
+TRIALS = (
+    "agent.workflow.num_candidates=200 agent.workflow.num_batches=1 agent.workflow.capacity=20 "
+    "agent.workflow.sampling_steps=100 agent.workflow.every=10"
+)
 SETS = {
     "levels": [
         levels("ppo"),
-        levels("plr", options="agent.workflow.capacity=1000"),
-        levels(
-            "accel",
-            "env.levels.fewest=0 env.levels.most=0",
-            "agent.workflow.capacity=1000 agent.workflow.num_edits=5",
-        ),
-        levels("paired", options="agent.teacher.workflow.num_envs=64"),
-        levels(
-            "learnable",
-            options="agent.workflow.num_candidates=200 agent.workflow.num_batches=1 agent.workflow.capacity=20 "
-            "agent.workflow.sampling_steps=100 agent.workflow.every=10",
-        ),
+        levels("plr", BUFFER),
+        levels("accel", f"{BUFFER} agent.workflow.num_edits=5", EMPTY),
+        levels("paired", "agent.teacher.workflow.num_envs=64"),
+        levels("learnable", TRIALS),
+        levels("evolved_levels", BUFFER),
+        levels("bred_levels", BUFFER),
+    ],
+    "levels_updates": [  # as many gradient steps of the student as domain randomization takes in a million
+        levels("plr", BUFFER, env_steps="2_050_000"),
+        levels("accel", f"{BUFFER} agent.workflow.num_edits=5", EMPTY, "3_150_000"),
+        levels("evolved_levels", BUFFER, env_steps="2_050_000"),
+        levels("bred_levels", BUFFER, env_steps="2_050_000"),
     ],
     "minatar": [
         *(f"experiment=minatar/ppo env={game} {LONG} agent.hyperparams.anneal_steps=10_000_000" for game in GAMES),
