@@ -2,7 +2,7 @@
 
 python scripts/learning/stages.py minatar     every MinAtar game of gymnax by PPO and by DQN: 8 seeds, 10 million steps
 python scripts/learning/stages.py mazes       PPO with LSTM and S5 on mazes: 4 seeds, 4 million steps, and unseen mazes
-python scripts/learning/stages.py levels      curricula of mazes of 7 x 7: 4 seeds, a million env steps; then held_out.py
+python scripts/learning/stages.py levels      curricula of mazes of 7 x 7: 4 seeds, a million env steps
 python scripts/learning/stages.py breakout    Breakout by PPO and by DQN: 4 seeds, 1 million steps
 python scripts/learning/stages.py memory      what only an agent with a memory can do, with and without one: 4 seeds
 python scripts/learning/stages.py "experiment=classic/ppo_cartpole env_steps=20_000" --folder runs/tries --minutes 1
@@ -80,10 +80,10 @@ SETS = {
         levels("bred_levels", BUFFER),
     ],
     "levels_updates": [  # as many gradient steps of the student as domain randomization takes in a million
-        levels("plr", BUFFER, env_steps="2_050_000"),
-        levels("accel", f"{BUFFER} agent.workflow.num_edits=5", EMPTY, "3_150_000"),
-        levels("evolved_levels", BUFFER, env_steps="2_050_000"),
-        levels("bred_levels", BUFFER, env_steps="2_050_000"),
+        levels("plr", f"{BUFFER} seed=100", env_steps="2_050_000"),
+        levels("accel", f"{BUFFER} agent.workflow.num_edits=5 seed=100", EMPTY, "3_150_000"),
+        levels("evolved_levels", f"{BUFFER} seed=100", env_steps="2_050_000"),
+        levels("bred_levels", f"{BUFFER} seed=100", env_steps="2_050_000"),
     ],
     "minatar": [
         *(f"experiment=minatar/ppo env={game} {LONG} agent.hyperparams.anneal_steps=10_000_000" for game in GAMES),
