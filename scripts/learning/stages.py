@@ -3,6 +3,7 @@
 python scripts/learning/stages.py minatar     every MinAtar game of gymnax by PPO and by DQN: 8 seeds, 10 million steps
 python scripts/learning/stages.py mazes       PPO with LSTM and S5 on mazes: 4 seeds, 4 million steps, and unseen mazes
 python scripts/learning/stages.py levels      curricula of mazes of 7 x 7: 4 seeds, a million env steps
+python scripts/learning/stages.py physics     curricula of CartPoles: 4 seeds, 2 million env steps of each student
 python scripts/learning/stages.py breakout    Breakout by PPO and by DQN: 4 seeds, 1 million steps
 python scripts/learning/stages.py memory      what only an agent with a memory can do, with and without one: 4 seeds
 python scripts/learning/stages.py "experiment=classic/ppo_cartpole env_steps=20_000" --folder runs/tries --minutes 1
@@ -63,6 +64,14 @@ def levels(agent: str, options: str = "", draws: str = DRAWS, env_steps: str = "
     ).strip()
 
 
+def poles(agent: str, options: str = "", env_steps: str = "2_000_000") -> str:
+    """A student of CartPoles of any length and mass: PPO's defaults, but that a rollout is an episode's steps."""
+    student = "agent" if agent == "ppo" else "agent.inner"
+    of_student = {"num_envs": 64, "num_steps": 500, "num_epochs": 4, "batch_size": 256, "eval_episodes": 256}
+    given = " ".join(f"{student}.workflow.{name}={value}" for name, value in of_student.items())
+    return f"agent={agent} env=physics num_seeds=4 env_steps={env_steps} evaluations=8 {given} {options}".strip()
+
+
 BUFFER = "agent.workflow.capacity=1000"
 EMPTY = "env.levels.fewest=0 env.levels.most=0"
 TRIALS = (
@@ -84,6 +93,11 @@ SETS = {
         levels("accel", f"{BUFFER} agent.workflow.num_edits=5 seed=100", EMPTY, "3_150_000"),
         levels("evolved_levels", f"{BUFFER} seed=100", env_steps="2_050_000"),
         levels("bred_levels", f"{BUFFER} seed=100", env_steps="2_050_000"),
+    ],
+    "physics": [
+        poles("ppo"),
+        poles("plr", BUFFER),
+        poles("paired", "agent.teacher.workflow.num_envs=64", "4_000_000"),  # of which each of two students plays half
     ],
     "minatar": [
         *(f"experiment=minatar/ppo env={game} {LONG} agent.hyperparams.anneal_steps=10_000_000" for game in GAMES),
