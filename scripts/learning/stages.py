@@ -99,6 +99,7 @@ SETS = {
         poles("plr", BUFFER),
         poles("paired", "agent.teacher.workflow.num_envs=64", "4_000_000"),  # of which each of two students plays half
     ],
+    "physics_updates": [poles("plr", f"{BUFFER} seed=100", "4_350_000")],  # as many as PPO by itself, about
     "minatar": [
         *(f"experiment=minatar/ppo env={game} {LONG} agent.hyperparams.anneal_steps=10_000_000" for game in GAMES),
         *(f"experiment=minatar/dqn env={game} {LONG}" for game in GAMES),
