@@ -16,7 +16,18 @@ from evorl.types.data import (
     TimeStep,
     Transition,
 )
-from evorl.types.envs import Describes, Editable, Editor, Env, Judged, KnowsOptimum, Leveled, Mutates, Summarizes
+from evorl.types.envs import (
+    Describes,
+    Editable,
+    Editor,
+    Env,
+    Judged,
+    JudgedByReturn,
+    KnowsOptimum,
+    Leveled,
+    Mutates,
+    Summarizes,
+)
 from evorl.types.evolvers import Evolver, FromMembers, Judges, TakesParams
 from evorl.types.hyperparameters import Declares, Discounted, Prior, Scheduled
 from evorl.types.populations import Evolves, Population
@@ -42,6 +53,7 @@ __all__ = [
     "Hyperparams",
     "Iterates",
     "Judged",
+    "JudgedByReturn",
     "Judges",
     "Key",
     "KnowsOptimum",

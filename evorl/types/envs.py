@@ -116,6 +116,16 @@ class Judged(Leveled, Protocol):
 
 
 @runtime_checkable
+class JudgedByReturn(Judged, Protocol):
+    """One whose levels are solved by so much return, or more."""
+
+    @property
+    def solved_return(self) -> float:
+        """inf where it is not known, and no episode counts as solved."""
+        ...
+
+
+@runtime_checkable
 class Editor(Env, Protocol):
     """An environment in which a teacher makes a level: that of the state in which the episode ends."""
 

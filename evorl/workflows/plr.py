@@ -21,6 +21,7 @@ from evorl.types import (
     Agent,
     Batch,
     Judged,
+    JudgedByReturn,
     Key,
     KnowsOptimum,
     Level,
@@ -111,6 +112,9 @@ class PLR:
         require(mutates, "num_edits", self.num_edits, f"must be 0: levels of {name} cannot mutate")
         learns = self.robust or not self.side_by_side
         require(learns, "robust", self.robust, "must be true where side_by_side, which learn from replays")
+        if "solved" in self.score.needs and isinstance(env, JudgedByReturn):
+            given, asks = env.solved_return, f"must be finite for {type(self.score).__name__}: nothing would be solved"
+            require(math.isfinite(given), "solved_return", given, asks)
         known = {"solved": isinstance(env, Judged), "optimum": isinstance(env, KnowsOptimum)}
         gives = ("value", "advantage", "best", *(name for name, there in known.items() if there))
         check_score(self.score, self.prioritization, gives)
