@@ -208,7 +208,7 @@ POLES = Physics(CARTPOLE, {"length": Uniform(0.5, 1)})
 @pytest.mark.parametrize(("options", "message"), [
     ({"student": on(CARTPOLE)}, "env=Gymnax: has no levels"),
     ({"student": on(FRAMES)}, "env=Frames: has no levels"),
-    ({"student": on(POLES), "score": Learnability()}, "solved_return=inf: must be finite for Learnability: nothing would"),
+    ({"student": on(POLES), "score": Learnability()}, "solved_return=inf: must be finite for Learnability"),
     ({"capacity": 3}, "capacity=3: must be at least 4"),
     ({"student": replace(STUDENT, num_steps=5, batch_size=20)}, "num_steps=5: must be at least the steps of an"),
     ({"repeats": 3}, "repeats=3: must divide num_envs, 4"),
