@@ -13,7 +13,7 @@ from evorl import hyperparameters, mesh, tree
 from evorl.agents.ppo import PPOHyperparams
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
-from evorl.levels import Learnability, Outcome, Score, check_score
+from evorl.levels import Learnability, Outcome, Score
 from evorl.types import Agent, Judged, Key, KnowsOptimum, Level, Leveled, Metrics, SlotPolicy
 from evorl.vector_env import OnLevels, Plan, Played, Store, leveled
 from evorl.workflows import base, curricula
@@ -73,8 +73,7 @@ class Learnable:
         hidden = f"must be at least the steps of an episode, {longest}: a level that no episode ends on has no score"
         require(self.sampling_steps >= longest, "sampling_steps", self.sampling_steps, hidden)
         require(0 <= self.share <= 1, "share", self.share, "must be from 0 to 1")
-        alone = tuple(name for name in curricula.gives(self.env) if name in ("solved", "optimum"))
-        check_score(self.score, "rank", alone)
+        curricula.check(self.score, self.env, more=())
 
     def hyperparams(self) -> LearnableHyperparams:
         return LearnableHyperparams(hyperparameters.of(self.student))
