@@ -63,9 +63,13 @@ def outcome(
     best: Float[Array, " levels"],
 ) -> Outcome:
     """What a student did on levels, leaves [levels, ...], best their highest returns before, in as many slots each."""
-    env, count = leveled(student.env), len(best)
-    value, repeats = batch.value * student.value_scale(state), rollout.reward.shape[1] // count
-    outcome = Outcome(rollout.reward, rollout.ended, value, batch.advantage, best, repeats=repeats)
+    value, repeats = batch.value * student.value_scale(state), rollout.reward.shape[1] // len(best)
+    seen = Outcome(rollout.reward, rollout.ended, value, batch.advantage, best, repeats=repeats)
+    return told(leveled(student.env), seen, levels)
+
+
+def told(env: Leveled, outcome: Outcome, levels: Level) -> Outcome:
+    """The outcome with what the environment tells of it and of its levels, leaves [levels, ...]."""
     if isinstance(env, Judged):
         outcome = replace(outcome, solved=env.solved(outcome.returns))
     if isinstance(env, KnowsOptimum):
