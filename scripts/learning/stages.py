@@ -4,6 +4,7 @@ python scripts/learning/stages.py minatar     every MinAtar game of gymnax by PP
 python scripts/learning/stages.py mazes       PPO with LSTM and S5 on mazes: 4 seeds, 4 million steps, and unseen mazes
 python scripts/learning/stages.py ued         tables 2 and 4 of arXiv:2311.12716: 10 seeds, and unseen mazes; for a GPU
 python scripts/learning/stages.py levels      curricula of mazes of 7 x 7: 4 seeds, a million env steps
+python scripts/learning/stages.py physics     curricula of CartPoles: 4 seeds, 2 million env steps of each student
 python scripts/learning/stages.py breakout    Breakout by PPO and by DQN: 4 seeds, 1 million steps
 python scripts/learning/stages.py memory      what only an agent with a memory can do, with and without one: 4 seeds
 python scripts/learning/stages.py "experiment=classic/ppo_cartpole env_steps=20_000" --folder runs/tries --minutes 1
@@ -64,6 +65,14 @@ def levels(agent: str, options: str = "", draws: str = DRAWS, env_steps: str = "
     ).strip()
 
 
+def poles(agent: str, options: str = "", env_steps: str = "2_000_000") -> str:
+    """A student of CartPoles of any length and mass: PPO's defaults, but that a rollout is an episode's steps."""
+    student = "agent" if agent == "ppo" else "agent.inner"
+    of_student = {"num_envs": 64, "num_steps": 500, "num_epochs": 4, "batch_size": 256, "eval_episodes": 256}
+    given = " ".join(f"{student}.workflow.{name}={value}" for name, value in of_student.items())
+    return f"agent={agent} env=physics num_seeds=4 env_steps={env_steps} evaluations=8 {given} {options}".strip()
+
+
 BUFFER = "agent.workflow.capacity=1000"
 EMPTY = "env.levels.fewest=0 env.levels.most=0"
 TRIALS = (
@@ -91,6 +100,12 @@ SETS = {
         for core in ("lstm", "s5")
         for method in ("dr", "paired", "plr", "plr_parallel", "accel", "accel_parallel")
     ],
+    "physics": [
+        poles("ppo"),
+        poles("plr", BUFFER),
+        poles("paired", "agent.teacher.workflow.num_envs=64", "4_000_000"),  # of which each of two students plays half
+    ],
+    "physics_updates": [poles("plr", f"{BUFFER} seed=100", "4_350_000")],  # as many as PPO by itself, about
     "minatar": [
         *(f"experiment=minatar/ppo env={game} {LONG} agent.hyperparams.anneal_steps=10_000_000" for game in GAMES),
         *(f"experiment=minatar/dqn env={game} {LONG}" for game in GAMES),

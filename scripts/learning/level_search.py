@@ -1,0 +1,221 @@
+"""Which search finds levels of high true regret for a student that does not learn, and what other scores know of it.
+
+python scripts/learning/level_search.py runs/stages/ppo_maze_7_7_3_100_20_20_maze_gru
+python scripts/learning/level_search.py RUN --levels 2000 --seeds 2 --random 500      a try
+
+RUN is an on-policy agent of mazes (`stages.py levels`, the first run). Each search scores --levels levels, 100 at a
+time, by the optimal return less the mean of 4 sampled episodes; a level scored several times has the mean. The 32 of
+highest score are played anew, 64 episodes each, since those that chose them flatter them; intervals are over search
+seeds. Spearman's rank correlations of scores, as a curriculum with 4 slots of a level computes them, with the true
+regret of 16 other episodes are over --random levels, intervals over the students of the run.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import rankdata
+
+from evorl import GA, EvolvedLevels, OnPolicy, OpenES, stats, tree
+from evorl.ec.genetic import GAHyperparams
+from evorl.ec.variation import GaussianMutationHyperparams
+from evorl.envs.maze import paths
+from evorl.hyperparameters import as_state
+from evorl.levels import (
+    CurationHyperparams,
+    L1ValueLoss,
+    Learnability,
+    LevelBuffer,
+    MaxMC,
+    NegativeReturn,
+    Outcome,
+    PositiveValueLoss,
+    TrueRegret,
+)
+from evorl.levels.generators import BredLevels, Generator, SampledLevels
+from evorl.training.runs import restored
+from evorl.training.suites.attempts import attempt
+from evorl.vector_env import OnLevels, leveled
+from evorl.workflows import curricula
+
+AT_ONCE = 100
+EPISODES, FRESH, APART = 4, 64, 16  # of a level: that score it in a search, that measure the best, beside other scores
+BEST = 32
+REGRET = TrueRegret()
+SCORES = (MaxMC(), PositiveValueLoss(), L1ValueLoss(), Learnability(), NegativeReturn(), REGRET)
+
+
+@dataclass(frozen=True)
+class Children:
+    """ACCEL's way: children of levels that are drawn as a replay draws them, or new ones; what scores well is kept.
+
+    The student being the same, a replay would score a level once more for nothing, so that the parents are not played.
+    """
+
+    env: Any
+    capacity: int = 1000
+    num_edits: int = 5
+    often: float = 0.5  # p, once half of the buffer is full
+
+    def hyperparams(self) -> CurationHyperparams:
+        return CurationHyperparams()
+
+    def init(self, key: Any, env: Any, n: int, hyperparams: Any) -> LevelBuffer:
+        del n, hyperparams
+        return LevelBuffer.empty(self.capacity, jax.eval_shape(env.sample, key, env.default_params))
+
+    def ask(self, key: Any, state: LevelBuffer, env: Any, n: int, env_params: Any, hyperparams: Any) -> Any:
+        key_new, key_choice, key_draw, key_edit = jax.random.split(key, 4)
+        new = curricula.drawn(env, key_new, env_params, n)
+        replays = jax.random.bernoulli(key_choice, self.often) & (2 * state.size >= self.capacity)
+        places, state = state.draw(key_draw, n, hyperparams, replays)
+        mutate = jax.vmap(partial(env.mutate, num_edits=self.num_edits))
+        levels = tree.where(replays, mutate(jax.random.split(key_edit, n), state.at(places)), new)
+        return levels, levels, state
+
+    def tell(self, key: Any, made_of: Any, score: Any, state: LevelBuffer, hyperparams: Any) -> LevelBuffer:
+        del key
+        return state.inserted(made_of, score, jnp.zeros_like(score), self.env.equal, hyperparams)
+
+
+def searches(env: Any) -> dict[str, tuple[Generator, Any]]:
+    """By name, with hyperparameters, which are the library's but for those of the genetic algorithm.
+
+    Its genomes begin as normal numbers, and its mutations turn the signs of some three of 49 walls.
+    """
+    ga = GAHyperparams(initial_std=1.0, crossover_rate=0.5, mutation=GaussianMutationHyperparams(std=0.2))
+    random, bred, children = SampledLevels(), BredLevels(), Children(env)
+    evolved = EvolvedLevels(OpenES(AT_ONCE))
+    return {
+        "random": (random, random.hyperparams()),
+        "evolved, OpenES": (evolved, evolved.hyperparams()),
+        "evolved, GA": (EvolvedLevels(GA(AT_ONCE)), ga),
+        "bred": (bred, bred.hyperparams()),
+        "ACCEL": (children, children.hyperparams()),
+    }
+
+
+def regret(workflow: Any, state: Any, levels: Any, episodes: int, key: Any) -> Any:
+    """The true regret of levels, leaves [n, ...], from so many whole episodes on each."""
+    several = jax.tree.map(lambda x: jnp.repeat(x, episodes, axis=0), levels)
+    returns = attempt(workflow, state, several, True, key).returns[None]
+    optimum = jax.vmap(leveled(workflow.env).optimal_return)(levels)  # pyright: ignore[reportAttributeAccessIssue]
+    return REGRET(Outcome(returns, jnp.ones_like(returns, bool), optimum=optimum, repeats=episodes))
+
+
+def search(workflow: OnPolicy, generator: Generator, hyperparams: Any, count: int) -> Callable[[Any, Any], Any]:
+    """(state, key) -> all levels, leaves [count, ...], and their scores."""
+    env, h = leveled(workflow.env), as_state(hyperparams)
+
+    @jax.jit
+    def searched(state: Any, key: Any) -> Any:
+        def generation(found: Any, key: Any) -> Any:
+            key_ask, key_play, key_tell = jax.random.split(key, 3)
+            levels, made_of, found = generator.ask(key_ask, found, env, AT_ONCE, state.env_params, h)
+            score = regret(workflow, state, levels, EPISODES, key_play)
+            return generator.tell(key_tell, made_of, score, found, h), (levels, score)
+
+        key_init, key_search = jax.random.split(key)
+        first = generator.init(key_init, env, AT_ONCE, h)
+        return tree.merge_axes(jax.lax.scan(generation, first, jax.random.split(key_search, count // AT_ONCE))[1])
+
+    return searched
+
+
+def best(levels: Any, score: np.ndarray) -> tuple[Any, float, int]:
+    """The levels of highest score, their mean score, and of how many different ones they are the best."""
+    marks = np.asarray(jax.vmap(tree.fingerprint)(levels))
+    _, first, group = np.unique(marks, axis=0, return_index=True, return_inverse=True)
+    mean = np.bincount(group.ravel(), score) / np.bincount(group.ravel())
+    top = np.argsort(-mean, kind="stable")[:BEST]
+    return jax.tree.map(lambda leaf: leaf[first[top]], levels), float(mean[top].mean()), len(first)
+
+
+def compare(workflow: OnPolicy, state: Any, count: int, seeds: int) -> None:
+    again = jax.jit(lambda state, levels, key: regret(workflow, state, levels, FRESH, key))
+    print(f"| search | true regret of its best {BEST} | by the search itself | path | walls | different | seconds |")
+    print(f"|{'---|' * 7}")
+    for name, (generator, hyperparams) in searches(leveled(workflow.env)).items():
+        searched, rows = search(workflow, generator, hyperparams, count), []
+        for seed in range(seeds):
+            key_search, key_again = jax.random.split(jax.random.key(seed))
+            began = time.perf_counter()
+            levels, score = jax.device_get(searched(state, key_search))
+            seconds = time.perf_counter() - began  # of the first with compiling
+            chosen, flattered, different = best(levels, score)
+            measured = float(again(state, chosen, key_again).mean())
+            path, walls = jax.vmap(paths.path_length)(chosen).mean(), chosen.grid.sum((1, 2)).mean()
+            rows.append([measured, flattered, path, walls, different, seconds])
+        columns = np.array(rows).T
+        means = [f"{values.mean():.{digits}f}" for values, digits in zip(columns[1:], (3, 1, 1, 0, 0), strict=True)]
+        print(f"| {name} | {interval(columns[0])} | {' | '.join(means)} |", flush=True)
+
+
+def interval(values: np.ndarray) -> str:
+    low, high = stats.interval(values)
+    return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
+
+
+def scored(workflow: OnPolicy) -> Callable[[Any, Any], Any]:
+    """(state, key) -> of new levels, AT_ONCE, true regret and then SCORES, leaves [AT_ONCE], and whether solvable."""
+    env, player = leveled(workflow.env), replace(workflow, num_envs=EPISODES * AT_ONCE, batch_size=0)
+    curricula.check_student(player)
+
+    @jax.jit
+    def of_new(state: Any, key: Any) -> Any:
+        key_levels, key_plan, key_play, key_apart = jax.random.split(key, 4)
+        levels = curricula.drawn(env, key_levels, state.env_params, AT_ONCE)
+        starts = OnLevels(tree.broadcast(jax.tree.map(lambda x: jnp.repeat(x, EPISODES, axis=0), levels), 1))
+        plan = replace(player.plan(state, key_plan)[0], starts=starts, restart=True)
+        rollout = player.play(replace(state, slots=None), plan, key_play)[1].stored
+        never = jnp.full(AT_ONCE, -jnp.inf)
+        outcome = curricula.outcome(player, state, rollout, player.batch(state, rollout), levels, never)
+        apart = regret(workflow, state, levels, APART, key_apart)
+        return apart, [score(outcome) for score in SCORES], outcome.optimum > 0
+
+    return of_new
+
+
+def correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's."""
+    return np.corrcoef(rankdata(a), rankdata(b))[0, 1]
+
+
+def correlate(workflow: OnPolicy, states: list[Any], count: int) -> None:
+    of_new, keys = scored(workflow), jax.random.split(jax.random.key(20261124), count // AT_ONCE)
+    found, share = [], 0.0
+    for state in states:
+        parts = [jax.device_get(of_new(state, key)) for key in keys]
+        apart, scores, solvable = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+        share = solvable.mean()  # the same of all students, whose levels are
+        found.append([(correlation(apart, x), correlation(apart[solvable], x[solvable])) for x in scores])
+    print(f"\n| score | all of {count:,} random levels | the {share:.0%} that can be solved |\n|---|---|---|")
+    for score, of_students in zip(SCORES, np.array(found).transpose(1, 2, 0), strict=True):
+        print(f"| {type(score).__name__} | {' | '.join(map(interval, of_students))} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--levels", type=int, default=20_000, help="of each search")
+    parser.add_argument("--seeds", type=int, default=4, help="of each search; its student is the first of the run")
+    parser.add_argument("--random", type=int, default=5000, help="levels of which scores are compared")
+    given = parser.parse_args()
+    run = restored(given.run, "run", "last")
+    first, seeds = run.cfg["seed"], run.cfg["num_seeds"]
+    workflow, state = run.one(first, None)
+    if not isinstance(workflow, OnPolicy):
+        parser.error(f"{given.run}: holds {type(workflow).__name__}, not an on-policy agent by itself")
+    compare(workflow, state, given.levels, given.seeds)
+    correlate(workflow, [run.one(first + i, None)[1] for i in range(seeds)], given.random)
+
+
+if __name__ == "__main__":
+    main()
