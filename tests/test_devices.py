@@ -23,13 +23,17 @@ OTHERS = [
 ]
 
 
-def check(names):
+def on_eight(names):
     root = Path(__file__).parents[1]
     found = subprocess.run(
         [sys.executable, "-m", "tests.eight_devices", *names], cwd=root, capture_output=True, text=True
     )
     assert found.returncode == 0, found.stderr[-2000:]
-    for name, numbers in json.loads(found.stdout).items():
+    return json.loads(found.stdout)
+
+
+def check(names):
+    for name, numbers in on_eight(names).items():
         recorded = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
         if recorded.pop("jax") != jax.__version__:
             pytest.skip("recorded with another jax")
@@ -44,6 +48,17 @@ def test_eight_devices_compute_what_one_does():
 @pytest.mark.slow
 def test_eight_devices_compute_what_one_does_of_all_workflows():
     check(OTHERS)
+
+
+@pytest.mark.slow
+def test_four_devices_compute_what_one_does_of_curricula():
+    names = ["four_plr", "four_accel", "four_accel_at_once"]
+    found = on_eight(names)
+    for name in names:
+        several, one = found[name], found[f"{name} on one"]
+        assert (several.pop("devices"), one.pop("devices")) == (4, 1)
+        assert several["state.buffer.ledger.size"][1] >= 4  # half of it, so that there are replays
+        same_numbers(several, one)
 
 
 def test_devices_that_do_not_divide_are_refused_with_the_nearest_number_that_does():

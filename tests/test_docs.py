@@ -33,7 +33,8 @@ def test_every_agent_but_the_random_one_has_a_page():
     pages = {path.stem for path in (ROOT / "docs" / "agents").glob("*.md")}
     for page in (ROOT / "docs").rglob("*.md"):
         pages |= set(re.findall(r"<!-- hyperparameters of (\w+)", page.read_text()))
-    assert agents - pages == {"accel", "evosax", "random", "sep_cma_es"}
+    parts_alone = {"accel", "evolved_levels", "learnable", "minimax", "paired", "sep_cma_es"}  # no numbers of their own
+    assert agents - pages == {"evosax", "random"} | parts_alone
 
 
 def test_the_environment_of_the_docs_is_checked_and_trained(tmp_path):
@@ -73,6 +74,7 @@ SHOWN = [
     command
     for page in ("memory", "curricula")
     for command in re.findall(r"^python -m evorl.train (.*)$", (ROOT / "docs" / f"{page}.md").read_text(), re.MULTILINE)
+    if "env=corridor" not in command  # which is tried below
 ]
 
 
@@ -93,10 +95,31 @@ def test_what_the_page_of_the_maze_shows_runs():
 
 
 def test_what_the_page_of_curricula_shows_can_be_built():
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "curricula.md").read_text(), re.DOTALL)
-    names = {}
-    exec(block, names)
-    workflow = names["workflow"]
-    jax.eval_shape(
-        workflow.step, jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams()), jax.random.key(0)
-    )
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "curricula.md").read_text(), re.DOTALL)
+    shown = [block for block in blocks if "workflow = " in block]
+    assert len(shown) == 2
+    for block in shown:
+        names = {}
+        exec(block, names)
+        workflow = names["workflow"]
+        jax.eval_shape(
+            workflow.step, jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams()), jax.random.key(0)
+        )
+
+
+def test_the_corridor_of_the_docs_is_checked_and_learns_from_its_replays(tmp_path):
+    text = (ROOT / "docs" / "curricula.md").read_text()
+    *_, definition, use = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (command,) = re.findall(r"^python -m evorl.train (.*env=corridor.*)$", text, re.MULTILINE)
+    (tmp_path / "corridor.py").write_text(definition)
+    use = "from corridor import Corridor\n" + use + "\nassert training.rows[-1]['gradient_steps'] > 0\n"
+    (tmp_path / "use.py").write_text(use.replace("100_000", "8_000"))
+    (tmp_path / "configs" / "env").mkdir(parents=True)
+    (tmp_path / "configs" / "env" / "corridor.yaml").write_text("_target_: corridor.Corridor\n")
+    train = ["-m", "evorl.train", *command.replace("100_000", "2_000").split(), "evaluations=1", "run_dir=run"]
+    for arguments in (["use.py"], train):
+        ran = subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False, env=environment()
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stderr == ""

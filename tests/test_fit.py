@@ -83,6 +83,16 @@ def test_a_checkpoint_of_another_configuration_is_named(tmp_path):
     checkpoints.close()
 
 
+def test_a_checkpoint_whose_state_had_other_parts_without_numbers_is_of_another_version(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    state = fit(OFF_POLICY, HP, 3, Budget(iterations=1), checkpoints=checkpoints).state
+    shapes = jax.eval_shape(lambda: state)
+    checkpoints.restore_policy(shapes, "last")
+    with pytest.raises(OptionError, match="was written by another version of evorl"):
+        checkpoints.restore_policy(shapes.replace(env_params={"more": ()}), "last")
+    checkpoints.close()
+
+
 def test_seed_k_of_many_one_by_one_is_bit_for_bit_the_run_of_seed_k(monkeypatch):
     as_users_compile = devices.compiler_options() | {"xla_cpu_use_fusion_emitters": True}
     monkeypatch.setattr("evorl.training.driver.compiler_options", lambda: as_users_compile)

@@ -9,7 +9,7 @@ import pytest
 from evorl import envs
 from evorl.envs.brax import Brax, BraxScales
 from evorl.envs.brax import _quiet as quiet
-from evorl.envs.gymnax import DERIVED, Gymnax
+from evorl.envs.gymnax import DERIVED, POSITIVE, Gymnax
 from evorl.envs.physics import Physics, PhysicsEditor
 from evorl.envs.wrappers import Rewards, innermost
 from evorl.errors import OptionError
@@ -84,6 +84,11 @@ def test_acrobat_of_other_links_has_its_centres_of_mass_in_their_middle():
 )
 def test_numbers_that_can_be_other_are_no_bounds_of_a_space_and_follow_from_none(name, numbers):
     assert set(Gymnax(name).physics) == numbers
+
+
+@pytest.mark.parametrize("name", sorted(POSITIVE))
+def test_what_must_be_above_0_is_among_the_numbers_of_physics(name):
+    assert set(POSITIVE[name]) <= set(Gymnax(name).physics)
 
 
 def test_it_is_leveled_mutable_editable_and_judged():
@@ -167,6 +172,14 @@ def test_refuses_what_cannot_be():
         Physics(CARTPOLE, {})
     with pytest.raises(OptionError, match="inner=Physics: has no numbers to vary"):
         Physics(POLES, {"length": half})
+    for env, name in ((CARTPOLE, "masspole"), (CARTPOLE, "length"), (Brax("hopper"), "mass")):
+        with pytest.raises(OptionError, match=rf"^ranges.{name}=Uniform\(low=0, high=1\): must be above 0$"):
+            Physics(env, {name: Uniform(0, 1)})
+    assert Physics(CARTPOLE, {"gravity": Uniform(-1, 1)}).ranges
+    with pytest.raises(OptionError, match=r"^high=1: must be above low, 1$"):
+        Physics(CARTPOLE, {"length": LogUniform(1, 1)})
+    with pytest.raises(OptionError, match=r"^low=-1: must be above 0, as its logarithm is taken$"):
+        Physics(CARTPOLE, {"length": LogUniform(-1, 1)})
     with pytest.raises(OptionError, match="num_bins=1"):
         PhysicsEditor(POLES, num_bins=1)
 

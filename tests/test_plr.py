@@ -7,15 +7,27 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import OnPolicy, OpenES, PolicyGradient, tree
+from evorl import OnPolicy, OpenES, PolicyGradient, hyperparameters, tree
 from evorl.envs.gymnax import Gymnax
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.maze.generators import start_and_goal
+from evorl.envs.physics import Physics
+from evorl.envs.wrappers import Frames
 from evorl.errors import OptionError
-from evorl.levels import LevelBuffer, MaxMC, NegativeReturn, PositiveValueLoss, TrueRegret, ValueDisagreement
+from evorl.levels import (
+    CurationHyperparams,
+    Learnability,
+    LevelBuffer,
+    MaxMC,
+    NegativeReturn,
+    PositiveValueLoss,
+    TrueRegret,
+    ValueDisagreement,
+)
 from evorl.levels.generators import EvolvedLevels
 from evorl.networks.recurrent import GRU
-from evorl.workflows.plr import PLR
+from evorl.priors import Uniform
+from evorl.workflows.plr import PLR, PLRHyperparams
 from tests.conftest import leaves_equal
 
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
@@ -181,11 +193,22 @@ def test_evaluations_are_of_fresh_levels(serial):
     assert int(evaluation["episodes"]) == 6
 
 
-CARTPOLE = Gymnax("CartPole-v1")
+CARTPOLE = Gymnax("CartPole-v1", max_episode_steps=5)
+FRAMES = Frames(ENV, 2)
+
+
+def on(env):
+    """The student on another environment."""
+    return replace(STUDENT, env=env, agent=PolicyGradient(env.observation_space, env.action_space, hidden=(4,)))
+
+
+POLES = Physics(CARTPOLE, {"length": Uniform(0.5, 1)})
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"student": replace(STUDENT, env=CARTPOLE)}, "env=Gymnax: has no levels"),
+    ({"student": on(CARTPOLE)}, "env=Gymnax: has no levels"),
+    ({"student": on(FRAMES)}, "env=Frames: has no levels"),
+    ({"student": on(POLES), "score": Learnability()}, "score=Learnability: no return solves a level of Physics"),
     ({"capacity": 3}, "capacity=3: must be at least 4"),
     ({"student": replace(STUDENT, num_steps=5, batch_size=20)}, "num_steps=5: must be at least the steps of an"),
     ({"repeats": 3}, "repeats=3: must divide num_envs, 4"),
@@ -198,6 +221,26 @@ CARTPOLE = Gymnax("CartPole-v1")
 def test_what_does_not_fit_is_refused(options, message):
     with pytest.raises(OptionError, match=message):
         PLR(**{"student": STUDENT, "capacity": 8} | options)
+
+
+def test_physics_that_says_what_solves_it_has_learnability():
+    env = replace(POLES, solved_return=3.0)
+    assert PLR(on(env), score=Learnability(), capacity=8).env is env
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"staleness": 1.5}, "curation.staleness=1.5: must be between 0 and 1"),
+        ({"staleness": -0.1}, "curation.staleness=-0.1: must be between 0 and 1"),
+        ({"temperature": 0.0}, "curation.temperature=0.0: must be between 0.001 and inf"),
+        ({"temperature": -1.0}, "curation.temperature=-1.0: must be between 0.001 and inf"),
+        ({"temperature": float("nan")}, "curation.temperature=nan: must be between"),
+    ],
+)
+def test_hyperparameters_out_of_range_are_refused(given, message):
+    with pytest.raises(OptionError, match=message):
+        hyperparameters.check(PLRHyperparams(curation=CurationHyperparams(**given)))
 
 
 @pytest.mark.parametrize("score", [MaxMC(), PositiveValueLoss(), TrueRegret()])

@@ -61,6 +61,7 @@ class Brax:
 
     default_params = ()
     fresh_reset = False
+    positive = ("mass",)  # of its physics
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenDict(self.options))

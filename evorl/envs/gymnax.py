@@ -33,6 +33,12 @@ DERIVED: dict[str, dict[str, Callable[[Any], Any]]] = {
     },
 }
 
+POSITIVE = {  # what is divided by, or a mass, a length or a time
+    "CartPole-v1": ("masscart", "masspole", "length", "tau"),
+    "Pendulum-v1": ("dt", "m", "l"),
+    "Acrobot-v1": ("dt", "link_length_1", "link_length_2", "link_mass_1", "link_mass_2", "link_moi"),
+}
+
 LIMIT = "max_steps_in_episode"  # of gymnax's params
 
 
@@ -102,6 +108,11 @@ class Gymnax:
         real = {field.name: value for field in fields if isinstance(value := vars(params)[field.name], float)}
         fixed = {LIMIT, *DERIVED.get(self.name, ())}
         return {name: value for name, value in real.items() if name not in fixed and not self._bounds(name, value + 1)}
+
+    @property
+    def positive(self) -> tuple[str, ...]:
+        """Those of them that make sense above 0 alone."""
+        return POSITIVE.get(self.name, ())
 
     def params_with(self, numbers: Mapping[str, Array]) -> Any:
         """The default params with other numbers, by name, and with what follows from them."""

@@ -1,7 +1,7 @@
 """Environments whose physics is a level: lengths, masses, gravity or friction."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -27,6 +27,11 @@ class Adjustable(Env, Protocol):
     @property
     def physics(self) -> Mapping[str, float]:
         """Those numbers by name, as they are."""
+        ...
+
+    @property
+    def positive(self) -> Collection[str]:
+        """The names of those that make sense above 0 alone, such as masses."""
         ...
 
     def params_with(self, numbers: Mapping[str, Array]) -> Any:
@@ -58,9 +63,12 @@ class Physics(Wrapper):
         if not isinstance(self.inner, Adjustable):
             raise OptionError(f"inner={type(self.inner).__name__}: has no numbers to vary; Gymnax and Brax have")
         require(bool(self.ranges), "ranges", dict(self.ranges), f"must name some of {', '.join(self.inner.physics)}")
-        for name in self.ranges:
+        for name, prior in self.ranges.items():
             if name not in self.inner.physics:
                 raise unknown("number of physics", name, self.inner.physics)
+            require(isinstance(prior, Prior), f"ranges.{name}", prior, "must be a range, such as Uniform(0.5, 2)")
+            fits = name not in self.inner.positive or prior.ends[0] > 0
+            require(fits, f"ranges.{name}", prior, "must be above 0")
         object.__setattr__(self, "ranges", FrozenDict(sorted(self.ranges.items())))
 
     @property

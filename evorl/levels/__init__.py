@@ -1,6 +1,7 @@
 from evorl.levels.buffer import LevelBuffer
 from evorl.levels.ledger import CurationHyperparams
 from evorl.levels.scores import (
+    NEVER_SOLVED,
     L1ValueLoss,
     Learnability,
     MaxMC,
@@ -12,11 +13,25 @@ from evorl.levels.scores import (
     Score,
     TrueRegret,
     ValueDisagreement,
+    can_be_solved,
     check_score,
 )
 
 __all__ = [
-    "CurationHyperparams", "L1ValueLoss", "Learnability", "LevelBuffer", "MaxMC", "NegativeReturn", "Outcome",
-    "PopulationRegret", "PositiveValueLoss", "RelativeRegret", "Score", "TrueRegret", "ValueDisagreement",
+    "NEVER_SOLVED",
+    "CurationHyperparams",
+    "L1ValueLoss",
+    "Learnability",
+    "LevelBuffer",
+    "MaxMC",
+    "NegativeReturn",
+    "Outcome",
+    "PopulationRegret",
+    "PositiveValueLoss",
+    "RelativeRegret",
+    "Score",
+    "TrueRegret",
+    "ValueDisagreement",
+    "can_be_solved",
     "check_score",
 ]  # fmt: skip

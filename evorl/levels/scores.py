@@ -9,17 +9,27 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.errors import OptionError, require
 from evorl.levels import episodes
+from evorl.types import Judged
 
 NEEDS = {  # what not every student or environment gives, by the field of Outcome
     "values": "an ensemble of values",
     "solved": "an environment that tells which episodes were solved",
     "optimum": "an environment with optimal_return(level)",
 }
+
+LARGEST = np.finfo(np.float32).max
+NEVER_SOLVED = "no return solves a level of {}; its solved_return says which one does"
+
+
+def can_be_solved(env: Judged) -> bool:
+    """Whether any return solves a level."""
+    return bool(env.solved(jnp.float32(LARGEST)))
 
 
 @struct.dataclass

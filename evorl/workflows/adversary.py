@@ -12,7 +12,7 @@ from evorl import hyperparameters, tree
 from evorl.agents.ppo import PPOHyperparams
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import as_state, default
-from evorl.levels import Outcome, RelativeRegret, Score, check_score
+from evorl.levels import Outcome, RelativeRegret, Score
 from evorl.types import Agent, Batch, Editable, Editor, Env, Key, Level, Leveled, Metrics, SlotPolicy, Transition
 from evorl.vector_env import OnLevels, Plan, Played, Table, leveled
 from evorl.workflows import base, curricula
@@ -74,7 +74,7 @@ class Adversary:
     def __post_init__(self) -> None:
         base.check_positive(self, "num_students")
         curricula.check_student(self.student)
-        check_score(self.score, "rank", curricula.gives(self.env), self.num_students)
+        curricula.check(self.score, self.env, num_students=self.num_students)
         envs, made, maker = self.student.num_envs, self.num_levels, self.maker
         require(envs % made == 0, "teacher.num_envs", made, f"must divide num_envs of the student, {envs}")
         steps, episode = self.teacher.num_steps, maker.max_episode_steps

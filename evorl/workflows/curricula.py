@@ -7,11 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require
-from evorl.levels import Outcome, episodes
+from evorl.errors import OptionError, require
+from evorl.levels import NEVER_SOLVED, Outcome, Score, can_be_solved, check_score, episodes
 from evorl.types import Batch, Judged, Key, KnowsOptimum, Level, Leveled, Metrics, Transition
 from evorl.vector_env import OnLevels, Plan, leveled
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
+
+OF_STUDENT = ("value", "advantage", "best")  # fields of an Outcome that a student gives whose values are there
 
 
 def check_student(student: OnPolicy) -> None:
@@ -21,10 +23,14 @@ def check_student(student: OnPolicy) -> None:
     require(student.num_steps >= longest, "num_steps", student.num_steps, hidden)
 
 
-def gives(env: Leveled) -> tuple[str, ...]:
-    """The fields that its Outcome has beside reward and ended."""
+def check(
+    score: Score, env: Leveled, prioritization: str = "rank", num_students: int = 1, more: tuple[str, ...] = OF_STUDENT
+) -> None:
+    """Raises OptionError where a score cannot be had from num_students who give `more` beside what env tells."""
+    if "solved" in score.needs and isinstance(env, Judged) and not can_be_solved(env):
+        raise OptionError(f"score={type(score).__name__}: {NEVER_SOLVED.format(type(env).__name__)}")
     known = {"solved": isinstance(env, Judged), "optimum": isinstance(env, KnowsOptimum)}
-    return ("value", "advantage", "best", *(name for name, there in known.items() if there))
+    check_score(score, prioritization, (*more, *(name for name, there in known.items() if there)), num_students)
 
 
 def held(student: OnPolicyState) -> OnPolicyState:
@@ -57,9 +63,13 @@ def outcome(
     best: Float[Array, " levels"],
 ) -> Outcome:
     """What a student did on levels, leaves [levels, ...], best their highest returns before, in as many slots each."""
-    env, count = leveled(student.env), len(best)
-    value, repeats = batch.value * student.value_scale(state), rollout.reward.shape[1] // count
-    outcome = Outcome(rollout.reward, rollout.ended, value, batch.advantage, best, repeats=repeats)
+    value, repeats = batch.value * student.value_scale(state), rollout.reward.shape[1] // len(best)
+    seen = Outcome(rollout.reward, rollout.ended, value, batch.advantage, best, repeats=repeats)
+    return told(leveled(student.env), seen, levels)
+
+
+def told(env: Leveled, outcome: Outcome, levels: Level) -> Outcome:
+    """The outcome with what the environment tells of it and of its levels, leaves [levels, ...]."""
     if isinstance(env, Judged):
         outcome = replace(outcome, solved=env.solved(outcome.returns))
     if isinstance(env, KnowsOptimum):

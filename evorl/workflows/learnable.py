@@ -7,14 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
 from evorl import hyperparameters, mesh, tree
 from evorl.agents.ppo import PPOHyperparams
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
-from evorl.levels import Learnability, Outcome, Score, check_score
-from evorl.types import Agent, Judged, Key, KnowsOptimum, Level, Leveled, Metrics, SlotPolicy
+from evorl.levels import Learnability, Outcome, Score
+from evorl.types import Agent, Key, Level, Leveled, Metrics, SlotPolicy
 from evorl.vector_env import OnLevels, Plan, Played, Store, leveled
 from evorl.workflows import base, curricula
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
@@ -73,8 +73,7 @@ class Learnable:
         hidden = f"must be at least the steps of an episode, {longest}: a level that no episode ends on has no score"
         require(self.sampling_steps >= longest, "sampling_steps", self.sampling_steps, hidden)
         require(0 <= self.share <= 1, "share", self.share, "must be from 0 to 1")
-        alone = tuple(name for name in curricula.gives(self.env) if name in ("solved", "optimum"))
-        check_score(self.score, "rank", alone)
+        curricula.check(self.score, self.env, more=())
 
     def hyperparams(self) -> LearnableHyperparams:
         return LearnableHyperparams(hyperparameters.of(self.student))
@@ -162,19 +161,10 @@ class Learnable:
         world = replace(self.student.vector_env, num_slots=n)
         played = world.play(self.student.behaviour(student), state.env_params, plan, None, key_play, store)
         reward, ended = played.stored
-        score = self.score(self.outcome(reward, ended, levels))
+        score = self.score(curricula.told(self.env, Outcome(reward, ended), levels))
         score = jnp.where(jnp.isfinite(score), score, -jnp.inf)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), kept, Kept(levels, score))
         return tree.index(both, jax.lax.top_k(both.score, self.capacity)[1])
-
-    def outcome(self, reward: Float[Array, "steps n"], ended: Bool[Array, "steps n"], levels: Level) -> Outcome:
-        """What the policy did on levels, leaves [n, ...]."""
-        outcome = Outcome(reward, ended)
-        if isinstance(self.env, Judged):
-            outcome = replace(outcome, solved=self.env.solved(outcome.returns))
-        if isinstance(self.env, KnowsOptimum):
-            outcome = replace(outcome, optimum=jax.vmap(self.env.optimal_return)(levels))
-        return outcome
 
     def exam(self, state: LearnableState, key: Key) -> Plan:
         """Whole episodes, greedily, each on a level that the environment draws."""

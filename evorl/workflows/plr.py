@@ -14,7 +14,7 @@ from evorl import hyperparameters, mesh, tree
 from evorl.agents.ppo import PPOHyperparams
 from evorl.errors import require
 from evorl.hyperparameters import Number, as_state, default, hyperparameter
-from evorl.levels import CurationHyperparams, LevelBuffer, MaxMC, Score, check_score
+from evorl.levels import CurationHyperparams, LevelBuffer, MaxMC, Score
 from evorl.levels.generators import SAMPLED, Generator
 from evorl.priors import Uniform
 from evorl.types import (
@@ -107,7 +107,7 @@ class PLR:
         require(mutates, "num_edits", self.num_edits, f"must be 0: levels of {name} cannot mutate")
         learns = self.robust or not self.side_by_side
         require(learns, "robust", self.robust, "must be true where side_by_side, which learn from replays")
-        check_score(self.score, self.prioritization, curricula.gives(env))
+        curricula.check(self.score, env, self.prioritization)
 
     def hyperparams(self) -> PLRHyperparams:
         return PLRHyperparams(hyperparameters.of(self.student), hyperparameters.of(self.generator))

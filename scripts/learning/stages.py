@@ -2,6 +2,7 @@
 
 python scripts/learning/stages.py minatar     every MinAtar game of gymnax by PPO and by DQN: 8 seeds, 10 million steps
 python scripts/learning/stages.py mazes       PPO with LSTM and S5 on mazes: 4 seeds, 4 million steps, and unseen mazes
+python scripts/learning/stages.py ued         tables 2 and 4 of arXiv:2311.12716: 10 seeds, and unseen mazes; for a GPU
 python scripts/learning/stages.py levels      curricula of mazes of 7 x 7: 4 seeds, a million env steps
 python scripts/learning/stages.py physics     curricula of CartPoles: 4 seeds, 2 million env steps of each student
 python scripts/learning/stages.py breakout    Breakout by PPO and by DQN: 4 seeds, 1 million steps
@@ -94,6 +95,11 @@ SETS = {
         levels("evolved_levels", f"{BUFFER} seed=100", env_steps="2_050_000"),
         levels("bred_levels", f"{BUFFER} seed=100", env_steps="2_050_000"),
     ],
+    "ued": [
+        f"experiment=paper/ued_{method}_{core}"
+        for core in ("lstm", "s5")
+        for method in ("dr", "paired", "plr", "plr_parallel", "accel", "accel_parallel")
+    ],
     "physics": [
         poles("ppo"),
         poles("plr", BUFFER),
@@ -112,6 +118,20 @@ SETS = {
         "experiment=classic/sac_gru_partial_pendulum",
         "experiment=classic/sac_pendulum env=partial num_seeds=4 env_steps=40_000",
     ],
+}
+PUBLISHED = {  # sampled, mean and standard deviation of 10 runs: arXiv:2311.12716, tables 2 and 4
+    "ued_dr_lstm": "0.55, 0.05",
+    "ued_paired_lstm": "0.63, 0.04",
+    "ued_plr_lstm": "0.70, 0.03",
+    "ued_plr_parallel_lstm": "0.74, 0.04",
+    "ued_accel_lstm": "0.73, 0.05",
+    "ued_accel_parallel_lstm": "0.74, 0.04",
+    "ued_dr_s5": "0.58, 0.05",
+    "ued_paired_s5": "0.58, 0.06",
+    "ued_plr_s5": "0.66, 0.04",
+    "ued_plr_parallel_s5": "0.73, 0.04",
+    "ued_accel_s5": "0.72, 0.06",
+    "ued_accel_parallel_s5": "0.74, 0.04",
 }
 COUNTS = ("num_seeds", "env_steps", "evaluations")
 ALWAYS = ["tensorboard=false", "checkpoint.minutes=3"]
@@ -146,10 +166,13 @@ def call(arguments: list[str], deadline: float, **options: Any) -> str:
 
 
 def is_done(folder: Path) -> bool:
-    """Whether a run has been evaluated after its last step."""
+    """Whether a run has been evaluated after its last step, of env steps or iterations."""
     rows = evaluations(folder)
-    steps = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))["env_steps"] if rows else 0
-    return bool(rows) and rows[-1]["env_steps"] >= steps
+    if not rows:
+        return False
+    budget = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    pairs = ("env_steps", "env_steps"), ("iterations", "iteration")
+    return any(budget[name] is not None and rows[-1][row] >= budget[name] for name, row in pairs)
 
 
 def train(run: str, folder: Path, options: list[str], deadline: float) -> None:
@@ -158,15 +181,26 @@ def train(run: str, folder: Path, options: list[str], deadline: float) -> None:
     call(["evorl.train", *given, *ALWAYS], deadline, stdout=subprocess.DEVNULL)
 
 
-def unseen(folder: Path, seed: int, deadline: float) -> dict[str, float]:
-    """The solved rate of one seed on each maze that it has not seen, greedily."""
+def unseen(folder: Path, seed: int, deadline: float) -> dict[str, tuple[float, float]]:
+    """The solved rates of one seed on each maze that it has not seen, greedily and sampled."""
     kept = folder / f"ood_{seed}.md"
     if not kept.exists():
         play = ["evorl.play", str(folder), "suite=ood", "which=last", f"seed={seed}"]
         said = call(play, deadline, stdout=subprocess.PIPE)
         kept.write_text(said, encoding="utf-8")
     rows = [line.split("|") for line in kept.read_text(encoding="utf-8").splitlines()[2:]]
-    return {row[1].strip(): float(row[2].split()[0]) for row in rows}
+    return {row[1].strip(): (float(row[2].split()[0]), float(row[4].split()[0])) for row in rows}
+
+
+def on_unseen(folder: Path, deadline: float) -> None:
+    """Prints the table of a run on unseen mazes; raises LateError."""
+    seeds = len(evaluations(folder)[-1].get("seeds", {}).get("return", [0]))
+    solved = [unseen(folder, seed, deadline) for seed in range(seeds)]
+    published = next((f"; published: {rate}" for name, rate in PUBLISHED.items() if folder.name.endswith(name)), "")
+    print(f"\n| {folder.name}, {seeds} seeds{published} | solved, greedy | 95 % | sampled | 95 % |\n|{'---|' * 5}")
+    for maze in solved[0]:
+        greedy, sampled = np.array([one[maze] for one in solved]).T
+        print(f"| {maze} | {cells(greedy)} | {cells(sampled)} |")
 
 
 def cells(values: np.ndarray) -> str:
@@ -191,7 +225,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/stages"))
     parser.add_argument("--minutes", type=float, default=9, help="of this call, compiling and all")
     parser.add_argument("--option", action="append", default=[], help="of python -m evorl.train")
-    parser.add_argument("--unseen", action="store_true", help="test on unseen mazes; mazes does")
+    parser.add_argument("--unseen", action="store_true", help="test on unseen mazes; mazes and ued do")
     given = parser.parse_args()
     deadline = time.monotonic() + 60 * given.minutes - min(60, 12 * given.minutes)  # the rest is for saving
     runs = [run for one in given.runs for run in SETS.get(one, [one])]
@@ -202,13 +236,9 @@ def main() -> None:
                 train(run, folder, given.option, deadline)
             print(f"done: {folder}", flush=True)
         table(folders)
-        if given.unseen or "mazes" in given.runs:
+        if given.unseen or {"mazes", "ued"} & set(given.runs):
             for folder in folders:
-                seeds = len(evaluations(folder)[-1].get("seeds", {}).get("return", [0]))
-                solved = [unseen(folder, seed, deadline) for seed in range(seeds)]
-                print(f"\n| {folder.name}, unseen | solved of {seeds} seeds | 95 % |\n|---|---|---|")
-                for maze in solved[0]:
-                    print(f"| {maze} | {cells(np.array([one[maze] for one in solved]))} |")
+                on_unseen(folder, deadline)
     except LateError:
         print("the minutes are over; the same command goes on")
         sys.exit(3)

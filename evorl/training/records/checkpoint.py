@@ -22,6 +22,7 @@ from evorl.errors import OptionError
 from evorl.replay import join, split
 from evorl.types import State
 
+STRUCTURES = "tree structures do not match"  # what orbax says where the leaves are the same
 SCHEMA = 1  # of what a checkpoint holds; another one is refused
 T = TypeVar("T")
 
@@ -177,7 +178,12 @@ class Checkpoints:
         device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), solid)
         wanted = ocp.args.Composite(**{item: ocp.args.StandardRestore(like)})
-        found = manager.restore(step, args=wanted)[item]
+        try:
+            found = manager.restore(step, args=wanted)[item]
+        except ValueError as error:
+            if STRUCTURES not in str(error):
+                raise
+            raise OptionError(f"{self._stored(step)}: was written by another version of evorl") from error
         if digest(found) != digests[item]:
             raise ValueError(f"its {item} is not what was written")
         stored = iter(jax.tree.leaves(found))

@@ -17,13 +17,13 @@ from jaxtyping import Array, Bool, Float
 from evorl import tree
 from evorl.envs.on_level import with_levels
 from evorl.errors import OptionError, require
+from evorl.levels import NEVER_SOLVED, can_be_solved
 from evorl.training.suites.attempts import attempt
 from evorl.types import Acts, Judged, Key, KnowsOptimum, Level, State
 
 PERCENTS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 TRIES = 1000  # draws of a level until one can be solved
 SLOTS = 4096  # episodes side by side, so that memory does not grow with the levels
-LARGEST = np.finfo(np.float32).max
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Risk:
         name = type(env).__name__
         if not isinstance(env, Judged):
             raise OptionError(f"suite=risk: is for levels that are solved or not (evorl.types.Judged), not for {name}")
-        if not bool(env.solved(jnp.float32(LARGEST))):
-            raise OptionError(f"suite=risk: no return solves a level of {name}; its solved_return says which one does")
+        if not can_be_solved(env):
+            raise OptionError(f"suite=risk: {NEVER_SOLVED.format(name)}")
 
     def rates(self, state: State, key: Key) -> tuple[Float[np.ndarray, " levels"], Float[np.ndarray, " levels"]]:
         """The solved rate of each level in one set of episodes and in the other; raises OptionError without levels."""
@@ -83,16 +83,14 @@ class Risk:
 
 def solvable(env: Judged, params: Any, keys: Key) -> tuple[Level, Bool[Array, " n"]]:
     """A level for each of keys [n], drawn anew until it can be solved, where that is known, and whether it can."""
-
-    optimum = env.optimal_return if isinstance(env, KnowsOptimum) else None
+    if not isinstance(env, KnowsOptimum):
+        return jax.vmap(env.sample, (0, None))(keys, params), jnp.ones(len(keys), bool)
+    known: KnowsOptimum = env
 
     def one(key: Key) -> tuple[Level, Array]:
-        if optimum is None:
-            return env.sample(key, params), jnp.bool_(True)
-
         def draw(i: Array, _: Any = None) -> tuple[Level, Array]:
-            level = env.sample(jax.random.fold_in(key, i), params)
-            return level, env.solved(optimum(level))
+            level = known.sample(jax.random.fold_in(key, i), params)
+            return level, env.solved(known.optimal_return(level))
 
         nothing = tree.zeros(jax.eval_shape(draw, jnp.int32(0)))
         return tree.repeat(jnp.int32(TRIES), draw, nothing, lambda drawn: ~drawn[1])
