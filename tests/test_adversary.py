@@ -165,7 +165,7 @@ LARGER = replace(ENV, levels=RandomWalls(5, 5, fewest=3, most=3))
     ({"teacher": replace(TEACHER, num_steps=4, batch_size=0)}, "num_steps=4: must be the steps in which it"),
     ({"teacher": OnPolicy(CARTPOLE, OF_CARTPOLE, 2, batch_size=0)}, "teacher.env=Gymnax: makes no levels"),
     ({"teacher": replace(TEACHER, env=LARGER.editor())}, "teacher.env=MazeEditor: its levels must have the shapes"),
-    ({"score": ValueDisagreement()}, "score=ValueDisagreement: needs an ensemble of values"),
+    ({"score": ValueDisagreement()}, "score=ValueDisagreement: needs a student with several values"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(options, message):
     with pytest.raises(OptionError, match=message):

@@ -215,7 +215,7 @@ POLES = Physics(CARTPOLE, {"length": Uniform(0.5, 1)})
     ({"num_edits": -1}, "num_edits=-1: must not be negative"),
     ({"prioritization": "ranks"}, "unknown prioritization ranks; did you mean rank"),
     ({"prioritization": "proportional"}, "prioritization=proportional: MaxMC may be negative"),
-    ({"score": ValueDisagreement()}, "score=ValueDisagreement: needs an ensemble of values"),
+    ({"score": ValueDisagreement()}, "score=ValueDisagreement: needs a student with several values"),
     ({"robust": False, "side_by_side": True}, "robust=False: must be true where side_by_side"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(options, message):
@@ -249,3 +249,34 @@ def test_scores_of_one_student_fit(score):
         lambda key: PLR(STUDENT, score=score, capacity=8).init(key, PLR(STUDENT).hyperparams()), jax.random.key(0)
     )
     assert isinstance(state.buffer, LevelBuffer)
+
+
+def test_values_that_disagree_score_levels_and_each_learns_as_it_would_alone():
+    """The score by NumPy; with one value more, the loss is the mean of those that each has by itself."""
+    several = replace(AGENT, num_values=3)
+    student = replace(STUDENT, agent=several)
+    workflow = PLR(student, score=ValueDisagreement(), capacity=8)
+    (state, _, seen, metrics, _), *_ = played(workflow, 1)
+    learner = workflow.learner(state)
+    batch = jax.jit(student.batch)(learner, seen.stored)
+    assert batch.values.shape == (15, 4, 3)
+    np.testing.assert_allclose(batch.value, batch.values.mean(-1), rtol=1e-6)
+    spread, ended, scores = np.asarray(batch.values).std(-1), np.asarray(seen.stored.ended), []
+    for slot in range(4):
+        ends = np.flatnonzero(ended[:, slot]) + 1
+        means = [spread[a:b, slot].mean() for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        scores.append(np.mean(means))
+    np.testing.assert_allclose(metrics["levels/score"], np.mean(scores), rtol=1e-5)
+
+    h, params = learner.hyperparams, learner.agent.actor.params
+    segments = student.segments(student.normalized_advantages(batch))
+    loss, found = several.loss(params, segments, h)
+    alone = []
+    for i in range(3):
+        weights = params["params"]
+        own = {name: x for name, x in weights.items() if not name.startswith("value_")}
+        own = {"params": own | {"value": weights[f"value_{i}"]}}
+        alone.append(AGENT.loss(own, replace(segments, value=segments.values[..., i], values=()), h))
+    np.testing.assert_allclose(loss, np.mean([float(x) for x, _ in alone]), rtol=1e-5)
+    for name in ("actor_loss", "entropy"):
+        np.testing.assert_allclose(found[name], alone[0][1][name], rtol=1e-5, atol=1e-7)

@@ -13,6 +13,7 @@ from evorl import hyperparameters, tree
 from evorl.agents.memory import remembers
 from evorl.agents.ppo import PPO
 from evorl.agents.train_state import ADAM, Loss, Optimizer, TrainState
+from evorl.errors import require
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.mlp import ACTIVATIONS, MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
@@ -47,24 +48,26 @@ class Objective(Protocol):
 
 
 class PolicyValue(nn.Module):
-    """The numbers of a distribution and a value, from one trunk or from two."""
+    """The numbers of a distribution and a value, or several, [*batch, values], from one trunk or from one each."""
 
     numbers: int
     num_stds: int
     hidden: tuple[int, ...]
     activation: str
     shared_trunk: bool
+    num_values: int = 1
 
     @nn.compact
-    def __call__(self, x: Float[Array, "*batch features"]) -> tuple[Array, Array, Float[Array, "*batch"]]:
+    def __call__(self, x: Float[Array, "*batch features"]) -> tuple[Array, Array, Array]:
         hidden = self.hidden
         if self.shared_trunk and hidden:
             x = ACTIVATIONS[self.activation](MLP(hidden[:-1], hidden[-1], self.activation, name="trunk")(x))
             hidden = ()
         numbers = MLP(hidden, self.numbers, self.activation, output_scale=0.01, name="policy")(x)
-        value = MLP(hidden, 1, self.activation, name="value")(x)
+        names = [f"value_{i}" for i in range(self.num_values)] if self.num_values > 1 else ["value"]
+        values = jnp.concatenate([MLP(hidden, 1, self.activation, name=name)(x) for name in names], axis=-1)
         log_std = self.param("log_std", nn.initializers.zeros, (self.num_stds,))
-        return numbers, log_std, value[..., 0]
+        return numbers, log_std, values if self.num_values > 1 else values[..., 0]
 
 
 @struct.dataclass
@@ -77,7 +80,7 @@ class PolicyGradient:
     """A policy and a value with the objective PPO, A2C or IMPALA.
 
     Without hidden layers both are linear. Real actions are drawn from the distribution named, whose standard deviations
-    are parameters.
+    are parameters. Of num_values values, each with a network of its own and the same targets, the mean is the value.
     """
 
     observation_space: Space
@@ -86,6 +89,7 @@ class PolicyGradient:
     hidden: tuple[int, ...] = (256, 256)
     activation: str = "tanh"
     shared_trunk: bool = False
+    num_values: int = 1
     distribution: str = "tanh_normal"
     encoder: Encoder = FLAT
     core: Core = FEEDFORWARD
@@ -93,6 +97,7 @@ class PolicyGradient:
 
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
+        require(self.num_values >= 1, "num_values", self.num_values, "must be at least 1")
         Head(self.action_space, self.distribution)
 
     def hyperparams(self) -> Hyperparams:
@@ -106,7 +111,8 @@ class PolicyGradient:
     @property
     def network(self) -> Network:
         """The numbers of the distribution and a value from observations."""
-        body = PolicyValue(self.head.size, self.head.num_stds, self.hidden, self.activation, self.shared_trunk)
+        sizes = self.head.size, self.head.num_stds, self.hidden
+        body = PolicyValue(*sizes, self.activation, self.shared_trunk, self.num_values)
         return Network(self.observation_space, body, self.encoder, self.core)
 
     def init(self, key: Key, hyperparams: Hyperparams) -> PolicyGradientState:
@@ -143,13 +149,17 @@ class PolicyGradient:
         """What a method of the network gives."""
         return self.network.apply(params, *args, method=method)
 
-    def policy(self, outputs: tuple[Array, Array, Array]) -> tuple[Distribution, Float[Array, "*batch"]]:
-        """The distribution of samples and the value, from what the network gives."""
+    def policy(self, outputs: tuple[Array, Array, Array]) -> tuple[Distribution, Array]:
+        """The distribution of samples and the value, or the values, from what the network gives."""
         numbers, log_std, value = outputs
         return self.head.distribution(numbers, log_std), value
 
-    def apply(self, params: Params, obs: Any, memory: Memory = ()) -> tuple[Distribution, Float[Array, "*batch"]]:
-        """The distribution of samples and the value for observations with a memory each, leaves [steps, slots, ...].
+    def mean(self, value: Array) -> Float[Array, "*batch"]:
+        """The value: the mean of several."""
+        return value.mean(-1) if self.num_values > 1 else value
+
+    def apply(self, params: Params, obs: Any, memory: Memory = ()) -> tuple[Distribution, Array]:
+        """What policy gives for observations with a memory each, leaves [steps, slots, ...].
 
         A batch of any shape where nothing is remembered.
         """
@@ -157,9 +167,9 @@ class PolicyGradient:
 
     def along(
         self, params: Params, obs: Any, memory: Memory, ended: Bool[Array, "steps slots"]
-    ) -> tuple[Memory, Distribution, Float[Array, "steps slots"]]:
+    ) -> tuple[Memory, Distribution, Array]:
         """Of observations, leaves [steps, slots, ...], that began with memory, leaves [slots, ...]: the memory after
-        each, the distribution of samples and the value.
+        each, the distribution of samples and the value, or the values.
         """
         memories, outputs = self.outputs("sequence", params, memory, obs, ended)
         return memories, *self.policy(outputs)
@@ -168,8 +178,8 @@ class PolicyGradient:
         """What the losses take, leaves [num_steps, num_envs, ...], of transitions that behaviour has collected."""
         t = replace(transitions, reward=hyperparams.reward_scale * transitions.reward)
         played = t.obs, tree.index(t.memory, 0), t.ended
-        memories, policy, value = self.along(params, *played)
-        next_value = self.apply(params, t.next_obs, memories)[1]
+        memories, policy, values = self.along(params, *played)
+        value, next_value = self.mean(values), self.mean(self.apply(params, t.next_obs, memories)[1])
         log_prob = policy.log_prob(t.extras["sample"])
         acted = log_prob
         if behaviour is not params:
@@ -179,7 +189,8 @@ class PolicyGradient:
         each_slot = jax.vmap(self.objective.targets, (1, 1, 1, 1, None), 1)
         advantage, target = each_slot(t, ratio, value, next_value, hyperparams)
         of_memory = (t.ended, t.memory) if self.remembers else ((), ())
-        return Batch(t.obs, t.extras["sample"], acted, value, advantage, target, *of_memory)
+        several = values if self.num_values > 1 else ()
+        return Batch(t.obs, t.extras["sample"], acted, value, advantage, target, *of_memory, values=several)
 
     def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
         """That of the objective on segments of a batch, leaves [segments, steps, ...]."""
@@ -187,12 +198,20 @@ class PolicyGradient:
             memory = batch.memory
             batch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
             _, policy, value = self.along(params, batch.obs, memory, batch.ended)
-            rows = tree.merge_axes((batch, policy.log_prob(batch.sample), value, policy.entropy()))
+            batch, log_prob, value, entropy = tree.merge_axes(
+                (batch, policy.log_prob(batch.sample), value, policy.entropy())
+            )
         else:
             batch = tree.merge_axes(batch)
             policy, value = self.apply(params, batch.obs)
-            rows = batch, policy.log_prob(batch.sample), value, policy.entropy()
-        return self.objective.loss(*rows, hyperparams)
+            log_prob, entropy = policy.log_prob(batch.sample), policy.entropy()
+        if self.num_values == 1:
+            return self.objective.loss(batch, log_prob, value, entropy, hyperparams)
+
+        def of_one(value: Array, before: Array) -> tuple[Array, Metrics]:
+            return self.objective.loss(replace(batch, value=before), log_prob, value, entropy, hyperparams)
+
+        return tree.mean(jax.vmap(of_one, -1)(value, batch.values))
 
     def update(
         self, state: PolicyGradientState, loss: Loss, hyperparams: Hyperparams

@@ -18,7 +18,7 @@ from evorl.levels import episodes
 from evorl.types import Judged
 
 NEEDS = {  # what not every student or environment gives, by the field of Outcome
-    "values": "an ensemble of values",
+    "values": "a student with several values, num_values",
     "solved": "an environment that tells which episodes were solved",
     "optimum": "an environment with optimal_return(level)",
 }

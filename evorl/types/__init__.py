@@ -1,6 +1,6 @@
 """The types and protocols that all parts share. Protocols are structural: nothing inherits from them."""
 
-from evorl.types.agents import ActorCritic, Agent, OffPolicyAgent, OnPolicyAgent
+from evorl.types.agents import ActorCritic, Agent, Disagrees, OffPolicyAgent, OnPolicyAgent
 from evorl.types.data import (
     Array,
     Batch,
@@ -46,6 +46,7 @@ __all__ = [
     "Declares",
     "Decodes",
     "Describes",
+    "Disagrees",
     "Discounted",
     "Editable",
     "Editor",

@@ -31,6 +31,16 @@ class Agent(Protocol):
 
 
 @runtime_checkable
+class Disagrees(Agent, Protocol):
+    """An agent that may have several values, which its batches have side by side."""
+
+    @property
+    def num_values(self) -> int:
+        """How many."""
+        ...
+
+
+@runtime_checkable
 class OffPolicyAgent(Agent, Protocol):
     """An agent that learns from a replay: the loss of its critic on a batch, and one gradient step on any such loss."""
 

@@ -85,3 +85,4 @@ class Batch:
     target: Any  # of the value
     ended: Any = ()  # bool, whether the next step begins an episode; () without memory
     memory: Any = ()  # before each step; where steps are cut into segments, before the first of each
+    values: Any = ()  # of which value is the mean, on a last axis; () where there is one

@@ -74,7 +74,7 @@ class Adversary:
     def __post_init__(self) -> None:
         base.check_positive(self, "num_students")
         curricula.check_student(self.student)
-        curricula.check(self.score, self.env, num_students=self.num_students)
+        curricula.check(self.score, self.env, "rank", self.num_students, curricula.of_student(self.agent))
         envs, made, maker = self.student.num_envs, self.num_levels, self.maker
         require(envs % made == 0, "teacher.num_envs", made, f"must divide num_envs of the student, {envs}")
         steps, episode = self.teacher.num_steps, maker.max_episode_steps

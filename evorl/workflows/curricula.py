@@ -9,11 +9,9 @@ from jaxtyping import Array, Float
 
 from evorl.errors import OptionError, require
 from evorl.levels import NEVER_SOLVED, Outcome, Score, can_be_solved, check_score, episodes
-from evorl.types import Batch, Judged, Key, KnowsOptimum, Level, Leveled, Metrics, Transition
+from evorl.types import Agent, Batch, Disagrees, Judged, Key, KnowsOptimum, Level, Leveled, Metrics, Transition
 from evorl.vector_env import OnLevels, Plan, leveled
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
-
-OF_STUDENT = ("value", "advantage", "best")  # fields of an Outcome that a student gives whose values are there
 
 
 def check_student(student: OnPolicy) -> None:
@@ -23,8 +21,14 @@ def check_student(student: OnPolicy) -> None:
     require(student.num_steps >= longest, "num_steps", student.num_steps, hidden)
 
 
+def of_student(agent: Agent) -> tuple[str, ...]:
+    """The fields of an Outcome that a student gives whose batches are there."""
+    several = isinstance(agent, Disagrees) and agent.num_values > 1
+    return ("value", "advantage", "best", *(["values"] if several else []))
+
+
 def check(
-    score: Score, env: Leveled, prioritization: str = "rank", num_students: int = 1, more: tuple[str, ...] = OF_STUDENT
+    score: Score, env: Leveled, prioritization: str = "rank", num_students: int = 1, more: tuple[str, ...] = ()
 ) -> None:
     """Raises OptionError where a score cannot be had from num_students who give `more` beside what env tells."""
     if "solved" in score.needs and isinstance(env, Judged) and not can_be_solved(env):
@@ -65,6 +69,8 @@ def outcome(
     """What a student did on levels, leaves [levels, ...], best their highest returns before, in as many slots each."""
     value, repeats = batch.value * student.value_scale(state), rollout.reward.shape[1] // len(best)
     seen = Outcome(rollout.reward, rollout.ended, value, batch.advantage, best, repeats=repeats)
+    if not isinstance(batch.values, tuple):
+        seen = replace(seen, values=jnp.moveaxis(batch.values, -1, 0) * student.value_scale(state))
     return told(leveled(student.env), seen, levels)
 
 

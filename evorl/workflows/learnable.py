@@ -73,7 +73,7 @@ class Learnable:
         hidden = f"must be at least the steps of an episode, {longest}: a level that no episode ends on has no score"
         require(self.sampling_steps >= longest, "sampling_steps", self.sampling_steps, hidden)
         require(0 <= self.share <= 1, "share", self.share, "must be from 0 to 1")
-        curricula.check(self.score, self.env, more=())
+        curricula.check(self.score, self.env)
 
     def hyperparams(self) -> LearnableHyperparams:
         return LearnableHyperparams(hyperparameters.of(self.student))
