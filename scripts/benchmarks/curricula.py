@@ -1,14 +1,20 @@
 """What a curriculum costs beside what its student does: iterations of PLR and ACCEL by kind, and the student's own.
 
 python scripts/benchmarks/curricula.py [--repeats 9] [--core lstm]
+MINIMAX_PYTHON=... python scripts/benchmarks/curricula.py    beside minimax's, in turn, with a Python that has its lib
 
 The student of U2: 32 environments of 256 steps, 13 x 13 mazes of 60 wall draws, 5 epochs of one minibatch, a buffer of
 4,000 levels that is half full. New levels and children are played and scored, which takes a rollout, its values and
 the buffer; replays are learned from, an iteration of the student. "over" is the time of an iteration over that of its
 parts alone, 1 for nothing lost. All in one process, in turn; first steps trace, compile and run. A quiet machine.
+minimax 0.2.0 has the same sizes and no metrics of its mazes; its ACCEL replays and plays the children in one call.
 """
 
 import argparse
+import json
+import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,6 +31,35 @@ from evorl.workflows import PLR, OnPolicy, curricula
 
 CORES = {"lstm": LSTM(256), "gru": GRU(256), "s5": S5()}
 LEARNING = PPOHyperparams(1e-4, critic_weight=0.5, entropy_weight=1e-3, discount=0.995, gae_lambda=0.98)
+MINIMAX = {  # its iterations, and ours that do the same
+    "iteration": ("iteration",),
+    "PLR, new levels": ("PLR, new levels",),
+    "PLR, replays": ("PLR, replays",),
+    "ACCEL, replays and children": ("ACCEL, replays", "ACCEL, children"),
+}
+
+
+class Minimax:
+    """minimax's iterations, in a process of another Python."""
+
+    def __init__(self, python: str):
+        command = [python, str(Path(__file__).with_name("peers_minimax_ued.py"))]
+        self.process: Any = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.first = json.loads(self.process.stdout.readline())
+        self.times: dict[str, list[Any]] = {name: [] for name in MINIMAX}
+
+    def run(self) -> None:
+        for name, times in self.times.items():
+            self.process.stdin.write(name + "\n")
+            self.process.stdin.flush()
+            times.append(tuple(json.loads(self.process.stdout.readline())))
+
+    def table(self, ours: dict[str, Any]) -> str:
+        lines = ["| | evorl CPU s | minimax CPU s | ratio | first two calls, CPU s |\n|---|---|---|---|---|"]
+        for name, parts in MINIMAX.items():
+            cpu, theirs = sum(medians(ours[part])[1] for part in parts), medians(self.times[name])[1]
+            lines.append(f"| {name} | {cpu:.3f} | {theirs:.3f} | {theirs / cpu:.2f} | {self.first[name]:.1f} |")
+        return "\n".join(lines)
 
 
 def student(core: str) -> OnPolicy:
@@ -94,9 +129,12 @@ def main() -> None:
         assert not metrics or (float(metrics["levels/replayed"]), int(metrics["gradient_steps"]) > 0) == (learned,) * 2
         jax.block_until_ready(run(begun, jax.random.key(4)))
     times: dict[str, list[Any]] = {name: [] for name in cases}
+    peer = Minimax(os.environ["MINIMAX_PYTHON"]) if "MINIMAX_PYTHON" in os.environ else None
     for i in range(given.repeats):
         for name, (run, begun) in cases.items():
             times[name].append(clock(run, begun, jax.random.key(5 + i)))
+        if peer:
+            peer.run()
     parts = {name: medians(times[name]) for name in ("rollout and values", "iteration")}
     print(surroundings(given.repeats))
     print("| | wall s | CPU s | over its parts, wall | CPU |\n|---|---|---|---|---|")
@@ -105,6 +143,8 @@ def main() -> None:
         part = parts["iteration" if "replays" in name or name == "iteration" else "rollout and values"]
         print(f"| {name} | {wall:.3f} | {cpu:.3f} | {wall / part[0]:.2f} | {cpu / part[1]:.2f} |")
     print(f"first step, CPU s: the student {first_alone:.1f}, PLR {first_plr:.1f}, ACCEL {first_accel:.1f}")
+    if peer:
+        print(peer.table(times))
 
 
 if __name__ == "__main__":
