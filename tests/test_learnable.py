@@ -132,6 +132,10 @@ def test_what_does_not_fit_is_refused(options, message):
         Learnable(**{"student": STUDENT, **SETTINGS} | options)
 
 
+def test_no_steps_stand_for_those_of_the_longest_episode():
+    assert replace(WORKFLOW, sampling_steps=0).sampling_steps == 6
+
+
 @pytest.mark.parametrize("score", [Learnability(), TrueRegret()])
 def test_scores_of_what_the_environment_tells_fit(score):
     workflow = replace(WORKFLOW, score=score)

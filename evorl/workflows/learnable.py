@@ -52,7 +52,8 @@ class Learnable:
     It tries num_batches times num_candidates levels, each for sampling_steps steps, exploring; the capacity best of
     them replace what was kept. A share of the student's slots play levels drawn from these uniformly, the others fresh
     ones, and the student learns from all (Rutherford et al. 2024, arXiv:2408.15099, algorithm 1). env_steps count the
-    trials too. An evaluation is of levels as the environment draws them.
+    trials too; sampling_steps of 0 stand for those of the longest episode. An evaluation is of levels as the
+    environment draws them.
     """
 
     student: OnPolicy
@@ -65,6 +66,8 @@ class Learnable:
     share: float = 0.5
 
     def __post_init__(self) -> None:
+        if self.sampling_steps == 0:
+            object.__setattr__(self, "sampling_steps", self.env.max_episode_steps)
         base.check_positive(self, "capacity", "num_candidates", "num_batches", "sampling_steps", "every")
         tried, longest = self.num_batches * self.num_candidates, self.env.max_episode_steps
         require(
