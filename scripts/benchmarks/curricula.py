@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def main() -> None:
     step, state, first_alone = first_step(alone, LEARNING)
     played = jax.jit(lambda state, key: alone.assess(*alone.collect(state, key)[:2])[1])
     plr, accel = PLR(alone), PLR(alone, num_edits=20)
-    hyperparams = plr.hyperparams().replace(student=LEARNING)
+    hyperparams = replace(plr.hyperparams(), student=LEARNING)
     plr_step, plr_state, first_plr = first_step(plr, hyperparams)
     accel_step, accel_state, first_accel = first_step(accel, hyperparams)
 

@@ -95,7 +95,7 @@ def main() -> None:
         for values in found.values():
             low, high = stats.interval(values) if np.isfinite(values).all() else (np.nan, np.nan)
             cells.append(f"{values.mean():.2f} [{low:.2f}, {high:.2f}]" if np.isfinite(low) else "")
-        print(f"| {path.name} | {len(values)} | {' | '.join(cells)} |", flush=True)
+        print(f"| {path.name} | {len(found['solved'])} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
