@@ -141,13 +141,13 @@ class Adversary:
         """of_one(student, ...) of every student, as its own workflow has it, leaves [num_students, ...]."""
 
         def one(student: OnPolicyState, *given: Any) -> Any:
-            return of_one(self._whole(state, student), *given)
+            return of_one(curricula.whole(student, state), *given)
 
         return jax.vmap(one)(state.students, *given)
 
     def first(self, state: AdversaryState) -> OnPolicyState:
         """The state of student 0 as its own workflow has it."""
-        return self._whole(state, tree.index(state.students, 0))
+        return curricula.whole(tree.index(state.students, 0), state)
 
     def make(self, state: AdversaryState, key: Key) -> Made:
         """The levels in which the episodes of the teacher end."""
@@ -229,9 +229,6 @@ class Adversary:
     def _for_all(self, state: AdversaryState, plan: Callable[[OnPolicyState], Plan]) -> Plan:
         """The plan of a student for all of them: params are each one's own, leaves [num_students, ...]."""
         return replace(plan(self.first(state)), params=self.each(state, lambda student: plan(student).params))
-
-    def _whole(self, state: AdversaryState, student: OnPolicyState) -> OnPolicyState:
-        return replace(student, hyperparams=state.hyperparams.student, env_params=state.env_params)
 
     def _compared(self, seen: Outcome, rollouts: Transition) -> Outcome:
         """What the score looks at: student 0, or what all did."""

@@ -42,6 +42,11 @@ def held(student: OnPolicyState) -> OnPolicyState:
     return replace(student, hyperparams=(), env_params=())
 
 
+def whole(student: OnPolicyState, state: Any) -> OnPolicyState:
+    """The student that a curriculum's state holds as its own workflow has it."""
+    return replace(student, hyperparams=state.hyperparams.student, env_params=state.env_params)
+
+
 def drawn(env: Leveled, key: Key, env_params: Any, *shape: int) -> Level:
     """Levels as the environment draws them, leaves [*shape, ...]."""
     sample = env.sample

@@ -127,7 +127,7 @@ class Learnable:
 
     def learner(self, state: LearnableState) -> OnPolicyState:
         """The state of the student as its own workflow has it."""
-        return replace(state.student, hyperparams=state.hyperparams.student, env_params=state.env_params)
+        return curricula.whole(state.student, state)
 
     def plan(self, state: LearnableState, key: Key) -> tuple[Plan, Kept]:
         """num_steps steps of every environment, exploring, on levels that are kept or fresh."""

@@ -172,7 +172,7 @@ class PLR:
 
     def learner(self, state: PLRState) -> OnPolicyState:
         """The state of the student as its own workflow has it."""
-        return replace(state.student, hyperparams=state.hyperparams.student, env_params=state.env_params)
+        return curricula.whole(state.student, state)
 
     def plan(self, state: PLRState, key: Key) -> tuple[Plan, Dealt]:
         """An episode after the other on each of the levels that are dealt, exploring."""
