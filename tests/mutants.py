@@ -40,16 +40,17 @@ class NeverExplores(PolicyGradient):
 class SecondPartDropped(PolicyGradient):
     """Learns as if the second part of every action had been 0."""
 
-    def batch(self, params, behaviour, transitions, hyperparams):
+    def batch(self, params, transitions, hyperparams, fresh):
         sample = transitions.extras["sample"].at[..., 1].set(0)
-        return super().batch(params, behaviour, replace(transitions, extras={"sample": sample}), hyperparams)
+        changed = replace(transitions, extras=transitions.extras | {"sample": sample})
+        return super().batch(params, changed, hyperparams, fresh)
 
 
 class OneStepLate(PolicyGradient):
     """Takes for what it saw before an action what it saw after it."""
 
-    def batch(self, params, behaviour, transitions, hyperparams):
-        return super().batch(params, behaviour, replace(transitions, obs=transitions.next_obs), hyperparams)
+    def batch(self, params, transitions, hyperparams, fresh):
+        return super().batch(params, replace(transitions, obs=transitions.next_obs), hyperparams, fresh)
 
 
 class PartUnseen(PolicyGradient):

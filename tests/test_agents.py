@@ -83,6 +83,12 @@ def test_policy_gradient_loss(rows, objective, hyperparams):
     close(loss, expected.mean())
 
 
+def following(t):
+    """Transitions of which each begins where the one before it led, unless that ended."""
+    led = jnp.where(t.ended[:-1, :, None], t.next_obs[:-1], t.obs[1:])
+    return t.replace(next_obs=jnp.concatenate([led, t.next_obs[-1:]]))
+
+
 def transitions(rng, num_steps, num_envs, action, sample):
     shape = (num_steps, num_envs)
     obs, next_obs = rng.normal(size=(2, *shape, 3)).astype(np.float32)
@@ -103,8 +109,8 @@ def test_batches_of_a_rollout_bootstrap_each_slot_alone(rng, space, shared_trunk
     obs = jnp.asarray(rng.normal(size=(5, 2, 3)), jnp.float32)
     act = lambda obs, key: agent.act(params, obs, (), key, hp)  # noqa: E731
     action, _, extras = jax.vmap(jax.vmap(act))(obs, keys)
-    t = transitions(rng, 5, 2, action, extras["sample"]).replace(obs=obs)
-    batch = agent.batch(params, params, t, hp)
+    t = following(transitions(rng, 5, 2, action, extras["sample"]).replace(obs=obs, extras=extras))
+    batch = agent.batch(params, t, hp, fresh=True)
     value, after = (np.asarray(agent.apply(params, x)[1]) for x in (t.obs, t.next_obs))
     for slot in range(2):
         advantage = 0.0
@@ -125,7 +131,9 @@ def test_impala_corrects_for_the_policy_that_acted(rng):
     behaviour = jax.tree.map(lambda x: 300 * x, behaviour)  # far from uniform
     sample = jnp.asarray(rng.integers(0, 4, (5, 2)), jnp.int32)
     t = transitions(rng, 5, 2, sample, sample)
-    batch = agent.batch(params, behaviour, t, hp)
+    acting = jax.vmap(jax.vmap(lambda obs: agent.outputs("step", behaviour, (), obs)[1]))
+    t = following(t.replace(extras=t.extras | {"outputs": acting(t.obs)}))
+    batch = agent.batch(params, t, hp, fresh=False)
     ratio = jnp.exp(agent.apply(params, t.obs)[0].log_prob(sample) - agent.apply(behaviour, t.obs)[0].log_prob(sample))
     assert float(ratio.max()) > 1.5
     value, after = (np.asarray(agent.apply(params, x)[1]) for x in (t.obs, t.next_obs))

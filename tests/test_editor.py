@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -122,6 +124,11 @@ def test_it_sees_the_bordered_maze_the_step_and_new_random_numbers():
     noise = np.stack([obs["random"] for obs in seen])
     assert len(np.unique(noise)) == noise.size == 8 * 50
     assert (noise.min() >= 0) & (noise.max() < 1)
+
+
+def test_a_maze_says_what_its_teacher_sees_and_sets():
+    maze = replace(MAZE, editor_num_random=3, editor_first_sets_number=True)
+    assert maze.editor() == MazeEditor(maze, MAZE.levels.most, num_random=3, first_sets_number=True)
 
 
 @pytest.mark.parametrize("first", [False, True])

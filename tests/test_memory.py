@@ -72,7 +72,7 @@ def test_what_is_learned_from_is_what_acted(rollouts):
     after = workflow.agent.along(params, first.obs, tree.index(first.memory, 0), first.ended)[0]
     memory = restarted(tree.index(after, -1), first.ended[-1])
     wanted = remembered(workflow, params, second, memory)
-    batch = workflow.agent.batch(params, params, second, hp)
+    batch = workflow.agent.batch(params, second, hp, fresh=True)
     np.testing.assert_allclose(batch.log_prob, wanted[..., 0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(batch.value, wanted[..., 1], rtol=1e-5, atol=1e-6)
     one_step = second.reward + hp.discount * ~second.terminated * wanted[..., 2]
@@ -84,7 +84,7 @@ def test_segments_of_any_length_give_the_same(rollouts, length):
     workflow, state, _, second = rollouts
     workflow = replace(workflow, segment_length=length)
     params, hp = state.agent.actor.params, PPOHyperparams()
-    batch = workflow.agent.batch(params, params, second, hp)
+    batch = workflow.agent.batch(params, second, hp, fresh=True)
     segments = workflow.segments(batch)
     assert segments.log_prob.shape == (24 // length, length)
     steps_first = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(segments, memory=()))
@@ -102,7 +102,7 @@ def test_a_gradient_flows_along_a_segment_and_not_before_it(rollouts):
 
     def value(obs):
         t = replace(second, obs=obs, terminated=jnp.zeros_like(second.ended), truncated=jnp.zeros_like(second.ended))
-        batch = replace(workflow, segment_length=2).segments(agent.batch(params, params, t, PPOHyperparams()))
+        batch = replace(workflow, segment_length=2).segments(agent.batch(params, t, PPOHyperparams(), fresh=True))
         steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
         return agent.along(params, steps.obs, batch.memory, steps.ended)[2].reshape(2, 4, 3)[1, 2, 0]  # that of step 5
 

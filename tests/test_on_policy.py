@@ -105,7 +105,7 @@ def test_a_stale_policy_is_that_of_so_many_iterations_ago(counted):
         acted = workflow.agent.apply(old, obs)[0]
         now = workflow.agent.apply(states[i].agent.actor.params, obs)[0]
         assert float(jnp.abs(acted.mode() - now.mode()).max()) > 1e-4
-        same = workflow.agent.batch(old, old, tree.index(rollouts[i], slice(0, 1)), PPOHyperparams())
+        same = workflow.agent.batch(old, tree.index(rollouts[i], slice(0, 1)), PPOHyperparams(), fresh=True)
         assert jnp.isfinite(same.log_prob).all()
 
 

@@ -131,11 +131,11 @@ class PolicyGradient:
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
-        """An action drawn from the policy; extras hold the sample that it comes from."""
+        """An action drawn from the policy; extras hold the sample that it comes from, and what the network gave."""
         del hyperparams
         memory, outputs = self.outputs("step", params, memory, obs)
         sample = self.policy(outputs)[0].sample(key)
-        return self.head.action(sample), memory, {"sample": sample}
+        return self.head.action(sample), memory, {"sample": sample, "outputs": outputs}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
@@ -143,7 +143,7 @@ class PolicyGradient:
         del key, hyperparams
         memory, outputs = self.outputs("step", params, memory, obs)
         sample = self.policy(outputs)[0].mode()
-        return self.head.action(sample), memory, {"sample": sample}
+        return self.head.action(sample), memory, {"sample": sample, "outputs": outputs}
 
     def outputs(self, method: str, params: Params, *args: Any) -> Any:
         """What a method of the network gives."""
@@ -174,23 +174,43 @@ class PolicyGradient:
         memories, outputs = self.outputs("sequence", params, memory, obs, ended)
         return memories, *self.policy(outputs)
 
-    def batch(self, params: Params, behaviour: Params, transitions: Transition, hyperparams: Hyperparams) -> Batch:
-        """What the losses take, leaves [num_steps, num_envs, ...], of transitions that behaviour has collected."""
+    def batch(self, params: Params, transitions: Transition, hyperparams: Hyperparams, fresh: bool) -> Batch:
+        """What the losses take, leaves [num_steps, num_envs, ...]; where fresh, params are those that acted."""
         t = replace(transitions, reward=hyperparams.reward_scale * transitions.reward)
-        played = t.obs, tree.index(t.memory, 0), t.ended
-        memories, policy, values = self.along(params, *played)
-        value, next_value = self.mean(values), self.mean(self.apply(params, t.next_obs, memories)[1])
-        log_prob = policy.log_prob(t.extras["sample"])
-        acted = log_prob
-        if behaviour is not params:
-            acted = self.along(behaviour, *played)[1].log_prob(t.extras["sample"])
+        acted = self.policy(t.extras["outputs"])
+        memory, (policy, values) = t.memory, acted
+        if not fresh:
+            first = tree.index(t.memory, 0)
+            memories, policy, values = self.along(params, t.obs, first, t.ended)
+            begun = tree.where(t.ended, tree.broadcast(self.memory(), *t.ended.shape), memories)
+            memory = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs[:-1]]), first, begun)
+        value, log_prob = self.mean(values), acted[0].log_prob(t.extras["sample"])
+        next_value = self.successors(params, replace(t, memory=memory), value)
 
-        ratio = jnp.exp(log_prob - acted)
+        ratio = jnp.exp(policy.log_prob(t.extras["sample"]) - log_prob)
         each_slot = jax.vmap(self.objective.targets, (1, 1, 1, 1, None), 1)
         advantage, target = each_slot(t, ratio, value, next_value, hyperparams)
         of_memory = (t.ended, t.memory) if self.remembers else ((), ())
         several = values if self.num_values > 1 else ()
-        return Batch(t.obs, t.extras["sample"], acted, value, advantage, target, *of_memory, values=several)
+        return Batch(t.obs, t.extras["sample"], log_prob, value, advantage, target, *of_memory, values=several)
+
+    def successors(self, params: Params, t: Transition, value: Float[Array, "steps slots"]) -> Array:
+        """The values of what follows each step: those of the next, but where time ran out, and after the last.
+
+        There the network is asked, for one such step of every slot at a time.
+        """
+        cut = t.truncated.at[-1].set(True)
+        place = jnp.cumsum(cut, 0) * cut - 1  # of each such step among those of its slot
+        slots = jnp.arange(cut.shape[1])
+
+        def ask(i: Array, found: Array) -> Array:
+            step = jnp.argmax(place == i, 0)
+            now = jax.tree.map(lambda x: x[step, slots], (t.obs, t.memory, t.next_obs))
+            after = self.outputs("step", params, now[1], now[0])[0]
+            asked = self.mean(self.apply(params, now[2], after)[1])
+            return jnp.where(place == i, asked, found)
+
+        return jax.lax.fori_loop(0, place.max() + 1, ask, jnp.concatenate([value[1:], value[-1:]]))
 
     def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
         """That of the objective on segments of a batch, leaves [segments, steps, ...]."""

@@ -47,8 +47,8 @@ class Random:
 
     mode = act
 
-    def batch(self, params: Params, behaviour: Params, transitions: Transition, hyperparams: Hyperparams) -> Batch:
-        del params, behaviour, hyperparams
+    def batch(self, params: Params, transitions: Transition, hyperparams: Hyperparams, fresh: bool) -> Batch:
+        del params, hyperparams, fresh
         nothing = jnp.zeros_like(transitions.reward)
         return Batch((), (), nothing, nothing, nothing, nothing)
 

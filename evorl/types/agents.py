@@ -82,8 +82,10 @@ class ActorCritic(OffPolicyAgent, Protocol):
 class OnPolicyAgent(Agent, Protocol):
     """An agent that learns from what it has just done: a batch, a loss on segments of it, a gradient step on a loss."""
 
-    def batch(self, params: Params, behaviour: Params, transitions: Transition, hyperparams: Hyperparams) -> Batch:
-        """What is learned from trajectories, leaves [steps, slots, ...], that behaviour played: targets by params."""
+    def batch(self, params: Params, transitions: Transition, hyperparams: Hyperparams, fresh: bool) -> Batch:
+        """What is learned from trajectories, leaves [steps, slots, ...], with targets by params: where fresh, those
+        that acted.
+        """
         ...
 
     def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:

@@ -212,11 +212,9 @@ class OnPolicy:
     def batch(self, state: OnPolicyState, rollout: Transition) -> Batch:
         """What the agent learns from a rollout, leaves [num_steps, num_envs, ...]."""
         obs, next_obs = self.normalized(state, rollout.obs), self.normalized(state, rollout.next_obs)
-        t = replace(rollout, obs=obs, next_obs=next_obs)
-        params = state.agent.actor.params
-        behaviour = tree.index(state.older, 0) if self.staleness else params
         scale = self.value_scale(state)
-        batch = self.agent.batch(params, behaviour, replace(t, reward=t.reward / scale), self.now(state))
+        t = replace(rollout, obs=obs, next_obs=next_obs, reward=rollout.reward / scale)
+        batch = self.agent.batch(state.agent.actor.params, t, self.now(state), fresh=self.staleness == 0)
         return replace(batch, advantage=batch.advantage * scale)
 
     def normalized_advantages(self, batch: Batch) -> Batch:

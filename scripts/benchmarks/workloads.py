@@ -140,7 +140,7 @@ def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
     agent, hp, size = workflow.agent, state.hyperparams, workflow.batch_size // workflow.segment
     params = state.agent.actor.params
     transitions = workflow.collect(state, KEY)[1]
-    batch = workflow.segments(agent.batch(params, params, transitions, hp))
+    batch = workflow.segments(agent.batch(params, transitions, hp, fresh=True))
     layout = Row.of(jax.eval_shape(lambda: tree.index(batch, 0)))
 
     def act(params: Any, obs: jax.Array, key: jax.Array) -> Any:
@@ -163,7 +163,7 @@ def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
 
     tables = layout.pack(batch)
     return interaction_parts(workflow, act, params, None, workflow.num_steps) | {
-        "targets": (lambda t: agent.batch(params, params, t, hp), transitions),
+        "targets": (lambda t: agent.batch(params, t, hp, fresh=True), transitions),
         "gradients": (gradients, state.agent, tables),
         "shuffle": (shuffle, tables),
     }

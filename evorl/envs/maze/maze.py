@@ -77,6 +77,8 @@ class Maze:
     see_agent: bool = False
     see_through_walls: bool = True
     normalize: bool = True  # divided by 10, as float32; otherwise uint8
+    editor_num_random: int = 50  # where a teacher makes the levels, the random numbers that it sees
+    editor_first_sets_number: bool = False  # and whether its first action says how many walls
 
     fresh_reset = True
 
@@ -163,7 +165,8 @@ class Maze:
         """Where a teacher draws as many walls as RandomWalls at most, of other sources 60."""
         from evorl.envs.maze.editor import MazeEditor  # which itself shows a Maze
 
-        return MazeEditor(self, self.levels.most) if isinstance(self.levels, RandomWalls) else MazeEditor(self)
+        most = self.levels.most if isinstance(self.levels, RandomWalls) else MazeEditor.num_walls
+        return MazeEditor(self, most, self.editor_num_random, self.editor_first_sets_number)
 
     def observe(self, state: MazeState) -> dict[str, Array]:
         """The cells in view as (object, color, state), and the direction."""
