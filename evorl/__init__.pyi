@@ -35,6 +35,8 @@ from evorl.ec.evosax import Evosax as Evosax
 from evorl.ec.genetic import GA as GA
 from evorl.ec.genetic import GAHyperparams as GAHyperparams
 from evorl.ec.noise import Noise as Noise
+from evorl.ec.nsga2 import NSGA2 as NSGA2
+from evorl.ec.nsga2 import NSGA2Hyperparams as NSGA2Hyperparams
 from evorl.ec.openes import OpenES as OpenES
 from evorl.ec.openes import OpenESHyperparams as OpenESHyperparams
 from evorl.ec.restarts import Restarts as Restarts
@@ -42,11 +44,14 @@ from evorl.ec.restarts import RestartsHyperparams as RestartsHyperparams
 from evorl.ec.vanilla_es import VanillaES as VanillaES
 from evorl.ec.vanilla_es import VanillaESHyperparams as VanillaESHyperparams
 from evorl.ec.variation import SBX as SBX
+from evorl.ec.variation import BoundedSBX as BoundedSBX
 from evorl.ec.variation import ERLMutation as ERLMutation
 from evorl.ec.variation import ERLMutationHyperparams as ERLMutationHyperparams
 from evorl.ec.variation import GaussianMutation as GaussianMutation
 from evorl.ec.variation import GaussianMutationHyperparams as GaussianMutationHyperparams
 from evorl.ec.variation import NPoint as NPoint
+from evorl.ec.variation import PolynomialMutation as PolynomialMutation
+from evorl.ec.variation import PolynomialMutationHyperparams as PolynomialMutationHyperparams
 from evorl.envs.brax import Brax as Brax
 from evorl.envs.gymnax import Gymnax as Gymnax
 from evorl.envs.maze.generators import RandomWalls as RandomWalls
@@ -111,6 +116,11 @@ from evorl.priors import LogUniform as LogUniform
 from evorl.priors import Neg as Neg
 from evorl.priors import OneMinus as OneMinus
 from evorl.priors import Uniform as Uniform
+from evorl.problems.arm import Arm as Arm
+from evorl.problems.bbob import BBOB as BBOB
+from evorl.problems.dtlz import DTLZ as DTLZ
+from evorl.problems.sphere import Sphere as Sphere
+from evorl.problems.zdt import ZDT as ZDT
 from evorl.replay.frames import FrameReplay as FrameReplay
 from evorl.replay.prioritized import PrioritizedReplay as PrioritizedReplay
 from evorl.replay.ring import UniformReplay as UniformReplay
@@ -127,6 +137,7 @@ from evorl.training.runs import Policy as Policy
 from evorl.training.runs import load as load
 from evorl.training.suites.mazes import MazeSuite as MazeSuite
 from evorl.training.suites.risk import Risk as Risk
+from evorl.types import Quality as Quality
 from evorl.types import TimeStep as TimeStep
 from evorl.types import Transition as Transition
 from evorl.workflows.adversary import Adversary as Adversary
@@ -147,5 +158,7 @@ from evorl.workflows.pbt import PBT as PBT
 from evorl.workflows.pbt import PBTHyperparams as PBTHyperparams
 from evorl.workflows.plr import PLR as PLR
 from evorl.workflows.plr import PLRHyperparams as PLRHyperparams
+from evorl.workflows.search import Search as Search
+from evorl.workflows.search import SearchHyperparams as SearchHyperparams
 from evorl.workflows.shared_replay import SharedReplay as SharedReplay
 from evorl.workflows.vmapped import Vmapped as Vmapped

@@ -15,6 +15,15 @@ MEMBERS = "members/"  # begins the names of metrics that stay apart for each mem
 Metrics = dict[str, Any]
 
 
+def apart(values: Metrics, axes: int = 0) -> Metrics:
+    """Every number of values, which lead with so many axes, under a name of its own: speed, of a vector place/1."""
+    found = {}
+    for name, x in values.items():
+        numbers = x.reshape(*x.shape[:axes], -1)
+        found |= {f"{name}/{i}" if x.ndim > axes else name: numbers[..., i] for i in range(numbers.shape[-1])}
+    return found
+
+
 def is_of_episodes(name: str) -> bool:
     """Whether a metric is a mean over episodes."""
     return name in OF_EPISODES or name.startswith(EPISODE)

@@ -149,7 +149,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
     from evorl.training.records.remembered import Remembered
     from evorl.training.reference import verdict
     from evorl.training.suites import in_training
-    from evorl.types import Acts, Env, Population
+    from evorl.types import Acts, Population
 
     workflow, hyperparams, budget = built
     for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
@@ -200,7 +200,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
     if result.stopped:
         say(f"stopped and saved; go on with: {go_on}")
         return result
-    for line in verdict(result.progress, parts.make(data["env"], "env", Env)):
+    for line in verdict(result.progress, parts.played(data)):
         say(line)
     say(f"saved in {run_dir}")
     if isinstance(workflow, (Acts, Population)):
@@ -219,7 +219,7 @@ def _new_run_dir(data: Mapping[str, Any]) -> Path:
             raise OptionError(f"run_dir={run_dir}: exists already; resume={run_dir} goes on with it")
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        run_dir = RUNS / f"{data['agent']['name']}-{config.label(data['env'])}-{now}-{os.getpid()}"
+        run_dir = RUNS / f"{config.title(data).replace(' on ', '-')}-{now}-{os.getpid()}"
     try:
         run_dir.mkdir(parents=True)
     except (OSError, ValueError) as error:

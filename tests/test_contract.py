@@ -40,12 +40,14 @@ from evorl.ec import (
     CMAES,
     CSO,
     GA,
+    NSGA2,
     ARSHyperparams,
     CEMHyperparams,
     CMAESHyperparams,
     CSOHyperparams,
     Diagonal,
     GAHyperparams,
+    NSGA2Hyperparams,
     OpenES,
     OpenESHyperparams,
     Restarts,
@@ -74,6 +76,7 @@ from evorl.population import (
     Truncation,
     Uniform,
 )
+from evorl.problems import ZDT
 from evorl.replay import FrameReplay, SequenceReplay
 from evorl.training.program import Program
 from evorl.types import Agent, Evolver, Workflow
@@ -96,6 +99,8 @@ from evorl.workflows import (
     OnPolicy,
     PBTHyperparams,
     PLRHyperparams,
+    Search,
+    SearchHyperparams,
     SharedReplay,
     Vmapped,
 )
@@ -257,6 +262,7 @@ EVOLVERS = [
         ("ga", GA(6, 1), GAHyperparams(0.5, crossover_rate=0.5)),
         ("vanilla_es", VanillaES(4, 2), VanillaESHyperparams()),
         ("snes", Evosax(SNES, 4), {}),
+        ("nsga2", NSGA2(4, {"return": 1.0}), NSGA2Hyperparams()),
     )
 ]
 RANDOM = Random(CHOICES.observation_space, CHOICES.action_space)
@@ -280,8 +286,13 @@ STUDENT = PolicyGradient(ONE_FRAME.observation_space, ONE_FRAME.action_space, hi
 LEVELS = OnPolicy(ONE_FRAME, STUDENT, 3, 12, 1, 12, eval_episodes=6)
 EDITOR = ONE_FRAME.editor()
 TEACHER = OnPolicy(EDITOR, PolicyGradient(EDITOR.observation_space, EDITOR.action_space, hidden=(4,)), 3, 0, 1, 0)
+SEARCH = Search(ZDT(size=4), NSGA2(8))
+SEARCHED = SearchHyperparams(NSGA2Hyperparams(Uniform(0.0, 0.2)))
 OTHERS = [
     *EVOLVERS,
+    Case("search", SEARCH, SearchHyperparams(NSGA2Hyperparams(0.1)), 1),
+    Case("vmapped_search", Vmapped(SEARCH, 2), pair(SearchHyperparams(NSGA2Hyperparams(0.1))), 1),
+    Case("pbt_search", PBT(Vmapped(SEARCH, 4), SEARCHED), PBTHyperparams(), 1),
     Case("plr", PLR(LEVELS, capacity=8), PLRHyperparams()),
     Case("paired", Adversary(LEVELS, TEACHER), AdversaryHyperparams()),
     Case("learnable", Learnable(LEVELS, Learnability(), 4, 6, 2, 12, 2), LearnableHyperparams()),

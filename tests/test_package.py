@@ -45,7 +45,7 @@ FLOORS = (  # from the ground up
     "tree types",
     "hyperparameters priors replay vector_env",
     "returns normalize networks",
-    "n_step agents ec envs",
+    "n_step agents ec envs problems",
     "population levels",
     "workflows",
     "training command",

@@ -5,6 +5,7 @@ from evorl.ec.covariance import Diagonal, Full
 from evorl.ec.cso import CSO, CSOHyperparams
 from evorl.ec.genetic import GA, GAHyperparams
 from evorl.ec.noise import Noise
+from evorl.ec.nsga2 import NSGA2, NSGA2Hyperparams
 from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.ec.restarts import Restarts, RestartsHyperparams
 from evorl.ec.vanilla_es import VanillaES, VanillaESHyperparams
@@ -15,6 +16,7 @@ __all__ = [
     "CMAES",
     "CSO",
     "GA",
+    "NSGA2",
     "ARSHyperparams",
     "CEMHyperparams",
     "CMAESHyperparams",
@@ -22,6 +24,7 @@ __all__ = [
     "Diagonal",
     "Full",
     "GAHyperparams",
+    "NSGA2Hyperparams",
     "Noise",
     "OpenES",
     "OpenESHyperparams",

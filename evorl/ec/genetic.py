@@ -12,7 +12,15 @@ from evorl import tree
 from evorl.ec.noise import integers, normal
 from evorl.ec.rows import full_rank, layers, population, rows
 from evorl.ec.shaping import best_first, comparable
-from evorl.ec.variation import Crossover, GaussianMutation, GaussianMutationHyperparams, Mutation, NPoint
+from evorl.ec.variation import (
+    Crossover,
+    GaussianMutation,
+    GaussianMutationHyperparams,
+    Mutation,
+    NPoint,
+    check_taken,
+    offspring,
+)
 from evorl.errors import require
 from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.types import Key, Metrics, Params
@@ -64,9 +72,7 @@ class GA:
 
     def from_members(self, key: Key, members: Params, mean: Params, hyperparams: GAHyperparams) -> GAState:
         """The first generation is members, leaves [n, ...], and the center, which nobody has evaluated, is mean."""
-        given, takes = type(hyperparams.mutation).__name__, self.mutation.takes.__name__
-        name = type(self.mutation).__name__
-        require(given == takes, "hyperparams.mutation", given, f"must be {takes}, the hyperparameters of {name}")
+        check_taken(self.mutation, hyperparams.mutation)
         first = rows(members)
         return GAState(population(first + hyperparams.initial_std * normal(key, first.shape), mean), mean)
 
@@ -80,15 +86,12 @@ class GA:
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: GAState, hyperparams: GAHyperparams
     ) -> tuple[GAState, Metrics]:
-        key_parents, key_cross, key_mutate, key_rates = jax.random.split(key, 4)
+        key_parents, *keys = jax.random.split(key, 4)
         members, order = rows(genomes), best_first(fitness)
         n = self.population_size - self.num_elites
         mothers, fathers = (members[parents] for parents in self.parents(key_parents, fitness, 2 * n).reshape(2, n))
-        crosses, mutates = jax.random.uniform(key_rates, (2, n, 1))
-        children = self.crossover(key_cross, mothers, fathers)
-        children = jnp.where(crosses < hyperparams.crossover_rate, children, mothers)
-        mutated = self.mutation(key_mutate, children, layers(state.solution), hyperparams.mutation)
-        children = jnp.where(mutates < hyperparams.mutation_rate, mutated, children)
+        operators, layer = (self.crossover, self.mutation), layers(state.solution)
+        children = offspring(tuple(keys), (mothers, fathers), operators, layer, hyperparams)
         following = jnp.concatenate([members[order[: self.num_elites]], children])
         return GAState(population(following, state.solution), tree.index(genomes, order[0])), {}
 

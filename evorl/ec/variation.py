@@ -1,7 +1,7 @@
 """How a genetic algorithm makes children: crossover of parents and mutation, on rows of parameters."""
 
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from evorl.ec.noise import integers, normal
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
-from evorl.types import Hyperparams, Key
+from evorl.types import Bound, Hyperparams, Key
 
 Rows = Float[Array, "n size"]
 Layer = Int[np.ndarray, " size"]  # of each number, to which leaf of the parameters it belongs
@@ -76,6 +76,40 @@ class SBX:
         return (first + second) / 2 + spread * (first - second) / 2
 
 
+@dataclass(frozen=True)
+class BoundedSBX:
+    """SBX of which each variable, with probability `rate`, is crossed, within bounds, infinite where there are none.
+
+    Deb & Agrawal 1995 as in Deb's NSGA-II: the spread of each child is cut where the bound on its side is, and the
+    child takes either of the two. Of a variable that is not crossed it has its first parent's.
+    """
+
+    eta: float = 15.0
+    rate: float = 0.5
+    low: Bound = -float("inf")
+    high: Bound = float("inf")
+
+    def __post_init__(self) -> None:
+        require(self.eta >= 0, "eta", self.eta, "must not be negative")
+        require(0 <= self.rate <= 1, "rate", self.rate, "must be between 0 and 1")
+
+    def within(self, low: Bound, high: Bound) -> "BoundedSBX":
+        return replace(self, low=low, high=high)
+
+    def __call__(self, key: Key, first: Rows, second: Rows) -> Rows:
+        low, high = jnp.asarray(self.low, jnp.float32), jnp.asarray(self.high, jnp.float32)
+        crosses, above, u = jax.random.uniform(key, (3, *first.shape))
+        above = above < 0.5
+        apart = jnp.abs(first - second)
+        room = jnp.where(above, high - jnp.maximum(first, second), jnp.minimum(first, second) - low)
+        reach = 1 + 2 * room / jnp.where(apart > 0, apart, 1)
+        alpha = 2 - reach ** -(self.eta + 1)
+        drawn = u * alpha
+        spread = jnp.where(drawn <= 1, drawn, 1 / (2 - drawn)) ** (1 / (self.eta + 1))
+        child = (first + second) / 2 + jnp.where(above, 0.5, -0.5) * spread * apart
+        return jnp.where((crosses < self.rate) & (apart > 0), jnp.clip(child, low, high), first)
+
+
 @struct.dataclass
 class GaussianMutationHyperparams:
     """Default: of the order of those of Such et al. 2017, which differ with the task."""
@@ -127,3 +161,61 @@ class ERLMutation:
         changed = jnp.where(anew, noise, members + scale * jnp.abs(members) * noise)
         mutates = (drawn < 2 * often) & (which < h.fraction)
         return jnp.clip(jnp.where(mutates, changed, members), -h.bound, h.bound)
+
+
+@struct.dataclass
+class PolynomialMutationHyperparams:
+    """Defaults: Deb et al. 2002, section V."""
+
+    eta: Number = hyperparameter(20.0, 0, about="the larger, the smaller are changes")
+    rate: Number = hyperparameter(1.0, 0, about="variables of a child that change on average")
+    width: Number = hyperparameter(1.0, 0, about="the largest change of a variable without bounds")
+
+
+@dataclass(frozen=True)
+class PolynomialMutation:
+    """Changes of a polynomial density, the denser the smaller they are, within bounds, infinite where there are none.
+
+    Deb & Goyal 1996, bounded as in Deb's NSGA-II. Each variable changes with probability rate over their number.
+    """
+
+    low: Bound = -float("inf")
+    high: Bound = float("inf")
+
+    takes = PolynomialMutationHyperparams
+
+    def within(self, low: Bound, high: Bound) -> "PolynomialMutation":
+        return replace(self, low=low, high=high)
+
+    def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: PolynomialMutationHyperparams) -> Rows:
+        del layer
+        low, high = jnp.asarray(self.low, jnp.float32), jnp.asarray(self.high, jnp.float32)
+        changes, u = jax.random.uniform(key, (2, *members.shape))
+        width = jnp.where(jnp.isfinite(high - low), high - low, hyperparams.width)
+        power = hyperparams.eta + 1
+        up, less = u > 0.5, 2 * jnp.minimum(u, 1 - u)
+        room = jnp.clip(jnp.where(up, high - members, members - low) / width, 0, 1)
+        size = 1 - (less + (1 - less) * (1 - room) ** power) ** (1 / power)
+        changed = jnp.clip(members + jnp.where(up, size, -size) * width, low, high)
+        return jnp.where(changes < hyperparams.rate / members.shape[1], changed, members)
+
+
+def offspring(
+    keys: tuple[Key, Key, Key], pairs: tuple[Rows, Rows], operators: tuple[Crossover, Mutation], layer: Layer, h: Any
+) -> Rows:
+    """A child of each of the pairs; h has crossover_rate, mutation_rate and what the mutation takes, as mutation.
+
+    The keys are for crossover, for mutation and for whom which of them befalls.
+    """
+    (mothers, fathers), (crossover, mutation), (key_cross, key_mutate, key_rates) = pairs, operators, keys
+    crosses, mutates = jax.random.uniform(key_rates, (2, len(mothers), 1))
+    children = crossover(key_cross, mothers, fathers)
+    children = jnp.where(crosses < h.crossover_rate, children, mothers)
+    mutated = mutation(key_mutate, children, layer, h.mutation)
+    return jnp.where(mutates < h.mutation_rate, mutated, children)
+
+
+def check_taken(mutation: Mutation, hyperparams: Any) -> None:
+    """Raises OptionError where hyperparameters are not those of a mutation."""
+    given, takes, name = type(hyperparams).__name__, mutation.takes.__name__, type(mutation).__name__
+    require(given == takes, "hyperparams.mutation", given, f"must be {takes}, the hyperparameters of {name}")

@@ -9,7 +9,7 @@ import numpy as np
 from evorl.training.episodes import play
 from evorl.training.progress import Progress
 from evorl.training.records.remembered import Remembered, read
-from evorl.types import Env
+from evorl.types import Env, Problem, Quality
 
 SHIPPED = Path(__file__).parent / "random_returns.json"  # of the environments that evorl ships, as they are by default
 EPISODES = 64
@@ -32,18 +32,21 @@ class Return(NamedTuple):
         return f"{self.mean:.4g}" + (f" [{self.low:.4g}, {self.high:.4g}]" if known else "")
 
 
-def random_return(env: Env) -> Return:
-    """That of actions drawn at random, shipped, remembered from an earlier training, or played."""
+def random_return(env: Env | Problem) -> Return:
+    """That of actions drawn at random, or of a problem of solutions.
+
+    It is shipped, remembered from an earlier training, or played.
+    """
     remembered, name = Remembered("random_returns.json"), repr(env)
     found = read(SHIPPED).get(name) or remembered.get(name)
     if not (isinstance(found, list) and len(found) == 3 and all(isinstance(value, float) for value in found)):
-        found = list(played(env, EPISODES))
+        found = list(played(env, EPISODES) if isinstance(env, Env) else drawn(env, EPISODES))
         remembered.put(name, found)
     return Return(*found)
 
 
-def verdict(progress: Progress, env: Env) -> list[str]:
-    """What a training has come to: its returns, and how they compare with those of random actions."""
+def verdict(progress: Progress, env: Env | Problem) -> list[str]:
+    """What a training has come to: its returns, and how they compare with those of random actions or solutions."""
     if progress.first is None or progress.last is None:
         return []
     last, chance = Return.of(progress.last), random_return(env)
@@ -52,11 +55,24 @@ def verdict(progress: Progress, env: Env) -> list[str]:
         judged = "this is better"
     else:
         judged = "this is worse" if last.high < chance.low else "this cannot be told from it"
-    steps = f"{progress.last['env_steps']:,.0f}"
+    taken, what = ("env steps", "actions") if isinstance(env, Env) else ("evaluations", "solutions")
+    steps = f"{progress.last['env_steps']:,.0f} {taken}"
     return [
-        f"return {last} after {steps} env steps; it began at {Return.of(progress.first)}{best}",
-        f"random actions earn {chance}: {judged}",
+        f"return {last} after {steps}; it began at {Return.of(progress.first)}{best}",
+        f"random {what} earn {chance}: {judged}",
     ]
+
+
+def drawn(problem: Problem, count: int) -> Return:
+    """The same of so many solutions, of several objectives the first."""
+
+    def one(key: jax.Array) -> Any:
+        fitness = problem.evaluate(key, problem.init(key))
+        return (fitness.fitness if isinstance(fitness, Quality) else fitness).ravel()[0]
+
+    values = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), count)), float)
+    mean, reach = float(values.mean()), float(1.96 * values.std(ddof=1) / np.sqrt(count))
+    return Return(mean, mean - reach, mean + reach)
 
 
 def played(env: Env, episodes: int) -> Return:

@@ -27,7 +27,7 @@ from evorl.training.records import display, recorders
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.remembered import Remembered
 from evorl.training.suites import in_training
-from evorl.types import Acts, Env, SpreadByDefault, State, Workflow
+from evorl.types import Acts, SpreadByDefault, State, Workflow
 
 COMPILED_IN = "compile_seconds.json"  # by fingerprint
 Config: TypeAlias = DictConfig | Mapping[str, Any]  # as it was composed, or as data
@@ -86,8 +86,8 @@ def assemble(data: Mapping[str, Any]) -> tuple[Any, Any]:
     if not dataclasses.is_dataclass(hyperparams):
         raise OptionError(f"agent.hyperparams={hyperparams}: must be a part with a _target_")
     hyperparameters.check(hyperparams, "agent.hyperparams.")
-    env: Any = parts.make(saved.at(data, "env"), "env", Env)
-    workflow = parts.make(saved.at(data, "agent.workflow"), "agent.workflow", Workflow, **parts.surroundings(env))
+    given = parts.surroundings(parts.played(data))
+    workflow = parts.make(saved.at(data, "agent.workflow"), "agent.workflow", Workflow, **given)
     return workflow, hyperparams
 
 
@@ -133,15 +133,16 @@ def left(checkpoints: Checkpoints, run_dir: Path) -> str:
 
 def fingerprint(data: Mapping[str, Any]) -> str:
     """What trainings that compile to the same program have in common."""
-    parts = json.dumps([data["agent"], data["env"], data["num_seeds"]], sort_keys=True, default=str)
-    return hashlib.sha256(parts.encode()).hexdigest()[:16]
+    played = data.get("env") or data["problem"]
+    told = json.dumps([data["agent"], played, data["num_seeds"]], sort_keys=True, default=str)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 @contextmanager
 def recording(data: Mapping[str, Any], run_dir: Path) -> Iterator[list[recorders.Recorder]]:
     """The recorders of a run, closed at the end."""
     seed, count = data["seed"], data["num_seeds"]
-    title = f"{data['agent']['name']} on {config.label(data['env'])}, {count} seed{'s' * (count > 1)}, {run_dir}"
+    title = f"{config.title(data)}, {count} seed{'s' * (count > 1)}, {run_dir}"
     with ExitStack() as stack:
         last = Remembered(COMPILED_IN).get(fingerprint(data))
         shown = display.Panel(title, compiled_in=last) if sys.stdout.isatty() else display.Lines(compiled_in=last)

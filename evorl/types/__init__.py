@@ -29,9 +29,10 @@ from evorl.types.envs import (
     Mutates,
     Summarizes,
 )
-from evorl.types.evolvers import Evolver, FromMembers, Judges, TakesParams
+from evorl.types.evolvers import Collects, Evolver, Fits, Found, FromMembers, Judges, Quality, TakesParams
 from evorl.types.hyperparameters import Declares, Discounted, Prior, Scheduled
 from evorl.types.populations import Evolves, Population
+from evorl.types.problems import Bound, Bounded, Problem
 from evorl.types.replays import Prioritizes, Replay, Replays
 from evorl.types.workflows import Acts, Advances, Iterates, Parallel, Placed, SpreadByDefault, Workflow
 
@@ -42,6 +43,9 @@ __all__ = [
     "Agent",
     "Array",
     "Batch",
+    "Bound",
+    "Bounded",
+    "Collects",
     "Crosses",
     "Declares",
     "Decodes",
@@ -53,6 +57,8 @@ __all__ = [
     "Env",
     "Evolver",
     "Evolves",
+    "Fits",
+    "Found",
     "FromMembers",
     "Hyperparams",
     "Iterates",
@@ -73,6 +79,8 @@ __all__ = [
     "Population",
     "Prior",
     "Prioritizes",
+    "Problem",
+    "Quality",
     "Replay",
     "Replays",
     "Sample",

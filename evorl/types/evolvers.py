@@ -1,8 +1,29 @@
 """What searches by ask and tell, and may do beside."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from flax import struct
+
 from evorl.types.data import Hyperparams, Key, Metrics, Params, State
+from evorl.types.problems import Bound
+
+
+@struct.dataclass
+class Quality:
+    """How good something is, and of what kind."""
+
+    fitness: Any  # [] or [objectives]
+    descriptor: Any  # [descriptors]
+
+
+@struct.dataclass
+class Found:
+    """What a search has come to that does not stand for it by one solution, leaves [n, ...]."""
+
+    params: Any
+    fitness: Any  # [n] or [n, objectives], as the evolver was told
+    counts: Any  # [n] bool, whether it is one of them
 
 
 @runtime_checkable
@@ -64,4 +85,27 @@ class TakesParams(Protocol):
 
     def from_params(self, state: State, params: Params, hyperparams: Hyperparams) -> Any:
         """The genome that stands for one member's parameters."""
+        ...
+
+
+@runtime_checkable
+class Collects(Protocol):
+    """An evolver that finds many solutions of which none is the best: a front."""
+
+    @property
+    def objectives(self) -> Mapping[str, float]:
+        """By name what each objective weighs in the fitness that it is told; none where it takes the return's."""
+        ...
+
+    def found(self, state: State) -> Found:
+        """Those that it has so far."""
+        ...
+
+
+@runtime_checkable
+class Fits(Protocol):
+    """An evolver that wants to know what function it searches."""
+
+    def fitted(self, low: Bound, high: Bound, num_objectives: int) -> Any:
+        """The same evolver for parameters within these bounds, of so many objectives where it does not name them."""
         ...

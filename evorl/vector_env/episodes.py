@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array
 
 from evorl import tree
-from evorl.metrics import EPISODE
+from evorl.metrics import EPISODE, apart
 from evorl.types import Metrics
 
 SUMMARIES = ("sum", "mean", "last")
@@ -78,11 +78,8 @@ class EpisodeStats:
             "return": self.returns.sum() / ended,
             "episode_length": self.lengths.sum() / ended,
         }
-        for name, values in self.info.items():
-            numbers = values.sum(0) / ended
-            each = {f"{EPISODE}{name}/{i}": x for i, x in enumerate(numbers.ravel())}
-            metrics |= each if numbers.ndim else {f"{EPISODE}{name}": numbers}
-        return metrics
+        means = apart({name: values.sum(0) / ended for name, values in self.info.items()})
+        return metrics | {f"{EPISODE}{name}": x for name, x in means.items()}
 
     def evaluation(self) -> Metrics:
         """The metrics of a play that was an evaluation."""

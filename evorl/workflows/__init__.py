@@ -8,11 +8,13 @@ from evorl.workflows.off_policy import OffPolicy
 from evorl.workflows.on_policy import OnPolicy
 from evorl.workflows.pbt import PBT, PBTHyperparams
 from evorl.workflows.plr import PLR, PLRHyperparams
+from evorl.workflows.search import Search, SearchHyperparams
 from evorl.workflows.shared_replay import SharedReplay
 from evorl.workflows.vmapped import Vmapped
 
 __all__ = [
     "CEMRL", "ERL", "PBT", "PLR", "Adversary", "AdversaryHyperparams", "CEMRLHyperparams", "ERLHyperparams",
     "Evolution", "EvolutionHyperparams", "Learnable", "LearnableHyperparams", "MetaES", "MetaESHyperparams",
-    "OffPolicy", "OnPolicy", "PBTHyperparams", "PLRHyperparams", "SharedReplay", "Vmapped",
+    "OffPolicy", "OnPolicy", "PBTHyperparams", "PLRHyperparams", "Search", "SearchHyperparams",
+    "SharedReplay", "Vmapped",
 ]  # fmt: skip

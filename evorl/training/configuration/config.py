@@ -109,7 +109,8 @@ def _check_experiment(overrides: Sequence[str]) -> None:
     try:
         cfg = compose("config", placed(given), return_hydra_config=True)
         choices = {group: name for group, name in cfg.hydra.runtime.choices.items() if group_of(group)[0] in GROUPS}
-        alone = compose("config", [f"{group}={name}" for group, name in choices.items() if group != "experiment"])
+        chosen = [f"{group}={name}" for group, name in choices.items() if name and group != "experiment"]
+        alone = compose("config", chosen)
     except (HydraException, OmegaConfBaseException):  # of a choice that only goes with the experiment
         return
     strange = list(_strange(cfg, alone))
@@ -219,6 +220,11 @@ def label(node: Mapping[str, Any]) -> str:
         return str(node["name"])
     outer = str(node.get("_target_")).rpartition(".")[2]
     return f"{outer}-{label(node['inner'])}" if isinstance(node.get("inner"), Mapping) else outer
+
+
+def title(data: Mapping[str, Any]) -> str:
+    """The agent of a configuration, and what it is trained on."""
+    return f"{data['agent']['name']} on {label(data.get('env') or data['problem'])}"
 
 
 def references(node: DictConfig, place: str) -> Iterator[tuple[str, str]]:

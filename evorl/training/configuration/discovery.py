@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from evorl.errors import require, unknown
+from evorl.errors import OptionError, require, unknown
 
 PACKAGE = Path(__file__).parents[2]
 SHIPPED = next(path for path in (PACKAGE / "configs", PACKAGE.parent / "configs") if path.is_dir())
@@ -19,6 +19,7 @@ GROUPS = (
     "agent/selection",
     "agent/variation",
     "env",
+    "problem",
     "core",
     "encoder",
     "replay",
@@ -27,6 +28,7 @@ GROUPS = (
 INSIDE = {"core": "workflow.agent.core", "encoder": "workflow.agent.encoder", "replay": "workflow.replay"}
 
 HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME] [option=value ...]
+       python -m evorl.train agent=search problem=NAME [agent/evolver=NAME] [option=value ...]
 
   python -m evorl.train agent=cemrl env=ant minutes=3         train into a new folder in runs/
   python -m evorl.train agent=td3 env=hopper num_seeds=8      eight runs in one program
@@ -36,6 +38,7 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
   python -m evorl.play runs/NAME                              evaluate a run and write its viewer
   python -m evorl.curve curve.png runs/A runs/B               their evaluations as a picture and a table
   python -m evorl.lineage runs/NAME                           who took over from whom in a population
+  python -m evorl.front runs/NAME                             the front that a run of several objectives has found
 
   --list        agents, environments and experiments
   --cfg job     every option with its value, as the other arguments set it
@@ -46,7 +49,8 @@ Budgets: env_steps, episodes, iterations, minutes; what you give replaces the de
         several, training ends at the first that every run has reached. Minutes are of training, without compiling.
 Others: seed, num_seeds, devices, evaluations, suite, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard,
         wandb, profile, dry_run (prints sizes, trains nothing), deterministic, debug.nans.
-Every field and hyperparameter of what is trained is an option: agent.workflow.*, agent.hyperparams.*, env.*"""
+Every field and hyperparameter of what is trained is an option: agent.workflow.*, agent.hyperparams.*, env.*,
+problem.*"""
 
 
 def folders() -> list[Path]:
@@ -99,8 +103,17 @@ def placed(arguments: Sequence[str]) -> list[str]:
     split = [x.partition("=") for x in arguments]
     given = {key.lstrip("+"): value for key, _, value in split if key.lstrip("+") in BUDGET}
     others = [f"{name}=null" for name in BUDGET if name not in given] if set(given.values()) - {"null"} else []
+    others += ["~env"] * _instead(split)
     keys = (f"+{key}@{_learner(split)}.{INSIDE[key]}" if key in INSIDE else group_of(key)[1] for key, _, _ in split)
     return [*(f"{key}{equals}{value}" for key, (_, equals, value) in zip(keys, split, strict=True)), *others]
+
+
+def _instead(split: Sequence[tuple[str, str, str]]) -> bool:
+    """Whether a problem stands in the place of the environment; raises OptionError where both are given."""
+    given = {key: value for key, _, value in split if key in ("env", "problem") and value != "null"}
+    if len(given) == 2:
+        raise OptionError(f"problem={given['problem']}: stands in the place of env={given['env']}; give one of the two")
+    return "problem" in given
 
 
 def _learner(split: Sequence[tuple[str, str, str]]) -> str:
@@ -131,7 +144,7 @@ def check_choices(arguments: list[str]) -> None:
         if group not in GROUPS or not given:
             continue
         for name in value.split(","):
-            none = name == "null" and group == "experiment"
+            none = name == "null" and group in ("env", "problem", "experiment")
             if name not in (known := choices(group)) and not none and name.isprintable():
                 raise unknown(group, name, known, "python -m evorl.train --list")
     _check_agents(arguments)

@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evorl.errors import require, unknown
-from evorl.training.configuration.parts import fields, find
-
-GIVEN = ("env", "observation_space", "action_space")  # fields that make fills in
+from evorl.training.configuration.parts import GIVEN, fields, find
 
 
 def filled(node: Any) -> Any:

@@ -17,11 +17,17 @@ from typing import Any
 import flax.linen as nn
 from typing_extensions import get_protocol_members
 
-from evorl.errors import OptionError, unknown
+from evorl.errors import OptionError, require, unknown
 from evorl.hyperparameters import is_declared
-from evorl.types import Env, Prior
+from evorl.types import Env, Prior, Problem
 
 GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
+GIVEN = {  # fields that make fills in, and what a part is told that lacks them
+    "env": "needs an environment, such as env=hopper",
+    "problem": "needs a function to search, such as problem=zdt1",
+    "observation_space": "needs an environment, such as env=hopper",
+    "action_space": "needs an environment, such as env=hopper",
+}
 
 
 def fields(part: Any) -> list[dataclasses.Field[Any]]:
@@ -106,9 +112,19 @@ def _made(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
         raise OptionError(f"{name}.{error}" if re.split("[.=]", str(error))[0] in parts else str(error)) from error
 
 
-def surroundings(env: Env) -> dict[str, Any]:
-    """What parts in an environment are given: it and its spaces."""
-    return {"env": env, "observation_space": env.observation_space, "action_space": env.action_space}
+def played(data: Mapping[str, Any]) -> Env | Problem:
+    """What a configuration trains on: its environment, or the problem in the place of one; raises OptionError."""
+    if data.get("problem") is not None:
+        return make(data["problem"], "problem", Problem)
+    require(data.get("env") is not None, "env", "null", "give one, or a problem")
+    return make(data["env"], "env", Env)
+
+
+def surroundings(played: Env | Problem) -> dict[str, Any]:
+    """What parts are given: an environment and its spaces, or a problem."""
+    if not isinstance(played, Env):
+        return {"problem": played}
+    return {"env": played, "observation_space": played.observation_space, "action_space": played.action_space}
 
 
 def _given(field: dataclasses.Field[Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -118,11 +134,16 @@ def _given(field: dataclasses.Field[Any], given: dict[str, Any]) -> dict[str, An
 
 def _require_taken(target: Any, parts: dict[str, Any], name: str) -> None:
     """Raises OptionError where a target does not take what it is given, or needs more."""
+    cls = getattr(target, "__name__", target)
+    for field in fields(target) if isinstance(target, type) and dataclasses.is_dataclass(target) else []:
+        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if needed and field.name in GIVEN and field.name not in parts:
+            raise OptionError(f"{name}={cls}: {GIVEN[field.name]}")
     with contextlib.suppress(ValueError):  # where it has no signature to read
         try:
             inspect.signature(target).bind(**parts)
         except TypeError as error:
-            raise OptionError(f"{name}={getattr(target, '__name__', target)}: {error}") from error
+            raise OptionError(f"{name}={cls}: {error}") from error
 
 
 def _found(node: dict[str, Any], name: str) -> Any:

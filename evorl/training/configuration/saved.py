@@ -12,7 +12,7 @@ from evorl.training.configuration import parts
 from evorl.training.records import files
 
 NAME = "config.yaml"
-BUILT = ("env", "agent.hyperparams", "agent.workflow")
+BUILT = ("env", "problem", "agent.hyperparams", "agent.workflow")
 
 
 class _Writer(yaml.SafeDumper):
@@ -66,7 +66,8 @@ def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any
         data = yaml.load(files.read(run_dir / NAME), Loader=_Reader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise OptionError(f"{problem} cannot be read") from error
-    if not isinstance(data, dict) or not {"agent", "env", "seed", "num_seeds"} <= set(data):
+    whole = isinstance(data, dict) and {"agent", "seed", "num_seeds"} <= set(data)
+    if not whole or not {"env", "problem"} & set(data):
         raise OptionError(f"{problem} is not that of a training")
     for place, value in _leaves(data, ""):
         if isinstance(value, str) and "${" in value and place.startswith(BUILT):

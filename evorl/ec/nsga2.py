@@ -1,0 +1,130 @@
+"""NSGA-II: a genetic algorithm whose members are compared by the front that they are in, and by how crowded it is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from flax.core import FrozenDict
+from jaxtyping import Array, Float, Int
+
+from evorl import tree
+from evorl.ec import objectives
+from evorl.ec.noise import integers, normal
+from evorl.ec.rows import full_rank, layers, population, rows
+from evorl.ec.variation import (
+    BoundedSBX,
+    Crossover,
+    Mutation,
+    PolynomialMutation,
+    PolynomialMutationHyperparams,
+    check_taken,
+    offspring,
+)
+from evorl.errors import require
+from evorl.hyperparameters import Number, default, hyperparameter
+from evorl.types import Bound, Bounded, Found, Key, Metrics, Params
+
+
+@struct.dataclass
+class NSGA2Hyperparams:
+    """Defaults: Deb et al. 2002, section V."""
+
+    initial_std: Number = hyperparameter(0.0, 0, about="of noise on the first members, which are initialized apart")
+    crossover_rate: Number = hyperparameter(0.9, 0, 1, "of the children, those of two parents")
+    mutation_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those that are mutated")
+    mutation: Any = default(PolynomialMutationHyperparams)
+
+
+@struct.dataclass
+class NSGA2State:
+    parents: Any  # leaves [n, ...], the best front first
+    fitness: Any  # [n, m] of the parents, WORST where nobody was evaluated yet
+    rank: Any  # [n] int32, the front of each
+    children: Any  # leaves [n, ...], who are asked for
+
+
+@dataclass(frozen=True)
+class NSGA2:
+    """The best half of parents and children are the next parents, whose children's parents won tournaments of two.
+
+    Deb et al. 2002, doi:10.1109/4235.996017. Better is who is in an earlier front, or in the same front less crowded.
+    objectives names what it is told of episodes, "return" or what the environment summarizes, and what each weighs,
+    below 0 to minimize it; by default it is the return, of a problem all its objectives. The solution is the best of
+    the first objective; the front is in `found`.
+    """
+
+    population_size: int = 128
+    objectives: Mapping[str, float] = field(default_factory=FrozenDict)
+    crossover: Crossover = field(default_factory=BoundedSBX)
+    mutation: Mutation = field(default_factory=PolynomialMutation)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "objectives", FrozenDict(self.objectives))
+        require(self.population_size >= 2, "population_size", self.population_size, "must be at least 2")
+        objectives.check(self.objectives)
+
+    def hyperparams(self) -> NSGA2Hyperparams:
+        return NSGA2Hyperparams(mutation=self.mutation.takes())
+
+    def fitted(self, low: Bound, high: Bound, num_objectives: int) -> "NSGA2":
+        parts = {"crossover": self.crossover, "mutation": self.mutation}
+        bounded = {name: part.within(low, high) for name, part in parts.items() if isinstance(part, Bounded)}
+        return replace(self, objectives=objectives.of_a_problem(self.objectives, num_objectives), **bounded)
+
+    def fitness(self, means: dict[str, Array]) -> Float[Array, "n m"]:
+        return objectives.told(self.objectives, means)
+
+    def init(self, key: Key, mean: Params, hyperparams: NSGA2Hyperparams) -> NSGA2State:
+        return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
+
+    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: NSGA2Hyperparams) -> NSGA2State:
+        """The first generation is members, leaves [n, ...]."""
+        check_taken(self.mutation, hyperparams.mutation)
+        first = rows(members)
+        members = population(first + hyperparams.initial_std * normal(key, first.shape), mean)
+        n, m = self.population_size, max(len(self.objectives), 1)
+        parents = tree.broadcast(mean, n)
+        return NSGA2State(parents, jnp.full((n, m), objectives.WORST, jnp.float32), jnp.zeros(n, jnp.int32), members)
+
+    def ask(self, key: Key, state: NSGA2State, hyperparams: NSGA2Hyperparams) -> tuple[Params, NSGA2State]:
+        """Members as parameters, leaves [n, ...]."""
+        del key, hyperparams
+        return state.children, state
+
+    to_params = from_params = full_rank
+
+    def tell(
+        self,
+        key: Key,
+        genomes: Params,
+        fitness: Float[Array, "n m"],
+        state: NSGA2State,
+        hyperparams: NSGA2Hyperparams,
+    ) -> tuple[NSGA2State, Metrics]:
+        n, (key_parents, *keys) = self.population_size, jax.random.split(key, 4)
+        members = jnp.concatenate([rows(state.parents), rows(genomes)])
+        fitness = jnp.concatenate([state.fitness, objectives.comparable(fitness)])
+        rank = objectives.ranks(fitness, n)
+        order = jnp.lexsort((-objectives.crowding(fitness, rank), rank))[:n]
+        members = members[order]
+        mothers, fathers = (members[self.winners(one, n)] for one in jax.random.split(key_parents))
+        operators, layer = (self.crossover, self.mutation), layers(tree.index(genomes, 0))
+        children = offspring(tuple(keys), (mothers, fathers), operators, layer, hyperparams)
+        like = tree.index(genomes, 0)
+        state = NSGA2State(population(members, like), fitness[order], rank[order], population(children, like))
+        return state, {"front": (rank[order] == 0).sum().astype(jnp.float32)}
+
+    def winners(self, key: Key, count: int) -> Int[Array, " count"]:
+        """The better of each of `count` pairs of parents, which lie in order, the best first."""
+        return integers(key, (2, count), self.population_size).min(0)
+
+    def solution(self, state: NSGA2State) -> Params:
+        return tree.index(state.parents, state.fitness[:, 0].argmax())
+
+    def found(self, state: NSGA2State) -> Found:
+        """The first front."""
+        evaluated = (state.fitness > objectives.WORST).all(1)
+        return Found(state.parents, state.fitness, (state.rank == 0) & evaluated)

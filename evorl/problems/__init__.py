@@ -1,0 +1,9 @@
+"""Functions to be searched (types.Problem), each from its paper."""
+
+from evorl.problems.arm import Arm
+from evorl.problems.bbob import BBOB
+from evorl.problems.dtlz import DTLZ
+from evorl.problems.sphere import Sphere
+from evorl.problems.zdt import ZDT
+
+__all__ = ["BBOB", "DTLZ", "ZDT", "Arm", "Sphere"]

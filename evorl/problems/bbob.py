@@ -1,0 +1,49 @@
+"""The functions of the black-box optimization benchmark, as evosax has them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from jaxtyping import Array, Float
+
+from evorl import mesh
+from evorl.errors import require, unknown
+from evorl.problems.box import drawn
+from evorl.types import Key
+
+
+@dataclass(frozen=True)
+class BBOB:
+    """A function by its name in evosax.problems.bbob_fns, without noise and negated; 0 at best.
+
+    Hansen et al. 2009, Real-parameter black-box optimization benchmarking, RR-6829. The seed draws where the optimum
+    lies, and the rotations.
+    """
+
+    name: str = "sphere"
+    size: int = 10
+    seed: int = 0
+
+    bounds = (-5.0, 5.0)
+
+    def __post_init__(self) -> None:
+        from evosax.problems import bbob_fns
+
+        if self.name not in bbob_fns:
+            raise unknown("BBOB function", self.name, bbob_fns)
+        require(self.size >= 2, "size", self.size, "must be at least 2")
+
+    @cached_property
+    def problem(self) -> Any:
+        """The wrapped evosax.problems.BBOBProblem."""
+        from evosax.problems import BBOBProblem
+
+        with mesh.computed_at_once():  # also where a trace asks for it first
+            return BBOBProblem(self.name, self.size, f_opt=0.0, seed=self.seed)
+
+    def init(self, key: Key) -> Float[Array, " size"]:
+        return drawn(key, self.bounds, self.size)
+
+    def evaluate(self, key: Key, params: Float[Array, " size"]) -> Float[Array, ""]:
+        values, _, _ = self.problem.eval(key, params[None], self.problem._state)
+        return -values[0]

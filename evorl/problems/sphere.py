@@ -1,0 +1,33 @@
+"""The plainest function of all."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evorl.errors import require
+from evorl.problems.box import drawn
+from evorl.types import Key
+
+
+@dataclass(frozen=True)
+class Sphere:
+    """The negated squared distance from 0, within `reach` of it along each axis."""
+
+    size: int = 10
+    reach: float = 5.12
+
+    def __post_init__(self) -> None:
+        require(self.size >= 1, "size", self.size, "must be at least 1")
+        require(self.reach > 0, "reach", self.reach, "must be above 0")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return -self.reach, self.reach
+
+    def init(self, key: Key) -> Float[Array, " size"]:
+        return drawn(key, self.bounds, self.size)
+
+    def evaluate(self, key: Key, params: Float[Array, " size"]) -> Float[Array, ""]:
+        del key
+        return -jnp.square(params).sum()

@@ -1,0 +1,64 @@
+"""Two objectives along one variable, beside a distance g from the front along all others; negated, to be maximized.
+
+Zitzler, Deb & Thiele 2000, Comparison of multiobjective evolutionary algorithms, doi:10.1162/106365600568202.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evorl.errors import require
+from evorl.problems.box import drawn
+from evorl.types import Bound, Key
+
+Row: TypeAlias = Float[Array, " size"]
+
+
+@dataclass(frozen=True)
+class ZDT:
+    """Problem 1, 2, 3, 4 or 6 of the paper; -f1 and -f2 = -g h(f1, g), 0 at best.
+
+    1: a convex front; 2: a concave one; 3: one in five pieces; 4: 21^(size - 1) local ones, size 10 in the paper;
+    6: one where solutions are the fewer the nearer they are, size 10 too. 5 is of bit strings.
+    """
+
+    number: int = 1
+    size: int = 30
+
+    def __post_init__(self) -> None:
+        require(self.number in (1, 2, 3, 4, 6), "number", self.number, "must be 1, 2, 3, 4 or 6")
+        require(self.size >= 2, "size", self.size, "must be at least 2")
+
+    @property
+    def bounds(self) -> tuple[Bound, Bound]:
+        others = self.size - 1
+        return ((0.0, *(-5.0,) * others), (1.0, *(5.0,) * others)) if self.number == 4 else (0.0, 1.0)
+
+    def init(self, key: Key) -> Row:
+        return drawn(key, self.bounds, self.size)
+
+    def evaluate(self, key: Key, params: Row) -> Float[Array, "2"]:
+        del key
+        x, others = params[0], params[1:]
+        f1 = x if self.number != 6 else 1 - jnp.exp(-4 * x) * jnp.sin(6 * jnp.pi * x) ** 6
+        g = self.distance(others)
+        return -jnp.stack([f1, g * self.shape(f1, f1 / g)])
+
+    def distance(self, others: Row) -> Array:
+        """g, 1 on the front."""
+        if self.number == 4:
+            return 1 + 10 * len(others) + (others**2 - 10 * jnp.cos(4 * jnp.pi * others)).sum()
+        mean = others.mean()
+        return 1 + 9 * (mean**0.25 if self.number == 6 else mean)
+
+    def shape(self, f1: Array, ratio: Array) -> Array:
+        """h, of f1 and f1 / g."""
+        match self.number:
+            case 2 | 6:
+                return 1 - ratio**2
+            case 3:
+                return 1 - jnp.sqrt(ratio) - ratio * jnp.sin(10 * jnp.pi * f1)
+            case _:
+                return 1 - jnp.sqrt(ratio)

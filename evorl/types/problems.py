@@ -1,0 +1,35 @@
+"""What a function to be searched is, and may be beside."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from evorl.types.data import Key, Params
+
+Bound: TypeAlias = float | Sequence[float]  # of all numbers of the parameters, or of each, in the order of their rows
+
+
+@runtime_checkable
+class Problem(Protocol):
+    """A function of parameters, which is maximized."""
+
+    @property
+    def bounds(self) -> tuple[Bound, Bound]:
+        """The least and the most of each number, infinite where there are none."""
+        ...
+
+    def init(self, key: Key) -> Params:
+        """Parameters to begin with, drawn within the bounds."""
+        ...
+
+    def evaluate(self, key: Key, params: Params) -> Any:
+        """Fitness, [] or [objectives], or a Quality that has it; without noise whatever the key."""
+        ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A part of an evolver that can keep every number within bounds."""
+
+    def within(self, low: Bound, high: Bound) -> Any:
+        """The same part, which keeps them."""
+        ...

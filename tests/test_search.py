@@ -1,0 +1,188 @@
+"""Evolution on functions: the problems, against numbers by hand and pymoo's, the workflow, and its configuration."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.ec import CMAES, NSGA2
+from evorl.errors import OptionError
+from evorl.hyperparameters import as_state
+from evorl.problems import BBOB, DTLZ, ZDT, Arm, Sphere
+from evorl.training import runs
+from evorl.training.configuration import config
+from evorl.types import Problem, Quality
+from evorl.workflows import Search
+
+KEY = jax.random.key(0)
+PROBLEMS = [
+    *(ZDT(number, 6) for number in (1, 2, 3, 4, 6)),
+    *(DTLZ(number, m, 4) for number in (1, 2) for m in (2, 3, 5)),
+    *(Sphere(4), Arm(4), BBOB("rastrigin", 4)),
+]
+
+
+def values(problem, rows):
+    return np.asarray(jax.vmap(lambda x: problem.evaluate(KEY, x))(jnp.asarray(rows, jnp.float32)))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=repr)
+def test_a_problem_draws_within_its_bounds_and_has_finite_fitness(problem):
+    assert isinstance(problem, Problem)
+    rows = jax.vmap(problem.init)(jax.random.split(KEY, 64))
+    low, high = (np.asarray(bound, np.float32) for bound in problem.bounds)
+    assert (rows >= low).all()
+    assert (rows <= high).all()
+    assert (np.asarray(rows) < (low + high) / 2).any(0).all()
+    fitness = jax.vmap(problem.evaluate, (None, 0))(KEY, rows)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(fitness))
+
+
+@pytest.mark.parametrize("problem", [one for one in PROBLEMS if isinstance(one, (ZDT, DTLZ))], ids=repr)
+def test_zdt_and_dtlz_are_pymoos(problem):
+    get_problem = pytest.importorskip("pymoo.problems").get_problem
+    rows = np.asarray(jax.vmap(problem.init)(jax.random.split(KEY, 64)), float)
+    name = f"{type(problem).__name__.lower()}{problem.number}"
+    several = {"n_obj": problem.num_objectives} if isinstance(problem, DTLZ) else {}
+    theirs = get_problem(name, n_var=rows.shape[1], **several)
+    np.testing.assert_allclose(-values(problem, rows), theirs.evaluate(rows), rtol=2e-5, atol=2e-5)
+
+
+def test_fronts_by_hand():
+    """Where g = 1: f2 = 1 - sqrt(f1), 1 - f1^2; DTLZ1's sum is 1/2, DTLZ2's radius 1; at x = 1/2, g of ZDT1 is 5.5."""
+    x = np.array([[0.25, 0, 0, 0], [0.25, 0.5, 0.5, 0.5]])
+    np.testing.assert_allclose(values(ZDT(1), x)[0], [-0.25, -0.5], rtol=1e-6)
+    np.testing.assert_allclose(values(ZDT(2), x)[0], [-0.25, -15 / 16], rtol=1e-6)
+    np.testing.assert_allclose(values(ZDT(1), x)[1], [-0.25, -(5.5 - np.sqrt(5.5 * 0.25))], rtol=1e-6)
+    half = np.array([[0.3, 0.6, 0.5, 0.5]])
+    np.testing.assert_allclose(values(DTLZ(1, 3, 2), half).sum(), -0.5, rtol=1e-5)
+    np.testing.assert_allclose((values(DTLZ(2, 3, 2), half) ** 2).sum(), 1, rtol=1e-6)
+
+
+def test_sphere_arm_and_bbob_by_hand():
+    """An arm bent by a quarter twice ends at (0 - 1 + ..): links along +y and -x."""
+    assert values(Sphere(3), [[1, -2, 3]]) == -14
+    quality = Arm(2).evaluate(KEY, jnp.array([np.pi / 2, np.pi / 2]))
+    assert isinstance(quality, Quality)
+    np.testing.assert_allclose(quality.fitness, 0, atol=1e-6)
+    np.testing.assert_allclose(quality.descriptor, [-0.5, 0.5], atol=1e-6)
+    np.testing.assert_allclose(Arm(2).evaluate(KEY, jnp.array([0.0, 1.0])).fitness, -0.25)
+    problem = BBOB("sphere", 3)
+    optimum = np.asarray(problem.problem.x_opt)
+    np.testing.assert_allclose(values(problem, [optimum, optimum + np.array([1, 0, -2])]), [0, -5], atol=1e-4)
+
+
+def searched(workflow, steps, key=KEY):
+    def run(key):
+        state = workflow.init(key, as_state(workflow.hyperparams()))
+        return jax.lax.scan(workflow.step, state, jax.random.split(key, steps))
+
+    return jax.jit(run)(key)
+
+
+def test_a_search_of_one_objective_finds_it_with_any_evolver():
+    workflow = Search(Sphere(3), CMAES(12))
+    state, metrics = searched(workflow, 60)
+    evaluation = workflow.evaluate(state, KEY)
+    assert -1e-4 < float(evaluation["return"]) <= 0
+    assert float(state.env_steps) == 60 * 12 == int(metrics["env_steps"].sum()) == int(metrics["episodes"].sum())
+    solution = workflow.fitted.solution(state.evolver)
+    np.testing.assert_allclose(evaluation["return"], values(workflow.problem, solution[None])[0], rtol=1e-5)
+    np.testing.assert_array_equal(metrics["return_best"][0] >= metrics["return"][0], True)
+
+
+@dataclass(frozen=True)
+class Best:
+    """Keeps who has the highest of what it asks for."""
+
+    population_size: int = 4
+    by: str = "descriptor"
+
+    def hyperparams(self):
+        return {}
+
+    def init(self, key, mean, hyperparams):
+        return mean
+
+    def ask(self, key, state, hyperparams):
+        return 100 * jax.random.normal(key, (self.population_size, *state.shape)), state
+
+    def to_params(self, state, genome, hyperparams):
+        return genome
+
+    def fitness(self, means):
+        return Quality(means["return"], means[self.by])
+
+    def tell(self, key, genomes, fitness, state, hyperparams):
+        return genomes[0], {"end": fitness.descriptor[0], "worth": fitness.fitness[0]}
+
+    def solution(self, state):
+        return state
+
+
+def test_an_evolver_that_asks_for_it_is_told_of_descriptors_and_members_are_clipped():
+    workflow = Search(Arm(3), Best())
+    state, metrics = searched(workflow, 1)
+    clipped = np.clip(np.asarray(state.evolver), -np.pi, np.pi)
+    expected = Arm(3).evaluate(KEY, jnp.asarray(clipped))
+    np.testing.assert_allclose(metrics["end"][0], expected.descriptor, atol=1e-6)
+    np.testing.assert_allclose(metrics["worth"][0], expected.fitness, rtol=1e-6)
+    assert np.abs(np.asarray(state.evolver)).max() > np.pi
+
+
+def test_a_front_stays_within_the_bounds_of_its_problem():
+    workflow = Search(ZDT(4, 5), NSGA2(16))
+    state, _ = searched(workflow, 20)
+    low, high = workflow.problem.bounds
+    assert (state.evolver.children >= np.array(low)).all()
+    assert (state.evolver.children <= np.array(high)).all()
+    assert workflow.fitted.objectives == {"return/0": 1.0, "return/1": 1.0}
+
+
+@dataclass(frozen=True)
+class Table(Sphere):
+    """Whose fitness is none."""
+
+    def evaluate(self, key, params):
+        return jnp.zeros((2, 2))
+
+
+def test_what_cannot_be_searched_is_refused_in_a_line():
+    with pytest.raises(OptionError, match="evolver=CMAES: takes one number, and ZDT has 2; nsga2 takes several"):
+        Search(ZDT(), CMAES(8))
+    with pytest.raises(OptionError, match=r"problem=Table: must have a fitness \[\] or \[objectives\]"):
+        Search(Table(), CMAES(8))
+    workflow = Search(ZDT(), NSGA2(8, {"return/0": 1, "return/2": 1}))
+    with pytest.raises(OptionError, match=r"unknown objective return/2; did you mean return/0 or return/1\?"):
+        jax.eval_shape(lambda: searched(workflow, 1))
+
+
+WRONG = {
+    "agent=search": "agent.workflow=Search: needs a function to search, such as problem=zdt1",
+    "agent=td3 problem=zdt1": "agent.workflow.agent=TD3: needs an environment, such as env=hopper",
+    "agent=search problem=zdt1 env=hopper": "problem=zdt1: stands in the place of env=hopper; give one of the two",
+    "agent=search problem=zdt9": "unknown problem zdt9; did you mean zdt",
+    "agent=search problem=zdt1 agent/evolver=cem": "agent.workflow.evolver=CEM: takes one number, and ZDT has 2",
+    "agent=search problem=zdt1 problem.number=5": "problem.number=5: must be 1, 2, 3, 4 or 6",
+    "agent=search problem=bbob problem.name=rastrign": "unknown BBOB function rastrign; did you mean rastrigin",
+    "agent=search problem=sphere problem.sizes=3": "unknown option problem.sizes; did you mean problem.size or",
+}
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_mistakes_are_one_line_that_teaches(command):
+    with pytest.raises(OptionError) as caught:
+        runs.build(config.load(command.split()))
+    assert WRONG[command] in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_problem_composes():
+    from evorl.training.configuration import discovery
+
+    for name, path in discovery.choices("problem").items():
+        assert path.read_text().startswith("# ")
+        workflow, _, _ = runs.build(config.load(["agent=search", f"problem={name}"]))
+        assert isinstance(workflow, Search)
