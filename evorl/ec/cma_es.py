@@ -160,9 +160,16 @@ class CMAES:
         size: Number,
         state: CMAESState,
         hyperparams: CMAESHyperparams,
+        elites: Number | None = None,
     ) -> CMAESState:
-        """Moves the distribution by the `size` fittest of the members (equations 38 to 47); size may be traced."""
-        rate = self._rates(len(members), members.shape[1], size, hyperparams)
+        """Moves the distribution by the `size` fittest of the members (equations 38 to 47); size may be traced.
+
+        So may elites, of the size, in place of the part of the population that they are otherwise.
+        """
+        if elites is None:
+            elites = size * (self.num_elites or self.population_size / 2) / self.population_size
+        n = members.shape[1]
+        rate = rates(n, raw_weights(len(members), size, elites), self.active, self.covariance.rate(n), hyperparams)
         mean = row(state.mean)
         steps = (members[best_first(fitness)] - mean) / state.sigma
         steps = jnp.where(jnp.isfinite(steps), steps, 0.0)
@@ -186,10 +193,6 @@ class CMAES:
             path_covariance=path,
             generation=generation,
         )
-
-    def _rates(self, slots: int, n: int, size: Number, hyperparams: CMAESHyperparams) -> Rates:
-        elites = size * (self.num_elites or self.population_size / 2) / self.population_size
-        return rates(n, raw_weights(slots, size, elites), self.active, self.covariance.rate(n), hyperparams)
 
     def _learn(
         self, rate: Rates, steps: Array, whitened: Array, moving: Array, path: Array, covariance: Array

@@ -1,0 +1,131 @@
+"""MAP-Elites: the best of every kind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array
+
+from evorl import hyperparameters, tree
+from evorl.ec.archives import Archive, Elites, Grid
+from evorl.ec.emitters import Emitter, IsoLine, IsoLineHyperparams
+from evorl.errors import require, unknown
+from evorl.hyperparameters import Number, default, hyperparameter
+from evorl.types import Found, Key, Metrics, Params, Quality
+
+DTYPES = ("float32", "bfloat16")
+
+
+@struct.dataclass
+class MapElitesHyperparams:
+    """Those of the emitter, and of the archive."""
+
+    emitter: Any = default(IsoLineHyperparams)
+    threshold_rate: Number = hyperparameter(
+        1.0, 0, 1, "alpha of CMA-MAE: how far the threshold of a cell moves to what enters"
+    )
+
+
+@struct.dataclass
+class MapElitesState:
+    elites: Elites
+    emitter: Any
+
+
+@dataclass(frozen=True)
+class MapElites:
+    """An archive is filled by what an emitter makes of it (Mouret & Clune 2015, arXiv:1504.04909).
+
+    The first genomes are the emitter's of members that are initialized apart. descriptors names what is told of
+    episodes, numbers or vectors that the environment summarizes, which side by side are what the archive's cells are
+    of. offset is what fitness is counted from in the QD score. dtype is that of the elites, and so of all parameters
+    that are tried. The solution is the elite of the highest fitness; all are in `found`.
+    """
+
+    archive: Archive = field(default_factory=Grid)
+    emitter: Emitter = field(default_factory=IsoLine)
+    descriptors: Sequence[str] = ("descriptor",)
+    offset: float = 0.0
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "descriptors", tuple(self.descriptors))
+        require(len(self.descriptors) > 0, "descriptors", [], "must name at least one")
+        if self.dtype not in DTYPES:
+            raise unknown("dtype", self.dtype, DTYPES)
+
+    @property
+    def population_size(self) -> int:
+        return self.emitter.size
+
+    def hyperparams(self) -> MapElitesHyperparams:
+        return MapElitesHyperparams(hyperparameters.of(self.emitter))
+
+    def fitness(self, means: dict[str, Array]) -> Quality:
+        parts = []
+        for name in self.descriptors:
+            if name not in means:
+                raise unknown("descriptors", name, means)
+            parts.append(means[name].reshape(len(means[name]), -1))
+        descriptor, given = jnp.concatenate(parts, 1), self.archive.num_descriptors
+        found = descriptor.shape[1]
+        require(found == given, "descriptors", list(self.descriptors), f"are {found} numbers, the archive has {given}")
+        return Quality(means["return"], descriptor)
+
+    def init(self, key: Key, mean: Params, hyperparams: MapElitesHyperparams) -> MapElitesState:
+        return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
+
+    def from_members(
+        self, key: Key, members: Params, mean: Params, hyperparams: MapElitesHyperparams
+    ) -> MapElitesState:
+        """The first generation is what the emitter makes of members, leaves [n, ...]."""
+        emitter = self.emitter.init(key, mean, hyperparams.emitter)
+        return MapElitesState(self.archive.empty(self.genome(members)), emitter)
+
+    def ask(
+        self, key: Key, state: MapElitesState, hyperparams: MapElitesHyperparams
+    ) -> tuple[Params, MapElitesState]:
+        """Genomes, leaves [n, ...]."""
+        return self.genome(self.emitter.ask(key, state.emitter, state.elites, hyperparams.emitter)), state
+
+    def to_params(self, state: MapElitesState, genome: Params, hyperparams: MapElitesHyperparams) -> Params:
+        del state, hyperparams
+        return jax.tree.map(lambda x: x.astype(jnp.float32), genome)
+
+    def from_params(self, state: MapElitesState, params: Params, hyperparams: MapElitesHyperparams) -> Params:
+        del state, hyperparams
+        return self.genome(params)
+
+    def tell(
+        self,
+        key: Key,
+        genomes: Params,
+        fitness: Quality,
+        state: MapElitesState,
+        hyperparams: MapElitesHyperparams,
+    ) -> tuple[MapElitesState, Metrics]:
+        elites, entry = self.archive.add(state.elites, genomes, fitness, hyperparams.threshold_rate)
+        told = self.to_params(state, genomes, hyperparams), fitness, entry
+        emitter = self.emitter.tell(key, told, state.emitter, elites, hyperparams.emitter)
+        counted = jnp.where(elites.filled, elites.fitness - self.offset, 0)
+        metrics = {
+            "archive/qd_score": counted.sum(),
+            "archive/coverage": elites.filled.mean(),
+            "archive/best": jnp.where(elites.filled, elites.fitness, -jnp.inf).max(),
+            "archive/entered": entry.entered.mean(),
+        }
+        return MapElitesState(elites, emitter), metrics
+
+    def solution(self, state: MapElitesState) -> Params:
+        return self.to_params(state, state.elites.best, ())
+
+    def found(self, state: MapElitesState) -> Found:
+        """The elites."""
+        return state.elites.found
+
+    def genome(self, params: Params) -> Params:
+        """Parameters as the archive keeps them."""
+        return jax.tree.map(lambda x: x.astype(self.dtype), params)
