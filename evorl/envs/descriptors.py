@@ -81,7 +81,7 @@ class FeetContact(Wrapper):
         env = brax_of(self.inner, "FeetContact")
         names = env.env.sys.link_names
         known = ANT if env.name == "ant" else tuple(i for i, name in enumerate(names) if FOOT in name)
-        found = self.feet or known
+        found = tuple(self.feet) or known
         right = bool(found) and all(0 <= link < len(names) for link in found)
         require(right, "feet", list(found), f"must be some of the {len(names)} links of {env.name}, from 0")
         return found
