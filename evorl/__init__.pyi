@@ -41,6 +41,8 @@ from evorl.ec.openes import OpenES as OpenES
 from evorl.ec.openes import OpenESHyperparams as OpenESHyperparams
 from evorl.ec.restarts import Restarts as Restarts
 from evorl.ec.restarts import RestartsHyperparams as RestartsHyperparams
+from evorl.ec.rvea import RVEA as RVEA
+from evorl.ec.rvea import RVEAHyperparams as RVEAHyperparams
 from evorl.ec.vanilla_es import VanillaES as VanillaES
 from evorl.ec.vanilla_es import VanillaESHyperparams as VanillaESHyperparams
 from evorl.ec.variation import SBX as SBX
@@ -53,6 +55,8 @@ from evorl.ec.variation import NPoint as NPoint
 from evorl.ec.variation import PolynomialMutation as PolynomialMutation
 from evorl.ec.variation import PolynomialMutationHyperparams as PolynomialMutationHyperparams
 from evorl.envs.brax import Brax as Brax
+from evorl.envs.descriptors import FeetContact as FeetContact
+from evorl.envs.descriptors import FinalPosition as FinalPosition
 from evorl.envs.gymnax import Gymnax as Gymnax
 from evorl.envs.maze.generators import RandomWalls as RandomWalls
 from evorl.envs.maze.maze import Maze as Maze

@@ -41,6 +41,7 @@ from evorl.ec import (
     CSO,
     GA,
     NSGA2,
+    RVEA,
     ARSHyperparams,
     CEMHyperparams,
     CMAESHyperparams,
@@ -52,6 +53,7 @@ from evorl.ec import (
     OpenESHyperparams,
     Restarts,
     RestartsHyperparams,
+    RVEAHyperparams,
     VanillaES,
     VanillaESHyperparams,
 )
@@ -76,7 +78,7 @@ from evorl.population import (
     Truncation,
     Uniform,
 )
-from evorl.problems import ZDT
+from evorl.problems import DTLZ, ZDT
 from evorl.replay import FrameReplay, SequenceReplay
 from evorl.training.program import Program
 from evorl.types import Agent, Evolver, Workflow
@@ -287,10 +289,12 @@ LEVELS = OnPolicy(ONE_FRAME, STUDENT, 3, 12, 1, 12, eval_episodes=6)
 EDITOR = ONE_FRAME.editor()
 TEACHER = OnPolicy(EDITOR, PolicyGradient(EDITOR.observation_space, EDITOR.action_space, hidden=(4,)), 3, 0, 1, 0)
 SEARCH = Search(ZDT(size=4), NSGA2(8))
+DIVIDED = Search(DTLZ(2, 2, 3), RVEA(8, 6, 2))
 SEARCHED = SearchHyperparams(NSGA2Hyperparams(Uniform(0.0, 0.2)))
 OTHERS = [
     *EVOLVERS,
     Case("search", SEARCH, SearchHyperparams(NSGA2Hyperparams(0.1)), 1),
+    Case("search_rvea", DIVIDED, SearchHyperparams(RVEAHyperparams(initial_std=0.1)), 1),
     Case("vmapped_search", Vmapped(SEARCH, 2), pair(SearchHyperparams(NSGA2Hyperparams(0.1))), 1),
     Case("pbt_search", PBT(Vmapped(SEARCH, 4), SEARCHED), PBTHyperparams(), 1),
     Case("plr", PLR(LEVELS, capacity=8), PLRHyperparams()),

@@ -33,15 +33,8 @@ def test_every_agent_but_the_random_one_has_a_page():
     pages = {path.stem for path in (ROOT / "docs" / "agents").glob("*.md")}
     for page in (ROOT / "docs").rglob("*.md"):
         pages |= set(re.findall(r"<!-- hyperparameters of (\w+)", page.read_text()))
-    parts_alone = {
-        "accel",
-        "evolved_levels",
-        "learnable",
-        "minimax",
-        "paired",
-        "search",
-        "sep_cma_es",
-    }  # no numbers of their own
+    # no numbers of their own
+    parts_alone = {"accel", "evolved_levels", "learnable", "minimax", "paired", "search", "sep_cma_es"}
     assert agents - pages == {"evosax", "random"} | parts_alone
 
 

@@ -1,4 +1,4 @@
-"""Fronts, crowding, hypervolume and the bounded operators, against brute force, numbers by hand, and pymoo."""
+"""Fronts, crowding, hypervolume, directions and bounded operators, against brute force, numbers by hand and pymoo."""
 
 import itertools
 
@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evorl.ec import NSGA2, NSGA2Hyperparams, objectives
+from evorl.ec import NSGA2, RVEA, NSGA2Hyperparams, RVEAHyperparams, objectives
+from evorl.ec.rvea import lattice, stays
 from evorl.ec.variation import BoundedSBX, PolynomialMutation, PolynomialMutationHyperparams
 from evorl.errors import OptionError
 from evorl.hyperparameters import as_state
-from evorl.problems import ZDT
+from evorl.problems import DTLZ, ZDT
 from evorl.workflows import Search
 
 WITH_TIES = [(1, 1), (33, 2), (64, 2), (70, 3), (40, 5)]
@@ -189,3 +190,56 @@ def test_members_that_nobody_evaluated_are_in_no_front():
     found = evolver.found(state)
     assert metrics["front"] == found.counts.sum() == 2
     assert sorted(map(tuple, np.asarray(found.fitness)[np.asarray(found.counts)])) == [(0, 1), (1, 0)]
+
+
+def test_a_lattice_has_every_point_that_sums_up():
+    points = {(0, 0, 2), (0, 1, 1), (0, 2, 0), (1, 0, 1), (1, 1, 0), (2, 0, 0)}
+    assert set(map(tuple, lattice(3, 2))) == points
+    three = {f"return/{i}": 1 for i in range(3)}
+    assert RVEA(105, objectives=three).lattice.shape == (105, 3)  # of 13 divisions; 120 would be of 14
+    assert RVEA(119, objectives=three).lattice.shape == (105, 3)
+    np.testing.assert_allclose(RVEA(3, objectives=three).lattice, np.eye(3)[::-1])
+    with pytest.raises(OptionError, match=r"objectives=\{\}: must be at least two"):
+        RVEA().init(jax.random.key(0), jnp.zeros(2), RVEAHyperparams())
+
+
+def test_who_stays_is_who_the_paper_says():
+    """Equations 6 to 10 as loops, in NumPy; one is not there, one has no direction's best."""
+    rng = np.random.default_rng(3)
+    fitness = rng.normal(size=(30, 3)).astype(np.float32)
+    directions = RVEA(15, objectives={"a": 1, "b": 1, "c": 1}).lattice
+    fitness[4] = np.nan
+    cost = np.nanmax(fitness, 0) - fitness
+    length = np.linalg.norm(cost, axis=1)
+    angles = np.arccos(np.clip(cost @ directions.T / length[:, None], -1, 1))
+    between = np.arccos(np.clip(directions @ directions.T, -1, 1)) + 9 * np.eye(len(directions))
+    expected = {}
+    for i in range(len(fitness)):
+        if i != 4:
+            j = angles[i].argmin()
+            distance = length[i] * (1 + 0.7 * angles[i, j] / between[j].min())
+            expected[j] = min(expected.get(j, (np.inf, -1)), (distance, i))
+    chosen, there = stays(objectives.comparable(jnp.asarray(fitness)), jnp.asarray(directions), jnp.float32(0.7))
+    found = {int(j): int(chosen[j]) for j in np.flatnonzero(there)}
+    assert found == {j: i for j, (_, i) in expected.items()}
+
+
+def test_rvea_comes_near_the_front_of_dtlz2_along_scaled_directions():
+    """pymoo 0.6.2's reaches 0.691 to 0.695 in as many generations, of eight seeds; the true front has 0.8074."""
+    workflow = Search(DTLZ(2, 3, 5), RVEA(36, 60))
+
+    def searched(key):
+        state = workflow.init(key, as_state(workflow.hyperparams()))
+        return jax.lax.scan(workflow.step, state, jax.random.split(key, 60))
+
+    state, metrics = jax.jit(searched)(jax.random.key(0))
+    found = workflow.fitted.found(state.evolver)
+    fitness = jnp.where(found.counts[:, None], found.fitness, -9.0)
+    assert 0.67 < float(objectives.hypervolume(fitness, jnp.full(3, -1.1))) < 0.8074
+    assert metrics["front"][-1] == found.counts.sum() > 30
+    np.testing.assert_allclose(jnp.linalg.norm(state.evolver.directions, axis=1), 1, rtol=1e-5)
+    told = np.asarray(state.evolver.fitness)
+    expected = workflow.fitted.lattice * np.ptp(told[told[:, 0] > objectives.WORST], axis=0)
+    np.testing.assert_allclose(
+        state.evolver.directions, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5
+    )

@@ -8,6 +8,7 @@ from evorl.ec.noise import Noise
 from evorl.ec.nsga2 import NSGA2, NSGA2Hyperparams
 from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.ec.restarts import Restarts, RestartsHyperparams
+from evorl.ec.rvea import RVEA, RVEAHyperparams
 from evorl.ec.vanilla_es import VanillaES, VanillaESHyperparams
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "CSO",
     "GA",
     "NSGA2",
+    "RVEA",
     "ARSHyperparams",
     "CEMHyperparams",
     "CMAESHyperparams",
@@ -28,6 +30,7 @@ __all__ = [
     "Noise",
     "OpenES",
     "OpenESHyperparams",
+    "RVEAHyperparams",
     "Restarts",
     "RestartsHyperparams",
     "VanillaES",

@@ -22,10 +22,11 @@ from evorl.ec.variation import (
     PolynomialMutationHyperparams,
     check_taken,
     offspring,
+    within,
 )
 from evorl.errors import require
 from evorl.hyperparameters import Number, default, hyperparameter
-from evorl.types import Bound, Bounded, Found, Key, Metrics, Params
+from evorl.types import Bound, Found, Key, Metrics, Params
 
 
 @struct.dataclass
@@ -70,9 +71,8 @@ class NSGA2:
         return NSGA2Hyperparams(mutation=self.mutation.takes())
 
     def fitted(self, low: Bound, high: Bound, num_objectives: int) -> "NSGA2":
-        parts = {"crossover": self.crossover, "mutation": self.mutation}
-        bounded = {name: part.within(low, high) for name, part in parts.items() if isinstance(part, Bounded)}
-        return replace(self, objectives=objectives.of_a_problem(self.objectives, num_objectives), **bounded)
+        parts = {"crossover": within(self.crossover, low, high), "mutation": within(self.mutation, low, high)}
+        return replace(self, objectives=objectives.of_a_problem(self.objectives, num_objectives), **parts)
 
     def fitness(self, means: dict[str, Array]) -> Float[Array, "n m"]:
         return objectives.told(self.objectives, means)

@@ -13,7 +13,7 @@ from evorl.ec.noise import integers, normal
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
-from evorl.types import Bound, Hyperparams, Key
+from evorl.types import Bound, Bounded, Hyperparams, Key
 
 Rows = Float[Array, "n size"]
 Layer = Int[np.ndarray, " size"]  # of each number, to which leaf of the parameters it belongs
@@ -213,6 +213,11 @@ def offspring(
     children = jnp.where(crosses < h.crossover_rate, children, mothers)
     mutated = mutation(key_mutate, children, layer, h.mutation)
     return jnp.where(mutates < h.mutation_rate, mutated, children)
+
+
+def within(part: Any, low: Bound, high: Bound) -> Any:
+    """A part of an evolver within bounds, or as it is where it knows none."""
+    return part.within(low, high) if isinstance(part, Bounded) else part
 
 
 def check_taken(mutation: Mutation, hyperparams: Any) -> None:

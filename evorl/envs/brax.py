@@ -25,6 +25,7 @@ from evorl.envs.bodies import solids
 from evorl.errors import OptionError, require, unknown
 from evorl.spaces import Box
 from evorl.types import Array, Key, TimeStep
+from evorl.vector_env.episodes import SUMMARIES
 
 BACKENDS = ("generalized", "spring", "positional", "mjx")
 
@@ -50,14 +51,16 @@ class Brax:
 
     Params are () or BraxScales, of which each environment may have its own.
 
-    options go to the environment's constructor, such as {"terminate_when_unhealthy": False}. Time is counted here:
-    Brax's own `time_out` marks falls too (inverted_pendulum, 0.14.2).
+    options go to the environment's constructor, such as {"terminate_when_unhealthy": False}. metrics says, by name,
+    what becomes of one of Brax's over an episode, its "sum", "mean" or "last" value. Time is counted here: Brax's own
+    `time_out` marks falls too (inverted_pendulum, 0.14.2).
     """
 
     name: str
     backend: str = "generalized"
     max_episode_steps: int = 1000
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
+    metrics: Mapping[str, str] = field(default_factory=FrozenDict, repr=False)
 
     default_params = ()
     fresh_reset = False
@@ -65,6 +68,9 @@ class Brax:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenDict(self.options))
+        object.__setattr__(self, "metrics", FrozenDict(self.metrics))
+        for name, how in self.metrics.items():
+            require(how in SUMMARIES, f"metrics.{name}", how, f"must be one of {', '.join(SUMMARIES)}")
         require(self.backend in BACKENDS, "backend", self.backend, f"must be one of {', '.join(BACKENDS)}")
         require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
 
@@ -110,8 +116,16 @@ class Brax:
         steps = env_state.steps + 1
         terminated = jnp.asarray(after.done, bool)
         truncated = ~terminated & (steps >= self.max_episode_steps)
-        timestep = TimeStep(after.obs, jnp.float32(after.reward), terminated, truncated)
+        for name in self.metrics:
+            if name not in after.metrics:
+                raise unknown(f"metric of Brax's {self.name}", name, after.metrics)
+        info = {name: jnp.float32(after.metrics[name]) for name in self.metrics}
+        timestep = TimeStep(after.obs, jnp.float32(after.reward), terminated, truncated, info)
         return BraxState(after.pipeline_state, steps), timestep
+
+    @property
+    def episode_info(self) -> Mapping[str, str]:
+        return self.metrics
 
     @property
     def physics(self) -> dict[str, float]:

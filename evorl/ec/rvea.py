@@ -1,0 +1,196 @@
+"""RVEA: of those who lie nearest to a direction, the one that is furthest along it stays."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations, pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from flax.core import FrozenDict
+from jaxtyping import Array, Bool, Float, Int
+
+from evorl import tree
+from evorl.ec import objectives
+from evorl.ec.noise import normal
+from evorl.ec.rows import full_rank, layers, population, rows
+from evorl.ec.variation import (
+    BoundedSBX,
+    Crossover,
+    Mutation,
+    PolynomialMutation,
+    PolynomialMutationHyperparams,
+    check_taken,
+    offspring,
+    within,
+)
+from evorl.errors import require
+from evorl.hyperparameters import Number, default, hyperparameter
+from evorl.types import Bound, Found, Key, Metrics, Params
+
+LEAST = 1e-9  # of lengths and angles that are divided by
+
+
+@struct.dataclass
+class RVEAHyperparams:
+    """Defaults: Cheng et al. 2016, section IV-A."""
+
+    alpha: Number = hyperparameter(2.0, 0, about="the larger, the later in the run angles count")
+    initial_std: Number = hyperparameter(0.0, 0, about="of noise on the first members, which are initialized apart")
+    crossover_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those of two parents")
+    mutation_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those that are mutated")
+    mutation: Any = default(PolynomialMutationHyperparams)
+
+
+@struct.dataclass
+class RVEAState:
+    parents: Any  # leaves [v, ...], of each direction who stays
+    fitness: Any  # [v, m] of the parents, WORST of a direction that has none
+    directions: Any  # [v, m], unit vectors
+    children: Any  # leaves [n, ...], who are asked for
+    generation: Any  # [] int32, how many were told
+
+
+@dataclass(frozen=True)
+class RVEA:
+    """Parents and children are divided among directions from the ideal point; of each one stays (Cheng et al. 2016).
+
+    doi:10.1109/TEVC.2016.2519378. It is the one that is nearest to the ideal point, its distance times 1 + m
+    (t / generations)^alpha angle / (angle to the next direction). The directions are the largest simplex lattice (Das &
+    Dennis 1998) of at most population_size points, and `adaptations` times in a run, evenly, they are scaled by the
+    widths of the front. Parents mate at random. objectives, solution and front are as NSGA2's; there are at least two.
+    """
+
+    population_size: int = 105
+    generations: int = 100  # of the run
+    adaptations: int = 10
+    objectives: Mapping[str, float] = field(default_factory=FrozenDict)
+    crossover: Crossover = field(default_factory=lambda: BoundedSBX(30.0))
+    mutation: Mutation = field(default_factory=PolynomialMutation)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "objectives", FrozenDict(self.objectives))
+        for name in ("generations", "adaptations"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        objectives.check(self.objectives)
+
+    def hyperparams(self) -> RVEAHyperparams:
+        return RVEAHyperparams(mutation=self.mutation.takes())
+
+    def fitted(self, low: Bound, high: Bound, num_objectives: int) -> "RVEA":
+        parts = {"crossover": within(self.crossover, low, high), "mutation": within(self.mutation, low, high)}
+        return replace(self, objectives=objectives.of_a_problem(self.objectives, num_objectives), **parts)
+
+    def fitness(self, means: dict[str, Array]) -> Float[Array, "n m"]:
+        return objectives.told(self.objectives, means)
+
+    @property
+    def lattice(self) -> Float[np.ndarray, "v m"]:
+        """The directions as they are at first."""
+        m, n = len(self.objectives), self.population_size
+        require(m >= 2, "objectives", dict(self.objectives), "must be at least two, as RVEA divides them by directions")
+        require(n >= m, "population_size", n, f"must be at least {m}, one for each objective")
+        divisions = next(h for h in range(n + 1) if math.comb(h + m, m - 1) > n)
+        return unit(np.array(lattice(m, divisions), np.float32))
+
+    def init(self, key: Key, mean: Params, hyperparams: RVEAHyperparams) -> RVEAState:
+        return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
+
+    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: RVEAHyperparams) -> RVEAState:
+        """The first generation is members, leaves [n, ...]."""
+        check_taken(self.mutation, hyperparams.mutation)
+        first, directions = rows(members), jnp.asarray(self.lattice)
+        members = population(first + hyperparams.initial_std * normal(key, first.shape), mean)
+        nobody = jnp.full(directions.shape, objectives.WORST, jnp.float32)
+        return RVEAState(tree.broadcast(mean, len(directions)), nobody, directions, members, jnp.int32(0))
+
+    def ask(self, key: Key, state: RVEAState, hyperparams: RVEAHyperparams) -> tuple[Params, RVEAState]:
+        """Members as parameters, leaves [n, ...]."""
+        del key, hyperparams
+        return state.children, state
+
+    to_params = from_params = full_rank
+
+    def tell(
+        self,
+        key: Key,
+        genomes: Params,
+        fitness: Float[Array, "n m"],
+        state: RVEAState,
+        hyperparams: RVEAHyperparams,
+    ) -> tuple[RVEAState, Metrics]:
+        key_parents, *keys = jax.random.split(key, 4)
+        members = jnp.concatenate([rows(state.parents), rows(genomes)])
+        fitness = jnp.concatenate([state.fitness, objectives.comparable(fitness)])
+        part = jnp.minimum(state.generation / self.generations, 1.0)
+        chosen, there = stays(fitness, state.directions, fitness.shape[1] * part**hyperparams.alpha)
+        members, fitness = members[chosen], jnp.where(there[:, None], fitness[chosen], objectives.WORST)
+        generation = state.generation + 1
+        adapts = generation % -(-self.generations // self.adaptations) == 0
+        directions = jnp.where(adapts & there.any(), scaled(self.lattice, fitness, there), state.directions)
+        mothers, fathers = members[pairs(key_parents, there, self.population_size)]
+        like = tree.index(genomes, 0)
+        operators = (self.crossover, self.mutation)
+        children = offspring(tuple(keys), (mothers, fathers), operators, layers(like), hyperparams)
+        after = RVEAState(population(members, like), fitness, directions, population(children, like), generation)
+        return after, {"front": self.found(after).counts.sum().astype(jnp.float32)}
+
+    def solution(self, state: RVEAState) -> Params:
+        return tree.index(state.parents, state.fitness[:, 0].argmax())
+
+    def found(self, state: RVEAState) -> Found:
+        """The first front of those that stay."""
+        there = (state.fitness > objectives.WORST).all(1)
+        return Found(state.parents, state.fitness, (objectives.ranks(state.fitness) == 0) & there)
+
+
+def lattice(m: int, divisions: int) -> list[list[int]]:
+    """All points of m whole numbers from 0 that sum to divisions (Das & Dennis 1998, doi:10.1137/S1052623496307510)."""
+    bars = combinations(range(divisions + m - 1), m - 1)
+    ends = ((-1, *places, divisions + m - 1) for places in bars)
+    return [[b - a - 1 for a, b in pairwise(one)] for one in ends]
+
+
+def unit(x: Any) -> Any:
+    """Rows of length 1."""
+    return x / (x**2).sum(-1, keepdims=True) ** 0.5
+
+
+def stays(
+    fitness: Float[Array, "n m"], directions: Float[Array, "v m"], weight: Float[Array, ""]
+) -> tuple[Int[Array, " v"], Bool[Array, " v"]]:
+    """Of each direction who stays, and whether there is one (equations 6 to 10); weight is of angles."""
+    there = (fitness > objectives.WORST).all(1)
+    best = jnp.where(there[:, None], fitness, -jnp.inf).max(0)
+    cost = jnp.where(there[:, None], best - fitness, 0.0)
+    length = jnp.maximum(jnp.linalg.norm(cost, axis=1), LEAST)
+    highest = jax.lax.Precision.HIGHEST
+    cosines = jnp.matmul(cost / length[:, None], directions.T, precision=highest)
+    own = cosines.argmax(1)
+    between = jnp.matmul(directions, directions.T, precision=highest) - 3 * jnp.eye(len(directions))
+    nearest = jnp.maximum(angle(between.max(1)), LEAST)
+    penalized = length * (1 + weight * angle(cosines.max(1)) / nearest[own])
+    penalized = jnp.where((own[:, None] == jnp.arange(len(directions))) & there[:, None], penalized[:, None], jnp.inf)
+    return penalized.argmin(0), jnp.isfinite(penalized.min(0))
+
+
+def angle(cosine: Float[Array, "..."]) -> Float[Array, "..."]:
+    """In radians."""
+    return jnp.arccos(jnp.clip(cosine, -1, 1))
+
+
+def scaled(lattice: Float[np.ndarray, "v m"], fitness: Float[Array, "v m"], there: Bool[Array, " v"]) -> Array:
+    """The directions that are spread evenly over a front as wide as that of those who are there (equation 11)."""
+    worst = jnp.where(there[:, None], fitness, jnp.inf).min(0)
+    width = jnp.where(there[:, None], fitness, -jnp.inf).max(0) - worst
+    return unit(lattice * jnp.maximum(width, LEAST))
+
+
+def pairs(key: Key, there: Bool[Array, " v"], n: int) -> Int[Array, "2 n"]:
+    """Parents at random of those who are there."""
+    order, count = jnp.argsort(~there), jnp.maximum(there.sum(), 1)
+    drawn = (jax.random.uniform(key, (2, n)) * count).astype(jnp.int32)
+    return order[jnp.minimum(drawn, count - 1)]

@@ -1,0 +1,102 @@
+"""What the bodies of Brax did in an episode, by which quality-diversity tells them apart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from evorl.envs.brax import Brax, BraxState
+from evorl.envs.wrappers import Wrapper, WrapperState, innermost
+from evorl.errors import OptionError, require
+from evorl.types import Env, Key, State, TimeStep
+
+FOOT = "foot"  # of which the names of feet have a part
+ANT = (2, 4, 6, 8)  # the ends of its legs, which have no name
+
+
+def brax_of(env: Env, wrapper: str) -> Brax:
+    """The Brax environment within; raises OptionError where there is none."""
+    found = innermost(env)
+    if not isinstance(found, Brax):
+        raise OptionError(f"env: {wrapper} knows the bodies of Brax, not those of {type(found).__name__}")
+    return found
+
+
+def physics_of(state: State) -> Any:
+    """Brax's own state, of its pipeline."""
+    return state.physics if isinstance(state, BraxState) else physics_of(state.inner)
+
+
+@dataclass(frozen=True)
+class FinalPosition(Wrapper):
+    """The inner environment, of Brax, which tells where the root of the body is, and where an episode ended.
+
+    "position" [2], x and y in meters, as its last value.
+    """
+
+    def __post_init__(self) -> None:
+        brax_of(self.inner, "FinalPosition")
+
+    @property
+    def episode_info(self) -> Mapping[str, str]:
+        return {**super().episode_info, "position": "last"}
+
+    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return WrapperState(inner), obs
+
+    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
+        inner, timestep = self.inner.step(key, env_state.inner, action, params)
+        position = physics_of(inner).x.pos[0, :2]
+        return WrapperState(inner), replace(timestep, info={**timestep.info, "position": position})
+
+
+@dataclass(frozen=True)
+class FeetContact(Wrapper):
+    """The inner environment, of Brax with the option debug, which tells in which share of steps each foot was down.
+
+    "feet_contact" [feet], from 0 to 1, as the mean over an episode (Cully et al. 2015, doi:10.1038/nature14422). feet
+    are indices of links, by default those whose name says so, and the ends of the ant's legs.
+    """
+
+    feet: Sequence[int] = field(default=())
+
+    def __post_init__(self) -> None:
+        env = brax_of(self.inner, "FeetContact")
+        object.__setattr__(self, "feet", tuple(self.feet))
+        why = "FeetContact reads contacts, which Brax keeps with +options.debug=true only"
+        require(env.options.get("debug") is True, "options.debug", env.options.get("debug"), why)
+        require(env.backend != "mjx", "backend", env.backend, "keeps no contacts as FeetContact reads them")
+
+    @property
+    def episode_info(self) -> Mapping[str, str]:
+        return {**super().episode_info, "feet_contact": "mean"}
+
+    @cached_property
+    def links(self) -> tuple[int, ...]:
+        """Those that are feet; raises OptionError where none is known."""
+        env = brax_of(self.inner, "FeetContact")
+        names = env.env.sys.link_names
+        known = ANT if env.name == "ant" else tuple(i for i, name in enumerate(names) if FOOT in name)
+        found = tuple(self.feet) or known
+        right = bool(found) and all(0 <= link < len(names) for link in found)
+        require(right, "feet", list(found), f"must be some of the {len(names)} links of {env.name}, from 0")
+        return found
+
+    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return WrapperState(inner), obs
+
+    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
+        inner, timestep = self.inner.step(key, env_state.inner, action, params)
+        down = jnp.stack([self.down(physics_of(inner).contact, link) for link in self.links])
+        return WrapperState(inner), replace(timestep, info={**timestep.info, "feet_contact": down.astype(jnp.float32)})
+
+    def down(self, contact: Any, link: int) -> Bool[Array, ""]:
+        """Whether a link touches the ground, which is no link."""
+        first, second = contact.link_idx
+        ground = ((first == link) & (second < 0)) | ((second == link) & (first < 0))
+        return (ground & (contact.dist <= 0)).any()

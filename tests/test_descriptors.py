@@ -1,0 +1,113 @@
+"""What is kept of an episode in Brax, against Brax's own state and metrics."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs.brax import Brax
+from evorl.envs.descriptors import FeetContact, FinalPosition, physics_of
+from evorl.envs.sanity import Bandit
+from evorl.envs.wrappers import Rewards
+from evorl.errors import OptionError
+from evorl.training.configuration import config, parts
+from evorl.training.episodes import play
+from evorl.types import Env
+from tests.test_brax import own
+
+STEPS = 12
+DEBUG = {"debug": True}
+
+
+def random_play(env):
+    """What one episode of random actions is known by."""
+
+    def policy(obs, memory, keys):
+        return jax.vmap(env.action_space.sample)(keys), memory, {}
+
+    return play(env, env.default_params, policy, (), 2, seed=0)
+
+
+@pytest.mark.parametrize("name", ["hopper", "ant"])
+def test_metrics_positions_and_contacts_are_braxs_own(name, key):
+    """Step by step along one trajectory; and of episodes of random actions, where a hopper's foot is up at times."""
+    metrics = {"x_velocity": "mean", "x_position": "last", "reward_ctrl": "sum"}
+    inner = Brax(name, "spring", STEPS, DEBUG | {"terminate_when_unhealthy": False}, metrics)
+    env = FeetContact(Rewards(FinalPosition(inner)))
+    assert env.episode_info == metrics | {"position": "last", "feet_contact": "mean"}
+    theirs = own(name, backend="spring", debug=True, terminate_when_unhealthy=False)
+    actions = jax.random.uniform(key, (STEPS, theirs.action_size), minval=-1, maxval=1)
+
+    def ours(state, action):
+        state, timestep = env.step(key, state, action, ())
+        return state, timestep.info
+
+    def raw(state, action):
+        state = theirs.step(state, action)
+        physics = state.pipeline_state
+        touching = physics.contact.dist <= 0
+        return state, (state.metrics, physics.x.pos[0], touching, physics.contact.link_idx[1])
+
+    state, _ = jax.jit(env.reset)(key, ())
+    end, info = jax.jit(lambda s: jax.lax.scan(ours, s, actions))(state)
+    start = jax.jit(theirs.reset)(key)
+    start = jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, start)
+    after, (told, torso, touching, links) = jax.jit(lambda s: jax.lax.scan(raw, s, actions))(start)
+    for one in metrics:
+        np.testing.assert_allclose(info[one], told[one], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(info["position"], torso[:, :2], rtol=1e-4, atol=1e-5)
+    feet = [3] if name == "hopper" else [2, 4, 6, 8]
+    expected = np.stack([(np.asarray(touching) & (np.asarray(links) == foot)).any(1) for foot in feet], 1)
+    np.testing.assert_array_equal(info["feet_contact"], expected)
+    assert env.links == tuple(feet)
+    np.testing.assert_allclose(physics_of(end).x.pos, after.pipeline_state.x.pos, rtol=1e-4, atol=1e-5)
+    if name == "hopper":
+        means = random_play(env).means
+        assert ((means["feet_contact"] > 0) & (means["feet_contact"] < 1)).any()
+        speed = (means["position"][:, 0] - float(theirs.sys.init_q[0])) / (STEPS * theirs.dt)
+        np.testing.assert_allclose(means["x_velocity"], speed, atol=0.06)  # it begins within 0.005 m of there
+
+
+def test_feet_are_found_by_name_and_may_be_given():
+    found = {name: FeetContact(Brax(name, "spring", options=DEBUG)).links for name in ("walker2d", "halfcheetah")}
+    assert found == {"walker2d": (3, 6), "halfcheetah": (3, 6)}
+    assert FeetContact(Brax("hopper", "spring", options=DEBUG), (2, 3)).links == (2, 3)
+
+
+def stepped(env):
+    state, _ = jax.eval_shape(env.reset, jax.random.key(0), ())
+    action = jax.ShapeDtypeStruct(env.action_space.shape, jnp.float32)
+    return jax.eval_shape(env.step, jax.random.key(0), state, action, ())
+
+
+WRONG = {
+    r"metrics.x_velocity=most: must be one of sum, mean, last": lambda: Brax("hopper", metrics={"x_velocity": "most"}),
+    r"unknown metric of Brax's hopper x_velocty; did you mean x_velocity": lambda: stepped(
+        Brax("hopper", "spring", metrics={"x_velocty": "mean"})
+    ),
+    r"env: FinalPosition knows the bodies of Brax, not those of Bandit": lambda: FinalPosition(Bandit()),
+    r"options.debug=None: FeetContact reads contacts, which Brax keeps with": lambda: FeetContact(Brax("hopper")),
+    r"backend=mjx: keeps no contacts": lambda: FeetContact(Brax("hopper", "mjx", options=DEBUG)),
+    r"feet=\[\]: must be some of the 2 links of inverted": lambda: (
+        FeetContact(Brax("inverted_pendulum", "spring", options=DEBUG)).links
+    ),
+    r"feet=\[9\]: must be some of the 4 links of hopper, from 0": lambda: (
+        FeetContact(Brax("hopper", "spring", options=DEBUG), [9]).links
+    ),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_mistakes_are_one_line_that_teaches(message):
+    with pytest.raises(OptionError, match=message):
+        WRONG[message]()
+
+
+WRAPPERS = [(["env=feet", "env@env.inner=ant"], FeetContact), (["env=position"], FinalPosition)]
+
+
+@pytest.mark.parametrize(("overrides", "wrapper"), WRAPPERS)
+def test_the_wrappers_compose(overrides, wrapper):
+    env = parts.make(config.plain(config.load([*overrides, "env.inner.backend=spring"]))["env"], "env", Env)
+    assert isinstance(env, wrapper)
+    assert env.inner.name == "ant"
