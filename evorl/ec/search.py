@@ -21,13 +21,19 @@ def begin(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params
 
 @jax.named_scope("evolution")
 def ask(evolver: Evolver, key: Key, state: State, hyperparams: Hyperparams) -> tuple[Params, Any, State]:
-    """Members as parameters, leaves [n, ...], their genomes where there is no way back to them, else (), and the state.
+    """Members as parameters, leaves [n, ...], their genomes where there is no way back to them, else (), and the state,
+    () where asking left it as it was.
 
-    So what is as large as a population is there once.
+    So what is as large as a population or an archive is there once.
     """
-    genomes, state = evolver.ask(key, state, hyperparams)
-    members = jax.vmap(evolver.to_params, (None, 0, None))(state, genomes, hyperparams)
-    return members, () if isinstance(evolver, TakesParams) else genomes, state
+    genomes, after = evolver.ask(key, state, hyperparams)
+    members = jax.vmap(evolver.to_params, (None, 0, None))(after, genomes, hyperparams)
+    return members, () if isinstance(evolver, TakesParams) else genomes, () if after is state else after
+
+
+def asked(after: State, state: State) -> State:
+    """The state of an evolver that was asked, of what ask has given and the state before."""
+    return state if isinstance(after, tuple) and not after else after
 
 
 @jax.named_scope("evolution")

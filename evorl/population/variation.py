@@ -179,8 +179,8 @@ class Evolved:
     def __call__(self, key: Key, generation: Generation, memory: Any, hyperparams: Any) -> tuple[Points, Any]:
         key_tell, key_ask = jax.random.split(key)
         memory, _ = search.tell(self.evolver, key_tell, generation.u, generation.fitness, memory, hyperparams)
-        asked, _, memory = search.ask(self.evolver, key_ask, memory, hyperparams)
-        return jnp.where(children(generation.source), asked, generation.u), memory
+        asked, _, after = search.ask(self.evolver, key_ask, memory, hyperparams)
+        return jnp.where(children(generation.source), asked, generation.u), search.asked(after, memory)
 
 
 def children(source: Int[Array, " n"]) -> Array:

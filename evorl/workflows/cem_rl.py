@@ -166,8 +166,9 @@ class CEMRL:
     def absorb(self, state: CEMRLState, carry: Asked, played: Played, key: Key) -> tuple[CEMRLState, Metrics]:
         members, random, fitness = played.plan.params, played.plan.random, played.stats.mean_return
         n, m = self.evolver.population_size, self.num_learners
-        hyperparams = self.now(state).evolver
-        told, metrics = search.tell(self.evolver, key, members, fitness, carry.evolver, hyperparams)
+        hyperparams, evolver = self.now(state).evolver, search.asked(carry.evolver, state.evolver)
+        judged = search.fitness(self.evolver, played.stats.means)
+        told, metrics = search.tell(self.evolver, key, members, judged, evolver, hyperparams)
         evolver = tree.where(~random, told, state.evolver)
         is_elite = jnp.zeros(n, bool).at[best_first(fitness)[:m]].set(True)
         learned = carry.metrics["gradient_steps"] > 0

@@ -16,7 +16,7 @@ from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import as_state, default
 from evorl.normalize import Statistics
-from evorl.types import Agent, Env, Evolver, Key, Metrics, Params, SlotPolicy, TakesParams, Transition
+from evorl.types import Agent, Collects, Env, Evolver, Key, Metrics, Params, SlotPolicy, TakesParams, Transition
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv, shares
 from evorl.workflows import base
 from evorl.workflows.base import check_positive
@@ -74,6 +74,9 @@ class Evolution:
         check_positive(self, "fitness_episodes", "vbn_steps", "eval_episodes", "chunk")
         if self.normalization not in NORMALIZATIONS:
             raise unknown("normalization", self.normalization, NORMALIZATIONS)
+        keeps = isinstance(self.evolver, Collects) and self.normalization == "running"
+        why = f"would change what {type(self.evolver).__name__} has kept, after it was evaluated; none or vbn does not"
+        require(not keeps, "normalization", self.normalization, why)
         n, m = self.evolver.population_size, self.members_at_once
         divides = m >= 0 and n % (m or n) == 0
         require(divides, "members_at_once", m, f"must divide population_size, {n}, or be 0 for all members")
@@ -179,20 +182,21 @@ class Evolution:
         self, state: EvolutionState, carry: tuple[Any, Any], played: Played, key: Key
     ) -> tuple[EvolutionState, Metrics]:
         (genomes, evolver), members, random = carry, played.plan.params, self.random(state)
+        evolver = search.asked(evolver, state.evolver)
         n = self.evolver.population_size
         means = jax.tree.map(lambda x: x.reshape(n, -1, *x.shape[1:]).mean(1), played.stats.means)
         fitness = search.fitness(self.evolver, means)
         hyperparams = self.now(state).evolver
         asked = members if isinstance(self.evolver, TakesParams) else genomes
         told, metrics = search.tell(self.evolver, key, asked, fitness, evolver, hyperparams)
-        evolver = tree.where(~random, told, state.evolver)
         statistics = played.stored
         if self.normalization == "vbn":
+            told = tree.where(~random, told, state.evolver)
             statistics = tree.where(random, statistics, state.statistics)
         state = replace(
             state,
-            agent=replace(state.agent, actor=replace(state.agent.actor, params=self.evolver.solution(evolver))),
-            evolver=evolver,
+            agent=replace(state.agent, actor=replace(state.agent.actor, params=self.evolver.solution(told))),
+            evolver=told,
             statistics=statistics,
             iteration=state.iteration + 1,
             env_steps=state.env_steps + played.stats.steps.sum(),

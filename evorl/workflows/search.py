@@ -113,7 +113,7 @@ class Search:
         self, state: SearchState, carry: tuple[Any, Any], played: Evaluated, key: Key
     ) -> tuple[SearchState, Metrics]:
         (asked, evolver), n = carry, self.evolver.population_size
-        fitness = search.fitness(self.fitted, played.means)
+        fitness, evolver = search.fitness(self.fitted, played.means), search.asked(evolver, state.evolver)
         evolver, told = search.tell(self.fitted, key, asked, fitness, evolver, self.now(state).evolver)
         values = self._first(played)
         counts = {"env_steps": jnp.int32(n), "episodes": jnp.int32(n), "gradient_steps": jnp.int32(0)}
