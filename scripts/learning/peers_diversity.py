@@ -1,0 +1,169 @@
+"""Quality-diversity beside its libraries, at equal evaluations, eight seeds, in an environment that has both.
+
+pip install "qdax==0.5.0" "ribs==0.12.0"
+python scripts/learning/peers_diversity.py arm          MAP-Elites beside QDax's: its arm of 100 joints
+python scripts/learning/peers_diversity.py walker       the same of policies: walker2d's feet, 100 steps, spring
+python scripts/learning/peers_diversity.py sphere       CMA-ME beside pyribs': the linear projection of 100 numbers
+python scripts/learning/peers_diversity.py mae          CMA-MAE on the same, alone
+
+MAP-Elites: 1,024 cells, batches of 128, iso 0.005, line 0.05; 1,000 batches of arms, 100 of walkers. CMA-ME: 10,000
+cells, 15 searches of 36, sigma 0.5, 1,000 iterations. QD score, from the least fitness there is, and coverage, each with
+a 95 % bootstrap interval over the seeds. QDax scores by evorl's problems and episodes, so that both search the same.
+"""
+
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.agents import MLPPolicy
+from evorl.ec.archives import Grid
+from evorl.ec.cma_es import CMAESHyperparams
+from evorl.ec.emitters import Improvement, IsoLine
+from evorl.ec.map_elites import MapElites
+from evorl.envs.brax import Brax
+from evorl.envs.descriptors import FeetContact
+from evorl.problems import LinearProjection
+from evorl.stats import interval
+from evorl.types import Quality
+from evorl.workflows import Evolution, Search
+
+SEEDS, BATCH = 8, 128
+
+
+@dataclass(frozen=True)
+class QDaxArm:
+    """Its arm, angles in [0, 1]."""
+
+    joints: int = 100
+    bounds = (0.0, 1.0)
+
+    def init(self, key: jax.Array) -> jax.Array:
+        return jax.random.uniform(key, (self.joints,))
+
+    def evaluate(self, key: jax.Array, params: jax.Array) -> Quality:
+        from qdax.tasks.arm import arm  # pyright: ignore[reportMissingImports]  # not a dependency of evorl
+
+        del key
+        return Quality(*arm(params))
+
+
+def walker() -> Evolution:
+    env = FeetContact(Brax("walker2d", backend="spring", max_episode_steps=100, options={"debug": True}))
+    agent = MLPPolicy(env.observation_space, env.action_space, hidden=(64, 64), activation="tanh")
+    evolver = MapElites(emitter=IsoLine(BATCH), descriptors=("feet_contact",))
+    return Evolution(env, agent, evolver, normalization="none", chunk=20)
+
+
+def told(name: str, fitness: Any, filled: Any, least: float, began: float) -> None:
+    """A line of the scores [seeds, cells]."""
+    score = np.where(filled, np.asarray(fitness) - least, 0).sum(1)
+    for what, values in (("QD score", score), ("coverage", np.asarray(filled).mean(1))):
+        low, high = interval(values)
+        print(f"{name:8} {what:9} {values.mean():10.4g} [{low:.4g}, {high:.4g}]", end="  ")
+    print(f"{time.perf_counter() - began:.0f} s", flush=True)
+
+
+def ours(workflow: Any, hyperparams: Any, iterations: int, least: float, name: str = "evorl") -> None:
+    """Of all seeds at once."""
+    began = time.perf_counter()
+
+    def run(seed: jax.Array) -> Any:
+        key = jax.random.key(seed)
+        state = workflow.init(key, replace(workflow.hyperparams(), evolver=hyperparams))
+        step = lambda state, i: (workflow.step(state, jax.random.fold_in(key, i))[0], None)  # noqa: E731
+        elites = jax.lax.scan(step, state, jnp.arange(iterations))[0].evolver.elites
+        return elites.fitness, elites.filled
+
+    told(name, *jax.jit(jax.vmap(run))(jnp.arange(SEEDS)), least, began)
+
+
+def qdax(draw: Any, score: Any, low: Any, high: Any, iterations: int, least: float, bounded: bool) -> None:
+    """QDax's MAP-Elites: draw(key) -> genome, score(genomes [n], key) -> (fitness, descriptor)."""
+    from functools import partial
+
+    from qdax.core.containers.mapelites_repertoire import (  # pyright: ignore[reportMissingImports]  # no dependency
+        compute_euclidean_centroids,
+    )
+    from qdax.core.emitters.mutation_operators import isoline_variation  # pyright: ignore[reportMissingImports]
+    from qdax.core.emitters.standard_emitters import MixingEmitter  # pyright: ignore[reportMissingImports]
+    from qdax.core.map_elites import MAPElites  # pyright: ignore[reportMissingImports]
+
+    limits = {"minval": 0.0, "maxval": 1.0} if bounded else {}
+    variation = partial(isoline_variation, iso_sigma=0.005, line_sigma=0.05, **limits)
+    emitter = MixingEmitter(lambda x, y: (x, y), variation, 1.0, BATCH)
+    search = MAPElites(lambda x, key: (*score(x, key), {}), emitter, lambda repertoire: {})
+    centroids = compute_euclidean_centroids((32, 32), low, high)
+    began = time.perf_counter()
+
+    def run(seed: jax.Array) -> Any:
+        key, key_init, key_draw = jax.random.split(jax.random.key(seed), 3)
+        first = jax.vmap(draw)(jax.random.split(key_draw, BATCH))
+        state = search.init(first, centroids, key_init)[:2]
+        (repertoire, _, _), _ = jax.lax.scan(search.scan_update, (*state, key), length=iterations - 1)
+        fitness = repertoire.fitnesses.reshape(-1)
+        return fitness, fitness > -jnp.inf
+
+    told("QDax", *jax.jit(lambda: jax.lax.map(run, jnp.arange(SEEDS)))(), least, began)
+
+
+def pyribs(iterations: int, edge: float) -> None:
+    from ribs.archives import GridArchive  # pyright: ignore[reportMissingImports]  # no dependency of evorl
+    from ribs.emitters import EvolutionStrategyEmitter  # pyright: ignore[reportMissingImports]
+    from ribs.schedulers import Scheduler  # pyright: ignore[reportMissingImports]
+
+    problem = LinearProjection(100)
+    evaluate = jax.jit(jax.vmap(lambda x: problem.evaluate(jax.random.key(0), x)))
+    began, fitness, filled = time.perf_counter(), np.zeros((SEEDS, 10_000)), np.zeros((SEEDS, 10_000), bool)
+    for seed in range(SEEDS):
+        archive = GridArchive(solution_dim=100, dims=(100, 100), ranges=[(-edge, edge)] * 2, seed=seed)
+        searches = [
+            EvolutionStrategyEmitter(archive, x0=np.zeros(100), sigma0=0.5, ranker="2imp", batch_size=36, seed=100 * seed + i)
+            for i in range(15)
+        ]
+        scheduler = Scheduler(archive, searches)
+        for _ in range(iterations):
+            found = evaluate(jnp.asarray(scheduler.ask(), jnp.float32))
+            scheduler.tell(np.asarray(found.fitness, float), np.asarray(found.descriptor, float))
+        data = archive.data()
+        fitness[seed, data["index"]], filled[seed, data["index"]] = data["objective"], True
+    told("pyribs", fitness, filled, 0.0, began)
+
+
+def main() -> None:
+    case = sys.argv[1]
+    iso = MapElites(emitter=IsoLine(BATCH)).hyperparams()
+    if case == "arm":
+        problem = QDaxArm()
+        ours(Search(problem, MapElites(emitter=IsoLine(BATCH))), iso, 1000, -1.0)
+        score = jax.vmap(lambda x: problem.evaluate(jax.random.key(0), x))
+        qdax(problem.init, lambda x, key: (lambda q: (q.fitness, q.descriptor))(score(x)), 0.0, 1.0, 1000, -1.0, True)
+    elif case == "walker":
+        workflow = walker()
+        ours(workflow, iso, 100, 0.0)
+        state = jax.jit(workflow.init)(jax.random.key(0), replace(workflow.hyperparams(), evolver=iso))
+
+        def score(members: Any, key: jax.Array) -> Any:
+            plan = replace(workflow.plan(state, key)[0], params=members)
+            means = workflow.play(state, plan, key)[1].stats.means
+            return means["return"], means["feet_contact"]
+
+        draw = lambda key: workflow.agent.init(key, ()).actor.params  # noqa: E731
+        qdax(draw, score, 0.0, 1.0, 100, 0.0, False)
+    else:
+        edge, of_searches = 50 * 5.12, CMAESHyperparams(initial_std=0.5)
+        archive = Grid((-edge, -edge), (edge, edge), (100, 100), lowest=0.0 if case == "mae" else -float("inf"))
+        evolver = MapElites(archive, Improvement(15, 36, "improvement" if case == "mae" else "two_stage"))
+        hyperparams = replace(evolver.hyperparams(), emitter=of_searches)
+        hyperparams = replace(hyperparams, threshold_rate=0.01) if case == "mae" else hyperparams
+        ours(Search(LinearProjection(100), evolver), hyperparams, 1000, 0.0)
+        if case == "sphere":
+            pyribs(1000, edge)
+
+
+if __name__ == "__main__":
+    main()
