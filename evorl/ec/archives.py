@@ -1,5 +1,6 @@
 """Archives of quality-diversity: where a genome belongs by what it does, and whether it is the best there."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
-from evorl.errors import require
+from evorl.errors import require, unknown
 from evorl.types import Found, Key, Params, Quality
 
 BLOCK = 8  # descriptors whose distances to all cells stay in a cache
@@ -109,6 +110,20 @@ def sound(quality: Quality) -> Bool[Array, " n"]:
     return jnp.isfinite(quality.fitness) & jnp.isfinite(quality.descriptor).all(-1)
 
 
+def described(names: Sequence[str], means: dict[str, Array], count: int) -> Float[Array, "n d"]:
+    """What is told of members by these names, numbers [n] or vectors [n, k], side by side.
+
+    Raises OptionError where a name is unknown, or they are not `count` numbers.
+    """
+    for name in names:
+        if name not in means:
+            raise unknown("descriptors", name, means)
+    descriptor = jnp.concatenate([means[name].reshape(len(means[name]), -1) for name in names], 1)
+    found = descriptor.shape[1]
+    require(found == count, "descriptors", list(names), f"are {found} numbers, where {count} are expected")
+    return descriptor
+
+
 @runtime_checkable
 class Tessellation(Protocol):
     """A space of descriptors in cells."""
@@ -143,10 +158,12 @@ def add(
     highest = nothing.at[within].max(fitness, mode="drop")
     best = entered & (fitness == highest.at[within].get(mode="fill", fill_value=jnp.nan))
     first = jnp.full(elites.cells, n).at[jnp.where(best, cell, elites.cells)].min(number, mode="drop")
-    takes = best & (number == first.at[within].get(mode="fill", fill_value=n)) & (new | (fitness > at(elites.fitness, 0)))
+    takes = (
+        best & (number == first.at[within].get(mode="fill", fill_value=n)) & (new | (fitness > at(elites.fitness, 0)))
+    )
     elites = written(elites, jnp.where(takes, cell, elites.cells + number), genomes, quality)
     threshold = jnp.maximum(elites.threshold, highest)
-    if np.isfinite(lowest):
+    if math.isfinite(lowest):
         count = jnp.zeros(elites.cells).at[within].add(1.0, mode="drop")
         mean = jnp.zeros(elites.cells).at[within].add(fitness, mode="drop") / jnp.maximum(count, 1)
         stays = (1 - rate) ** count
@@ -159,14 +176,14 @@ def check_box(low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float,
     low, high = tuple(map(float, low)), tuple(map(float, high))
     require(len(low) > 0, "low", list(low), "must have a number for each descriptor")
     require(len(low) == len(high), "high", list(high), f"must have as many numbers as low, {len(low)}")
-    above = all(a < b and np.isfinite(b - a) for a, b in zip(low, high, strict=True))
+    above = all(a < b and math.isfinite(b - a) for a, b in zip(low, high, strict=True))
     require(above, "high", list(high), f"must be above low, {list(low)}, and both finite")
     return low, high
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Equal boxes (Mouret & Clune 2015, arXiv:1504.04909): shape[i] of them from low[i] to high[i] along descriptor i."""
+    """Equal boxes, shape[i] of them from low[i] to high[i] along descriptor i (Mouret & Clune, arXiv:1504.04909)."""
 
     low: Sequence[float] = (0.0, 0.0)
     high: Sequence[float] = (1.0, 1.0)
@@ -177,7 +194,7 @@ class Grid:
         low, high = check_box(self.low, self.high)
         shape = tuple(self.shape)
         require(len(shape) == len(low), "shape", list(shape), f"must have a number for each descriptor, {len(low)}")
-        whole = all(isinstance(k, int) and k >= 1 for k in shape) and np.prod([float(k) for k in shape]) < 2**31
+        whole = all(isinstance(k, int) and k >= 1 for k in shape) and math.prod(shape) < 2**31
         require(whole, "shape", list(shape), "must be whole numbers, at least 1, of fewer than 2147483648 cells in all")
         for name, value in (("low", low), ("high", high), ("shape", shape)):
             object.__setattr__(self, name, value)
@@ -188,10 +205,10 @@ class Grid:
 
     @property
     def cells(self) -> int:
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     def cell(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
-        low, high, shape = np.float32(self.low), np.float32(self.high), np.array(self.shape)
+        low, high, shape = np.array(self.low, np.float32), np.array(self.high, np.float32), np.array(self.shape)
         along = jnp.clip(jnp.floor((descriptor - low) / (high - low) * shape), 0, shape - 1).astype(jnp.int32)
         return jnp.ravel_multi_index(tuple(jnp.moveaxis(along, -1, 0)), tuple(self.shape), mode="clip")
 

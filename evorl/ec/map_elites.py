@@ -1,16 +1,17 @@
 """MAP-Elites: the best of every kind."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
+from flax.core import FrozenDict
 from jaxtyping import Array
 
 from evorl import hyperparameters, tree
-from evorl.ec.archives import Archive, Elites, Grid
+from evorl.ec.archives import Archive, Elites, Grid, described
 from evorl.ec.emitters import Emitter, IsoLine, IsoLineHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import Number, default, hyperparameter
@@ -58,6 +59,11 @@ class MapElites:
             raise unknown("dtype", self.dtype, DTYPES)
 
     @property
+    def objectives(self) -> Mapping[str, float]:
+        """The return alone."""
+        return FrozenDict({"return": 1.0})
+
+    @property
     def population_size(self) -> int:
         return self.emitter.size
 
@@ -65,15 +71,7 @@ class MapElites:
         return MapElitesHyperparams(hyperparameters.of(self.emitter))
 
     def fitness(self, means: dict[str, Array]) -> Quality:
-        parts = []
-        for name in self.descriptors:
-            if name not in means:
-                raise unknown("descriptors", name, means)
-            parts.append(means[name].reshape(len(means[name]), -1))
-        descriptor, given = jnp.concatenate(parts, 1), self.archive.num_descriptors
-        found = descriptor.shape[1]
-        require(found == given, "descriptors", list(self.descriptors), f"are {found} numbers, the archive has {given}")
-        return Quality(means["return"], descriptor)
+        return Quality(means["return"], described(self.descriptors, means, self.archive.num_descriptors))
 
     def init(self, key: Key, mean: Params, hyperparams: MapElitesHyperparams) -> MapElitesState:
         return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
@@ -85,15 +83,13 @@ class MapElites:
         emitter = self.emitter.init(key, mean, hyperparams.emitter)
         return MapElitesState(self.archive.empty(self.genome(members)), emitter)
 
-    def ask(
-        self, key: Key, state: MapElitesState, hyperparams: MapElitesHyperparams
-    ) -> tuple[Params, MapElitesState]:
+    def ask(self, key: Key, state: MapElitesState, hyperparams: MapElitesHyperparams) -> tuple[Params, MapElitesState]:
         """Genomes, leaves [n, ...]."""
         return self.genome(self.emitter.ask(key, state.emitter, state.elites, hyperparams.emitter)), state
 
     def to_params(self, state: MapElitesState, genome: Params, hyperparams: MapElitesHyperparams) -> Params:
         del state, hyperparams
-        return jax.tree.map(lambda x: x.astype(jnp.float32), genome)
+        return full(genome)
 
     def from_params(self, state: MapElitesState, params: Params, hyperparams: MapElitesHyperparams) -> Params:
         del state, hyperparams
@@ -108,7 +104,7 @@ class MapElites:
         hyperparams: MapElitesHyperparams,
     ) -> tuple[MapElitesState, Metrics]:
         elites, entry = self.archive.add(state.elites, genomes, fitness, hyperparams.threshold_rate)
-        told = self.to_params(state, genomes, hyperparams), fitness, entry
+        told = full(genomes), fitness, entry
         emitter = self.emitter.tell(key, told, state.emitter, elites, hyperparams.emitter)
         counted = jnp.where(elites.filled, elites.fitness - self.offset, 0)
         metrics = {
@@ -120,12 +116,18 @@ class MapElites:
         return MapElitesState(elites, emitter), metrics
 
     def solution(self, state: MapElitesState) -> Params:
-        return self.to_params(state, state.elites.best, ())
+        return full(state.elites.best)
 
     def found(self, state: MapElitesState) -> Found:
         """The elites."""
-        return state.elites.found
+        found = state.elites.found
+        return replace(found, params=full(found.params))
 
     def genome(self, params: Params) -> Params:
         """Parameters as the archive keeps them."""
         return jax.tree.map(lambda x: x.astype(self.dtype), params)
+
+
+def full(genomes: Params) -> Params:
+    """Genomes as parameters."""
+    return jax.tree.map(lambda x: x.astype(jnp.float32), genomes)

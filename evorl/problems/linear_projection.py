@@ -14,7 +14,7 @@ SHIFT = 0.4 * EDGE  # where the optimum lies
 
 @dataclass(frozen=True)
 class LinearProjection:
-    """A sphere around 2.048 in all its numbers, from 100 there to 0 at -5.12; the descriptor is the sums of both halves.
+    """A sphere around 2.048 in all its numbers, from 100 there to 0 at -5.12, described by the sums of both halves.
 
     Fontaine et al. 2020, arXiv:1912.02400, section 5: a number x beyond 5.12 counts 5.12 / x in the descriptor [2], so
     that each is within 5.12 times half the size. Most of what is drawn at random lies near 0 in it.

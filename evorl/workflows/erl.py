@@ -207,7 +207,10 @@ class ERL:
         updates = jnp.where(learns, jnp.clip(follows, self.min_updates, self.max_updates), 0)
         agent = replace(state.agent, actor=self.pulled(state, members, fitness, returns, learning))
         agent, replay, metrics = actors.learn(self, agent, state.replay, key_learn, updates, hyperparams.agent)
-        evolver, judged = search.asked(carry, state.evolver), search.fitness(self.evolver, tree.index(stats.means, slice(n)))
+        evolver, judged = (
+            search.asked(carry, state.evolver),
+            search.fitness(self.evolver, tree.index(stats.means, slice(n))),
+        )
         told, told_metrics = search.tell(self.evolver, key_tell, members, judged, evolver, hyperparams.evolver)
         metrics |= played.metrics() | told_metrics
         metrics |= {

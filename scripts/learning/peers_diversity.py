@@ -7,8 +7,8 @@ python scripts/learning/peers_diversity.py sphere       CMA-ME beside pyribs': t
 python scripts/learning/peers_diversity.py mae          CMA-MAE on the same, alone
 
 MAP-Elites: 1,024 cells, batches of 128, iso 0.005, line 0.05; 1,000 batches of arms, 100 of walkers. CMA-ME: 10,000
-cells, 15 searches of 36, sigma 0.5, 1,000 iterations. QD score, from the least fitness there is, and coverage, each with
-a 95 % bootstrap interval over the seeds. QDax scores by evorl's problems and episodes, so that both search the same.
+cells, 15 searches of 36, sigma 0.5, 1,000 iterations. QD score, from the least fitness there is, and coverage, each
+with a 95 % bootstrap interval over the seeds. QDax scores by evorl's problems and episodes: both search the same.
 """
 
 import sys
@@ -59,8 +59,9 @@ def walker() -> Evolution:
     return Evolution(env, agent, evolver, normalization="none", chunk=20)
 
 
-def told(name: str, fitness: Any, filled: Any, least: float, began: float) -> None:
-    """A line of the scores [seeds, cells]."""
+def told(name: str, found: Any, least: float, began: float) -> None:
+    """A line of the scores; found is fitness and filled, [seeds, cells]."""
+    fitness, filled = found
     score = np.where(filled, np.asarray(fitness) - least, 0).sum(1)
     for what, values in (("QD score", score), ("coverage", np.asarray(filled).mean(1))):
         low, high = interval(values)
@@ -79,11 +80,11 @@ def ours(workflow: Any, hyperparams: Any, iterations: int, least: float, name: s
         elites = jax.lax.scan(step, state, jnp.arange(iterations))[0].evolver.elites
         return elites.fitness, elites.filled
 
-    told(name, *jax.jit(jax.vmap(run))(jnp.arange(SEEDS)), least, began)
+    told(name, jax.jit(jax.vmap(run))(jnp.arange(SEEDS)), least, began)
 
 
-def qdax(draw: Any, score: Any, low: Any, high: Any, iterations: int, least: float, bounded: bool) -> None:
-    """QDax's MAP-Elites: draw(key) -> genome, score(genomes [n], key) -> (fitness, descriptor)."""
+def qdax(draw: Any, score: Any, iterations: int, least: float, bounds: tuple[float, ...] = ()) -> None:
+    """QDax's MAP-Elites: draw(key) -> genome, score(genomes [n], key) -> (fitness, descriptor within [0, 1])."""
     from functools import partial
 
     from qdax.core.containers.mapelites_repertoire import (  # pyright: ignore[reportMissingImports]  # no dependency
@@ -93,11 +94,11 @@ def qdax(draw: Any, score: Any, low: Any, high: Any, iterations: int, least: flo
     from qdax.core.emitters.standard_emitters import MixingEmitter  # pyright: ignore[reportMissingImports]
     from qdax.core.map_elites import MAPElites  # pyright: ignore[reportMissingImports]
 
-    limits = {"minval": 0.0, "maxval": 1.0} if bounded else {}
+    limits = dict(zip(("minval", "maxval"), bounds, strict=False))
     variation = partial(isoline_variation, iso_sigma=0.005, line_sigma=0.05, **limits)
     emitter = MixingEmitter(lambda x, y: (x, y), variation, 1.0, BATCH)
     search = MAPElites(lambda x, key: (*score(x, key), {}), emitter, lambda repertoire: {})
-    centroids = compute_euclidean_centroids((32, 32), low, high)
+    centroids = compute_euclidean_centroids((32, 32), 0.0, 1.0)
     began = time.perf_counter()
 
     def run(seed: jax.Array) -> Any:
@@ -108,7 +109,7 @@ def qdax(draw: Any, score: Any, low: Any, high: Any, iterations: int, least: flo
         fitness = repertoire.fitnesses.reshape(-1)
         return fitness, fitness > -jnp.inf
 
-    told("QDax", *jax.jit(lambda: jax.lax.map(run, jnp.arange(SEEDS)))(), least, began)
+    told("QDax", jax.jit(lambda: jax.lax.map(run, jnp.arange(SEEDS)))(), least, began)
 
 
 def pyribs(iterations: int, edge: float) -> None:
@@ -122,7 +123,9 @@ def pyribs(iterations: int, edge: float) -> None:
     for seed in range(SEEDS):
         archive = GridArchive(solution_dim=100, dims=(100, 100), ranges=[(-edge, edge)] * 2, seed=seed)
         searches = [
-            EvolutionStrategyEmitter(archive, x0=np.zeros(100), sigma0=0.5, ranker="2imp", batch_size=36, seed=100 * seed + i)
+            EvolutionStrategyEmitter(
+                archive, x0=np.zeros(100), sigma0=0.5, ranker="2imp", batch_size=36, seed=100 * seed + i
+            )
             for i in range(15)
         ]
         scheduler = Scheduler(archive, searches)
@@ -131,7 +134,7 @@ def pyribs(iterations: int, edge: float) -> None:
             scheduler.tell(np.asarray(found.fitness, float), np.asarray(found.descriptor, float))
         data = archive.data()
         fitness[seed, data["index"]], filled[seed, data["index"]] = data["objective"], True
-    told("pyribs", fitness, filled, 0.0, began)
+    told("pyribs", (fitness, filled), 0.0, began)
 
 
 def main() -> None:
@@ -140,20 +143,24 @@ def main() -> None:
     if case == "arm":
         problem = QDaxArm()
         ours(Search(problem, MapElites(emitter=IsoLine(BATCH))), iso, 1000, -1.0)
-        score = jax.vmap(lambda x: problem.evaluate(jax.random.key(0), x))
-        qdax(problem.init, lambda x, key: (lambda q: (q.fitness, q.descriptor))(score(x)), 0.0, 1.0, 1000, -1.0, True)
+
+        def of_arms(arms: Any, key: jax.Array) -> Any:
+            found = jax.vmap(lambda arm: problem.evaluate(key, arm))(arms)
+            return found.fitness, found.descriptor
+
+        qdax(problem.init, of_arms, 1000, -1.0, (0.0, 1.0))
     elif case == "walker":
         workflow = walker()
         ours(workflow, iso, 100, 0.0)
         state = jax.jit(workflow.init)(jax.random.key(0), replace(workflow.hyperparams(), evolver=iso))
 
-        def score(members: Any, key: jax.Array) -> Any:
+        def of_policies(members: Any, key: jax.Array) -> Any:
             plan = replace(workflow.plan(state, key)[0], params=members)
             means = workflow.play(state, plan, key)[1].stats.means
             return means["return"], means["feet_contact"]
 
         draw = lambda key: workflow.agent.init(key, ()).actor.params  # noqa: E731
-        qdax(draw, score, 0.0, 1.0, 100, 0.0, False)
+        qdax(draw, of_policies, 100, 0.0)
     else:
         edge, of_searches = 50 * 5.12, CMAESHyperparams(initial_std=0.5)
         archive = Grid((-edge, -edge), (edge, edge), (100, 100), lowest=0.0 if case == "mae" else -float("inf"))

@@ -1,0 +1,129 @@
+"""Novelty search: what was not seen before counts, alone or beside fitness."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl import hyperparameters, tree
+from evorl.ec.archives import described, sound
+from evorl.ec.genetic import GA, GAHyperparams
+from evorl.ec.shaping import centered_rank, comparable
+from evorl.errors import require
+from evorl.hyperparameters import Number, default, hyperparameter
+from evorl.types import Evolver, FromMembers, Key, Metrics, Params, Quality
+
+
+@struct.dataclass
+class NoveltyHyperparams:
+    """Those of the evolver, and what novelty counts."""
+
+    evolver: Any = default(GAHyperparams)
+    share: Number = hyperparameter(1.0, 0, 1, "of novelty in what the evolver is told, the rest is fitness; as ranks")
+
+
+@struct.dataclass
+class NoveltyState:
+    evolver: Any
+    seen: Any  # [capacity, d], descriptors of the past
+    count: Any  # [] int32, how many were ever kept
+    best: Any  # parameters of the highest fitness so far
+    best_fitness: Any  # []
+
+
+@dataclass(frozen=True)
+class Novelty:
+    """An evolver that is told how far a member's descriptor is from its nearest (Lehman & Stanley 2011).
+
+    Source: doi:10.1162/EVCO_a_00025; with OpenES and a share of 0.5 it is NSR-ES (Conti et al. 2018, arXiv:1712.06560)
+    around one center. Novelty is the mean distance to the `neighbours` nearest of this generation and of the archive,
+    which keeps the descriptors of the `kept` most novel members of each generation, the last `capacity` of them.
+    descriptors are names as for MapElites. The solution is the member of the highest fitness so far.
+    """
+
+    evolver: Evolver = field(default_factory=GA)
+    descriptors: Sequence[str] = ("descriptor",)
+    num_descriptors: int = 2
+    neighbours: int = 15
+    kept: int = 4
+    capacity: int = 1000
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "descriptors", tuple(self.descriptors))
+        require(len(self.descriptors) > 0, "descriptors", [], "must name at least one")
+        n = self.evolver.population_size
+        require(self.num_descriptors >= 1, "num_descriptors", self.num_descriptors, "must be at least 1")
+        require(
+            1 <= self.neighbours < n, "neighbours", self.neighbours, f"must be from 1 to population_size - 1, {n - 1}"
+        )
+        require(0 <= self.kept <= n, "kept", self.kept, f"must be from 0 to population_size, {n}")
+        require(self.capacity >= max(self.kept, 1), "capacity", self.capacity, f"must be at least kept, {self.kept}")
+
+    @property
+    def population_size(self) -> int:
+        return self.evolver.population_size
+
+    def hyperparams(self) -> NoveltyHyperparams:
+        return NoveltyHyperparams(hyperparameters.of(self.evolver))
+
+    def fitness(self, means: dict[str, Array]) -> Quality:
+        return Quality(means["return"], described(self.descriptors, means, self.num_descriptors))
+
+    def init(self, key: Key, mean: Params, hyperparams: NoveltyHyperparams) -> NoveltyState:
+        return self._begun(self.evolver.init(key, mean, hyperparams.evolver), mean)
+
+    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: NoveltyHyperparams) -> NoveltyState:
+        """The first generation is members, leaves [n, ...], where the evolver takes them."""
+        if not isinstance(self.evolver, FromMembers):
+            return self.init(key, mean, hyperparams)
+        return self._begun(self.evolver.from_members(key, members, mean, hyperparams.evolver), mean)
+
+    def _begun(self, evolver: Any, mean: Params) -> NoveltyState:
+        seen = jnp.zeros((self.capacity, self.num_descriptors))
+        return NoveltyState(evolver, seen, jnp.int32(0), mean, jnp.float32(-jnp.inf))
+
+    def ask(self, key: Key, state: NoveltyState, hyperparams: NoveltyHyperparams) -> tuple[Any, NoveltyState]:
+        """Genomes as the evolver has them."""
+        genomes, evolver = self.evolver.ask(key, state.evolver, hyperparams.evolver)
+        return genomes, state if evolver is state.evolver else replace(state, evolver=evolver)
+
+    def to_params(self, state: NoveltyState, genome: Any, hyperparams: NoveltyHyperparams) -> Params:
+        return self.evolver.to_params(state.evolver, genome, hyperparams.evolver)
+
+    def tell(
+        self, key: Key, genomes: Any, fitness: Quality, state: NoveltyState, hyperparams: NoveltyHyperparams
+    ) -> tuple[NoveltyState, Metrics]:
+        novelty = jnp.where(sound(fitness), self.novelty(fitness.descriptor, state), jnp.nan)
+        share = hyperparams.share
+        worth = share * centered_rank(novelty) + (1 - share) * centered_rank(fitness.fitness)
+        worth = jnp.where(jnp.isnan(novelty), jnp.nan, worth)
+        evolver, metrics = self.evolver.tell(key, genomes, worth, state.evolver, hyperparams.evolver)
+
+        most = jax.lax.top_k(comparable(novelty), self.kept)[1]
+        there = jnp.isfinite(novelty[most])
+        place = jnp.where(there, (state.count + jnp.cumsum(there) - 1) % self.capacity, self.capacity)
+        seen = state.seen.at[place].set(fitness.descriptor[most], mode="drop")
+        first = comparable(fitness.fitness).argmax()
+        better = fitness.fitness[first] > state.best_fitness
+        params = self.evolver.to_params(state.evolver, tree.index(genomes, first), hyperparams.evolver)
+        best = tree.where(better, (params, fitness.fitness[first]), (state.best, state.best_fitness))
+        state = NoveltyState(evolver, seen, state.count + there.sum(), *best)
+        return state, metrics | {"novelty": jnp.nanmean(novelty)}
+
+    def novelty(self, descriptor: Float[Array, "n d"], state: NoveltyState) -> Float[Array, " n"]:
+        """The mean distance from the nearest others, of which there are fewer at first."""
+        n, count = len(descriptor), jnp.minimum(state.count, self.capacity)
+        others = jnp.concatenate([descriptor, state.seen])
+        number = jnp.arange(len(others))
+        counts = jnp.where(number < n, number != jnp.arange(n)[:, None], number - n < count)
+        square = ((descriptor[:, None] - others) ** 2).sum(-1)
+        nearest = -jax.lax.top_k(jnp.where(counts & jnp.isfinite(square), -square, -jnp.inf), self.neighbours)[0]
+        there = jnp.isfinite(nearest)
+        return jnp.where(there, jnp.sqrt(jnp.where(there, nearest, 0)), 0).sum(1) / jnp.maximum(there.sum(1), 1)
+
+    def solution(self, state: NoveltyState) -> Params:
+        return state.best

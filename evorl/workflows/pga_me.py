@@ -1,0 +1,198 @@
+"""PGA-MAP-Elites: a quality-diversity archive, part of whose offspring learns by the gradient of a critic."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Int
+
+from evorl import hyperparameters, tree
+from evorl.agents.td3 import TD3Hyperparams
+from evorl.ec import search
+from evorl.ec.map_elites import MapElitesHyperparams
+from evorl.errors import require
+from evorl.hyperparameters import Number, as_state, default, hyperparameter
+from evorl.replay import UNIFORM
+from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, Prioritizes, Replays, SlotPolicy
+from evorl.vector_env import Behaviour, Plan, Played, VectorEnv
+from evorl.workflows import actors, base
+from evorl.workflows.off_policy import OffPolicy, OffPolicyState
+
+
+@struct.dataclass
+class PGAMEHyperparams:
+    """The hyperparameters of the agent and of the evolver. Default: Nilsson & Cully 2021, table 1."""
+
+    agent: Any = default(TD3Hyperparams)
+    evolver: Any = default(MapElitesHyperparams)
+    policy_lr: Number = hyperparameter(1e-3, 0, 1, "learning rate of the offspring that learns")
+
+
+@struct.dataclass
+class PGAMEState:
+    hyperparams: PGAMEHyperparams
+    env_params: Any
+    agent: Any  # critic and greedy actor
+    evolver: Any
+    replay: Any  # a Replay
+    env_steps: Any  # [] float32, so far
+
+
+@dataclass(frozen=True)
+class PGAME:
+    """Each generation a critic learns, then part of what the evolver asks for by it, and all are evaluated.
+
+    Nilsson & Cully 2021, doi:10.1145/3449639.3459304, algorithm 1. The critic and its own, greedy actor take
+    critic_updates gradient steps; the last num_learners members, each with a fresh optimizer, policy_updates steps up
+    that critic; the last of all is the greedy actor itself. Every episode goes to the replay. The evolver is an archive
+    whose emitter's last part is elites as they are, Both(IsoLine(50), Gaussian(50)) with a std of 0.
+    """
+
+    env: Env
+    agent: ActorCritic
+    evolver: Evolver
+    num_learners: int = 50
+    critic_updates: int = 300
+    policy_updates: int = 100
+    actor_interval: int = 2
+    batch_size: int = 100
+    capacity: int = 1_000_000
+    replay: Replays = UNIFORM
+    fitness_episodes: int = 1
+    eval_episodes: int = 100
+    chunk: int = 20
+
+    def __post_init__(self) -> None:
+        names = ("critic_updates", "policy_updates", "batch_size", "fitness_episodes", "eval_episodes", "chunk")
+        base.check_positive(self, *names)
+        search.require_from_params(self.evolver, "evolver", "members that have learned")
+        n = self.evolver.population_size
+        require(
+            1 <= self.num_learners <= n, "num_learners", self.num_learners, f"must be from 1 to population_size, {n}"
+        )
+        base.check_replay(self.learner)
+
+    def hyperparams(self) -> PGAMEHyperparams:
+        return PGAMEHyperparams(hyperparameters.of(self.agent), hyperparameters.of(self.evolver))
+
+    @property
+    def learner(self) -> OffPolicy:
+        """By which critic and greedy actor learn from the replay."""
+        sizes = {"num_updates": self.critic_updates, "actor_interval": self.actor_interval}
+        sizes |= {"batch_size": self.batch_size, "capacity": self.capacity, "random_steps": 0}
+        return OffPolicy(self.env, self.agent, replay=self.replay, **sizes)
+
+    @property
+    def vector_env(self) -> VectorEnv:
+        """The environments in which members play."""
+        n, starts = self.evolver.population_size, self.fitness_episodes
+        return VectorEnv(self.env, self.agent, n, n, starts, self.eval_episodes, self.chunk)
+
+    @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent."""
+        return self.vector_env.parallel
+
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration takes; gradient steps are the critic's."""
+        episodes = self.evolver.population_size * self.fitness_episodes
+        env_steps = (episodes, episodes * self.env.max_episode_steps)
+        return {"env_steps": env_steps, "gradient_steps": (0, self.critic_updates)}
+
+    def init(self, key: Key, hyperparams: PGAMEHyperparams, env_params: Any = None) -> PGAMEState:
+        key_agent, key_evolver = jax.random.split(key)
+        hyperparams = as_state(hyperparams)
+        env_params = as_state(self.env.default_params if env_params is None else env_params)
+        agent = self.agent.init(key_agent, hyperparams.agent)
+        draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
+        evolver = search.begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
+        _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
+        replay = self.replay.empty(self.capacity, row, self.vector_env.num_slots)
+        given, why = type(self.replay).__name__, "has priorities, which the members that learn cannot change"
+        require(not isinstance(replay, Prioritizes), "replay", given, why)
+        return PGAMEState(hyperparams, env_params, agent, evolver, replay, jnp.float32(0))
+
+    def step(self, state: PGAMEState, key: Key) -> tuple[PGAMEState, Metrics]:
+        return base.step(self, state, key)
+
+    def evaluate(self, state: PGAMEState, key: Key) -> Metrics:
+        return base.evaluate(self, state, key)
+
+    def plan(self, state: PGAMEState, key: Key) -> tuple[Plan, Any]:
+        """Episodes of what the evolver asks for, of which some have learned, and of the greedy actor."""
+        key_ask, key_critic, key_learn = jax.random.split(key, 3)
+        hyperparams, m = self.now(state), self.num_learners
+        members, _, evolver = search.ask(self.evolver, key_ask, state.evolver, hyperparams.evolver)
+        begun = tree.any_unbatched(state.replay.size > 0).astype(jnp.int32)
+        agent, metrics = self.criticize(state, key_critic, begun * (self.critic_updates // self.actor_interval))
+        learned = self.learn(state, agent, tree.index(members, slice(-m, None)), key_learn, begun * self.policy_updates)
+        learned = jax.tree.map(lambda x, greedy: x.at[-1].set(greedy), learned, agent.actor.params)
+        members = jax.tree.map(lambda x, new: x.at[-m:].set(new), members, learned)
+        plan = Plan(self.vector_env.starts(), episodes=self.fitness_episodes, params=members, stores=True)
+        return plan, (agent, evolver, metrics)
+
+    def exam(self, state: PGAMEState, key: Key) -> Plan:
+        """Whole episodes of the solution, greedily."""
+        del key
+        best = tree.broadcast(self.evolver.solution(state.evolver), self.evolver.population_size)
+        return replace(self.vector_env.exam(best, stores=False), steps=())
+
+    def play(self, state: PGAMEState, plan: Plan, key: Key) -> tuple[PGAMEState, Played]:
+        """What was played, and the state with it in its replay."""
+        return actors.play(self, state, plan, key)
+
+    def absorb(self, state: PGAMEState, carry: Any, played: Played, key: Key) -> tuple[PGAMEState, Metrics]:
+        (agent, asked, metrics), members, means = carry, played.plan.params, played.stats.means
+        evolver, judged = search.asked(asked, state.evolver), search.fitness(self.evolver, means)
+        evolver, told = search.tell(self.evolver, key, members, judged, evolver, self.now(state).evolver)
+        env_steps = state.env_steps + played.stats.steps.sum()
+        state = replace(state, agent=agent, evolver=evolver, env_steps=env_steps)
+        of_greedy = {"return_best": means["return"].max(), "return_greedy": means["return"][-1]}
+        return state, played.metrics() | metrics | told | of_greedy
+
+    def report(self, state: PGAMEState, played: Played) -> Metrics:
+        del state
+        return played.stats.evaluation()
+
+    def criticize(self, state: PGAMEState, key: Key, rounds: Int[Array, ""]) -> tuple[Any, Metrics]:
+        """The agent after so many rounds of gradient steps of its critic and greedy actor."""
+        hyperparams = self.now(state).agent
+        learning = OffPolicyState(hyperparams, state.env_params, state.agent, (), state.replay, (), jnp.int32(0))
+        learning, metrics = self.learner.learn(learning, key, rounds)
+        return learning.agent, metrics
+
+    @jax.named_scope("learning")
+    def learn(self, state: PGAMEState, agent: Any, chosen: Params, key: Key, updates: Int[Array, ""]) -> Params:
+        """The chosen, leaves [m, ...], after so many gradient steps each up the critic of the agent."""
+        hyperparams = self.now(state)
+        hyperparams = replace(hyperparams.agent, actor_lr=hyperparams.policy_lr)
+
+        def move(i: Array, actors: Any) -> tuple[Any, Metrics]:
+            key_batch, key_actor = jax.random.split(jax.random.fold_in(key, i))
+            rows = state.replay.sample(key_batch, (self.num_learners, self.batch_size)).rows
+
+            def one(actor: Any, batch: Any, key: Key) -> Any:
+                return base.descend_actor(self.agent, replace(agent, actor=actor), batch, key, hyperparams)[0].actor
+
+            return jax.vmap(one)(actors, rows, jax.random.split(key_actor, self.num_learners)), {}
+
+        return base.repeat(updates, move, jax.vmap(agent.actor.renewed)(chosen))[0].params
+
+    def now(self, state: PGAMEState) -> PGAMEHyperparams:
+        """The hyperparameters as they are by this iteration."""
+        return hyperparameters.at(state.hyperparams, state.env_steps)
+
+    def behaviour(self, state: PGAMEState) -> Behaviour:
+        """How the agent acts in one environment."""
+        return Behaviour(self.env, self.agent, self.now(state).agent)
+
+    def policy(self, state: PGAMEState, explores: bool = False) -> SlotPolicy:
+        """How the solution acts in one environment, greedily or exploring."""
+        return self.behaviour(state).policy(self.evolver.solution(state.evolver), explores)
+
+    def inherit(self, state: PGAMEState, parent: PGAMEState) -> PGAMEState:
+        """state with the agent, the archive and the hyperparameters of parent; it keeps its replay."""
+        return replace(state, agent=parent.agent, evolver=parent.evolver, hyperparams=parent.hyperparams)

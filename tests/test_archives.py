@@ -1,0 +1,314 @@
+"""Archives against plain Python, emitters against their equations, novelty by hand, the trap by written policies."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agents import TD3, MLPPolicy
+from evorl.ec import GA, OpenES
+from evorl.ec.archives import CVT, Elites, Entry, Grid
+from evorl.ec.cma_es import CMAESHyperparams
+from evorl.ec.emitters import Both, Gaussian, GaussianHyperparams, Improvement, IsoLine
+from evorl.ec.map_elites import MapElites
+from evorl.ec.novelty import Novelty
+from evorl.envs import check
+from evorl.envs.point_maze import PointMaze, crosses
+from evorl.errors import OptionError
+from evorl.problems import Arm, LinearProjection
+from evorl.types import Quality
+from evorl.workflows import Evolution, Search
+from evorl.workflows.pga_me import PGAME
+
+BOX = Grid((-1.0, 0.0), (1.0, 2.0), (3, 2))
+ONE = jnp.float32(1)
+
+
+def batches(seed, count, n=12):
+    """Of genomes that are numbers, with ties, and with some that have no fitness or lie nowhere."""
+    random = np.random.default_rng(seed)
+    for i in range(count):
+        fitness = random.integers(-4, 5, n).astype(np.float32)
+        fitness[random.random(n) < 0.1] = random.choice([np.nan, np.inf, -np.inf])
+        descriptor = random.uniform((-1.3, -0.3), (1.3, 2.3), (n, 2)).astype(np.float32)
+        descriptor[random.random(n) < 0.05, 1] = np.nan
+        yield np.arange(i * n, i * n + n, dtype=np.float32), fitness, descriptor
+
+
+def cell_of(x):
+    """Of the grid, by hand: three columns of width 2/3, two rows of height 1; row-major, the first number leads."""
+    column, row = (int(np.floor(v)) for v in ((x[0] + 1) / (2 / 3), x[1]))
+    return 2 * min(max(column, 0), 2) + min(max(row, 0), 1)
+
+
+@pytest.mark.parametrize("archive", [BOX, CVT((-1.0, 0.0), (1.0, 2.0), cells=5, samples=200)])
+def test_an_archive_keeps_the_first_of_the_fittest_of_each_cell(archive):
+    nearest = lambda x: int(((archive.centres - x) ** 2).sum(1).argmin())  # noqa: E731
+    place = cell_of if isinstance(archive, Grid) else nearest
+    elites, kept = archive.empty(jnp.zeros((3, 1))), {}
+    add = jax.jit(archive.add)
+    for genome, fitness, descriptor in batches(0, 30):
+        before = dict(kept)
+        elites, entry = add(elites, genome[:, None], Quality(fitness, descriptor), ONE)
+        for i in range(len(genome)):
+            sound = np.isfinite(fitness[i]) and np.isfinite(descriptor[i]).all()
+            cell = place(descriptor[i]) if sound else None
+            old = before.get(cell, (-np.inf,))[0]
+            assert bool(entry.entered[i]) == bool(sound and fitness[i] > old)
+            if sound:
+                assert bool(entry.new[i]) == (cell not in before)
+                assert float(entry.gain[i]) == fitness[i] - (old if cell in before else 0)
+                if fitness[i] > kept.get(cell, (-np.inf,))[0]:
+                    kept[cell] = fitness[i], genome[i], descriptor[i]
+        assert np.flatnonzero(elites.filled).tolist() == sorted(kept)
+        for cell, (worth, number, where) in kept.items():
+            assert (elites.fitness[cell], elites.genomes[cell, 0]) == (worth, number)
+            np.testing.assert_array_equal(elites.descriptor[cell], where)
+    assert len(kept) == archive.cells
+
+
+def test_thresholds_move_part_of_the_way_and_elites_stay_the_best():
+    """CMA-MAE by hand: from 0, rate 0.5; 4 and 2 enter at once: 0.25 * 0 + 0.75 * 3; then 3 enters, and is no elite."""
+    archive = Grid((0.0,), (1.0,), (1,), lowest=0.0)
+    elites, here = archive.empty(jnp.zeros((1, 1))), jnp.full((3, 1), 0.5)
+    told = lambda *fitness: Quality(jnp.array(fitness), here)  # noqa: E731
+    elites, entry = archive.add(elites, jnp.array([[1.0], [2.0], [3.0]]), told(4.0, 2.0, -1.0), jnp.float32(0.5))
+    assert entry.entered.tolist() == [True, True, False]
+    assert entry.gain.tolist() == [4.0, 2.0, -1.0]
+    assert elites.threshold.tolist() == [2.25]
+    elites, entry = archive.add(elites, jnp.array([[4.0], [5.0], [6.0]]), told(3.0, 2.0, 1.0), jnp.float32(0.5))
+    assert entry.gain.tolist() == [0.75, -0.25, -1.25]
+    assert (elites.threshold.tolist(), elites.fitness.tolist()) == ([2.625], [4.0])
+    assert elites.genomes.tolist() == [[1.0]]
+
+
+def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():
+    from scipy import stats
+
+    elites = BOX.empty(jnp.arange(4.0)[:, None])
+    np.testing.assert_array_equal(elites.sample(jax.random.key(0), 8)[:, 0], [0, 1, 2, 3, 0, 1, 0, 1])
+    some = replace(elites, genomes=jnp.arange(6.0)[:, None], filled=jnp.array([0, 1, 0, 1, 1, 0], bool))
+    drawn = np.asarray(jax.jit(lambda key: some.sample(key, 3000))(jax.random.key(1))[:, 0]).astype(int)
+    counts = np.bincount(drawn, minlength=6)
+    assert counts[[0, 2, 5]].sum() == 0
+    assert stats.chisquare(counts[[1, 3, 4]]).pvalue > 1e-3
+
+
+def test_iso_line_is_elites_with_noise_along_the_line_to_others():
+    """Of the elites 0 and e_1, on which line_std counts along the first axis alone (arXiv:1804.03906, eq. 1)."""
+    n, size = 20_000, 3
+    elites = Grid((0.0,), (1.0,), (2,)).empty(jnp.array([[0.0, 0, 0], [1, 0, 0]]))
+    elites = replace(elites, filled=jnp.ones(2, bool))
+    emitter = IsoLine(n)
+    children = np.asarray(jax.jit(lambda key: emitter.ask(key, (), elites, emitter.hyperparams()))(jax.random.key(0)))
+    off = children - np.round(children)
+    assert children.shape == (n, size)
+    np.testing.assert_allclose(off[:, 1:].std(0), 0.005, rtol=0.03)
+    np.testing.assert_allclose(off[:, 0].std(), np.sqrt(0.005**2 + 0.05**2 / 2), rtol=0.05)  # half had another parent
+
+
+def improvement(ranking, new, gain, entered):
+    """The state before and after one generation of four of a search in the plane, all members one apart from 0."""
+    emitter, h = Improvement(1, 4, ranking), CMAESHyperparams(initial_std=1.0)
+    state = emitter.init(jax.random.key(0), jnp.zeros(2), h)
+    elites = replace(Grid((0.0,), (1.0,), (1,)).empty(jnp.array([[7.0, 7.0]])), filled=jnp.ones(1, bool))
+    members = jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+    told = members, Quality(jnp.zeros(4), jnp.zeros((4, 1))), Entry(jnp.array(new), jnp.array(entered), jnp.array(gain))
+    return emitter.tell(jax.random.key(0), told, state, elites, h)
+
+
+def test_cma_me_moves_to_new_cells_first_and_by_as_many_parents_as_entered():
+    """Weights of two parents: log 2.5 - log 1 and log 2.5 - log 2, over their sum (Hansen 2016, equation 49)."""
+    state = improvement("two_stage", [False, True, False, False], [9.0, -5.0, 1.0, 8.0], [True, True, False, False])
+    first = np.log(2.5) / (np.log(2.5) + np.log(1.25))
+    np.testing.assert_allclose(state.searches.mean[0], [1 - first, first], rtol=1e-5)
+    assert int(state.restarts) == 0
+    by_gain = improvement("improvement", [False, True, False, False], [9.0, 5.0, 1.0, 8.0], [True, True, False, False])
+    second = np.array([[1.0, 0.0], [0.0, -1.0]])  # gains 9 and 8
+    np.testing.assert_allclose(by_gain.searches.mean[0], first * second[0] + (1 - first) * second[1], rtol=1e-5)
+
+
+def test_a_search_of_which_none_entered_begins_anew_at_an_elite():
+    state = improvement("two_stage", [False] * 4, [-1.0] * 4, [False] * 4)
+    np.testing.assert_array_equal(state.searches.mean[0], [7.0, 7.0])
+    assert (int(state.restarts), float(state.searches.sigma[0])) == (1, 1.0)
+
+
+def run(workflow, iterations, seed=0, **hyperparams):
+    state = jax.jit(workflow.init)(jax.random.key(seed), replace(workflow.hyperparams(), **hyperparams))
+    keys = jax.random.split(jax.random.key(seed + 1), iterations)
+    return jax.jit(lambda state: jax.lax.scan(workflow.step, state, keys))(state)
+
+
+def test_map_elites_fills_what_an_arm_reaches():
+    archive = Grid((-1.0, -1.0), (1.0, 1.0), (8, 8))
+    state, metrics = run(Search(Arm(6), MapElites(archive, IsoLine(64), offset=-4.0)), 60)
+    elites: Elites = state.evolver.elites
+    coverage, score = np.asarray(metrics["archive/coverage"]), np.asarray(metrics["archive/qd_score"])
+    assert coverage[-1] > 0.7
+    assert (np.diff(coverage) >= 0).all()
+    assert (np.diff(score) >= -1e-3).all()
+    np.testing.assert_allclose(score[-1], (np.asarray(elites.fitness) + 4)[np.asarray(elites.filled)].sum(), rtol=1e-5)
+    again = jax.vmap(lambda x: Arm(6).evaluate(jax.random.key(0), jnp.clip(x, *Arm.bounds)))(elites.genomes)
+    here = np.asarray(elites.filled)
+    np.testing.assert_allclose(again.fitness[here], elites.fitness[here], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(again.descriptor[here], elites.descriptor[here], atol=1e-5)
+    best = Arm(6).evaluate(jax.random.key(0), MapElites(archive).solution(state.evolver)).fitness
+    np.testing.assert_allclose(best, elites.fitness[here].max(), atol=1e-5)
+
+
+def test_elites_of_half_the_bytes_are_what_was_evaluated():
+    archive = Grid((-1.0, -1.0), (1.0, 1.0), (4, 4))
+    state, _ = run(Search(Arm(5), MapElites(archive, IsoLine(16), dtype="bfloat16")), 20)
+    elites = state.evolver.elites
+    assert elites.genomes.dtype == jnp.bfloat16
+    again = jax.vmap(lambda x: Arm(5).evaluate(jax.random.key(0), x.astype(jnp.float32)))(elites.genomes)
+    here = np.asarray(elites.filled)
+    np.testing.assert_allclose(again.fitness[here], elites.fitness[here], rtol=1e-5, atol=1e-6)
+
+
+def test_the_projected_sphere_is_that_of_cma_me():
+    problem = LinearProjection(4)
+    at = lambda *x: problem.evaluate(jax.random.key(0), jnp.array(x))  # noqa: E731
+    np.testing.assert_allclose(at(2.048, 2.048, 2.048, 2.048).fitness, 100, rtol=1e-6)
+    np.testing.assert_allclose(at(-5.12, -5.12, -5.12, -5.12).fitness, 0, atol=1e-4)
+    np.testing.assert_allclose(at(1.0, 2.0, 10.24, -10.24).descriptor, [3.0, 0.0], atol=1e-6)
+    np.testing.assert_allclose(at(0.0, 5.12, 5.12, 20.48).descriptor, [5.12, 5.37], rtol=1e-6)
+
+
+def test_novelty_is_the_mean_distance_to_the_nearest_seen_now_or_before():
+    """Of 0, 1, 3 and 10 on a line, with two neighbours each, beside 4 and 20 that the archive holds."""
+    novelty = Novelty(GA(4, 1), num_descriptors=1, neighbours=2, kept=1, capacity=3)
+    state = novelty.init(jax.random.key(0), jnp.zeros(2), novelty.hyperparams())
+    state = replace(state, seen=jnp.array([[4.0], [20.0], [0.0]]), count=jnp.int32(2))
+    descriptor = jnp.array([[0.0], [1.0], [3.0], [10.0]])
+    np.testing.assert_allclose(novelty.novelty(descriptor, state), [2.0, 1.5, 1.5, 6.5])
+    genomes = jnp.arange(8.0).reshape(4, 2)
+    told = Quality(jnp.array([1.0, jnp.nan, 3.0, 2.0]), descriptor)
+    after, _ = novelty.tell(jax.random.key(1), genomes, told, state, novelty.hyperparams())
+    np.testing.assert_allclose(after.seen[:, 0], [4.0, 20.0, 10.0])
+    assert (int(after.count), float(after.best_fitness)) == (3, 3.0)
+    np.testing.assert_array_equal(novelty.solution(after), genomes[2])
+    np.testing.assert_array_equal(after.evolver.members[0], genomes[3])  # the elite of the GA
+
+
+def walk(policy, steps=100):
+    """A policy's way through the maze, and its return."""
+    env = PointMaze()
+    state, obs = env.reset(jax.random.key(0), ())
+    way, total = [np.asarray(obs)], 0.0
+    step = jax.jit(env.step)
+    for _ in range(steps):
+        state, timestep = step(jax.random.key(0), state, jnp.asarray(policy(way[-1]), jnp.float32), ())
+        way.append(np.asarray(timestep.obs))
+        total += float(timestep.reward)
+        if timestep.terminated | timestep.truncated:
+            break
+    return np.array(way), total
+
+
+def test_the_trap_holds_who_comes_straight_and_lets_who_goes_around():
+    way, total = walk(lambda at: (0.0, 1.0))
+    assert way[-1][1] < 0.6
+    np.testing.assert_allclose(total, -(0.9 - way[-1][1]), atol=1e-5)
+
+    def around(at):
+        if at[1] < 0.7 and at[0] > 0.1:
+            return (-1.0, 0.0)
+        return (0.0, 1.0) if at[1] < 0.85 else (1.0, 0.0)
+
+    way, total = walk(around)
+    assert total == 0.0
+    assert np.linalg.norm(way[-1] - (0.5, 0.9)) < 0.1
+    assert PointMaze().solved(jnp.array([0.0, -0.3])).tolist() == [True, False]
+    assert crosses(jnp.array([0.1, 0.5]), jnp.array([0.3, 0.5]))
+    assert not crosses(jnp.array([0.1, 0.5]), jnp.array([0.1, 0.7]))
+    check(PointMaze(max_episode_steps=5), episodes=2)
+
+
+def test_policies_are_archived_by_where_their_episodes_end():
+    env = PointMaze(max_episode_steps=6)
+    agent = MLPPolicy(env.observation_space, env.action_space, hidden=(4,))
+    archive = Grid((0.0, 0.0), (1.0, 1.0), (4, 4))
+    workflow = Evolution(
+        env, agent, MapElites(archive, IsoLine(8), ("position",)), normalization="none", eval_episodes=2
+    )
+    state, metrics = run(workflow, 4)
+    elites = state.evolver.elites
+    here = np.asarray(elites.filled)
+    assert 1 <= here.sum() <= 16
+    reached = np.linalg.norm(np.asarray(elites.descriptor) - (0.5, 0.9), axis=1)
+    np.testing.assert_allclose(elites.fitness[here], -reached[here], atol=1e-5)
+    assert float(metrics["archive/best"][-1]) == elites.fitness[here].max()
+
+
+def test_offspring_of_pga_learns_and_the_greedy_actor_is_told():
+    env = PointMaze(max_episode_steps=6)
+    agent = TD3(env.observation_space, env.action_space, hidden=(8,))
+    archive = Grid((0.0, 0.0), (1.0, 1.0), (4, 4))
+    evolver = MapElites(archive, Both(IsoLine(3), Gaussian(3)), ("position",))
+    sizes = {
+        "num_learners": 3,
+        "critic_updates": 4,
+        "policy_updates": 5,
+        "batch_size": 8,
+        "capacity": 64,
+        "eval_episodes": 2,
+    }
+    workflow = PGAME(env, agent, evolver, **sizes)
+    hyperparams = evolver.hyperparams()
+    emitter = replace(hyperparams.emitter, second=GaussianHyperparams(0.0))
+    state, _ = run(workflow, 1, evolver=replace(hyperparams, emitter=emitter))
+    (plan, (after, _, metrics)) = jax.jit(workflow.plan)(state, jax.random.key(5))
+    assert int(metrics["gradient_steps"]) == 4
+    greedy = jax.tree.map(lambda x: x[-1], plan.params)
+    for a, b in zip(jax.tree.leaves(greedy), jax.tree.leaves(after.actor.params), strict=True):
+        np.testing.assert_array_equal(a, b)
+    value = lambda params: agent.actor_loss(params, after, rows, jax.random.key(0), workflow.hyperparams().agent)[0]  # noqa: E731
+    rows = state.replay.sample(jax.random.key(0), (64,)).rows
+    still = jax.jit(
+        lambda: workflow.learn(
+            state, after, jax.tree.map(lambda x: x[3:], plan.params), jax.random.key(1), jnp.int32(0)
+        )
+    )()
+    moved = jax.jit(lambda: workflow.learn(state, after, still, jax.random.key(1), jnp.int32(50)))()
+    assert (np.asarray(jax.vmap(value)(moved)) < np.asarray(jax.vmap(value)(still))).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: Grid((0.0,), (1.0, 2.0), (4, 4)), "high"),
+        (lambda: Grid((0.0, 0.0), (1.0, 0.0), (4, 4)), "must be above low"),
+        (lambda: Grid((0.0, 0.0), (1.0, 1.0), (4,)), "shape"),
+        (lambda: Grid(shape=(0, 3)), "at least 1"),
+        (lambda: CVT(cells=100, samples=10), "samples=10"),
+        (lambda: Improvement(ranking="by_gain"), "unknown ranking by_gain"),
+        (lambda: MapElites(dtype="float16"), "unknown dtype float16"),
+        (lambda: MapElites(descriptors=()), "descriptors"),
+        (lambda: Novelty(OpenES(8), neighbours=8), "neighbours=8"),
+        (lambda: evolution(MapElites(), normalization="running"), "normalization=running"),
+        (
+            lambda: jax.eval_shape(*stepping(MapElites())),
+            "unknown descriptors descriptor; allowed: position, return",
+        ),
+        (lambda: jax.eval_shape(*stepping(MapElites(descriptors=("position", "return")))), "are 3 numbers, where 2"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(wrong, says):
+    with pytest.raises(OptionError, match=says):
+        wrong()
+
+
+def evolution(evolver, normalization="none"):
+    env = PointMaze(max_episode_steps=3)
+    agent = MLPPolicy(env.observation_space, env.action_space, hidden=(2,))
+    return Evolution(env, agent, evolver, normalization=normalization, eval_episodes=2)
+
+
+def stepping(evolver):
+    """A step, and its arguments by their shapes."""
+    workflow, key = evolution(evolver), jax.random.key(0)
+    return workflow.step, jax.eval_shape(workflow.init, key, workflow.hyperparams()), key
