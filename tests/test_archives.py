@@ -209,22 +209,23 @@ def walk(policy, steps=100):
     return np.array(way), total
 
 
-def test_the_trap_holds_who_comes_straight_and_lets_who_goes_around():
-    way, total = walk(lambda at: (0.0, 1.0))
-    assert way[-1][1] < 0.6
-    np.testing.assert_allclose(total, -(0.9 - way[-1][1]), atol=1e-5)
+def test_the_maze_holds_who_comes_straight_and_lets_who_goes_around():
+    way, total = walk(lambda at: (1.0, 1.0))
+    np.testing.assert_allclose(way[-1], (1.0, 0.65), atol=0.02)  # below the second wall, along which it slid
+    np.testing.assert_allclose(total, -np.linalg.norm(way[-1] - (0.9, 0.9)), atol=1e-5)
 
     def around(at):
-        if at[1] < 0.7 and at[0] > 0.1:
-            return (-1.0, 0.0)
-        return (0.0, 1.0) if at[1] < 0.85 else (1.0, 0.0)
+        if at[1] < 0.33 or at[1] > 0.7:
+            return (1.0, 0.25)
+        return (-1.0, 0.0) if at[0] > 0.15 else (0.0, 1.0)
 
     way, total = walk(around)
     assert total == 0.0
-    assert np.linalg.norm(way[-1] - (0.5, 0.9)) < 0.1
+    assert np.linalg.norm(way[-1] - (0.9, 0.9)) < 0.1
     assert PointMaze().solved(jnp.array([0.0, -0.3])).tolist() == [True, False]
-    assert crosses(jnp.array([0.1, 0.5]), jnp.array([0.3, 0.5]))
-    assert not crosses(jnp.array([0.1, 0.5]), jnp.array([0.1, 0.7]))
+    assert crosses(jnp.array([0.5, 0.3]), jnp.array([0.5, 0.35]))
+    assert crosses(jnp.array([0.5, 0.35]), jnp.array([0.5, 0.33]))
+    assert not crosses(jnp.array([0.8, 0.3]), jnp.array([0.8, 0.35]))
     check(PointMaze(max_episode_steps=5), episodes=2)
 
 
@@ -239,7 +240,7 @@ def test_policies_are_archived_by_where_their_episodes_end():
     elites = state.evolver.elites
     here = np.asarray(elites.filled)
     assert 1 <= here.sum() <= 16
-    reached = np.linalg.norm(np.asarray(elites.descriptor) - (0.5, 0.9), axis=1)
+    reached = np.linalg.norm(np.asarray(elites.descriptor) - (0.9, 0.9), axis=1)
     np.testing.assert_allclose(elites.fitness[here], -reached[here], atol=1e-5)
     assert float(metrics["archive/best"][-1]) == elites.fitness[here].max()
 

@@ -1,4 +1,4 @@
-"""A point in a square, and a trap on its way to the goal."""
+"""A point in a square, and walls on its way to the goal."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +13,10 @@ from evorl.errors import require
 from evorl.spaces import Box
 from evorl.types import Key, TimeStep
 
-START, GOAL, NEAR = (0.5, 0.1), (0.5, 0.9), 0.1
-WALLS = (  # a cup, open to where it starts: both sides, and the bottom
-    ((0.2, 0.3), (0.2, 0.6)),
-    ((0.8, 0.3), (0.8, 0.6)),
-    ((0.2, 0.6), (0.8, 0.6)),
+START, GOAL, NEAR = (0.1, 0.1), (0.9, 0.9), 0.1
+WALLS = (  # with a gap at the right, and with one at the left
+    ((0.0, 0.33), (0.75, 0.33)),
+    ((0.25, 0.66), (1.0, 0.66)),
 )
 
 
@@ -29,12 +28,12 @@ class PointMazeState:
 
 @dataclass(frozen=True)
 class PointMaze:
-    """Where novelty finds what reward hides: the nearest to the goal that one comes straight on is a dead end.
+    """Where novelty finds what reward hides: behind the first wall one must go away from the goal to come to it.
 
-    A deceptive maze after Lehman & Stanley 2011, doi:10.1162/EVCO_a_00025, section 3.1, with a point for the robot. The
-    square is [0, 1]^2, a step at most 0.05 along each axis, and none through a wall. The reward, on the last step
-    alone, is minus the distance from the goal; within 0.1 of it the episode ends with 0. Sees the position; "position"
-    is that at the end of an episode.
+    A deceptive maze after Lehman & Stanley 2011, doi:10.1162/EVCO_a_00025, with a point for the robot: to the right,
+    up, back to the left, up, and to the right again. The square is [0, 1]^2, a step at most 0.05 along each axis, and
+    none through a wall. The reward, on the last step alone, is minus the distance from the goal; within 0.1 of it the
+    episode ends with 0. Sees the position; "position" is that at the end of an episode.
     """
 
     max_episode_steps: int = 100
@@ -60,8 +59,11 @@ class PointMaze:
     ) -> tuple[PointMazeState, TimeStep]:
         del key, params
         before = env_state.position
-        after = jnp.clip(before + self.reach * jnp.clip(action, -1, 1), 0, 1)
-        position = jnp.where(crosses(before, after), before, after)
+        wanted = jnp.clip(before + self.reach * jnp.clip(action, -1, 1), 0, 1)
+        position = before
+        for axis in range(2):  # so that it slides along a wall
+            there = position.at[axis].set(wanted[axis])
+            position = jnp.where(crosses(position, there), position, there)
         steps, distance = env_state.steps + 1, jnp.linalg.norm(position - np.array(GOAL))
         there = distance < NEAR
         out_of_time = ~there & (steps >= self.max_episode_steps)
