@@ -1,4 +1,4 @@
-"""python -m evorl.play RUN: evaluates what a run has learned; writes a viewer and pictures of an episode, or its front."""
+"""python -m evorl.play RUN: evaluates what a run has learned; writes a viewer and pictures of an episode; its front."""
 
 import os
 import sys
