@@ -1,4 +1,4 @@
-"""python -m evorl.play RUN: evaluates what a run has learned, and writes a viewer, a GIF and a PNG of one episode."""
+"""python -m evorl.play RUN: evaluates what a run has learned; writes a viewer and pictures of an episode; its front."""
 
 import os
 import sys
@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from evorl.command import command
+from evorl.command import command, pyplot, save
 from evorl.errors import OptionError, require, unknown
 
 HELP = """usage: python -m evorl.play RUN [option=value ...]
 
   episodes=128     episodes to evaluate; of a suite on each maze (the paper's tables have 10)
-  which=best       best: as it was at its best evaluation; last: as it is now
+  which=           best: as it was at its best evaluation, the default; last: as it is now, the default of a front
+  solution=        of a front, which is to act, by its number in RUN/play/front.csv; 0 is best in the first objective
   seed=, member=   of several seeds or of a population; by default the best, of PBT the fittest;
                    member=[2,0] of populations within each other, the outermost first;
                    a suite takes all seeds, for intervals over seeds, unless one is given
@@ -27,7 +28,7 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
   levels=10000     of suite=risk, those that have no solution left out
   attempts=10      of suite=risk: episodes on each level to rank it, and as many others to measure
   trust=[NAME]     packages whose classes its configuration may name
-  out=RUN/play     where the viewer and the pictures go; out=null writes none"""
+  out=RUN/play     where the viewer, the pictures and the front go; out=null writes none"""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Options:
 
     run: str
     episodes: int = 128
-    which: str = "best"
+    which: str | None = None
+    solution: int | None = None
     seed: int | None = None
     member: int | list | None = None
     explore: bool | None = None
@@ -94,22 +96,46 @@ def parse(arguments: list[str]) -> Options:
 
 
 def play(options: Options) -> dict[str, Any]:
-    """Evaluates, prints the mean return and its interval, draws; gives the returns and the paths of the pictures."""
+    """Evaluates, prints the mean return and its interval, draws; gives the returns and the paths of what it wrote.
+
+    Of a run with a front it shows that too; of one without a policy alone.
+    """
     run_dir = Path(options.run)
     if not run_dir.is_dir():
         raise OptionError(f"run={run_dir}: is not there")
 
     choose_opengl()
-    from evorl import stats
-    from evorl.training import episodes
     from evorl.training.devices import enable_compilation_cache
-    from evorl.training.runs import load
+    from evorl.training.front import Front
+    from evorl.training.runs import restored
+    from evorl.types import Acts
 
     enable_compilation_cache()
     if options.suite is not None:
         return test(options)
-    explores = bool(options.explore)
-    policy = load(run_dir, options.member, options.seed, options.which, options.trust, options.given)
+    run = restored(run_dir, "run", options.which, options.trust, options.given)
+    workflow, state = run.any_one(options.seed, options.member)
+    front = Front.of(workflow, state)
+    if options.solution is not None:
+        if front is None:
+            raise OptionError(f"solution={options.solution}: this run has found no front")
+        state = front.acting(workflow, state, options.solution)
+    folder = None if options.out is None else Path(options.out) if options.out else run_dir / "play"
+    found: dict[str, Any] = {"files": show(front, folder, not isinstance(workflow, Acts)) if front is not None else []}
+    if front is None or isinstance(workflow, Acts):
+        workflow = run.acting(workflow)
+        returns, lengths, files = evaluate(workflow, state, folder, options)
+        found |= {"returns": returns, "lengths": lengths, "files": [*files, *found["files"]]}
+    return found
+
+
+def evaluate(workflow: Any, state: Any, folder: Path | None, options: Options) -> tuple[Any, Any, list[Path]]:
+    """Prints what a policy earns; gives returns, lengths and the pictures of an episode."""
+    from evorl import stats
+    from evorl.training import episodes
+    from evorl.training.policy import Policy
+
+    policy, explores = Policy(workflow, state), bool(options.explore)
     returns, lengths = episodes.evaluate(policy, options.episodes, options.key, explores)
     low, high = stats.interval(returns)
     spread = f" [{low:.1f}, {high:.1f}]" if len(returns) > 1 else ""
@@ -117,13 +143,42 @@ def play(options: Options) -> dict[str, Any]:
         f"return {returns.mean():.1f}{spread} over {len(returns)} episodes of {lengths.mean():.0f} steps "
         f"(median {sorted(returns)[len(returns) // 2]:.1f}, from {returns.min():.1f} to {returns.max():.1f})"
     )
-    written = []
-    if options.out is not None:
-        folder = Path(options.out) if options.out else run_dir / "play"
-        for path in episodes.draw(policy, folder, options.key, explores):
-            print(path)
-            written.append(path)
-    return {"returns": returns, "lengths": lengths, "files": written}
+    written = [] if folder is None else episodes.draw(policy, folder, options.key, explores)
+    for path in written:
+        print(path)
+    return returns, lengths, written
+
+
+def show(front: Any, folder: Path | None, with_params: bool) -> list[Path]:
+    """Prints a front; writes front.csv, and front.png where it has several objectives and matplotlib is there."""
+    print(front)
+    if folder is None:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "front.csv"]
+    front.write(written[0], with_params)
+    if len(front.names) > 1:
+        try:
+            save(draw(front), folder / "front.png")
+            written.append(folder / "front.png")
+        except OptionError as missing:
+            print(f"no picture of the front: {missing}", file=sys.stderr)
+    for path in written:
+        print(path)
+    return written
+
+
+def draw(front: Any) -> Any:
+    """The figure of a front: its first objective beside each of the others."""
+    others = len(front.names) - 1
+    figure, axes = pyplot().subplots(1, others, figsize=(1 + 3.6 * others, 3.6), squeeze=False)
+    for i, axis in enumerate(axes[0], 1):
+        axis.scatter(front.values[:, 0], front.values[:, i], s=12)
+        axis.set_xlabel(front.names[0])
+        axis.set_ylabel(front.names[i])
+        axis.grid(alpha=0.3)
+    figure.tight_layout()
+    return figure
 
 
 def choose_opengl() -> None:

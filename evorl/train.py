@@ -149,7 +149,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
     from evorl.training.records.remembered import Remembered
     from evorl.training.reference import verdict
     from evorl.training.suites import in_training
-    from evorl.types import Acts, Population
+    from evorl.types import Acts, Finds, Population
 
     workflow, hyperparams, budget = built
     for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
@@ -203,7 +203,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
     for line in verdict(result.progress, parts.played(data)):
         say(line)
     say(f"saved in {run_dir}")
-    if isinstance(workflow, (Acts, Population)):
+    if isinstance(workflow, (Acts, Finds, Population)):
         say(f"see it with: python -m evorl.play {run_dir}")
     say(f"go on with: {go_on} {' '.join(f'{name}={2 * limit:g}' for name, limit in budget.limits.items())}")
     return result

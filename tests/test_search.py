@@ -7,14 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl import play, train, tree
+from evorl.agents import MLPPolicy
 from evorl.ec import CMAES, NSGA2
 from evorl.errors import OptionError
 from evorl.hyperparameters import as_state
 from evorl.problems import BBOB, DTLZ, ZDT, Arm, Sphere
 from evorl.training import runs
-from evorl.training.configuration import config
+from evorl.training.configuration import config, discovery
+from evorl.training.front import Front
 from evorl.types import Problem, Quality
-from evorl.workflows import Search
+from evorl.workflows import Evolution, Search
+from tests.conftest import leaves_equal
+from tests.test_contract import Walk
 
 KEY = jax.random.key(0)
 PROBLEMS = [
@@ -180,9 +185,72 @@ def test_mistakes_are_one_line_that_teaches(command):
 
 
 def test_every_problem_composes():
-    from evorl.training.configuration import discovery
-
     for name, path in discovery.choices("problem").items():
         assert path.read_text().startswith("# ")
         workflow, _, _ = runs.build(config.load(["agent=search", f"problem={name}"]))
         assert isinstance(workflow, Search)
+
+
+def trained(folder, *overrides):
+    small = ["agent.workflow.evolver.population_size=8", "iterations=3", "evaluations=1", "tensorboard=false"]
+    train.main([*overrides, *small, f"run_dir={folder}"])
+    return folder
+
+
+def test_a_search_is_trained_resumed_and_shown_by_its_front(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run = trained(tmp_path / "run", "agent=search", "problem=zdt1", "problem.size=3")
+    shown = capsys.readouterr().out
+    assert "search on ZDT" not in shown  # of a terminal alone
+    assert "after 24 evaluations" in shown
+    assert "random solutions earn -0.5" in shown
+    train.main([f"resume={run}", "iterations=4"])
+    found = play.play(play.parse([str(run)]))
+    assert {path.name for path in found["files"]} == {"front.csv", "front.png"}
+    header, *lines = (run / "play" / "front.csv").read_text().splitlines()
+    assert header == "solution,return/0,return/1,x0,x1,x2"
+    rows = np.array([line.split(",") for line in lines], float)
+    np.testing.assert_array_equal(rows[:, 0], np.arange(len(rows)))
+    assert (np.diff(rows[:, 1]) < 0).all()
+    assert (np.diff(rows[:, 2]) > 0).all()
+    np.testing.assert_allclose(values(ZDT(1, 3), rows[:, 3:]), rows[:, 1:3], rtol=1e-5)
+    with pytest.raises(OptionError, match="solution=0: Search keeps no policy to be played"):
+        play.play(play.parse([str(run), "solution=0"]))
+
+
+def test_a_search_of_one_objective_shows_its_solution(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run = trained(tmp_path / "run", "agent=search", "problem=sphere", "problem.size=2", "agent/evolver=cem")
+    assert [path.name for path in play.play(play.parse([str(run)]))["files"]] == ["front.csv"]
+    header, line = (run / "play" / "front.csv").read_text().splitlines()
+    _, value, *x = map(float, line.split(","))
+    assert header == "solution,return,x0,x1"
+    assert value == pytest.approx(-(x[0] ** 2 + x[1] ** 2), rel=1e-5)
+
+
+def test_members_of_a_front_can_be_played(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tiny = ["agent.workflow.agent.hidden=[4]", "agent.workflow.eval_episodes=2", "agent.workflow.normalization=none"]
+    run = trained(tmp_path / "run", "agent=nsga2", "env=sanity_continuous", *tiny)
+    found = play.play(play.parse([str(run), "episodes=3", "solution=0"]))
+    assert len(found["returns"]) == 3
+    assert (run / "play" / "front.csv").read_text().startswith("solution,return\n0,")
+    with pytest.raises(OptionError, match=r"solution=9: must be from 0 to \d, a line of front.csv"):
+        play.play(play.parse([str(run), "solution=9"]))
+
+
+def test_the_solution_of_a_number_acts(tmp_path):
+    policy = MLPPolicy(Walk().observation_space, Walk().action_space, hidden=(3,))
+    workflow = Evolution(Walk(), policy, NSGA2(6, {"return": 2, "length": -1}), normalization="none", eval_episodes=2)
+    state = workflow.init(KEY, workflow.hyperparams())
+    fitness = jnp.array([[2.0, 9.0], [4.0, 8.0], [8.0, 1.0], [0.0, 0.0], [6.0, 8.0], [jnp.nan, 1.0]])
+    asked = state.evolver.children
+    told, _ = workflow.evolver.tell(KEY, asked, fitness, state.evolver, workflow.hyperparams().evolver)
+    state = state.replace(evolver=told)
+    front = Front.of(workflow, state)
+    assert front is not None
+    assert front.names == ("return", "length")
+    np.testing.assert_array_equal(front.values, [[4, -1], [3, -8], [1, -9]])
+    acting = front.acting(workflow, state, 1)
+    assert leaves_equal(acting.agent.actor.params, tree.index(asked, 4))
+    assert str(front) == "front of 3: return 1 to 4; length -9 to -1"

@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 
 from evorl import hyperparameters, tree
 from evorl.errors import OptionError, require
+from evorl.training import front
 from evorl.training.configuration import config, options, parts, saved
 from evorl.training.configuration.discovery import BUDGET
 from evorl.training.devices import cores, host_devices
@@ -165,7 +166,7 @@ class Restored:
     state: State  # without replays
     best_returns: np.ndarray
 
-    def one(self, seed: int | None, member: Member) -> tuple[Acts, State]:
+    def any_one(self, seed: int | None, member: Member) -> tuple[Workflow, State]:
         """The workflow and state of one seed, and of one member of a population; by default of the best ones.
 
         member is of the outermost population, of those within it the best one is taken; or the path through them all.
@@ -179,23 +180,32 @@ class Restored:
             state, returns = tree.index(state, index), returns[index]
         else:
             require(seed in (None, first), "seed", seed, f"must be {first}, the only one of this run")
-        workflow, state = chosen(workflow, state, np.asarray(returns), member)
+        return chosen(workflow, state, np.asarray(returns), member)
+
+    def one(self, seed: int | None, member: Member) -> tuple[Acts, State]:
+        """The same of a workflow that has a policy; raises OptionError where it has none."""
+        workflow, state = self.any_one(seed, member)
+        return self.acting(workflow), state
+
+    def acting(self, workflow: Workflow) -> Acts:
+        """workflow; raises OptionError where it has no policy."""
         if not isinstance(workflow, Acts):
             agent, name = self.cfg["agent"]["name"], type(workflow).__name__
             raise OptionError(f"agent={agent}: {name} keeps no policy; train one with what it has found")
-        return workflow, state
+        return workflow
 
 
 def restored(
-    run_dir: Path, option: str, which: str, trust: Sequence[str] = (), given: Mapping[str, Any] | None = None
+    run_dir: Path, option: str, which: str | None, trust: Sequence[str] = (), given: Mapping[str, Any] | None = None
 ) -> Restored:
-    """What the newest checkpoint of a run holds; raises OptionError where there is none."""
-    require(which in ("best", "last"), "which", which, "must be best or last")
+    """What the newest checkpoint of a run holds, by default the best, or the last front; raises OptionError."""
+    require(which in ("best", "last", None), "which", which, "must be best or last")
     data = saved.given(saved.read(run_dir, option, trust), given or {})
     checkpoints = saved_checkpoints(run_dir, option)
     seeds = data["num_seeds"]
     workflow, hyperparams = assemble(data)
     program = Program(workflow, range(seeds), 1, False)
+    which = which or ("last" if front.is_kept(workflow) else "best")
     state, progress = checkpoints.restore_policy(jax.eval_shape(program.init, program.keys, hyperparams), which)
     best, shape = Progress.of(progress, seeds).best, (seeds,) * (seeds > 1)
     return Restored(data, workflow, state, np.zeros(shape) if best is None else np.asarray(best))

@@ -34,11 +34,12 @@ from evorl.types.hyperparameters import Declares, Discounted, Prior, Scheduled
 from evorl.types.populations import Evolves, Population
 from evorl.types.problems import Bound, Bounded, Problem
 from evorl.types.replays import Prioritizes, Replay, Replays
-from evorl.types.workflows import Acts, Advances, Iterates, Parallel, Placed, SpreadByDefault, Workflow
+from evorl.types.workflows import Acts, ActsAs, Advances, Finds, Iterates, Parallel, Placed, SpreadByDefault, Workflow
 
 __all__ = [
     "ActorCritic",
     "Acts",
+    "ActsAs",
     "Advances",
     "Agent",
     "Array",
@@ -57,6 +58,7 @@ __all__ = [
     "Env",
     "Evolver",
     "Evolves",
+    "Finds",
     "Fits",
     "Found",
     "FromMembers",

@@ -3,8 +3,9 @@
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from evorl.types.agents import Agent
-from evorl.types.data import Array, Hyperparams, Key, Metrics, SlotPolicy, State
+from evorl.types.data import Array, Hyperparams, Key, Metrics, Params, SlotPolicy, State
 from evorl.types.envs import Env
+from evorl.types.evolvers import Evolver, Found
 
 
 @runtime_checkable
@@ -37,6 +38,26 @@ class Acts(Workflow, Protocol):
 
     def policy(self, state: State, explores: bool = False) -> SlotPolicy:
         """How it acts in one environment."""
+        ...
+
+
+@runtime_checkable
+class Finds(Workflow, Protocol):
+    """A workflow that searches with an evolver."""
+
+    evolver: Evolver
+
+    def found(self, state: State) -> Found | None:
+        """What there is to be seen of it beside a policy; None where there is nothing."""
+        ...
+
+
+@runtime_checkable
+class ActsAs(Acts, Protocol):
+    """A workflow whose policy may be given other parameters, as of another solution that it has found."""
+
+    def acting_as(self, state: State, params: Params) -> State:
+        """The state whose policy has these parameters."""
         ...
 
 

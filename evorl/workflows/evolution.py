@@ -16,7 +16,19 @@ from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import as_state, default
 from evorl.normalize import Statistics
-from evorl.types import Agent, Collects, Env, Evolver, Key, Metrics, Params, SlotPolicy, TakesParams, Transition
+from evorl.types import (
+    Agent,
+    Collects,
+    Env,
+    Evolver,
+    Found,
+    Key,
+    Metrics,
+    Params,
+    SlotPolicy,
+    TakesParams,
+    Transition,
+)
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv, shares
 from evorl.workflows import base
 from evorl.workflows.base import check_positive
@@ -194,8 +206,7 @@ class Evolution:
             told = tree.where(~random, told, state.evolver)
             statistics = tree.where(random, statistics, state.statistics)
         state = replace(
-            state,
-            agent=replace(state.agent, actor=replace(state.agent.actor, params=self.evolver.solution(told))),
+            self.acting_as(state, self.evolver.solution(told)),
             evolver=told,
             statistics=statistics,
             iteration=state.iteration + 1,
@@ -234,6 +245,14 @@ class Evolution:
     def policy(self, state: EvolutionState, explores: bool = False) -> SlotPolicy:
         """How the center acts in one environment, greedily or exploring."""
         return self.behaviour(state).policy(state.agent.actor.params, explores)
+
+    def acting_as(self, state: EvolutionState, params: Params) -> EvolutionState:
+        """state with these parameters as its center."""
+        return replace(state, agent=replace(state.agent, actor=replace(state.agent.actor, params=params)))
+
+    def found(self, state: EvolutionState) -> Found | None:
+        """The evolver's, where it collects."""
+        return self.evolver.found(state.evolver) if isinstance(self.evolver, Collects) else None
 
     def inherit(self, state: EvolutionState, parent: EvolutionState) -> EvolutionState:
         """state with the agent, the distribution, what its policy needs and the hyperparameters of parent."""

@@ -15,7 +15,7 @@ from evorl.ec.nsga2 import NSGA2Hyperparams
 from evorl.ec.rows import member, row
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
-from evorl.types import Evolver, Fits, Judges, Key, Metrics, Params, Problem, Quality
+from evorl.types import Collects, Evolver, Fits, Found, Judges, Key, Metrics, Params, Problem, Quality
 from evorl.workflows import base
 
 
@@ -128,6 +128,14 @@ class Search:
     def now(self, state: SearchState) -> SearchHyperparams:
         """The hyperparameters as they are by this iteration."""
         return hyperparameters.at(state.hyperparams, state.env_steps)
+
+    def found(self, state: SearchState) -> Found:
+        """The evolver's, where it collects, or else the solution alone."""
+        if isinstance(self.fitted, Collects):
+            return self.fitted.found(state.evolver)
+        solution = self.exam(state, jax.random.key(0))
+        played = self.play(state, solution, jax.random.key(0))[1]
+        return Found(solution, self._first(played), jnp.ones(1, bool))
 
     def inherit(self, state: SearchState, parent: SearchState) -> SearchState:
         """state with the evolver and the hyperparameters of parent."""

@@ -35,10 +35,9 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
   python -m evorl.train -m env=hopper,walker2d seed=0,1       one run after the other
   python -m evorl.train resume=runs/NAME minutes=60           go on where a run was stopped
   python -m evorl.train init_from=runs/NAME env=ant           a new run that begins with its weights
-  python -m evorl.play runs/NAME                              evaluate a run and write its viewer
+  python -m evorl.play runs/NAME                              evaluate a run and write its viewer, or its front
   python -m evorl.curve curve.png runs/A runs/B               their evaluations as a picture and a table
   python -m evorl.lineage runs/NAME                           who took over from whom in a population
-  python -m evorl.front runs/NAME                             the front that a run of several objectives has found
 
   --list        agents, environments and experiments
   --cfg job     every option with its value, as the other arguments set it

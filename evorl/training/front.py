@@ -1,0 +1,70 @@
+"""The front that a run of several objectives has found, as numbers, and who of it is to act."""
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl import tree
+from evorl.ec.objectives import of_a_problem
+from evorl.errors import OptionError, require
+from evorl.training.records import files
+from evorl.types import ActsAs, Collects, Finds, State, Workflow
+
+
+@dataclass(frozen=True)
+class Front:
+    """Solutions of which none is better than another in all objectives, from the best to the worst of the first."""
+
+    names: tuple[str, ...]  # of the objectives
+    values: np.ndarray  # [k, m], as they are, not as they are weighted
+    params: Any  # leaves [k, ...]
+
+    @classmethod
+    def of(cls, workflow: Workflow, state: State) -> "Front | None":
+        """What a workflow has found beside a policy; None where that is nothing, or nothing yet."""
+        if not isinstance(workflow, Finds):
+            return None
+        found = workflow.found(state)
+        if found is None or not np.any(found.counts):
+            return None
+        fitness = np.asarray(found.fitness, np.float64).reshape(len(found.counts), -1)
+        named = workflow.evolver.objectives if isinstance(workflow.evolver, Collects) else {}
+        weights = of_a_problem(named, fitness.shape[1])
+        there = np.flatnonzero(found.counts)
+        there = there[np.lexsort(-fitness[there].T[::-1])]
+        values = fitness[there] / np.array(list(weights.values()), np.float64) + 0.0  # never -0
+        return cls(tuple(weights), values, jax.tree.map(lambda x: np.asarray(x)[there], found.params))
+
+    def __str__(self) -> str:
+        ends = zip(self.names, self.values.min(0), self.values.max(0), strict=True)
+        return f"front of {len(self.values)}: " + "; ".join(
+            f"{name} {low:.4g} to {high:.4g}" for name, low, high in ends
+        )
+
+    def acting(self, workflow: Workflow, state: State, number: int) -> State:
+        """The state with the solution of this number in the place of the one that stands for the search."""
+        allowed = f"must be from 0 to {len(self.values) - 1}, a line of front.csv"
+        require(0 <= number < len(self.values), "solution", number, allowed)
+        if not isinstance(workflow, ActsAs):
+            raise OptionError(f"solution={number}: {type(workflow).__name__} keeps no policy to be played")
+        return workflow.acting_as(state, tree.index(self.params, number))
+
+    def write(self, path: Path, with_params: bool) -> None:
+        """A line for each solution: its number, its objectives, and its parameters where they are asked for."""
+        rows = np.concatenate([x.reshape(len(x), -1) for x in jax.tree.leaves(self.params)], 1)
+        text, columns = io.StringIO(), [f"x{i}" for i in range(rows.shape[1])] if with_params else []
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["solution", *self.names, *columns])
+        for i, (values, row) in enumerate(zip(self.values, rows, strict=True)):
+            writer.writerow([i, *(f"{number:.9g}" for number in (*values, *(row if with_params else ())))])
+        files.replace(path, text.getvalue())
+
+
+def is_kept(workflow: Workflow) -> bool:
+    """Whether a workflow keeps a front rather than one solution."""
+    return isinstance(workflow, Finds) and isinstance(workflow.evolver, Collects)
