@@ -21,6 +21,8 @@ from evorl.agents.td3 import TD3 as TD3
 from evorl.agents.td3 import TD3Hyperparams as TD3Hyperparams
 from evorl.agents.train_state import Adam as Adam
 from evorl.agents.train_state import TrainState as TrainState
+from evorl.ec.archives import CVTArchive as CVTArchive
+from evorl.ec.archives import GridArchive as GridArchive
 from evorl.ec.ars import ARS as ARS
 from evorl.ec.ars import ARSHyperparams as ARSHyperparams
 from evorl.ec.cem import CEM as CEM
@@ -31,10 +33,23 @@ from evorl.ec.covariance import Diagonal as Diagonal
 from evorl.ec.covariance import Full as Full
 from evorl.ec.cso import CSO as CSO
 from evorl.ec.cso import CSOHyperparams as CSOHyperparams
+from evorl.ec.emitters import EliteEmitter as EliteEmitter
+from evorl.ec.emitters import EliteHyperparams as EliteHyperparams
+from evorl.ec.emitters import GaussianEmitter as GaussianEmitter
+from evorl.ec.emitters import GaussianHyperparams as GaussianHyperparams
+from evorl.ec.emitters import ImprovementEmitter as ImprovementEmitter
+from evorl.ec.emitters import IsoLineEmitter as IsoLineEmitter
+from evorl.ec.emitters import IsoLineHyperparams as IsoLineHyperparams
+from evorl.ec.emitters import TwoEmitters as TwoEmitters
+from evorl.ec.emitters import TwoEmittersHyperparams as TwoEmittersHyperparams
 from evorl.ec.evosax import Evosax as Evosax
 from evorl.ec.genetic import GA as GA
 from evorl.ec.genetic import GAHyperparams as GAHyperparams
+from evorl.ec.map_elites import MapElites as MapElites
+from evorl.ec.map_elites import MapElitesHyperparams as MapElitesHyperparams
 from evorl.ec.noise import Noise as Noise
+from evorl.ec.novelty import Novelty as Novelty
+from evorl.ec.novelty import NoveltyHyperparams as NoveltyHyperparams
 from evorl.ec.nsga2 import NSGA2 as NSGA2
 from evorl.ec.nsga2 import NSGA2Hyperparams as NSGA2Hyperparams
 from evorl.ec.openes import OpenES as OpenES
@@ -62,6 +77,7 @@ from evorl.envs.maze.generators import RandomWalls as RandomWalls
 from evorl.envs.maze.maze import Maze as Maze
 from evorl.envs.maze.ood import OODLevels as OODLevels
 from evorl.envs.physics import Physics as Physics
+from evorl.envs.point_maze import PointMaze as PointMaze
 from evorl.envs.sanity.bandit import Bandit as Bandit
 from evorl.envs.sanity.continuous import Continuous as Continuous
 from evorl.envs.sanity.grid import Grid as Grid
@@ -123,6 +139,7 @@ from evorl.priors import Uniform as Uniform
 from evorl.problems.arm import Arm as Arm
 from evorl.problems.bbob import BBOB as BBOB
 from evorl.problems.dtlz import DTLZ as DTLZ
+from evorl.problems.linear_projection import LinearProjection as LinearProjection
 from evorl.problems.sphere import Sphere as Sphere
 from evorl.problems.zdt import ZDT as ZDT
 from evorl.replay.frames import FrameReplay as FrameReplay
@@ -160,6 +177,8 @@ from evorl.workflows.off_policy import OffPolicy as OffPolicy
 from evorl.workflows.on_policy import OnPolicy as OnPolicy
 from evorl.workflows.pbt import PBT as PBT
 from evorl.workflows.pbt import PBTHyperparams as PBTHyperparams
+from evorl.workflows.pga_me import PGAME as PGAME
+from evorl.workflows.pga_me import PGAMEHyperparams as PGAMEHyperparams
 from evorl.workflows.plr import PLR as PLR
 from evorl.workflows.plr import PLRHyperparams as PLRHyperparams
 from evorl.workflows.search import Search as Search

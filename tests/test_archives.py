@@ -9,9 +9,9 @@ import pytest
 
 from evorl.agents import TD3, MLPPolicy
 from evorl.ec import GA, OpenES
-from evorl.ec.archives import CVT, Elites, Entry, Grid
+from evorl.ec.archives import CVTArchive, Elites, Entry, GridArchive
 from evorl.ec.cma_es import CMAESHyperparams
-from evorl.ec.emitters import Both, Gaussian, GaussianHyperparams, Improvement, IsoLine
+from evorl.ec.emitters import EliteEmitter, ImprovementEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.map_elites import MapElites
 from evorl.ec.novelty import Novelty
 from evorl.envs import check
@@ -22,7 +22,7 @@ from evorl.types import Quality
 from evorl.workflows import Evolution, Search
 from evorl.workflows.pga_me import PGAME
 
-BOX = Grid((-1.0, 0.0), (1.0, 2.0), (3, 2))
+BOX = GridArchive((-1.0, 0.0), (1.0, 2.0), (3, 2))
 ONE = jnp.float32(1)
 
 
@@ -43,10 +43,10 @@ def cell_of(x):
     return 2 * min(max(column, 0), 2) + min(max(row, 0), 1)
 
 
-@pytest.mark.parametrize("archive", [BOX, CVT((-1.0, 0.0), (1.0, 2.0), cells=5, samples=200)])
+@pytest.mark.parametrize("archive", [BOX, CVTArchive((-1.0, 0.0), (1.0, 2.0), cells=5, samples=200)])
 def test_an_archive_keeps_the_first_of_the_fittest_of_each_cell(archive):
     nearest = lambda x: int(((archive.centres - x) ** 2).sum(1).argmin())  # noqa: E731
-    place = cell_of if isinstance(archive, Grid) else nearest
+    place = cell_of if isinstance(archive, GridArchive) else nearest
     elites, kept = archive.empty(jnp.zeros((3, 1))), {}
     add = jax.jit(archive.add)
     for genome, fitness, descriptor in batches(0, 30):
@@ -71,7 +71,7 @@ def test_an_archive_keeps_the_first_of_the_fittest_of_each_cell(archive):
 
 def test_thresholds_move_part_of_the_way_and_elites_stay_the_best():
     """CMA-MAE by hand: from 0, rate 0.5; 4 and 2 enter at once: 0.25 * 0 + 0.75 * 3; then 3 enters, and is no elite."""
-    archive = Grid((0.0,), (1.0,), (1,), lowest=0.0)
+    archive = GridArchive((0.0,), (1.0,), (1,), lowest=0.0)
     elites, here = archive.empty(jnp.zeros((1, 1))), jnp.full((3, 1), 0.5)
     told = lambda *fitness: Quality(jnp.array(fitness), here)  # noqa: E731
     elites, entry = archive.add(elites, jnp.array([[1.0], [2.0], [3.0]]), told(4.0, 2.0, -1.0), jnp.float32(0.5))
@@ -99,9 +99,9 @@ def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():
 def test_iso_line_is_elites_with_noise_along_the_line_to_others():
     """Of the elites 0 and e_1, on which line_std counts along the first axis alone (arXiv:1804.03906, eq. 1)."""
     n, size = 20_000, 3
-    elites = Grid((0.0,), (1.0,), (2,)).empty(jnp.array([[0.0, 0, 0], [1, 0, 0]]))
+    elites = GridArchive((0.0,), (1.0,), (2,)).empty(jnp.array([[0.0, 0, 0], [1, 0, 0]]))
     elites = replace(elites, filled=jnp.ones(2, bool))
-    emitter = IsoLine(n)
+    emitter = IsoLineEmitter(n)
     children = np.asarray(jax.jit(lambda key: emitter.ask(key, (), elites, emitter.hyperparams()))(jax.random.key(0)))
     off = children - np.round(children)
     assert children.shape == (n, size)
@@ -111,9 +111,9 @@ def test_iso_line_is_elites_with_noise_along_the_line_to_others():
 
 def improvement(ranking, new, gain, entered):
     """The state before and after one generation of four of a search in the plane, all members one apart from 0."""
-    emitter, h = Improvement(1, 4, ranking), CMAESHyperparams(initial_std=1.0)
+    emitter, h = ImprovementEmitter(1, 4, ranking), CMAESHyperparams(initial_std=1.0)
     state = emitter.init(jax.random.key(0), jnp.zeros(2), h)
-    elites = replace(Grid((0.0,), (1.0,), (1,)).empty(jnp.array([[7.0, 7.0]])), filled=jnp.ones(1, bool))
+    elites = replace(GridArchive((0.0,), (1.0,), (1,)).empty(jnp.array([[7.0, 7.0]])), filled=jnp.ones(1, bool))
     members = jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
     told = members, Quality(jnp.zeros(4), jnp.zeros((4, 1))), Entry(jnp.array(new), jnp.array(entered), jnp.array(gain))
     return emitter.tell(jax.random.key(0), told, state, elites, h)
@@ -143,8 +143,8 @@ def run(workflow, iterations, seed=0, **hyperparams):
 
 
 def test_map_elites_fills_what_an_arm_reaches():
-    archive = Grid((-1.0, -1.0), (1.0, 1.0), (8, 8))
-    state, metrics = run(Search(Arm(6), MapElites(archive, IsoLine(64), offset=-4.0)), 60)
+    archive = GridArchive((-1.0, -1.0), (1.0, 1.0), (8, 8))
+    state, metrics = run(Search(Arm(6), MapElites(archive, IsoLineEmitter(64), offset=-4.0)), 60)
     elites: Elites = state.evolver.elites
     coverage, score = np.asarray(metrics["archive/coverage"]), np.asarray(metrics["archive/qd_score"])
     assert coverage[-1] > 0.7
@@ -160,8 +160,8 @@ def test_map_elites_fills_what_an_arm_reaches():
 
 
 def test_elites_of_half_the_bytes_are_what_was_evaluated():
-    archive = Grid((-1.0, -1.0), (1.0, 1.0), (4, 4))
-    state, _ = run(Search(Arm(5), MapElites(archive, IsoLine(16), dtype="bfloat16")), 20)
+    archive = GridArchive((-1.0, -1.0), (1.0, 1.0), (4, 4))
+    state, _ = run(Search(Arm(5), MapElites(archive, IsoLineEmitter(16), dtype="bfloat16")), 20)
     elites = state.evolver.elites
     assert elites.genomes.dtype == jnp.bfloat16
     again = jax.vmap(lambda x: Arm(5).evaluate(jax.random.key(0), x.astype(jnp.float32)))(elites.genomes)
@@ -232,9 +232,9 @@ def test_the_maze_holds_who_comes_straight_and_lets_who_goes_around():
 def test_policies_are_archived_by_where_their_episodes_end():
     env = PointMaze(max_episode_steps=6)
     agent = MLPPolicy(env.observation_space, env.action_space, hidden=(4,))
-    archive = Grid((0.0, 0.0), (1.0, 1.0), (4, 4))
+    archive = GridArchive((0.0, 0.0), (1.0, 1.0), (4, 4))
     workflow = Evolution(
-        env, agent, MapElites(archive, IsoLine(8), ("position",)), normalization="none", eval_episodes=2
+        env, agent, MapElites(archive, IsoLineEmitter(8), ("position",)), normalization="none", eval_episodes=2
     )
     state, metrics = run(workflow, 4)
     elites = state.evolver.elites
@@ -248,8 +248,8 @@ def test_policies_are_archived_by_where_their_episodes_end():
 def test_offspring_of_pga_learns_and_the_greedy_actor_is_told():
     env = PointMaze(max_episode_steps=6)
     agent = TD3(env.observation_space, env.action_space, hidden=(8,))
-    archive = Grid((0.0, 0.0), (1.0, 1.0), (4, 4))
-    evolver = MapElites(archive, Both(IsoLine(3), Gaussian(3)), ("position",))
+    archive = GridArchive((0.0, 0.0), (1.0, 1.0), (4, 4))
+    evolver = MapElites(archive, TwoEmitters(IsoLineEmitter(3), EliteEmitter(3)), ("position",))
     sizes = {
         "num_learners": 3,
         "critic_updates": 4,
@@ -259,9 +259,7 @@ def test_offspring_of_pga_learns_and_the_greedy_actor_is_told():
         "eval_episodes": 2,
     }
     workflow = PGAME(env, agent, evolver, **sizes)
-    hyperparams = evolver.hyperparams()
-    emitter = replace(hyperparams.emitter, second=GaussianHyperparams(0.0))
-    state, _ = run(workflow, 1, evolver=replace(hyperparams, emitter=emitter))
+    state, _ = run(workflow, 1)
     (plan, (after, _, metrics)) = jax.jit(workflow.plan)(state, jax.random.key(5))
     assert int(metrics["gradient_steps"]) == 4
     greedy = jax.tree.map(lambda x: x[-1], plan.params)
@@ -281,12 +279,12 @@ def test_offspring_of_pga_learns_and_the_greedy_actor_is_told():
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (lambda: Grid((0.0,), (1.0, 2.0), (4, 4)), "high"),
-        (lambda: Grid((0.0, 0.0), (1.0, 0.0), (4, 4)), "must be above low"),
-        (lambda: Grid((0.0, 0.0), (1.0, 1.0), (4,)), "shape"),
-        (lambda: Grid(shape=(0, 3)), "at least 1"),
-        (lambda: CVT(cells=100, samples=10), "samples=10"),
-        (lambda: Improvement(ranking="by_gain"), "unknown ranking by_gain"),
+        (lambda: GridArchive((0.0,), (1.0, 2.0), (4, 4)), "high"),
+        (lambda: GridArchive((0.0, 0.0), (1.0, 0.0), (4, 4)), "must be above low"),
+        (lambda: GridArchive((0.0, 0.0), (1.0, 1.0), (4,)), "shape"),
+        (lambda: GridArchive(shape=(0, 3)), "at least 1"),
+        (lambda: CVTArchive(cells=100, samples=10), "samples=10"),
+        (lambda: ImprovementEmitter(ranking="by_gain"), "unknown ranking by_gain"),
         (lambda: MapElites(dtype="float16"), "unknown dtype float16"),
         (lambda: MapElites(descriptors=()), "descriptors"),
         (lambda: Novelty(OpenES(8), neighbours=8), "neighbours=8"),

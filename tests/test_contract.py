@@ -48,6 +48,10 @@ from evorl.ec import (
     CSOHyperparams,
     Diagonal,
     GAHyperparams,
+    MapElites,
+    MapElitesHyperparams,
+    Novelty,
+    NoveltyHyperparams,
     NSGA2Hyperparams,
     OpenES,
     OpenESHyperparams,
@@ -57,6 +61,8 @@ from evorl.ec import (
     VanillaES,
     VanillaESHyperparams,
 )
+from evorl.ec.archives import GridArchive
+from evorl.ec.emitters import EliteEmitter, ImprovementEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.envs.maze import Maze, RandomWalls
@@ -86,6 +92,7 @@ from evorl.workflows import (
     CEMRL,
     ERL,
     PBT,
+    PGAME,
     PLR,
     Adversary,
     AdversaryHyperparams,
@@ -253,6 +260,11 @@ CASES = [
     Case("shared_sac", SharedReplay(off_policy(SAC), 2), pair(SACHyperparams())),
     Case("shared_dqn", SharedReplay(off_policy(DQN, CHOICES, n_step=2), 2), pair(DQNHyperparams())),
 ]
+CELLS = GridArchive((-4.0,), (4.0,), (5,), lowest=-9.0)
+KIND = {"descriptors": ("return",)}
+EMITTED = MapElitesHyperparams(threshold_rate=0.5)
+FROM_ELITES = MapElites(CELLS, TwoEmitters(IsoLineEmitter(3), EliteEmitter(3)), **KIND)
+PGA = PGAME(ENV, AGENT, FROM_ELITES, 3, 2, 2, batch_size=8, capacity=64, eval_episodes=6, chunk=3)
 EVOLVERS = [
     Case(name, evolution(evolver, "none"), EvolutionHyperparams(hyperparams))
     for name, evolver, hyperparams in (
@@ -264,6 +276,9 @@ EVOLVERS = [
         ("ga", GA(6, 1), GAHyperparams(0.5, crossover_rate=0.5)),
         ("vanilla_es", VanillaES(4, 2), VanillaESHyperparams()),
         ("snes", Evosax(SNES, 4), {}),
+        ("map_elites", MapElites(CELLS, IsoLineEmitter(4), **KIND), EMITTED),
+        ("cma_me", MapElites(CELLS, ImprovementEmitter(2, 3), **KIND), MapElitesHyperparams(CMAESHyperparams())),
+        ("novelty", Novelty(GA(6, 1), ("return",), 1, 2, 1, 4), NoveltyHyperparams(GAHyperparams(0.5), 0.7)),
         ("nsga2", NSGA2(4, {"return": 1.0}), NSGA2Hyperparams()),
     )
 ]
@@ -297,6 +312,8 @@ OTHERS = [
     Case("search_rvea", DIVIDED, SearchHyperparams(RVEAHyperparams(initial_std=0.1)), 1),
     Case("vmapped_search", Vmapped(SEARCH, 2), pair(SearchHyperparams(NSGA2Hyperparams(0.1))), 1),
     Case("pbt_search", PBT(Vmapped(SEARCH, 4), SEARCHED), PBTHyperparams(), 1),
+    Case("pga_me", PGA, dataclasses.replace(PGA.hyperparams(), policy_lr=1e-2)),
+    Case("vmapped_pga_me", Vmapped(PGA, 2), pair(PGA.hyperparams())),
     Case("plr", PLR(LEVELS, capacity=8), PLRHyperparams()),
     Case("paired", Adversary(LEVELS, TEACHER), AdversaryHyperparams()),
     Case("learnable", Learnable(LEVELS, Learnability(), 4, 6, 2, 12, 2), LearnableHyperparams()),

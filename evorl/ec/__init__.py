@@ -4,7 +4,9 @@ from evorl.ec.cma_es import CMAES, CMAESHyperparams
 from evorl.ec.covariance import Diagonal, Full
 from evorl.ec.cso import CSO, CSOHyperparams
 from evorl.ec.genetic import GA, GAHyperparams
+from evorl.ec.map_elites import MapElites, MapElitesHyperparams
 from evorl.ec.noise import Noise
+from evorl.ec.novelty import Novelty, NoveltyHyperparams
 from evorl.ec.nsga2 import NSGA2, NSGA2Hyperparams
 from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.ec.restarts import Restarts, RestartsHyperparams
@@ -26,8 +28,12 @@ __all__ = [
     "Diagonal",
     "Full",
     "GAHyperparams",
+    "MapElites",
+    "MapElitesHyperparams",
     "NSGA2Hyperparams",
     "Noise",
+    "Novelty",
+    "NoveltyHyperparams",
     "OpenES",
     "OpenESHyperparams",
     "RVEAHyperparams",

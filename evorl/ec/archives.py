@@ -182,7 +182,7 @@ def check_box(low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float,
 
 
 @dataclass(frozen=True)
-class Grid:
+class GridArchive:
     """Equal boxes, shape[i] of them from low[i] to high[i] along descriptor i (Mouret & Clune, arXiv:1504.04909)."""
 
     low: Sequence[float] = (0.0, 0.0)
@@ -220,7 +220,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class CVT:
+class CVTArchive:
     """The cells nearest to centres that are spread evenly over a box (Vassiliades et al. 2018, arXiv:1610.05729).
 
     Centres are those of k-means of `samples` uniform points, the same for the same seed.

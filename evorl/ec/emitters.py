@@ -75,7 +75,7 @@ class IsoLineHyperparams:
 
 
 @dataclass(frozen=True)
-class IsoLine:
+class IsoLineEmitter:
     """Elites with noise, and a step towards or away from others (Vassiliades & Mouret 2018, arXiv:1804.03906)."""
 
     size: int = 128
@@ -105,8 +105,8 @@ class GaussianHyperparams:
 
 
 @dataclass(frozen=True)
-class Gaussian:
-    """Elites with normal noise (Mouret & Clune 2015, arXiv:1504.04909); with std 0 the elites themselves."""
+class GaussianEmitter:
+    """Elites with normal noise (Mouret & Clune 2015, arXiv:1504.04909)."""
 
     size: int = 128
 
@@ -127,13 +127,36 @@ class Gaussian:
 
 
 @struct.dataclass
+class EliteHyperparams:
+    """None."""
+
+
+@dataclass(frozen=True)
+class EliteEmitter:
+    """Elites as they are, for a workflow that changes them itself, as PGA-MAP-Elites does."""
+
+    size: int = 50
+
+    init, tell = stateless, forgets
+
+    def __post_init__(self) -> None:
+        check_size(self.size)
+
+    def hyperparams(self) -> EliteHyperparams:
+        return EliteHyperparams()
+
+    def ask(self, key: Key, state: State, elites: Elites, hyperparams: EliteHyperparams) -> Params:
+        return elites.sample(key, self.size)
+
+
+@struct.dataclass
 class ImprovementState:
     searches: Any  # of CMA-ES, leaves [copies, ...]
     restarts: Any  # [] int32
 
 
 @dataclass(frozen=True)
-class Improvement:
+class ImprovementEmitter:
     """`copies` CMA-ES of `each` genomes that climb by how much an archive improves (CMA-ME: arXiv:1912.02400).
 
     Parents are those that entered. With ranking two_stage new cells come first, then the others by gain; with
@@ -206,7 +229,7 @@ class Improvement:
 
 
 @struct.dataclass
-class BothHyperparams:
+class TwoEmittersHyperparams:
     """Those of the two."""
 
     first: Any = default(IsoLineHyperparams)
@@ -214,7 +237,7 @@ class BothHyperparams:
 
 
 @dataclass(frozen=True)
-class Both:
+class TwoEmitters:
     """Two emitters side by side, either of which may be two again."""
 
     first: Emitter
@@ -224,17 +247,17 @@ class Both:
     def size(self) -> int:
         return self.first.size + self.second.size
 
-    def hyperparams(self) -> BothHyperparams:
-        return BothHyperparams(hyperparameters.of(self.first), hyperparameters.of(self.second))
+    def hyperparams(self) -> TwoEmittersHyperparams:
+        return TwoEmittersHyperparams(hyperparameters.of(self.first), hyperparameters.of(self.second))
 
-    def init(self, key: Key, mean: Params, hyperparams: BothHyperparams) -> tuple[State, State]:
+    def init(self, key: Key, mean: Params, hyperparams: TwoEmittersHyperparams) -> tuple[State, State]:
         keys = jax.random.split(key)
         return (
             self.first.init(keys[0], mean, hyperparams.first),
             self.second.init(keys[1], mean, hyperparams.second),
         )
 
-    def ask(self, key: Key, state: tuple[State, State], elites: Elites, hyperparams: BothHyperparams) -> Params:
+    def ask(self, key: Key, state: tuple[State, State], elites: Elites, hyperparams: TwoEmittersHyperparams) -> Params:
         keys = jax.random.split(key)
         first = self.first.ask(keys[0], state[0], elites, hyperparams.first)
         second = self.second.ask(keys[1], state[1], elites, hyperparams.second)
@@ -246,7 +269,7 @@ class Both:
         told: tuple[Params, Quality, Entry],
         state: tuple[State, State],
         elites: Elites,
-        hyperparams: BothHyperparams,
+        hyperparams: TwoEmittersHyperparams,
     ) -> tuple[State, State]:
         keys, n = jax.random.split(key), self.first.size
         ours, others = (tree.index(told, part) for part in (slice(n), slice(n, None)))

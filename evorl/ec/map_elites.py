@@ -11,8 +11,8 @@ from flax.core import FrozenDict
 from jaxtyping import Array
 
 from evorl import hyperparameters, tree
-from evorl.ec.archives import Archive, Elites, Grid, described
-from evorl.ec.emitters import Emitter, IsoLine, IsoLineHyperparams
+from evorl.ec.archives import Archive, Elites, GridArchive, described
+from evorl.ec.emitters import Emitter, IsoLineEmitter, IsoLineHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.types import Found, Key, Metrics, Params, Quality
@@ -46,8 +46,8 @@ class MapElites:
     that are tried. The solution is the elite of the highest fitness; all are in `found`.
     """
 
-    archive: Archive = field(default_factory=Grid)
-    emitter: Emitter = field(default_factory=IsoLine)
+    archive: Archive = field(default_factory=GridArchive)
+    emitter: Emitter = field(default_factory=IsoLineEmitter)
     descriptors: Sequence[str] = ("descriptor",)
     offset: float = 0.0
     dtype: str = "float32"

@@ -7,14 +7,15 @@ from evorl.workflows.meta_es import MetaES, MetaESHyperparams
 from evorl.workflows.off_policy import OffPolicy
 from evorl.workflows.on_policy import OnPolicy
 from evorl.workflows.pbt import PBT, PBTHyperparams
+from evorl.workflows.pga_me import PGAME, PGAMEHyperparams
 from evorl.workflows.plr import PLR, PLRHyperparams
 from evorl.workflows.search import Search, SearchHyperparams
 from evorl.workflows.shared_replay import SharedReplay
 from evorl.workflows.vmapped import Vmapped
 
 __all__ = [
-    "CEMRL", "ERL", "PBT", "PLR", "Adversary", "AdversaryHyperparams", "CEMRLHyperparams", "ERLHyperparams",
+    "CEMRL", "ERL", "PBT", "PGAME", "PLR", "Adversary", "AdversaryHyperparams", "CEMRLHyperparams", "ERLHyperparams",
     "Evolution", "EvolutionHyperparams", "Learnable", "LearnableHyperparams", "MetaES", "MetaESHyperparams",
-    "OffPolicy", "OnPolicy", "PBTHyperparams", "PLRHyperparams", "Search", "SearchHyperparams",
+    "OffPolicy", "OnPolicy", "PBTHyperparams", "PGAMEHyperparams", "PLRHyperparams", "Search", "SearchHyperparams",
     "SharedReplay", "Vmapped",
 ]  # fmt: skip

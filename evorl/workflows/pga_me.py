@@ -15,7 +15,19 @@ from evorl.ec.map_elites import MapElitesHyperparams
 from evorl.errors import require
 from evorl.hyperparameters import Number, as_state, default, hyperparameter
 from evorl.replay import UNIFORM
-from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, Prioritizes, Replays, SlotPolicy
+from evorl.types import (
+    ActorCritic,
+    Collects,
+    Env,
+    Evolver,
+    Found,
+    Key,
+    Metrics,
+    Params,
+    Prioritizes,
+    Replays,
+    SlotPolicy,
+)
 from evorl.vector_env import Behaviour, Plan, Played, VectorEnv
 from evorl.workflows import actors, base
 from evorl.workflows.off_policy import OffPolicy, OffPolicyState
@@ -36,6 +48,7 @@ class PGAMEState:
     env_params: Any
     agent: Any  # critic and greedy actor
     evolver: Any
+    center: Any  # the solution, which is played where one policy is
     replay: Any  # a Replay
     env_steps: Any  # [] float32, so far
 
@@ -47,7 +60,7 @@ class PGAME:
     Nilsson & Cully 2021, doi:10.1145/3449639.3459304, algorithm 1. The critic and its own, greedy actor take
     critic_updates gradient steps; the last num_learners members, each with a fresh optimizer, policy_updates steps up
     that critic; the last of all is the greedy actor itself. Every episode goes to the replay. The evolver is an archive
-    whose emitter's last part is elites as they are, Both(IsoLine(50), Gaussian(50)) with a std of 0.
+    whose emitter gives elites as they are last, TwoEmitters(IsoLineEmitter(50), EliteEmitter(50)).
     """
 
     env: Env
@@ -113,7 +126,8 @@ class PGAME:
         replay = self.replay.empty(self.capacity, row, self.vector_env.num_slots)
         given, why = type(self.replay).__name__, "has priorities, which the members that learn cannot change"
         require(not isinstance(replay, Prioritizes), "replay", given, why)
-        return PGAMEState(hyperparams, env_params, agent, evolver, replay, jnp.float32(0))
+        center = self.evolver.solution(evolver)
+        return PGAMEState(hyperparams, env_params, agent, evolver, center, replay, jnp.float32(0))
 
     def step(self, state: PGAMEState, key: Key) -> tuple[PGAMEState, Metrics]:
         return base.step(self, state, key)
@@ -137,8 +151,8 @@ class PGAME:
     def exam(self, state: PGAMEState, key: Key) -> Plan:
         """Whole episodes of the solution, greedily."""
         del key
-        best = tree.broadcast(self.evolver.solution(state.evolver), self.evolver.population_size)
-        return replace(self.vector_env.exam(best, stores=False), steps=())
+        center = tree.broadcast(state.center, self.evolver.population_size)
+        return replace(self.vector_env.exam(center, stores=False), steps=())
 
     def play(self, state: PGAMEState, plan: Plan, key: Key) -> tuple[PGAMEState, Played]:
         """What was played, and the state with it in its replay."""
@@ -149,9 +163,9 @@ class PGAME:
         evolver, judged = search.asked(asked, state.evolver), search.fitness(self.evolver, means)
         evolver, told = search.tell(self.evolver, key, members, judged, evolver, self.now(state).evolver)
         env_steps = state.env_steps + played.stats.steps.sum()
-        state = replace(state, agent=agent, evolver=evolver, env_steps=env_steps)
+        state = replace(self.acting_as(state, self.evolver.solution(evolver)), agent=agent, evolver=evolver)
         of_greedy = {"return_best": means["return"].max(), "return_greedy": means["return"][-1]}
-        return state, played.metrics() | metrics | told | of_greedy
+        return replace(state, env_steps=env_steps), played.metrics() | metrics | told | of_greedy
 
     def report(self, state: PGAMEState, played: Played) -> Metrics:
         del state
@@ -191,8 +205,17 @@ class PGAME:
 
     def policy(self, state: PGAMEState, explores: bool = False) -> SlotPolicy:
         """How the solution acts in one environment, greedily or exploring."""
-        return self.behaviour(state).policy(self.evolver.solution(state.evolver), explores)
+        return self.behaviour(state).policy(state.center, explores)
+
+    def acting_as(self, state: PGAMEState, params: Params) -> PGAMEState:
+        """state with these parameters as its solution."""
+        return replace(state, center=params)
+
+    def found(self, state: PGAMEState) -> Found | None:
+        """The evolver's, where it collects."""
+        return self.evolver.found(state.evolver) if isinstance(self.evolver, Collects) else None
 
     def inherit(self, state: PGAMEState, parent: PGAMEState) -> PGAMEState:
         """state with the agent, the archive and the hyperparameters of parent; it keeps its replay."""
-        return replace(state, agent=parent.agent, evolver=parent.evolver, hyperparams=parent.hyperparams)
+        taken = {"agent": parent.agent, "evolver": parent.evolver, "center": parent.center}
+        return replace(state, hyperparams=parent.hyperparams, **taken)

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.agents import MLPPolicy
-from evorl.ec.archives import Grid
+from evorl.ec.archives import GridArchive
 from evorl.ec.cma_es import CMAESHyperparams
-from evorl.ec.emitters import Improvement, IsoLine
+from evorl.ec.emitters import ImprovementEmitter, IsoLineEmitter
 from evorl.ec.map_elites import MapElites
 from evorl.envs.brax import Brax
 from evorl.envs.descriptors import FeetContact
@@ -55,7 +55,7 @@ class QDaxArm:
 def walker() -> Evolution:
     env = FeetContact(Brax("walker2d", backend="spring", max_episode_steps=100, options={"debug": True}))
     agent = MLPPolicy(env.observation_space, env.action_space, hidden=(64, 64), activation="tanh")
-    evolver = MapElites(emitter=IsoLine(BATCH), descriptors=("feet_contact",))
+    evolver = MapElites(emitter=IsoLineEmitter(BATCH), descriptors=("feet_contact",))
     return Evolution(env, agent, evolver, normalization="none", chunk=20)
 
 
@@ -113,7 +113,7 @@ def qdax(draw: Any, score: Any, iterations: int, least: float, bounds: tuple[flo
 
 
 def pyribs(iterations: int, edge: float) -> None:
-    from ribs.archives import GridArchive  # pyright: ignore[reportMissingImports]  # no dependency of evorl
+    from ribs import archives  # pyright: ignore[reportMissingImports]  # no dependency of evorl
     from ribs.emitters import EvolutionStrategyEmitter  # pyright: ignore[reportMissingImports]
     from ribs.schedulers import Scheduler  # pyright: ignore[reportMissingImports]
 
@@ -121,7 +121,7 @@ def pyribs(iterations: int, edge: float) -> None:
     evaluate = jax.jit(jax.vmap(lambda x: problem.evaluate(jax.random.key(0), x)))
     began, fitness, filled = time.perf_counter(), np.zeros((SEEDS, 10_000)), np.zeros((SEEDS, 10_000), bool)
     for seed in range(SEEDS):
-        archive = GridArchive(solution_dim=100, dims=(100, 100), ranges=[(-edge, edge)] * 2, seed=seed)
+        archive = archives.GridArchive(solution_dim=100, dims=(100, 100), ranges=[(-edge, edge)] * 2, seed=seed)
         searches = [
             EvolutionStrategyEmitter(
                 archive, x0=np.zeros(100), sigma0=0.5, ranker="2imp", batch_size=36, seed=100 * seed + i
@@ -139,10 +139,10 @@ def pyribs(iterations: int, edge: float) -> None:
 
 def main() -> None:
     case = sys.argv[1]
-    iso = MapElites(emitter=IsoLine(BATCH)).hyperparams()
+    iso = MapElites(emitter=IsoLineEmitter(BATCH)).hyperparams()
     if case == "arm":
         problem = QDaxArm()
-        ours(Search(problem, MapElites(emitter=IsoLine(BATCH))), iso, 1000, -1.0)
+        ours(Search(problem, MapElites(emitter=IsoLineEmitter(BATCH))), iso, 1000, -1.0)
 
         def of_arms(arms: Any, key: jax.Array) -> Any:
             found = jax.vmap(lambda arm: problem.evaluate(key, arm))(arms)
@@ -163,8 +163,8 @@ def main() -> None:
         qdax(draw, of_policies, 100, 0.0)
     else:
         edge, of_searches = 50 * 5.12, CMAESHyperparams(initial_std=0.5)
-        archive = Grid((-edge, -edge), (edge, edge), (100, 100), lowest=0.0 if case == "mae" else -float("inf"))
-        evolver = MapElites(archive, Improvement(15, 36, "improvement" if case == "mae" else "two_stage"))
+        archive = GridArchive((-edge, -edge), (edge, edge), (100, 100), lowest=0.0 if case == "mae" else -float("inf"))
+        evolver = MapElites(archive, ImprovementEmitter(15, 36, "improvement" if case == "mae" else "two_stage"))
         hyperparams = replace(evolver.hyperparams(), emitter=of_searches)
         hyperparams = replace(hyperparams, threshold_rate=0.01) if case == "mae" else hyperparams
         ours(Search(LinearProjection(100), evolver), hyperparams, 1000, 0.0)
