@@ -157,7 +157,7 @@ def show(front: Any, folder: Path | None, with_params: bool) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "front.csv"]
     front.write(written[0], with_params)
-    if len(front.names) > 1:
+    if len(front.names) > 1 or front.descriptors.shape[1] > 1:
         try:
             save(draw(front), folder / "front.png")
             written.append(folder / "front.png")
@@ -169,7 +169,15 @@ def show(front: Any, folder: Path | None, with_params: bool) -> list[Path]:
 
 
 def draw(front: Any) -> Any:
-    """The figure of a front: its first objective beside each of the others."""
+    """The figure of a front, its first objective beside each of the others; of an archive, by its first descriptors."""
+    if len(front.names) == 1:
+        figure, axis = pyplot().subplots(figsize=(4.6, 3.8))
+        points = axis.scatter(*front.descriptors[::-1, :2].T, c=front.values[::-1, 0], s=9, marker="s")
+        axis.set_xlabel("descriptor/0")
+        axis.set_ylabel("descriptor/1")
+        figure.colorbar(points, label=front.names[0])
+        figure.tight_layout()
+        return figure
     others = len(front.names) - 1
     figure, axes = pyplot().subplots(1, others, figsize=(1 + 3.6 * others, 3.6), squeeze=False)
     for i, axis in enumerate(axes[0], 1):

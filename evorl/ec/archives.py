@@ -38,7 +38,7 @@ class Elites:
     @property
     def found(self) -> Found:
         """All elites."""
-        return Found(self.genomes, self.fitness, self.filled)
+        return Found(self.genomes, self.fitness, self.filled, self.descriptor)
 
     @property
     def best(self) -> Params:

@@ -1,4 +1,4 @@
-"""The front that a run of several objectives has found, as numbers, and who of it is to act."""
+"""The front or the archive that a run has found, as numbers, and who of it is to act."""
 
 import csv
 import io
@@ -18,11 +18,16 @@ from evorl.types import ActsAs, Collects, Finds, State, Workflow
 
 @dataclass(frozen=True)
 class Front:
-    """Solutions of which none is better than another in all objectives, from the best to the worst of the first."""
+    """Solutions of which none is better than another in all objectives, or none does what another does.
+
+    They are from the best to the worst of the first objective.
+    """
 
     names: tuple[str, ...]  # of the objectives
     values: np.ndarray  # [k, m], as they are, not as they are weighted
     params: Any  # leaves [k, ...]
+    descriptors: np.ndarray  # [k, d], of an archive; [k, 0] of a front
+    places: int  # how many solutions there could be
 
     @classmethod
     def of(cls, workflow: Workflow, state: State) -> "Front | None":
@@ -38,13 +43,15 @@ class Front:
         there = np.flatnonzero(found.counts)
         there = there[np.lexsort(-fitness[there].T[::-1])]
         values = fitness[there] / np.array(list(weights.values()), np.float64) + 0.0  # never -0
-        return cls(tuple(weights), values, jax.tree.map(lambda x: np.asarray(x)[there], found.params))
+        kinds = np.asarray(found.descriptor, np.float64).reshape(len(found.counts), -1)[there]
+        params = jax.tree.map(lambda x: np.asarray(x)[there], found.params)
+        return cls(tuple(weights), values, params, kinds, len(found.counts))
 
     def __str__(self) -> str:
         ends = zip(self.names, self.values.min(0), self.values.max(0), strict=True)
-        return f"front of {len(self.values)}: " + "; ".join(
-            f"{name} {low:.4g} to {high:.4g}" for name, low, high in ends
-        )
+        k, cells = len(self.values), self.places
+        kind = f"archive of {k} in {cells} cells" if self.descriptors.size else f"front of {k}"
+        return f"{kind}: " + "; ".join(f"{name} {low:.4g} to {high:.4g}" for name, low, high in ends)
 
     def acting(self, workflow: Workflow, state: State, number: int) -> State:
         """The state with the solution of this number in the place of the one that stands for the search."""
@@ -55,13 +62,14 @@ class Front:
         return workflow.acting_as(state, tree.index(self.params, number))
 
     def write(self, path: Path, with_params: bool) -> None:
-        """A line for each solution: its number, its objectives, and its parameters where they are asked for."""
+        """A line for each solution: its number, its objectives, its descriptor, its parameters where asked for."""
         rows = np.concatenate([x.reshape(len(x), -1) for x in jax.tree.leaves(self.params)], 1)
         text, columns = io.StringIO(), [f"x{i}" for i in range(rows.shape[1])] if with_params else []
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["solution", *self.names, *columns])
-        for i, (values, row) in enumerate(zip(self.values, rows, strict=True)):
-            writer.writerow([i, *(f"{number:.9g}" for number in (*values, *(row if with_params else ())))])
+        kinds = [f"descriptor/{i}" for i in range(self.descriptors.shape[1])]
+        writer.writerow(["solution", *self.names, *kinds, *columns])
+        for i, (values, kind, row) in enumerate(zip(self.values, self.descriptors, rows, strict=True)):
+            writer.writerow([i, *(f"{number:.9g}" for number in (*values, *kind, *(row if with_params else ())))])
         files.replace(path, text.getvalue())
 
 

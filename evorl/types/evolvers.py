@@ -24,6 +24,7 @@ class Found:
     params: Any
     fitness: Any  # [n] or [n, objectives], as the evolver was told
     counts: Any  # [n] bool, whether it is one of them
+    descriptor: Any = ()  # [n, descriptors], where they are told apart by what they do
 
 
 @runtime_checkable
