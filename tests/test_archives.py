@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl import tree
 from evorl.agents import TD3, MLPPolicy
 from evorl.ec import GA, OpenES
 from evorl.ec.archives import CVTArchive, Elites, Entry, GridArchive
@@ -18,9 +19,9 @@ from evorl.envs import check
 from evorl.envs.point_maze import PointMaze, crosses
 from evorl.errors import OptionError
 from evorl.problems import Arm, LinearProjection
+from evorl.training.program import Program, job
 from evorl.types import Quality
-from evorl.workflows import Evolution, Search
-from evorl.workflows.pga_me import PGAME
+from evorl.workflows import PGAME, Evolution, EvolutionHyperparams, Search
 
 BOX = GridArchive((-1.0, 0.0), (1.0, 2.0), (3, 2))
 ONE = jnp.float32(1)
@@ -311,3 +312,16 @@ def stepping(evolver):
     """A step, and its arguments by their shapes."""
     workflow, key = evolution(evolver), jax.random.key(0)
     return workflow.step, jax.eval_shape(workflow.init, key, workflow.hyperparams()), key
+
+
+def test_no_archive_is_copied_in_a_chunk_of_training_and_evaluation():
+    """By the memory of the compiled program, donated: it needs less than half of the archive beside its state."""
+    env = PointMaze(max_episode_steps=3)
+    agent = MLPPolicy(env.observation_space, env.action_space, hidden=(64,))
+    evolver = MapElites(GridArchive(shape=(100, 100)), IsoLineEmitter(8), ("position",))
+    program = Program(Evolution(env, agent, evolver, normalization="none", eval_episodes=8), [0], 2, True)
+    state = jax.eval_shape(program.init, program.keys, EvolutionHyperparams(evolver.hyperparams()))
+    run = jax.jit(program.run, donate_argnums=0).lower(state, program.keys, *job(0, 2, False)).compile()
+    archive = tree.nbytes(state.evolver.elites.genomes)
+    assert archive > 10e6
+    assert run.memory_analysis().temp_size_in_bytes < archive / 2
