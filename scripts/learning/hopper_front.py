@@ -54,7 +54,7 @@ def judge(workflow: Evolution) -> Any:
         like = jax.tree.map(lambda x: x[0], plan.params)
         played = workflow.play(state, replace(plan, params=population(members, like)), key_play)[1]
         means = jax.tree.map(lambda x: x.reshape(MEMBERS, -1).mean(1), played.stats.means)
-        return objectives.told(workflow.evolver.objectives, means)
+        return objectives.told(SPREAD, means)
 
     return jax.jit(judged)
 
@@ -84,9 +84,11 @@ def theirs(evaluate: Any, state: Any, key: jax.Array, generations: int, seed: in
             members = jnp.asarray(np.resize(x, (MEMBERS, x.shape[1])), jnp.float32)
             out["F"] = -np.asarray(evaluate(state, members, jax.random.fold_in(key, next(calls))), float)[: len(x)]
 
-    problem = Hopper(n_var=first.shape[1], n_obj=2, xl=-BOUND, xu=BOUND)
-    algorithm = Peer(pop_size=MEMBERS, sampling=first, crossover=SBX(eta=15, prob=0.9), mutation=PM(eta=20))
-    return minimize(problem, algorithm, ("n_gen", generations), seed=seed).pop.get("X")
+    problem: Any = Hopper(n_var=first.shape[1], n_obj=2, xl=-BOUND, xu=BOUND)
+    start: Any = first
+    algorithm = Peer(pop_size=MEMBERS, sampling=start, crossover=SBX(eta=15, prob=0.9), mutation=PM(eta=20))
+    found: Any = minimize(problem, algorithm, ("n_gen", generations), seed=seed)
+    return found.pop.get("X")
 
 
 def main() -> None:
@@ -99,9 +101,7 @@ def main() -> None:
     evaluate, again = judge(workflow), judge(searches(EPISODES))
     init, hyperparams = jax.jit(workflow.init), as_state(workflow.hyperparams())
     step = jax.jit(workflow.step).lower(init(jax.random.key(0), hyperparams), jax.random.key(0)).compile()
-    print(
-        "| seed | hypervolume, evorl | pymoo | fastest, evorl | pymoo | seconds, evorl | pymoo |\n|---|---|---|---|---|---|---|"
-    )
+    print("| seed | hypervolume, evorl | pymoo | fastest, evorl | pymoo | seconds, evorl | pymoo |\n|" + "---|" * 7)
     found = []
     for seed in range(given.seeds):
         keys = jax.random.split(jax.random.key(seed), 3)
