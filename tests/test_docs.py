@@ -73,14 +73,18 @@ def test_the_windy_grid_is_that_of_the_book():
 
 SHOWN = [
     command
-    for page in ("memory", "curricula")
-    for command in re.findall(r"^python -m evorl.train (.*)$", (ROOT / "docs" / f"{page}.md").read_text(), re.MULTILINE)
+    for page in ("memory", "curricula", "objectives")
+    for command in re.findall(
+        r"^python -m evorl.train ([^#\n]*)",
+        (ROOT / "docs" / f"{page}.md").read_text().replace("\\\n", ""),
+        re.MULTILINE,
+    )
     if "env=corridor" not in command  # which is tried below
 ]
 
 
 @pytest.mark.parametrize("command", SHOWN)
-def test_what_the_pages_of_memory_and_curricula_show_can_be_built(command):
+def test_what_the_pages_of_memory_curricula_and_objectives_show_can_be_built(command):
     workflow, hyperparams, _ = runs.build(config.load(command.split()))
     jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
 
@@ -106,6 +110,17 @@ def test_what_the_page_of_curricula_shows_can_be_built():
         jax.eval_shape(
             workflow.step, jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams()), jax.random.key(0)
         )
+
+
+def test_what_the_page_of_objectives_shows_runs():
+    search, problem = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "objectives.md").read_text(), re.DOTALL)
+    names = {}
+    exec(search.replace("200", "8").replace("=250", "=2").replace("chunk=50", "chunk=1"), names)
+    assert names["training"].progress.totals["env_steps"] == [16, 16]
+    exec(problem, names)
+    workflow = names["Search"](names["Valley"](), names["NSGA2"](8))
+    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    assert workflow.step(state, jax.random.key(1))[0].evolver.fitness.shape == (8, 2)
 
 
 def test_the_corridor_of_the_docs_is_checked_and_learns_from_its_replays(tmp_path):

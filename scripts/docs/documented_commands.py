@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 BUDGET = ["iterations=1", "evaluations=1"]
 RUNS = {  # what NAME is: the first one of which a command line holds a word
+    "experiment=brax/nsga2_hopper": ("solution=",),
     "agent=dqn env=maze agent.workflow.random_steps=64": ("suite=",),
     "agent=pbt agent/inner=ppo env=cartpole agent.workflow.population.size=4": ("member=", "lineage"),
     "agent.workflow.random_steps=64": ("init_from=",),

@@ -1,0 +1,131 @@
+"""Hopper's speed against its energy: the fronts of NSGA-II and of pymoo's NSGA-II on the same evaluations.
+
+python scripts/learning/hopper_front.py                          four seeds, some ten minutes
+python scripts/learning/hopper_front.py --seeds 1 --generations 10
+
+Brax hopper, spring, 200 steps that falling does not end; a tanh network, 11-16-16-3, whose weights are kept within -2
+and 2; 128 members that are initialized alike, 100 generations, an episode for each member and generation. Speed is the
+mean velocity, in m/s; energy the mean of the squared controls, of at most 3. SBX eta 15 at 0.9, polynomial mutation eta
+20. The last generation's fronts are played again, 16 fresh episodes each, the same for both; their hypervolumes are
+above a speed of 0 and below an energy of 3, over 3, so in m/s.
+"""
+
+import argparse
+import time
+from dataclasses import replace
+from importlib import metadata
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import stats
+from evorl.agents import MLPPolicy
+from evorl.ec import NSGA2, objectives
+from evorl.ec.rows import population, rows
+from evorl.ec.variation import BoundedSBX, PolynomialMutation
+from evorl.envs.brax import Brax
+from evorl.hyperparameters import as_state
+from evorl.workflows import Evolution
+
+MEMBERS, STEPS, EPISODES, BOUND, MOST = 128, 200, 16, 2.0, 3.0
+COST = 1e-3  # of Brax's hopper, on the squared controls
+SPREAD = {"x_velocity": 1.0, "reward_ctrl": 1 / COST}
+REFERENCE = np.array([0.0, -MOST])
+
+
+def searches(episodes: int = 1) -> Evolution:
+    """The search; its evaluations are pymoo's too."""
+    options = {"terminate_when_unhealthy": False}
+    env = Brax("hopper", "spring", STEPS, options, dict.fromkeys(SPREAD, "mean"))
+    policy = MLPPolicy(env.observation_space, env.action_space, hidden=(16, 16))
+    bounds = {"low": -BOUND, "high": BOUND}
+    evolver = NSGA2(MEMBERS, SPREAD, BoundedSBX(15.0, **bounds), PolynomialMutation(**bounds))
+    return Evolution(env, policy, evolver, episodes, normalization="none")
+
+
+def judge(workflow: Evolution) -> Any:
+    """(state, rows [n, size], key) -> fitness [n, 2]."""
+
+    def judged(state: Any, members: jax.Array, key: jax.Array) -> jax.Array:
+        key_plan, key_play = jax.random.split(key)
+        plan, _ = workflow.plan(state, key_plan)
+        like = jax.tree.map(lambda x: x[0], plan.params)
+        played = workflow.play(state, replace(plan, params=population(members, like)), key_play)[1]
+        means = jax.tree.map(lambda x: x.reshape(MEMBERS, -1).mean(1), played.stats.means)
+        return objectives.told(SPREAD, means)
+
+    return jax.jit(judged)
+
+
+def ours(step: Any, state: Any, key: jax.Array, generations: int) -> np.ndarray:
+    """The parents of the last generation [n, size]."""
+    for i in range(generations):
+        state, _ = step(state, jax.random.fold_in(key, i))
+    return np.asarray(rows(state.evolver.parents))
+
+
+def theirs(evaluate: Any, state: Any, key: jax.Array, generations: int, seed: int) -> np.ndarray:
+    """The same of pymoo's."""
+    from pymoo.algorithms.moo.nsga2 import NSGA2 as Peer  # noqa: N811
+    from pymoo.core.problem import Problem
+    from pymoo.operators.crossover.sbx import SBX
+    from pymoo.operators.mutation.pm import PM
+    from pymoo.optimize import minimize
+
+    first = np.asarray(rows(state.evolver.children), float)
+    calls = iter(range(10**9))
+
+    class Hopper(Problem):
+        """What the members that it is given are worth."""
+
+        def _evaluate(self, x: Any, out: Any, *args: Any, **kwargs: Any) -> None:
+            members = jnp.asarray(np.resize(x, (MEMBERS, x.shape[1])), jnp.float32)
+            out["F"] = -np.asarray(evaluate(state, members, jax.random.fold_in(key, next(calls))), float)[: len(x)]
+
+    problem: Any = Hopper(n_var=first.shape[1], n_obj=2, xl=-BOUND, xu=BOUND)
+    start: Any = first
+    algorithm = Peer(pop_size=MEMBERS, sampling=start, crossover=SBX(eta=15, prob=0.9), mutation=PM(eta=20))
+    found: Any = minimize(problem, algorithm, ("n_gen", generations), seed=seed)
+    return found.pop.get("X")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--generations", type=int, default=100)
+    given = parser.parse_args()
+    workflow, versions = searches(), [f"{name} {metadata.version(name)}" for name in ("jax", "brax", "pymoo")]
+    print(", ".join(versions))
+    evaluate, again = judge(workflow), judge(searches(EPISODES))
+    init, hyperparams = jax.jit(workflow.init), as_state(workflow.hyperparams())
+    step = jax.jit(workflow.step).lower(init(jax.random.key(0), hyperparams), jax.random.key(0)).compile()
+    print("| seed | hypervolume, evorl | pymoo | fastest, evorl | pymoo | seconds, evorl | pymoo |\n|" + "---|" * 7)
+    found = []
+    for seed in range(given.seeds):
+        keys = jax.random.split(jax.random.key(seed), 3)
+        state = init(keys[0], hyperparams)
+        evaluate(state, rows(state.evolver.children), keys[1])  # compiled before it is timed
+        begun = time.perf_counter()
+        fronts = [ours(step, state, keys[1], given.generations)]
+        between = time.perf_counter()
+        fronts.append(theirs(evaluate, state, keys[1], given.generations, seed))
+        ended = time.perf_counter()
+        fitness = [again(state, jnp.asarray(front, jnp.float32), keys[2]) for front in fronts]
+        volumes = [float(objectives.hypervolume(one, jnp.asarray(REFERENCE))) / MOST for one in fitness]
+        fastest = [float(one[:, 0].max()) for one in fitness]
+        found.append(volumes)
+        shown = [
+            *(f"{value:.3f}" for value in (*volumes, *fastest)),
+            f"{between - begun:.0f}",
+            f"{ended - between:.0f}",
+        ]
+        print(f"| {seed} | {' | '.join(shown)} |", flush=True)
+    for name, values in zip(("evorl", "pymoo"), np.transpose(found), strict=True):
+        low, high = stats.interval(values)
+        print(f"{name}: mean {values.mean():.3f}, 95 % {low:.3f} to {high:.3f}")
+
+
+if __name__ == "__main__":
+    main()
