@@ -34,11 +34,13 @@ from evorl.ec.cso import CSOHyperparams as CSOHyperparams
 from evorl.ec.evosax import Evosax as Evosax
 from evorl.ec.genetic import GA as GA
 from evorl.ec.genetic import GAHyperparams as GAHyperparams
+from evorl.ec.low_rank_es import LowRankES as LowRankES
 from evorl.ec.noise import Noise as Noise
 from evorl.ec.openes import OpenES as OpenES
 from evorl.ec.openes import OpenESHyperparams as OpenESHyperparams
 from evorl.ec.restarts import Restarts as Restarts
 from evorl.ec.restarts import RestartsHyperparams as RestartsHyperparams
+from evorl.ec.seeded_es import SeededES as SeededES
 from evorl.ec.vanilla_es import VanillaES as VanillaES
 from evorl.ec.vanilla_es import VanillaESHyperparams as VanillaESHyperparams
 from evorl.ec.variation import SBX as SBX

@@ -46,10 +46,13 @@ from evorl.ec import (
     CSOHyperparams,
     Diagonal,
     GAHyperparams,
+    LowRankES,
+    Noise,
     OpenES,
     OpenESHyperparams,
     Restarts,
     RestartsHyperparams,
+    SeededES,
     VanillaES,
     VanillaESHyperparams,
 )
@@ -255,6 +258,9 @@ EVOLVERS = [
         ("bipop_cma_es", Restarts(CMAES(4), doublings=1, bipop=True), RestartsHyperparams()),
         ("cso", CSO(4), CSOHyperparams()),
         ("ga", GA(6, 1), GAHyperparams(0.5, crossover_rate=0.5)),
+        ("low_rank_es", LowRankES(4, 2), OpenESHyperparams(std=0.5)),
+        ("low_rank_es_int8", LowRankES(4, 1, "drawn", "int8", noise=Noise("hash")), OpenESHyperparams(std=0.5)),
+        ("seeded_es", SeededES(OpenES(4)), OpenESHyperparams(std=0.5)),
         ("vanilla_es", VanillaES(4, 2), VanillaESHyperparams()),
         ("snes", Evosax(SNES, 4), {}),
     )

@@ -4,9 +4,11 @@ from evorl.ec.cma_es import CMAES, CMAESHyperparams
 from evorl.ec.covariance import Diagonal, Full
 from evorl.ec.cso import CSO, CSOHyperparams
 from evorl.ec.genetic import GA, GAHyperparams
+from evorl.ec.low_rank_es import LowRankES
 from evorl.ec.noise import Noise
 from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.ec.restarts import Restarts, RestartsHyperparams
+from evorl.ec.seeded_es import SeededES
 from evorl.ec.vanilla_es import VanillaES, VanillaESHyperparams
 
 __all__ = [
@@ -22,11 +24,13 @@ __all__ = [
     "Diagonal",
     "Full",
     "GAHyperparams",
+    "LowRankES",
     "Noise",
     "OpenES",
     "OpenESHyperparams",
     "Restarts",
     "RestartsHyperparams",
+    "SeededES",
     "VanillaES",
     "VanillaESHyperparams",
 ]

@@ -7,7 +7,18 @@ import jax
 from jaxtyping import Array
 
 from evorl.errors import OptionError
-from evorl.types import Evolver, FromMembers, Hyperparams, Judges, Key, Metrics, Params, State, TakesParams
+from evorl.types import (
+    DrawsMembers,
+    Evolver,
+    FromMembers,
+    Hyperparams,
+    Judges,
+    Key,
+    Metrics,
+    Params,
+    State,
+    TakesParams,
+)
 
 
 def begin(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params], hyperparams: Hyperparams) -> State:
@@ -23,9 +34,11 @@ def begin(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params
 def ask(evolver: Evolver, key: Key, state: State, hyperparams: Hyperparams) -> tuple[Params, Any, State]:
     """Members as parameters, leaves [n, ...], their genomes where there is no way back to them, else (), and the state.
 
-    So what is as large as a population is there once.
+    So what is as large as a population is there once; where members are drawn as they play they are their genomes.
     """
     genomes, state = evolver.ask(key, state, hyperparams)
+    if isinstance(evolver, DrawsMembers):
+        return genomes, genomes, state
     members = jax.vmap(evolver.to_params, (None, 0, None))(state, genomes, hyperparams)
     return members, () if isinstance(evolver, TakesParams) else genomes, state
 
@@ -38,6 +51,11 @@ def tell(
     if isinstance(evolver, TakesParams):
         members = jax.vmap(evolver.from_params, (None, 0, None))(state, members, hyperparams)
     return evolver.tell(key, members, fitness, state, hyperparams)
+
+
+def center(evolver: Evolver, state: State, solution: Params) -> Any:
+    """The solution as a member, as `ask` gives them, leaves [...]."""
+    return evolver.center(state) if isinstance(evolver, DrawsMembers) else solution
 
 
 def fitness(evolver: Evolver, means: dict[str, Array]) -> Any:
