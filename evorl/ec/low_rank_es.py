@@ -118,7 +118,7 @@ class LowRankES:
 
         def leaf(path: tuple[Any, ...], x: Array) -> Any:
             if x.ndim != 2 or not path or getattr(path[-1], "key", None) != "kernel":
-                return jnp.zeros_like(x)
+                return jnp.zeros(x.shape, x.dtype)  # zeros_like would keep where x lies
             return Factors(*(jnp.zeros((self.rank, n), x.dtype) for n in x.shape))
 
         return tree_map_with_path(leaf, mean)

@@ -1,7 +1,7 @@
 """OpenAI's evolution strategy with a population that is nowhere in memory."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,8 @@ class SeededES:
     """
 
     search: OpenES = field(default_factory=OpenES)
+
+    spread_by: ClassVar[tuple[str, ...]] = ("search.population_size",)
 
     @property
     def population_size(self) -> int:

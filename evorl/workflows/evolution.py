@@ -68,7 +68,7 @@ class Evolution:
     eval_episodes: int = 128
     chunk: int = 20
 
-    spread_by: ClassVar[tuple[str, ...]] = ("members_at_once", "evolver.population_size")
+    spread_by: ClassVar[tuple[str, ...]] = ("members_at_once", "evolver.population_size", "evolver")
 
     def __post_init__(self) -> None:
         check_positive(self, "fitness_episodes", "vbn_steps", "eval_episodes", "chunk")
