@@ -65,7 +65,7 @@ class Noise:
         some = self._rows(table, key, draws // block, block, center.size)
 
         def write(i: Array, members: Params) -> Params:
-            deviation = std * some(i)
+            deviation = std * apart(some, i)
             for first, signed in ((0, deviation), (draws, -deviation))[: 1 + mirrored]:
                 put = partial(jax.lax.dynamic_update_slice_in_dim, start_index=first + i * block, axis=0)
                 members = jax.tree.map(put, members, population(center + signed, mean))
@@ -76,8 +76,9 @@ class Noise:
     def _rows(self, table: Any, key: Key, blocks: int, block: int, size: int) -> Callable[[Array], Array]:
         """Gives the i-th block of rows [block, size]."""
         if self.source != "table":
-            words = threefry if self.source == "exact" else hashed
-            return lambda i: normal(key, (block, size), words, i.astype(np.uint32) * np.uint32(block * size))
+            source, counter = threefry if self.source == "exact" else hashed, jax.lax.iota(np.uint32, block * size)
+            words = lambda i: source(key, counter + i.astype(np.uint32) * np.uint32(block * size))  # noqa: E731
+            return lambda i: gaussian(apart(words, i).reshape(block, size))
         starts = self._starts(key, (blocks, block), size)
         return lambda i: jax.vmap(lambda start: jax.lax.dynamic_slice(table, (start,), (size,)))(starts[i])
 
@@ -95,10 +96,8 @@ class Noise:
         else:
             counter = place // block * np.uint64(block * size)
             beyond = mixed(jnp.asarray((counter >> np.uint64(32)).astype(np.uint32)))  # which the counter cannot count
-            words, first = (
-                jax.random.bits(key, (2,), np.uint32) ^ beyond[:, None],
-                jnp.asarray(counter.astype(np.uint32)),
-            )
+            words = jax.random.bits(key, (2,), np.uint32) ^ beyond[:, None]
+            first = jnp.asarray(counter.astype(np.uint32))
         pairs = Seeds(words, first, jnp.asarray((place % block).astype(np.uint32)), jnp.ones(draws))
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), pairs, replace(pairs, sign=-pairs.sign))
 
@@ -119,6 +118,17 @@ class Noise:
 def part(rows: int, most: int = BLOCK) -> int:
     """The largest number up to `most` that divides so many rows."""
     return next(n for n in range(min(most, rows), 0, -1) if rows % n == 0)
+
+
+def apart(draw: Callable[[Array], Array], i: Array) -> Array:
+    """draw(i), for i from 0, computed by itself.
+
+    XLA would put it into what uses it and compute it for each use, and where that writes in place, on one core.
+    """
+    if jax.default_backend() != "cpu":
+        return draw(i)
+    none = tree.zeros(jax.eval_shape(draw, i))
+    return jax.lax.fori_loop(0, jnp.minimum(i + 1, 1), lambda _, before: draw(i), none)  # once, which XLA cannot know
 
 
 def threefry(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
@@ -148,14 +158,13 @@ def integers(key: Key, shape: tuple[int, ...], n: int) -> Int[Array, "*shape"]:
     return jnp.minimum((jax.random.uniform(key, shape) * n).astype(np.int32), n - 1)
 
 
-def normal(key: Key, shape: tuple[int, ...], words: Any = threefry, first: Any = 0) -> Float[Array, "*shape"]:
-    """Standard normal numbers by the inverse of their distribution function, at 2^23 places; first is the counter's."""
-    counter = jax.lax.iota(np.uint32, math.prod(shape)) + jnp.uint32(first)
-    return gaussian(words(key, counter).reshape(shape))
+def normal(key: Key, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
+    """Standard normal numbers."""
+    return gaussian(threefry(key, jax.lax.iota(np.uint32, math.prod(shape))).reshape(shape))
 
 
 def gaussian(words: UInt32[Array, "*n"]) -> Float[Array, "*n"]:
-    """Standard normal numbers of random words."""
+    """Standard normal numbers of random words, by the inverse of their distribution function, at 2^23 places."""
     uniform = (words >> 9).astype(np.float32) * np.float32(2**-22)
     uniform = uniform - np.float32(1 - 2**-23)  # in (-1, 1), as many below 0 as above
     return np.float32(np.sqrt(2)) * jax.lax.erf_inv(uniform)

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evorl import mesh, tree
-from evorl.ec.noise import Noise, Seeds, part
+from evorl.ec.noise import Noise, Seeds, apart, part
 
 T = TypeVar("T")
-NUMBERS = 2**18  # which are drawn at once
+NUMBERS = 2**16  # which are drawn at once
 
 
 def drawn(noise: Noise, seeds: Seeds, table: Any, size: int, n: int, made: Callable[[Array, Array], T]) -> T:
@@ -19,16 +19,15 @@ def drawn(noise: Noise, seeds: Seeds, table: Any, size: int, n: int, made: Calla
     m = len(seeds.sign)
     block = part(m, max(NUMBERS // size, 4))
 
-    def of(seed: Seeds) -> T:
-        return made(noise.row(seed, table, size, n), seed.sign)
+    def rows(i: Array) -> Array:
+        return jax.vmap(lambda seed: noise.row(seed, table, size, n))(some(i, block, seeds))
 
     def write(i: Array, members: T) -> T:
-        first = i * block
-        some = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, block), seeds)
-        put = lambda to, x: jax.lax.dynamic_update_slice_in_dim(to, x, first, 0)  # noqa: E731
-        return jax.tree.map(put, members, jax.vmap(of)(some))
+        put = lambda to, x: jax.lax.dynamic_update_slice_in_dim(to, x, i * block, 0)  # noqa: E731
+        return jax.tree.map(put, members, jax.vmap(made)(apart(rows, i), some(i, block, seeds.sign)))
 
-    return jax.lax.fori_loop(0, m // block, write, tree.zeros(jax.eval_shape(jax.vmap(of), seeds)))
+    like = jax.eval_shape(jax.vmap(made), jnp.zeros((m, size)), seeds.sign)
+    return jax.lax.fori_loop(0, m // block, write, tree.zeros(like))
 
 
 def summed(
@@ -55,10 +54,15 @@ def summed(
         block = part(m, max(NUMBERS // size, 4))
 
         def add(i: Array, total: T) -> T:
-            some, w = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, i * block, block), (pairs, weights))
-            return jax.tree.map(jnp.add, total, weighted(w, jax.vmap(lambda s: noise.row(s, table, size, n))(some)))
+            rows = lambda i: jax.vmap(lambda s: noise.row(s, table, size, n))(some(i, block, pairs))  # noqa: E731
+            return jax.tree.map(jnp.add, total, weighted(some(i, block, weights), apart(rows, i)))
 
         none = tree.zeros(jax.eval_shape(weighted, jnp.zeros(block), jnp.zeros((block, size))))
         return mesh.total(jax.lax.fori_loop(0, m // block, add, none), mesh.SLOTS)
 
     return mesh.spread(of_device, mesh.SLOTS, (True, True), False)(pairs, weights)
+
+
+def some(i: Array, block: int, rows: T) -> T:
+    """The i-th block of rows, leaves [n, ...]."""
+    return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, i * block, block), rows)
