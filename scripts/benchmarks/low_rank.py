@@ -1,4 +1,4 @@
-"""What members of low rank and populations drawn where they play cost.
+"""What members of low rank cost, and what noise does.
 
 python scripts/benchmarks/low_rank.py                         all parts, of 4096 members
 python scripts/benchmarks/low_rank.py forward search          some of them
@@ -10,37 +10,35 @@ stands in --rows is not measured again, so that the same command goes on where i
 forward   steps of a policy 27-256-256-8 (ant's), closed with a part of its own action: members of low rank whose
           factors are held, or drawn at each call; one policy that all share; and members with weights of their own
 search    ask, drawing 128 members of 75,016 weights, and tell, beside evosax's Open_ES with as many
-brax      100 steps of ant (spring) with members of low rank and with one policy
+brax      100 steps of 256 ants (spring) with members of low rank and with one policy
 noise     ask, a sphere and tell of OpenES with hash noise at 70,000 weights, beside Open_ES (as J5)
-memory    bytes of temporaries of an iteration of 16,384 members of 69,658 weights, 128 at once, by the compiler
 """
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import optax
 from evosax.algorithms import Open_ES
+from jax.flatten_util import ravel_pytree
 from peers_search import LEARNING_RATE, MEMBERS, STD, evosax, ours, scanned
 from peers_timing import Case, Program, compare, surroundings
 
 from evorl import tree
 from evorl.agents import MLPPolicy
-from evorl.ec import LowRankES, Noise, OpenES, OpenESHyperparams, SeededES
+from evorl.ec import LowRankES, Noise, OpenESHyperparams
 from evorl.envs.brax import Brax
-from evorl.envs.gymnax import Gymnax
-from evorl.training.program import Program as Training
-from evorl.training.program import job
-from evorl.types import Evolver
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Store, VectorEnv
-from evorl.workflows import Evolution
 
 KEY = jax.random.key(0)
-STEPS, BRAX_STEPS, GENERATIONS = 10, 100, 10
+PARTS = ("forward", "search", "brax", "noise")
+STEPS, BRAX_STEPS, BRAX_MEMBERS, GENERATIONS = 10, 100, 256, 10
+HASH = Noise("hash")
 HYPERPARAMS = OpenESHyperparams(learning_rate=LEARNING_RATE, std=STD)
 
 
@@ -71,7 +69,7 @@ def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
             act = vector_env.acting(make(state), Plan((), params=held))
 
             def step(obs: Any, _: None) -> tuple[Any, None]:
-                action, _, _ = act(obs, (), keys)
+                action = act(obs, (), keys)[0]
                 return obs.at[:, :8].set(action), None
 
             return jax.lax.scan(step, obs, length=STEPS)[0]
@@ -81,7 +79,7 @@ def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
     obs, keys = jax.random.normal(KEY, (slots, 27)), jax.random.split(KEY, slots)
     programs, work = {}, STEPS * slots
     for factors in ("held", "drawn"):
-        evolver = LowRankES(members, rank, factors, dtype, noise=Noise("hash"))
+        evolver = LowRankES(members, rank, factors, dtype, noise=HASH)
         state = evolver.init(KEY, mean, HYPERPARAMS)
         held = jax.jit(lambda state, e=evolver: e.drawn(state, e.ask(KEY, state, HYPERPARAMS)[0], HYPERPARAMS))(state)
         run = steps(lambda state, e=evolver: expressed(e, state, plain), members)
@@ -106,7 +104,7 @@ def searches(rank: int) -> Case:
             key_ask, key_tell = jax.random.split(key)
             genomes, state = evolver.ask(key_ask, state, HYPERPARAMS)
             held = evolver.drawn(state, genomes, HYPERPARAMS)
-            fitness = -sum((x**2).reshape(MEMBERS, -1).sum(1) for x in jax.tree.leaves(held))
+            fitness = -jax.vmap(lambda own: (ravel_pytree(own)[0] ** 2).sum())(held)
             return evolver.tell(key_tell, genomes, fitness, state, HYPERPARAMS)[0], fitness.max()
 
         state = jax.jit(evolver.init)(KEY, mean, HYPERPARAMS)
@@ -121,23 +119,23 @@ def open_es(size: int) -> Program:
 
 def noises() -> Case:
     size = 70_000
-    return f"{size} weights", {"OpenES, hash": ours(Noise("hash"), size, GENERATIONS), "evosax Open_ES": open_es(size)}
+    return f"{size} weights", {"OpenES, hash": ours(HASH, size, GENERATIONS), "evosax Open_ES": open_es(size)}
 
 
-def plays(members: int, episodes: int, rank: int) -> Case:
+def plays(rank: int) -> Case:
     """Ant with members of low rank, and with one policy."""
     env, policy = ant()
-    slots, mean = members * episodes, weights(policy)
+    members, mean = BRAX_MEMBERS, weights(policy)
     plain = Behaviour(env, policy, policy.hyperparams())
-    evolver = LowRankES(members, rank, noise=Noise("hash"))
+    evolver = LowRankES(members, rank, noise=HASH)
 
     def run(actors: int) -> Callable[..., Any]:
-        vector_env = VectorEnv(env, policy, slots, actors, 1, slots, 20)
+        vector_env = VectorEnv(env, policy, members, actors, 1, members, 20)
         plan = Plan(vector_env.starts(), steps=BRAX_STEPS, episodes=UNLIMITED)
 
         def play(state: Any, held: Any) -> Any:
             behaviour = expressed(evolver, state, plain) if actors > 1 else plain
-            todo = plan.replace(params=held)
+            todo = replace(plan, params=held)
             store = Store(20, (), lambda into, rows, mask: into)
             return vector_env.play(behaviour, env.default_params, todo, None, KEY, store).stats
 
@@ -145,95 +143,51 @@ def plays(members: int, episodes: int, rank: int) -> Case:
 
     state = evolver.init(KEY, mean, HYPERPARAMS)
     held = jax.jit(lambda: evolver.drawn(state, evolver.ask(KEY, state, HYPERPARAMS)[0], HYPERPARAMS))()
-    work = BRAX_STEPS * slots
+    work = BRAX_STEPS * members
     programs = {
         "low rank": Program(run(members), (state, held), work),
         "one policy": Program(run(1), ((), tree.broadcast(mean, 1)), work),
     }
-    return f"{members} members, {episodes} episodes, rank {rank}", programs
+    return f"{members} members, rank {rank}", programs
 
 
-def memory(evolver: Evolver, at_once: int) -> dict[str, Any]:
-    """Temporaries of an iteration on CartPole, in blocks of members whose weights are there."""
-    env = Gymnax("CartPole-v1")
-    policy = MLPPolicy(env.observation_space, env.action_space, hidden=(256, 264))
-    workflow = Evolution(env, policy, evolver, members_at_once=at_once)
-    training = Training(workflow, [0], 1, True)
-    state = jax.eval_shape(training.init, training.keys, workflow.hyperparams())
-    run = jax.jit(training.run, donate_argnums=0).lower(state, training.keys, *job(0, 1, False)).compile()
-    bytes_of = run.memory_analysis()
-    block = at_once * tree.nbytes(state.agent.actor.params)
-    temporaries = bytes_of.temp_size_in_bytes
-    return {
-        "members": evolver.population_size,
-        "block": block,
-        "temporaries": temporaries,
-        "blocks": temporaries / block,
-    }
-
-
-def memories() -> dict[str, Any]:
-    cases = {
-        "OpenES drawn where it plays": memory(SeededES(OpenES(16_384, noise=Noise("hash"))), 128),
-        "low rank, rank 1": memory(LowRankES(16_384, noise=Noise("hash")), 128),
-        "OpenES in memory, 1,024 members": memory(OpenES(1024, noise=Noise("hash")), 128),
-    }
-    return {"workload": "memory", "cases": cases, **surroundings(1)}
-
-
-def table(row: dict[str, Any]) -> None:
-    if row["workload"] == "memory":
-        print("\n| | members | bytes of a block | bytes of temporaries | blocks |\n|---|---|---|---|---|")
-        for name, case in row["cases"].items():
-            print(
-                f"| {name} | {case['members']:,} | {case['block']:,} | {case['temporaries']:,} | {case['blocks']:.2f} |"
-            )
-        return
-    print(f"\n| {row['workload']} | program | {row['unit']} | times as fast as the first | by CPU |\n|{'---|' * 5}")
-    for case, programs in row["cases"].items():
+def table(found: dict[str, Any]) -> None:
+    print(f"\n| {found['workload']} | program | {found['unit']} | times as fast as the first | by CPU |\n|{'---|' * 5}")
+    for case, programs in found["cases"].items():
         for name, times in programs.items():
             over = [f"{1 / times[ratio]:.2f}" if ratio in times else "1" for ratio in ("ratio", "ratio_cpu")]
-            print(f"| {case} | {name} | {times[row['unit']]:,.0f} | {over[0]} | {over[1]} |")
+            print(f"| {case} | {name} | {times[found['unit']]:,.0f} | {over[0]} | {over[1]} |")
+
+
+def planned(given: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], Case]]]:
+    """What is to be measured: its name, its unit, and what makes its programs."""
+    for rank in given.ranks:
+        for episodes in given.episodes:
+            for dtype in given.dtypes:
+                sizes = given.members, episodes, rank, dtype
+                yield f"forward {sizes}", "steps/s", partial(forwards, *sizes)
+        yield f"brax {rank}", "steps/s", partial(plays, rank)
+        yield f"search {rank}", "us", partial(searches, rank)
+    yield "noise", "us", noises
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("forward", "search", "brax", "noise", "memory")
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(parts)}")
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; by default all")
     parser.add_argument("--members", type=int, default=4096)
     parser.add_argument("--episodes", type=int, nargs="*", default=[1])
     parser.add_argument("--ranks", type=int, nargs="*", default=[1])
     parser.add_argument("--dtypes", nargs="*", default=["float32"])
-    parser.add_argument("--brax-members", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--rows", type=Path, help="JSON lines that are kept")
     given = parser.parse_args()
-    todo: dict[str, Callable[[], dict[str, Any]]] = {}
-
-    def timed(name: str, unit: str, case: Callable[[], Case]) -> None:
-        todo[name] = lambda: compare(name, [case()], unit, given.repeats)
-
-    for rank in given.ranks:
-        for episodes in given.episodes:
-            of = f"{given.members}x{episodes} rank {rank}"
-            for dtype in given.dtypes:
-                arguments = (given.members, episodes, rank, dtype)
-                timed(f"forward {of} {dtype}", "steps/s", lambda a=arguments: forwards(*a))
-            timed(
-                f"brax {given.brax_members}x{episodes} rank {rank}",
-                "steps/s",
-                lambda e=episodes, r=rank: plays(given.brax_members, e, r),
-            )
-        timed(f"search rank {rank}", "us", lambda r=rank: searches(r))
-    timed("noise", "us", noises)
-    todo["memory"] = memories
     lines = given.rows.read_text(encoding="utf-8").splitlines() if given.rows and given.rows.exists() else []
     kept = {row["workload"]: row for row in map(json.loads, lines)}
-    for name, measure in todo.items():
-        if given.parts and name.split()[0] not in given.parts:
+    for name, unit, case in planned(given):
+        if name.split()[0] not in (given.parts or PARTS):
             continue
         if name not in kept:
-            kept[name] = measure()
+            kept[name] = compare(name, [case()], unit, given.repeats)
             if given.rows:
                 with given.rows.open("a", encoding="utf-8") as file:
                     print(json.dumps(kept[name]), file=file)
