@@ -156,7 +156,7 @@ def test_members_in_parts_are_the_same_search(normalization):
 @pytest.mark.parametrize("normalization", ["none", "vbn"])
 @pytest.mark.parametrize("source", ["exact", "hash", "table"])
 def test_members_that_are_drawn_where_they_play_are_the_same_search(source, normalization):
-    """Of OpenES, which has them all in memory; where some play after the others too, and vmapped."""
+    """Of OpenES, which has them all in memory; where some play after the others too."""
     openes = OpenES(12, noise=Noise(source, 4096))
     whole = evolution(Walk(), openes, normalization, vbn_steps=12, fitness_episodes=2, same_episodes=True)
     seeds = replace(whole, evolver=SeededES(openes), members_at_once=4)
@@ -164,12 +164,21 @@ def test_members_that_are_drawn_where_they_play_are_the_same_search(source, norm
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5), a.evolver, b.evolver)
     for row_a, row_b in zip(rows_a[1:], rows_b[1:], strict=True):
         np.testing.assert_allclose(row_a["return"], row_b["return"], rtol=1e-5)
-    two = Vmapped(seeds, 2)
-    state = jax.jit(two.init)(jax.random.key(0), tree.broadcast(hyperparameters.as_state(ES), 2))
-    state, _ = jax.jit(two.step)(state, jax.random.key(1))
-    alone = started(seeds, seed=jax.random.split(jax.random.key(0))[1])
-    alone, _ = jax.jit(seeds.step)(alone, jax.random.split(jax.random.key(1))[1])
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x[1], y, rtol=1e-5, atol=1e-5), state.evolver, alone.evolver)
+
+
+@pytest.mark.parametrize("evolver", [SeededES(OpenES(4)), LowRankES(4), LowRankES(4, 2, "drawn", "int8")], ids=str)
+def test_runs_side_by_side_draw_their_own_members(evolver):
+    workflow = evolution(Walk(), evolver, members_at_once=2)
+    two, (key, key_step) = Vmapped(workflow, 2), jax.random.split(jax.random.key(0))
+    state = jax.jit(two.init)(key, tree.broadcast(hyperparameters.as_state(ES), 2))
+    state, _ = jax.jit(two.step)(state, key_step)
+    for i in range(2):
+        alone = started(workflow, seed=jax.random.split(key)[i])
+        alone, _ = jax.jit(workflow.step)(alone, jax.random.split(key_step)[i])
+        np.testing.assert_allclose(
+            *(ravel_pytree(x.mean)[0] for x in (tree.index(state, i).evolver, alone.evolver)), rtol=1e-5, atol=1e-5
+        )
+    assert not leaves_equal(*(tree.index(state.evolver.mean, i) for i in range(2)))
 
 
 @pytest.mark.parametrize("factors", ["held", "drawn"])
