@@ -45,6 +45,7 @@ from evorl.ec.emitters import TwoEmittersHyperparams as TwoEmittersHyperparams
 from evorl.ec.evosax import Evosax as Evosax
 from evorl.ec.genetic import GA as GA
 from evorl.ec.genetic import GAHyperparams as GAHyperparams
+from evorl.ec.low_rank_es import LowRankES as LowRankES
 from evorl.ec.map_elites import MapElites as MapElites
 from evorl.ec.map_elites import MapElitesHyperparams as MapElitesHyperparams
 from evorl.ec.noise import Noise as Noise
@@ -58,6 +59,7 @@ from evorl.ec.restarts import Restarts as Restarts
 from evorl.ec.restarts import RestartsHyperparams as RestartsHyperparams
 from evorl.ec.rvea import RVEA as RVEA
 from evorl.ec.rvea import RVEAHyperparams as RVEAHyperparams
+from evorl.ec.seeded_es import SeededES as SeededES
 from evorl.ec.vanilla_es import VanillaES as VanillaES
 from evorl.ec.vanilla_es import VanillaESHyperparams as VanillaESHyperparams
 from evorl.ec.variation import SBX as SBX

@@ -88,3 +88,8 @@ def anywhere(mask: Bool[Array, ""], axis: str) -> Bool[Array, ""]:
     if shards(axis, AxisType.Manual) == 1:
         return mask
     return jax.lax.psum(mask.astype(jnp.int32), axis) > 0
+
+
+def total(x: T, axis: str) -> T:
+    """Within a part that is spread: the sum of x over the devices."""
+    return x if shards(axis, AxisType.Manual) == 1 else jax.lax.psum(x, axis)

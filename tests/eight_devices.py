@@ -1,7 +1,11 @@
-"""python -m tests.eight_devices CASE ...: what each case of the contract computes on eight devices, as JSON by case."""
+"""python -m tests.eight_devices CASE ...: what each case of the contract computes on eight devices, as JSON by case.
+
+exchanged: how many numbers devices exchange in an iteration of a search, by its evolver.
+"""
 
 import json
 import math
+import re
 import sys
 from dataclasses import replace
 
@@ -9,9 +13,11 @@ import jax
 
 jax.config.update("jax_num_cpu_devices", 8)
 
+from evorl.agents import MLPPolicy  # noqa: E402
+from evorl.ec import LowRankES, OpenES, SeededES  # noqa: E402
 from evorl.training.program import Program, job  # noqa: E402
-from evorl.workflows import PLR, PLRHyperparams, base  # noqa: E402
-from tests.test_contract import CASES, LEVELS, META_CASES, Case, described  # noqa: E402
+from evorl.workflows import PLR, Evolution, PLRHyperparams, base  # noqa: E402
+from tests.test_contract import CASES, ENV, EVOLVERS, LEVELS, META_CASES, Case, described  # noqa: E402
 
 
 def computed(case, devices=8):
@@ -33,6 +39,23 @@ def computed(case, devices=8):
     return {"devices": devices} | described({"evaluation": evaluation, "state": state, "step": step})
 
 
+def exchanged(evolver):
+    """Of an iteration of 16 members, the numbers in the results of all collective operations, and those of a member."""
+    policy = MLPPolicy(ENV.observation_space, ENV.action_space, hidden=(24, 24))
+    workflow = Evolution(ENV, policy, evolver, normalization="none", eval_episodes=16, chunk=3)
+    program, hyperparams = Program(workflow, [0], 1, True, 8), workflow.hyperparams()
+    with jax.set_mesh(program.mesh):
+        state = jax.eval_shape(program.init, program.keys, hyperparams)
+        places = program.placed(state)
+        run = jax.jit(program.run, out_shardings=(places, None, None))
+        text = run.lower(state, program.keys, *job(0, 1, False)).compile().as_text()
+    size, numbers = sum(x.size for x in jax.tree.leaves(state.agent.actor.params)), 0
+    for results in re.findall(r"= (.*?) (?:all-|collective-|reduce-scatter|ragged)[\w-]*\(", text):
+        shapes = re.findall(r"\w\d+\[([\d,]*)\]", results)
+        numbers += sum(math.prod(map(int, filter(None, shape.split(",")))) for shape in shapes)
+    return [numbers, size]
+
+
 FOUR = replace(LEVELS, num_envs=4, batch_size=24)
 REPLAYING = PLRHyperparams(replay=1.0)  # new levels, then replays and, where they have any, their children
 CURRICULA = [
@@ -42,8 +65,10 @@ CURRICULA = [
 ]
 
 if __name__ == "__main__":
-    cases = {case.name: case for case in (*CASES, *META_CASES)}
+    cases = {case.name: case for case in (*CASES, *META_CASES, *EVOLVERS)}
     found = {name: computed(cases[name]) for name in sys.argv[1:] if name in cases}
+    if "exchanged" in sys.argv:
+        found = {type(evolver).__name__: exchanged(evolver) for evolver in (LowRankES(16), SeededES(OpenES(16)))}
     for case in CURRICULA:
         if case.name in sys.argv:  # which the contract does not record, as the same are in it for three slots
             found |= {case.name: computed(case), f"{case.name} on one": computed(case, 1)}

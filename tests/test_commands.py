@@ -66,6 +66,11 @@ WRONG = {
     "train agent=openes agent.workflow.evolver.population_size=7": (
         "agent.workflow.evolver.population_size=7: must be even: members come in mirrored pairs"
     ),
+    "train agent=low_rank_es agent.workflow.evolver.rank=0": "agent.workflow.evolver.rank=0: must be at least 1",
+    "train agent=low_rank_es agent.workflow.evolver.dtype=int4": "unknown dtype int4; did you mean int8?",
+    "train agent=seeded_es agent.workflow.evolver.search.population_size=7": (
+        "agent.workflow.evolver.search.population_size=7: must be even: members come in mirrored pairs"
+    ),
     "train agent=vanilla_es agent.workflow.evolver.num_elites=200": (
         "agent.workflow.evolver.num_elites=200: must be from 1 to population_size, 128"
     ),

@@ -11,14 +11,25 @@ import pytest
 from flax import struct
 from jax.flatten_util import ravel_pytree
 
-from evorl import tree, vector_env
+from evorl import hyperparameters, tree, vector_env
 from evorl.agents import TD3, MLPPolicy
-from evorl.ec import ARS, CSO, ARSHyperparams, CSOHyperparams, OpenES, OpenESHyperparams
+from evorl.ec import (
+    ARS,
+    CSO,
+    ARSHyperparams,
+    CSOHyperparams,
+    LowRankES,
+    Noise,
+    OpenES,
+    OpenESHyperparams,
+    SeededES,
+)
 from evorl.errors import OptionError
+from evorl.networks.low_rank import LowRank
 from evorl.spaces import Discrete
 from evorl.types import TimeStep
 from evorl.vector_env import Plan, Store
-from evorl.workflows import CEMRL, ERL, Evolution, EvolutionHyperparams
+from evorl.workflows import CEMRL, ERL, Evolution, EvolutionHyperparams, Vmapped
 from evorl.workflows.base import advance
 from tests.conftest import leaves_equal
 from tests.counting import Counting
@@ -33,7 +44,8 @@ def evolution(env, evolver, normalization="none", hidden=(4,), **options):
 
 
 def started(workflow, hyperparams=ES, seed=0):
-    return jax.jit(workflow.init)(jax.random.key(seed), hyperparams)
+    key = jax.random.key(seed) if isinstance(seed, int) else seed
+    return jax.jit(workflow.init)(key, hyperparams)
 
 
 def steps(workflow, state, count):
@@ -139,6 +151,52 @@ def test_members_in_parts_are_the_same_search(normalization):
     assert [int(row["env_steps"]) for row in rows_a] == [int(row["env_steps"]) for row in rows_b]
     evaluations = [jax.jit(w.evaluate)(s, jax.random.key(1)) for w, s in ((whole, a), (parts, b))]
     assert [int(e["episodes"]) for e in evaluations] == [6, 6]
+
+
+@pytest.mark.parametrize("normalization", ["none", "vbn"])
+@pytest.mark.parametrize("source", ["exact", "hash", "table"])
+def test_members_that_are_drawn_where_they_play_are_the_same_search(source, normalization):
+    """Of OpenES, which has them all in memory; where some play after the others too."""
+    openes = OpenES(12, noise=Noise(source, 4096))
+    whole = evolution(Walk(), openes, normalization, vbn_steps=12, fitness_episodes=2, same_episodes=True)
+    seeds = replace(whole, evolver=SeededES(openes), members_at_once=4)
+    (a, rows_a), (b, rows_b) = (steps(w, started(w), 3) for w in (whole, seeds))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5), a.evolver, b.evolver)
+    for row_a, row_b in zip(rows_a[1:], rows_b[1:], strict=True):
+        np.testing.assert_allclose(row_a["return"], row_b["return"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("evolver", [SeededES(OpenES(4)), LowRankES(4), LowRankES(4, 2, "drawn", "int8")], ids=str)
+def test_runs_side_by_side_draw_their_own_members(evolver):
+    workflow = evolution(Walk(), evolver, members_at_once=2)
+    two, (key, key_step) = Vmapped(workflow, 2), jax.random.split(jax.random.key(0))
+    state = jax.jit(two.init)(key, tree.broadcast(hyperparameters.as_state(ES), 2))
+    state, _ = jax.jit(two.step)(state, key_step)
+    for i in range(2):
+        alone = started(workflow, seed=jax.random.split(key)[i])
+        alone, _ = jax.jit(workflow.step)(alone, jax.random.split(key_step)[i])
+        np.testing.assert_allclose(
+            *(ravel_pytree(x.mean)[0] for x in (tree.index(state, i).evolver, alone.evolver)), rtol=1e-5, atol=1e-5
+        )
+    assert not leaves_equal(*(tree.index(state.evolver.mean, i) for i in range(2)))
+
+
+@pytest.mark.parametrize("factors", ["held", "drawn"])
+def test_the_fitness_of_a_member_of_low_rank_is_that_of_its_kernels(factors):
+    evolver = LowRankES(6, 2, factors)
+    workflow = evolution(Walk(), evolver, members_at_once=2, fitness_episodes=2)
+    state = started(workflow)
+    _, (row,) = steps(workflow, state, 1)
+    plan, _ = jax.jit(workflow.plan)(state, jax.random.split(jax.random.key(0), 3)[0])
+    returns = []
+    for i in range(6):
+        params = evolver.to_params(state.evolver, tree.index(plan.params, i), ES.evolver)
+        whole = lambda x: x.shared + x.left.T @ x.right if isinstance(x, LowRank) else x  # noqa: E731
+        returns.append(walk_return(jax.tree.map(whole, params, is_leaf=lambda x: isinstance(x, LowRank))))
+    np.testing.assert_allclose(row["return"], np.mean(returns), rtol=1e-4)
+    np.testing.assert_allclose(row["return_best"], np.max(returns), rtol=1e-4)
+    evaluation = jax.jit(workflow.evaluate)(state, jax.random.key(5))
+    np.testing.assert_allclose(evaluation["return"], walk_return(state.agent.actor.params), rtol=1e-5)
 
 
 class Dice(Counting):

@@ -111,3 +111,25 @@ def test_mistakes_are_told():
         Noise("hsah")
     with pytest.raises(OptionError, match="table_size=100: must exceed the 200 numbers of a member"):
         Noise("table", 100).around(jnp.zeros(200), 1.0, jnp.zeros(100), jax.random.key(0), 2)
+
+
+@pytest.mark.parametrize("size", [7, 10])
+@pytest.mark.parametrize("n", [2, 6, 12, 16])
+@every
+def test_seeds_draw_what_a_population_is_drawn_with(noise, n, size):
+    mean, key = jnp.zeros(size), jax.random.key(3)
+    table = noise.init(jax.random.key(99))
+    seeds = noise.seeds(key, n, size)
+    rows = jax.vmap(lambda seed: seed.sign * noise.row(seed, table, size, n))(seeds)
+    np.testing.assert_allclose(rows, noise.around(mean, 1.0, table, key, n, mirrored=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("noise", SOURCES[:2], ids=lambda noise: noise.source)
+def test_seeds_count_beyond_a_word(noise):
+    """2^20 pairs of 2^13 numbers are twice what 32 bits count."""
+    n, size = 2**21, 2**13
+    seeds = noise.seeds(jax.random.key(0), n, size)
+    same = [2**19 + 5, 5]  # whose counters are the same
+    assert len(set(np.asarray(seeds.first)[same])) == 1
+    rows = np.stack([noise.row(jax.tree.map(lambda x, i=i: x[i], seeds), (), size, n) for i in same])
+    assert abs(rows[0] @ rows[1]) < 4 * np.sqrt(size)

@@ -4,6 +4,7 @@ from evorl.ec.cma_es import CMAES, CMAESHyperparams
 from evorl.ec.covariance import Diagonal, Full
 from evorl.ec.cso import CSO, CSOHyperparams
 from evorl.ec.genetic import GA, GAHyperparams
+from evorl.ec.low_rank_es import LowRankES
 from evorl.ec.map_elites import MapElites, MapElitesHyperparams
 from evorl.ec.noise import Noise
 from evorl.ec.novelty import Novelty, NoveltyHyperparams
@@ -11,6 +12,7 @@ from evorl.ec.nsga2 import NSGA2, NSGA2Hyperparams
 from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.ec.restarts import Restarts, RestartsHyperparams
 from evorl.ec.rvea import RVEA, RVEAHyperparams
+from evorl.ec.seeded_es import SeededES
 from evorl.ec.vanilla_es import VanillaES, VanillaESHyperparams
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "Diagonal",
     "Full",
     "GAHyperparams",
+    "LowRankES",
     "MapElites",
     "MapElitesHyperparams",
     "NSGA2Hyperparams",
@@ -39,6 +42,7 @@ __all__ = [
     "RVEAHyperparams",
     "Restarts",
     "RestartsHyperparams",
+    "SeededES",
     "VanillaES",
     "VanillaESHyperparams",
 ]

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import struct
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Float, Int, UInt32
 
@@ -19,6 +20,16 @@ from evorl.types import Key, Params
 
 SOURCES = ("exact", "hash", "table")
 BLOCK = 4  # rows that are drawn at once
+
+
+@struct.dataclass
+class Seeds:
+    """Where n rows of noise come from, leaves [n, ...]: a row is drawn whenever it is wanted, and is then the same."""
+
+    words: Any  # [n, 2] uint32, a key
+    first: Any  # [n] uint32, the counter at which the block of a row begins, or the place in the table where a row does
+    row: Any  # [n] uint32, which of its block
+    sign: Any  # [n] float32, 1 or -1, or 0 for what has no noise
 
 
 @dataclass(frozen=True)
@@ -50,11 +61,11 @@ class Noise:
         they belong, so that no numbers are there but the members'.
         """
         center, draws = row(mean), n // 2 if mirrored else n
-        block = next(rows for rows in range(min(BLOCK, draws), 0, -1) if draws % rows == 0)
+        block = part(draws)
         some = self._rows(table, key, draws // block, block, center.size)
 
         def write(i: Array, members: Params) -> Params:
-            deviation = std * some(i)
+            deviation = std * apart(some, i)
             for first, signed in ((0, deviation), (draws, -deviation))[: 1 + mirrored]:
                 put = partial(jax.lax.dynamic_update_slice_in_dim, start_index=first + i * block, axis=0)
                 members = jax.tree.map(put, members, population(center + signed, mean))
@@ -65,11 +76,59 @@ class Noise:
     def _rows(self, table: Any, key: Key, blocks: int, block: int, size: int) -> Callable[[Array], Array]:
         """Gives the i-th block of rows [block, size]."""
         if self.source != "table":
-            words = threefry if self.source == "exact" else hashed
-            return lambda i: normal(key, (block, size), words, i.astype(np.uint32) * np.uint32(block * size))
-        require(self.table_size > size, "table_size", self.table_size, f"must exceed the {size} numbers of a member")
-        starts = jax.random.randint(key, (blocks, block), 0, self.table_size - size + 1)
+            source, counter = threefry if self.source == "exact" else hashed, jax.lax.iota(np.uint32, block * size)
+            words = lambda i: source(key, counter + i.astype(np.uint32) * np.uint32(block * size))  # noqa: E731
+            return lambda i: gaussian(apart(words, i).reshape(block, size))
+        starts = self._starts(key, (blocks, block), size)
         return lambda i: jax.vmap(lambda start: jax.lax.dynamic_slice(table, (start,), (size,)))(starts[i])
+
+    def _starts(self, key: Key, shape: tuple[int, ...], size: int) -> Int[Array, "*shape"]:
+        """Where rows begin in the table."""
+        require(self.table_size > size, "table_size", self.table_size, f"must exceed the {size} numbers of a member")
+        return jax.random.randint(key, shape, 0, self.table_size - size + 1)
+
+    def seeds(self, key: Key, n: int, size: int) -> Seeds:
+        """Those of the noise of n mirrored members of so many numbers, as `around` draws it."""
+        draws, block = n // 2, part(n // 2)
+        words, place = jnp.zeros((draws, 2), np.uint32), np.arange(draws, dtype=np.uint64)
+        if self.source == "table":
+            first = self._starts(key, (draws,), size).astype(np.uint32)
+        else:
+            counter = place // block * np.uint64(block * size)
+            beyond = mixed(jnp.asarray((counter >> np.uint64(32)).astype(np.uint32)))  # which the counter cannot count
+            words = jax.random.bits(key, (2,), np.uint32) ^ beyond[:, None]
+            first = jnp.asarray(counter.astype(np.uint32))
+        pairs = Seeds(words, first, jnp.asarray((place % block).astype(np.uint32)), jnp.ones(draws))
+        return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), pairs, replace(pairs, sign=-pairs.sign))
+
+    def row(self, seed: Seeds, table: Any, size: int, n: int) -> Float[Array, " size"]:
+        """The standard normal numbers of one seed of n, without its sign."""
+        if self.source == "table":
+            return jax.lax.dynamic_slice(table, (seed.first.astype(np.int32),), (size,))
+        place, all_numbers = seed.row * np.uint32(size) + jax.lax.iota(np.uint32, size), part(n // 2) * size
+        if self.source == "hash":
+            return gaussian(_hashed(seed.words, seed.first + place))
+        half = np.uint32((all_numbers + 1) // 2)  # threefry makes two words of two counters, so far apart
+        lower = jnp.where(place < half, place, place - half)
+        upper = jnp.where(lower + half < all_numbers, seed.first + lower + half, 0)
+        both = threefry_2x32(seed.words, jnp.concatenate([seed.first + lower, upper])).reshape(2, size)
+        return gaussian(jnp.where(place < half, *both))
+
+
+def part(rows: int, most: int = BLOCK) -> int:
+    """The largest number up to `most` that divides so many rows."""
+    return next(n for n in range(min(most, rows), 0, -1) if rows % n == 0)
+
+
+def apart(draw: Callable[[Array], Array], i: Array) -> Array:
+    """draw(i), for i from 0, computed by itself.
+
+    XLA would put it into what uses it and compute it for each use, and where that writes in place, on one core.
+    """
+    if jax.default_backend() != "cpu":
+        return draw(i)
+    none = tree.zeros(jax.eval_shape(draw, i))
+    return jax.lax.fori_loop(0, jnp.minimum(i + 1, 1), lambda _, before: draw(i), none)  # once, which XLA cannot know
 
 
 def threefry(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
@@ -79,7 +138,11 @@ def threefry(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
 
 def hashed(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
     """Random words: the counter, and two words of the key, through an integer hash twice."""
-    first, second = jax.random.bits(key, (2,), np.uint32)
+    return _hashed(jax.random.bits(key, (2,), np.uint32), counter)
+
+
+def _hashed(words: UInt32[Array, "2"], counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
+    first, second = words
     return mixed(mixed(counter ^ first) + second)
 
 
@@ -95,9 +158,13 @@ def integers(key: Key, shape: tuple[int, ...], n: int) -> Int[Array, "*shape"]:
     return jnp.minimum((jax.random.uniform(key, shape) * n).astype(np.int32), n - 1)
 
 
-def normal(key: Key, shape: tuple[int, ...], words: Any = threefry, first: Any = 0) -> Float[Array, "*shape"]:
-    """Standard normal numbers by the inverse of their distribution function, at 2^23 places; first is the counter's."""
-    counter = jax.lax.iota(np.uint32, math.prod(shape)) + jnp.uint32(first)
-    uniform = (words(key, counter).reshape(shape) >> 9).astype(np.float32) * np.float32(2**-22)
+def normal(key: Key, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
+    """Standard normal numbers."""
+    return gaussian(threefry(key, jax.lax.iota(np.uint32, math.prod(shape))).reshape(shape))
+
+
+def gaussian(words: UInt32[Array, "*n"]) -> Float[Array, "*n"]:
+    """Standard normal numbers of random words, by the inverse of their distribution function, at 2^23 places."""
+    uniform = (words >> 9).astype(np.float32) * np.float32(2**-22)
     uniform = uniform - np.float32(1 - 2**-23)  # in (-1, 1), as many below 0 as above
     return np.float32(np.sqrt(2)) * jax.lax.erf_inv(uniform)

@@ -33,6 +33,27 @@ class OpenESState:
     table: Any  # of noise, or ()
 
 
+def begun(mean: Params, noise: Noise, key: Key) -> OpenESState:
+    """A search around mean that has seen nothing."""
+    return OpenESState(mean, optax.scale_by_adam().init(row(mean)), noise.init(key))
+
+
+def ascended(
+    state: OpenESState, gradient: Float[Array, " size"], hyperparams: OpenESHyperparams
+) -> tuple[OpenESState, Metrics]:
+    """A step of Adam along the gradient of the fitness less weight decay, in the mean raveled."""
+    mean = row(state.mean)
+    ascent = gradient - hyperparams.weight_decay / hyperparams.std * mean
+    direction, moments = optax.scale_by_adam().update(ascent, state.moments)
+    moved = member(mean + hyperparams.learning_rate * jnp.asarray(direction), state.mean)
+    return replace(state, mean=moved, moments=moments), {"gradient_norm": jnp.linalg.norm(gradient)}
+
+
+def check_pairs(n: int) -> None:
+    """Raises OptionError where a population is not one of mirrored pairs."""
+    require(n >= 2 and n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
+
+
 @dataclass(frozen=True)
 class OpenES:
     """Adam on the gradient of the mean fitness around a point (Salimans et al. 2017, arXiv:1703.03864, algorithm 1).
@@ -46,8 +67,7 @@ class OpenES:
     noise: Noise = field(default_factory=Noise)
 
     def __post_init__(self) -> None:
-        n = self.population_size
-        require(n >= 2 and n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
+        check_pairs(self.population_size)
         check_shaping(self.shaping)
 
     def hyperparams(self) -> OpenESHyperparams:
@@ -55,7 +75,7 @@ class OpenES:
 
     def init(self, key: Key, mean: Params, hyperparams: OpenESHyperparams) -> OpenESState:
         del hyperparams
-        return OpenESState(mean, optax.scale_by_adam().init(row(mean)), self.noise.init(key))
+        return begun(mean, self.noise, key)
 
     def ask(self, key: Key, state: OpenESState, hyperparams: OpenESHyperparams) -> tuple[Params, OpenESState]:
         """Members as parameters, leaves [n, ...]."""
@@ -81,12 +101,7 @@ class OpenES:
         hyperparams: OpenESHyperparams,
     ) -> tuple[OpenESState, Metrics]:
         del key
-        mean = row(state.mean)
-        gradient = self.gradient(state, genomes, fitness, hyperparams)
-        ascent = gradient - hyperparams.weight_decay / hyperparams.std * mean
-        direction, moments = optax.scale_by_adam().update(ascent, state.moments)
-        moved = member(mean + hyperparams.learning_rate * jnp.asarray(direction), state.mean)
-        return replace(state, mean=moved, moments=moments), {"gradient_norm": jnp.linalg.norm(gradient)}
+        return ascended(state, self.gradient(state, genomes, fitness, hyperparams), hyperparams)
 
     def solution(self, state: OpenESState) -> Params:
         return state.mean

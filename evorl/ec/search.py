@@ -7,7 +7,18 @@ import jax
 from jaxtyping import Array
 
 from evorl.errors import OptionError
-from evorl.types import Evolver, FromMembers, Hyperparams, Judges, Key, Metrics, Params, State, TakesParams
+from evorl.types import (
+    DrawsMembers,
+    Evolver,
+    FromMembers,
+    Hyperparams,
+    Judges,
+    Key,
+    Metrics,
+    Params,
+    State,
+    TakesParams,
+)
 
 
 def begin(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params], hyperparams: Hyperparams) -> State:
@@ -24,11 +35,14 @@ def ask(evolver: Evolver, key: Key, state: State, hyperparams: Hyperparams) -> t
     """Members as parameters, leaves [n, ...], their genomes where there is no way back to them, else (), and the state,
     () where asking left it as it was.
 
-    So what is as large as a population or an archive is there once.
+    So what is as large as a population or an archive is there once; members that are drawn as they play are genomes.
     """
     genomes, after = evolver.ask(key, state, hyperparams)
+    left = () if after is state else after
+    if isinstance(evolver, DrawsMembers):
+        return genomes, genomes, left
     members = jax.vmap(evolver.to_params, (None, 0, None))(after, genomes, hyperparams)
-    return members, () if isinstance(evolver, TakesParams) else genomes, () if after is state else after
+    return members, () if isinstance(evolver, TakesParams) else genomes, left
 
 
 def asked(after: State, state: State) -> State:
@@ -44,6 +58,11 @@ def tell(
     if isinstance(evolver, TakesParams):
         members = jax.vmap(evolver.from_params, (None, 0, None))(state, members, hyperparams)
     return evolver.tell(key, members, fitness, state, hyperparams)
+
+
+def center(evolver: Evolver, state: State, solution: Params) -> Any:
+    """The solution as a member, as `ask` gives them, leaves [...]."""
+    return evolver.center(state) if isinstance(evolver, DrawsMembers) else solution
 
 
 def fitness(evolver: Evolver, means: dict[str, Array]) -> Any:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from evorl.errors import OptionError, require
 from evorl.networks.features import features, scaled
+from evorl.networks.low_rank import applied
 from evorl.networks.mlp import ACTIVATIONS, Dense, check_layers
 from evorl.spaces import Box, Simple, Space, flatten, leaves
 
@@ -39,9 +40,16 @@ class Convolution(nn.Module):
             ]
             return jnp.concatenate(squares, axis=-1) @ kernel + bias
         x = x.reshape(math.prod(batch), height, width, channels)
-        kernel = kernel.reshape(self.size, self.size, channels, self.features)
         layout = ("NHWC", "HWIO", "NHWC")
-        y = jax.lax.conv_general_dilated(x, kernel, (self.stride, self.stride), "VALID", dimension_numbers=layout)
+
+        def convolved(x: Array, kernel: Array, preferred_element_type: Any = None) -> Array:
+            kernel = kernel.reshape(self.size, self.size, channels, -1)
+            strides = (self.stride, self.stride)
+            return jax.lax.conv_general_dilated(
+                x, kernel, strides, "VALID", dimension_numbers=layout, preferred_element_type=preferred_element_type
+            )
+
+        y = applied(convolved, x, kernel, axes=3)
         return y.reshape(*batch, *y.shape[1:]) + bias
 
 

@@ -38,12 +38,12 @@ def restarted(memory: Memory, ended: Bool[Array, "..."]) -> Memory:
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def unrolled(
     cell: Cell,
-    weights: tuple[Float[Array, "n gates"], Float[Array, " gates"]],
+    weights: tuple[Any, Float[Array, " gates"]],
     memory: Memory,
     x: Float[Array, "steps *batch gates"],
     ended: Bool[Array, "steps ..."],
 ) -> Memory:
-    """The memory after each step, before any reset, leaves [steps, *batch, n].
+    """The memory after each step, before any reset, leaves [steps, *batch, n]; weights are a kernel and a bias.
 
     The gradient of the kernel is one product over all steps, where that of a scan would be one a step and their sum.
     """

@@ -16,6 +16,7 @@ from evorl.types.data import (
     TimeStep,
     Transition,
 )
+from evorl.types.drawn import DrawsMembers
 from evorl.types.envs import (
     Crosses,
     Decodes,
@@ -53,6 +54,7 @@ __all__ = [
     "Describes",
     "Disagrees",
     "Discounted",
+    "DrawsMembers",
     "Editable",
     "Editor",
     "Env",

@@ -21,18 +21,24 @@ from evorl.vector_env.starts import FromParams
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How an agent acts in one environment: exploring, greedily or at random. `see` makes of an observation its own."""
+    """How an agent acts in one environment: exploring, greedily or at random. `see` makes of an observation its own.
+
+    What a plan has of actors, leaves [actors, ...], `draw` makes what is held of them while they play, and of what is
+    held of one `express` makes its parameters at each call, so that these may share what all have in common.
+    """
 
     env: Env
     agent: Agent
     hyperparams: Hyperparams
     see: Callable[[Any], Any] = lambda obs: obs
+    draw: Callable[[Any], Any] = lambda actors: actors
+    express: Callable[[Any], Params] = lambda actor: actor
 
     def act(
         self, params: Params, explores: bool | Array | tuple[()], random: Any, obs: Any, memory: Memory, key: Key
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """An action, the memory after it, and what learning needs beside; explores and random are () for never."""
-        seen = self.see(obs)
+        params, seen = self.express(params), self.see(obs)
         greedy, _, _ = self.agent.mode(params, seen, memory, key, self.hyperparams)
         action, memory, extras = self.agent.act(params, seen, memory, key, self.hyperparams)
         action = greedy if isinstance(explores, tuple) else tree.where(jnp.asarray(explores), action, greedy)
@@ -152,6 +158,7 @@ class VectorEnv:
 
         def part(plan: Plan, slots: EnvSlot | None, into: Any, key: Key) -> tuple[EnvSlot, EpisodeStats, Any]:
             world, plan = replace(each.world(env_params), shards=shards), plan.own(self.num_slots, shards)
+            plan = replace(plan, params=behaviour.draw(plan.params))
             return rollout.play(world, each.acting(behaviour, plan), plan, slots, key, replace(store, into=into))
 
         whole = mesh.spread(part, mesh.SLOTS, (False, True, False, False), (True, True, False))

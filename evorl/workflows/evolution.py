@@ -19,6 +19,7 @@ from evorl.normalize import Statistics
 from evorl.types import (
     Agent,
     Collects,
+    DrawsMembers,
     Env,
     Evolver,
     Found,
@@ -80,7 +81,7 @@ class Evolution:
     eval_episodes: int = 128
     chunk: int = 20
 
-    spread_by: ClassVar[tuple[str, ...]] = ("members_at_once", "evolver.population_size")
+    spread_by: ClassVar[tuple[str, ...]] = ("members_at_once", "evolver.population_size", "evolver")
 
     def __post_init__(self) -> None:
         check_positive(self, "fitness_episodes", "vbn_steps", "eval_episodes", "chunk")
@@ -164,7 +165,8 @@ class Evolution:
         del key
         n, slots = self.evolver.population_size, self.num_slots
         explores, random = False if self.explore else (), False if self.normalization == "vbn" else ()
-        plan = self.vector_env.exam(tree.broadcast(state.agent.actor.params, n), explores, random)
+        center = search.center(self.evolver, state.evolver, state.agent.actor.params)
+        plan = self.vector_env.exam(tree.broadcast(center, n), explores, random)
         group = jnp.arange(slots) if self.same_episodes else ()
         return replace(plan, episodes=shares(self.eval_episodes, slots), group=group)
 
@@ -178,7 +180,7 @@ class Evolution:
             shared = plan.group[-1] < slots
             keys = keys[jnp.where(shared, 0, jnp.arange(blocks))]
             plan = replace(plan, group=plan.group[:slots])
-        behaviour = self.behaviour(state)
+        behaviour = self.drawing(state)
 
         def play_block(statistics: Any, block: tuple[Key, tuple[Params, Array]]) -> tuple[Any, Played]:
             key, (params, episodes) = block
@@ -230,6 +232,15 @@ class Evolution:
     def behaviour(self, state: EvolutionState) -> Behaviour:
         """How the agent acts in one environment."""
         return Behaviour(self.env, self.agent, self.now(state).agent, partial(self.normalized, state))
+
+    def drawing(self, state: EvolutionState) -> Behaviour:
+        """How members act, which are drawn as they play where the evolver has seeds of them."""
+        behaviour, evolver, hyperparams = self.behaviour(state), self.evolver, self.now(state).evolver
+        if not isinstance(evolver, DrawsMembers):
+            return behaviour
+        draw = lambda genomes: evolver.drawn(state.evolver, genomes, hyperparams)  # noqa: E731
+        express = lambda held: evolver.to_params(state.evolver, held, hyperparams)  # noqa: E731
+        return replace(behaviour, draw=draw, express=express)
 
     def observing(self, statistics: Any, transitions: Transition, mask: Array) -> Any:
         """The statistics with a chunk's observations that are finite, where they are kept."""

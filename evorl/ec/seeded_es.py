@@ -1,0 +1,87 @@
+"""OpenAI's evolution strategy with a population that is nowhere in memory."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evorl import tree
+from evorl.ec.noise import Seeds
+from evorl.ec.openes import OpenES, OpenESHyperparams, OpenESState, ascended
+from evorl.ec.rows import member, row
+from evorl.ec.seeds import drawn, summed
+from evorl.ec.shaping import shaped
+from evorl.types import Key, Metrics, Params
+
+
+@dataclass(frozen=True)
+class SeededES:
+    """OpenES whose genomes are a key, a place and a sign (Salimans et al. 2017, arXiv:1703.03864, algorithm 2).
+
+    A block of members is drawn just before it plays, and once more where it is told of; the search is that of OpenES
+    with the same numbers.
+    """
+
+    search: OpenES = field(default_factory=OpenES)
+
+    spread_by: ClassVar[tuple[str, ...]] = ("search.population_size",)
+
+    @property
+    def population_size(self) -> int:
+        """That of the search."""
+        return self.search.population_size
+
+    def hyperparams(self) -> OpenESHyperparams:
+        return self.search.hyperparams()
+
+    def init(self, key: Key, mean: Params, hyperparams: OpenESHyperparams) -> OpenESState:
+        return self.search.init(key, mean, hyperparams)
+
+    def ask(self, key: Key, state: OpenESState, hyperparams: OpenESHyperparams) -> tuple[Seeds, OpenESState]:
+        """Members as seeds, leaves [n, ...]."""
+        del hyperparams
+        return self.search.noise.seeds(key, self.population_size, row(state.mean).size), state
+
+    def center(self, state: OpenESState) -> Seeds:
+        """That of the mean."""
+        del state
+        return center()
+
+    def drawn(self, state: OpenESState, genomes: Seeds, hyperparams: OpenESHyperparams) -> Params:
+        """Members as parameters, leaves [m, ...]."""
+        mean = row(state.mean)
+
+        def made(noise: Array, sign: Array) -> Params:
+            return member(mean + hyperparams.std * sign * noise, state.mean)
+
+        return drawn(self.search.noise, genomes, state.table, mean.size, self.population_size, made)
+
+    def to_params(self, state: OpenESState, genome: Any, hyperparams: OpenESHyperparams) -> Params:
+        """The parameters of one seed, or of what is held already."""
+        return one(self.drawn, state, genome, hyperparams) if isinstance(genome, Seeds) else genome
+
+    def tell(
+        self, key: Key, genomes: Seeds, fitness: Float[Array, " n"], state: OpenESState, hyperparams: OpenESHyperparams
+    ) -> tuple[OpenESState, Metrics]:
+        del key
+        utility, size = shaped(self.search.shaping, fitness), row(state.mean).size
+        highest = jax.lax.Precision.HIGHEST
+        weighted = lambda weights, rows: jnp.matmul(weights, rows, precision=highest)  # noqa: E731
+        total = summed(self.search.noise, genomes, utility, state.table, size, weighted)
+        return ascended(state, total / (len(fitness) * hyperparams.std), hyperparams)
+
+    def solution(self, state: OpenESState) -> Params:
+        return state.mean
+
+
+def center() -> Seeds:
+    """The seed of what has no noise."""
+    none = jnp.uint32(0)
+    return Seeds(jnp.zeros(2, jnp.uint32), none, none, jnp.float32(0))
+
+
+def one(drawn: Any, state: OpenESState, genome: Seeds, hyperparams: OpenESHyperparams) -> Any:
+    """What is drawn of one genome alone."""
+    return tree.index(drawn(state, tree.broadcast(genome, 1), hyperparams), 0)

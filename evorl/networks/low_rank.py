@@ -1,0 +1,79 @@
+"""Kernels that differ from a shared one by a product of low rank, in floating point or in whole numbers of 8 bits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+DTYPES = ("float32", "bfloat16", "int8")
+BITS = 7  # of a whole number, besides its sign
+
+
+@struct.dataclass
+class Quantized:
+    """numbers 2^exponent; the exponent has the axes of the numbers, or is one for all."""
+
+    numbers: Any  # int8
+    exponent: Any  # int32
+
+    @property
+    def T(self) -> "Quantized":  # noqa: N802  as of an array
+        """A matrix with one exponent, transposed."""
+        return Quantized(self.numbers.T, self.exponent)
+
+
+@struct.dataclass
+class LowRank:
+    """The kernel shared + left^T right, which is not made: it answers x @ kernel.
+
+    Source: Sarkar et al. 2025, arXiv:2511.16652. Its parts are arrays, or Quantized. `shared` may be one for all of
+    vmapped members.
+    """
+
+    shared: Any  # [inputs, outputs]
+    left: Any  # [rank, inputs]
+    right: Any  # [rank, outputs]
+
+    def __rmatmul__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        return applied(jnp.matmul, x, self)
+
+
+def applied(linear: Callable[..., Array], x: Array, kernel: Any, axes: int = 1) -> Array:
+    """linear(x, kernel), where a kernel may be LowRank; x has so many axes beside those of a batch.
+
+    linear takes a matrix [inputs, anything] and preferred_element_type, as jnp.matmul does.
+    """
+    if not isinstance(kernel, LowRank):
+        return linear(x, kernel)
+    low = product(linear, x, kernel.left.T, axes)
+    return product(linear, x, kernel.shared, axes) + product(jnp.matmul, low, kernel.right, axes)
+
+
+def product(linear: Callable[..., Array], x: Float[Array, "..."], kernel: Any, axes: int) -> Float[Array, "..."]:
+    """linear(x, kernel) in the kernel's numbers, summed in float32, or of whole ones exactly in int32."""
+    if not isinstance(kernel, Quantized):
+        if kernel.dtype == x.dtype:
+            return linear(x, kernel)
+        return linear(x.astype(kernel.dtype), kernel, preferred_element_type=x.dtype)
+    whole = quantized(x, tuple(range(-axes, 0)))
+    sums = linear(whole.numbers, kernel.numbers, preferred_element_type=jnp.int32)
+    return jnp.ldexp(sums.astype(x.dtype), whole.exponent + kernel.exponent)
+
+
+def quantized(x: Float[Array, "..."], axes: tuple[int, ...] | None = None) -> Quantized:
+    """x rounded to multiples of the least power of two by which nothing exceeds 127, but for what rounds to 128.
+
+    The power is one for all of x, or for what lies along the axes.
+    """
+    largest = jnp.abs(x).max(axes, keepdims=axes is not None)
+    exponent = jnp.frexp(largest)[1] - BITS
+    whole = jnp.round(jnp.ldexp(x, -exponent))
+    most = 2**BITS - 1
+    return Quantized(jnp.clip(whole, -most, most).astype(jnp.int8), exponent)
+
+
+def stored(x: Float[Array, "..."], dtype: str) -> Any:
+    """A matrix as products in this dtype take it, one of DTYPES."""
+    return quantized(x) if dtype == "int8" else x.astype(dtype)

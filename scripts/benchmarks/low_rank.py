@@ -1,0 +1,199 @@
+"""What members of low rank cost, and what noise does.
+
+python scripts/benchmarks/low_rank.py                         all parts, of 4096 members
+python scripts/benchmarks/low_rank.py forward search          some of them
+python scripts/benchmarks/low_rank.py forward --members 65536 --episodes 1 16 --rows gpu.jsonl      for a GPU
+
+Each part is timed in turn with what it is held beside, compile apart, after a warm-up: medians of the repeats. What
+stands in --rows is not measured again, so that the same command goes on where it was cut off.
+
+forward   steps of a policy 27-256-256-8 (ant's), closed with a part of its own action: members of low rank whose
+          factors are held, or drawn at each call; one policy that all share; and members with weights of their own
+search    ask, drawing 128 members of 75,016 weights, and tell, beside evosax's Open_ES with as many
+brax      100 steps of 256 ants (spring) with members of low rank and with one policy
+noise     ask, a sphere and tell of OpenES with hash noise at 70,000 weights, beside Open_ES (as J5)
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import optax
+from evosax.algorithms import Open_ES
+from jax.flatten_util import ravel_pytree
+from peers_search import LEARNING_RATE, MEMBERS, STD, evosax, ours, scanned
+from peers_timing import Case, Program, compare, surroundings
+
+from evorl import tree
+from evorl.agents import MLPPolicy
+from evorl.ec import LowRankES, Noise, OpenESHyperparams
+from evorl.envs.brax import Brax
+from evorl.vector_env import UNLIMITED, Behaviour, Plan, Store, VectorEnv
+
+KEY = jax.random.key(0)
+PARTS = ("forward", "search", "brax", "noise")
+STEPS, BRAX_STEPS, BRAX_MEMBERS, GENERATIONS = 10, 100, 256, 10
+HASH = Noise("hash")
+HYPERPARAMS = OpenESHyperparams(learning_rate=LEARNING_RATE, std=STD)
+
+
+def ant() -> tuple[Brax, MLPPolicy]:
+    env = Brax("ant", "spring")
+    return env, MLPPolicy(env.observation_space, env.action_space, hidden=(256, 256))
+
+
+def weights(policy: MLPPolicy) -> Any:
+    return policy.init(KEY, policy.hyperparams()).actor.params
+
+
+def expressed(evolver: Any, state: Any, behaviour: Behaviour) -> Behaviour:
+    """As Evolution makes of it what members of the evolver do."""
+    return replace(behaviour, express=lambda held: evolver.to_params(state, held, HYPERPARAMS))
+
+
+def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
+    """So many steps of all members, each of so many episodes."""
+    env, policy = ant()
+    slots, mean = members * episodes, weights(policy)
+    plain = Behaviour(env, policy, policy.hyperparams())
+
+    def steps(make: Callable[[Any], Behaviour], actors: int) -> Callable[..., Any]:
+        vector_env = VectorEnv(env, policy, slots, actors, 1, slots, 1)
+
+        def run(state: Any, held: Any, obs: Any, keys: Any) -> Any:
+            act = vector_env.acting(make(state), Plan((), params=held))
+
+            def step(obs: Any, _: None) -> tuple[Any, None]:
+                action = act(obs, (), keys)[0]
+                return obs.at[:, :8].set(action), None
+
+            return jax.lax.scan(step, obs, length=STEPS)[0]
+
+        return run
+
+    obs, keys = jax.random.normal(KEY, (slots, 27)), jax.random.split(KEY, slots)
+    programs, work = {}, STEPS * slots
+    for factors in ("held", "drawn"):
+        evolver = LowRankES(members, rank, factors, dtype, noise=HASH)
+        state = evolver.init(KEY, mean, HYPERPARAMS)
+        held = jax.jit(lambda state, e=evolver: e.drawn(state, e.ask(KEY, state, HYPERPARAMS)[0], HYPERPARAMS))(state)
+        run = steps(lambda state, e=evolver: expressed(e, state, plain), members)
+        programs[f"low rank, {factors}"] = Program(run, (state, held, obs, keys), work)
+    one = tree.broadcast(mean, 1)
+    programs["one policy"] = Program(steps(lambda _: plain, 1), ((), one, obs, keys), work)
+    if members * tree.nbytes(mean) < 2e9:
+        own = jax.jit(lambda: tree.broadcast(mean, members))()
+        programs["weights of their own"] = Program(steps(lambda _: plain, members), ((), own, obs, keys), work)
+    return f"{members} members, {episodes} episodes, rank {rank}, {dtype}", programs
+
+
+def searches(rank: int) -> Case:
+    """Generations of 128 members, as many weights."""
+    mean = weights(ant()[1])
+    size = sum(x.size for x in jax.tree.leaves(mean))
+    programs = {}
+    for source in ("hash", "exact"):
+        evolver = LowRankES(MEMBERS, rank, noise=Noise(source))
+
+        def generation(state: Any, key: Any, evolver: LowRankES = evolver) -> Any:
+            key_ask, key_tell = jax.random.split(key)
+            genomes, state = evolver.ask(key_ask, state, HYPERPARAMS)
+            held = evolver.drawn(state, genomes, HYPERPARAMS)
+            fitness = -jax.vmap(lambda own: (ravel_pytree(own)[0] ** 2).sum())(held)
+            return evolver.tell(key_tell, genomes, fitness, state, HYPERPARAMS)[0], fitness.max()
+
+        state = jax.jit(evolver.init)(KEY, mean, HYPERPARAMS)
+        programs[f"low rank, {source}"] = scanned(generation, state, GENERATIONS)
+    return f"{size} weights, rank {rank}", programs | {"evosax Open_ES": open_es(size)}
+
+
+def open_es(size: int) -> Program:
+    adam, std = optax.adam(LEARNING_RATE), optax.constant_schedule(STD)
+    return evosax(Open_ES, size, GENERATIONS, optimizer=adam, std_schedule=std)
+
+
+def noises() -> Case:
+    size = 70_000
+    return f"{size} weights", {"OpenES, hash": ours(HASH, size, GENERATIONS), "evosax Open_ES": open_es(size)}
+
+
+def plays(rank: int) -> Case:
+    """Ant with members of low rank, and with one policy."""
+    env, policy = ant()
+    members, mean = BRAX_MEMBERS, weights(policy)
+    plain = Behaviour(env, policy, policy.hyperparams())
+    evolver = LowRankES(members, rank, noise=HASH)
+
+    def run(actors: int) -> Callable[..., Any]:
+        vector_env = VectorEnv(env, policy, members, actors, 1, members, 20)
+        plan = Plan(vector_env.starts(), steps=BRAX_STEPS, episodes=UNLIMITED)
+
+        def play(state: Any, held: Any) -> Any:
+            behaviour = expressed(evolver, state, plain) if actors > 1 else plain
+            todo = replace(plan, params=held)
+            store = Store(20, (), lambda into, rows, mask: into)
+            return vector_env.play(behaviour, env.default_params, todo, None, KEY, store).stats
+
+        return play
+
+    state = evolver.init(KEY, mean, HYPERPARAMS)
+    held = jax.jit(lambda: evolver.drawn(state, evolver.ask(KEY, state, HYPERPARAMS)[0], HYPERPARAMS))()
+    work = BRAX_STEPS * members
+    programs = {
+        "low rank": Program(run(members), (state, held), work),
+        "one policy": Program(run(1), ((), tree.broadcast(mean, 1)), work),
+    }
+    return f"{members} members, rank {rank}", programs
+
+
+def table(found: dict[str, Any]) -> None:
+    print(f"\n| {found['workload']} | program | {found['unit']} | times as fast as the first | by CPU |\n|{'---|' * 5}")
+    for case, programs in found["cases"].items():
+        for name, times in programs.items():
+            over = [f"{1 / times[ratio]:.2f}" if ratio in times else "1" for ratio in ("ratio", "ratio_cpu")]
+            print(f"| {case} | {name} | {times[found['unit']]:,.0f} | {over[0]} | {over[1]} |")
+
+
+def planned(given: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], Case]]]:
+    """What is to be measured: its name, its unit, and what makes its programs."""
+    for rank in given.ranks:
+        for episodes in given.episodes:
+            for dtype in given.dtypes:
+                sizes = given.members, episodes, rank, dtype
+                yield f"forward {sizes}", "steps/s", partial(forwards, *sizes)
+        yield f"brax {rank}", "steps/s", partial(plays, rank)
+        yield f"search {rank}", "us", partial(searches, rank)
+    yield "noise", "us", noises
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; by default all")
+    parser.add_argument("--members", type=int, default=4096)
+    parser.add_argument("--episodes", type=int, nargs="*", default=[1])
+    parser.add_argument("--ranks", type=int, nargs="*", default=[1])
+    parser.add_argument("--dtypes", nargs="*", default=["float32"])
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--rows", type=Path, help="JSON lines that are kept")
+    given = parser.parse_args()
+    lines = given.rows.read_text(encoding="utf-8").splitlines() if given.rows and given.rows.exists() else []
+    kept = {row["workload"]: row for row in map(json.loads, lines)}
+    for name, unit, case in planned(given):
+        if name.split()[0] not in (given.parts or PARTS):
+            continue
+        if name not in kept:
+            kept[name] = compare(name, [case()], unit, given.repeats)
+            if given.rows:
+                with given.rows.open("a", encoding="utf-8") as file:
+                    print(json.dumps(kept[name]), file=file)
+        table(kept[name])
+    print(f"\n{json.dumps(surroundings(given.repeats))}")
+
+
+if __name__ == "__main__":
+    main()
