@@ -140,7 +140,7 @@ def train(cfg: Any) -> Any:
 
 
 def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], stopping: Stopping) -> Any:
-    from evorl.training import runs
+    from evorl.training import front, runs
     from evorl.training.configuration import parts
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.fit import fit
@@ -200,7 +200,8 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
     if result.stopped:
         say(f"stopped and saved; go on with: {go_on}")
         return result
-    for line in verdict(result.progress, parts.played(data)):
+    found = front.lines(workflow, result.state, data["num_seeds"])
+    for line in verdict(result.progress, parts.played(data)) + found:
         say(line)
     say(f"saved in {run_dir}")
     if isinstance(workflow, (Acts, Finds, Population)):

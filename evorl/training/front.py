@@ -73,6 +73,14 @@ class Front:
         files.replace(path, text.getvalue())
 
 
+def lines(workflow: Workflow, states: State, seeds: int) -> list[str]:
+    """What each of the runs of a training has found, leaves of whose states lead with [seeds] where they are several."""
+    if seeds == 1:
+        return [str(front)] if (front := Front.of(workflow, states)) is not None else []
+    found = [Front.of(workflow, tree.index(states, i)) for i in range(seeds)]
+    return [f"run {i}: {front}" for i, front in enumerate(found) if front is not None]
+
+
 def is_kept(workflow: Workflow) -> bool:
     """Whether a workflow keeps a front rather than one solution."""
     return isinstance(workflow, Finds) and isinstance(workflow.evolver, Collects)
