@@ -60,6 +60,7 @@ from evorl.ec.restarts import RestartsHyperparams as RestartsHyperparams
 from evorl.ec.rvea import RVEA as RVEA
 from evorl.ec.rvea import RVEAHyperparams as RVEAHyperparams
 from evorl.ec.seeded_es import SeededES as SeededES
+from evorl.ec.unstructured import UnstructuredArchive as UnstructuredArchive
 from evorl.ec.vanilla_es import VanillaES as VanillaES
 from evorl.ec.vanilla_es import VanillaESHyperparams as VanillaESHyperparams
 from evorl.ec.variation import SBX as SBX

@@ -15,6 +15,7 @@ from evorl.ec.cma_es import CMAESHyperparams
 from evorl.ec.emitters import EliteEmitter, ImprovementEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.map_elites import MapElites
 from evorl.ec.novelty import Novelty
+from evorl.ec.unstructured import UnstructuredArchive
 from evorl.envs import check
 from evorl.envs.point_maze import PointMaze, crosses
 from evorl.errors import OptionError
@@ -68,6 +69,30 @@ def test_an_archive_keeps_the_first_of_the_fittest_of_each_cell(archive):
             assert (elites.fitness[cell], elites.genomes[cell, 0]) == (worth, number)
             np.testing.assert_array_equal(elites.descriptor[cell], where)
     assert len(kept) == archive.cells
+
+
+def test_an_archive_without_cells_keeps_its_elites_apart():
+    """Beside plain Python, one genome after another, until it is full."""
+    archive, kept = UnstructuredArchive(0.4, 9), []
+    elites, add = archive.empty(jnp.zeros((2, 1))), jax.jit(archive.add)
+    for genome, fitness, descriptor in batches(1, 20):
+        elites, entry = add(elites, genome[:, None], Quality(fitness, descriptor), ONE)
+        for i, (number, worth, where) in enumerate(zip(genome, fitness, descriptor, strict=True)):
+            away = [float(np.linalg.norm(old[2] - where)) for old in kept]
+            near = [j for j, far in enumerate(away) if far <= 0.4]
+            if not (np.isfinite(worth) and np.isfinite(where).all()):
+                enters = False
+            elif not near:
+                enters = len(kept) < 9
+                kept += [(number, worth, where)] * enters
+            else:
+                enters = len(near) == 1 and worth > kept[near[0]][1]
+                kept[near[0]] = (number, worth, where) if enters else kept[near[0]]
+            assert bool(entry.entered[i]) == enters
+        assert int(elites.filled.sum()) == len(kept)
+        np.testing.assert_array_equal(elites.genomes[: len(kept), 0], [old[0] for old in kept])
+        np.testing.assert_array_equal(elites.fitness[: len(kept)], [old[1] for old in kept])
+    assert len(kept) == 9
 
 
 def test_thresholds_move_part_of_the_way_and_elites_stay_the_best():

@@ -74,7 +74,7 @@ class Front:
 
 
 def lines(workflow: Workflow, states: State, seeds: int) -> list[str]:
-    """What each of the runs of a training has found, leaves of whose states lead with [seeds] where they are several."""
+    """What each run of a training has found; leaves of states lead with [seeds] where there are several."""
     if seeds == 1:
         return [str(front)] if (front := Front.of(workflow, states)) is not None else []
     found = [Front.of(workflow, tree.index(states, i)) for i in range(seeds)]

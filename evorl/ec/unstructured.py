@@ -1,0 +1,62 @@
+"""An archive without cells, for descriptors whose bounds nobody knows."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evorl.ec.archives import Elites, Entry, blank, sound, written
+from evorl.errors import require
+from evorl.types import Params, Quality
+
+
+@dataclass(frozen=True)
+class UnstructuredArchive:
+    """Elites that are farther than `distance` from each other, as many as there is room for (Cully & Demiris 2018).
+
+    Source: arXiv:1708.09251, section III. Genomes come one after another: one that is new to all takes a free place;
+    one that is near a single elite, and fitter, takes its place; others are left out, and so are new ones in a full
+    archive. What entered, and by how much, is against the archive as it was by then.
+    """
+
+    distance: float = 0.05
+    capacity: int = 1024
+    num_descriptors: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.distance > 0, "distance", self.distance, "must be above 0")
+        require(self.capacity >= 1, "capacity", self.capacity, "must be at least 1")
+        require(self.num_descriptors >= 1, "num_descriptors", self.num_descriptors, "must be at least 1")
+
+    def empty(self, genomes: Params) -> Elites:
+        return blank(self.capacity, genomes, self.num_descriptors, -float("inf"))
+
+    def add(self, elites: Elites, genomes: Params, quality: Quality, rate: Any) -> tuple[Elites, Entry]:
+        """Thresholds are the elites' fitness, whatever the rate."""
+        del rate
+        number, near = jnp.arange(self.capacity), self.distance**2
+
+        def enter(held: Any, one: Any) -> tuple[Any, tuple[Array, Entry]]:
+            fitness, descriptor, filled = held
+            own, kind, counts = one
+            square: Float[Array, " capacity"] = jnp.where(filled, ((descriptor - kind) ** 2).sum(-1), jnp.inf)
+            least = square.min()
+            nearest = jnp.where(square <= least, number, self.capacity - 1).min()
+            alone = jnp.where(number == nearest, jnp.inf, square).min() > near
+            new, gain = counts & (least > near), own - jnp.where(least > near, 0, fitness[nearest])
+            better = counts & ~new & alone & (gain > 0)
+            place = jnp.where(new, filled.sum(), jnp.where(better, nearest, self.capacity))
+            put = lambda x, value: x.at[place].set(value, mode="drop")  # noqa: E731
+            held = put(fitness, own), put(descriptor, kind), put(filled, True)
+            entered = place < self.capacity
+            return held, (place, Entry(new, entered, jnp.where(counts, gain, -jnp.inf)))
+
+        begin = elites.fitness, elites.descriptor, elites.filled
+        _, (place, entry) = jax.lax.scan(enter, begin, (quality.fitness, quality.descriptor, sound(quality)))
+        order = jnp.arange(len(place))
+        lost = (place == self.capacity) | ((place[:, None] == place) & (order[:, None] < order)).any(1)
+        to = jnp.where(lost, self.capacity + order, place)  # distinct, so that indices are unique
+        elites = written(elites, to, genomes, quality)
+        return replace(elites, threshold=jnp.where(elites.filled, elites.fitness, -jnp.inf)), entry
