@@ -83,7 +83,7 @@ def test_agents_of_a_hybrid_tell_their_replay():
 def test_where_priorities_cannot_be_they_are_refused():
     agent = DiscreteSAC(*SPACES, hidden=(8,))
     workflow = CEMRL(CHOICES, agent, CEM(4), replay=Ranked(), **UPDATES, **SMALL)
-    with pytest.raises(OptionError, match="replay=Ranked: has priorities, which CEM-RL cannot change where it learns"):
+    with pytest.raises(OptionError, match="replay=Ranked: has priorities, which CEMRL cannot change where it learns"):
         jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams())
 
     class Silent(DQN):

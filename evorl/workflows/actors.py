@@ -8,7 +8,7 @@ from jaxtyping import Array, Int
 
 from evorl import tree
 from evorl.agents.train_state import TrainState
-from evorl.ec.search import require_from_params
+from evorl.ec import search
 from evorl.errors import require
 from evorl.types import ActorCritic, Hyperparams, Key, Metrics, Params, Prioritizes, Replay, Transition
 from evorl.vector_env import UNLIMITED, Plan, Played, Store
@@ -19,13 +19,30 @@ def check(workflow: Any) -> None:
     """Raises OptionError where sizes that a hybrid has do not fit together."""
     check_positive(workflow, "min_updates", "fitness_episodes", "batch_size", "eval_episodes", "chunk")
     check_replay(workflow)
-    require_from_params(workflow.evolver, "evolver", "actors that have learned")
+    search.require_from_params(workflow.evolver, "evolver", "actors that have learned")
     n, fewest, most = workflow.evolver.population_size, workflow.min_updates, workflow.max_updates
     require(n >= 2, "population_size", n, "must be at least 2")
     require(most >= fewest, "max_updates", most, f"must be at least min_updates, {fewest}")
     require(most <= UNLIMITED, "max_updates", most, f"must be at most {UNLIMITED}")
     warmup = workflow.warmup_generations
     require(warmup >= 0, "warmup_generations", warmup, "must not be negative")
+
+
+def begin(workflow: Any, key: Key, hyperparams: Hyperparams, env_params: Any) -> tuple[Any, Any, Replay]:
+    """The first agent, the first state of the evolver and an empty replay of a hybrid whose learners play first.
+
+    Raises OptionError where the replay has priorities: where they learn, in a plan, nothing is written to it.
+    """
+    key_agent, key_evolver = jax.random.split(key)
+    agent = workflow.agent.init(key_agent, hyperparams.agent)
+    draw = lambda key: workflow.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
+    evolver = search.begin(workflow.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
+    _, row = workflow.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
+    replay = workflow.replay.empty(workflow.capacity, row, workflow.vector_env.num_slots)
+    given, name = type(workflow.replay).__name__, type(workflow).__name__
+    why = f"has priorities, which {name} cannot change where it learns"
+    require(not isinstance(replay, Prioritizes), "replay", given, why)
+    return agent, evolver, replay
 
 
 def play(workflow: Any, state: Any, plan: Plan, key: Key) -> tuple[Any, Played]:

@@ -16,7 +16,7 @@ from evorl.ec.shaping import best_first
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.replay import UNIFORM
-from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, Prioritizes, Replays, SlotPolicy
+from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, Replays, SlotPolicy
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, VectorEnv
 from evorl.workflows import actors, base
 
@@ -111,16 +111,9 @@ class CEMRL:
         return {"env_steps": env_steps, "gradient_steps": (self.min_updates, self.max_updates)}
 
     def init(self, key: Key, hyperparams: CEMRLHyperparams, env_params: Any = None) -> CEMRLState:
-        key_agent, key_evolver = jax.random.split(key)
         hyperparams = as_state(hyperparams)
         env_params = as_state(self.env.default_params if env_params is None else env_params)
-        agent = self.agent.init(key_agent, hyperparams.agent)
-        draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
-        evolver = search.begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
-        _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
-        replay = self.replay.empty(self.capacity, row, self.vector_env.num_slots)
-        given, why = type(self.replay).__name__, "has priorities, which CEM-RL cannot change where it learns"
-        require(not isinstance(replay, Prioritizes), "replay", given, why)
+        agent, evolver, replay = actors.begin(self, key, hyperparams, env_params)
         return CEMRLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0), jnp.float32(0))
 
     def step(self, state: CEMRLState, key: Key) -> tuple[CEMRLState, Metrics]:

@@ -24,7 +24,6 @@ from evorl.types import (
     Key,
     Metrics,
     Params,
-    Prioritizes,
     Replays,
     SlotPolicy,
 )
@@ -116,16 +115,9 @@ class PGAME:
         return {"env_steps": env_steps, "gradient_steps": (0, self.critic_updates)}
 
     def init(self, key: Key, hyperparams: PGAMEHyperparams, env_params: Any = None) -> PGAMEState:
-        key_agent, key_evolver = jax.random.split(key)
         hyperparams = as_state(hyperparams)
         env_params = as_state(self.env.default_params if env_params is None else env_params)
-        agent = self.agent.init(key_agent, hyperparams.agent)
-        draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
-        evolver = search.begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
-        _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
-        replay = self.replay.empty(self.capacity, row, self.vector_env.num_slots)
-        given, why = type(self.replay).__name__, "has priorities, which the members that learn cannot change"
-        require(not isinstance(replay, Prioritizes), "replay", given, why)
+        agent, evolver, replay = actors.begin(self, key, hyperparams, env_params)
         center = self.evolver.solution(evolver)
         return PGAMEState(hyperparams, env_params, agent, evolver, center, replay, jnp.float32(0))
 

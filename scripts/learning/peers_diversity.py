@@ -5,6 +5,7 @@ python scripts/learning/peers_diversity.py arm          MAP-Elites beside QDax's
 python scripts/learning/peers_diversity.py walker       the same of policies: walker2d's feet, 100 steps, spring
 python scripts/learning/peers_diversity.py sphere       CMA-ME beside pyribs': the linear projection of 100 numbers
 python scripts/learning/peers_diversity.py mae          CMA-MAE on the same, alone
+python scripts/learning/peers_diversity.py gradients    PGA-MAP-Elites beside MAP-Elites on the walkers
 
 MAP-Elites: 1,024 cells, batches of 128, iso 0.005, line 0.05; 1,000 batches of arms, 100 of walkers. CMA-ME: 10,000
 cells, 15 searches of 36, sigma 0.5, 1,000 iterations. QD score, from the least fitness there is, and coverage, each
@@ -20,17 +21,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.agents import MLPPolicy
+from evorl.agents import TD3, MLPPolicy
 from evorl.ec.archives import GridArchive
 from evorl.ec.cma_es import CMAESHyperparams
-from evorl.ec.emitters import ImprovementEmitter, IsoLineEmitter
+from evorl.ec.emitters import EliteEmitter, ImprovementEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.map_elites import MapElites
 from evorl.envs.brax import Brax
 from evorl.envs.descriptors import FeetContact
 from evorl.problems import LinearProjection
 from evorl.stats import interval
 from evorl.types import Quality
-from evorl.workflows import Evolution, Search
+from evorl.workflows import PGAME, Evolution, Search
 
 SEEDS, BATCH = 8, 128
 
@@ -59,6 +60,19 @@ def walker() -> Evolution:
     return Evolution(env, agent, evolver, normalization="none", chunk=20)
 
 
+def gradients() -> None:
+    """Four seeds, 100 generations of 100 members, all networks of 64 x 64."""
+    env = walker().env
+    kinds = {"descriptors": ("feet_contact",)}
+    agent = TD3(env.observation_space, env.action_space, hidden=(64, 64))
+    emitters = TwoEmitters(IsoLineEmitter(50), EliteEmitter(50))
+    for name, workflow in {
+        "MAP-Elites": Evolution(env, agent, MapElites(emitter=IsoLineEmitter(100), **kinds), normalization="none"),
+        "PGA-ME": PGAME(env, agent, MapElites(emitter=emitters, **kinds)),
+    }.items():
+        ours(workflow, workflow.evolver.hyperparams(), 100, 0.0, name, 4)
+
+
 def told(name: str, found: Any, least: float, began: float) -> None:
     """A line of the scores; found is fitness and filled, [seeds, cells]."""
     fitness, filled = found
@@ -69,7 +83,9 @@ def told(name: str, found: Any, least: float, began: float) -> None:
     print(f"{time.perf_counter() - began:.0f} s", flush=True)
 
 
-def ours(workflow: Any, hyperparams: Any, iterations: int, least: float, name: str = "evorl") -> None:
+def ours(
+    workflow: Any, hyperparams: Any, iterations: int, least: float, name: str = "evorl", seeds: int = SEEDS
+) -> None:
     """Of all seeds at once."""
     began = time.perf_counter()
 
@@ -80,7 +96,7 @@ def ours(workflow: Any, hyperparams: Any, iterations: int, least: float, name: s
         elites = jax.lax.scan(step, state, jnp.arange(iterations))[0].evolver.elites
         return elites.fitness, elites.filled
 
-    told(name, jax.jit(jax.vmap(run))(jnp.arange(SEEDS)), least, began)
+    told(name, jax.jit(jax.vmap(run))(jnp.arange(seeds)), least, began)
 
 
 def qdax(draw: Any, score: Any, iterations: int, least: float, bounds: tuple[float, ...] = ()) -> None:
@@ -149,6 +165,8 @@ def main() -> None:
             return found.fitness, found.descriptor
 
         qdax(problem.init, of_arms, 1000, -1.0, (0.0, 1.0))
+    elif case == "gradients":
+        gradients()
     elif case == "walker":
         workflow = walker()
         ours(workflow, iso, 100, 0.0)
