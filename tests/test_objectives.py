@@ -9,8 +9,9 @@ import pytest
 from scipy import stats
 
 from evorl.ec import NSGA2, RVEA, NSGA2Hyperparams, RVEAHyperparams, objectives
+from evorl.ec.nsga2 import winners
 from evorl.ec.rvea import lattice, stays
-from evorl.ec.variation import BoundedSBX, PolynomialMutation, PolynomialMutationHyperparams
+from evorl.ec.variation import SBX, BoundedSBX, NPoint, PolynomialMutation, PolynomialMutationHyperparams, twins
 from evorl.errors import OptionError
 from evorl.hyperparameters import as_state
 from evorl.problems import DTLZ, ZDT
@@ -243,3 +244,28 @@ def test_rvea_comes_near_the_front_of_dtlz2_along_scaled_directions():
     np.testing.assert_allclose(
         state.evolver.directions, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5
     )
+
+
+@pytest.mark.parametrize("crossover", [BoundedSBX(), SBX(), NPoint(2)], ids=repr)
+def test_twins_have_between_them_what_their_parents_have(crossover):
+    """Without bounds both children of SBX lie around the middle of their parents (Deb & Agrawal 1995, equation 3)."""
+    keys, parents = jax.random.split(jax.random.key(5), 3), jax.random.normal(jax.random.key(6), (8, 5))
+    still = NSGA2Hyperparams(crossover_rate=0.5, mutation_rate=0.0)
+    children = np.asarray(twins(tuple(keys), parents, (crossover, PolynomialMutation()), np.zeros(5, int), still))
+    np.testing.assert_allclose(children[:4] + children[4:], parents[:4] + parents[4:], rtol=1e-5, atol=1e-5)
+    crossed = (children[:4] != np.asarray(parents[:4])).any(1)
+    np.testing.assert_array_equal(crossed, (children[4:] != np.asarray(parents[4:])).any(1))
+    assert 0 < crossed.sum() < 4
+
+
+def test_everyone_is_in_two_tournaments_which_the_better_wins():
+    """Of four in a row the best wins both of its own, the worst none."""
+    fitness = jnp.stack([jnp.arange(4.0)] * 2, 1)
+    crowding = jnp.zeros(4)
+    won = np.stack([np.bincount(winners(jax.random.key(i), fitness, crowding), minlength=4) for i in range(50)])
+    assert (won.sum(1) == 4).all()
+    assert (won[:, 3] == 2).all()
+    assert (won[:, 0] == 0).all()
+    assert 0 < won[:, 1].mean() < won[:, 2].mean() < 2
+    equal = jnp.array([[0.0, 1.0], [1.0, 0.0]])
+    np.testing.assert_array_equal(winners(jax.random.key(0), equal, jnp.array([1.0, 2.0])), [1, 1])  # less crowded

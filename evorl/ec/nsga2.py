@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from evorl import tree
 from evorl.ec import objectives
-from evorl.ec.noise import integers, normal
+from evorl.ec.noise import normal
 from evorl.ec.rows import full_rank, layers, population, rows
 from evorl.ec.variation import (
     BoundedSBX,
@@ -21,7 +21,7 @@ from evorl.ec.variation import (
     PolynomialMutation,
     PolynomialMutationHyperparams,
     check_taken,
-    offspring,
+    twins,
     within,
 )
 from evorl.errors import require
@@ -51,7 +51,8 @@ class NSGA2State:
 class NSGA2:
     """The best half of parents and children are the next parents, whose children's parents won tournaments of two.
 
-    Deb et al. 2002, doi:10.1109/4235.996017. Better is who is in an earlier front, or in the same front less crowded.
+    Deb et al. 2002, doi:10.1109/4235.996017. Better is who is in an earlier front, or in the same front less crowded;
+    in a tournament who dominates the other, or where neither does, is less crowded, as in the authors' code.
     objectives names what it is told of episodes, "return" or what the environment summarizes, and what each weighs,
     below 0 to minimize it; by default it is the return, of a problem all its objectives. The solution is the best of
     the first objective; the front is in `found`.
@@ -108,18 +109,14 @@ class NSGA2:
         members = jnp.concatenate([rows(state.parents), rows(genomes)])
         fitness = jnp.concatenate([state.fitness, objectives.comparable(fitness)])
         rank = objectives.ranks(fitness, n)
-        order = jnp.lexsort((-objectives.crowding(fitness, rank), rank))[:n]
-        members = members[order]
-        mothers, fathers = (members[self.winners(one, n)] for one in jax.random.split(key_parents))
-        operators, layer = (self.crossover, self.mutation), layers(tree.index(genomes, 0))
-        children = offspring(tuple(keys), (mothers, fathers), operators, layer, hyperparams)
-        like = tree.index(genomes, 0)
-        state = NSGA2State(population(members, like), fitness[order], rank[order], population(children, like))
+        crowding = objectives.crowding(fitness, rank)
+        order = jnp.lexsort((-crowding, rank))[:n]
+        members, fitness = members[order], fitness[order]
+        parents = members[winners(key_parents, fitness, crowding[order])[jnp.arange(n + n % 2) % n]]
+        operators, like = (self.crossover, self.mutation), tree.index(genomes, 0)
+        children = twins(tuple(keys), parents, operators, layers(like), hyperparams)[:n]
+        state = NSGA2State(population(members, like), fitness, rank[order], population(children, like))
         return state, {"front": (rank[order] == 0).sum().astype(jnp.float32)}
-
-    def winners(self, key: Key, count: int) -> Int[Array, " count"]:
-        """The better of each of `count` pairs of parents, which lie in order, the best first."""
-        return integers(key, (2, count), self.population_size).min(0)
 
     def solution(self, state: NSGA2State) -> Params:
         return tree.index(state.parents, state.fitness[:, 0].argmax())
@@ -128,3 +125,12 @@ class NSGA2:
         """The first front."""
         evaluated = (state.fitness > objectives.WORST).all(1)
         return Found(state.parents, state.fitness, (state.rank == 0) & evaluated)
+
+
+def winners(key: Key, fitness: Float[Array, "n m"], crowding: Float[Array, " n"]) -> Int[Array, " n"]:
+    """Who wins n tournaments of two, of which everyone is in two: two random orders, cut into pairs."""
+    orders = jnp.concatenate([tree.random_order(one, len(fitness)) for one in jax.random.split(key)])
+    first, second = orders.reshape(-1, 2).T
+    a, b = fitness[first], fitness[second]
+    a_dominates, b_dominates = ((x >= y).all(1) & (x > y).any(1) for x, y in ((a, b), (b, a)))
+    return jnp.where(a_dominates | (~b_dominates & (crowding[first] >= crowding[second])), first, second)

@@ -24,7 +24,7 @@ from evorl.ec.variation import (
     PolynomialMutation,
     PolynomialMutationHyperparams,
     check_taken,
-    offspring,
+    twins,
     within,
 )
 from evorl.errors import require
@@ -131,10 +131,9 @@ class RVEA:
         generation = state.generation + 1
         adapts = generation % -(-self.generations // self.adaptations) == 0
         directions = jnp.where(adapts & there.any(), scaled(self.lattice, fitness, there), state.directions)
-        mothers, fathers = members[pairs(key_parents, there, self.population_size)]
-        like = tree.index(genomes, 0)
-        operators = (self.crossover, self.mutation)
-        children = offspring(tuple(keys), (mothers, fathers), operators, layers(like), hyperparams)
+        parents = members[drawn(key_parents, there, self.population_size + self.population_size % 2)]
+        operators, like = (self.crossover, self.mutation), tree.index(genomes, 0)
+        children = twins(tuple(keys), parents, operators, layers(like), hyperparams)[: self.population_size]
         after = RVEAState(population(members, like), fitness, directions, population(children, like), generation)
         return after, {"front": self.found(after).counts.sum().astype(jnp.float32)}
 
@@ -189,8 +188,8 @@ def scaled(lattice: Float[np.ndarray, "v m"], fitness: Float[Array, "v m"], ther
     return unit(lattice * jnp.maximum(width, LEAST))
 
 
-def pairs(key: Key, there: Bool[Array, " v"], n: int) -> Int[Array, "2 n"]:
-    """Parents at random of those who are there."""
+def drawn(key: Key, there: Bool[Array, " v"], n: int) -> Int[Array, " n"]:
+    """n parents at random of those who are there."""
     order, count = jnp.argsort(~there), jnp.maximum(there.sum(), 1)
-    drawn = (jax.random.uniform(key, (2, n)) * count).astype(jnp.int32)
-    return order[jnp.minimum(drawn, count - 1)]
+    places = (jax.random.uniform(key, (n,)) * count).astype(jnp.int32)
+    return order[jnp.minimum(places, count - 1)]

@@ -80,8 +80,8 @@ class SBX:
 class BoundedSBX:
     """SBX of which each variable, with probability `rate`, is crossed, within bounds, infinite where there are none.
 
-    Deb & Agrawal 1995 as in Deb's NSGA-II: the spread of each child is cut where the bound on its side is, and the
-    child takes either of the two. Of a variable that is not crossed it has its first parent's.
+    Deb & Agrawal 1995 as in Deb's NSGA-II: a child lies on either side of the pair, and its spread is cut where the
+    bound on that side is. Of a variable that is not crossed it has its first parent's.
     """
 
     eta: float = 15.0
@@ -98,8 +98,8 @@ class BoundedSBX:
 
     def __call__(self, key: Key, first: Rows, second: Rows) -> Rows:
         low, high = jnp.asarray(self.low, jnp.float32), jnp.asarray(self.high, jnp.float32)
-        crosses, above, u = jax.random.uniform(key, (3, *first.shape))
-        above = above < 0.5
+        crosses, swaps, u = jax.random.uniform(key, (3, *first.shape))
+        above = (first > second) ^ (swaps < 0.5)  # so that the child of the pair the other way round is below
         apart = jnp.abs(first - second)
         room = jnp.where(above, high - jnp.maximum(first, second), jnp.minimum(first, second) - low)
         reach = 1 + 2 * room / jnp.where(apart > 0, apart, 1)
@@ -213,6 +213,23 @@ def offspring(
     children = jnp.where(crosses < h.crossover_rate, children, mothers)
     mutated = mutation(key_mutate, children, layer, h.mutation)
     return jnp.where(mutates < h.mutation_rate, mutated, children)
+
+
+def twins(
+    keys: tuple[Key, Key, Key], parents: Rows, operators: tuple[Crossover, Mutation], layer: Layer, h: Any
+) -> Rows:
+    """As many children as parents, whose halves are pairs; both children of a pair draw the same.
+
+    So what one of them has not of its parents the other one has. The rest is as in offspring.
+    """
+    (crossover, mutation), (key_cross, key_mutate, key_rates) = operators, keys
+    key_crosses, key_mutates = jax.random.split(key_rates)
+    first, second = jnp.split(parents, 2)
+    crosses = jax.random.uniform(key_crosses, (len(first), 1)) < h.crossover_rate
+    ways = (first, second), (second, first)
+    children = jnp.concatenate([jnp.where(crosses, crossover(key_cross, *way), way[0]) for way in ways])
+    mutates = jax.random.uniform(key_mutates, (len(children), 1)) < h.mutation_rate
+    return jnp.where(mutates, mutation(key_mutate, children, layer, h.mutation), children)
 
 
 def within(part: Any, low: Bound, high: Bound) -> Any:
