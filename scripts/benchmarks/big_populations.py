@@ -4,8 +4,8 @@ python scripts/benchmarks/big_populations.py                    of 16,384 member
 python scripts/benchmarks/big_populations.py --iterations 2   lives iterations of both too, the latter in 5 GB
 
 Temporaries are the compiler's, of an iteration that is given its state, in blocks: the weights of the members that play
-side by side, 69,658 each, on CartPole. Iterations are timed without compiling. Last, both are told the same fitness: how
-far the first moment of their gradients is from NumPy's in float64, of 3,000 weights, relative to the largest of it.
+side by side, 69,658 each, on CartPole. Iterations are timed without compiling. Last, both are told the same fitness:
+how far the first moment of their gradients is from NumPy's in float64, of 3,000 weights, relative to the largest of it.
 """
 
 import argparse
@@ -58,12 +58,12 @@ def told(evolver: Any, mean: Any, fitness: Array) -> np.ndarray:
     hyperparams = evolver.hyperparams()
 
     @jax.jit
-    def generation(key: Any) -> Any:
+    def generation(key: Any, fitness: Array) -> Any:
         state = evolver.init(key, mean, hyperparams)
         genomes, state = evolver.ask(key, state, hyperparams)
         return evolver.tell(key, genomes, fitness, state, hyperparams)[0].moments.mu
 
-    return np.asarray(generation(KEY))[:EXACT]
+    return np.asarray(generation(KEY, fitness))[:EXACT]
 
 
 def exact(openes: OpenES, mean: Any, fitness: Array) -> np.ndarray:
