@@ -1,5 +1,6 @@
 """An evolution strategy whose members differ from their mean by matrices of low rank."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +14,7 @@ from jaxtyping import Array, Float
 from evorl.ec.noise import Noise, Seeds
 from evorl.ec.openes import OpenESHyperparams, OpenESState, ascended, begun, check_pairs
 from evorl.ec.rows import member, population, row
-from evorl.ec.seeded_es import center, one
-from evorl.ec.seeds import drawn, summed
+from evorl.ec.seeds import center, drawn, summed
 from evorl.ec.shaping import Shaping, check_shaping, shaped
 from evorl.errors import require, unknown
 from evorl.networks.low_rank import DTYPES, LowRank, stored
@@ -75,11 +75,17 @@ class LowRankES:
 
     def drawn(self, state: OpenESState, genomes: Seeds, hyperparams: OpenESHyperparams) -> Any:
         """What is held of members, leaves [m, ...]: kernels as Factors; or their seeds, to be drawn at each call."""
-        return self.made(state, genomes, hyperparams) if self.factors == "held" else genomes
+        if self.factors == "drawn":
+            return genomes
+        size, made = self.size(state.mean), self.made(state, hyperparams)
+        return drawn(self.noise, genomes, state.table, size, self.population_size, made)
 
     def to_params(self, state: OpenESState, genome: Any, hyperparams: OpenESHyperparams) -> Params:
         """The parameters of one seed, or of what is held: kernels are LowRank."""
-        held = one(self.made, state, genome, hyperparams) if isinstance(genome, Seeds) else genome
+        held = genome
+        if isinstance(genome, Seeds):
+            noise = self.noise.row(genome, state.table, self.size(state.mean), self.population_size)
+            held = self.made(state, hyperparams)(noise, genome.sign)
 
         def whole(mean: Array, own: Any) -> Any:
             return LowRank(stored(mean, self.dtype), own.left, own.right) if isinstance(own, Factors) else own
@@ -127,8 +133,11 @@ class LowRankES:
         """Numbers of a member's noise."""
         return sum(x.size for x in jax.tree.leaves(self.like(mean)))
 
-    def made(self, state: OpenESState, genomes: Seeds, hyperparams: OpenESHyperparams) -> Any:
-        """Kernels as Factors of what is added to the mean's, other leaves as they are with it, leaves [m, ...]."""
+    def made(self, state: OpenESState, hyperparams: OpenESHyperparams) -> Callable[[Array, Array], Any]:
+        """Gives what is held of a member of its noise [size] and its sign.
+
+        Kernels are Factors of what is added to the mean's, other leaves as they are with it.
+        """
         like = self.like(state.mean)
 
         def made(noise: Array, sign: Array) -> Any:
@@ -140,4 +149,4 @@ class LowRankES:
 
             return jax.tree.map(leaf, state.mean, member(noise, like))
 
-        return drawn(self.noise, genomes, state.table, self.size(state.mean), self.population_size, made)
+        return made

@@ -1,5 +1,6 @@
 """OpenAI's evolution strategy with a population that is nowhere in memory."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -7,11 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl import tree
 from evorl.ec.noise import Seeds
 from evorl.ec.openes import OpenES, OpenESHyperparams, OpenESState, ascended
 from evorl.ec.rows import member, row
-from evorl.ec.seeds import drawn, summed
+from evorl.ec.seeds import center, drawn, summed
 from evorl.ec.shaping import shaped
 from evorl.types import Key, Metrics, Params
 
@@ -51,16 +51,15 @@ class SeededES:
 
     def drawn(self, state: OpenESState, genomes: Seeds, hyperparams: OpenESHyperparams) -> Params:
         """Members as parameters, leaves [m, ...]."""
-        mean = row(state.mean)
-
-        def made(noise: Array, sign: Array) -> Params:
-            return member(mean + hyperparams.std * sign * noise, state.mean)
-
-        return drawn(self.search.noise, genomes, state.table, mean.size, self.population_size, made)
+        size, made = row(state.mean).size, self.made(state, hyperparams)
+        return drawn(self.search.noise, genomes, state.table, size, self.population_size, made)
 
     def to_params(self, state: OpenESState, genome: Any, hyperparams: OpenESHyperparams) -> Params:
         """The parameters of one seed, or of what is held already."""
-        return one(self.drawn, state, genome, hyperparams) if isinstance(genome, Seeds) else genome
+        if not isinstance(genome, Seeds):
+            return genome
+        noise = self.search.noise.row(genome, state.table, row(state.mean).size, self.population_size)
+        return self.made(state, hyperparams)(noise, genome.sign)
 
     def tell(
         self, key: Key, genomes: Seeds, fitness: Float[Array, " n"], state: OpenESState, hyperparams: OpenESHyperparams
@@ -72,16 +71,9 @@ class SeededES:
         total = summed(self.search.noise, genomes, utility, state.table, size, weighted)
         return ascended(state, total / (len(fitness) * hyperparams.std), hyperparams)
 
+    def made(self, state: OpenESState, hyperparams: OpenESHyperparams) -> Callable[[Array, Array], Params]:
+        """Gives a member of its noise [size] and its sign."""
+        return lambda noise, sign: member(row(state.mean) + hyperparams.std * sign * noise, state.mean)
+
     def solution(self, state: OpenESState) -> Params:
         return state.mean
-
-
-def center() -> Seeds:
-    """The seed of what has no noise."""
-    none = jnp.uint32(0)
-    return Seeds(jnp.zeros(2, jnp.uint32), none, none, jnp.float32(0))
-
-
-def one(drawn: Any, state: OpenESState, genome: Seeds, hyperparams: OpenESHyperparams) -> Any:
-    """What is drawn of one genome alone."""
-    return tree.index(drawn(state, tree.broadcast(genome, 1), hyperparams), 0)

@@ -66,3 +66,9 @@ def summed(
 def some(i: Array, block: int, rows: T) -> T:
     """The i-th block of rows, leaves [n, ...]."""
     return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, i * block, block), rows)
+
+
+def center() -> Seeds:
+    """The seed of what has no noise."""
+    none = jnp.uint32(0)
+    return Seeds(jnp.zeros(2, jnp.uint32), none, none, jnp.float32(0))
