@@ -59,6 +59,8 @@ from evorl.ec.restarts import Restarts as Restarts
 from evorl.ec.restarts import RestartsHyperparams as RestartsHyperparams
 from evorl.ec.rvea import RVEA as RVEA
 from evorl.ec.rvea import RVEAHyperparams as RVEAHyperparams
+from evorl.ec.seed_ga import SeedGA as SeedGA
+from evorl.ec.seed_ga import SeedGAHyperparams as SeedGAHyperparams
 from evorl.ec.seeded_es import SeededES as SeededES
 from evorl.ec.unstructured import UnstructuredArchive as UnstructuredArchive
 from evorl.ec.vanilla_es import VanillaES as VanillaES

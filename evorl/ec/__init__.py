@@ -12,6 +12,7 @@ from evorl.ec.nsga2 import NSGA2, NSGA2Hyperparams
 from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.ec.restarts import Restarts, RestartsHyperparams
 from evorl.ec.rvea import RVEA, RVEAHyperparams
+from evorl.ec.seed_ga import SeedGA, SeedGAHyperparams
 from evorl.ec.seeded_es import SeededES
 from evorl.ec.vanilla_es import VanillaES, VanillaESHyperparams
 
@@ -42,6 +43,8 @@ __all__ = [
     "RVEAHyperparams",
     "Restarts",
     "RestartsHyperparams",
+    "SeedGA",
+    "SeedGAHyperparams",
     "SeededES",
     "VanillaES",
     "VanillaESHyperparams",

@@ -63,12 +63,13 @@ def walker() -> Evolution:
 def gradients() -> None:
     """Four seeds, 100 generations of 100 members, all networks of 64 x 64."""
     env = walker().env
-    kinds = {"descriptors": ("feet_contact",)}
+    descriptors = ("feet_contact",)
     agent = TD3(env.observation_space, env.action_space, hidden=(64, 64))
     emitters = TwoEmitters(IsoLineEmitter(50), EliteEmitter(50))
+    alone = MapElites(emitter=IsoLineEmitter(100), descriptors=descriptors)
     for name, workflow in {
-        "MAP-Elites": Evolution(env, agent, MapElites(emitter=IsoLineEmitter(100), **kinds), normalization="none"),
-        "PGA-ME": PGAME(env, agent, MapElites(emitter=emitters, **kinds)),
+        "MAP-Elites": Evolution(env, agent, alone, normalization="none"),
+        "PGA-ME": PGAME(env, agent, MapElites(emitter=emitters, descriptors=descriptors)),
     }.items():
         ours(workflow, workflow.evolver.hyperparams(), 100, 0.0, name, 4)
 

@@ -1,0 +1,82 @@
+"""A genetic algorithm of chains of seeds: who is kept, by what they change, and that a chain gives a parent back."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agents import MLPPolicy
+from evorl.ec.seed_ga import Descent, SeedGA, SeedGAHyperparams, changed
+from evorl.envs.point_maze import PointMaze
+from evorl.errors import OptionError
+from evorl.hyperparameters import as_state
+from evorl.workflows import Evolution, EvolutionHyperparams
+from tests.conftest import leaves_equal
+
+HP = as_state(SeedGAHyperparams(0.5))
+
+
+def test_the_fittest_have_children_and_the_best_of_all_stays_as_it_is():
+    ga = SeedGA(6, 2, 3)
+    state = ga.init(jax.random.key(0), jnp.arange(4.0), HP)
+    genomes, _ = ga.ask(jax.random.key(1), state, HP)
+    assert (int(genomes.parent[0]), genomes.words[0].tolist()) == (0, [0, 0])
+    assert len({tuple(words) for words in genomes.words.tolist()}) == 6
+    after, _ = ga.tell(jax.random.key(2), genomes, jnp.array([1.0, jnp.nan, 5.0, 4.0, -9.0, 2.0]), state, HP)
+    for i, member in enumerate((2, 3)):
+        wanted = changed(state.parents[genomes.parent[member]], genomes.words[member], HP.std)
+        np.testing.assert_array_equal(after.parents[i], wanted)
+        np.testing.assert_array_equal(after.chain[i], [genomes.words[member], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(ga.solution(after), after.parents[0])
+    members = ga.drawn(after, ga.ask(jax.random.key(3), after, HP)[0], HP)
+    np.testing.assert_array_equal(members[0], after.parents[0])
+
+
+def test_a_seed_stands_for_normal_noise_of_its_std():
+    from scipy import stats
+
+    words = jax.random.bits(jax.random.key(0), (50, 2), np.uint32)
+    noise = jax.vmap(lambda words: changed(jnp.zeros(400), words, jnp.float32(0.3)))(words)
+    assert stats.kstest(np.asarray(noise).ravel() / 0.3, "norm").pvalue > 1e-3
+    assert np.abs(np.corrcoef(noise)[np.triu_indices(50, 1)]).max() < 0.25
+
+
+def test_a_policy_is_rebuilt_from_its_chain_bit_by_bit():
+    env = PointMaze(max_episode_steps=5)
+    agent = MLPPolicy(env.observation_space, env.action_space, hidden=(5,))
+    ga = SeedGA(8, 3, 10)
+    workflow = Evolution(env, agent, ga, normalization="none", eval_episodes=2, members_at_once=4)
+    first = jax.jit(workflow.init)(jax.random.key(0), EvolutionHyperparams(HP))
+    step, state = jax.jit(workflow.step), first
+    for i in range(6):
+        state, metrics = step(state, jax.random.key(i))
+    kept = state.evolver
+    assert float(metrics["chain"]) == 6
+    for parent in range(3):
+        again = jax.jit(ga.rebuilt)(kept, first.evolver.parents, parent)
+        assert leaves_equal(again, jax.tree.map(lambda x: x[parent], kept.parents))  # noqa: B023
+    other = replace(kept, chain=kept.chain.at[0, 2, 0].add(1))
+    assert not leaves_equal(ga.rebuilt(other, first.evolver.parents, 0), ga.solution(kept))
+
+
+@pytest.mark.parametrize("sizes", [(1,), (4, 5), (4, 0), (4, 2, 0)])
+def test_sizes_that_cannot_be_are_refused(sizes):
+    with pytest.raises(OptionError, match="must be"):
+        SeedGA(*sizes)
+
+
+def test_it_searches_for_a_point():
+    ga, goal = SeedGA(64, 8), jnp.array([1.0, -2.0, 0.5])
+    h = as_state(SeedGAHyperparams(0.2))
+
+    def step(state, key):
+        genomes, state = ga.ask(key, state, h)
+        members = ga.drawn(state, genomes, h)
+        return ga.tell(key, genomes, -((members - goal) ** 2).sum(-1), state, h)
+
+    state = ga.init(jax.random.key(0), jnp.zeros(3), h)
+    state, _ = jax.jit(lambda state: jax.lax.scan(step, state, jax.random.split(jax.random.key(1), 60)))(state)
+    np.testing.assert_allclose(ga.solution(state), goal, atol=0.1)
+    assert isinstance(ga.center(state), Descent)
