@@ -1,7 +1,7 @@
 """Trains a list of experiments in stages: each call goes on where the last one was, for at most some minutes.
 
 python scripts/learning/stages.py minatar     every MinAtar game of gymnax by PPO and by DQN: 8 seeds, 10 million steps
-python scripts/learning/stages.py evolved_minatar    the same by seeds and by low rank: 1,024 members, 4 seeds; for a GPU
+python scripts/learning/stages.py evolved     the same by seeds and by low rank: 1,024 members, 4 seeds; for a GPU
 python scripts/learning/stages.py mazes       PPO with LSTM and S5 on mazes: 4 seeds, 4 million steps, and unseen mazes
 python scripts/learning/stages.py ued         tables 2 and 4 of arXiv:2311.12716: 10 seeds, and unseen mazes; for a GPU
 python scripts/learning/stages.py levels      curricula of mazes of 7 x 7: 4 seeds, a million env steps
@@ -32,6 +32,7 @@ from evorl import stats
 from evorl.training.records.rows import evaluations
 
 LONG = "num_seeds=8 env_steps=10_000_000"
+MANY = "agent.workflow.evolver.population_size=1024"
 GAMES = ("asterix", "breakout", "freeway", "space_invaders")
 CHAIN = (
     "agent=ppo env=memory_chain num_seeds=4 env_steps=400_000 agent.hyperparams.anneal_steps=400_000 "
@@ -111,8 +112,8 @@ SETS = {
         *(f"experiment=minatar/ppo env={game} {LONG} agent.hyperparams.anneal_steps=10_000_000" for game in GAMES),
         *(f"experiment=minatar/dqn env={game} {LONG}" for game in GAMES),
     ],
-    "evolved_minatar": [
-        f"experiment=minatar/{agent} env={game} num_seeds=4 env_steps=100_000_000 agent.workflow.evolver.population_size=1024"
+    "evolved": [
+        f"experiment=minatar/{agent} env={game} num_seeds=4 env_steps=100_000_000 {MANY}"
         for agent in ("seed_ga", "low_rank_es")
         for game in GAMES
     ],
