@@ -9,6 +9,7 @@ LearnedES and LearnedGA are told nothing that they were not when they were learn
 """
 
 import argparse
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +19,9 @@ from evosax import algorithms
 from evosax.problems import bbob_fns
 from scipy import stats as ranking
 
-from evorl import BBOB, CMAES, CMAESHyperparams, Evosax, OpenES, OpenESHyperparams, Search, SearchHyperparams
+from evorl import BBOB, CMAES, CMAESHyperparams, Evosax, OpenES, OpenESHyperparams
+from evorl.ec import search
+from evorl.hyperparameters import as_state
 from evorl.stats import interval
 
 SIZE, MEMBERS, SEEDS = 10, 32, 16
@@ -35,22 +38,30 @@ STRATEGIES: dict[str, tuple[Any, Any]] = {
 }
 
 
-def loss(name: str, strategy: str, generations: int) -> float:
-    """The median over seeds of the best that any member was."""
+def losses(strategy: str, functions: list[str], generations: int) -> np.ndarray:
+    """On each function the median over seeds of the best that any member was."""
     evolver, hyperparams = STRATEGIES[strategy]
-    workflow = Search(BBOB(name, SIZE), evolver)
+    problems = [BBOB(name, SIZE) for name in functions]
+    of_members = [jax.vmap(partial(problem.evaluate, jax.random.key(0))) for problem in problems]
+    draw = problems[0].init
 
-    def run(seed: jax.Array) -> jax.Array:
-        key = jax.random.key(seed)
-        state = workflow.init(key, SearchHyperparams(hyperparams))
+    def run(function: jax.Array, seed: jax.Array) -> jax.Array:
+        key_mean, key_evolver, key = jax.random.split(jax.random.key(seed), 3)
+        numbers = as_state(hyperparams)
+        state = search.begin(evolver, key_evolver, draw(key_mean), draw, numbers)
 
         def step(state: Any, i: jax.Array) -> Any:
-            state, metrics = workflow.step(state, jax.random.fold_in(key, i))
-            return state, metrics["return_best"]
+            key_ask, key_tell = jax.random.split(jax.random.fold_in(key, i))
+            members, _, after = search.ask(evolver, key_ask, state, numbers)
+            fitness = jax.lax.switch(function, of_members, jnp.clip(members, *BBOB.bounds))
+            told, _ = search.tell(evolver, key_tell, members, fitness, search.asked(after, state), numbers)
+            return told, fitness.max()
 
         return -jax.lax.scan(step, state, jnp.arange(generations))[1].max()
 
-    return float(np.median(jax.jit(jax.vmap(run))(jnp.arange(SEEDS))))
+    over_seeds = jax.vmap(run, (None, 0))
+    each = jax.jit(lambda: jax.lax.map(lambda i: over_seeds(i, jnp.arange(SEEDS)), jnp.arange(len(functions))))
+    return np.median(each(), axis=1)
 
 
 def main() -> None:
@@ -58,10 +69,10 @@ def main() -> None:
     parser.add_argument("--generations", type=int, default=100)
     generations = parser.parse_args().generations
     functions = sorted(bbob_fns)
-    losses = np.array([[loss(name, strategy, generations) for strategy in STRATEGIES] for name in functions])
-    ranks = ranking.rankdata(np.nan_to_num(losses, nan=np.inf), axis=1)
+    table = np.array([losses(strategy, functions, generations) for strategy in STRATEGIES]).T
+    ranks = ranking.rankdata(np.nan_to_num(table, nan=np.inf), axis=1)
     print("| | " + " | ".join(STRATEGIES) + " |\n|---" * 1 + "|---" * len(STRATEGIES) + "|")
-    for name, row in zip(functions, losses, strict=True):
+    for name, row in zip(functions, table, strict=True):
         print(f"| {name} | " + " | ".join(f"{value:.3g}" for value in row) + " |")
     for strategy, rank in zip(STRATEGIES, ranks.T, strict=True):
         low, high = interval(rank)
