@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import TD3, MLPPolicy
+from evorl.agents import TD3
 from evorl.ec import CEM, LowRankES, Noise, OpenES, OpenESHyperparams, SeededES, search
 from evorl.ec.low_rank_es import Factors
 from evorl.ec.openes import ascended
@@ -233,4 +233,3 @@ def test_what_takes_no_parameters_is_refused_where_agents_are_injected(evolver):
         with pytest.raises(OptionError, match=f"evolver={name}: has no from_params"):
             workflow(ENV, agent, evolver, **SMALL)
     search.require_from_params(CEM(4), "evolver", "anything")
-    assert MLPPolicy

@@ -29,8 +29,8 @@ EXPERIMENTS = [
     *(f"classic/{agent}_cartpole" for agent in ("ppo", "a2c", "impala", "dqn")),
     *(f"classic/{agent}_acrobot" for agent in ("ppo", "a2c", "dqn")),
     *(f"classic/{agent}_pendulum" for agent in ("ppo", "a2c", "ddpg", "td3", "sac")),
-    *(f"classic/{agent}_cartpole" for agent in ("openes", "cma_es", "ars", "cso", "ga")),
-    *(f"classic/{agent}_{env}" for agent in ("openes", "cma_es") for env in ("acrobot", "pendulum")),
+    *(f"classic/{agent}_cartpole" for agent in ("openes", "low_rank_es", "cma_es", "ars", "cso", "ga")),
+    *(f"classic/{agent}_{env}" for agent in ("openes", "low_rank_es", "cma_es") for env in ("acrobot", "pendulum")),
     *(f"brax/{agent}_inverted_pendulum" for agent in ("ppo", "a2c", "td3", "sac", "openes", "cma_es", "cemrl", "erl")),
 ]
 
