@@ -250,12 +250,16 @@ def test_rvea_comes_near_the_front_of_dtlz2_along_scaled_directions():
 def test_twins_have_between_them_what_their_parents_have(crossover):
     """Without bounds both children of SBX lie around the middle of their parents (Deb & Agrawal 1995, equation 3)."""
     keys, parents = jax.random.split(jax.random.key(5), 3), jax.random.normal(jax.random.key(6), (8, 5))
-    still = NSGA2Hyperparams(crossover_rate=0.5, mutation_rate=0.0)
-    children = np.asarray(twins(tuple(keys), parents, (crossover, PolynomialMutation()), np.zeros(5, int), still))
-    np.testing.assert_allclose(children[:4] + children[4:], parents[:4] + parents[4:], rtol=1e-5, atol=1e-5)
-    crossed = (children[:4] != np.asarray(parents[:4])).any(1)
-    np.testing.assert_array_equal(crossed, (children[4:] != np.asarray(parents[4:])).any(1))
-    assert 0 < crossed.sum() < 4
+    operators, kinds = (crossover, PolynomialMutation()), np.zeros(5, int)
+    crossed = twins(tuple(keys), parents, operators, kinds, NSGA2Hyperparams(crossover_rate=1.0, mutation_rate=0.0))
+    np.testing.assert_allclose(crossed[:4] + crossed[4:], parents[:4] + parents[4:], rtol=1e-5, atol=1e-5)
+    copies = twins(tuple(keys), parents, operators, kinds, NSGA2Hyperparams(crossover_rate=0.0, mutation_rate=0.0))
+    np.testing.assert_array_equal(copies, crossed)  # nobody is its parent again
+    mutated = twins(tuple(keys), parents, operators, kinds, NSGA2Hyperparams(crossover_rate=0.0))
+    some = (mutated != crossed).any(1)
+    assert some.any()
+    assert np.abs(mutated - parents)[some].max() < 1
+    assert (mutated != parents).any(1).all()
 
 
 def test_everyone_is_in_two_tournaments_which_the_better_wins():

@@ -9,7 +9,8 @@ import pytest
 
 from evorl import play, train, tree
 from evorl.agents import MLPPolicy
-from evorl.ec import CMAES, NSGA2
+from evorl.ec import CMAES, NSGA2, RVEA
+from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.errors import OptionError
 from evorl.hyperparameters import as_state
 from evorl.problems import BBOB, DTLZ, ZDT, Arm, Sphere
@@ -17,7 +18,7 @@ from evorl.training import runs
 from evorl.training.configuration import config, discovery
 from evorl.training.front import Front
 from evorl.types import Problem, Quality
-from evorl.workflows import Evolution, Search
+from evorl.workflows import Evolution, Search, SearchHyperparams
 from tests.conftest import leaves_equal
 from tests.test_contract import Walk
 
@@ -189,6 +190,18 @@ def test_every_problem_composes():
         assert path.read_text().startswith("# ")
         workflow, _, _ = runs.build(config.load(["agent=search", f"problem={name}"]))
         assert isinstance(workflow, Search)
+
+
+def test_configured_evolvers_are_those_of_the_dataclasses():
+    for name, expected in (("nsga2", NSGA2(10)), ("rvea", RVEA(10))):
+        workflow, hyperparams, _ = runs.build(config.load(["agent=search", "problem=zdt1", f"agent/evolver={name}"]))
+        assert workflow == Search(ZDT(), expected)
+        assert hyperparams == SearchHyperparams(expected.hyperparams())
+    workflow, _, _ = runs.build(config.load(["experiment=brax/nsga2_hopper"]))
+    bounds = {"low": -2.0, "high": 2.0}
+    of_both = {"x_velocity": 1, "reward_ctrl": 1}
+    assert workflow.evolver == NSGA2(128, of_both, BoundedSBX(**bounds), PolynomialMutation(**bounds))
+    assert workflow.env.episode_info == {"x_velocity": "mean", "reward_ctrl": "mean"}
 
 
 def trained(folder, *overrides):

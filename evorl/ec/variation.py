@@ -220,16 +220,19 @@ def twins(
 ) -> Rows:
     """As many children as parents, whose halves are pairs; both children of a pair draw the same.
 
-    So what one of them has not of its parents the other one has. The rest is as in offspring.
+    So what one of them has not of its parents the other one has. Who would be its parent again is crossed after all,
+    since copies of who was lucky once would fill a population. The rest is as in offspring.
     """
     (crossover, mutation), (key_cross, key_mutate, key_rates) = operators, keys
     key_crosses, key_mutates = jax.random.split(key_rates)
     first, second = jnp.split(parents, 2)
     crosses = jax.random.uniform(key_crosses, (len(first), 1)) < h.crossover_rate
     ways = (first, second), (second, first)
-    children = jnp.concatenate([jnp.where(crosses, crossover(key_cross, *way), way[0]) for way in ways])
+    crossed = jnp.concatenate([crossover(key_cross, *way) for way in ways])
+    children = jnp.where(jnp.concatenate([crosses, crosses]), crossed, parents)
     mutates = jax.random.uniform(key_mutates, (len(children), 1)) < h.mutation_rate
-    return jnp.where(mutates, mutation(key_mutate, children, layer, h.mutation), children)
+    children = jnp.where(mutates, mutation(key_mutate, children, layer, h.mutation), children)
+    return jnp.where((children == parents).all(1, keepdims=True), crossed, children)
 
 
 def within(part: Any, low: Bound, high: Bound) -> Any:
