@@ -21,14 +21,15 @@ from evorl.agents.td3 import TD3 as TD3
 from evorl.agents.td3 import TD3Hyperparams as TD3Hyperparams
 from evorl.agents.train_state import Adam as Adam
 from evorl.agents.train_state import TrainState as TrainState
-from evorl.ec.archives import CVTArchive as CVTArchive
-from evorl.ec.archives import GridArchive as GridArchive
 from evorl.ec.ars import ARS as ARS
 from evorl.ec.ars import ARSHyperparams as ARSHyperparams
+from evorl.ec.cells import CVTArchive as CVTArchive
+from evorl.ec.cells import GridArchive as GridArchive
 from evorl.ec.cem import CEM as CEM
 from evorl.ec.cem import CEMHyperparams as CEMHyperparams
 from evorl.ec.cma_es import CMAES as CMAES
 from evorl.ec.cma_es import CMAESHyperparams as CMAESHyperparams
+from evorl.ec.cma_me import ImprovementEmitter as ImprovementEmitter
 from evorl.ec.covariance import Diagonal as Diagonal
 from evorl.ec.covariance import Full as Full
 from evorl.ec.cso import CSO as CSO
@@ -37,7 +38,6 @@ from evorl.ec.emitters import EliteEmitter as EliteEmitter
 from evorl.ec.emitters import EliteHyperparams as EliteHyperparams
 from evorl.ec.emitters import GaussianEmitter as GaussianEmitter
 from evorl.ec.emitters import GaussianHyperparams as GaussianHyperparams
-from evorl.ec.emitters import ImprovementEmitter as ImprovementEmitter
 from evorl.ec.emitters import IsoLineEmitter as IsoLineEmitter
 from evorl.ec.emitters import IsoLineHyperparams as IsoLineHyperparams
 from evorl.ec.emitters import TwoEmitters as TwoEmitters

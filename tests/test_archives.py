@@ -10,9 +10,11 @@ import pytest
 from evorl import tree
 from evorl.agents import TD3, MLPPolicy
 from evorl.ec import GA, OpenES
-from evorl.ec.archives import CVTArchive, Elites, Entry, GridArchive
+from evorl.ec.archives import Elites, Entry
+from evorl.ec.cells import CVTArchive, GridArchive
 from evorl.ec.cma_es import CMAESHyperparams
-from evorl.ec.emitters import EliteEmitter, ImprovementEmitter, IsoLineEmitter, TwoEmitters
+from evorl.ec.cma_me import ImprovementEmitter
+from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.map_elites import MapElites
 from evorl.ec.novelty import Novelty
 from evorl.ec.unstructured import UnstructuredArchive

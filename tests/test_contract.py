@@ -66,8 +66,9 @@ from evorl.ec import (
     VanillaES,
     VanillaESHyperparams,
 )
-from evorl.ec.archives import GridArchive
-from evorl.ec.emitters import EliteEmitter, ImprovementEmitter, IsoLineEmitter, TwoEmitters
+from evorl.ec.cells import GridArchive
+from evorl.ec.cma_me import ImprovementEmitter
+from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.envs.maze import Maze, RandomWalls

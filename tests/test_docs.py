@@ -73,7 +73,7 @@ def test_the_windy_grid_is_that_of_the_book():
 
 SHOWN = [
     command
-    for page in ("memory", "curricula", "objectives")
+    for page in ("memory", "curricula", "objectives", "diversity")
     for command in re.findall(
         r"^python -m evorl.train ([^#\n]*)",
         (ROOT / "docs" / f"{page}.md").read_text().replace("\\\n", ""),
@@ -84,9 +84,17 @@ SHOWN = [
 
 
 @pytest.mark.parametrize("command", SHOWN)
-def test_what_the_pages_of_memory_curricula_and_objectives_show_can_be_built(command):
+def test_what_these_pages_show_can_be_built(command):
     workflow, hyperparams, _ = runs.build(config.load(command.split()))
     jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
+
+
+def test_what_the_page_on_diversity_shows_runs():
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", (ROOT / "docs" / "diversity.md").read_text(), re.DOTALL)[1], names)
+    workflow = names["workflow"]
+    state = jax.eval_shape(workflow.init, jax.random.key(0), names["hyperparams"])
+    assert state.evolver.elites.fitness.shape == (400,)
 
 
 def test_what_the_page_of_the_maze_shows_runs():

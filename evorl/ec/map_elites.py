@@ -11,7 +11,8 @@ from flax.core import FrozenDict
 from jaxtyping import Array
 
 from evorl import hyperparameters, tree
-from evorl.ec.archives import Archive, Elites, GridArchive, described
+from evorl.ec.archives import Archive, Elites, described
+from evorl.ec.cells import GridArchive
 from evorl.ec.emitters import Emitter, IsoLineEmitter, IsoLineHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import Number, default, hyperparameter

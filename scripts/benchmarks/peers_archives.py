@@ -19,8 +19,8 @@ import numpy as np
 from peers_timing import clock, medians, surroundings
 
 from evorl.ec import CMAESHyperparams, MapElites
-from evorl.ec.archives import CVTArchive, GridArchive
-from evorl.ec.emitters import ImprovementEmitter
+from evorl.ec.cells import CVTArchive, GridArchive
+from evorl.ec.cma_me import ImprovementEmitter
 from evorl.problems import LinearProjection
 from evorl.types import Quality
 from evorl.workflows import Search

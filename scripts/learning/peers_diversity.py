@@ -22,9 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.agents import TD3, MLPPolicy
-from evorl.ec.archives import GridArchive
+from evorl.ec.cells import GridArchive
 from evorl.ec.cma_es import CMAESHyperparams
-from evorl.ec.emitters import EliteEmitter, ImprovementEmitter, IsoLineEmitter, TwoEmitters
+from evorl.ec.cma_me import ImprovementEmitter
+from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.map_elites import MapElites
 from evorl.envs.brax import Brax
 from evorl.envs.descriptors import FeetContact

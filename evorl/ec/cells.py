@@ -1,0 +1,165 @@
+"""Archives of cells: a grid, or what is nearest to evenly spread centres."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from evorl.ec.archives import Elites, Entry, blank, sound, written
+from evorl.errors import require
+from evorl.types import Params, Quality
+
+BLOCK = 8  # descriptors whose distances to all cells stay in a cache
+EXACT = jax.lax.Precision.HIGHEST  # distances are differences of large sums
+
+
+@runtime_checkable
+class Tessellation(Protocol):
+    """A space of descriptors in cells."""
+
+    @property
+    def cells(self) -> int:
+        """How many there are."""
+        ...
+
+    def cell(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
+        """Where descriptors lie, those outside in a cell at the edge."""
+        ...
+
+
+def add(
+    cells: Tessellation, elites: Elites, genomes: Params, quality: Quality, rate: Any, lowest: float
+) -> tuple[Elites, Entry]:
+    """Archive.add of cells: the fittest of a batch in each, of equals the first, takes it if it beats the elite.
+
+    Thresholds are the elites' fitness (Mouret & Clune 2015, arXiv:1504.04909) or, from a finite lowest one, move at
+    rate (Fontaine & Nikolaidis 2023, arXiv:2205.10752, algorithm 1; of k that enter at once the mean, k times).
+    """
+    n, fitness = len(quality.fitness), quality.fitness
+    cell = jnp.where(sound(quality), cells.cell(quality.descriptor), elites.cells)
+    at = lambda x, fill: x.at[cell].get(mode="fill", fill_value=fill)  # noqa: E731
+    bar, new = at(elites.threshold, jnp.inf), ~at(elites.filled, True)
+    entered = fitness > bar
+    gain = jnp.where(cell < elites.cells, fitness - jnp.where(jnp.isfinite(bar), bar, 0), -jnp.inf)
+
+    within = jnp.where(entered, cell, elites.cells)
+    nothing, number = jnp.full(elites.cells, -jnp.inf), jnp.arange(n)
+    highest = nothing.at[within].max(fitness, mode="drop")
+    best = entered & (fitness == highest.at[within].get(mode="fill", fill_value=jnp.nan))
+    first = jnp.full(elites.cells, n).at[jnp.where(best, cell, elites.cells)].min(number, mode="drop")
+    takes = (
+        best & (number == first.at[within].get(mode="fill", fill_value=n)) & (new | (fitness > at(elites.fitness, 0)))
+    )
+    elites = written(elites, jnp.where(takes, cell, elites.cells + number), genomes, quality)
+    threshold = jnp.maximum(elites.threshold, highest)
+    if math.isfinite(lowest):
+        count = jnp.zeros(elites.cells).at[within].add(1.0, mode="drop")
+        mean = jnp.zeros(elites.cells).at[within].add(fitness, mode="drop") / jnp.maximum(count, 1)
+        stays = (1 - rate) ** count
+        threshold = jnp.where(rate < 1, stays * elites.threshold + (1 - stays) * mean, threshold)
+    return replace(elites, threshold=threshold), Entry(new, entered, gain)
+
+
+def check_box(low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The corners of a box as tuples; raises OptionError where they make none."""
+    low, high = tuple(map(float, low)), tuple(map(float, high))
+    require(len(low) > 0, "low", list(low), "must have a number for each descriptor")
+    require(len(low) == len(high), "high", list(high), f"must have as many numbers as low, {len(low)}")
+    above = all(a < b and math.isfinite(b - a) for a, b in zip(low, high, strict=True))
+    require(above, "high", list(high), f"must be above low, {list(low)}, and both finite")
+    return low, high
+
+
+@dataclass(frozen=True)
+class GridArchive:
+    """Equal boxes, shape[i] of them from low[i] to high[i] along descriptor i (Mouret & Clune, arXiv:1504.04909)."""
+
+    low: Sequence[float] = (0.0, 0.0)
+    high: Sequence[float] = (1.0, 1.0)
+    shape: Sequence[int] = (32, 32)
+    lowest: float = -float("inf")  # threshold of an empty cell
+
+    def __post_init__(self) -> None:
+        low, high = check_box(self.low, self.high)
+        shape = tuple(self.shape)
+        require(len(shape) == len(low), "shape", list(shape), f"must have a number for each descriptor, {len(low)}")
+        whole = all(isinstance(k, int) and k >= 1 for k in shape) and math.prod(shape) < 2**31
+        require(whole, "shape", list(shape), "must be whole numbers, at least 1, of fewer than 2147483648 cells in all")
+        for name, value in (("low", low), ("high", high), ("shape", shape)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def num_descriptors(self) -> int:
+        return len(self.low)
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.shape)
+
+    def cell(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
+        low, high, shape = np.array(self.low, np.float32), np.array(self.high, np.float32), np.array(self.shape)
+        along = jnp.clip(jnp.floor((descriptor - low) / (high - low) * shape), 0, shape - 1).astype(jnp.int32)
+        return jnp.ravel_multi_index(tuple(jnp.moveaxis(along, -1, 0)), tuple(self.shape), mode="clip")
+
+    def empty(self, genomes: Params) -> Elites:
+        return blank(self.cells, genomes, self.num_descriptors, self.lowest)
+
+    def add(self, elites: Elites, genomes: Params, quality: Quality, rate: Any) -> tuple[Elites, Entry]:
+        return add(self, elites, genomes, quality, rate, self.lowest)
+
+
+@dataclass(frozen=True)
+class CVTArchive:
+    """The cells nearest to centres that are spread evenly over a box (Vassiliades et al. 2018, arXiv:1610.05729).
+
+    Centres are those of k-means of `samples` uniform points, the same for the same seed.
+    """
+
+    low: Sequence[float] = (0.0, 0.0)
+    high: Sequence[float] = (1.0, 1.0)
+    cells: int = 1024
+    samples: int = 25_000
+    seed: int = 0
+    lowest: float = -float("inf")  # threshold of an empty cell
+
+    def __post_init__(self) -> None:
+        low, high = check_box(self.low, self.high)
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+        require(self.cells >= 1, "cells", self.cells, "must be at least 1")
+        require(self.samples >= self.cells, "samples", self.samples, f"must be at least cells, {self.cells}")
+
+    @property
+    def num_descriptors(self) -> int:
+        return len(self.low)
+
+    @cached_property
+    def centres(self) -> Float[np.ndarray, "cells d"]:
+        """The middle of each cell."""
+        from scipy.cluster.vq import kmeans2
+
+        random = np.random.default_rng(self.seed)
+        points = random.uniform(self.low, self.high, (self.samples, self.num_descriptors))
+        first = points[random.choice(self.samples, self.cells, replace=False)]
+        return kmeans2(points, first, iter=20, minit="matrix", missing="warn")[0].astype(np.float32)
+
+    def cell(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
+        squares, number = (self.centres**2).sum(1), np.arange(self.cells, dtype=np.int32)
+
+        def nearest(x: Float[Array, " d"]) -> Int[Array, ""]:
+            distance = squares - 2 * jnp.matmul(self.centres, x, precision=EXACT)  # but for what all have in common
+            return jnp.where(distance <= distance.min(), number, self.cells - 1).min()  # argmin takes ten times as long
+
+        return jax.lax.map(nearest, descriptor, batch_size=BLOCK)
+
+    def empty(self, genomes: Params) -> Elites:
+        return blank(self.cells, genomes, self.num_descriptors, self.lowest)
+
+    def add(self, elites: Elites, genomes: Params, quality: Quality, rate: Any) -> tuple[Elites, Entry]:
+        return add(self, elites, genomes, quality, rate, self.lowest)
