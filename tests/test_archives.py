@@ -22,6 +22,8 @@ from evorl.envs import check
 from evorl.envs.point_maze import PointMaze, crosses
 from evorl.errors import OptionError
 from evorl.problems import Arm, LinearProjection
+from evorl.training import runs
+from evorl.training.configuration import config
 from evorl.training.program import Program, job
 from evorl.types import Quality
 from evorl.workflows import PGAME, Evolution, EvolutionHyperparams, Search
@@ -352,3 +354,12 @@ def test_no_archive_is_copied_in_a_chunk_of_training_and_evaluation():
     archive = tree.nbytes(state.evolver.elites.genomes)
     assert archive > 10e6
     assert run.memory_analysis().temp_size_in_bytes < archive / 2
+
+
+@pytest.mark.parametrize("agent", ["map_elites", "cma_me", "pga_me", "novelty"])
+def test_what_is_searched_by_name_is_built_with_its_own_hyperparameters(agent):
+    where = "agent.workflow.evolver.descriptors=[position]"
+    workflow, hyperparams, _ = runs.build(config.load([f"agent={agent}", "env=point_maze", where]))
+    state = jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
+    jax.eval_shape(workflow.step, state, jax.random.key(0))
+    assert type(hyperparams.evolver) is type(workflow.evolver.hyperparams())
