@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from flax.core import FrozenDict
 from jaxtyping import Array
@@ -14,9 +15,10 @@ from evorl import hyperparameters, tree
 from evorl.ec.archives import Archive, Elites, described
 from evorl.ec.cells import GridArchive
 from evorl.ec.emitters import Emitter, IsoLineEmitter, IsoLineHyperparams
+from evorl.ec.rows import population, rows
 from evorl.errors import require, unknown
 from evorl.hyperparameters import Number, default, hyperparameter
-from evorl.types import Found, Key, Metrics, Params, Quality
+from evorl.types import Bound, Found, Key, Metrics, Params, Quality
 
 DTYPES = ("float32", "bfloat16")
 
@@ -44,7 +46,8 @@ class MapElites:
     The first genomes are the emitter's of members that are initialized apart. descriptors names what is told of
     episodes, numbers or vectors that the environment summarizes, which side by side are what the archive's cells are
     of. offset is what fitness is counted from in the QD score. dtype is that of the elites, and so of all parameters
-    that are tried. The solution is the elite of the highest fitness; all are in `found`.
+    that are tried, which are clipped to low and high; a problem gives its own. The solution is the elite of the highest
+    fitness; all are in `found`.
     """
 
     archive: Archive = field(default_factory=GridArchive)
@@ -52,6 +55,8 @@ class MapElites:
     descriptors: Sequence[str] = ("descriptor",)
     offset: float = 0.0
     dtype: str = "float32"
+    low: Bound = -float("inf")
+    high: Bound = float("inf")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
@@ -71,6 +76,11 @@ class MapElites:
     def hyperparams(self) -> MapElitesHyperparams:
         return MapElitesHyperparams(hyperparameters.of(self.emitter))
 
+    def fitted(self, low: Bound, high: Bound, num_objectives: int) -> "MapElites":
+        why = "keeps the best by one number; nsga2 takes several objectives"
+        require(num_objectives == 1, "evolver", type(self).__name__, why)
+        return replace(self, low=low, high=high)
+
     def fitness(self, means: dict[str, Array]) -> Quality:
         return Quality(means["return"], described(self.descriptors, means, self.archive.num_descriptors))
 
@@ -86,7 +96,11 @@ class MapElites:
 
     def ask(self, key: Key, state: MapElitesState, hyperparams: MapElitesHyperparams) -> tuple[Params, MapElitesState]:
         """Genomes, leaves [n, ...]."""
-        return self.genome(self.emitter.ask(key, state.emitter, state.elites, hyperparams.emitter)), state
+        asked = self.emitter.ask(key, state.emitter, state.elites, hyperparams.emitter)
+        low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
+        if np.isfinite(low).any() or np.isfinite(high).any():
+            asked = population(jnp.clip(rows(asked), low, high), tree.index(asked, 0))
+        return self.genome(asked), state
 
     def to_params(self, state: MapElitesState, genome: Params, hyperparams: MapElitesHyperparams) -> Params:
         del state, hyperparams
