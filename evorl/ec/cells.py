@@ -28,21 +28,34 @@ class Tessellation(Protocol):
         """How many there are."""
         ...
 
+    @property
+    def num_descriptors(self) -> int:
+        """Numbers of a descriptor."""
+        ...
+
+    @property
+    def lowest(self) -> float:
+        """The threshold of an empty cell."""
+        ...
+
     def cell(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
         """Where descriptors lie, those outside in a cell at the edge."""
         ...
 
 
-def add(
-    cells: Tessellation, elites: Elites, genomes: Params, quality: Quality, rate: Any, lowest: float
-) -> tuple[Elites, Entry]:
+def empty(self: Tessellation, genomes: Params) -> Elites:
+    """Archive.empty of cells."""
+    return blank(self.cells, genomes, self.num_descriptors, self.lowest)
+
+
+def add(self: Tessellation, elites: Elites, genomes: Params, quality: Quality, rate: Any) -> tuple[Elites, Entry]:
     """Archive.add of cells: the fittest of a batch in each, of equals the first, takes it if it beats the elite.
 
     Thresholds are the elites' fitness (Mouret & Clune 2015, arXiv:1504.04909) or, from a finite lowest one, move at
     rate (Fontaine & Nikolaidis 2023, arXiv:2205.10752, algorithm 1; of k that enter at once the mean, k times).
     """
     n, fitness = len(quality.fitness), quality.fitness
-    cell = jnp.where(sound(quality), cells.cell(quality.descriptor), elites.cells)
+    cell = jnp.where(sound(quality), self.cell(quality.descriptor), elites.cells)
     at = lambda x, fill: x.at[cell].get(mode="fill", fill_value=fill)  # noqa: E731
     bar, new = at(elites.threshold, jnp.inf), ~at(elites.filled, True)
     entered = fitness > bar
@@ -58,7 +71,7 @@ def add(
     )
     elites = written(elites, jnp.where(takes, cell, elites.cells + number), genomes, quality)
     threshold = jnp.maximum(elites.threshold, highest)
-    if math.isfinite(lowest):
+    if math.isfinite(self.lowest):
         count = jnp.zeros(elites.cells).at[within].add(1.0, mode="drop")
         mean = jnp.zeros(elites.cells).at[within].add(fitness, mode="drop") / jnp.maximum(count, 1)
         stays = (1 - rate) ** count
@@ -107,11 +120,7 @@ class GridArchive:
         along = jnp.clip(jnp.floor((descriptor - low) / (high - low) * shape), 0, shape - 1).astype(jnp.int32)
         return jnp.ravel_multi_index(tuple(jnp.moveaxis(along, -1, 0)), tuple(self.shape), mode="clip")
 
-    def empty(self, genomes: Params) -> Elites:
-        return blank(self.cells, genomes, self.num_descriptors, self.lowest)
-
-    def add(self, elites: Elites, genomes: Params, quality: Quality, rate: Any) -> tuple[Elites, Entry]:
-        return add(self, elites, genomes, quality, rate, self.lowest)
+    empty, add = empty, add
 
 
 @dataclass(frozen=True)
@@ -158,8 +167,4 @@ class CVTArchive:
 
         return jax.lax.map(nearest, descriptor, batch_size=BLOCK)
 
-    def empty(self, genomes: Params) -> Elites:
-        return blank(self.cells, genomes, self.num_descriptors, self.lowest)
-
-    def add(self, elites: Elites, genomes: Params, quality: Quality, rate: Any) -> tuple[Elites, Entry]:
-        return add(self, elites, genomes, quality, rate, self.lowest)
+    empty, add = empty, add

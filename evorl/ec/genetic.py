@@ -9,7 +9,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl import tree
-from evorl.ec.noise import integers, normal
+from evorl.ec.noise import integers, spread
 from evorl.ec.rows import full_rank, layers, population, rows
 from evorl.ec.shaping import best_first, comparable
 from evorl.ec.variation import (
@@ -73,8 +73,7 @@ class GA:
     def from_members(self, key: Key, members: Params, mean: Params, hyperparams: GAHyperparams) -> GAState:
         """The first generation is members, leaves [n, ...], and the center, which nobody has evaluated, is mean."""
         check_taken(self.mutation, hyperparams.mutation)
-        first = rows(members)
-        return GAState(population(first + hyperparams.initial_std * normal(key, first.shape), mean), mean)
+        return GAState(spread(key, members, hyperparams.initial_std), mean)
 
     def ask(self, key: Key, state: GAState, hyperparams: GAHyperparams) -> tuple[Params, GAState]:
         """Members as parameters, leaves [n, ...]."""

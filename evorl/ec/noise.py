@@ -14,7 +14,7 @@ from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Float, Int, UInt32
 
 from evorl import tree
-from evorl.ec.rows import population, row
+from evorl.ec.rows import population, row, rows
 from evorl.errors import require, unknown
 from evorl.types import Key, Params
 
@@ -161,6 +161,12 @@ def integers(key: Key, shape: tuple[int, ...], n: int) -> Int[Array, "*shape"]:
 def normal(key: Key, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
     """Standard normal numbers."""
     return gaussian(threefry(key, jax.lax.iota(np.uint32, math.prod(shape))).reshape(shape))
+
+
+def spread(key: Key, members: Params, std: Any) -> Params:
+    """Members, leaves [n, ...], with normal noise on every number."""
+    first = rows(members)
+    return population(first + std * normal(key, first.shape), tree.index(members, 0))
 
 
 def gaussian(words: UInt32[Array, "*n"]) -> Float[Array, "*n"]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from evorl import tree
 from evorl.ec import objectives
-from evorl.ec.noise import normal
+from evorl.ec.noise import spread
 from evorl.ec.rows import full_rank, layers, population, rows
 from evorl.ec.variation import (
     BoundedSBX,
@@ -84,8 +84,7 @@ class NSGA2:
     def from_members(self, key: Key, members: Params, mean: Params, hyperparams: NSGA2Hyperparams) -> NSGA2State:
         """The first generation is members, leaves [n, ...]."""
         check_taken(self.mutation, hyperparams.mutation)
-        first = rows(members)
-        members = population(first + hyperparams.initial_std * normal(key, first.shape), mean)
+        members = spread(key, members, hyperparams.initial_std)
         n, m = self.population_size, max(len(self.objectives), 1)
         parents = tree.broadcast(mean, n)
         return NSGA2State(parents, jnp.full((n, m), objectives.WORST, jnp.float32), jnp.zeros(n, jnp.int32), members)

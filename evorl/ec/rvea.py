@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
 from evorl.ec import objectives
-from evorl.ec.noise import normal
+from evorl.ec.noise import spread
 from evorl.ec.rows import full_rank, layers, population, rows
 from evorl.ec.variation import (
     BoundedSBX,
@@ -102,8 +102,7 @@ class RVEA:
     def from_members(self, key: Key, members: Params, mean: Params, hyperparams: RVEAHyperparams) -> RVEAState:
         """The first generation is members, leaves [n, ...]."""
         check_taken(self.mutation, hyperparams.mutation)
-        first, directions = rows(members), jnp.asarray(self.lattice)
-        members = population(first + hyperparams.initial_std * normal(key, first.shape), mean)
+        members, directions = spread(key, members, hyperparams.initial_std), jnp.asarray(self.lattice)
         nobody = jnp.full(directions.shape, objectives.WORST, jnp.float32)
         return RVEAState(tree.broadcast(mean, len(directions)), nobody, directions, members, jnp.int32(0))
 

@@ -8,8 +8,10 @@ from jaxtyping import Array
 
 from evorl.errors import OptionError
 from evorl.types import (
+    Collects,
     DrawsMembers,
     Evolver,
+    Found,
     FromMembers,
     Hyperparams,
     Judges,
@@ -68,6 +70,11 @@ def center(evolver: Evolver, state: State, solution: Params) -> Any:
 def fitness(evolver: Evolver, means: dict[str, Array]) -> Any:
     """What an evolver is told, of means over the episodes of members, leaves [n, ...]: returns, or what it asks for."""
     return evolver.fitness(means) if isinstance(evolver, Judges) else means["return"]
+
+
+def found(evolver: Evolver, state: State) -> Found | None:
+    """What an evolver that collects has so far; None of another."""
+    return evolver.found(state) if isinstance(evolver, Collects) else None
 
 
 def require_from_params(evolver: Evolver, option: str, why: str) -> None:

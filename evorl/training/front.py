@@ -13,7 +13,7 @@ from evorl import tree
 from evorl.ec.objectives import of_a_problem
 from evorl.errors import OptionError, require
 from evorl.training.records import files
-from evorl.types import ActsAs, Collects, Finds, State, Workflow
+from evorl.types import ActsAs, Collects, Finds, Found, State, Workflow
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,11 @@ class Front:
     @classmethod
     def of(cls, workflow: Workflow, state: State) -> "Front | None":
         """What a workflow has found beside a policy; None where that is nothing, or nothing yet."""
-        if not isinstance(workflow, Finds):
-            return None
-        found = workflow.found(state)
+        return cls.shown(workflow, workflow.found(state)) if isinstance(workflow, Finds) else None
+
+    @classmethod
+    def shown(cls, workflow: Finds, found: Found | None) -> "Front | None":
+        """Of what a workflow has found."""
         if found is None or not np.any(found.counts):
             return None
         fitness = np.asarray(found.fitness, np.float64).reshape(len(found.counts), -1)
@@ -75,10 +77,13 @@ class Front:
 
 def lines(workflow: Workflow, states: State, seeds: int) -> list[str]:
     """What each run of a training has found; leaves of states lead with [seeds] where there are several."""
+    if not isinstance(workflow, Finds):
+        return []
     if seeds == 1:
         return [str(front)] if (front := Front.of(workflow, states)) is not None else []
-    found = [Front.of(workflow, tree.index(states, i)) for i in range(seeds)]
-    return [f"run {i}: {front}" for i, front in enumerate(found) if front is not None]
+    found = jax.vmap(workflow.found)(states)  # of whose other leaves, such as replays, nothing is copied
+    fronts = [Front.shown(workflow, tree.index(found, i)) for i in range(seeds)]
+    return [f"run {i}: {front}" for i, front in enumerate(fronts) if front is not None]
 
 
 def is_kept(workflow: Workflow) -> bool:

@@ -263,7 +263,7 @@ class Evolution:
 
     def found(self, state: EvolutionState) -> Found | None:
         """The evolver's, where it collects."""
-        return self.evolver.found(state.evolver) if isinstance(self.evolver, Collects) else None
+        return search.found(self.evolver, state.evolver)
 
     def inherit(self, state: EvolutionState, parent: EvolutionState) -> EvolutionState:
         """state with the agent, the distribution, what its policy needs and the hyperparameters of parent."""

@@ -17,7 +17,6 @@ from evorl.hyperparameters import Number, as_state, default, hyperparameter
 from evorl.replay import UNIFORM
 from evorl.types import (
     ActorCritic,
-    Collects,
     Env,
     Evolver,
     Found,
@@ -154,10 +153,10 @@ class PGAME:
         (agent, asked, metrics), members, means = carry, played.plan.params, played.stats.means
         evolver, judged = search.asked(asked, state.evolver), search.fitness(self.evolver, means)
         evolver, told = search.tell(self.evolver, key, members, judged, evolver, self.now(state).evolver)
-        env_steps = state.env_steps + played.stats.steps.sum()
-        state = replace(self.acting_as(state, self.evolver.solution(evolver)), agent=agent, evolver=evolver)
+        moved = {"agent": agent, "evolver": evolver, "center": self.evolver.solution(evolver)}
+        state = replace(state, env_steps=state.env_steps + played.stats.steps.sum(), **moved)
         of_greedy = {"return_best": means["return"].max(), "return_greedy": means["return"][-1]}
-        return replace(state, env_steps=env_steps), played.metrics() | metrics | told | of_greedy
+        return state, played.metrics() | metrics | told | of_greedy
 
     def report(self, state: PGAMEState, played: Played) -> Metrics:
         del state
@@ -205,7 +204,7 @@ class PGAME:
 
     def found(self, state: PGAMEState) -> Found | None:
         """The evolver's, where it collects."""
-        return self.evolver.found(state.evolver) if isinstance(self.evolver, Collects) else None
+        return search.found(self.evolver, state.evolver)
 
     def inherit(self, state: PGAMEState, parent: PGAMEState) -> PGAMEState:
         """state with the agent, the archive and the hyperparameters of parent; it keeps its replay."""

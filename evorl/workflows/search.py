@@ -15,7 +15,7 @@ from evorl.ec.nsga2 import NSGA2Hyperparams
 from evorl.ec.rows import member, row
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
-from evorl.types import Collects, Evolver, Fits, Found, Judges, Key, Metrics, Params, Problem, Quality
+from evorl.types import Evolver, Fits, Found, Judges, Key, Metrics, Params, Problem, Quality
 from evorl.workflows import base
 
 
@@ -131,8 +131,8 @@ class Search:
 
     def found(self, state: SearchState) -> Found:
         """The evolver's, where it collects, or else the solution alone."""
-        if isinstance(self.fitted, Collects):
-            return self.fitted.found(state.evolver)
+        if (found := search.found(self.fitted, state.evolver)) is not None:
+            return found
         solution = self.exam(state, jax.random.key(0))
         played = self.play(state, solution, jax.random.key(0))[1]
         return Found(solution, self._first(played), jnp.ones(1, bool))
