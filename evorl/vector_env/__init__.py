@@ -6,13 +6,12 @@ from evorl.vector_env.rollout import (
     Plan,
     Starts,
     Store,
-    World,
     auto_reset,
-    leveled,
     play,
 )
 from evorl.vector_env.starts import FromParams, OnLevels, Same, Table
 from evorl.vector_env.vector_env import Behaviour, Played, VectorEnv, shares
+from evorl.vector_env.world import World, leveled
 
 __all__ = [
     "UNLIMITED",

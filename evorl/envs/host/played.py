@@ -1,0 +1,155 @@
+"""Gymnasium environments by place, played one after the other. A worker imports this: no JAX, nothing of evorl.
+
+What they say lies on a board, arrays whose rows are places; of what goes wrong there is one line.
+"""
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+CONSTRUCTOR, RESET, STEP = "constructor", "reset", "step"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation or an action."""
+
+    path: tuple[Any, ...]  # where it is in a value
+    shape: tuple[int, ...]
+    dtype: str  # as it lies on the board
+    native: str  # as the environment has it
+    start: int = 0  # of whole numbers, which on the board begin with 0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What observations and actions are made of, leaf by leaf in the order of evorl's spaces."""
+
+    obs: tuple[Leaf, ...]
+    action: tuple[Leaf, ...]
+    nested: Any  # the containers of an action: {name: ...} or (...,), None for a leaf
+
+    @property
+    def fields(self) -> list[tuple[str, tuple[int, ...], np.dtype]]:
+        """Name, shape and dtype of every array of a board."""
+        kinds = {"obs": self.obs, "action": self.action}
+        found = [(f"{name}{i}", x.shape, x.dtype) for name, leaves in kinds.items() for i, x in enumerate(leaves)]
+        found += [("reward", (), "float32"), ("terminated", (), "bool"), ("truncated", (), "bool")]
+        return [(name, shape, np.dtype(dtype)) for name, shape, dtype in found]
+
+    def nbytes(self, places: int) -> int:
+        """Bytes of a board."""
+        return sum(_aligned(places * int(np.prod(shape)) * dtype.itemsize) for _, shape, dtype in self.fields)
+
+    def board(self, places: int, file: int) -> dict[str, np.ndarray]:
+        """Arrays [places, ...] by name, which lie in a file; of its pages those are there that were touched."""
+        memory, board, at = mmap.mmap(file, self.nbytes(places)), {}, 0
+        for name, shape, dtype in self.fields:
+            size = places * int(np.prod(shape))
+            board[name] = np.frombuffer(memory, dtype, size, at).reshape(places, *shape)
+            at += _aligned(size * dtype.itemsize)
+        return board
+
+
+def memory(nbytes: int) -> int:
+    """A file without a name, which is gone with the last process that has it open; its descriptor."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("evorl")
+    else:
+        with tempfile.TemporaryFile() as unnamed:
+            file = os.dup(unnamed.fileno())
+    os.truncate(file, nbytes)
+    return file
+
+
+class Played:
+    """Environments by place, made where they are first needed, and what they say on a board."""
+
+    def __init__(self, make: Callable[[], Any], layout: Layout, board: dict[str, np.ndarray]) -> None:
+        self.make, self.layout = make, layout
+        self.envs: dict[int, Any] = {}
+        self.obs = [(board[f"obs{i}"], leaf, np.dtype(leaf.native)) for i, leaf in enumerate(layout.obs)]
+        self.action = [(board[f"action{i}"], leaf) for i, leaf in enumerate(layout.action)]
+        self.outcome = board["reward"], board["terminated"], board["truncated"]
+
+    def reset(self, place: int, seed: int) -> str | None:
+        """Begins an episode; returns what went wrong."""
+        stage = CONSTRUCTOR
+        try:
+            if place not in self.envs:
+                self.envs[place] = self.make()
+            stage = RESET
+            self._put(place, self.envs[place].reset(seed=seed)[0])
+        except Exception as error:
+            return self._failed(place, stage, error)
+        return None
+
+    def step(self, place: int, action: Any) -> str | None:
+        """Takes a step, at whose end the true final observation is on the board; returns what went wrong."""
+        try:
+            obs, reward, terminated, truncated, _ = self.envs[place].step(action)
+            self._put(place, obs)
+            rewards, terminations, truncations = self.outcome
+            rewards[place], terminations[place], truncations[place] = reward, terminated, truncated and not terminated
+        except Exception as error:
+            return self._failed(place, STEP, error)
+        return None
+
+    def actions(self, places: Sequence[int]) -> list[Any]:
+        """Those on the board, as the environments take them."""
+        if self.layout.nested is None and not self.layout.action[0].shape:
+            array, leaf = self.action[0]
+            return [action + leaf.start for action in array[places].tolist()]
+        return [self._nested(self.layout.nested, iter(self._parts(place))) for place in places]
+
+    def close(self, places: Sequence[int]) -> None:
+        """Closes the environments of these places."""
+        for place in places:
+            env = self.envs.pop(place, None)
+            try:
+                if env is not None:
+                    env.close()
+            except Exception:  # noqa: S110  what has failed may fail to close
+                pass
+
+    def _parts(self, place: int) -> list[Any]:
+        parts = []
+        for array, leaf in self.action:
+            part = array[place].astype(leaf.native)  # a copy, which the environment may keep
+            parts.append(part + leaf.start if leaf.start else part)
+        return parts
+
+    def _nested(self, kind: Any, parts: Any) -> Any:
+        if isinstance(kind, dict):
+            return {name: self._nested(kind[name], parts) for name in kind}
+        if isinstance(kind, tuple):
+            return tuple(self._nested(one, parts) for one in kind)
+        return next(parts)
+
+    def _put(self, place: int, obs: Any) -> None:
+        """Writes an observation; raises ValueError where its shape or dtype is not that of its space."""
+        for array, leaf, native in self.obs:
+            part = obs
+            for name in leaf.path:
+                part = part[name]
+            if not isinstance(part, np.ndarray):
+                part = np.asarray(part)
+            if part.shape != leaf.shape:
+                raise ValueError(f"the observation has shape {list(part.shape)}, not {list(leaf.shape)}")
+            if part.dtype is not native and not np.can_cast(part.dtype, native):
+                raise ValueError(f"the observation has dtype {part.dtype}, not {native}")
+            array[place] = part - leaf.start if leaf.start else part
+
+    def _failed(self, place: int, stage: str, error: Exception) -> str:
+        """What went wrong in one line; the environment is not used again."""
+        self.close([place])
+        return f"{stage}: " + f"{type(error).__name__}: {error}".strip().partition("\n")[0][:300]
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // 64) * 64

@@ -1,0 +1,261 @@
+"""The environments of this process that states have leases of."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from evorl.envs.host.played import RESET, STEP, Layout, Played, memory
+
+TRIES = 3  # of a start, where an environment that has failed begins anew
+MOST_PLACES = 65_536
+MOST_BYTES = 2**38  # of addresses, not of memory
+
+
+class Leases:
+    """The numbers of leases, of which none comes twice in this process."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+        self._lock = threading.Lock()
+
+    def new(self) -> int:
+        """The next one."""
+        with self._lock:
+            self.newest += 1
+            return self.newest
+
+
+LEASES = Leases()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What went wrong in an environment."""
+
+    slot: int  # which row of a call it was
+    worker: int | None  # None for this process
+    steps: int  # of its episode, that it has answered
+    error: str
+
+    def __str__(self) -> str:
+        where = "in this process" if self.worker is None else f"worker {self.worker}"
+        return f"slot {self.slot}, {where}, step {self.steps}: {self.error}"
+
+
+class Places(Protocol):
+    """Where environments are: in this process, or in workers."""
+
+    board: dict[str, np.ndarray]
+    most: int
+
+    def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
+        """Begins episodes; what went wrong, by place."""
+        ...
+
+    def step(self, places: Sequence[int]) -> dict[int, str]:
+        """Takes the steps whose actions are on the board; what went wrong, by place."""
+        ...
+
+    def worker(self, place: int) -> int | None:
+        """Whose a place is."""
+        ...
+
+    def close(self, places: Sequence[int] | None = None) -> None:
+        """Closes environments, by default all that there is."""
+        ...
+
+
+class Here:
+    """Environments in this process."""
+
+    def __init__(self, make: Any, layout: Layout) -> None:
+        self.most = most_places(layout)
+        self.board = layout.board(self.most, memory(layout.nbytes(self.most)))
+        self._played = Played(make, layout, self.board)
+
+    def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
+        reset = self._played.reset
+        found = ((place, reset(place, seed)) for place, seed in zip(places, seeds, strict=True))
+        return {place: error for place, error in found if error is not None}
+
+    def step(self, places: Sequence[int]) -> dict[int, str]:
+        step, actions = self._played.step, self._played.actions(places)
+        found = ((place, step(place, action)) for place, action in zip(places, actions, strict=True))
+        return {place: error for place, error in found if error is not None}
+
+    def worker(self, place: int) -> None:
+        del place
+
+    def close(self, places: Sequence[int] | None = None) -> None:
+        self._played.close(list(self._played.envs) if places is None else places)
+
+
+class Pool:
+    """Environments by lease. A call has rows, of which those that act are each of a lease of their own.
+
+    Nothing that an environment does raises: its row has a negative lease then, and `fault` says what it was, or, where
+    it may begin anew, nothing does. From a fault on no environment is touched.
+    """
+
+    def __init__(self, places: Places, layout: Layout, restart: bool) -> None:
+        self.places, self.restart = places, restart
+        self.obs = [places.board[f"obs{i}"] for i in range(len(layout.obs))]
+        self.action = [places.board[f"action{i}"] for i in range(len(layout.action))]
+        self.outcome = [places.board[name] for name in ("reward", "terminated", "truncated")]
+        self.steps = np.zeros(places.most, np.uint32)
+        self.begun = np.zeros(places.most, np.uint32)  # what steps were when the episode began
+        self.fault: Fault | None = None
+        self._place: dict[int, int] = {}
+        self._free: list[int] = []
+        self._used = 0
+        self._lock = threading.Lock()
+
+    def begin(self, acts: np.ndarray, leaves: np.ndarray, lease: np.ndarray, seeds: np.ndarray) -> list[np.ndarray]:
+        """Begins an episode in the rows that act, each of its lease or of a new one; or gives the leases back.
+
+        Returns leases, counts and observations.
+        """
+        with self._lock:
+            lease, steps = lease.copy(), np.zeros(len(lease), np.uint32)
+            obs = [np.zeros((len(lease), *x.shape[1:]), x.dtype) for x in self.obs]
+            going = np.flatnonzero(acts & leaves)
+            self._give_back(np.abs(lease[going]).tolist())
+            lease[going] = 0
+            rows = np.flatnonzero(acts & ~leaves)
+            lease[rows] = -np.abs(lease[rows])
+            if self.fault is None and len(rows):
+                self._begin(rows, lease, steps, obs, seeds)
+            return [lease, steps, *obs]
+
+    def _begin(
+        self, rows: np.ndarray, lease: np.ndarray, steps: np.ndarray, obs: list[np.ndarray], seeds: np.ndarray
+    ) -> None:
+        """What begin does in rows, written into its results."""
+        row_of: dict[int, int] = {}  # by place
+        for row in rows.tolist():
+            one = -int(lease[row])
+            if one not in self._place or self._place[one] in row_of:
+                one = self._leased()
+                if not one:
+                    self.fault = Fault(row, None, 0, f"{RESET}: more than {self.places.most} environments at once")
+                    return
+            lease[row] = -one
+            row_of[self._place[one]] = row
+        of = {place: int(seeds[row]) for place, row in row_of.items()}
+        failed = self.places.reset(list(of), list(of.values()))
+        failed |= self._not_numbers(np.array([place for place in of if place not in failed], int), RESET, self.obs)
+        for _ in range(TRIES - 1 if self.restart else 0):
+            if not failed:
+                break
+            failed = self.places.reset(list(failed), [of[place] for place in failed])
+        self._report({place: (row_of[place], error) for place, error in failed.items()}, RESET)
+        there = np.array([place for place in of if place not in failed], int)
+        rows = np.array([row_of[place] for place in there.tolist()], int)
+        self.steps[there] += 1
+        self.begun[there] = self.steps[there]
+        lease[rows], steps[rows] = -lease[rows], self.steps[there]
+        for array, board in zip(obs, self.obs, strict=True):
+            array[rows] = board[there]
+
+    def step(self, acts: np.ndarray, lease: np.ndarray, steps: np.ndarray, *action: np.ndarray) -> list[np.ndarray]:
+        """Takes a step in the rows that act; refused where it is not the next one of its lease.
+
+        Returns leases, counts, observations, rewards, whether terminated and whether truncated.
+        """
+        with self._lock:
+            lease, steps = lease.copy(), steps.copy()
+            answers = [*self.obs, *self.outcome]
+            out = [np.zeros((len(lease), *x.shape[1:]), x.dtype) for x in answers]
+            rows = np.flatnonzero(acts)
+            lease[rows] = -np.abs(lease[rows])
+            if self.fault is None and len(rows):
+                rows, places = self._next(rows, lease, steps)
+                for board, given in zip(self.action, action, strict=True):
+                    board[places] = given[rows]
+                failed = self.places.step(places.tolist())
+                failed |= self._not_numbers(_without(places, failed), STEP, [*self.obs, self.outcome[0]])
+                if failed:
+                    row_of = dict(zip(places.tolist(), rows.tolist(), strict=True))
+                    self._report({place: (row_of[place], error) for place, error in failed.items()}, STEP)
+                    there = np.array([place not in failed for place in places.tolist()])
+                    rows, places = rows[there], places[there]
+                self.steps[places] += 1
+                steps[rows] = self.steps[places]
+                for array, board in zip(out, answers, strict=True):
+                    array[rows] = board[places]
+                going_on = rows[~(out[-1] | out[-2])[rows]]
+                lease[going_on] = -lease[going_on]
+            return [lease, steps, *out]
+
+    def _next(self, rows: np.ndarray, lease: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows whose step is the next one of their lease, and their places; the others are faults."""
+        place = self._place
+        places = np.array([place.get(-one, -1) for one in lease[rows].tolist()], int)
+        right = (places >= 0) & (self.steps[places] == steps[rows])
+        if len(set(places.tolist())) < len(places):
+            right[np.setdiff1d(np.arange(len(places)), np.unique(places, return_index=True)[1])] = False
+        for row in rows[~right].tolist():
+            why = f"{STEP}: refused, step {int(steps[row])} of lease {-int(lease[row])} is not its next one"
+            self.fault = self.fault or Fault(row, None, int(steps[row]), why)
+        return rows[right], places[right]
+
+    def _not_numbers(self, places: np.ndarray, stage: str, arrays: Iterable[np.ndarray]) -> dict[int, str]:
+        """Which places have NaN in what they say; their environments are not used again."""
+        found: dict[int, str] = {}
+        for array in arrays:
+            if array.dtype.kind == "f":
+                what = "reward" if array is self.outcome[0] else "observation"
+                nan = np.isnan(array[places]).reshape(len(places), -1)
+                if nan.any():
+                    found |= {place: f"{stage}: the {what} is NaN" for place in places[nan.any(1)].tolist()}
+        if found:
+            self.places.close(list(found))
+        return found
+
+    def _report(self, failed: dict[int, tuple[int, str]], stage: str) -> None:
+        """Keeps the first fault, unless environments may begin anew; a start has been tried again by then."""
+        for place, (row, error) in failed.items():
+            if self.fault is None and (stage == RESET or not self.restart):
+                done = 0 if stage == RESET else int(self.steps[place] - self.begun[place])
+                self.fault = Fault(row, self.places.worker(place), done, error)
+
+    def _leased(self) -> int:
+        """A new lease of a free place; 0 where there is none."""
+        if not self._free and self._used == self.places.most:
+            return 0
+        if not self._free:
+            self._free.append(self._used)
+            self._used += 1
+        lease = LEASES.new()
+        self._place[lease] = self._free.pop()
+        return lease
+
+    def _give_back(self, leases: Iterable[int]) -> None:
+        places = [self._place.pop(lease) for lease in leases if lease in self._place]
+        self._free = sorted([*self._free, *places], reverse=True) if places else self._free
+
+    def sweep(self, held: set[int], newest: int, oldest: int = 0) -> None:
+        """Gives back what is leased and not held, of the leases after oldest up to newest."""
+        with self._lock:
+            self._give_back([lease for lease in self._place if oldest < lease <= newest and lease not in held])
+
+    @property
+    def leased(self) -> tuple[int, ...]:
+        """The leases that are not given back."""
+        return tuple(self._place)
+
+    def close(self) -> None:
+        """Closes every environment."""
+        self.places.close()
+
+
+def most_places(layout: Layout) -> int:
+    """As many as there can be."""
+    return int(min(MOST_PLACES, max(MOST_BYTES // layout.nbytes(1), 1)))
+
+
+def _without(places: np.ndarray, failed: dict[int, str]) -> np.ndarray:
+    return np.array([place for place in places.tolist() if place not in failed], int) if failed else places
