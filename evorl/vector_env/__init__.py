@@ -1,5 +1,6 @@
 """Many environments at once: where episodes begin, the one play, and what the slots did."""
 
+from evorl.vector_env import hosts
 from evorl.vector_env.episodes import EnvSlot, EpisodeStats
 from evorl.vector_env.rollout import (
     UNLIMITED,
@@ -29,6 +30,7 @@ __all__ = [
     "VectorEnv",
     "World",
     "auto_reset",
+    "hosts",
     "leveled",
     "play",
     "shares",

@@ -28,8 +28,13 @@ def begin(
     keys = jax.random.split(key, world.total)[group]
     lease = jnp.zeros(world.n, jnp.int32) if slots is None else hosts.leases(slots.env_state)
     where = restart | (lease <= 0)
-    first = world.reset_where(where, keys, jnp.abs(lease))
+    first = world.reset_asked(keys, hosts.Asked(where, jnp.abs(lease)))
     return _entered(world, first, slots, where, Resting(jnp.zeros(world.n, bool)))
+
+
+def asked(keys: Key, acts: Bool[Array, " n"], goes_on: Bool[Array, " n"], begun: Int[Array, " n"]) -> hosts.Asked:
+    """What a step asks: that of the slots that act, and, where it ends their episode number `begun`, the next one."""
+    return hosts.Asked(acts, goes_on=goes_on, seed=hosts.seeds(_keys(keys, begun + 1)))
 
 
 def next_episodes(
@@ -37,15 +42,24 @@ def next_episodes(
 ) -> tuple[EnvSlot, Resting]:
     """The slots at the start of an episode where so; `episodes` have begun in each during this play."""
 
+    there = hosts.the(slots.env_state)
+    if not isinstance(there.first, tuple):
+        begun = where & (there.lease > 0)
+        at_it = world.reset_asked(keys, hosts.Asked(begun, begun=there))
+        slots, where = world.restart(slots, at_it, begun), where & ~begun
+
     def once(_: Array, loop: tuple[EnvSlot, Resting]) -> tuple[EnvSlot, Resting]:
         slots, left = loop
-        # with keys that interact, which splits its own in two, has not
-        fold = jax.random.fold_in
-        own = jax.vmap(lambda key, episode: fold(fold(key, episode), 2))(keys, episodes)
-        first = world.reset_where(where, own, jnp.abs(hosts.leases(slots.env_state)))
+        first = world.reset_asked(_keys(keys, episodes), hosts.Asked(where, jnp.abs(hosts.leases(slots.env_state))))
         return _entered(world, first, slots, where, left)
 
     return tree.repeat(where.any().astype(jnp.int32), once, (slots, left))  # most steps begin no episode
+
+
+def _keys(keys: Key, episodes: Int[Array, " n"]) -> Key:
+    """Those of episodes by their number in this play; with keys that interact, which splits its own in two, has not."""
+    fold = jax.random.fold_in
+    return jax.vmap(lambda key, episode: fold(fold(key, episode), 2))(keys, episodes)
 
 
 def _entered(

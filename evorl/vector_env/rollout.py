@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Int
 
 from evorl import mesh, tree
 from evorl.types import Key, Transition
+from evorl.vector_env import on_host
 from evorl.vector_env.episodes import EnvSlot, EpisodeStats
 from evorl.vector_env.world import Policy, World
 
@@ -93,6 +94,8 @@ def play(
     def advance(carry: tuple[Playing, Stored]) -> tuple[Playing, Stored]:
         playing, stored = carry
         playing, (transitions, mask) = jax.lax.scan(step, playing, length=store.every)
+        if world.hosted:
+            transitions = parted(transitions)
         if jax.tree.leaves(stored):
             transitions, mask = mesh.gathered((transitions, mask), mesh.SLOTS, at=1)
         return playing, store.add(stored, transitions, mask)
@@ -130,7 +133,11 @@ def auto_reset(
         mask = active(playing)
         slots, stats, left = playing
         keys_now = jax.vmap(jax.random.fold_in)(keys, stats.turns)
-        after, transition = world.interact(policy, slots, keys_now, mask)
+        asked = None
+        if world.hosted:
+            afterwards = replace(stats, steps=stats.steps + 1, episodes=stats.episodes + 1)
+            asked = on_host.asked(keys, mask, mask & active((slots, afterwards, left)), stats.begun)
+        after, transition = world.interact(policy, slots, keys_now, asked)
         lost = world.lost(after, transition) & mask
         ended, there = transition.ended & mask, mask & ~lost
         sums, restarts = (stats.returns, stats.lengths, stats.info), jax.tree.map(lambda x: x + lost, stats.restarts)
@@ -140,6 +147,15 @@ def auto_reset(
         slots = tree.where(mask, after, slots)
         begins = (ended | lost) & active((slots, stats, left)) if world.hosted else ended
         slots, left = starts.next(world, keys, slots, begins, stats.begun, left)
+        if world.hosted:
+            transition = replace(transition, weight=there.astype(jnp.float32) + ~mask)
         return (slots, stats, left), (transition, there)
 
     return (slots, EpisodeStats.zeros(slots), left), step, active
+
+
+def parted(transitions: Transition) -> Transition:
+    """Transitions [steps, n, ...] that end where the next one is lost, which its weight 0 says; without the weights."""
+    lost = transitions.weight == 0
+    ends = lost | jnp.concatenate([lost[1:], jnp.zeros_like(lost[:1])])
+    return replace(transitions, truncated=transitions.truncated | (ends & ~transitions.terminated), weight=())

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
 from evorl import tree
 from evorl.errors import OptionError, require, unknown
@@ -47,12 +47,10 @@ class World:
         """Whether the environment lives on the host, where only those are touched that act or begin."""
         return hosts.params(self.params) is not None
 
-    def reset_where(
-        self, where: Bool[Array, " n"], keys: Key, lease: Int[Array, " n"], leaves: bool | Array = False
-    ) -> tuple[Any, Any]:
-        """Starts on the host of slots that have leases, where so, for keys [n]; or the leases are given back."""
+    def reset_asked(self, keys: Key, asked: hosts.Asked) -> tuple[Any, Any]:
+        """What reset answers on the host for keys [n], leaves [n, ...]."""
         with jax.named_scope("environment"):
-            return jax.vmap(self.env.reset)(keys, hosts.asked(self.params, where, lease, leaves))
+            return jax.vmap(self.env.reset)(keys, asked.of(self.params))
 
     def reset_to(self, keys: Key, levels: Level) -> tuple[Any, Any]:
         """A start on each of levels, leaves [n, ...]; raises OptionError where the environment has none."""
@@ -94,14 +92,14 @@ class World:
         return self.slots(first) if slots is None else self.restart(slots, first, where)
 
     def interact(
-        self, policy: Policy, slots: EnvSlot, keys: Key, acts: Bool[Array, " n"] | None = None
+        self, policy: Policy, slots: EnvSlot, keys: Key, asked: hosts.Asked | None = None
     ) -> tuple[EnvSlot, Transition]:
-        """One step of all slots, keys [n]; episodes that end are left at their end. On the host only those that act."""
+        """One step of all slots, keys [n]; episodes that end are left at their end. On the host as is asked."""
         key_act, key_step = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
         with jax.named_scope("policy"):
             action, memory, extras = policy(slots.obs, slots.memory, key_act)
         with jax.named_scope("environment"):
-            env_state, timestep = self.step(key_step, slots.env_state, action, acts)
+            env_state, timestep = self.step(key_step, slots.env_state, action, asked)
         outcome = timestep.reward, timestep.obs, timestep.terminated, timestep.truncated
         transition = Transition(slots.obs, action, *outcome, extras, memory=slots.memory)
         returns = jax.tree.map(jnp.add, slots.episode_return, timestep.reward)
@@ -111,14 +109,12 @@ class World:
         }
         return EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1, info), transition
 
-    def step(
-        self, keys: Key, env_state: Any, action: Any, acts: Bool[Array, " n"] | None = None
-    ) -> tuple[Any, TimeStep]:
-        """env.step of all slots, leaves [n, ...]; on the host of those that act."""
+    def step(self, keys: Key, env_state: Any, action: Any, asked: hosts.Asked | None = None) -> tuple[Any, TimeStep]:
+        """env.step of all slots, leaves [n, ...]; on the host as is asked."""
         if not self.hosted:
             return jax.vmap(self.env.step, (0, 0, 0, None))(keys, env_state, action, self.params)
-        acts = jnp.ones(self.n, bool) if acts is None else acts
-        return jax.vmap(self.env.step)(keys, env_state, action, hosts.asked(self.params, acts))
+        asked = hosts.Asked(jnp.ones(self.n, bool)) if asked is None else asked
+        return jax.vmap(self.env.step)(keys, env_state, action, asked.of(self.params))
 
     def lost(self, after: EnvSlot, transition: Transition) -> Bool[Array, " n"]:
         """Which steps the host has no answer to, because the environment has failed."""
@@ -138,7 +134,7 @@ class World:
             return slots
         lease, leaves = hosts.leases(slots.env_state), jnp.asarray(leaves)
         keys = jax.random.split(jax.random.key(0), self.n)
-        self.reset_where((lease != 0) & leaves, keys, lease, leaves)
+        self.reset_asked(keys, hosts.Asked((lease != 0) & leaves, lease, leaves))
         return tree.where(leaves, hosts.without(slots), slots)
 
     def ended(self, slots: EnvSlot) -> tuple[Any, Any, Any]:

@@ -1,7 +1,7 @@
 """Gymnasium environments as environments of evorl."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,13 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from flax.core import FrozenDict
 
-from evorl import spaces
+from evorl import spaces, tree
 from evorl.envs.host import pools
 from evorl.envs.host.layout import layout
 from evorl.envs.host.merged import merged
 from evorl.envs.host.played import Layout
 from evorl.errors import OptionError, require, unknown
 from evorl.types import HostParams, HostState, Key, TimeStep
+from evorl.vector_env import hosts
+
+OUTCOME = (((), "float32"), ((), "bool"), ((), "bool"))  # reward, terminated, truncated
+SMALL = 4096  # bytes of an observation that travels twice rather than in a call of its own
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,9 @@ class HostEnv:
         try:
             return gymnasium.spec(self.name)
         except gymnasium.error.UnregisteredEnv:
-            raise unknown("gymnasium environment", self.name, gymnasium.registry, "gymnasium.pprint_registry()") from None
+            raise unknown(
+                "gymnasium environment", self.name, gymnasium.registry, "gymnasium.pprint_registry()"
+            ) from None
         except (gymnasium.error.Error, ImportError) as error:
             raise OptionError(f"env.name={self.name}: {_first_line(error)}") from None
 
@@ -96,44 +102,70 @@ class HostEnv:
 
     @property
     def default_params(self) -> HostParams:
-        return HostParams(workers=self.workers)
+        return HostParams(seed=np.zeros(2, np.uint32), workers=self.workers)
+
+    @property
+    def begins_at_once(self) -> bool:
+        """Whether a step that ends an episode begins the next one, which saves a call; not where it is large."""
+        return sum(leaf.nbytes for leaf in self.layout.obs) <= SMALL
 
     def reset(self, key: Key, params: HostParams) -> tuple[HostState, Any]:
-        data = jax.random.key_data(key).astype(jnp.uint32)
-        lease, acts = (jnp.asarray(x, dtype) for x, dtype in ((params.lease, jnp.int32), (params.acts, bool)))
-        call = merged(self._begin, self._answer(False))
-        lease, steps, *obs = call(acts, jnp.asarray(params.leaves, bool), lease, data)
-        return HostState(lease, steps), spaces.unflatten(self.observation_space, obs)
+        if isinstance(params.begun, HostState):
+            begun: HostState = params.begun
+            return replace(begun, first=tree.zeros(begun.first)), begun.first
+        flags, lease = _flags(params.acts, params.leaves), jnp.asarray(params.lease, jnp.int32)
+        call = merged(self._begin, self._answer(1))
+        lease, steps, *obs = call(*flags, lease, hosts.seeds(key))
+        seen = self._seen(obs)
+        return HostState(lease, steps, tree.zeros(seen) if self.begins_at_once else ()), seen
 
     def step(self, key: Key, env_state: HostState, action: Any, params: HostParams) -> tuple[HostState, TimeStep]:
         del key  # its noise is its own, from the seed of its episode on
         parts = spaces.flatten(self.action_space, action)
         given = [jnp.asarray(part, leaf.dtype) for part, leaf in zip(parts, self.layout.action, strict=True)]
-        call = merged(self._step, self._answer(True))
-        acts = jnp.asarray(params.acts, bool)
-        lease, steps, *answer = call(acts, env_state.lease, env_state.steps, *given)
-        *obs, reward, terminated, truncated = answer
-        seen = spaces.unflatten(self.observation_space, obs)
-        return HostState(lease, steps), TimeStep(seen, reward, terminated, truncated)
+        flags = _flags(params.acts, params.goes_on if self.begins_at_once else False)
+        call = merged(self._step, self._answer(1 + self.begins_at_once, OUTCOME))
+        seed = jnp.asarray(params.seed, jnp.uint32)
+        lease, steps, *answer = call(*flags, env_state.lease, env_state.steps, seed, *given)
+        n = len(self.layout.obs)
+        seen, first, outcome = self._seen(answer[:n]), answer[n:-3], answer[-3:]
+        return HostState(lease, steps, self._seen(first) if first else ()), TimeStep(seen, *outcome)
 
-    def _answer(self, stepped: bool) -> list[jax.ShapeDtypeStruct]:
-        """The shapes of what the host answers for one."""
+    def _seen(self, leaves: Any) -> Any:
+        return spaces.unflatten(self.observation_space, leaves)
+
+    def _answer(self, times: int, outcome: Any = ()) -> list[jax.ShapeDtypeStruct]:
+        """The shapes of what the host answers for one, with so many observations."""
         seen = [(leaf.shape, leaf.dtype) for leaf in self.layout.obs]
-        outcome = [((), "float32"), ((), "bool"), ((), "bool")] if stepped else []
-        found = [((), "int32"), ((), "uint32"), *seen, *outcome]
+        found = [((), "int32"), ((), "uint32"), *seen * times, *outcome]
         return [jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape, dtype in found]
 
-    def _begin(self, acts: np.ndarray, leaves: np.ndarray, lease: np.ndarray, key: np.ndarray) -> list[np.ndarray]:
-        return pools.of(self).begin(acts, leaves, lease, _seeds(key))
+    def _begin(self, acts: np.ndarray, leaves: np.ndarray, lease: np.ndarray, seed: np.ndarray) -> list[np.ndarray]:
+        return pools.of(self).begin(acts, leaves, lease, _number(seed))
 
-    def _step(self, acts: np.ndarray, lease: np.ndarray, steps: np.ndarray, *action: np.ndarray) -> list[np.ndarray]:
-        return pools.of(self).step(acts, lease, steps, *action)
+    def _step(self, acts: np.ndarray, goes_on: np.ndarray, *rest: np.ndarray) -> list[np.ndarray]:
+        lease, steps, seed, *action = rest
+        pool = pools.of(self)
+        lease, steps, *answer = pool.step(acts, lease, steps, *action)
+        if not self.begins_at_once:
+            return [lease, steps, *answer]
+        terminated, truncated = answer[-2:]
+        again = goes_on & (terminated | truncated)
+        if again.any():
+            begun, counted, *first = pool.begin(again, np.zeros_like(again), lease, _number(seed))
+            lease, steps = np.where(again, begun, lease), np.where(again, counted, steps)
+        else:
+            first = [np.zeros_like(x) for x in answer[:-3]]
+        return [lease, steps, *answer[:-3], *first, *answer[-3:]]
 
 
-def _seeds(key: np.ndarray) -> np.ndarray:
-    """63 bits of each key, [n, words]."""
-    first, last = key[:, 0].astype(np.uint64), key[:, -1].astype(np.uint64)
-    return (first << np.uint64(31)) ^ last
+def _flags(*flags: Any) -> list[Any]:
+    return [jnp.asarray(flag, bool) for flag in flags]
+
+
+def _number(seed: np.ndarray) -> np.ndarray:
+    """63 bits of each [n, 2]."""
+    return (seed[:, 0].astype(np.uint64) << np.uint64(31)) ^ seed[:, 1].astype(np.uint64)
 
 
 def _frozen(value: Any) -> Any:
@@ -156,5 +188,3 @@ def _plain(value: Any) -> Any:
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0]
-
-

@@ -25,6 +25,11 @@ class Leaf:
     native: str  # as the environment has it
     start: int = 0  # of whole numbers, which on the board begin with 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one on the board."""
+        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -77,30 +82,36 @@ class Played:
         self.action = [(board[f"action{i}"], leaf) for i, leaf in enumerate(layout.action)]
         self.outcome = board["reward"], board["terminated"], board["truncated"]
 
-    def reset(self, place: int, seed: int) -> str | None:
-        """Begins an episode; returns what went wrong."""
-        stage = CONSTRUCTOR
-        try:
-            if place not in self.envs:
-                self.envs[place] = self.make()
-            stage = RESET
-            self._put(place, self.envs[place].reset(seed=seed)[0])
-        except Exception as error:
-            return self._failed(place, stage, error)
-        return None
+    def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
+        """Begins episodes; returns what went wrong, by place."""
+        failed = {}
+        for place, seed in zip(places, seeds, strict=True):
+            stage = CONSTRUCTOR
+            try:
+                if place not in self.envs:
+                    self.envs[place] = self.make()
+                stage = RESET
+                self._put(place, self.envs[place].reset(seed=seed)[0])
+            except Exception as error:
+                failed[place] = self._failed(place, stage, error)
+        return failed
 
-    def step(self, place: int, action: Any) -> str | None:
-        """Takes a step, at whose end the true final observation is on the board; returns what went wrong."""
-        try:
-            obs, reward, terminated, truncated, _ = self.envs[place].step(action)
-            self._put(place, obs)
-            rewards, terminations, truncations = self.outcome
-            rewards[place], terminations[place], truncations[place] = reward, terminated, truncated and not terminated
-        except Exception as error:
-            return self._failed(place, STEP, error)
-        return None
+    def step(self, places: Sequence[int]) -> dict[int, str]:
+        """Takes the steps whose actions are on the board, where the true final observation is at an episode's end."""
+        failed, envs, put = {}, self.envs, self._put
+        rewards, terminations, truncations = self.outcome
+        for place, action in zip(places, self._actions(places), strict=True):
+            try:
+                obs, reward, terminated, truncated, _ = envs[place].step(action)
+                put(place, obs)
+                rewards[place] = reward
+                terminations[place] = terminated
+                truncations[place] = truncated and not terminated
+            except Exception as error:
+                failed[place] = self._failed(place, STEP, error)
+        return failed
 
-    def actions(self, places: Sequence[int]) -> list[Any]:
+    def _actions(self, places: Sequence[int]) -> list[Any]:
         """Those on the board, as the environments take them."""
         if self.layout.nested is None and not self.layout.action[0].shape:
             array, leaf = self.action[0]
@@ -114,7 +125,7 @@ class Played:
             try:
                 if env is not None:
                     env.close()
-            except Exception:  # noqa: S110  what has failed may fail to close
+            except Exception:
                 pass
 
     def _parts(self, place: int) -> list[Any]:
@@ -137,11 +148,10 @@ class Played:
             part = obs
             for name in leaf.path:
                 part = part[name]
-            if not isinstance(part, np.ndarray):
-                part = np.asarray(part)
+            part = np.asarray(part)
             if part.shape != leaf.shape:
                 raise ValueError(f"the observation has shape {list(part.shape)}, not {list(leaf.shape)}")
-            if part.dtype is not native and not np.can_cast(part.dtype, native):
+            if part.dtype != native and not np.can_cast(part.dtype, native):
                 raise ValueError(f"the observation has dtype {part.dtype}, not {native}")
             array[place] = part - leaf.start if leaf.start else part
 

@@ -77,14 +77,10 @@ class Here:
         self._played = Played(make, layout, self.board)
 
     def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
-        reset = self._played.reset
-        found = ((place, reset(place, seed)) for place, seed in zip(places, seeds, strict=True))
-        return {place: error for place, error in found if error is not None}
+        return self._played.reset(places, seeds)
 
     def step(self, places: Sequence[int]) -> dict[int, str]:
-        step, actions = self._played.step, self._played.actions(places)
-        found = ((place, step(place, action)) for place, action in zip(places, actions, strict=True))
-        return {place: error for place, error in found if error is not None}
+        return self._played.step(places)
 
     def worker(self, place: int) -> None:
         del place
@@ -144,21 +140,19 @@ class Pool:
                     return
             lease[row] = -one
             row_of[self._place[one]] = row
-        of = {place: int(seeds[row]) for place, row in row_of.items()}
-        failed = self.places.reset(list(of), list(of.values()))
-        failed |= self._not_numbers(np.array([place for place in of if place not in failed], int), RESET, self.obs)
-        for _ in range(TRIES - 1 if self.restart else 0):
+        failed = dict.fromkeys(row_of, "")
+        for _ in range(TRIES if self.restart else 1):
+            todo = list(failed)
+            failed = self.places.reset(todo, [int(seeds[row_of[place]]) for place in todo])
+            failed |= self._taken(todo, failed, RESET, obs, [row_of[place] for place in todo])
             if not failed:
                 break
-            failed = self.places.reset(list(failed), [of[place] for place in failed])
-        self._report({place: (row_of[place], error) for place, error in failed.items()}, RESET)
-        there = np.array([place for place in of if place not in failed], int)
-        rows = np.array([row_of[place] for place in there.tolist()], int)
+        there = [place for place in row_of if place not in failed]
         self.steps[there] += 1
         self.begun[there] = self.steps[there]
+        rows = np.array([row_of[place] for place in there], int)
         lease[rows], steps[rows] = -lease[rows], self.steps[there]
-        for array, board in zip(obs, self.obs, strict=True):
-            array[rows] = board[there]
+        self._report({place: (row_of[place], error) for place, error in failed.items()}, RESET)
 
     def step(self, acts: np.ndarray, lease: np.ndarray, steps: np.ndarray, *action: np.ndarray) -> list[np.ndarray]:
         """Takes a step in the rows that act; refused where it is not the next one of its lease.
@@ -167,28 +161,32 @@ class Pool:
         """
         with self._lock:
             lease, steps = lease.copy(), steps.copy()
-            answers = [*self.obs, *self.outcome]
-            out = [np.zeros((len(lease), *x.shape[1:]), x.dtype) for x in answers]
+            out = [np.zeros((len(lease), *x.shape[1:]), x.dtype) for x in (*self.obs, *self.outcome)]
             rows = np.flatnonzero(acts)
             lease[rows] = -np.abs(lease[rows])
             if self.fault is None and len(rows):
-                rows, places = self._next(rows, lease, steps)
-                for board, given in zip(self.action, action, strict=True):
-                    board[places] = given[rows]
-                failed = self.places.step(places.tolist())
-                failed |= self._not_numbers(_without(places, failed), STEP, [*self.obs, self.outcome[0]])
-                if failed:
-                    row_of = dict(zip(places.tolist(), rows.tolist(), strict=True))
-                    self._report({place: (row_of[place], error) for place, error in failed.items()}, STEP)
-                    there = np.array([place not in failed for place in places.tolist()])
-                    rows, places = rows[there], places[there]
-                self.steps[places] += 1
-                steps[rows] = self.steps[places]
-                for array, board in zip(out, answers, strict=True):
-                    array[rows] = board[places]
-                going_on = rows[~(out[-1] | out[-2])[rows]]
-                lease[going_on] = -lease[going_on]
+                self._step(rows, lease, steps, action, out)
             return [lease, steps, *out]
+
+    def _step(self, rows: np.ndarray, lease: np.ndarray, steps: np.ndarray, action: Any, out: list[np.ndarray]) -> None:
+        """What step does in rows, written into its results."""
+        rows, places = self._next(rows, lease, steps)
+        for board, given in zip(self.action, action, strict=True):
+            board[places] = given[rows]
+        todo = places.tolist()
+        failed = self.places.step(todo)
+        failed |= self._taken(todo, failed, STEP, out, rows)
+        if failed:
+            row_of = dict(zip(todo, rows.tolist(), strict=True))
+            self._report({place: (row_of[place], error) for place, error in failed.items()}, STEP)
+            there = np.array([place not in failed for place in todo])
+            for array in out:
+                array[rows[~there]] = 0
+            rows, places = rows[there], places[there]
+        self.steps[places] += 1
+        steps[rows] = self.steps[places]
+        going_on = rows[~(out[-1] | out[-2])[rows]]
+        lease[going_on] = -lease[going_on]
 
     def _next(self, rows: np.ndarray, lease: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows whose step is the next one of their lease, and their places; the others are faults."""
@@ -202,15 +200,18 @@ class Pool:
             self.fault = self.fault or Fault(row, None, int(steps[row]), why)
         return rows[right], places[right]
 
-    def _not_numbers(self, places: np.ndarray, stage: str, arrays: Iterable[np.ndarray]) -> dict[int, str]:
-        """Which places have NaN in what they say; their environments are not used again."""
+    def _taken(
+        self, places: list[int], failed: dict[int, str], stage: str, out: list[np.ndarray], rows: Any
+    ) -> dict[int, str]:
+        """Takes what places say from the board into rows of arrays; says which of it is NaN, and ends these."""
         found: dict[int, str] = {}
-        for array in arrays:
-            if array.dtype.kind == "f":
-                what = "reward" if array is self.outcome[0] else "observation"
-                nan = np.isnan(array[places]).reshape(len(places), -1)
-                if nan.any():
-                    found |= {place: f"{stage}: the {what} is NaN" for place in places[nan.any(1)].tolist()}
+        for array, board in zip(out, [*self.obs, *self.outcome], strict=False):
+            array[rows] = seen = board[places]
+            if array.dtype.kind == "f" and np.isnan(seen).any():
+                what = "reward" if board is self.outcome[0] else "observation"
+                nan = np.isnan(seen).reshape(len(places), -1).any(1)
+                bad = [place for place, is_nan in zip(places, nan.tolist(), strict=True) if is_nan]
+                found |= {place: f"{stage}: the {what} is NaN" for place in bad if place not in failed}
         if found:
             self.places.close(list(found))
         return found
@@ -255,7 +256,3 @@ class Pool:
 def most_places(layout: Layout) -> int:
     """As many as there can be."""
     return int(min(MOST_PLACES, max(MOST_BYTES // layout.nbytes(1), 1)))
-
-
-def _without(places: np.ndarray, failed: dict[int, str]) -> np.ndarray:
-    return np.array([place for place in places.tolist() if place not in failed], int) if failed else places
