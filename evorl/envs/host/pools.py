@@ -31,6 +31,14 @@ def sweep(held: Iterable[int], newest: int, oldest: int = 0) -> None:
         pool.sweep(kept, newest, oldest)
 
 
+def close_unused() -> None:
+    """Closes the environments of pools that have failed, or of which nothing has a lease."""
+    with _lock:
+        for env, pool in list(_POOLS.items()):
+            if pool.fault is not None or not pool.leased:
+                _POOLS.pop(env).close()
+
+
 @atexit.register
 def close() -> None:
     """Closes all environments; states that have leases begin anew."""
