@@ -46,7 +46,8 @@ class Window:
         """Takes in the first steps of transitions [chunk, n, ...], of which some may be lost.
 
         Returns what is then in the window, transitions from each of [chunk] starts on, and which of those are there,
-        [chunk], or [chunk, n] where some may be lost. A longer transition ends with its episode, or before what is lost; its rewards [length + 1] are 0 from there on.
+        [chunk], or [chunk, n] where some may be lost. A longer one ends with its episode, or before what is lost; its
+        rewards [length + 1] are 0 from there on.
         """
         before, chunk = tree.size(self.rows), transitions.reward.shape[0]
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), self.rows, transitions)

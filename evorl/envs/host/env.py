@@ -1,5 +1,7 @@
 """Gymnasium environments as environments of evorl."""
 
+import importlib
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +17,8 @@ from evorl.envs.host import pools
 from evorl.envs.host.layout import layout
 from evorl.envs.host.merged import merged
 from evorl.envs.host.played import Layout
+from evorl.envs.host.pool import Here, Places
+from evorl.envs.host.workers import Workers
 from evorl.errors import OptionError, require, unknown
 from evorl.types import HostParams, HostState, Key, TimeStep
 from evorl.vector_env import hosts
@@ -51,7 +55,7 @@ class HostEnv:
             limit = self.spec.max_episode_steps
             require(limit is not None, "max_episode_steps", 0, f"{self.name} has no limit of its own; give one")
             object.__setattr__(self, "max_episode_steps", int(limit))
-        _ = self._described
+        _ = self._described, self.recipe if self.workers else None
 
     @cached_property
     def spec(self) -> Any:
@@ -61,12 +65,13 @@ class HostEnv:
         except ImportError as error:
             missing = "needs gymnasium; pip install 'evorl-jax[host]'"
             raise OptionError(f"env.name={self.name}: {missing}") from error
+        module, _, name = self.name.rpartition(":")
         try:
-            return gymnasium.spec(self.name)
+            if module:
+                importlib.import_module(module)
+            return gymnasium.spec(name)
         except gymnasium.error.UnregisteredEnv:
-            raise unknown(
-                "gymnasium environment", self.name, gymnasium.registry, "gymnasium.pprint_registry()"
-            ) from None
+            raise unknown("gymnasium environment", name, gymnasium.registry, "gymnasium.pprint_registry()") from None
         except (gymnasium.error.Error, ImportError) as error:
             raise OptionError(f"env.name={self.name}: {_first_line(error)}") from None
 
@@ -76,6 +81,21 @@ class HostEnv:
 
         limit = self.max_episode_steps or None
         return gymnasium.make(self.spec, limit, disable_env_checker=True, **_plain(self.options))
+
+    def places(self) -> Places:
+        """Where there is to be one of it, or many."""
+        if not self.workers:
+            return Here(self.make, self.layout)
+        return Workers(self.workers, self.recipe, self.layout, self.timeout_seconds)
+
+    @cached_property
+    def recipe(self) -> bytes:
+        """What a worker makes one of; raises OptionError where that cannot be sent to it."""
+        try:
+            return pickle.dumps((self.spec, self.max_episode_steps or None, _plain(self.options)))
+        except Exception as error:
+            why = f"{self.name} cannot be sent to another process; register it as 'module:Class'"
+            raise OptionError(f"env.workers={self.workers}: {why}: {_first_line(error)}") from error
 
     @cached_property
     def _described(self) -> tuple[spaces.Space, spaces.Space, Layout]:

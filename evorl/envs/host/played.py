@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 CONSTRUCTOR, RESET, STEP = "constructor", "reset", "step"
+DONE, FAILED = 1, 2  # the status of a place
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Leaf:
     dtype: str  # as it lies on the board
     native: str  # as the environment has it
     start: int = 0  # of whole numbers, which on the board begin with 0
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> "Leaf":
+        """That of which data are."""
+        return cls(**data | {"path": tuple(data["path"]), "shape": tuple(data["shape"])})
 
     @property
     def nbytes(self) -> int:
@@ -39,12 +45,19 @@ class Layout:
     action: tuple[Leaf, ...]
     nested: Any  # the containers of an action: {name: ...} or (...,), None for a leaf
 
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> "Layout":
+        """That of which data are, as dataclasses.asdict gives them, in JSON."""
+        leaves = {name: tuple(Leaf.of(leaf) for leaf in data[name]) for name in ("obs", "action")}
+        return cls(**leaves, nested=_nested(data["nested"]))
+
     @property
     def fields(self) -> list[tuple[str, tuple[int, ...], np.dtype]]:
         """Name, shape and dtype of every array of a board."""
         kinds = {"obs": self.obs, "action": self.action}
         found = [(f"{name}{i}", x.shape, x.dtype) for name, leaves in kinds.items() for i, x in enumerate(leaves)]
         found += [("reward", (), "float32"), ("terminated", (), "bool"), ("truncated", (), "bool")]
+        found += [("status", (), "uint8")]
         return [(name, shape, np.dtype(dtype)) for name, shape, dtype in found]
 
     def nbytes(self, places: int) -> int:
@@ -81,6 +94,7 @@ class Played:
         self.obs = [(board[f"obs{i}"], leaf, np.dtype(leaf.native)) for i, leaf in enumerate(layout.obs)]
         self.action = [(board[f"action{i}"], leaf) for i, leaf in enumerate(layout.action)]
         self.outcome = board["reward"], board["terminated"], board["truncated"]
+        self.status = board["status"]
 
     def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
         """Begins episodes; returns what went wrong, by place."""
@@ -92,6 +106,7 @@ class Played:
                     self.envs[place] = self.make()
                 stage = RESET
                 self._put(place, self.envs[place].reset(seed=seed)[0])
+                self.status[place] = DONE
             except Exception as error:
                 failed[place] = self._failed(place, stage, error)
         return failed
@@ -99,7 +114,7 @@ class Played:
     def step(self, places: Sequence[int]) -> dict[int, str]:
         """Takes the steps whose actions are on the board, where the true final observation is at an episode's end."""
         failed, envs, put = {}, self.envs, self._put
-        rewards, terminations, truncations = self.outcome
+        (rewards, terminations, truncations), status = self.outcome, self.status
         for place, action in zip(places, self._actions(places), strict=True):
             try:
                 obs, reward, terminated, truncated, _ = envs[place].step(action)
@@ -107,6 +122,7 @@ class Played:
                 rewards[place] = reward
                 terminations[place] = terminated
                 truncations[place] = truncated and not terminated
+                status[place] = DONE
             except Exception as error:
                 failed[place] = self._failed(place, STEP, error)
         return failed
@@ -116,7 +132,7 @@ class Played:
         if self.layout.nested is None and not self.layout.action[0].shape:
             array, leaf = self.action[0]
             return [action + leaf.start for action in array[places].tolist()]
-        return [self._nested(self.layout.nested, iter(self._parts(place))) for place in places]
+        return [self._contained(self.layout.nested, iter(self._parts(place))) for place in places]
 
     def close(self, places: Sequence[int]) -> None:
         """Closes the environments of these places."""
@@ -135,11 +151,11 @@ class Played:
             parts.append(part + leaf.start if leaf.start else part)
         return parts
 
-    def _nested(self, kind: Any, parts: Any) -> Any:
+    def _contained(self, kind: Any, parts: Any) -> Any:
         if isinstance(kind, dict):
-            return {name: self._nested(kind[name], parts) for name in kind}
+            return {name: self._contained(kind[name], parts) for name in kind}
         if isinstance(kind, tuple):
-            return tuple(self._nested(one, parts) for one in kind)
+            return tuple(self._contained(one, parts) for one in kind)
         return next(parts)
 
     def _put(self, place: int, obs: Any) -> None:
@@ -158,8 +174,16 @@ class Played:
     def _failed(self, place: int, stage: str, error: Exception) -> str:
         """What went wrong in one line; the environment is not used again."""
         self.close([place])
+        self.status[place] = FAILED
         return f"{stage}: " + f"{type(error).__name__}: {error}".strip().partition("\n")[0][:300]
 
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // 64) * 64
+
+
+def _nested(kind: Any) -> Any:
+    """The containers of an action as they were before JSON made lists of tuples."""
+    if isinstance(kind, dict):
+        return {name: _nested(one) for name, one in kind.items()}
+    return tuple(map(_nested, kind)) if isinstance(kind, list) else None

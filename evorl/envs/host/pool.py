@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -45,6 +45,7 @@ class Fault:
         return f"slot {self.slot}, {where}, step {self.steps}: {self.error}"
 
 
+@runtime_checkable
 class Places(Protocol):
     """Where environments are: in this process, or in workers."""
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from evorl.envs.host.pool import Fault, Here, Pool
+from evorl.envs.host.pool import Fault, Pool
 
 _POOLS: dict[Any, Pool] = {}
 _lock = threading.Lock()
@@ -15,7 +15,7 @@ def of(env: Any) -> Pool:
     """The pool of an environment."""
     with _lock:
         if env not in _POOLS:
-            _POOLS[env] = Pool(Here(env.make, env.layout), env.layout, env.restart)
+            _POOLS[env] = Pool(env.places(), env.layout, env.restart)
         return _POOLS[env]
 
 
