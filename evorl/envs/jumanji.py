@@ -52,10 +52,10 @@ class Jumanji:
         jumanji = imported("jumanji", "jumanji")
         if self.name not in self.names():
             raise unknown("environment of Jumanji", self.name, self.names(), "--list env=jumanji")
-        if self.name.startswith("Sokoban") and not (Path.home() / ".cache" / "sokoban_dataset").exists():
-            raise OptionError(
-                f"env.name={self.name}: needs the levels in ~/.cache/sokoban_dataset, which are not there"
-            )
+        if self.name.startswith("Sokoban"):
+            cached = imported("huggingface_hub", "jumanji").try_to_load_from_cache(*LEVELS)
+            where = f"{LEVELS[1]} of {LEVELS[0]} in the cache of Hugging Face"
+            require(isinstance(cached, str), "env.name", self.name, f"needs {where}, which is not there")
         with mesh.computed_at_once():
             return jumanji.make(self.name)
 
