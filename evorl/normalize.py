@@ -55,11 +55,11 @@ class Statistics:
     def normalize(self, obs: PyTree, clip: float = 10.0) -> PyTree:
         """(obs - mean) / std, clipped; leaves [..., *]; the identity (clipped) before the first observation.
 
-        Whole numbers, which are choices or pixels, stay as they are.
+        Whole numbers, which are choices or pixels, and what is true or not stay as they are.
         """
 
         def one(x: Array, mean: Array, squares: Array) -> Array:
-            if jnp.issubdtype(x.dtype, jnp.integer):
+            if not jnp.issubdtype(x.dtype, jnp.floating):
                 return x
             variance = jnp.where(self.count > 0, squares / jnp.maximum(self.count, 1), 1.0)
             return jnp.clip((x - mean) * jax.lax.rsqrt(variance + 1e-8), -clip, clip)

@@ -1,15 +1,20 @@
 """Spaces of observations and actions."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from typing_extensions import TypeIs
 
-Bound: TypeAlias = float | tuple["Bound", ...]
+Bound: TypeAlias = int | float | tuple[Any, ...]
+Choices: TypeAlias = tuple[int, ...]
+
+NARROWED = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+ILLEGAL = -1e9  # what a choice is worth that must not be made: less than any other, and finite
 
 
 @dataclass(frozen=True)
@@ -41,9 +46,12 @@ class Box:
 
 @dataclass(frozen=True)
 class Discrete:
-    """The integers 0 to n - 1."""
+    """n integers from start on."""
 
     n: int
+    start: int = 0
+
+    dtype = "int32"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -51,27 +59,63 @@ class Discrete:
         return ()
 
     @property
-    def choices(self) -> tuple[int, ...]:
+    def choices(self) -> Choices:
         """Of each number, which is one here."""
         return (self.n,)
 
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(least, most)."""
+        return np.asarray(self.start, np.int32), np.asarray(self.start + self.n - 1, np.int32)
+
     def sample(self, key: jax.Array) -> jax.Array:
-        return jax.random.randint(key, (), 0, self.n, jnp.int32)
+        return jax.random.randint(key, (), self.start, self.start + self.n, jnp.int32)
 
 
 @dataclass(frozen=True)
 class MultiDiscrete:
-    """Several whole numbers, the i-th from 0 to choices[i] - 1."""
+    """Several whole numbers, the i-th one of choices[i] from starts[i] on, or from 0; in a row, or of a shape."""
 
-    choices: tuple[int, ...]
+    choices: Choices
+    starts: Choices = ()
+    shape: tuple[int, ...] = ()
+
+    dtype = "int32"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "starts", self.starts or (0,) * len(self.choices))
+        object.__setattr__(self, "shape", self.shape or (len(self.choices),))
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """[numbers]."""
-        return (len(self.choices),)
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(least, most), each of the shape."""
+        least = np.reshape(np.array(self.starts, np.int32), self.shape)
+        return least, least + np.reshape(np.array(self.choices, np.int32), self.shape) - 1
 
     def sample(self, key: jax.Array) -> jax.Array:
-        return jax.random.randint(key, self.shape, 0, jnp.array(self.choices), jnp.int32)
+        low, high = self.bounds
+        return jax.random.randint(key, self.shape, low, high + 1, jnp.int32)
+
+
+@dataclass(frozen=True)
+class MultiBinary:
+    """Arrays of 0 and 1, or of truth values."""
+
+    shape: tuple[int, ...]
+    dtype: str = "int8"
+
+    @property
+    def choices(self) -> Choices:
+        """Two of each number."""
+        return (2,) * math.prod(self.shape)
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(0, 1), each of the shape."""
+        return np.zeros(self.shape, self.dtype), np.ones(self.shape, self.dtype)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return jax.random.bernoulli(key, 0.5, self.shape).astype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -84,37 +128,194 @@ class Dict:
         return hash(tuple(sorted(self.parts.items(), key=lambda part: part[0])))
 
     def sample(self, key: jax.Array) -> Any:
-        keys = jax.random.split(key, len(self.parts))
-        return {name: self.parts[name].sample(key) for name, key in zip(sorted(self.parts), keys, strict=True)}
+        return _sample(self, key)
 
 
-Simple: TypeAlias = Box | Discrete | MultiDiscrete
-Space: TypeAlias = Simple | Dict
+@dataclass(frozen=True)
+class Tuple:
+    """Several spaces in order; a value of it is a tuple of theirs."""
+
+    parts: tuple["Space", ...]
+
+    def sample(self, key: jax.Array) -> Any:
+        return _sample(self, key)
+
+
+@dataclass(frozen=True)
+class Legal:
+    """Observations of a space, and which choices of the next action are legal.
+
+    A value is {"obs": of the space, "legal": bool [sum of choices]}; choices are those of the action space, and of
+    several numbers the masks follow one another. A network sees obs alone; where a number has no legal choice all are.
+    """
+
+    space: "Space"
+    choices: Choices
+
+    @property
+    def parts(self) -> dict[str, "Space"]:
+        """Its two parts by name."""
+        return {"legal": MultiBinary((sum(self.choices),), "bool"), "obs": self.space}
+
+    def sample(self, key: jax.Array) -> Any:
+        return _sample(self, key)
+
+
+Choice: TypeAlias = Discrete | MultiDiscrete | MultiBinary
+Simple: TypeAlias = Box | Choice
+Space: TypeAlias = Simple | Dict | Tuple | Legal
+
+
+def inner(space: Space) -> list[tuple[Any, "Space"]]:
+    """The spaces directly within a space, each with its name or place in a value; none of a simple one."""
+    match space:
+        case Dict() | Legal():
+            return sorted(space.parts.items(), key=lambda part: part[0])
+        case Tuple():
+            return list(enumerate(space.parts))
+    return []
+
+
+def is_simple(space: Space) -> TypeIs[Simple]:
+    """Whether a value is one array."""
+    return not isinstance(space, (Dict, Tuple, Legal))
 
 
 def leaves(space: Space) -> list[Simple]:
-    """The spaces that a space is made of, by name."""
-    if isinstance(space, Dict):
-        return [leaf for name in sorted(space.parts) for leaf in leaves(space.parts[name])]
+    """The simple spaces that a space is made of, by name."""
+    if isinstance(space, (Dict, Tuple, Legal)):
+        return [leaf for _, part in inner(space) for leaf in leaves(part)]
     return [space]
 
 
 def flatten(space: Space, value: Any) -> list[Any]:
     """The parts of a value in the order of leaves."""
-    if isinstance(space, Dict):
-        return [part for name in sorted(space.parts) for part in flatten(space.parts[name], value[name])]
-    return [value]
+    if is_simple(space):
+        return [value]
+    return [part for name, of in inner(space) for part in flatten(of, value[name])]
 
 
 def unflatten(space: Space, parts: Iterable[Any]) -> Any:
     """The value of a space that has these parts."""
     parts = iter(parts)
-    if isinstance(space, Dict):
-        return {name: unflatten(space.parts[name], parts) for name in sorted(space.parts)}
-    return next(parts)
+    if is_simple(space):
+        return next(parts)
+    values = {name: unflatten(of, parts) for name, of in inner(space)}
+    return tuple(values.values()) if isinstance(space, Tuple) else values
+
+
+def mapped(space: Space, change: Callable[[Simple], Simple]) -> Space:
+    """The space with each simple part changed."""
+    match space:
+        case Dict():
+            return Dict({name: mapped(part, change) for name, part in space.parts.items()})
+        case Tuple():
+            return Tuple(tuple(mapped(part, change) for part in space.parts))
+        case Legal():
+            return Legal(mapped(space.space, change), space.choices)
+    return change(space)
+
+
+def narrowed(space: Space) -> Space:
+    """The space with numbers of 64 bits as those of 32 that JAX makes of them."""
+
+    def narrow(leaf: Simple) -> Simple:
+        if not isinstance(leaf, Box) or leaf.dtype not in NARROWED:
+            return leaf
+        dtype = NARROWED[leaf.dtype]
+        low, high = leaf.bounds
+        if np.issubdtype(dtype, np.integer):
+            ends = np.iinfo(dtype)
+            low, high = np.maximum(low, ends.min), np.minimum(high, ends.max)
+        return Box(bound(low.astype(dtype)), bound(high.astype(dtype)), leaf.shape, dtype)
+
+    return mapped(space, narrow)
 
 
 def shapes(space: Space) -> Any:
     """The shapes of a value of a space."""
-    kinds = [(leaf.shape, leaf.dtype if isinstance(leaf, Box) else jnp.int32) for leaf in leaves(space)]
-    return unflatten(space, (jax.ShapeDtypeStruct(*kind) for kind in kinds))
+    return unflatten(space, (jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves(space)))
+
+
+def choices(space: Space) -> list[int]:
+    """How many there are in each choice that a value of a space makes, its real numbers left out."""
+    return [n for leaf in leaves(space) if not isinstance(leaf, Box) for n in leaf.choices]
+
+
+def chosen(space: Space, indices: jax.Array) -> Any:
+    """The value of a space without a Box whose choices are those of indices, [*batch, choices], of Discrete [*batch].
+
+    Indices are from 0 on, values from where the space has them.
+    """
+    if isinstance(space, Discrete):
+        return indices + space.start if space.start else indices
+    parts, batch = leaves(space), indices.shape[:-1]
+    ends = np.cumsum([math.prod(leaf.shape) for leaf in parts])[:-1]
+    pieces = zip(parts, jnp.split(indices, ends, axis=-1), strict=True)
+    shaped = ((part.reshape(*batch, *leaf.shape) + leaf.bounds[0]).astype(leaf.dtype) for leaf, part in pieces)
+    return unflatten(space, shaped)
+
+
+def index(space: Space, action: jax.Array) -> jax.Array:
+    """Which choice an action of a Discrete is, from 0 on."""
+    return action - space.start if isinstance(space, Discrete) and space.start else action
+
+
+def visible(space: Space) -> Space:
+    """What a network sees of a space: all but what is legal."""
+    return space.space if isinstance(space, Legal) else space
+
+
+def seen(space: Space, obs: Any) -> Any:
+    """What a network sees of observations of a space."""
+    return obs["obs"] if isinstance(space, Legal) else obs
+
+
+def showing(space: Space, shown: Space) -> Space:
+    """The space whose observations show a network something else, and keep what is legal."""
+    return Legal(shown, space.choices) if isinstance(space, Legal) else shown
+
+
+def shown(space: Space, obs: Any, value: Any) -> Any:
+    """Observations of a space that show a network a value in the place of what it saw."""
+    return obs | {"obs": value} if isinstance(space, Legal) else value
+
+
+def masked(space: Space, obs: Any, numbers: jax.Array) -> jax.Array:
+    """The numbers [*batch, choices] of an action's choices, ILLEGAL where observations of a space say so."""
+    if not isinstance(space, Legal):
+        return numbers
+    legal = obs["legal"]
+    groups = np.repeat(np.arange(len(space.choices)), space.choices)
+    of_group = jnp.asarray(groups[:, None] == np.arange(len(space.choices)), jnp.float32)
+    none = (legal.astype(jnp.float32) @ of_group)[..., groups] == 0
+    return jnp.where(legal | none, numbers, ILLEGAL)
+
+
+def random_action(action_space: Space, observation_space: Space, obs: Any, key: jax.Array) -> Any:
+    """A random action after one observation, a legal one where that says what is."""
+    if not isinstance(observation_space, Legal):
+        return action_space.sample(key)
+    numbers = observation_space.choices
+    logits = masked(observation_space, obs, jnp.zeros(sum(numbers)))
+    keys, parts = jax.random.split(key, len(numbers)), jnp.split(logits, np.cumsum(numbers)[:-1])
+    indices = jnp.stack([jax.random.categorical(key, part) for key, part in zip(keys, parts, strict=True)])
+    return chosen(action_space, indices[0] if isinstance(action_space, Discrete) else indices)
+
+
+def bound(values: Any) -> Bound:
+    """An array as the bound of a Box: one number where all are the same, or nested tuples."""
+    values = np.asarray(values)
+    return values.flat[0].item() if values.size and (values == values.flat[0]).all() else _nested(values.tolist())
+
+
+def _nested(values: Any) -> Any:
+    return tuple(map(_nested, values)) if isinstance(values, list) else values
+
+
+def _sample(space: Space, key: jax.Array) -> Any:
+    """A value whose parts are drawn apart."""
+    parts = inner(space)
+    keys = jax.random.split(key, len(parts))
+    values = {name: of.sample(key) for (name, of), key in zip(parts, keys, strict=True)}
+    return tuple(values.values()) if isinstance(space, Tuple) else values

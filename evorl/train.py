@@ -14,8 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+import yaml
+
 from evorl.command import command
-from evorl.errors import DivergedError, HostError, OptionError, refuse, require
+from evorl.errors import DivergedError, HostError, OptionError, refuse, require, unknown
 from evorl.training.configuration import discovery
 from evorl.training.stopping import Stopping
 
@@ -41,10 +43,23 @@ def main(arguments: list[str] | None = None) -> None:
         if {"-h", "--help"} & set(given):
             print(discovery.HELP)
         elif "--list" in given:
-            print(discovery.listing())
+            suites = [one.removeprefix("env=") for one in given if one.startswith("env=")]
+            print("\n".join(map(listed, suites)) if suites else discovery.listing())
         else:
             discovery.check_choices(given)
             _main(given)
+
+
+def listed(suite: str) -> str:
+    """The environments of a suite; raises OptionError where it is none, or not installed."""
+    path = discovery.choices("env").get(suite)
+    if path is None or not discovery.is_suite(path):
+        suites = [name for name, path in discovery.choices("env").items() if discovery.is_suite(path)]
+        raise unknown("suite", suite, suites, "python -m evorl.train --list")
+    from evorl.training.configuration.parts import find
+
+    target = yaml.safe_load(path.read_text(encoding="utf-8"))["_target_"]
+    return "\n".join(f"env={suite}/{name}" for name in find(target).names())
 
 
 def _main(arguments: list[str]) -> None:
@@ -223,7 +238,7 @@ def _new_run_dir(data: Mapping[str, Any]) -> Path:
             raise OptionError(f"run_dir={run_dir}: exists already; resume={run_dir} goes on with it")
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        run_dir = RUNS / f"{config.title(data).replace(' on ', '-')}-{now}-{os.getpid()}"
+        run_dir = RUNS / f"{config.title(data).replace(' on ', '-').replace('/', '-')}-{now}-{os.getpid()}"
     try:
         run_dir.mkdir(parents=True)
     except (OSError, ValueError) as error:

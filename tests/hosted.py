@@ -7,7 +7,7 @@ from pathlib import Path
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 
 class Told(gymnasium.Env):
@@ -78,4 +78,28 @@ class Told(gymnasium.Env):
         return obs, reward, False, self.steps >= self.length, {}
 
 
-gymnasium.register("Told-v0", entry_point=Told, max_episode_steps=50)
+gymnasium.register("Told-v0", entry_point=Told, max_episode_steps=50)  # pyright: ignore[reportArgumentType]
+
+
+class Nested(gymnasium.Env):
+    """Answers an action, of containers in containers, with it."""
+
+    action_space = gymnasium.spaces.Dict(
+        {
+            "b": gymnasium.spaces.Tuple([Discrete(3, start=-1), Box(-1, 1, (2,), np.float64)]),
+            "a": gymnasium.spaces.Dict({"x": MultiBinary(4), "y": MultiDiscrete([3, 2])}),
+        }
+    )
+    observation_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.action_space.seed(seed)
+        return self.action_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return action, 1, False, False, {}
+
+
+gymnasium.register("Nested-v0", entry_point=Nested, max_episode_steps=4)  # pyright: ignore[reportArgumentType]

@@ -291,7 +291,7 @@ def test_a_random_agent_is_random_where_others_are_greedy():
         (DQN, REAL),
         (DQN, MultiDiscrete((2, 2))),
         (DiscreteSAC, REAL),
-        (PolicyGradient, Box(0, 1, (2, 2))),
+        (SAC, Box(0, 1, (2, 2))),
     ],
 )
 def test_agents_refuse_actions_that_they_cannot_take(agent, space):

@@ -87,7 +87,6 @@ def test_several_actions_are_the_choices_of_each_by_name():
         Head(Dict({"a": Discrete(2), "b": Box(-1.0, 1.0, (2,))}))
 
 
-@pytest.mark.parametrize("space", [Box(-np.inf, np.inf, (2,)), Box(-1.0, 1.0, (2, 2))])
-def test_refuses_actions_that_it_cannot_handle(space):
-    with pytest.raises(OptionError, match="a policy needs actions"):
-        Head(space)
+def test_refuses_actions_without_bounds():
+    with pytest.raises(OptionError, match="a policy needs actions between finite bounds"):
+        Head(Box(-np.inf, np.inf, (2,)))

@@ -20,6 +20,7 @@ from evorl.training.progress import Budget
 from evorl.types import Batch, Transition
 from evorl.vector_env import FromParams, Plan, Store, World, hosts, play
 from evorl.workflows import Evolution, OnPolicy, Vmapped
+from tests.conftest import leaves_equal
 
 LIMIT = 30
 
@@ -50,7 +51,7 @@ def told(workers=0, timeout_seconds=60.0, restart=False, **options):
 
 
 def played(env, n, steps, plan=None, slots=None, key=0):
-    """What n slots do at random: the slots, their stats, and the rows of so many steps and a mask, leaves [steps, n]."""
+    """What n slots do at random: the slots, their stats, the rows of so many steps and a mask, leaves [steps, n]."""
     world = World(env, env.default_params, (), n)
 
     def at_random(obs, memory, keys):
@@ -90,6 +91,15 @@ def test_cartpole_is_what_gymnasium_plays_bit_for_bit(workers, seeds):
                 obs = plain.reset(seed=seeds[slot][count])[0]
         assert stats.episodes[slot] == count + (terminated or truncated)
     assert len({seed for slot in seeds.values() for seed in slot}) == sum(map(len, seeds.values()))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_values_of_any_nesting_go_and_return(workers):
+    env = HostEnv("tests.hosted:Nested-v0", workers=workers)
+    _, stats, (rows, mask) = jax.device_get(played(env, 2, 8))
+    assert mask.all()
+    assert leaves_equal(rows.next_obs, rows.action)
+    np.testing.assert_array_equal(stats.returns, [8, 8])
 
 
 def test_slots_go_on_where_they_were_and_a_step_is_taken_once():

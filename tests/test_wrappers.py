@@ -10,8 +10,10 @@ from evorl import envs
 from evorl.agents import TD3, MLPPolicy, PolicyGradient
 from evorl.ec import CEM, CSO
 from evorl.envs import probe
+from evorl.envs.actions import Repeat, Rescaled, Sticky
 from evorl.envs.gymnax import Gymnax
 from evorl.envs.maze import Maze, RandomWalls
+from evorl.envs.observations import Cast, Flatten, TimeLimit, TimeSeen
 from evorl.envs.on_level import seen_alike
 from evorl.envs.wrappers import Frames, Partial, Rewards, Scalarized, ScalarizedParams, innermost
 from evorl.errors import OptionError
@@ -208,3 +210,76 @@ def test_bits_of_minatar_are_bytes():
     assert timestep.obs.dtype == jnp.uint8
     with pytest.raises(OptionError, match="bits=True: is for MinAtar, whose numbers are 0 or 1, not CartPole-v1"):
         Gymnax("CartPole-v1", bits=True)
+
+
+def test_sticky_actions_repeat_with_their_probability():
+    env = Sticky(Counting(), 0.25)
+    state, _ = env.reset(jax.random.key(0), env.default_params)
+    step = jax.vmap(lambda key, state: env.step(key, state, jnp.ones(1), env.default_params)[0].action, (0, None))
+    keys = jax.random.split(jax.random.key(1), 4000)
+    assert (step(keys, state) == 1).all()  # the first is taken
+    state, _ = env.step(keys[0], state, -jnp.ones(1), env.default_params)
+    stuck = float((step(keys, state) == -1).mean())
+    assert abs(stuck - 0.25) < 0.03
+
+
+def test_a_repeated_action_adds_its_rewards_up_to_the_end():
+    plain, four = rewards(Counting(), 9), rewards(Repeat(Counting(), 4), 9)
+    np.testing.assert_allclose(four, [sum(plain[i : i + 4]) for i in range(0, len(plain), 4)])
+    assert Repeat(Gymnax("CartPole-v1"), 4).max_episode_steps == 125
+    assert Repeat(Gymnax("MountainCar-v0"), 3).max_episode_steps == 67
+    envs.check(Repeat(Gymnax("MountainCar-v0", 20), 3), episodes=2)
+
+
+def test_rescaled_actions_reach_the_bounds_of_the_inner_ones():
+    env = Rescaled(Gymnax("Pendulum-v1"), 0.0, 1.0)
+    assert env.action_space == Box(0.0, 1.0, (1,))
+    inner = env.inner
+    state, _ = env.reset(jax.random.key(0), env.default_params)
+    for share, own in ((0.0, -2.0), (1.0, 2.0), (0.75, 1.0)):
+        _, ours = env.step(jax.random.key(1), state, jnp.array([share]), env.default_params)
+        _, theirs = inner.step(jax.random.key(1), state.inner, jnp.array([own]), inner.default_params)
+        np.testing.assert_allclose(ours.obs, theirs.obs, rtol=1e-6)
+    with pytest.raises(OptionError, match="Rescaled is for actions that are real"):
+        Rescaled(MAZE)
+
+
+def test_clipped_rewards():
+    env = Rewards(Gymnax("Pendulum-v1"), scale=0.1, clip=0.2)
+    state, _ = env.reset(jax.random.key(0), env.default_params)
+    _, plain = env.inner.step(jax.random.key(1), state.inner, jnp.zeros(1), env.default_params)
+    _, clipped = env.step(jax.random.key(1), state, jnp.zeros(1), env.default_params)
+    assert float(clipped.reward) == pytest.approx(max(-0.2, 0.1 * float(plain.reward)))
+    with pytest.raises(OptionError, match="clip=0"):
+        Rewards(Counting(), clip=0)
+
+
+def test_a_time_limit_truncates_and_is_seen():
+    env = TimeSeen(TimeLimit(Gymnax("Pendulum-v1"), 4))
+    assert env.max_episode_steps == 4
+    state, obs = env.reset(jax.random.key(0), env.default_params)
+    times, ends = [float(obs["time"][0])], []
+    for i in range(4):
+        state, timestep = env.step(jax.random.key(i), state, jnp.zeros(1), env.default_params)
+        times.append(float(timestep.obs["time"][0]))
+        ends.append(bool(timestep.truncated))
+    assert times == [0, 0.25, 0.5, 0.75, 1]
+    assert ends == [False, False, False, True]
+    assert set(TimeSeen(MAZE).observation_space.parts) == {"image", "direction", "time"}
+    envs.check(env, episodes=2)
+
+
+def test_what_is_seen_as_a_vector_and_in_another_dtype():
+    flat = Flatten(MAZE)
+    _, obs = flat.reset(jax.random.key(0), flat.default_params)
+    _, parts = MAZE.reset(jax.random.key(0), MAZE.default_params)
+    one_hot = np.eye(4)[int(parts["direction"])]
+    np.testing.assert_allclose(obs, np.concatenate([one_hot, np.ravel(parts["image"])]), rtol=1e-6)
+    assert flat.observation_space.shape == obs.shape
+    envs.check(flat, episodes=2)
+    half = Cast(Gymnax("Pendulum-v1"))
+    _, obs = half.reset(jax.random.key(0), half.default_params)
+    assert obs.dtype == jnp.bfloat16
+    assert half.observation_space.dtype == "bfloat16"
+    pixels = Cast(Gymnax("Breakout-MinAtar", bits=True))
+    assert pixels.observation_space.dtype == "uint8"

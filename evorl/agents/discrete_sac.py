@@ -12,14 +12,14 @@ from jaxtyping import Array, Float
 
 from evorl.agents import soft
 from evorl.agents.losses import bootstrapped, squared_error
-from evorl.agents.soft import SACState
+from evorl.agents.soft import MAX_ENTROPY, SACState
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Categorical
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.spaces import Discrete, Space
+from evorl.spaces import Discrete, Legal, Space, chosen, index, masked
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -84,7 +84,7 @@ class DiscreteSAC:
     def actor(self) -> Network:
         """Logits from observations."""
         body = MLP(self.hidden, self.choices, layer_norm=self.layer_norm)
-        return Network(self.observation_space, body, self.encoder, self.core)
+        return Network(self.observation_space, body, self.encoder, self.core, masked)
 
     @property
     def critic(self) -> Network:
@@ -106,14 +106,14 @@ class DiscreteSAC:
         """An action drawn from the policy."""
         del hyperparams
         memory, logits = self.actor.apply(params, memory, obs, method="step")
-        return Categorical(logits).sample(key), memory, {}
+        return chosen(self.action_space, Categorical(logits).sample(key)), memory, {}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DiscreteSACHyperparams
     ) -> tuple[Array, Memory, dict[str, Any]]:
         del key, hyperparams
         memory, logits = self.actor.apply(params, memory, obs, method="step")
-        return Categorical(logits).mode(), memory, {}
+        return chosen(self.action_space, Categorical(logits).mode()), memory, {}
 
     def policy(self, method: str, params: Params, batch: Transition) -> Categorical:
         """The actor's on what is learned from ("now"), or on its successors ("following")."""
@@ -137,7 +137,8 @@ class DiscreteSAC:
         del key
         target = jax.lax.stop_gradient(self.target(state, batch, hyperparams))
         values = self.values("now", params, batch)
-        value = jnp.take_along_axis(values, batch.learned.action[..., None, None], axis=-1)[..., 0]
+        choice = index(self.action_space, batch.learned.action)
+        value = jnp.take_along_axis(values, choice[..., None, None], axis=-1)[..., 0]
         return squared_error(batch, value, target)
 
     def actor_loss(
@@ -150,7 +151,15 @@ class DiscreteSAC:
         value = self.values("now", state.critic.params, batch).min(-2)
         temperature = jax.lax.stop_gradient(state.weight(hyperparams))
         loss = (jnp.exp(log_probs) * (temperature * log_probs - value)).sum(-1).mean()
-        return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": policy.entropy().mean()})
+        metrics = {"actor_loss": loss, "entropy": policy.entropy().mean(), MAX_ENTROPY: self.max_entropy(batch)}
+        return loss, jax.lax.stop_gradient(metrics)
+
+    def max_entropy(self, batch: Transition) -> Array | float:
+        """The mean entropy of a policy that takes all legal choices alike."""
+        if not isinstance(self.observation_space, Legal):
+            return math.log(self.choices)
+        legal = batch.learned.obs["legal"].sum(-1)
+        return jnp.log(jnp.where(legal > 0, legal, self.choices)).mean()
 
     def update_critic(
         self, state: SACState, loss: Loss, hyperparams: DiscreteSACHyperparams
@@ -160,8 +169,8 @@ class DiscreteSAC:
     def update_actor(
         self, state: SACState, loss: Loss, hyperparams: DiscreteSACHyperparams
     ) -> tuple[SACState, Metrics]:
-        """A step of the actor, and of the temperature towards the target entropy."""
-        return soft.update_actor(state, loss, hyperparams.target_entropy * math.log(self.choices), hyperparams)
+        """A step of the actor, and of the temperature towards the target entropy, a share of the largest."""
+        return soft.update_actor(state, loss, hyperparams.target_entropy, hyperparams)
 
     def update_targets(self, state: SACState, hyperparams: DiscreteSACHyperparams) -> SACState:
         return replace(state, critic=state.critic.follow(hyperparams.tau))

@@ -16,7 +16,7 @@ from evorl.hyperparameters import Number, hyperparameter, linear
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.returns import rescaled, unscaled
-from evorl.spaces import Discrete, Space
+from evorl.spaces import Discrete, Space, chosen, index, masked, random_action
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -99,7 +99,7 @@ class DQN:
         """Values of all choices from observations."""
         assert isinstance(self.action_space, Discrete)
         body = Values(self.action_space.n, self.hidden, self.layer_norm, self.dueling)
-        return Network(self.observation_space, body, self.encoder, self.core)
+        return Network(self.observation_space, body, self.encoder, self.core, masked)
 
     def init(self, key: Key, hyperparams: DQNHyperparams) -> DQNState:
         del hyperparams
@@ -115,14 +115,15 @@ class DQN:
         key_explore, key_choice = jax.random.split(key)
         greedy, memory, extras = self.mode(params, obs, memory, key, hyperparams)
         explores = jax.random.uniform(key_explore) < hyperparams.epsilon
-        return jnp.where(explores, self.action_space.sample(key_choice), greedy), memory, extras
+        random = random_action(self.action_space, self.observation_space, obs, key_choice)
+        return jnp.where(explores, random, greedy), memory, extras
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DQNHyperparams
     ) -> tuple[Array, Memory, dict[str, Any]]:
         del key, hyperparams
         memory, values = self.network.apply(params, memory, obs, method="step")
-        return jnp.asarray(values).argmax(-1).astype(jnp.int32), memory, {}
+        return chosen(self.action_space, jnp.asarray(values).argmax(-1).astype(jnp.int32)), memory, {}
 
     def values(self, params: Params, batch: Transition) -> tuple[Float[Array, "*batch choices"], Array]:
         """Q(s, a) and Q(s', a) of all choices a."""
@@ -146,7 +147,7 @@ class DQN:
         del key
         values, following = self.values(params, batch)
         target = jax.lax.stop_gradient(self.target(state, batch, following, hyperparams))
-        value = _chosen(values, batch.learned.action)
+        value = _chosen(values, index(self.action_space, batch.learned.action))
         error = value - target
         bounded = jnp.clip(error, -hyperparams.max_error, hyperparams.max_error)
         loss = weighted_mean(batch, bounded * (error - 0.5 * bounded))

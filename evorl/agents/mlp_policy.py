@@ -10,7 +10,7 @@ from evorl.agents.train_state import TrainState
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.spaces import Box, Space
+from evorl.spaces import Box, Space, masked
 from evorl.types import Hyperparams, Key, Memory, Params
 
 
@@ -54,7 +54,7 @@ class MLPPolicy:
     def network(self) -> Network:
         """The numbers of the distribution from observations."""
         body = MLP(self.hidden, self.head.size, self.activation)
-        return Network(self.observation_space, body, self.encoder, self.core)
+        return Network(self.observation_space, body, self.encoder, self.core, masked)
 
     def init(self, key: Key, hyperparams: Hyperparams) -> MLPPolicyState:
         del hyperparams

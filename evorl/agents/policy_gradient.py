@@ -17,7 +17,7 @@ from evorl.errors import require
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.mlp import ACTIVATIONS, MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.spaces import Space
+from evorl.spaces import Space, masked
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
 
 
@@ -70,6 +70,12 @@ class PolicyValue(nn.Module):
         return numbers, log_std, values if self.num_values > 1 else values[..., 0]
 
 
+def masked_policy(space: Space, obs: Any, outputs: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    """The outputs of PolicyValue with the numbers of illegal choices far below all others."""
+    numbers, log_std, value = outputs
+    return masked(space, obs, numbers), log_std, value
+
+
 @struct.dataclass
 class PolicyGradientState:
     actor: TrainState  # policy and value; it has no target
@@ -113,7 +119,7 @@ class PolicyGradient:
         """The numbers of the distribution and a value from observations."""
         sizes = self.head.size, self.head.num_stds, self.hidden
         body = PolicyValue(*sizes, self.activation, self.shared_trunk, self.num_values)
-        return Network(self.observation_space, body, self.encoder, self.core)
+        return Network(self.observation_space, body, self.encoder, self.core, masked_policy)
 
     def init(self, key: Key, hyperparams: Hyperparams) -> PolicyGradientState:
         del hyperparams

@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array
 
 from evorl.agents.train_state import TrainState
-from evorl.spaces import Space
+from evorl.spaces import Space, random_action
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
 
 
@@ -24,7 +24,7 @@ class RandomState:
 
 @dataclass(frozen=True)
 class Random:
-    """Actions drawn uniformly from the space, also where others are greedy; it learns nothing."""
+    """Actions drawn uniformly from the legal ones, also where others are greedy; it learns nothing."""
 
     observation_space: Space
     action_space: Space
@@ -42,8 +42,8 @@ class Random:
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
-        del params, obs, hyperparams
-        return self.action_space.sample(key), memory, {}
+        del params, hyperparams
+        return random_action(self.action_space, self.observation_space, obs, key), memory, {}
 
     mode = act
 

@@ -61,7 +61,7 @@ class SAC:
     def __post_init__(self) -> None:
         require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
         check_layers(self.hidden)
-        if not isinstance(self.action_space, Box):
+        if not isinstance(self.action_space, Box) or len(self.action_space.shape) != 1:
             raise OptionError(
                 f"SAC needs actions that are vectors of real numbers, not {self.action_space}; see discrete_sac"
             )

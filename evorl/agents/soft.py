@@ -10,6 +10,8 @@ from evorl.agents.train_state import Loss, Optimizer, TrainState
 from evorl.hyperparameters import Number
 from evorl.types import Hyperparams, Metrics, Params
 
+MAX_ENTROPY = "max_entropy"  # among the metrics of a loss: of what the target entropy is a share
+
 
 @struct.dataclass
 class SACState:
@@ -48,6 +50,8 @@ def update_actor(
     """A step of the actor, and of a learned temperature, down where the entropy is above its target."""
     actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
     metrics |= {"temperature": state.weight(hyperparams)}
+    target_entropy *= metrics.get(MAX_ENTROPY, 1.0)
+    metrics = {name: x for name, x in metrics.items() if name != MAX_ENTROPY}
     if isinstance(state.temperature, TrainState):
         surplus = metrics["entropy"] - target_entropy
         step = state.temperature.descend(lambda log: (log * surplus, {}), hyperparams.temperature_lr, jnp.inf)

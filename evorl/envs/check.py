@@ -1,6 +1,7 @@
 """Whether an environment is as evorl.types.Env asks: a few stages, each of which yields the faults that it finds."""
 
 import sys
+import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 from evorl import tree
 from evorl.envs.trial import Trial, join, misbehaved, named, reason, run, unequal
 from evorl.errors import EnvError
-from evorl.spaces import Box, Dict, Discrete, MultiDiscrete, shapes
+from evorl.spaces import Box, Space, inner, is_simple, shapes
 
+KINDS = [kind.__name__ for kind in typing.get_args(Space)]
 WEAK = " of weak type (a Python number: give it a dtype)"
 
 
@@ -22,7 +24,10 @@ def check(env: Any, env_params: Any = None, key: jax.Array | None = None, episod
     Plays so many whole episodes of random actions drawn from key. Raises EnvError with a line for each fault and its
     place; what is right in some tasks and a mistake in others is told on stderr.
     """
+    from evorl.envs.host import pools  # which itself needs this package
+
     faults: list[str] = []
+    oldest = pools.newest()
     try:
         faults += missing(env)
         if not faults:
@@ -37,6 +42,9 @@ def check(env: Any, env_params: Any = None, key: jax.Array | None = None, episod
                     print(f"note on {type(env).__name__}: {note}", file=sys.stderr)
     except EnvError as error:  # what came before it is in faults
         faults.append(str(error))
+    if pools.fault() is not None:  # all else follows from it
+        faults = [f"on the host: {pools.fault()}"]
+    pools.give_back(oldest)
     if faults:
         raise EnvError("\n  ".join([f"{type(env).__name__} is not as evorl needs an environment:", *faults]))
 
@@ -69,10 +77,12 @@ def misdeclared(trial: Trial) -> Iterator[str]:
 
 def misformed(name: str, space: Any) -> Iterator[str]:
     """What is wrong with a space."""
-    if isinstance(space, Dict):
-        for part, inner in space.parts.items():
-            yield from misformed(f"{name}.{part}", inner)
-    elif isinstance(space, Box):
+    if not isinstance(space, Space):
+        yield f"{name} is {type(space).__name__}, must be one of evorl.spaces: {', '.join(KINDS)}"
+        return
+    for part, within in inner(space):
+        yield from misformed(f"{name}.{part}", within)
+    if isinstance(space, Box):
         try:
             low, high = space.bounds
         except (TypeError, ValueError) as error:
@@ -82,12 +92,8 @@ def misformed(name: str, space: Any) -> Iterator[str]:
             yield f"{name}: low {space.low} is above high {space.high}"
         if name.startswith("action_space") and not (np.isfinite(low) & np.isfinite(high)).all():
             yield f"{name}: its bounds are {space.low} and {space.high}, those of actions must be finite"
-    elif isinstance(space, (Discrete, MultiDiscrete)):
-        if min(space.choices, default=0) < 1:
-            yield f"{name} is {space}, must have choices, at least 1 of each"
-    else:
-        yield f"{name} is {type(space).__name__}, must be Box, Discrete, MultiDiscrete or Dict of evorl.spaces"
-        return
+    elif is_simple(space) and min(space.choices, default=0) < 1:
+        yield f"{name} is {space}, must have choices, at least 1 of each"
     try:
         hash(space)
     except TypeError:

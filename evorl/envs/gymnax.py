@@ -17,7 +17,7 @@ from flax.core import FrozenDict
 from evorl import mesh, tree
 from evorl.envs import render
 from evorl.errors import OptionError, require, unknown
-from evorl.spaces import Box, Discrete, Space
+from evorl.spaces import Box, Discrete, Space, bound
 from evorl.types import Array, Key, TimeStep
 
 # what gymnax keeps beside the numbers that it follows from, which step_env reads and does not compute; a link's centre
@@ -74,6 +74,13 @@ class Gymnax:
         require(
             minatar or not self.bits, "bits", self.bits, f"is for MinAtar, whose numbers are 0 or 1, not {self.name}"
         )
+
+    @staticmethod
+    def names() -> list[str]:
+        """The ids of all."""
+        import gymnax
+
+        return list(gymnax.registered_envs)
 
     @cached_property
     def _made(self) -> tuple[Any, Any]:
@@ -199,15 +206,5 @@ def _space(describe: Callable[[Any], Any], params: Any) -> Space:
         if hasattr(space, "n"):
             return Discrete(int(space.n))
         if hasattr(space, "low"):
-            low, high = (_bound(bound) for bound in (space.low, space.high))
-            return Box(low, high, tuple(space.shape), str(np.dtype(space.dtype)))
+            return Box(bound(space.low), bound(space.high), tuple(space.shape), str(np.dtype(space.dtype)))
     raise OptionError(f"a gymnax environment with a space of the kind {type(space).__name__} is not supported")
-
-
-def _bound(bound: Any) -> Any:
-    values = np.asarray(bound)
-    return float(values.flat[0]) if (values == values.flat[0]).all() else _nested(values.tolist())
-
-
-def _nested(values: Any) -> Any:
-    return tuple(map(_nested, values)) if isinstance(values, list) else values

@@ -13,7 +13,8 @@ import numpy as np
 
 from evorl import tree
 from evorl.errors import EnvError
-from evorl.spaces import Box, Simple, Space, flatten, leaves, unflatten
+from evorl.spaces import Space, flatten, leaves, random_action, unflatten
+from evorl.vector_env import hosts
 
 TOLERANCE = 1e-3  # of floats that two programs make of one function
 JAX = str(Path(jax.__file__).parent)
@@ -43,33 +44,36 @@ class Trial:
         ended = np.asarray(self.played["terminated"] | self.played["truncated"])
         return np.where(ended.any(1), ended.argmax(1) + 1, ended.shape[1])
 
-    def act(self, key: jax.Array, state: Any, params: Any, i: Any) -> tuple[Any, Any]:
-        """Step i, from 1, with a random action."""
+    def act(self, key: jax.Array, state: Any, obs: Any, params: Any, i: Any) -> tuple[Any, Any]:
+        """Step i, from 1, with a random action, a legal one where obs says what is."""
         key_action, key_step = jax.random.split(jax.random.fold_in(key, i))
-        return self.env.step(key_step, state, self.env.action_space.sample(key_action), params)
+        action = random_action(self.env.action_space, self.env.observation_space, obs, key_action)
+        on_host = hosts.held(state)  # where none is stepped after its episode
+        params = hosts.acting(params, on_host[0] > 0) if on_host else params
+        return self.env.step(key_step, state, action, params)
 
     def begin(self, key: jax.Array, params: Any) -> dict[str, Any]:
-        """What reset and the first step give, by name."""
+        """What reset and the first step give, by name; of what lives on the host not whose it is."""
         state, obs = self.env.reset(jax.random.fold_in(key, 0), params)
-        start = copied({"state": state, "obs": obs})
-        after, timestep = self.act(key, state, params, 1)
-        return {"reset": start, "step": {"state": after, "timestep": timestep}}
+        start = copied({"state": hosts.without(state), "obs": obs})
+        after, timestep = self.act(key, state, obs, params, 1)
+        return {"reset": start, "step": {"state": hosts.without(after), "timestep": timestep}}
 
     def episode(self, key: jax.Array, params: Any) -> dict[str, Any]:
         """The same as begin, and of reset and each step after it what is to be verified there."""
         space, (state, obs) = self.env.observation_space, self.env.reset(jax.random.fold_in(key, 0), params)
 
         def step(carry: Any, i: jax.Array) -> Any:
-            state, first = carry
-            after, timestep = self.act(key, state, params, i)
+            state, obs, first = carry
+            after, timestep = self.act(key, state, obs, params, i)
             seen = {name: vars(timestep)[name] for name in ("reward", "terminated", "truncated")}
             seen |= {"strays": strays(space, timestep.obs), "counts": scalars(after)}
-            first = tree.where(i == 1, {"state": after, "timestep": timestep}, first)
-            return (after, first), seen
+            first = tree.where(i == 1, {"state": hosts.without(after), "timestep": timestep}, first)
+            return (after, timestep.obs, first), seen
 
         first = tree.zeros(jax.eval_shape(self.begin, key, params)["step"])
-        (_, first), seen = jax.lax.scan(step, (state, first), jnp.arange(1, self.env.max_episode_steps + 1))
-        begun = {"reset": {"state": state, "obs": obs}, "step": first}
+        (_, _, first), seen = jax.lax.scan(step, (state, obs, first), jnp.arange(1, self.env.max_episode_steps + 1))
+        begun = {"reset": {"state": hosts.without(state), "obs": obs}, "step": first}
         return {"begun": begun, "start": {"strays": strays(space, obs), "counts": scalars(state)}} | seen
 
 
@@ -103,9 +107,10 @@ def impure(trial: Trial) -> Iterator[str]:
         if different:
             yield f"{different[0]} differs between calls {when}"
             break
-    given = {"state": trial.env.reset(key, params)[0], "params": params}
+    state, obs = trial.env.reset(key, params)
+    given = {"state": state, "params": params}
     kept = copied(given)
-    trial.act(key, given["state"], given["params"], 1)
+    trial.act(key, given["state"], obs, given["params"], 1)
     for path in unequal(given, kept):
         yield f"step changes {path} of its arguments in place, must return a new one"
     for path in unequal(params, trial.params):
@@ -126,7 +131,7 @@ def misplayed(trial: Trial) -> Iterator[str]:
         at = first(outside & (np.arange(limit + 1) <= lengths[:, None]))
         if at:
             element = tuple(map(int, np.unravel_index(index[at], space.shape)))
-            low, high = (bound[element] for bound in bounds(space))
+            low, high = (bound[element] for bound in space.bounds)
             where = f"{'step' if at[1] else 'reset'}: {join('obs', name)}{list(element) or ''} at step {at[1]}"
             yield f"{where} is {value[at]}, must be finite and from {low} to {high}"
     alive = steps <= lengths[:, None]
@@ -154,18 +159,10 @@ def strays(space: Space, obs: Any) -> list[tuple[Any, Any, Any]]:
     """For each leaf of a space: whether a part of obs is outside, the first element that is (in C order), its value."""
     found = []
     for leaf, part in zip(leaves(space), flatten(space, obs), strict=True):
-        low, high = bounds(leaf)
+        low, high = leaf.bounds
         outside = jnp.ravel(~((part >= low) & (part <= high) & jnp.isfinite(part)))
         found.append((outside.any(), outside.argmax(), jnp.ravel(part)[outside.argmax()]))
     return found
-
-
-def bounds(space: Simple) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest values of a space, each of its shape."""
-    if isinstance(space, Box):
-        return space.bounds
-    choices = np.reshape(space.choices, space.shape)
-    return np.zeros_like(choices), np.asarray(choices - 1)
 
 
 def first(mask: np.ndarray) -> tuple[int, int] | None:

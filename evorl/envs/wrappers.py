@@ -1,5 +1,7 @@
 """Environments around environments."""
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,11 +9,27 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from evorl.envs.render import Drawable
 from evorl.errors import OptionError, require
-from evorl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, flatten, leaves, unflatten
+from evorl.spaces import (
+    Box,
+    Dict,
+    MultiBinary,
+    MultiDiscrete,
+    Simple,
+    Space,
+    flatten,
+    leaves,
+    mapped,
+    seen,
+    showing,
+    shown,
+    unflatten,
+    visible,
+)
 from evorl.types import Array, Describes, Env, Key, Metrics, State, Summarizes, TimeStep
 
 
@@ -108,15 +126,18 @@ class RewardsState:
 
 @dataclass(frozen=True)
 class Rewards(Wrapper):
-    """The inner environment with its rewards times `scale`, given in sums every `delay` steps and at an episode's end.
+    """The inner environment with its rewards times `scale`, clipped to [-clip, clip], given in sums every `delay` steps
+    and at an episode's end.
 
     A delay makes sparse rewards of dense ones (Oh et al. 2018, arXiv:1806.05635, section 5.4).
     """
 
     scale: float = 1.0
     delay: int = 1
+    clip: float = math.inf
 
     def __post_init__(self) -> None:
+        require(self.clip > 0, "clip", self.clip, "must be above 0, or inf for none")
         require(self.delay >= 1, "delay", self.delay, "must be at least 1")
 
     def reset(self, key: Key, params: Any) -> tuple[RewardsState, Any]:
@@ -125,7 +146,8 @@ class Rewards(Wrapper):
 
     def step(self, key: Key, env_state: RewardsState, action: Any, params: Any) -> tuple[RewardsState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
-        owed, steps = env_state.owed + self.scale * timestep.reward, env_state.steps + 1
+        reward = jnp.clip(self.scale * timestep.reward, -self.clip, self.clip)
+        owed, steps = env_state.owed + reward, env_state.steps + 1
         due: Array = (steps >= self.delay) | timestep.terminated | timestep.truncated
         after = RewardsState(inner, jnp.where(due, 0.0, owed), jnp.where(due, 0, steps))
         return after, replace(timestep, reward=jnp.where(due, owed, 0.0))
@@ -142,7 +164,8 @@ class Frames(Wrapper):
     """The inner environment, of which one sees the last `count` observations, the newest last.
 
     An episode begins with so many times the first. Leaves [*shape] become [count, *shape], a Discrete becomes a
-    MultiDiscrete, and the parts of a MultiDiscrete follow one another (Mnih et al. 2015, section "Preprocessing").
+    MultiDiscrete, and the parts of a MultiDiscrete follow one another (Mnih et al. 2015, section "Preprocessing"). What
+    is legal is that of the last.
     """
 
     count: int = 4
@@ -152,67 +175,89 @@ class Frames(Wrapper):
 
     @property
     def observation_space(self) -> Space:
-        return self._several(self.inner.observation_space)
+        space = self.inner.observation_space
+        return showing(space, mapped(visible(space), self._frames))
 
     def reset(self, key: Key, params: Any) -> tuple[FramesState, Any]:
         inner, obs = self.inner.reset(key, params)
-        seen = jax.tree.map(lambda x: jnp.broadcast_to(x, (self.count, *jnp.shape(x))), obs)
-        return FramesState(inner, seen), self._observation(seen)
+        frame = seen(self.inner.observation_space, obs)
+        frames = jax.tree.map(lambda x: jnp.broadcast_to(x, (self.count, *jnp.shape(x))), frame)
+        return FramesState(inner, frames), self._observation(obs, frames)
 
     def step(self, key: Key, env_state: FramesState, action: Any, params: Any) -> tuple[FramesState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
-        seen = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), env_state.seen, timestep.obs)
-        return FramesState(inner, seen), replace(timestep, obs=self._observation(seen))
+        frame = seen(self.inner.observation_space, timestep.obs)
+        frames = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), env_state.seen, frame)
+        return FramesState(inner, frames), replace(timestep, obs=self._observation(timestep.obs, frames))
 
-    def _several(self, space: Space) -> Space:
-        match space:
-            case Dict():
-                return Dict({name: self._several(part) for name, part in space.parts.items()})
-            case Box():
-                return replace(space, shape=(self.count, *space.shape))
-            case Discrete() | MultiDiscrete():
-                return MultiDiscrete(space.choices * self.count)
+    def _frames(self, space: Simple) -> Simple:
+        if isinstance(space, Box | MultiBinary):
+            return replace(space, shape=(self.count, *space.shape))
+        starts = tuple(np.ravel(space.bounds[0]).tolist())
+        return MultiDiscrete(space.choices * self.count, starts * self.count)
 
-    def _observation(self, seen: Any) -> Any:
-        space = self.observation_space
-        parts = zip(leaves(space), flatten(space, seen), strict=True)
-        return unflatten(space, [part.reshape(leaf.shape) for leaf, part in parts])
+    def _observation(self, obs: Any, frames: Any) -> Any:
+        space = visible(self.observation_space)
+        parts = zip(leaves(space), flatten(space, frames), strict=True)
+        value = unflatten(space, [part.reshape(leaf.shape) for leaf, part in parts])
+        return shown(self.observation_space, obs, value)
 
 
 @dataclass(frozen=True)
-class Partial(Wrapper):
+class View(Wrapper, ABC):
+    """The inner environment, of whose observations one is shown what `show` makes of each, of the space `screen`."""
+
+    @property
+    @abstractmethod
+    def screen(self) -> Space:
+        """What is shown."""
+
+    @abstractmethod
+    def show(self, obs: Any) -> Any:
+        """Of one observation, without what is legal."""
+
+    @property
+    def observation_space(self) -> Space:
+        return showing(self.inner.observation_space, self.screen)
+
+    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return WrapperState(inner), self._shown(obs)
+
+    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
+        inner, timestep = self.inner.step(key, env_state.inner, action, params)
+        return WrapperState(inner), replace(timestep, obs=self._shown(timestep.obs))
+
+    def _shown(self, obs: Any) -> Any:
+        space = self.inner.observation_space
+        return shown(space, obs, self.show(seen(space, obs)))
+
+
+@dataclass(frozen=True)
+class Partial(View):
     """The inner environment, of which one sees only what is kept: numbers of a vector by index, or parts of a dict."""
 
     keep: Sequence[Any]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keep", tuple(self.keep))
-        space = self.inner.observation_space
-        vector = isinstance(space, Box) and len(space.shape) == 1
-        if not vector and not isinstance(space, Dict):
+        space = visible(self.inner.observation_space)
+        if not (isinstance(space, Box) and len(space.shape) == 1) and not isinstance(space, Dict):
             raise OptionError(f"env: Partial hides parts of a vector or of a dict, not of {space}")
-        there = sorted(space.parts) if isinstance(space, Dict) else list(range(space.shape[0]))
+        there = list(range(space.shape[0])) if isinstance(space, Box) else sorted(space.parts)
         known = bool(self.keep) and all(one in there for one in self.keep) and len(set(self.keep)) == len(self.keep)
         require(known, "keep", list(self.keep), f"must be some of {there}, each once")
 
     @property
-    def observation_space(self) -> Space:
-        space = self.inner.observation_space
+    def screen(self) -> Space:
+        space = visible(self.inner.observation_space)
         if isinstance(space, Dict):
             return Dict({name: space.parts[name] for name in self.keep})
         assert isinstance(space, Box)
         low, high = (tuple(bound[list(self.keep)].tolist()) for bound in space.bounds)
         return replace(space, low=low, high=high, shape=(len(self.keep),))
 
-    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
-        inner, obs = self.inner.reset(key, params)
-        return WrapperState(inner), self._kept(obs)
-
-    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
-        inner, timestep = self.inner.step(key, env_state.inner, action, params)
-        return WrapperState(inner), replace(timestep, obs=self._kept(timestep.obs))
-
-    def _kept(self, obs: Any) -> Any:
+    def show(self, obs: Any) -> Any:
         return {name: obs[name] for name in self.keep} if isinstance(obs, Mapping) else obs[jnp.array(self.keep)]
 
 

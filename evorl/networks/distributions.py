@@ -16,7 +16,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl.errors import OptionError, require
-from evorl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, leaves, unflatten
+from evorl.spaces import Box, Discrete, Space, choices, chosen, is_simple, leaves
 from evorl.types import Key
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # of the standard normal
@@ -151,18 +151,16 @@ class Head:
     def __post_init__(self) -> None:
         require(self.kind in KINDS, "distribution", self.kind, f"must be one of {', '.join(KINDS)}")
         if isinstance(self.space, Box):
-            if len(self.space.shape) != 1:
-                raise OptionError(f"a policy needs actions that are vectors or choices, not {self.space}")
             bounded = all(np.isfinite(bound).all() for bound in self.space.bounds)
             if not bounded:
                 raise OptionError(f"a policy needs actions between finite bounds, not {self.space}")
-        if isinstance(self.space, Dict) and any(isinstance(leaf, Box) for leaf in leaves(self.space)):
+        if not is_simple(self.space) and any(isinstance(leaf, Box) for leaf in leaves(self.space)):
             raise OptionError(f"a policy with several actions needs each to be a choice, not {self.space}")
 
     @property
     def choices(self) -> list[int]:
         """How many there are in each choice of an action."""
-        return [n for leaf in leaves(self.space) if not isinstance(leaf, Box) for n in leaf.choices]
+        return choices(self.space)
 
     @property
     def size(self) -> int:
@@ -182,19 +180,13 @@ class Head:
                 return TanhNormal(normal) if self.kind == "tanh_normal" else normal
             case Discrete():
                 return Categorical(numbers)
-            case MultiDiscrete() | Dict():
-                ends = np.cumsum(self.choices)[:-1]
-                return Categoricals(tuple(Categorical(part) for part in jnp.split(numbers, ends, axis=-1)))
+        ends = np.cumsum(self.choices)[:-1]
+        return Categoricals(tuple(Categorical(part) for part in jnp.split(numbers, ends, axis=-1)))
 
     def action(self, x: Array) -> Any:
         """A sample as the environment takes it."""
-        if isinstance(self.space, Dict):
-            spaces = leaves(self.space)
-            parts = jnp.split(x, np.cumsum([math.prod(leaf.shape) for leaf in spaces])[:-1], axis=-1)
-            shaped = (part.reshape(*x.shape[:-1], *leaf.shape) for part, leaf in zip(parts, spaces, strict=True))
-            return unflatten(self.space, shaped)
         if not isinstance(self.space, Box):
-            return x
+            return chosen(self.space, x)
         low, high = self.space.bounds
         inside = jnp.tanh(x) if self.kind == "tanh_normal" else jnp.clip(x, -1, 1)
-        return jnp.asarray((low + high) / 2 + (high - low) / 2 * inside)
+        return jnp.asarray((low + high) / 2 + (high - low) / 2 * inside.reshape(*x.shape[:-1], *self.space.shape))

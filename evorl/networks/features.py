@@ -1,5 +1,6 @@
 """Observations of any space as the vector that a network takes."""
 
+import math
 from typing import Any
 
 import jax
@@ -7,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from evorl.spaces import Box, Discrete, MultiDiscrete, Simple, Space, flatten, leaves
+from evorl.spaces import Box, MultiBinary, Simple, Space, flatten, leaves
 
 
 def features(space: Space, obs: Any) -> Float[Array, "*batch features"]:
     """Observations, leaves [*batch, *shape], flat and side by side.
 
-    Whole numbers of a choice become one-hot, those of a Box (pixels) fractions of its largest bound.
+    Whole numbers of a choice become one-hot, those of a MultiBinary stay, those of a Box (pixels) are fractions of its
+    largest bound.
     """
     parts = zip(leaves(space), flatten(space, obs), strict=True)
     return jnp.concatenate([_flat(leaf, part) for leaf, part in parts], axis=-1)
@@ -21,7 +23,7 @@ def features(space: Space, obs: Any) -> Float[Array, "*batch features"]:
 
 def num_features(space: Space) -> int:
     """How many numbers that are."""
-    return sum(leaf.size if isinstance(leaf, Box) else sum(leaf.choices) for leaf in leaves(space))
+    return sum(_size(leaf) for leaf in leaves(space))
 
 
 def scaled(space: Box, obs: Array) -> Float[Array, "..."]:
@@ -30,13 +32,16 @@ def scaled(space: Box, obs: Array) -> Float[Array, "..."]:
     return x / float(np.abs(space.bounds).max()) if jnp.issubdtype(space.dtype, jnp.integer) else x
 
 
+def _size(space: Simple) -> int:
+    return math.prod(space.shape) if isinstance(space, Box | MultiBinary) else sum(space.choices)
+
+
 def _flat(space: Simple, obs: Array) -> Array:
+    flat = obs.reshape(*obs.shape[: obs.ndim - len(space.shape)], -1)
     match space:
         case Box():
-            batch = obs.shape[: obs.ndim - len(space.shape)]
-            return scaled(space, obs.reshape(*batch, space.size))
-        case Discrete():
-            return jax.nn.one_hot(obs, space.n)
-        case MultiDiscrete():
-            parts = [jax.nn.one_hot(obs[..., i], n) for i, n in enumerate(space.choices)]
-            return jnp.concatenate(parts, axis=-1)
+            return scaled(space, flat)
+        case MultiBinary():
+            return flat.astype(jnp.float32)
+    numbers = enumerate(zip(space.choices, np.ravel(space.bounds[0]), strict=True))
+    return jnp.concatenate([jax.nn.one_hot(flat[..., i] - start, n) for i, (n, start) in numbers], axis=-1)

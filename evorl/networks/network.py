@@ -1,7 +1,7 @@
 """From an observation to what a network gives of it: an encoder, a core that remembers, and a body."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import flax.linen as nn
@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from evorl import tree
 from evorl.networks.features import features
-from evorl.spaces import Space, shapes
+from evorl.spaces import Space, seen, shapes, visible
 from evorl.types import Key, Memory, Params, Transition
 
 
@@ -71,13 +71,23 @@ class Feedforward(nn.Module):
 FLAT, FEEDFORWARD = Flat(), Feedforward()
 
 
+def unmasked(space: Space, obs: Any, outputs: Any) -> Any:
+    """outputs, whatever is legal."""
+    del space, obs
+    return outputs
+
+
 class Network(nn.Module):
-    """What a body makes of what an encoder and a core have made of observations; its parameters are their own."""
+    """What a body makes of what an encoder and a core have made of observations; its parameters are their own.
+
+    Which choices are legal it does not see: `masked` makes of (space, observations, outputs) the outputs that know it.
+    """
 
     space: Space
     body: nn.Module
     encoder: Encoder = Flat()
     core: Core = Feedforward()
+    masked: Callable[[Space, Any, Any], Any] = unmasked
 
     def setup(self) -> None:
         """The body's parameters lie where they would alone."""
@@ -89,44 +99,52 @@ class Network(nn.Module):
 
     def step(self, memory: Memory, obs: Any, *args: Any) -> tuple[Memory, Any]:
         """The memory after an observation, and what the body gives; of a batch of both, leaves [*batch, ...]."""
-        memory, x = self.core.step(memory, self.encoder(self.space, obs))
-        return memory, self.body(x, *args)
+        memory, x = self.core.step(memory, self.encode(obs))
+        return memory, self.made(obs, x, *args)
 
     def sequence(self, memory: Memory, obs: Any, ended: Bool[Array, "steps ..."], *args: Any) -> tuple[Memory, Any]:
         """The memory after each observation, leaves [steps, *batch, ...], before any reset, and what the body gives.
 
         They began with memory, leaves [*batch, ...].
         """
-        memories, x = self.core.sequence(memory, self.encoder(self.space, obs), ended)
-        return memories, self.body(x, *args)
+        memories, x = self.core.sequence(memory, self.encode(obs), ended)
+        return memories, self.made(obs, x, *args)
+
+    def encode(self, obs: Any) -> Array:
+        """Features [*batch, n] of observations."""
+        return self.encoder(visible(self.space), seen(self.space, obs))
+
+    def made(self, obs: Any, x: Array, *args: Any) -> Any:
+        """What the body gives of x, which was made of observations."""
+        return self.masked(self.space, obs, self.body(x, *args))
 
     def seen(self, batch: Transition, memory: Memory) -> tuple[Array, Array]:
         """What encoder and core make of the observations that are learned from, and of their successors.
 
         Of a batch of rows; or of sequences, leaves [steps, *batch, ...], which began with memory, leaves [*batch, ...].
         """
-        encode = partial(self.encoder, self.space)
         if batch.burn_in:
             first = tree.index(replace(batch, memory=(), weight=()), slice(batch.burn_in))
-            memories, _ = self.core.sequence(memory, encode(first.obs), first.ended)
+            memories, _ = self.core.sequence(memory, self.encode(first.obs), first.ended)
             last, ended = tree.index((memories, first.ended), -1)
             memory = jax.lax.stop_gradient(tree.where(ended, tree.broadcast(self.core.initial(), *ended.shape), last))
         t = batch.learned
-        memories, x = self.core.sequence(memory, encode(t.obs), t.ended)
-        return x, self.core.step(memories, encode(t.next_obs))[1]
+        memories, x = self.core.sequence(memory, self.encode(t.obs), t.ended)
+        return x, self.core.step(memories, self.encode(t.next_obs))[1]
 
     def both(self, batch: Transition, memory: Memory, *args: Any) -> tuple[Any, Any]:
         """What the body gives of the observations that are learned from, and of their successors."""
         x, following = self.seen(batch, memory)
-        return self.body(x, *args), self.body(following, *args)
+        t = batch.learned
+        return self.made(t.obs, x, *args), self.made(t.next_obs, following, *args)
 
     def now(self, batch: Transition, memory: Memory, *args: Any) -> Any:
         """What the body gives of the observations that are learned from."""
-        return self.body(self.seen(batch, memory)[0], *args)
+        return self.made(batch.learned.obs, self.seen(batch, memory)[0], *args)
 
     def following(self, batch: Transition, memory: Memory, *args: Any) -> Any:
         """What the body gives of their successors, seen after what they follow."""
-        return self.body(self.seen(batch, memory)[1], *args)
+        return self.made(batch.learned.next_obs, self.seen(batch, memory)[1], *args)
 
     @nn.nowrap
     def begin(self, batch: Transition) -> Memory:

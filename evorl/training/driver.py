@@ -176,7 +176,7 @@ class Driver:
             self.progress.idle_seconds += self.arrived - self.idle_since
             self.idle_since = None
         before = self.snapshot(self.state) if self.terms.debug_nans and not evaluating else None
-        newest, kept = self.hosts.newest, self.snapshot(split(self.state)[0]) if self.hosts.there else None
+        newest, kept = pools.newest(), self.snapshot(split(self.state)[0]) if self.hosts.there else None
         keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(self.keys, part) if part else self.keys
         todo = job(self.dispatched, count, evaluating)
         self.state, metrics, evaluation = self.run(self.state, keys, *todo)

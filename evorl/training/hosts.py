@@ -9,7 +9,6 @@ import numpy as np
 from jax.experimental import io_callback
 
 from evorl.envs.host import HostEnv, pools
-from evorl.envs.host.pool import LEASES
 from evorl.errors import require
 from evorl.types import State, Workflow
 from evorl.vector_env import hosts
@@ -33,17 +32,12 @@ class Hosts:
         for env in self.there:
             fits = f"must be at most the slots, {slots}"
             require(not slots or env.workers <= slots, "env.workers", env.workers, fits)
-        self._oldest = LEASES.newest
+        self._oldest = pools.newest()
         self._ask = jax.jit(_held_and_failed)
 
     def look(self, newest: int, state: State) -> Look | None:
         """After what was handed to the device, whose result the state is: what there is to know, without waiting."""
         return Look(newest, *self._ask(state)) if self.there else None
-
-    @property
-    def newest(self) -> int:
-        """The newest lease there is."""
-        return LEASES.newest
 
     def settled(self, look: Look | None) -> bool:
         """Gives back the leases that no state holds; returns whether no environment has failed."""
@@ -52,10 +46,9 @@ class Hosts:
         return look is None or not look.failed
 
     def close(self) -> None:
-        """Gives back all leases of the training, and closes what nothing else has leases of."""
+        """Gives back all leases of the training."""
         if self.there:
-            pools.sweep((), LEASES.newest, self._oldest)
-            pools.close_unused()
+            pools.give_back(self._oldest)
 
 
 def environments(part: Any) -> list[HostEnv]:

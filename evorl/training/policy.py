@@ -11,7 +11,7 @@ from jax.core import Tracer
 
 from evorl import tree
 from evorl.errors import OptionError, require
-from evorl.spaces import Box, Dict, Simple, Space, leaves, unflatten
+from evorl.spaces import Box, Simple, Space, Tuple, inner, is_simple, leaves, unflatten
 from evorl.types import Acts, Evolves, Key, Population, SlotPolicy, State, Workflow
 
 Member: TypeAlias = int | Sequence[int | None] | None
@@ -82,12 +82,17 @@ class Policy:
 
 def _parts(space: Space, obs: Any, name: str = "obs") -> list[Any]:
     """The parts of an observation in the order of the space's leaves."""
-    if isinstance(space, Dict):
-        wanted = f"must be a dict of {', '.join(sorted(space.parts))}"
+    if is_simple(space):
+        return [obs]
+    parts = dict(inner(space))
+    if isinstance(space, Tuple):
+        fits = isinstance(obs, (tuple, list)) and len(obs) == len(parts)
+        require(fits, name, type(obs).__name__, f"must be a tuple of {len(parts)}")
+    else:
+        wanted = f"must be a dict of {', '.join(parts)}"
         require(isinstance(obs, Mapping), name, type(obs).__name__, wanted)
-        require(set(obs) == set(space.parts), name, f"a dict of {', '.join(map(str, obs)) or 'nothing'}", wanted)
-        return [part for key in sorted(space.parts) for part in _parts(space.parts[key], obs[key], f"{name}[{key!r}]")]
-    return [obs]
+        require(set(obs) == set(parts), name, f"a dict of {', '.join(map(str, obs)) or 'nothing'}", wanted)
+    return [part for key, of in parts.items() for part in _parts(of, obs[key], f"{name}[{key!r}]")]
 
 
 def _array(space: Simple, part: Any) -> np.ndarray:
@@ -102,7 +107,7 @@ def _array(space: Simple, part: Any) -> np.ndarray:
     except (TypeError, ValueError) as error:  # lists of several lengths, or objects
         raise OptionError(f"obs={type(part).__name__}: {allowed}") from error
     require(right, "obs", part if array.ndim == 0 else f"{type(part).__name__} of {array.dtype}", allowed)
-    return array.astype(space.dtype if real else np.int32)
+    return array.astype(space.dtype)
 
 
 def _batch(spaces: Sequence[Simple], parts: Sequence[np.ndarray]) -> tuple[int, ...]:

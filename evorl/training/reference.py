@@ -1,11 +1,13 @@
 """What a random policy earns in an environment: what a training is compared with at its end."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from evorl.spaces import random_action
 from evorl.training.episodes import play
 from evorl.training.progress import Progress
 from evorl.training.records.remembered import Remembered, read
@@ -79,7 +81,8 @@ def played(env: Env, episodes: int) -> Return:
     """The same of so many episodes, side by side."""
 
     def policy(obs: Any, memory: Any, keys: jax.Array) -> tuple[Any, Any, dict[str, Any]]:
-        return jax.vmap(env.action_space.sample)(keys), memory, {}
+        draw = partial(random_action, env.action_space, env.observation_space)
+        return jax.vmap(draw)(obs, keys), memory, {}
 
     stats = play(env, env.default_params, policy, (), episodes, seed=0)
     mean, reach = float(np.mean(stats.returns)), 1.96 * float(stats.error)

@@ -134,8 +134,8 @@ def left(checkpoints: Checkpoints, run_dir: Path) -> str:
 
 def fingerprint(data: Mapping[str, Any]) -> str:
     """What trainings that compile to the same program have in common."""
-    played = data.get("env") or data["problem"]
-    told = json.dumps([data["agent"], played, data["num_seeds"]], sort_keys=True, default=str)
+    played = data.get("env") or data["problem"], *(data.get("wrappers") or ())
+    told = json.dumps([data["agent"], *played, data["num_seeds"]], sort_keys=True, default=str)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 

@@ -119,8 +119,8 @@ def auto_reset(
     key_starts, key_play = jax.random.split(key)
     group = jnp.arange(n) if isinstance(plan.group, tuple) else plan.group
     keys = jax.random.split(key_play, world.total)[group]
-    slots = world.apart(slots, plan.leaves)
-    slots, left = starts.begin(world, key_starts, group, slots, jnp.asarray(plan.restart))
+    before = None if slots is None else world.apart(slots, plan.leaves)
+    begun, left = starts.begin(world, key_starts, group, before, jnp.asarray(plan.restart))
 
     def active(playing: Playing) -> Bool[Array, " n"]:
         _, stats, left = playing
@@ -143,7 +143,7 @@ def auto_reset(
         sums, restarts = (stats.returns, stats.lengths, stats.info), jax.tree.map(lambda x: x + lost, stats.restarts)
         of_episode = tree.where(ended, world.ended(after), tree.zeros(sums))
         sums = jax.tree.map(jnp.add, sums, of_episode)
-        stats = EpisodeStats(stats.steps + there, stats.episodes + ended, *sums, restarts)
+        stats = EpisodeStats(stats.steps + there, stats.episodes + ended, *sums, restarts=restarts)
         slots = tree.where(mask, after, slots)
         begins = (ended | lost) & active((slots, stats, left)) if world.hosted else ended
         slots, left = starts.next(world, keys, slots, begins, stats.begun, left)
@@ -151,7 +151,7 @@ def auto_reset(
             transition = replace(transition, weight=there.astype(jnp.float32) + ~mask)
         return (slots, stats, left), (transition, there)
 
-    return (slots, EpisodeStats.zeros(slots), left), step, active
+    return (begun, EpisodeStats.zeros(begun), left), step, active
 
 
 def parted(transitions: Transition) -> Transition:

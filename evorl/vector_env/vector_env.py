@@ -12,6 +12,7 @@ from jaxtyping import Array, Int
 
 from evorl import mesh, tree
 from evorl.errors import OptionError
+from evorl.spaces import random_action
 from evorl.types import Agent, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, SlotPolicy
 from evorl.vector_env import rollout
 from evorl.vector_env.episodes import EnvSlot, EpisodeStats
@@ -44,7 +45,8 @@ class Behaviour:
         action, memory, extras = self.agent.act(params, seen, memory, key, self.hyperparams)
         action = greedy if isinstance(explores, tuple) else tree.where(jnp.asarray(explores), action, greedy)
         if not isinstance(random, tuple):  # one of them draws
-            action = tree.where(jnp.asarray(random), self.env.action_space.sample(key), action)
+            drawn = random_action(self.env.action_space, self.env.observation_space, obs, key)
+            action = tree.where(jnp.asarray(random), drawn, action)
         return action, memory, extras
 
     def policy(self, params: Params, explores: bool) -> SlotPolicy:

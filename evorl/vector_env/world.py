@@ -122,11 +122,9 @@ class World:
             return jnp.zeros(self.n, bool)
         return (hosts.leases(after.env_state) <= 0) & ~transition.ended
 
-    def apart(self, slots: EnvSlot | None, leaves: Any) -> EnvSlot | None:
+    def apart(self, slots: EnvSlot, leaves: Any) -> EnvSlot:
         """The slots; where so, [], without their leases, which others go on with."""
-        if slots is None or not self.hosted:
-            return slots
-        return tree.where(jnp.asarray(leaves), hosts.without(slots), slots)
+        return tree.where(jnp.asarray(leaves), hosts.without(slots), slots) if self.hosted else slots
 
     def left(self, slots: EnvSlot, leaves: Any) -> EnvSlot:
         """The slots, of which nothing on the host is kept where so, []."""

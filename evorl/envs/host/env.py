@@ -57,6 +57,13 @@ class HostEnv:
             object.__setattr__(self, "max_episode_steps", int(limit))
         _ = self._described, self.recipe if self.workers else None
 
+    @staticmethod
+    def names() -> list[str]:
+        """The ids of all that is registered."""
+        import gymnasium
+
+        return sorted(gymnasium.registry)
+
     @cached_property
     def spec(self) -> Any:
         """What Gymnasium knows by this name; raises OptionError."""

@@ -24,12 +24,11 @@ class Leaf:
     shape: tuple[int, ...]
     dtype: str  # as it lies on the board
     native: str  # as the environment has it
-    start: int = 0  # of whole numbers, which on the board begin with 0
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> "Leaf":
         """That of which data are."""
-        return cls(**data | {"path": tuple(data["path"]), "shape": tuple(data["shape"])})
+        return cls(tuple(data["path"]), tuple(data["shape"]), data["dtype"], data["native"])
 
     @property
     def nbytes(self) -> int:
@@ -43,13 +42,13 @@ class Layout:
 
     obs: tuple[Leaf, ...]
     action: tuple[Leaf, ...]
-    nested: Any  # the containers of an action: {name: ...} or (...,), None for a leaf
+    nested: Any  # the containers of an action: {name: ...} or [...], which is a tuple there; None for a leaf
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> "Layout":
         """That of which data are, as dataclasses.asdict gives them, in JSON."""
-        leaves = {name: tuple(Leaf.of(leaf) for leaf in data[name]) for name in ("obs", "action")}
-        return cls(**leaves, nested=_nested(data["nested"]))
+        obs, action = (tuple(Leaf.of(leaf) for leaf in data[name]) for name in ("obs", "action"))
+        return cls(obs, action, data["nested"])
 
     @property
     def fields(self) -> list[tuple[str, tuple[int, ...], np.dtype]]:
@@ -129,9 +128,9 @@ class Played:
 
     def _actions(self, places: Sequence[int]) -> list[Any]:
         """Those on the board, as the environments take them."""
-        if self.layout.nested is None and not self.layout.action[0].shape:
-            array, leaf = self.action[0]
-            return [action + leaf.start for action in array[places].tolist()]
+        leaf = self.layout.action[0]
+        if self.layout.nested is None and not leaf.shape and leaf.native == "int64":
+            return self.action[0][0][places].tolist()
         return [self._contained(self.layout.nested, iter(self._parts(place))) for place in places]
 
     def close(self, places: Sequence[int]) -> None:
@@ -145,16 +144,12 @@ class Played:
                 pass
 
     def _parts(self, place: int) -> list[Any]:
-        parts = []
-        for array, leaf in self.action:
-            part = array[place].astype(leaf.native)  # a copy, which the environment may keep
-            parts.append(part + leaf.start if leaf.start else part)
-        return parts
+        return [array[place].astype(leaf.native) for array, leaf in self.action]  # which the environment may keep
 
     def _contained(self, kind: Any, parts: Any) -> Any:
         if isinstance(kind, dict):
             return {name: self._contained(kind[name], parts) for name in kind}
-        if isinstance(kind, tuple):
+        if isinstance(kind, list):
             return tuple(self._contained(one, parts) for one in kind)
         return next(parts)
 
@@ -169,7 +164,7 @@ class Played:
                 raise ValueError(f"the observation has shape {list(part.shape)}, not {list(leaf.shape)}")
             if part.dtype != native and not np.can_cast(part.dtype, native):
                 raise ValueError(f"the observation has dtype {part.dtype}, not {native}")
-            array[place] = part - leaf.start if leaf.start else part
+            array[place] = part
 
     def _failed(self, place: int, stage: str, error: Exception) -> str:
         """What went wrong in one line; the environment is not used again."""
@@ -180,10 +175,3 @@ class Played:
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // 64) * 64
-
-
-def _nested(kind: Any) -> Any:
-    """The containers of an action as they were before JSON made lists of tuples."""
-    if isinstance(kind, dict):
-        return {name: _nested(one) for name, one in kind.items()}
-    return tuple(map(_nested, kind)) if isinstance(kind, list) else None

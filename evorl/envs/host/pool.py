@@ -210,8 +210,7 @@ class Pool:
             array[rows] = seen = board[places]
             if array.dtype.kind == "f" and np.isnan(seen).any():
                 what = "reward" if board is self.outcome[0] else "observation"
-                nan = np.isnan(seen).reshape(len(places), -1).any(1)
-                bad = [place for place, is_nan in zip(places, nan.tolist(), strict=True) if is_nan]
+                bad = [place for place, row in zip(places, seen, strict=True) if np.isnan(row).any()]
                 found |= {place: f"{stage}: the {what} is NaN" for place in bad if place not in failed}
         if found:
             self.places.close(list(found))

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from evorl.envs.host.pool import Fault, Pool
+from evorl.envs.host.pool import LEASES, Fault, Pool
 
 _POOLS: dict[Any, Pool] = {}
 _lock = threading.Lock()
@@ -29,6 +29,17 @@ def sweep(held: Iterable[int], newest: int, oldest: int = 0) -> None:
     kept = {abs(lease) for lease in held}
     for pool in list(_POOLS.values()):
         pool.sweep(kept, newest, oldest)
+
+
+def newest() -> int:
+    """The newest lease there is."""
+    return LEASES.newest
+
+
+def give_back(oldest: int) -> None:
+    """Gives back all leases after oldest, and closes what nothing has leases of, or has failed."""
+    sweep((), LEASES.newest, oldest)
+    close_unused()
 
 
 def close_unused() -> None:

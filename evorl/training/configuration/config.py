@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import yaml
 from antlr4.error.Errors import RecognitionException
 from hydra import compose, initialize
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
@@ -21,9 +22,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from evorl.errors import OptionError, unknown
+from evorl.errors import OptionError, require, unknown
 from evorl.training.configuration import nodes
-from evorl.training.configuration.discovery import GROUPS, check_choices, folders, group_of, placed
+from evorl.training.configuration.discovery import GROUPS, check_choices, choices, folders, group_of, placed, suite_of
 
 LEFT_OUT = "what an environment variable holds is not saved"
 TRAIN = "python -m evorl.train"
@@ -33,7 +34,8 @@ UNREADABLE = (HydraException, RecognitionException, ValueError, RecursionError) 
 class Defaults(FileConfigSource):
     """Files whose nodes with a _target_ are filled up with the defaults of the dataclass that it names.
 
-    Beside hyperparameters stands their space: the declared priors, and what the file says of it.
+    Beside hyperparameters stands their space: the declared priors, and what the file says of it. What follows the name
+    of a suite is the name of an environment in it: env/gymnax/CartPole-v1 is env/gymnax.yaml with that name.
     """
 
     @staticmethod
@@ -43,12 +45,22 @@ class Defaults(FileConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         """The file, filled up."""
-        result = super().load_config(config_path)
+        group, _, choice = config_path.partition("/")
+        suite = None if super().is_config(config_path) else suite_of(group, choice)
+        result = super().load_config(f"{group}/{suite[0]}" if suite else config_path)
         whole = OmegaConf.create(nodes.filled(OmegaConf.to_container(result.config)))
+        if isinstance(whole, DictConfig) and suite:
+            whole.name = suite[1]
         if isinstance(whole, DictConfig) and isinstance(whole.get("hyperparams"), DictConfig):
             priors = nodes.priors(OmegaConf.to_container(whole.hyperparams))
             whole.space = OmegaConf.merge(priors, whole.get("space") or {})
         return dataclasses.replace(result, config=whole)
+
+    def is_config(self, config_path: str) -> bool:
+        """Whether there is such a file, or an environment of a suite."""
+        group, _, choice = config_path.partition("/")
+        suite = suite_of(group, choice)
+        return super().is_config(config_path) or (suite is not None and super().is_config(f"{group}/{suite[0]}"))
 
 
 class SearchPath(SearchPathPlugin):
@@ -97,7 +109,32 @@ def load(overrides: Sequence[str]) -> DictConfig:
         except (*UNREADABLE, OmegaConfBaseException, TypeError) as error:  # the last one is Hydra's too
             raise _explain(placed(overrides), error) from error
         _check_experiment(overrides)
+        wrappers(OmegaConf.to_container(cfg.wrappers) if OmegaConf.is_config(cfg.wrappers) else cfg.wrappers)
         return cfg
+
+
+def wrappers(given: Any) -> list[dict[str, Any]]:
+    """Wrappers in full; raises OptionError."""
+    require(isinstance(given, list), "wrappers", given, "must be a list, such as [sticky]")
+    return [_wrapper(one) for one in given]
+
+
+def _wrapper(given: Any) -> dict[str, Any]:
+    """A wrapper in full: of its name, of its name with options, {frames: {count: 2}}, or in full already."""
+    if isinstance(given, dict) and "_target_" in given:
+        return given
+    name, options = next(iter(given.items())) if isinstance(given, dict) and len(given) == 1 else (given, {})
+    wanted = "must be names, each alone or with its options: {frames: {count: 2}}"
+    require(isinstance(name, str) and isinstance(options or {}, dict), "wrappers", given, wanted)
+    known = choices("wrapper")
+    if name not in known:
+        raise unknown("wrapper", str(name), known, f"{TRAIN} --list")
+    node = nodes.filled(yaml.safe_load(known[name].read_text(encoding="utf-8")))
+    own = [one for one in node if one not in ("_target_", "inner")]
+    for option in options or {}:
+        if option not in own:
+            raise unknown("option", f"wrappers: {name}.{option}", own)
+    return {option: value for option, value in (node | (options or {})).items() if option != "inner"}
 
 
 def _check_experiment(overrides: Sequence[str]) -> None:
@@ -175,6 +212,8 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
     """All of a configuration as data: interpolations are what they stand for. Raises OptionError where one fails."""
     try:
         found: Any = OmegaConf.to_container(cfg, resolve=True)
+        if "wrappers" in found:
+            found["wrappers"] = wrappers(found["wrappers"])
     except OmegaConfBaseException as error:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, OptionError):  # which a resolver may have raised
@@ -218,13 +257,17 @@ def label(node: Mapping[str, Any]) -> str:
     """What an environment is called in titles and folders: its name, or its class around the name of its inner one."""
     if "name" in node:
         return str(node["name"])
-    outer = str(node.get("_target_")).rpartition(".")[2]
-    return f"{outer}-{label(node['inner'])}" if isinstance(node.get("inner"), Mapping) else outer
+    return f"{_class(node)}-{label(node['inner'])}" if isinstance(node.get("inner"), Mapping) else _class(node)
 
 
 def title(data: Mapping[str, Any]) -> str:
     """The agent of a configuration, and what it is trained on."""
-    return f"{data['agent']['name']} on {label(data.get('env') or data['problem'])}"
+    around = "".join(f"{_class(one)}-" for one in reversed(data.get("wrappers") or ()))
+    return f"{data['agent']['name']} on {around}{label(data.get('env') or data['problem'])}"
+
+
+def _class(node: Mapping[str, Any]) -> str:
+    return str(node.get("_target_")).rpartition(".")[2]
 
 
 def references(node: DictConfig, place: str) -> Iterator[tuple[str, str]]:

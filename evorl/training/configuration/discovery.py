@@ -1,6 +1,8 @@
 """What there is to choose from, read from the configuration files alone: nothing heavy is imported."""
 
+import importlib.util
 import posixpath
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +27,7 @@ GROUPS = (
     "replay",
     "experiment",
 )
+PACKAGES = "packages: "  # begins the comment of a file that says what it imports
 INSIDE = {"core": "workflow.agent.core", "encoder": "workflow.agent.encoder", "replay": "workflow.replay"}
 
 HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME] [option=value ...]
@@ -70,19 +73,42 @@ def choices(group: str) -> dict[str, Path]:
 def listing() -> str:
     """Every choice of every group, each with the comment that its file begins with."""
     lines = []
-    for group in GROUPS:
-        lines.append(f"{group}=")
-        files = choices(group)
+    for group in (*GROUPS, "wrapper"):
+        lines.append(f"{group}=" if group != "wrapper" else "wrappers=[...]")
+        files = {f"{name}/NAME" if is_suite(path) else name: path for name, path in choices(group).items()}
         width = max(map(len, files))
         for name, path in files.items():
-            lines.append(f"  {name:{width}}  {about(path)}".rstrip())
+            lines.append(f"  {name:{width}}  {about(path)}{_missing(path)}".rstrip())
     return "\n".join(lines)
 
 
 def about(path: Path) -> str:
     """The first comment of a file."""
-    comments = (line[1:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
-    return next((comment for comment in comments if not comment.startswith("@package")), "")
+    return next((comment for comment in _comments(path) if not comment.startswith(("@package", PACKAGES))), "")
+
+
+def is_suite(path: Path) -> bool:
+    """Whether a file is of any environment of a suite: its name is to be given."""
+    return bool(re.search(r"^name: \?\?\?$", path.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def suite_of(group: str, name: str) -> tuple[str, str] | None:
+    """The suite of an environment such as gymnax/CartPole-v1, and its name there; None where it is of none."""
+    suite, _, rest = name.partition("/")
+    path = choices(group).get(suite) if group == "env" and rest else None
+    return (suite, rest) if path is not None and is_suite(path) else None
+
+
+def _missing(path: Path) -> str:
+    """What is to be installed for a file, where it is not."""
+    needed = (comment.removeprefix(PACKAGES).split() for comment in _comments(path) if comment.startswith(PACKAGES))
+    lacks = any(importlib.util.find_spec(package) is None for packages in needed for package in packages)
+    return f"; pip install 'evorl-jax[{path.stem}]'" if lacks else ""
+
+
+def _comments(path: Path) -> list[str]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line[1:].strip() for line in lines if line.startswith("#")]
 
 
 def group_of(key: str) -> tuple[str, str]:
@@ -144,8 +170,9 @@ def check_choices(arguments: list[str]) -> None:
             continue
         for name in value.split(","):
             none = name == "null" and group in ("env", "problem", "experiment")
-            if name not in (known := choices(group)) and not none and name.isprintable():
-                raise unknown(group, name, known, "python -m evorl.train --list")
+            if name not in (known := choices(group)) and not none and name.isprintable() and not suite_of(group, name):
+                alike = [f"{one}/{name.partition('/')[2]}" for one, path in known.items() if is_suite(path)]
+                raise unknown(group, name, [*known, *alike], "python -m evorl.train --list")
     _check_agents(arguments)
 
 

@@ -113,11 +113,17 @@ def _made(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
 
 
 def played(data: Mapping[str, Any]) -> Env | Problem:
-    """What a configuration trains on: its environment, or the problem in the place of one; raises OptionError."""
+    """What a configuration trains on: its environment within its wrappers, or the problem in the place of one.
+
+    Raises OptionError.
+    """
     if data.get("problem") is not None:
         return make(data["problem"], "problem", Problem)
     require(data.get("env") is not None, "env", "null", "give one, or a problem")
-    return make(data["env"], "env", Env)
+    env = make(data["env"], "env", Env)
+    for i, node in enumerate(data.get("wrappers") or ()):
+        env = make(node, f"wrappers[{i}]", Env, inner=env)
+    return env
 
 
 def surroundings(played: Env | Problem) -> dict[str, Any]:

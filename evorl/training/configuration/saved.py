@@ -12,7 +12,7 @@ from evorl.training.configuration import parts
 from evorl.training.records import files
 
 NAME = "config.yaml"
-BUILT = ("env", "problem", "agent.hyperparams", "agent.workflow")
+BUILT = ("env", "wrappers", "problem", "agent.hyperparams", "agent.workflow")
 
 
 class _Writer(yaml.SafeDumper):

@@ -1,0 +1,122 @@
+"""Wrappers of what is done: actions that stick, are repeated, or lie between other bounds."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from evorl import tree
+from evorl.envs.wrappers import Wrapper, WrapperState
+from evorl.errors import OptionError, require
+from evorl.spaces import Box, Space, shapes
+from evorl.types import Array, Key, TimeStep
+
+
+@struct.dataclass
+class StickyState:
+    inner: Any
+    action: Any  # the last one
+    begun: Any  # [] bool, whether there was any
+
+
+@dataclass(frozen=True)
+class Sticky(Wrapper):
+    """The inner environment, which with a probability takes the last action again (Machado et al. 2018).
+
+    Source: doi:10.1613/jair.5699, section 5, whose probability of Atari is the default. The first action is taken.
+    """
+
+    probability: float = 0.25
+
+    def __post_init__(self) -> None:
+        require(0 <= self.probability < 1, "probability", self.probability, "must be at least 0 and below 1")
+
+    def reset(self, key: Key, params: Any) -> tuple[StickyState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return StickyState(inner, tree.zeros(shapes(self.action_space)), jnp.bool_(False)), obs
+
+    def step(self, key: Key, env_state: StickyState, action: Any, params: Any) -> tuple[StickyState, TimeStep]:
+        key_stick, key_step = jax.random.split(key)
+        sticks = env_state.begun & (jax.random.uniform(key_stick) < self.probability)
+        taken = jax.tree.map(lambda old, new: jnp.where(sticks, old, new).astype(old.dtype), env_state.action, action)
+        inner, timestep = self.inner.step(key_step, env_state.inner, taken, params)
+        return StickyState(inner, taken, jnp.bool_(True)), timestep
+
+
+@dataclass(frozen=True)
+class Repeat(Wrapper):
+    """The inner environment, which takes each action `count` times, or until the episode ends; rewards add up.
+
+    Of what an episode is known by (episode_info), sums and means are of all inner steps, as well as they can be told
+    by the last of these for "last" and by their mean for "mean".
+    """
+
+    count: int = 4
+
+    def __post_init__(self) -> None:
+        require(self.count >= 1, "count", self.count, "must be at least 1")
+
+    @property
+    def max_episode_steps(self) -> int:
+        return -(-self.inner.max_episode_steps // self.count)
+
+    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return WrapperState(inner), obs
+
+    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
+        keys = jax.random.split(key, self.count)
+        first = self.inner.step(keys[0], env_state.inner, action, params)
+
+        def again(carry: tuple[Any, TimeStep, Array], key: Key) -> tuple[tuple[Any, TimeStep, Array], None]:
+            state, so_far, steps = carry
+            going = ~(so_far.terminated | so_far.truncated)
+            after, new = self.inner.step(key, state, action, params)
+            reward = jax.tree.map(jnp.add, so_far.reward, new.reward)
+            info = {name: self._joined(name, so_far.info[name], x) for name, x in new.info.items()}
+            return tree.where(going, (after, replace(new, reward=reward, info=info), steps + 1), carry), None
+
+        (inner, timestep, steps), _ = jax.lax.scan(again, (*first, jnp.int32(1)), keys[1:])
+        means = {name: timestep.info[name] / steps for name, how in self.episode_info.items() if how == "mean"}
+        return WrapperState(inner), replace(timestep, info=timestep.info | means)
+
+    def _joined(self, name: str, so_far: Any, new: Any) -> Any:
+        """What is known of several steps."""
+        return so_far + new if self.episode_info.get(name) in ("sum", "mean") else new
+
+
+@dataclass(frozen=True)
+class Rescaled(Wrapper):
+    """The inner environment, whose real actions are a vector of numbers from low to high, taken to its own bounds."""
+
+    low: float = -1.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        space = self.inner.action_space
+        if not isinstance(space, Box):
+            raise OptionError(f"env: Rescaled is for actions that are real numbers, not {space}")
+        require(self.low < self.high, "low", self.low, f"must be below high, {self.high}")
+
+    @property
+    def action_space(self) -> Space:
+        return Box(self.low, self.high, (self._inner.size,))
+
+    @property
+    def _inner(self) -> Box:
+        space = self.inner.action_space
+        assert isinstance(space, Box)
+        return space
+
+    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return WrapperState(inner), obs
+
+    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
+        low, high = self._inner.bounds
+        share = (jnp.clip(action, self.low, self.high) - self.low) / (self.high - self.low)
+        own = (low + share.reshape(low.shape) * (high - low)).astype(low.dtype)
+        inner, timestep = self.inner.step(key, env_state.inner, own, params)
+        return WrapperState(inner), timestep

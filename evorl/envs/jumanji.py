@@ -1,0 +1,167 @@
+"""Jumanji (Bonnet et al. 2024, arXiv:2306.09884)."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import mesh, spaces
+from evorl.envs.suite import SuiteState, declared, imported, total
+from evorl.errors import require, unknown
+from evorl.spaces import Box, Dict, Discrete, Legal, MultiBinary, MultiDiscrete, Space, bound
+from evorl.types import Key, TimeStep
+
+MASK = "action_mask"  # what an observation says of legal actions
+LEVELS = "InstaDeepAI/boxoban-levels", "unfiltered-train.npy"  # of Sokoban, which Jumanji would download
+UNLIMITED = 1000  # steps of an environment that has no limit of its own
+
+
+@dataclass(frozen=True)
+class Jumanji:
+    """An environment of Jumanji by its name, such as Jumanji("Snake-v1").
+
+    max_episode_steps 0 takes its own time limit, or 1000 where it has none; it is truncated here, while most call it
+    the end. Several agents are one, whose action has a number for each and whose reward is their sum; a choice of
+    several numbers that are legal together only is one number. Which are legal is not part of what a network sees.
+    """
+
+    name: str
+    max_episode_steps: int = 0
+
+    default_params = ()
+    fresh_reset = True
+
+    def __post_init__(self) -> None:
+        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
+        if not self.max_episode_steps:
+            object.__setattr__(self, "max_episode_steps", self._limit or UNLIMITED)
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of all."""
+        return sorted(imported("jumanji", "jumanji").registered_environments())
+
+    @cached_property
+    def _own(self) -> Any:
+        """The environment as it is."""
+        jumanji = imported("jumanji", "jumanji")
+        if self.name not in self.names():
+            raise unknown("environment of Jumanji", self.name, self.names(), "--list env=jumanji")
+        if self.name.startswith("Sokoban"):
+            cached = imported("huggingface_hub", "jumanji").try_to_load_from_cache(*LEVELS)
+            where = f"{LEVELS[1]} of {LEVELS[0]} in the cache of Hugging Face"
+            require(isinstance(cached, str), "env.name", self.name, f"needs {where}, which is not there")
+        with mesh.computed_at_once():
+            return jumanji.make(self.name)
+
+    @property
+    def _limit(self) -> int:
+        """Its time limit, 0 for none."""
+        return int(vars(self._own).get("time_limit") or 0)
+
+    @cached_property
+    def env(self) -> Any:
+        """The wrapped environment, whose own time limit, where it has one, is never reached."""
+        if not self._limit:
+            return self._own
+        with mesh.computed_at_once():
+            return imported("jumanji", "jumanji").make(self.name, time_limit=self.max_episode_steps + 1)
+
+    @cached_property
+    def observation_space(self) -> Space:
+        with mesh.computed_at_once():
+            seen = _space(self.env.observation_spec)
+        if not isinstance(seen, Dict) or MASK not in seen.parts:
+            return seen
+        parts = Dict({name: part for name, part in seen.parts.items() if name != MASK})
+        return Legal(parts, tuple(spaces.choices(self.action_space)))
+
+    @cached_property
+    def action_space(self) -> Space:
+        return Discrete(math.prod(self._numbers)) if self._joint else self._actions
+
+    @cached_property
+    def _actions(self) -> Space:
+        """The actions of the wrapped environment."""
+        specs = imported("jumanji.specs", "jumanji")
+        with mesh.computed_at_once():
+            spec = self.env.action_spec
+            if isinstance(spec, specs.DiscreteArray):
+                return Discrete(int(spec.num_values))
+            if isinstance(spec, specs.MultiDiscreteArray):
+                return MultiDiscrete(tuple(np.ravel(spec.num_values).tolist()), (), tuple(spec.shape))
+            low, high = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
+            if np.issubdtype(spec.dtype, np.integer):
+                return MultiDiscrete(
+                    tuple(np.ravel(high - low + 1).tolist()), tuple(np.ravel(low).tolist()), spec.shape
+                )
+            return Box(bound(low), bound(high), tuple(spec.shape))
+
+    @property
+    def _numbers(self) -> tuple[int, ...]:
+        """Of several numbers of an action, how many each may be."""
+        return self._actions.choices if isinstance(self._actions, MultiDiscrete) else ()
+
+    @property
+    def _joint(self) -> bool:
+        """Whether several numbers are legal together."""
+        mask = vars(self.env.observation_spec)["_specs"].get(MASK)
+        return mask is not None and len(self._numbers) > 1 and tuple(mask.shape) == self._numbers
+
+    def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
+        del params
+        inner, timestep = self.env.reset(key)
+        return SuiteState.first(inner), self._observation(timestep.observation)
+
+    def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
+        del key, params
+        given = jnp.stack(jnp.unravel_index(action, self._numbers)) if self._joint else action
+        inner, timestep = self.env.step(env_state.inner, given)
+        state, over = env_state.after(inner), timestep.last() & (timestep.discount == 0).all()
+        obs = self._observation(timestep.observation)
+        return state, state.answer(obs, total(timestep.reward), over, self.max_episode_steps)
+
+    def _observation(self, given: Any) -> Any:
+        seen = _parts(given)
+        if isinstance(self.observation_space, Legal):
+            rest = {name: part for name, part in seen.items() if name != MASK}
+            seen = {"legal": seen[MASK].reshape(-1), "obs": rest}
+        return declared(seen, self.observation_space)
+
+    def draw(self, states: list[SuiteState], folder: Path) -> list[Path]:
+        """A GIF by the library's own viewer, which needs matplotlib."""
+        import matplotlib
+
+        matplotlib.use("Agg")
+        self.env.animate([state.inner for state in states[:100]], save_path=str(folder / "episode.gif"))
+        return [folder / "episode.gif"]
+
+
+def _space(spec: Any) -> Space:
+    """A spec of Jumanji; whole numbers without bounds are real ones here."""
+    specs = imported("jumanji.specs", "jumanji")
+    if isinstance(spec, specs.DiscreteArray):
+        return Discrete(int(spec.num_values))
+    if not isinstance(spec, specs.Array):
+        return Dict({name: _space(part) for name, part in vars(spec)["_specs"].items()})
+    shape, dtype = tuple(spec.shape), np.dtype(spec.dtype)
+    if np.issubdtype(dtype, np.bool_):
+        return MultiBinary(shape, "bool")
+    if not isinstance(spec, specs.BoundedArray):
+        return Box(-np.inf, np.inf, shape)
+    low, high = (np.broadcast_to(x, shape) for x in (spec.minimum, spec.maximum))
+    return Box(bound(low), bound(high), shape, str(dtype))
+
+
+def _parts(value: Any) -> Any:
+    """A value whose structures, of whichever kind, are dicts."""
+    if isinstance(value, tuple):
+        return {name: _parts(part) for name, part in value._asdict().items()}  # pyright: ignore[reportAttributeAccessIssue]
+    if dataclasses.is_dataclass(value):
+        return {name: _parts(part) for name, part in vars(value).items()}
+    return value

@@ -1,0 +1,77 @@
+"""navix (Pignatelli et al. 2024, arXiv:2407.19396)."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl import mesh
+from evorl.envs import render
+from evorl.envs.suite import SuiteState, declared, imported
+from evorl.errors import require, unknown
+from evorl.spaces import Box, Discrete, Space
+from evorl.types import Key, TimeStep
+
+PLAYER = 10  # the largest of navix's EntityIds
+
+
+@dataclass(frozen=True)
+class Navix:
+    """An environment of navix by its name, such as Navix("Navix-Empty-8x8-v0").
+
+    max_episode_steps 0 takes its own limit.
+    """
+
+    name: str
+    max_episode_steps: int = 0
+
+    default_params = ()
+    fresh_reset = True
+
+    def __post_init__(self) -> None:
+        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
+        if not self.max_episode_steps:
+            object.__setattr__(self, "max_episode_steps", int(self.env.max_steps))
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of all."""
+        return list(imported("navix", "navix").registry())
+
+    @cached_property
+    def env(self) -> Any:
+        """The wrapped environment."""
+        navix = imported("navix", "navix")
+        if self.name not in navix.registry():
+            raise unknown("environment of navix", self.name, navix.registry(), "--list env=navix")
+        with mesh.computed_at_once():
+            return navix.make(self.name)
+
+    @cached_property
+    def observation_space(self) -> Space:
+        shape = tuple(self.env.observation_space.shape)
+        return Box(0, PLAYER, shape, "uint8")  # navix declares 9 kinds of things, and has more
+
+    @cached_property
+    def action_space(self) -> Space:
+        with mesh.computed_at_once():
+            return Discrete(int(self.env.action_space.maximum) + 1)
+
+    def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
+        del params
+        inner = self.env.reset(key)
+        return SuiteState.first(inner), declared(inner.observation, self.observation_space)
+
+    def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
+        del key, params
+        inner = self.env._step(env_state.inner, action)  # step resets by itself
+        state, obs = env_state.after(inner), declared(inner.observation, self.observation_space)
+        return state, state.answer(obs, inner.reward, inner.is_termination(), self.max_episode_steps)
+
+    def draw(self, states: list[SuiteState], folder: Path) -> list[Path]:
+        """A GIF and a PNG by the library's own renderer."""
+        rgb = imported("navix.observations", "navix").rgb
+        frames = [np.asarray(rgb(state.inner.state)).astype(np.uint8) for state in states[: render.FRAMES]]
+        return render.save(frames, 0.1, folder)

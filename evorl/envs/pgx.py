@@ -1,0 +1,135 @@
+"""Games of pgx (Koyamada et al. 2023, arXiv:2303.17503), played alone or against a policy."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array
+
+from evorl import hyperparameters, mesh, tree
+from evorl.envs.suite import imported
+from evorl.errors import require, unknown
+from evorl.spaces import Box, Discrete, Legal, random_action
+from evorl.types import Agent, Key, TimeStep
+
+TWO = 2  # players at most
+
+
+@struct.dataclass
+class PgxState:
+    inner: Any
+    seat: Any  # [] int32, which player this is
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class Pgx:
+    """A game of pgx for one player or two by its name, such as Pgx("connect_four"), in a seat that is drawn.
+
+    The other player's moves are those of `opponent`, an agent whose parameters are the env params, or random legal
+    ones without; between two steps it makes all of its own. An illegal action loses at once, as pgx has it. Of what is
+    seen, which moves are legal is a mask. Games that last longer than max_episode_steps moves of ours are truncated.
+    """
+
+    name: str
+    max_episode_steps: int = 1000
+    opponent: Agent | None = None
+
+    fresh_reset = True
+
+    def __post_init__(self) -> None:
+        require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
+        players = int(self.env.num_players)
+        require(players <= TWO, "env.name", self.name, f"is a game of {players}; of those here one or two play")
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of all, those for more than two players among them."""
+        return list(imported("pgx", "pgx").available_envs())
+
+    @cached_property
+    def env(self) -> Any:
+        """The wrapped game."""
+        if self.name not in self.names():
+            raise unknown("game of pgx", self.name, self.names(), "--list env=pgx")
+        with mesh.computed_at_once():
+            return imported("pgx", "pgx").make(self.name)
+
+    @property
+    def default_params(self) -> Any:
+        """The first parameters of the opponent, where it is an agent; () otherwise."""
+        if self.opponent is None:
+            return ()
+        key = jax.random.key(0)
+        return self.opponent.init(key, hyperparameters.of(self.opponent)).actor.params
+
+    @cached_property
+    def observation_space(self) -> Legal:
+        seen = jax.eval_shape(self.env.init, jax.random.key(0)).observation
+        whole = jnp.issubdtype(seen.dtype, jnp.bool_)
+        board = Box(0, 1, tuple(seen.shape), "uint8") if whole else Box(-jnp.inf, jnp.inf, tuple(seen.shape))
+        return Legal(board, (self.action_space.n,))
+
+    @property
+    def action_space(self) -> Discrete:
+        return Discrete(int(self.env.num_actions))
+
+    def reset(self, key: Key, params: Any) -> tuple[PgxState, Any]:
+        key_game, key_seat, key_moves = jax.random.split(key, 3)
+        inner = tree.strong(self.env.init(key_game))
+        seat = jax.random.randint(key_seat, (), 0, self.env.num_players).astype(jnp.int32)
+        inner, _ = self._answered(key_moves, inner, seat, params)
+        return PgxState(inner, seat, jnp.int32(0)), self._observation(inner, seat)
+
+    def step(self, key: Key, env_state: PgxState, action: Any, params: Any) -> tuple[PgxState, TimeStep]:
+        key_move, key_moves = jax.random.split(key)
+        seat, steps = env_state.seat, env_state.steps + 1
+        inner = tree.strong(self.env.step(env_state.inner, action, key_move))
+        reward = inner.rewards[seat]
+        inner, more = self._answered(key_moves, inner, seat, params)
+        over = inner.terminated
+        truncated = ~over & (inner.truncated | (steps >= self.max_episode_steps))
+        timestep = TimeStep(self._observation(inner, seat), jnp.float32(reward + more), over, truncated)
+        return PgxState(inner, seat, steps), timestep
+
+    def _answered(self, key: Key, inner: Any, seat: Array, params: Any) -> tuple[Any, Array]:
+        """The game after the other player's moves, and what these gave us."""
+        if self.env.num_players == 1:
+            return inner, jnp.float32(0)
+
+        def theirs(carry: tuple[Any, Array, Key]) -> Array:
+            game = carry[0]
+            return (game.current_player != seat) & ~game.terminated & ~game.truncated
+
+        def move(carry: tuple[Any, Array, Key]) -> tuple[Any, Array, Key]:
+            game, reward, key = carry
+            key, key_act, key_step = jax.random.split(key, 3)
+            after = tree.strong(self.env.step(game, self._reply(key_act, game, params), key_step))
+            return after, reward + after.rewards[seat], key
+
+        game, reward, _ = jax.lax.while_loop(theirs, move, (inner, jnp.float32(0), key))
+        return game, reward
+
+    def _reply(self, key: Key, game: Any, params: Any) -> Array:
+        """The other player's move."""
+        obs = self._observation(game, game.current_player)
+        if self.opponent is None:
+            return random_action(self.action_space, self.observation_space, obs, key)
+        hyperparams = hyperparameters.of(self.opponent)
+        return self.opponent.act(params, obs, self.opponent.memory(), key, hyperparams)[0]
+
+    def _observation(self, game: Any, player: Array) -> dict[str, Array]:
+        board = self.observation_space.space
+        assert isinstance(board, Box)
+        seen = self.env._observe(game, player)  # observe(state, player) warns that it will not be
+        return {"legal": game.legal_action_mask, "obs": jnp.asarray(seen, board.dtype)}
+
+    def draw(self, states: list[PgxState], folder: Path) -> list[Path]:
+        """The board of the last of states, as SVG."""
+        path = folder / "board.svg"
+        states[-1].inner.save_svg(path)
+        return [path]

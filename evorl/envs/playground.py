@@ -1,0 +1,91 @@
+"""MuJoCo Playground (Zakka et al. 2025, arXiv:2502.08844)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+from flax.core import FrozenDict
+
+from evorl import mesh
+from evorl.envs.suite import SuiteState, declared, imported, space_of
+from evorl.errors import OptionError, require, unknown
+from evorl.spaces import Box, Space
+from evorl.types import Key, TimeStep
+
+IMPLS = ("jax", "warp")
+
+
+@dataclass(frozen=True)
+class Playground:
+    """A task of MuJoCo Playground by its name, such as Playground("CheetahRun").
+
+    max_episode_steps 0 takes the task's own limit; impl is what computes the physics: jax, or on a GPU warp. options
+    are the task's own, such as {"ctrl_dt": 0.02}. The robots of locomotion and manipulation are files that are not part
+    of the package; where they are not there, the task is refused, as nothing is downloaded.
+    """
+
+    name: str
+    max_episode_steps: int = 0
+    impl: str = "jax"
+    options: Mapping[str, Any] = field(default_factory=FrozenDict)
+
+    default_params = ()
+    fresh_reset = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", FrozenDict(self.options))
+        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
+        require(self.impl in IMPLS, "impl", self.impl, f"must be one of {', '.join(IMPLS)}")
+        if not self.max_episode_steps:
+            object.__setattr__(self, "max_episode_steps", int(self._made[1].episode_length))
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of all tasks."""
+        return list(imported("mujoco_playground", "playground").registry.ALL_ENVS)
+
+    @cached_property
+    def _made(self) -> tuple[Any, Any]:
+        registry = imported("mujoco_playground", "playground").registry
+        if self.name not in registry.ALL_ENVS:
+            raise unknown("task of Playground", self.name, registry.ALL_ENVS, "--list env=playground")
+        robots = imported("mujoco_playground._src.mjx_env", "playground").MENAGERIE_PATH
+        of_package = self.name in registry.dm_control_suite.ALL_ENVS
+        if not of_package and not robots.exists():
+            where = f"{robots.parent.name}/{robots.name} of mujoco_playground"
+            raise OptionError(
+                f"env.name={self.name}: needs the files of MuJoCo Menagerie in {where}, which are not there"
+            )
+        config = registry.get_default_config(self.name)
+        for option in self.options:
+            if option not in config:
+                raise unknown(f"option of {self.name}", option, config.keys())
+        with mesh.computed_at_once():
+            return registry.load(self.name, config, {"impl": self.impl, **self.options}), config
+
+    @property
+    def env(self) -> Any:
+        """The wrapped task."""
+        return self._made[0]
+
+    @cached_property
+    def observation_space(self) -> Space:
+        return space_of(jax.eval_shape(self.env.reset, jax.random.key(0)).obs)
+
+    @property
+    def action_space(self) -> Space:
+        return Box(-1.0, 1.0, (self.env.action_size,))
+
+    def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
+        del params
+        inner = self.env.reset(key)
+        return SuiteState.first(inner), declared(inner.obs, self.observation_space)
+
+    def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
+        del key, params
+        own = jax.tree.map(lambda x: x, env_state.inner)  # in containers of its own, as tasks write into theirs
+        inner = self.env.step(own, action)
+        state, obs = env_state.after(inner), declared(inner.obs, self.observation_space)
+        return state, state.answer(obs, inner.reward, inner.done > 0, self.max_episode_steps)

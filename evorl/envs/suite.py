@@ -1,0 +1,65 @@
+"""What the adapters of other libraries' environments share."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from evorl import spaces, tree
+from evorl.errors import OptionError
+from evorl.spaces import Box, Dict, MultiBinary, Space
+from evorl.types import Array, TimeStep
+
+
+@struct.dataclass
+class SuiteState:
+    """A library's own state, and the steps of the episode."""
+
+    inner: Any
+    steps: Any  # [] int32
+
+    @classmethod
+    def first(cls, inner: Any) -> "SuiteState":
+        """At the start of an episode."""
+        return cls(tree.strong(inner), jnp.int32(0))
+
+    def after(self, inner: Any) -> "SuiteState":
+        """One step later."""
+        return SuiteState(tree.strong(inner), self.steps + 1)
+
+    def answer(self, obs: Any, reward: Any, terminated: Any, limit: int) -> TimeStep:
+        """What is seen of it: an episode that has not terminated is truncated at the limit."""
+        terminated = jnp.asarray(terminated, bool)
+        return TimeStep(obs, jnp.asarray(reward, jnp.float32), terminated, ~terminated & (self.steps >= limit))
+
+
+def imported(module: str, extra: str) -> Any:
+    """A module of another library; raises OptionError, with what to install, where it is not there."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        missing = error.name or module
+        raise OptionError(f"env={extra}/...: {missing} is missing; pip install 'evorl-jax[{extra}]'") from error
+
+
+def space_of(shapes: Any) -> Space:
+    """The space of arrays of these shapes, or of dicts of them, of which nothing more is known."""
+    if isinstance(shapes, Mapping):
+        return Dict({name: space_of(part) for name, part in shapes.items()})
+    if shapes.dtype == bool:
+        return MultiBinary(tuple(shapes.shape), "bool")
+    return Box(-np.inf, np.inf, tuple(shapes.shape))
+
+
+def declared(obs: Any, space: Space) -> Any:
+    """Observations in the dtypes of their space."""
+    return jax.tree.map(lambda x, to: jnp.asarray(x, to.dtype), obs, spaces.shapes(space))
+
+
+def total(reward: Array) -> Array:
+    """The sum of the rewards of several agents, []."""
+    return jnp.asarray(reward, jnp.float32).sum()

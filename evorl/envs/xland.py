@@ -1,0 +1,81 @@
+"""XLand-MiniGrid (Nikulin et al. 2023, arXiv:2312.12044)."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl import mesh
+from evorl.envs import render
+from evorl.envs.suite import SuiteState, declared, imported
+from evorl.errors import require, unknown
+from evorl.spaces import Box, Discrete, Space
+from evorl.types import Key, TimeStep
+
+
+@dataclass(frozen=True)
+class XLand:
+    """An environment of XLand-MiniGrid by its name, such as XLand("MiniGrid-DoorKey-8x8").
+
+    What is seen is a picture of tiles and colours [view, view, 2]. max_episode_steps 0 takes the environment's own
+    limit. Those named XLand have the ruleset that they are made with, as rulesets are downloads.
+    """
+
+    name: str
+    max_episode_steps: int = 0
+
+    default_params = ()
+    fresh_reset = True
+
+    def __post_init__(self) -> None:
+        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
+        if not self.max_episode_steps:
+            object.__setattr__(self, "max_episode_steps", int(self._made[1].max_steps))
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of all."""
+        return list(imported("xminigrid", "xland").registered_environments())
+
+    @cached_property
+    def _made(self) -> tuple[Any, Any]:
+        xminigrid = imported("xminigrid", "xland")
+        if self.name not in xminigrid.registered_environments():
+            raise unknown(
+                "environment of XLand-MiniGrid", self.name, xminigrid.registered_environments(), "--list env=xland"
+            )
+        with mesh.computed_at_once():
+            return xminigrid.make(self.name)
+
+    @property
+    def env(self) -> Any:
+        """The wrapped environment."""
+        return self._made[0]
+
+    @property
+    def observation_space(self) -> Space:
+        constants = imported("xminigrid.core.constants", "xland")
+        most = max(constants.NUM_TILES, constants.NUM_COLORS) - 1
+        return Box(0, int(most), tuple(self.env.observation_shape(self._made[1])), "uint8")
+
+    @property
+    def action_space(self) -> Space:
+        return Discrete(int(self.env.num_actions(self._made[1])))
+
+    def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
+        del params
+        inner = self.env.reset(self._made[1], key)
+        return SuiteState.first(inner), declared(inner.observation, self.observation_space)
+
+    def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
+        del key, params
+        inner = self.env.step(self._made[1], env_state.inner, action)
+        state, obs = env_state.after(inner), declared(inner.observation, self.observation_space)
+        return state, state.answer(obs, inner.reward, inner.discount == 0, self.max_episode_steps)
+
+    def draw(self, states: list[SuiteState], folder: Path) -> list[Path]:
+        """A GIF and a PNG by the library's own renderer."""
+        frames = [np.asarray(self.env.render(self._made[1], state.inner)) for state in states[: render.FRAMES]]
+        return render.save(frames, 0.1, folder)

@@ -1,0 +1,83 @@
+"""Our environments as those of Gymnasium."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from evorl import Gymnax, Maze
+from evorl.envs.gymnasium import to_gymnasium, to_gymnasium_vector
+from evorl.envs.observations import TimeLimit
+from evorl.errors import OptionError
+
+CARTPOLE = Gymnax("CartPole-v1")
+SHORT = TimeLimit(CARTPOLE, 7)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("env", [CARTPOLE, Maze()], ids=["cartpole", "maze"])
+def test_gymnasium_checks_it(env):
+    check_env(to_gymnasium(env), skip_render_check=True)
+
+
+def test_a_seed_gives_the_same_episodes_and_reset_goes_on():
+    def played(env):
+        episodes = []
+        obs, _ = env.reset(seed=5)
+        for _ in range(3):
+            rows, ended = [obs], False
+            while not ended:
+                obs, _, terminated, truncated, _ = env.step(len(rows) % 2)
+                rows.append(obs)
+                ended = terminated or truncated
+            episodes.append(np.stack(rows))
+            obs, _ = env.reset()
+        return episodes
+
+    first, second = played(to_gymnasium(CARTPOLE)), played(to_gymnasium(CARTPOLE))
+    assert all((a == b).all() for a, b in zip(first, second, strict=True))
+    assert not np.array_equal(first[0][0], first[1][0])
+
+
+def test_each_copy_of_a_vector_is_an_environment_of_its_own_seed():
+    many, alone = to_gymnasium_vector(SHORT, 3), [to_gymnasium(SHORT) for _ in range(3)]
+    obs, _ = many.reset(seed=11)
+    expected = [env.reset(seed=11 + i)[0] for i, env in enumerate(alone)]
+    np.testing.assert_array_equal(obs, expected)
+    finals = 0
+    for t in range(20):
+        actions = np.array([t % 2, 1, (t // 2) % 2])
+        obs, rewards, terminated, truncated, infos = many.step(actions)
+        for i, env in enumerate(alone):
+            last, reward, ended, cut, _ = env.step(actions[i])
+            assert (rewards[i], terminated[i], truncated[i]) == (reward, ended, cut)
+            if ended or cut:
+                finals += 1
+                assert infos["_final_obs"][i]
+                np.testing.assert_allclose(infos["final_obs"][i], last, rtol=1e-6)
+                last, _ = env.reset()
+            np.testing.assert_allclose(obs[i], last, rtol=1e-6)
+    assert finals >= 6
+    assert many.metadata["autoreset_mode"] == gymnasium.vector.AutoresetMode.SAME_STEP
+    assert many.observation_space.contains(obs)
+
+
+def test_pictures():
+    env = to_gymnasium(Maze(), render_mode="rgb_array")
+    env.reset(seed=0)
+    picture = env.render()
+    assert picture.dtype == np.uint8
+    assert picture.shape == (15 * 16, 15 * 16, 3)
+
+
+def test_mistakes_are_told():
+    with pytest.raises(OptionError, match="render_mode=human: must be None or one of"):
+        to_gymnasium(CARTPOLE, render_mode="human")
+    env = to_gymnasium(CARTPOLE)
+    with pytest.raises(OptionError, match="comes after reset"):
+        env.step(0)
+    env.reset(seed=0)
+    with pytest.raises(OptionError, match=r"action=\[2\]: must be \[\]"):
+        env.step(np.array([0, 1]))
+    with pytest.raises(OptionError, match="seed"):
+        to_gymnasium_vector(CARTPOLE, 2).reset(seed=[1, 2, 3])

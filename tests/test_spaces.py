@@ -1,0 +1,140 @@
+"""Spaces of any nesting: to and from Gymnasium's, their parts, and which choices are legal."""
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+
+from evorl import spaces
+from evorl.envs.gymnasium import from_gymnasium, to_gymnasium_space
+from evorl.errors import OptionError
+from evorl.networks.features import features, num_features
+from evorl.spaces import Box, Dict, Discrete, Legal, MultiBinary, MultiDiscrete, Tuple
+
+DTYPES = (np.float32, np.float64, np.int32, np.uint8, np.int64)
+
+
+def drawn(rng: np.random.Generator, depth: int = 3) -> gymnasium.Space:
+    """A space of Gymnasium, nested up to depth."""
+    shape = tuple(rng.integers(1, 4, rng.integers(0, 3)).tolist())
+    match rng.integers(6 if depth else 4):
+        case 0:
+            dtype = DTYPES[rng.integers(len(DTYPES))]
+            low = rng.integers(0, 9, shape).astype(dtype)
+            return gymnasium.spaces.Box(low, (low + rng.integers(1, 9, shape)).astype(dtype), shape, dtype)
+        case 1:
+            return gymnasium.spaces.Discrete(int(rng.integers(1, 9)), start=int(rng.integers(-5, 5)))
+        case 2:
+            shape = shape or (2,)
+            return gymnasium.spaces.MultiDiscrete(rng.integers(1, 9, shape), start=rng.integers(-5, 5, shape))
+        case 3:
+            return gymnasium.spaces.MultiBinary(shape if len(shape) == 2 else 3)  # of a row by its length
+        case 4:
+            return gymnasium.spaces.Dict({name: drawn(rng, depth - 1) for name in "bca"[: rng.integers(1, 4)]})
+    return gymnasium.spaces.Tuple([drawn(rng, depth - 1) for _ in range(rng.integers(1, 4))])
+
+
+def test_random_nested_spaces_go_and_return_exactly():
+    rng = np.random.default_rng(0)
+    for i in range(500):
+        theirs = drawn(rng)
+        theirs.seed(i)
+        ours, value = from_gymnasium(theirs), theirs.sample()
+        assert to_gymnasium_space(ours) == theirs
+        assert to_gymnasium_space(ours).contains(value)
+        assert hash(ours) == hash(from_gymnasium(theirs))
+        parts = spaces.flatten(ours, value)
+        for part, leaf in zip(parts, spaces.leaves(ours), strict=True):
+            assert np.shape(part) == leaf.shape
+            low, high = leaf.bounds
+            assert (low <= part).all()
+            assert (part <= high).all()
+        assert data_equivalence(spaces.unflatten(ours, parts), value)
+
+
+def test_samples_are_of_the_space_as_gymnasium_judges():
+    rng = np.random.default_rng(1)
+    for i in range(20):
+        ours = spaces.narrowed(from_gymnasium(drawn(rng)))
+        value = jax.tree.map(np.asarray, ours.sample(jax.random.key(i)))
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), value) == jax.tree.map(
+            lambda x: (x.shape, x.dtype), spaces.shapes(ours)
+        )
+        for part, leaf in zip(spaces.flatten(ours, value), spaces.leaves(ours), strict=True):
+            assert (leaf.bounds[0] <= part).all()
+            assert (part <= leaf.bounds[1]).all()
+
+
+def test_a_space_that_is_not_known_is_refused():
+    with pytest.raises(OptionError, match="Text: must be Box"):
+        from_gymnasium(gymnasium.spaces.Text(3))
+
+
+def test_features_are_those_of_gymnasium_where_nothing_is_scaled():
+    theirs = gymnasium.spaces.Dict(
+        {
+            "a": gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(3, start=2), gymnasium.spaces.MultiBinary(4)]),
+            "b": gymnasium.spaces.MultiDiscrete([[2, 3]], start=[[1, 5]]),
+            "c": gymnasium.spaces.Box(-1, 1, (2, 2), np.float32),
+        }
+    )
+    theirs.seed(3)
+    ours, values = from_gymnasium(theirs), [theirs.sample() for _ in range(5)]
+    for value in values:
+        flat = features(ours, jax.tree.map(jnp.asarray, value))
+        expected = gymnasium.spaces.flatten(theirs, value)
+        np.testing.assert_allclose(flat, expected, rtol=1e-6)
+    assert num_features(ours) == gymnasium.spaces.flatdim(theirs) == flat.size
+
+
+def test_64_bits_become_32():
+    space = Dict({"x": Box(-(2.0**40), 0.1, (2,), "float64"), "n": Box(-(2**40), 7, (), "int64")})
+    narrow = spaces.narrowed(space)
+    assert narrow.parts["n"] == Box(-(2**31), 7, (), "int32")
+    assert narrow.parts["x"].dtype == "float32"
+
+
+class TestLegal:
+    space = Legal(Box(0.0, 1.0, (2,)), (3, 2))
+
+    def obs(self, *legal):
+        return {"obs": jnp.zeros(2), "legal": jnp.array(legal, bool)}
+
+    def test_illegal_choices_are_worth_less_than_any_other_and_are_finite(self):
+        numbers = jnp.array([1.0, 2, 3, 4, 5])
+        masked = spaces.masked(self.space, self.obs(1, 0, 1, 0, 1), numbers)
+        np.testing.assert_array_equal(masked, [1, spaces.ILLEGAL, 3, spaces.ILLEGAL, 5])
+
+    def test_a_number_without_a_legal_choice_has_all(self):
+        numbers = jnp.array([1.0, 2, 3, 4, 5])
+        masked = spaces.masked(self.space, self.obs(0, 0, 0, 0, 1), numbers)
+        np.testing.assert_array_equal(masked, [1, 2, 3, spaces.ILLEGAL, 5])
+
+    def test_random_actions_are_legal_and_uniform(self):
+        action = MultiDiscrete((3, 2), (10, 0))
+        keys = jax.random.split(jax.random.key(0), 3000)
+        draw = jax.vmap(lambda key: spaces.random_action(action, self.space, self.obs(1, 0, 1, 1, 1), key))
+        first, second = np.asarray(draw(keys)).T
+        values, counts = np.unique(first, return_counts=True)
+        assert values.tolist() == [10, 12]
+        assert abs(counts[0] / 3000 - 0.5) < 0.04
+        assert set(second) == {0, 1}
+
+    def test_parts_are_in_the_order_of_leaves(self):
+        value = self.obs(1, 1, 1, 1, 0)
+        assert [leaf.shape for leaf in spaces.leaves(self.space)] == [(5,), (2,)]
+        again = spaces.unflatten(self.space, spaces.flatten(self.space, value))
+        assert again.keys() == value.keys()
+        assert spaces.visible(self.space) == Box(0.0, 1.0, (2,))
+
+
+def test_choices_become_values_of_any_nesting():
+    space = Tuple((Discrete(3, 4), Dict({"a": MultiBinary((2, 1)), "b": MultiDiscrete((2, 2), (1, 1))})))
+    value = spaces.chosen(space, jnp.array([[2, 1, 0, 1, 0]]))
+    assert value[0].tolist() == [6]
+    assert value[1]["a"].tolist() == [[[1], [0]]]
+    assert value[1]["a"].dtype == jnp.int8
+    assert value[1]["b"].tolist() == [[2, 1]]
+    assert spaces.choices(space) == [3, 2, 2, 2, 2]
