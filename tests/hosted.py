@@ -45,7 +45,7 @@ class Told(gymnasium.Env):
         super().reset(seed=seed)
         self._say("reset", seed)
         self.left -= 1
-        self.seed, self.steps = seed % 2**20, 0
+        self.seed, self.steps = (seed or 0) % 2**20, 0
         if self.fault == "reset" and self.left < 0 and self._due():
             raise RuntimeError("told to")
         return self._see(), {}

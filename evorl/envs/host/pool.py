@@ -164,16 +164,16 @@ class Pool:
             lease, steps = lease.copy(), steps.copy()
             out = [np.zeros((len(lease), *x.shape[1:]), x.dtype) for x in (*self.obs, *self.outcome)]
             rows = np.flatnonzero(acts)
-            lease[rows] = -np.abs(lease[rows])
+            given, lease[rows] = lease[rows], -np.abs(lease[rows])
             if self.fault is None and len(rows):
-                self._step(rows, lease, steps, action, out)
+                self._step(rows, given, lease, steps, action, out)
             return [lease, steps, *out]
 
-    def _step(self, rows: np.ndarray, lease: np.ndarray, steps: np.ndarray, action: Any, out: list[np.ndarray]) -> None:
-        """What step does in rows, written into its results."""
-        rows, places = self._next(rows, lease, steps)
-        for board, given in zip(self.action, action, strict=True):
-            board[places] = given[rows]
+    def _step(self, rows: Any, given: Any, lease: Any, steps: Any, action: Any, out: list[np.ndarray]) -> None:
+        """What step does in rows of these leases, written into its results."""
+        rows, places = self._next(rows, given, steps[rows])
+        for board, part in zip(self.action, action, strict=True):
+            board[places] = part[rows]
         todo = places.tolist()
         failed = self.places.step(todo)
         failed |= self._taken(todo, failed, STEP, out, rows)
@@ -192,13 +192,14 @@ class Pool:
     def _next(self, rows: np.ndarray, lease: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows whose step is the next one of their lease, and their places; the others are faults."""
         place = self._place
-        places = np.array([place.get(-one, -1) for one in lease[rows].tolist()], int)
-        right = (places >= 0) & (self.steps[places] == steps[rows])
-        if len(set(places.tolist())) < len(places):
-            right[np.setdiff1d(np.arange(len(places)), np.unique(places, return_index=True)[1])] = False
-        for row in rows[~right].tolist():
-            why = f"{STEP}: refused, step {int(steps[row])} of lease {-int(lease[row])} is not its next one"
-            self.fault = self.fault or Fault(row, None, int(steps[row]), why)
+        found = [place.get(one, -1) for one in lease.tolist()]
+        places = np.array(found, int)
+        right = (places >= 0) & (self.steps[places] == steps)
+        if len(set(found)) < len(found):  # of a lease in two rows the first has it
+            right[np.setdiff1d(np.arange(len(found)), np.unique(places, return_index=True)[1])] = False
+        for i in np.flatnonzero(~right).tolist():
+            why = f"{STEP}: refused, step {steps[i]} of lease {lease[i]} is not its next one"
+            self.fault = self.fault or Fault(int(rows[i]), None, int(steps[i]), why)
         return rows[right], places[right]
 
     def _taken(
