@@ -16,8 +16,8 @@ from evorl import spaces, tree
 from evorl.envs.host import pools
 from evorl.envs.host.layout import layout
 from evorl.envs.host.merged import merged
+from evorl.envs.host.places import Here, Places
 from evorl.envs.host.played import Layout
-from evorl.envs.host.pool import Here, Places
 from evorl.envs.host.workers import Workers
 from evorl.errors import OptionError, require, unknown
 from evorl.types import HostParams, HostState, Key, TimeStep

@@ -1,17 +1,16 @@
 """The environments of this process that states have leases of."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
-from evorl.envs.host.played import RESET, STEP, Layout, Played, memory
+from evorl.envs.host.places import Places
+from evorl.envs.host.played import RESET, STEP, Layout
 
 TRIES = 3  # of a start, where an environment that has failed begins anew
-MOST_PLACES = 65_536
-MOST_BYTES = 2**38  # of addresses, not of memory
 
 
 class Leases:
@@ -43,51 +42,6 @@ class Fault:
     def __str__(self) -> str:
         where = "in this process" if self.worker is None else f"worker {self.worker}"
         return f"slot {self.slot}, {where}, step {self.steps}: {self.error}"
-
-
-@runtime_checkable
-class Places(Protocol):
-    """Where environments are: in this process, or in workers."""
-
-    board: dict[str, np.ndarray]
-    most: int
-
-    def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
-        """Begins episodes; what went wrong, by place."""
-        ...
-
-    def step(self, places: Sequence[int]) -> dict[int, str]:
-        """Takes the steps whose actions are on the board; what went wrong, by place."""
-        ...
-
-    def worker(self, place: int) -> int | None:
-        """Whose a place is."""
-        ...
-
-    def close(self, places: Sequence[int] | None = None) -> None:
-        """Closes environments, by default all that there is."""
-        ...
-
-
-class Here:
-    """Environments in this process."""
-
-    def __init__(self, make: Any, layout: Layout) -> None:
-        self.most = most_places(layout)
-        self.board = layout.board(self.most, memory(layout.nbytes(self.most)))
-        self._played = Played(make, layout, self.board)
-
-    def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
-        return self._played.reset(places, seeds)
-
-    def step(self, places: Sequence[int]) -> dict[int, str]:
-        return self._played.step(places)
-
-    def worker(self, place: int) -> None:
-        del place
-
-    def close(self, places: Sequence[int] | None = None) -> None:
-        self._played.close(list(self._played.envs) if places is None else places)
 
 
 class Pool:
@@ -252,8 +206,3 @@ class Pool:
     def close(self) -> None:
         """Closes every environment."""
         self.places.close()
-
-
-def most_places(layout: Layout) -> int:
-    """As many as there can be."""
-    return int(min(MOST_PLACES, max(MOST_BYTES // layout.nbytes(1), 1)))

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from evorl.envs.host import worker
+from evorl.envs.host.places import most_places
 from evorl.envs.host.played import DONE, Layout, memory
-from evorl.envs.host.pool import most_places
 from evorl.envs.host.worker import ANSWERED, ASKED, CLOSE, HEAD, READY, RESET, STEP, WIDTH
 
 STARTING = 60.0  # seconds that a process may take to start, besides what its environments take
