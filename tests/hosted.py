@@ -103,3 +103,23 @@ class Nested(gymnasium.Env):
 
 
 gymnasium.register("Nested-v0", entry_point=Nested, max_episode_steps=4)  # pyright: ignore[reportArgumentType]
+
+
+class Walk(gymnasium.Env):
+    """Three steps along a line whose reward depends on everything, so that every hyperparameter can matter."""
+
+    observation_space = Box(-2, 2, (1,), np.float32)
+    action_space = Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self.at, {}
+
+    def step(self, action):
+        reward = float(self.at[0] - (action[0] - 0.4 * self.at[0]) ** 2)
+        self.at = self.at + np.float32(0.3)
+        return self.at, reward, False, False, {}
+
+
+gymnasium.register("Walk-v0", entry_point=Walk, max_episode_steps=3)  # pyright: ignore[reportArgumentType]

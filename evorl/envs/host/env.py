@@ -18,6 +18,7 @@ from evorl.envs.host.layout import layout
 from evorl.envs.host.merged import merged
 from evorl.envs.host.places import Here, Places
 from evorl.envs.host.played import Layout
+from evorl.envs.host.pool import Fault
 from evorl.envs.host.workers import Workers
 from evorl.errors import OptionError, require, unknown
 from evorl.types import HostParams, HostState, Key, TimeStep
@@ -141,7 +142,7 @@ class HostEnv:
             begun: HostState = params.begun
             return replace(begun, first=tree.zeros(begun.first)), begun.first
         flags, lease = _flags(params.acts, params.leaves), jnp.asarray(params.lease, jnp.int32)
-        call = merged(self._begin, self._answer(1))
+        call = merged(self._begin, self._answer(1), self._failed)
         lease, steps, *obs = call(*flags, lease, hosts.seeds(key))
         seen = self._seen(obs)
         return HostState(lease, steps, tree.zeros(seen) if self.begins_at_once else ()), seen
@@ -151,7 +152,7 @@ class HostEnv:
         parts = spaces.flatten(self.action_space, action)
         given = [jnp.asarray(part, leaf.dtype) for part, leaf in zip(parts, self.layout.action, strict=True)]
         flags = _flags(params.acts, params.goes_on if self.begins_at_once else False)
-        call = merged(self._step, self._answer(1 + self.begins_at_once, OUTCOME))
+        call = merged(self._step, self._answer(1 + self.begins_at_once, OUTCOME), self._failed)
         seed = jnp.asarray(params.seed, jnp.uint32)
         lease, steps, *answer = call(*flags, env_state.lease, env_state.steps, seed, *given)
         n = len(self.layout.obs)
@@ -167,6 +168,9 @@ class HostEnv:
         found = [((), "int32"), ((), "uint32"), *seen * times, *outcome]
         return [jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape, dtype in found]
 
+    def _failed(self, error: BaseException) -> None:
+        pools.of(self).fails(Fault(0, None, 0, _first_line(error)))
+
     def _begin(self, acts: np.ndarray, leaves: np.ndarray, lease: np.ndarray, seed: np.ndarray) -> list[np.ndarray]:
         return pools.of(self).begin(acts, leaves, lease, _number(seed))
 
@@ -176,13 +180,11 @@ class HostEnv:
         lease, steps, *answer = pool.step(acts, lease, steps, *action)
         if not self.begins_at_once:
             return [lease, steps, *answer]
-        terminated, truncated = answer[-2:]
-        again = goes_on & (terminated | truncated)
+        again = goes_on & (answer[-2] | answer[-1])
+        first = [np.zeros_like(x) for x in answer[:-3]]
         if again.any():
             begun, counted, *first = pool.begin(again, np.zeros_like(again), lease, _number(seed))
             lease, steps = np.where(again, begun, lease), np.where(again, counted, steps)
-        else:
-            first = [np.zeros_like(x) for x in answer[:-3]]
         return [lease, steps, *answer[:-3], *first, *answer[-3:]]
 
 
@@ -213,5 +215,5 @@ def _plain(value: Any) -> Any:
     return {name: _plain(one) for name, one in value.items()} if isinstance(value, Mapping) else value
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -14,10 +14,13 @@ Leaves = Sequence[jax.ShapeDtypeStruct]
 PIECE = 64 * 1024  # bytes of an argument. From 100 kB on JAX copies one on a thread that may be the one that waits
 
 
-def merged(host: Callable[..., Sequence[np.ndarray]], answer: Leaves) -> Callable[..., Any]:
+def merged(
+    host: Callable[..., Sequence[np.ndarray]], answer: Leaves, failed: Callable[[BaseException], None]
+) -> Callable[..., Any]:
     """host(*rows), arrays [n, ...] -> arrays of the shapes `answer` led by [n], as a function of one row.
 
     It is called in the order of the data that passes through it: what does not depend on each other has no order.
+    Where it raises, `failed` is told and the answer is zeros: an exception would lose what the program has in hand.
     Each array costs as much as a call; they go as the bytes of one.
     """
 
@@ -28,9 +31,14 @@ def merged(host: Callable[..., Sequence[np.ndarray]], answer: Leaves) -> Callabl
         def from_bytes(pieces: Sequence[Any]) -> np.ndarray:
             arrays = [np.asarray(piece) for piece in pieces]
             rows = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-            return _packed(host(*_taken(rows, asked)))
+            try:
+                return _packed(host(*_taken(rows, asked)))
+            except BaseException as error:
+                failed(error)
+                return np.zeros((len(rows), width), np.uint8)
 
-        found = _called(from_bytes, sum(map(_nbytes, answer)))(_bytes(given))
+        width = sum(map(_nbytes, answer))
+        found = _called(from_bytes, width)(_bytes(given))
         return _from_bytes(found, answer)
 
     return one

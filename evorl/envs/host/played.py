@@ -106,7 +106,7 @@ class Played:
                 stage = RESET
                 self._put(place, self.envs[place].reset(seed=seed)[0])
                 self.status[place] = DONE
-            except Exception as error:
+            except BaseException as error:  # sys.exit() too: what is raised here would end the program
                 failed[place] = self._failed(place, stage, error)
         return failed
 
@@ -122,7 +122,7 @@ class Played:
                 terminations[place] = terminated
                 truncations[place] = truncated and not terminated
                 status[place] = DONE
-            except Exception as error:
+            except BaseException as error:
                 failed[place] = self._failed(place, STEP, error)
         return failed
 
@@ -166,7 +166,7 @@ class Played:
                 raise ValueError(f"the observation has dtype {part.dtype}, not {native}")
             array[place] = part
 
-    def _failed(self, place: int, stage: str, error: Exception) -> str:
+    def _failed(self, place: int, stage: str, error: BaseException) -> str:
         """What went wrong in one line; the environment is not used again."""
         self.close([place])
         self.status[place] = FAILED

@@ -1,5 +1,6 @@
 """The environments of this process that states have leases of."""
 
+import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ class Pool:
         self._place: dict[int, int] = {}
         self._free: list[int] = []
         self._used = 0
+        self._told = False
         self._lock = threading.Lock()
 
     def begin(self, acts: np.ndarray, leaves: np.ndarray, lease: np.ndarray, seeds: np.ndarray) -> list[np.ndarray]:
@@ -91,7 +93,7 @@ class Pool:
             if one not in self._place or self._place[one] in row_of:
                 one = self._leased()
                 if not one:
-                    self.fault = Fault(row, None, 0, f"{RESET}: more than {self.places.most} environments at once")
+                    self.fails(Fault(row, None, 0, f"{RESET}: more than {self.places.most} environments at once"))
                     return
             lease[row] = -one
             row_of[self._place[one]] = row
@@ -153,7 +155,7 @@ class Pool:
             right[np.setdiff1d(np.arange(len(found)), np.unique(places, return_index=True)[1])] = False
         for i in np.flatnonzero(~right).tolist():
             why = f"{STEP}: refused, step {steps[i]} of lease {lease[i]} is not its next one"
-            self.fault = self.fault or Fault(int(rows[i]), None, int(steps[i]), why)
+            self.fails(Fault(int(rows[i]), None, int(steps[i]), why))
         return rows[right], places[right]
 
     def _taken(
@@ -174,9 +176,17 @@ class Pool:
     def _report(self, failed: dict[int, tuple[int, str]], stage: str) -> None:
         """Keeps the first fault, unless environments may begin anew; a start has been tried again by then."""
         for place, (row, error) in failed.items():
-            if self.fault is None and (stage == RESET or not self.restart):
-                done = 0 if stage == RESET else int(self.steps[place] - self.begun[place])
-                self.fault = Fault(row, self.places.worker(place), done, error)
+            done = 0 if stage == RESET else int(self.steps[place] - self.begun[place])
+            fault = Fault(row, self.places.worker(place), done, error)
+            if stage == RESET or not self.restart:
+                self.fails(fault)
+            elif not self._told:
+                self._told = True
+                print(f"an environment begins anew, of others nothing is said: {fault}", file=sys.stderr, flush=True)
+
+    def fails(self, fault: Fault) -> None:
+        """From now on nothing is touched, for this reason, or for an earlier one."""
+        self.fault = self.fault or fault
 
     def _leased(self) -> int:
         """A new lease of a free place; 0 where there is none."""
