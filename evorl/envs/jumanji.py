@@ -78,8 +78,10 @@ class Jumanji:
             seen = _space(self.env.observation_spec)
         if not isinstance(seen, Dict) or MASK not in seen.parts:
             return seen
-        parts = Dict({name: part for name, part in seen.parts.items() if name != MASK})
-        return Legal(parts, tuple(spaces.choices(self.action_space)))
+        parts = {name: part for name, part in seen.parts.items() if name != MASK}
+        if self.name.startswith("TSP"):  # which is at city -1 before the first, and declares none
+            parts["position"] = Discrete(self.env.num_cities + 1, -1)
+        return Legal(Dict(parts), tuple(spaces.choices(self.action_space)))
 
     @cached_property
     def action_space(self) -> Space:
