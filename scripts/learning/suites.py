@@ -102,7 +102,8 @@ def main() -> None:
         mean = sum(row["returns"]) / len(row["returns"])
         low, high = interval(row["returns"]) if len(row["returns"]) > 1 else (mean, mean)
         chance = row["random"]
-        cells = f"{row['steps']:,} | {mean:.3g} [{low:.3g}, {high:.3g}] | {chance[0]:.3g} [{chance[1]:.3g}, {chance[2]:.3g}]"
+        of_chance = f"{chance[0]:.3g} [{chance[1]:.3g}, {chance[2]:.3g}]"
+        cells = f"{row['steps']:,} | {mean:.3g} [{low:.3g}, {high:.3g}] | {of_chance}"
         print(f"| {name} | {cells} | {'yes' if low > chance[2] else 'no'} | {row['seconds']:.0f} |", flush=True)
 
 
