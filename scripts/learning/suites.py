@@ -57,7 +57,7 @@ JOBS: dict[str, list[tuple[str, ...]]] = {
         ("env=xland/MiniGrid-Empty-6x6", *PPO, "env_steps=200_000"),
         ("env=xland/MiniGrid-Empty-6x6", *ES),
     ],
-    "navix": [("env=navix/Navix-Empty-6x6-v0", *PPO, "env_steps=200_000"), ("env=navix/Navix-Empty-6x6-v0", *ES)],
+    "navix": [("env=navix/Navix-Empty-6x6-v0", *PPO, "env_steps=500_000"), ("env=navix/Navix-Empty-6x6-v0", *ES)],
 }
 
 
