@@ -10,6 +10,7 @@ from evorl.agents.impala import IMPALA as IMPALA
 from evorl.agents.impala import IMPALAHyperparams as IMPALAHyperparams
 from evorl.agents.mlp_policy import MLPPolicy as MLPPolicy
 from evorl.agents.mlp_policy import MLPPolicyHyperparams as MLPPolicyHyperparams
+from evorl.agents.muon import Muon as Muon
 from evorl.agents.policy_gradient import PolicyGradient as PolicyGradient
 from evorl.agents.ppo import PPO as PPO
 from evorl.agents.ppo import PPOHyperparams as PPOHyperparams

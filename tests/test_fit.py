@@ -2,20 +2,27 @@ import csv
 import json
 import math
 from collections import Counter
+from dataclasses import dataclass
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import struct
 
 from evorl import tree
-from evorl.agents import TD3Hyperparams
+from evorl.agents import PolicyGradient, TD3Hyperparams
 from evorl.errors import OptionError
+from evorl.spaces import Box
 from evorl.training import devices
 from evorl.training.fit import fit
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.display import Lines
 from evorl.training.records.recorders import Csv, JsonLines
+from evorl.types import TimeStep
+from evorl.workflows import OnPolicy
 from tests.conftest import leaves_equal
 from tests.test_contract import OFF_POLICY
 
@@ -196,3 +203,49 @@ def test_lines_tell_how_far_it_is(whole, capsys):
     assert "compiled in" in out[0]
     assert "evaluation" in out[-1]
     assert out[-1].startswith("100%")
+
+
+@struct.dataclass
+class DiceState:
+    key: Any
+    steps: Any
+
+
+@dataclass(frozen=True)
+class Dice:
+    """A state that holds a key, as other libraries' do."""
+
+    default_params = ()
+    fresh_reset = True
+    max_episode_steps = 3
+    observation_space = Box(0.0, 1.0, (1,))
+    action_space = Box(-1.0, 1.0, (1,))
+
+    def reset(self, key, params):
+        del params
+        return DiceState(key, jnp.int32(0)), jax.random.uniform(key, (1,))
+
+    def step(self, key, env_state, action, params):
+        del key, params
+        own, following = jax.random.split(env_state.key)
+        after = DiceState(following, env_state.steps + 1)
+        return after, TimeStep(jax.random.uniform(own, (1,)), action[0], jnp.bool_(False), after.steps >= 3)
+
+
+def test_a_state_may_hold_keys(tmp_path):
+    env = Dice()
+    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(4,))
+    workflow = OnPolicy(env, agent, num_envs=2, num_steps=4, num_epochs=1, batch_size=8, eval_episodes=2)
+    options = {"num_seeds": 2, "chunk": 1, "evaluations": 2}
+    whole = fit(workflow, agent.hyperparams(), 0, Budget(iterations=3), **options)
+    for iterations in (2, 3):
+        checkpoints = Checkpoints(tmp_path)
+        last = fit(workflow, agent.hyperparams(), 0, Budget(iterations=iterations), checkpoints=checkpoints, **options)
+        checkpoints.close()
+    assert whole.state.slots.env_state.key.dtype == jax.random.key(0).dtype
+    assert all(map(np.array_equal, *(map(number, jax.tree.leaves(run.state)) for run in (whole, last))))
+
+
+def number(leaf):
+    """A leaf as an array, of a key its data."""
+    return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)

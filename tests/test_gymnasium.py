@@ -81,3 +81,17 @@ def test_mistakes_are_told():
         env.step(np.array([0, 1]))
     with pytest.raises(OptionError, match="seed"):
         to_gymnasium_vector(CARTPOLE, 2).reset(seed=[1, 2, 3])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_stable_baselines_checks_it_and_trains_on_it():
+    pytest.importorskip("stable_baselines3", reason="needs pip install stable-baselines3")
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_checker import check_env as check_theirs
+
+    env = to_gymnasium(Maze())
+    check_theirs(env)
+    learner = PPO("MultiInputPolicy", env, n_steps=64, batch_size=32, n_epochs=1, device="cpu")
+    before = learner.policy.state_dict()["value_net.weight"].clone()
+    learner.learn(128)
+    assert not (before == learner.policy.state_dict()["value_net.weight"]).all()

@@ -71,3 +71,10 @@ def test_params_by_name(key):
 def test_params_that_are_none_are_refused(params, message):
     with pytest.raises(OptionError, match=message):
         Gymnax("MemoryChain-bsuite", params=params)
+
+
+def test_downloads_nothing():
+    with pytest.raises(
+        OptionError, match=r"env.name=MNISTBandit-bsuite: needs the four files of MNIST in .*, which are not"
+    ):
+        Gymnax("MNISTBandit-bsuite")

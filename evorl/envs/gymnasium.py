@@ -205,7 +205,8 @@ def _steps(env: Env, keys: Key, states: Any, actions: Any, params: Any) -> tuple
 def _out(space: Space, value: Any) -> Any:
     """A value, or many, as Gymnasium has it."""
     parts = zip(spaces.leaves(space), spaces.flatten(space, value), strict=True)
-    return spaces.unflatten(space, [np.asarray(part).astype(_dtype(leaf)) for leaf, part in parts])
+    given = [(leaf, np.asarray(part).astype(_dtype(leaf))) for leaf, part in parts]
+    return spaces.unflatten(space, (x[()] if isinstance(leaf, Discrete) else x for leaf, x in given))
 
 
 def _dtype(space: Simple) -> str:

@@ -39,6 +39,8 @@ POSITIVE = {  # what is divided by, or a mass, a length or a time
     "Acrobot-v1": ("dt", "link_length_1", "link_length_2", "link_mass_1", "link_mass_2", "link_moi"),
 }
 
+
+MNIST = Path("/tmp/mnist")  # where gymnax would download it to
 LIMIT = "max_steps_in_episode"  # of gymnax's params
 
 
@@ -88,6 +90,9 @@ class Gymnax:
 
         if self.name not in gymnax.registered_envs:
             raise unknown("gymnax environment", self.name, gymnax.registered_envs, "gymnax.registered_envs")
+        if self.name.startswith("MNIST"):
+            where = f"the four files of MNIST in {MNIST}"
+            require(len(list(MNIST.glob("*.gz"))) == 4, "env.name", self.name, f"needs {where}, which are not there")
         env, params = gymnax.make(self.name)
         numbers = {field.name for field in dataclasses.fields(params)} - {LIMIT, *DERIVED.get(self.name, ())}
         for name, value in self.params.items():

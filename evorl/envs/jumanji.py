@@ -78,8 +78,10 @@ class Jumanji:
             seen = _space(self.env.observation_spec)
         if not isinstance(seen, Dict) or MASK not in seen.parts:
             return seen
-        parts = Dict({name: part for name, part in seen.parts.items() if name != MASK})
-        return Legal(parts, tuple(spaces.choices(self.action_space)))
+        parts = {name: part for name, part in seen.parts.items() if name != MASK}
+        if self.name.startswith("TSP"):  # which is at city -1 before the first, and declares none
+            parts["position"] = Discrete(self.env.num_cities + 1, -1)
+        return Legal(Dict(parts), tuple(spaces.choices(self.action_space)))
 
     @cached_property
     def action_space(self) -> Space:
@@ -96,9 +98,11 @@ class Jumanji:
             if isinstance(spec, specs.MultiDiscreteArray):
                 return MultiDiscrete(tuple(np.ravel(spec.num_values).tolist()), (), tuple(spec.shape))
             low, high = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
-            if np.issubdtype(spec.dtype, np.integer):
+            if np.issubdtype(spec.dtype, np.integer):  # of MultiCVRP, which masks one choice fewer than it declares
+                mask = _mask(self.env)
+                numbers = high - low + 1 if mask is None else np.full(spec.shape, mask.shape[-1])
                 return MultiDiscrete(
-                    tuple(np.ravel(high - low + 1).tolist()), tuple(np.ravel(low).tolist()), spec.shape
+                    tuple(np.ravel(numbers).tolist()), tuple(np.ravel(low).tolist()), tuple(spec.shape)
                 )
             return Box(bound(low), bound(high), tuple(spec.shape))
 
@@ -110,7 +114,7 @@ class Jumanji:
     @property
     def _joint(self) -> bool:
         """Whether several numbers are legal together."""
-        mask = vars(self.env.observation_spec)["_specs"].get(MASK)
+        mask = _mask(self.env)
         return mask is not None and len(self._numbers) > 1 and tuple(mask.shape) == self._numbers
 
     def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
@@ -140,6 +144,11 @@ class Jumanji:
         matplotlib.use("Agg")
         self.env.animate([state.inner for state in states[:100]], save_path=str(folder / "episode.gif"))
         return [folder / "episode.gif"]
+
+
+def _mask(env: Any) -> Any:
+    """The spec of what is legal, or None."""
+    return vars(env.observation_spec)["_specs"].get(MASK)
 
 
 def _space(spec: Any) -> Space:

@@ -5,11 +5,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from evorl import mesh
+from evorl import mesh, tree
 from evorl.envs import render
-from evorl.envs.suite import SuiteState, declared, imported
+from evorl.envs.suite import declared, imported
 from evorl.errors import require, unknown
 from evorl.spaces import Box, Discrete, Space
 from evorl.types import Key, TimeStep
@@ -47,7 +48,8 @@ class Navix:
         if self.name not in navix.registry():
             raise unknown("environment of navix", self.name, navix.registry(), "--list env=navix")
         with mesh.computed_at_once():
-            return navix.make(self.name)
+            env = navix.make(self.name)
+            return env.replace(max_steps=self.max_episode_steps or env.max_steps)
 
     @cached_property
     def observation_space(self) -> Space:
@@ -59,19 +61,19 @@ class Navix:
         with mesh.computed_at_once():
             return Discrete(int(self.env.action_space.maximum) + 1)
 
-    def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
+    def reset(self, key: Key, params: Any) -> tuple[Any, Any]:
         del params
-        inner = self.env.reset(key)
-        return SuiteState.first(inner), declared(inner.observation, self.observation_space)
+        state = tree.strong(self.env.reset(key))
+        return state, declared(state.observation, self.observation_space)
 
-    def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
+    def step(self, key: Key, env_state: Any, action: Any, params: Any) -> tuple[Any, TimeStep]:
         del key, params
-        inner = self.env._step(env_state.inner, action)  # step resets by itself
-        state, obs = env_state.after(inner), declared(inner.observation, self.observation_space)
-        return state, state.answer(obs, inner.reward, inner.is_termination(), self.max_episode_steps)
+        state = tree.strong(self.env._step(env_state, action))  # step resets by itself
+        obs, reward = declared(state.observation, self.observation_space), jnp.asarray(state.reward, jnp.float32)
+        return state, TimeStep(obs, reward, state.is_termination(), state.is_truncation())
 
-    def draw(self, states: list[SuiteState], folder: Path) -> list[Path]:
+    def draw(self, states: list[Any], folder: Path) -> list[Path]:
         """A GIF and a PNG by the library's own renderer."""
         rgb = imported("navix.observations", "navix").rgb
-        frames = [np.asarray(rgb(state.inner.state)).astype(np.uint8) for state in states[: render.FRAMES]]
+        frames = [np.asarray(rgb(state.state)).astype(np.uint8) for state in states[: render.FRAMES]]
         return render.save(frames, 0.1, folder)

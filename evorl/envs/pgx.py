@@ -75,26 +75,32 @@ class Pgx:
         return Legal(board, (self.action_space.n,))
 
     @property
+    def episode_info(self) -> dict[str, str]:
+        """Of a game of two whether it was won."""
+        return {"won": "last"} if self.env.num_players == TWO else {}
+
+    @property
     def action_space(self) -> Discrete:
         return Discrete(int(self.env.num_actions))
 
     def reset(self, key: Key, params: Any) -> tuple[PgxState, Any]:
         key_game, key_seat, key_moves = jax.random.split(key, 3)
-        inner = tree.strong(self.env.init(key_game))
+        inner = _unseen(self.env.init(key_game))
         seat = jax.random.randint(key_seat, (), 0, self.env.num_players).astype(jnp.int32)
         inner, _ = self._answered(key_moves, inner, seat, params)
         return PgxState(inner, seat, jnp.int32(0)), self._observation(inner, seat)
 
     def step(self, key: Key, env_state: PgxState, action: Any, params: Any) -> tuple[PgxState, TimeStep]:
-        key_move, key_moves = jax.random.split(key)
+        key_move, key_moves = (key, key) if self.env.num_players == 1 else jax.random.split(key)
         seat, steps = env_state.seat, env_state.steps + 1
-        inner = tree.strong(self.env.step(env_state.inner, action, key_move))
-        reward = inner.rewards[seat]
+        inner = _unseen(self.env.step(env_state.inner, action, key_move))
+        reward = inner.rewards[seat if self.env.num_players == TWO else 0]
         inner, more = self._answered(key_moves, inner, seat, params)
         over = inner.terminated
         truncated = ~over & (inner.truncated | (steps >= self.max_episode_steps))
-        timestep = TimeStep(self._observation(inner, seat), jnp.float32(reward + more), over, truncated)
-        return PgxState(inner, seat, steps), timestep
+        reward = jnp.float32(reward + more)
+        info = dict.fromkeys(self.episode_info, over & (reward > 0))
+        return PgxState(inner, seat, steps), TimeStep(self._observation(inner, seat), reward, over, truncated, info)
 
     def _answered(self, key: Key, inner: Any, seat: Array, params: Any) -> tuple[Any, Array]:
         """The game after the other player's moves, and what these gave us."""
@@ -108,7 +114,7 @@ class Pgx:
         def move(carry: tuple[Any, Array, Key]) -> tuple[Any, Array, Key]:
             game, reward, key = carry
             key, key_act, key_step = jax.random.split(key, 3)
-            after = tree.strong(self.env.step(game, self._reply(key_act, game, params), key_step))
+            after = _unseen(self.env.step(game, self._reply(key_act, game, params), key_step))
             return after, reward + after.rewards[seat], key
 
         game, reward, _ = jax.lax.while_loop(theirs, move, (inner, jnp.float32(0), key))
@@ -133,3 +139,8 @@ class Pgx:
         path = folder / "board.svg"
         states[-1].inner.save_svg(path)
         return [path]
+
+
+def _unseen(game: Any) -> Any:
+    """A game without what its next player sees, which is then not computed."""
+    return tree.strong(game.replace(observation=()))

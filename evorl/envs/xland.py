@@ -5,11 +5,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from evorl import mesh
+from evorl import mesh, tree
 from evorl.envs import render
-from evorl.envs.suite import SuiteState, declared, imported
+from evorl.envs.suite import declared, imported
 from evorl.errors import require, unknown
 from evorl.spaces import Box, Discrete, Space
 from evorl.types import Key, TimeStep
@@ -47,7 +48,8 @@ class XLand:
                 "environment of XLand-MiniGrid", self.name, xminigrid.registered_environments(), "--list env=xland"
             )
         with mesh.computed_at_once():
-            return xminigrid.make(self.name)
+            env, params = xminigrid.make(self.name)
+            return env, params.replace(max_steps=self.max_episode_steps or params.max_steps)
 
     @property
     def env(self) -> Any:
@@ -64,18 +66,18 @@ class XLand:
     def action_space(self) -> Space:
         return Discrete(int(self.env.num_actions(self._made[1])))
 
-    def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
+    def reset(self, key: Key, params: Any) -> tuple[Any, Any]:
         del params
-        inner = self.env.reset(self._made[1], key)
-        return SuiteState.first(inner), declared(inner.observation, self.observation_space)
+        state = tree.strong(self.env.reset(self._made[1], key))
+        return state, declared(state.observation, self.observation_space)
 
-    def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
+    def step(self, key: Key, env_state: Any, action: Any, params: Any) -> tuple[Any, TimeStep]:
         del key, params
-        inner = self.env.step(self._made[1], env_state.inner, action)
-        state, obs = env_state.after(inner), declared(inner.observation, self.observation_space)
-        return state, state.answer(obs, inner.reward, inner.discount == 0, self.max_episode_steps)
+        state = tree.strong(self.env.step(self._made[1], env_state, action))
+        obs, over = declared(state.observation, self.observation_space), state.discount == 0
+        return state, TimeStep(obs, state.reward.astype(jnp.float32), over, state.last() & ~over)
 
-    def draw(self, states: list[SuiteState], folder: Path) -> list[Path]:
+    def draw(self, states: list[Any], folder: Path) -> list[Path]:
         """A GIF and a PNG by the library's own renderer."""
-        frames = [np.asarray(self.env.render(self._made[1], state.inner)) for state in states[: render.FRAMES]]
+        frames = [np.asarray(self.env.render(self._made[1], state)) for state in states[: render.FRAMES]]
         return render.save(frames, 0.1, folder)

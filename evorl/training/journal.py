@@ -2,8 +2,11 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from evorl.metrics import COUNTS, MEASURED_STEPS, reduce
@@ -78,11 +81,7 @@ class Journal:
         returns = np.where(np.isnan(returns), -np.inf, returns)
         better = (returns > before) | np.isneginf(before)
         if better.any():
-            self.best = jax.tree.map(
-                lambda new, old: np.where(better.reshape(better.shape + (1,) * (old.ndim - better.ndim)), new, old),
-                jax.device_get(evaluated),
-                self.best,
-            )
+            self.best = jax.tree.map(partial(_where, better), jax.device_get(evaluated), self.best)
         self.progress.best = np.where(better, returns, before).tolist()
 
     def count(self, count: int, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -95,3 +94,9 @@ class Journal:
                 self.progress.add(name, per_seed(metrics[name], self.num_seeds))
         self.progress.marks = [*self.progress.marks[1:], self.progress.mark]
         return metrics
+
+
+def _where(mask: np.ndarray, new: Any, old: Any) -> Any:
+    """new where mask, which leads, old elsewhere; NumPy knows no keys."""
+    is_key = jnp.issubdtype(old.dtype, jax.dtypes.prng_key)
+    return (jnp if is_key else np).where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)

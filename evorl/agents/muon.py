@@ -1,0 +1,44 @@
+"""The optimizer Muon."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax.contrib
+
+from evorl import tree
+from evorl.errors import require
+from evorl.types import Array, Params
+
+
+@dataclass(frozen=True)
+class Muon:
+    """Nesterov momentum whose matrices are made orthogonal by Newton-Schulz steps (Jordan 2024).
+
+    Source: kellerjordan.github.io/posts/muon. m <- momentum m + g, of which g + momentum m is the direction, of a kernel
+    [inputs, outputs] orthogonal, times sqrt(max(1, outputs / inputs)). What is no matrix takes it as it is.
+    """
+
+    momentum: float = 0.95
+    steps: int = 5  # of Newton-Schulz
+
+    def __post_init__(self) -> None:
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "must be at least 0 and below 1")
+        require(self.steps >= 1, "steps", self.steps, "must be at least 1")
+
+    def init(self, params: Params) -> Params:
+        return tree.zeros(params)
+
+    def update(self, gradient: Params, state: Params, params: Params) -> tuple[Params, Params]:
+        del params
+        state = jax.tree.map(lambda m, g: self.momentum * m + g, state, gradient)
+        direction = jax.tree.map(lambda m, g: g + self.momentum * m, state, gradient)
+        return jax.tree.map(self._scaled, direction), state
+
+    def _scaled(self, x: Array) -> Array:
+        if x.ndim != 2:
+            return x
+        orthogonal: Any = optax.contrib.scale_by_muon(ns_steps=self.steps, beta=0.0, nesterov=False)
+        made = orthogonal.update(x, orthogonal.init(x))[0]
+        return made * jnp.sqrt(max(1.0, x.shape[1] / x.shape[0]))

@@ -1,0 +1,60 @@
+"""Draws docs/suites.png: one environment of each suite that has pictures, after 30 random steps.
+
+pip install -e ".[suites,render]" && python scripts/docs/suite_pictures.py
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from PIL import Image
+
+from evorl.spaces import random_action
+from evorl.training.configuration import config
+from evorl.training.configuration.parts import played
+
+NAMES = (
+    "gymnax/Breakout-MinAtar",
+    "jumanji/Snake-v1",
+    "jumanji/PacMan-v1",
+    "craftax/Craftax-Classic-Symbolic-v1",
+    "xland/MiniGrid-FourRooms",
+    "navix/Navix-FourRooms-v0",
+)
+HEIGHT, STEPS = 240, 30
+OUT = Path(__file__).parents[2] / "docs" / "suites.png"
+
+
+def picture(name: str) -> Image.Image:
+    """The middle one of the pictures of an episode."""
+    env: Any = played(config.plain(config.load([f"env={name}"])))
+    params, key = env.default_params, jax.random.key(1)
+    state, obs = jax.jit(env.reset)(key, params)
+    states, step = [state], jax.jit(env.step)
+    for i in range(STEPS):
+        key_action, key_step = jax.random.split(jax.random.fold_in(key, i))
+        action = random_action(env.action_space, env.observation_space, obs, key_action)
+        state, timestep = step(key_step, state, action, params)
+        if timestep.terminated | timestep.truncated:
+            break
+        obs, states = timestep.obs, [*states, state]
+    with tempfile.TemporaryDirectory() as folder:
+        written = sorted(env.draw(states, Path(folder)), key=lambda path: path.suffix != ".png")
+        image = Image.open(written[0])
+        image.seek(getattr(image, "n_frames", 1) // 2)
+        return image.convert("RGB")
+
+
+def main() -> None:
+    pictures = []
+    for name in NAMES:
+        image = picture(name)
+        scaled = image.resize((round(image.width * HEIGHT / image.height), HEIGHT), Image.Resampling.LANCZOS)
+        pictures.append(np.pad(np.asarray(scaled), ((4, 4), (4, 4), (0, 0)), constant_values=255))
+    Image.fromarray(np.concatenate(pictures, axis=1)).quantize(128).save(OUT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Trains on one environment of each suite, and says of each whether it is better than random actions.
+
+pip install -e ".[suites]" && python scripts/learning/suites.py [--rows FILE] [SUITE ...]
+
+Four seeds in one program of PPO (of gymnax, DQN), four of an evolution strategy, and where actions are real CEM-RL;
+PBT of PPO on CheetahRun. The last evaluation's mean and 95 % interval over seeds stand beside those of random actions.
+Options are those of the agents' files but for what is listed here: how long, and how many environments.
+"""
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from evorl.stats import interval
+from evorl.training.configuration import config
+from evorl.training.configuration.parts import played
+from evorl.training.records.rows import evaluations
+from evorl.training.reference import random_return
+
+PPO = ("agent=ppo", "num_seeds=4", "agent.workflow.num_envs=32", "agent.workflow.num_steps=64", "evaluations=1")
+ES = (
+    "agent=openes",
+    "num_seeds=4",
+    "iterations=30",
+    "agent.workflow.evolver.population_size=32",
+    "agent.workflow.vbn_steps=1000",
+    "agent.workflow.eval_episodes=32",
+    "evaluations=1",
+)
+FEW = ("agent.workflow.eval_episodes=32",)
+SHORT = "wrappers=[{time_limit: {steps: 100}}]"
+JOBS: dict[str, list[tuple[str, ...]]] = {
+    "gymnax": [
+        ("env=gymnax/Catch-bsuite", "agent=dqn", "num_seeds=4", "env_steps=100_000", "evaluations=1"),
+        ("env=gymnax/Catch-bsuite", *ES),
+    ],
+    "playground": [
+        ("env=playground/CartpoleBalance", SHORT, *PPO, *FEW, "env_steps=300_000"),
+        ("env=playground/CartpoleBalance", SHORT, *ES),
+        ("env=playground/CartpoleBalance", SHORT, "agent=cemrl", "iterations=15", "evaluations=1", *FEW),
+        ("env=playground/CheetahRun", SHORT, "agent=pbt", "agent/inner=ppo", "iterations=3", "evaluations=1"),
+    ],
+    "jumanji": [
+        ("env=jumanji/Snake-v1", SHORT, *PPO, "env_steps=300_000"),
+        ("env=jumanji/Snake-v1", SHORT, *ES),
+    ],
+    "craftax": [
+        ("env=craftax/Craftax-Classic-Symbolic-v1", *PPO, *FEW, "env_steps=200_000"),
+        ("env=craftax/Craftax-Classic-Symbolic-v1", SHORT, *ES),
+    ],
+    "pgx": [("env=pgx/2048", SHORT, *PPO, "env_steps=300_000"), ("env=pgx/connect_four", *ES)],
+    "xland": [
+        ("env=xland/MiniGrid-Empty-6x6", *PPO, "env_steps=200_000"),
+        ("env=xland/MiniGrid-Empty-6x6", *ES),
+    ],
+    "navix": [("env=navix/Navix-Empty-6x6-v0", *PPO, "env_steps=500_000"), ("env=navix/Navix-Empty-6x6-v0", *ES)],
+}
+
+
+def train(options: tuple[str, ...]) -> dict:
+    """The row of the last evaluation."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        command = [sys.executable, "-m", "evorl.train", *options, f"run_dir={run}", "tensorboard=false"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(options)}\n{done.stderr[-2000:]}")
+        return evaluations(run)[-1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suites", nargs="*", default=list(JOBS))
+    parser.add_argument("--rows", type=Path, help="JSON lines that are kept: what stands there is not run again")
+    args = parser.parse_args()
+    lines = args.rows.read_text(encoding="utf-8").splitlines() if args.rows and args.rows.exists() else []
+    kept = {row["name"]: row for row in map(json.loads, lines)}
+    print(f"{datetime.date.today()}\n\n| | env steps | return of seeds | random actions | apart | seconds |")
+    print("|---|---|---|---|---|---|")
+    for options in (one for suite in args.suites for one in JOBS[suite]):
+        agent = next(one for one in options if one.startswith("agent="))
+        name = f"{agent.removeprefix('agent=')} on {options[0].removeprefix('env=')}"
+        row = kept.get(name)
+        if row is None:
+            env = played(config.plain(config.load([one for one in options if one.startswith(("env=", "wrappers="))])))
+            chance, end = random_return(env), train(options)
+            returns = end["seeds"]["return"] if "seeds" in end else [end["return"]]
+            row = {
+                "name": name,
+                "steps": end["env_steps"],
+                "returns": returns,
+                "seconds": end["seconds"],
+                "random": chance,
+            }
+            if args.rows:
+                with args.rows.open("a", encoding="utf-8") as file:
+                    print(json.dumps(row), file=file)
+        mean = sum(row["returns"]) / len(row["returns"])
+        low, high = interval(row["returns"]) if len(row["returns"]) > 1 else (mean, mean)
+        chance = row["random"]
+        of_chance = f"{chance[0]:.3g} [{chance[1]:.3g}, {chance[2]:.3g}]"
+        cells = f"{row['steps']:,} | {mean:.3g} [{low:.3g}, {high:.3g}] | {of_chance}"
+        print(f"| {name} | {cells} | {'yes' if low > chance[2] else 'no'} | {row['seconds']:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""Adapters of other libraries beside the libraries themselves; each test says which extra it lacks where it skips."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl import tree
+from evorl.envs import check
+from evorl.envs.craftax import Craftax
+from evorl.envs.jumanji import Jumanji
+from evorl.envs.navix import Navix
+from evorl.envs.pgx import Pgx
+from evorl.envs.playground import Playground
+from evorl.envs.xland import XLand
+from evorl.errors import OptionError
+from evorl.spaces import Discrete, Legal, MultiDiscrete
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+KEY = jax.random.key(3)
+
+
+def needs(module: str, extra: str):
+    return pytest.importorskip(module, reason=f"needs pip install 'evorl-jax[{extra}]'")
+
+
+def stepped(env, actions):
+    """What env answers to actions from a reset with KEY on."""
+    params = env.default_params
+    state, obs = jax.jit(env.reset)(KEY, params)
+    step, answers = jax.jit(env.step), []
+    for i, action in enumerate(actions):
+        state, timestep = step(jax.random.key(i), state, action, params)
+        answers.append(timestep)
+    return obs, answers
+
+
+def test_jumanji_is_jumanji():
+    jumanji = needs("jumanji", "jumanji")
+    env, theirs, actions = Jumanji("Snake-v1", 40), jumanji.make("Snake-v1"), [1, 1, 2, 2, 3, 0]
+    obs, answers = stepped(env, actions)
+    state, timestep = jax.jit(theirs.reset)(KEY)
+    np.testing.assert_array_equal(obs["obs"]["grid"], timestep.observation.grid)
+    step = jax.jit(theirs.step)
+    for action, ours in zip(actions, answers, strict=True):
+        state, timestep = step(state, action)
+        np.testing.assert_array_equal(ours.obs["obs"]["grid"], timestep.observation.grid)
+        np.testing.assert_array_equal(ours.obs["legal"], timestep.observation.action_mask)
+        assert ours.reward == timestep.reward
+        assert ours.terminated == timestep.last()
+        if timestep.last():
+            break
+
+
+def test_a_time_limit_of_jumanji_is_truncated():
+    needs("jumanji", "jumanji")
+    env = Jumanji("SlidingTilePuzzle-v0", 3)
+    assert Jumanji("SlidingTilePuzzle-v0").max_episode_steps == 500
+    _, answers = stepped(env, [0, 1, 0])
+    assert [bool(t.truncated) for t in answers] == [False, False, True]
+    assert not any(bool(t.terminated) for t in answers)
+
+
+def test_jumanji_of_several_numbers():
+    needs("jumanji", "jumanji")
+    tetris = Jumanji("Tetris-v0", 10)
+    assert tetris.action_space == Discrete(40)  # 4 turns in 10 columns, legal together
+    obs, answers = stepped(tetris, [25])
+    assert obs["legal"].shape == (40,)
+    own = tetris.env.step(tetris.env.reset(KEY)[0], jnp.array([2, 5]))[1]
+    np.testing.assert_array_equal(answers[0].obs["obs"]["grid"], own.observation.grid)
+    cleaner = Jumanji("Cleaner-v0", 10)
+    assert cleaner.action_space == MultiDiscrete((4, 4, 4))
+    assert isinstance(cleaner.observation_space, Legal)
+
+
+def test_jumanji_downloads_nothing():
+    needs("jumanji", "jumanji")
+    with pytest.raises(OptionError, match=r"Sokoban-v0: needs unfiltered-train.npy of InstaDeepAI/boxoban-levels"):
+        Jumanji("Sokoban-v0")
+
+
+def test_a_game_alone_is_that_of_pgx():
+    pgx = needs("pgx", "pgx")
+    env, theirs, actions = Pgx("2048"), pgx.make("2048"), [0, 1, 2, 3, 0]
+    _, answers = stepped(env, actions)
+    state = theirs.init(jax.random.split(KEY, 3)[0])
+    for i, (action, ours) in enumerate(zip(actions, answers, strict=True)):
+        state = theirs.step(state, action, jax.random.key(i))
+        np.testing.assert_array_equal(ours.obs["obs"], state.observation)
+        np.testing.assert_array_equal(ours.obs["legal"], state.legal_action_mask)
+        assert ours.reward == state.rewards[0]
+
+
+def test_a_game_of_two_is_played_to_its_end_in_either_seat():
+    needs("pgx", "pgx")
+    env = Pgx("tic_tac_toe")
+
+    def game(key):
+        state, obs = env.reset(key, ())
+        rewards, won = jnp.float32(0), jnp.bool_(False)
+        over = jnp.bool_(False)
+        for i in range(5):  # of nine moves
+            moves = jax.random.fold_in(key, i)
+            after, timestep = env.step(moves, state, obs["legal"].argmax(), ())
+            rewards += jnp.where(over, 0, timestep.reward)
+            won |= ~over & timestep.info["won"]
+            state, obs = tree.where(over, (state, obs), (after, timestep.obs))
+            over |= timestep.terminated
+        return rewards, won, over, state.seat
+
+    rewards, won, over, seat = jax.jit(jax.vmap(game))(jax.random.split(KEY, 200))
+    assert over.all()
+    assert set(np.asarray(rewards)) == {-1, 0, 1}
+    np.testing.assert_array_equal(won, rewards > 0)
+    assert 70 < seat.sum() < 130
+    first, second = (float(rewards[seat == i].mean()) for i in (0, 1))
+    assert first != second
+
+
+def test_an_illegal_action_loses_at_once():
+    needs("pgx", "pgx")
+    env = Pgx("tic_tac_toe")
+    state, _ = env.reset(KEY, ())
+    state, timestep = env.step(KEY, state, 4, ())
+    if not timestep.terminated:
+        _, timestep = env.step(KEY, state, 4, ())
+    assert timestep.terminated
+    assert timestep.reward == -1
+    with pytest.raises(OptionError, match="is a game of 3"):
+        Pgx("sparrow_mahjong")
+
+
+def test_an_opponent_is_a_policy_whose_parameters_are_env_params():
+    needs("pgx", "pgx")
+    from evorl.agents import MLPPolicy
+
+    plain = Pgx("tic_tac_toe")
+    env = Pgx("tic_tac_toe", opponent=MLPPolicy(plain.observation_space, plain.action_space, hidden=(8,)))
+    assert jax.tree.leaves(env.default_params)
+    check(env, episodes=3)
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "cls", "name", "misspelt"),
+    [
+        ("xminigrid", "xland", XLand, "MiniGrid-Empty-5x5", "MiniGrid-Empty-5x6"),
+        ("navix", "navix", Navix, "Navix-Empty-5x5-v0", "Navix-Emty-5x5-v0"),
+        ("craftax", "craftax", Craftax, "Craftax-Classic-Symbolic-v1", "Craftax-Clasic-Symbolic-v1"),
+        ("pgx", "pgx", Pgx, "connect_four", "conect_four"),
+        ("jumanji", "jumanji", Jumanji, "Maze-v0", "Mase-v0"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else None,
+)
+def test_it_is_an_environment(module, extra, cls, name, misspelt):
+    needs(module, extra)
+    assert name in cls.names()
+    check(cls(name, 12), episodes=2)
+    with pytest.raises(OptionError, match=f"{misspelt}; did you mean"):
+        cls(misspelt)
+
+
+def test_playground_is_playground():
+    registry = needs("mujoco_playground", "playground").registry
+    env = Playground("CartpoleBalance", options={"episode_length": 5})
+    assert Playground("CartpoleBalance").max_episode_steps == 1000
+    action = jnp.array([0.3])
+    obs, answers = stepped(env, [action] * 2)
+    config = registry.get_default_config("CartpoleBalance")
+    theirs = registry.load("CartpoleBalance", config, {"impl": "jax"})
+    state = jax.jit(theirs.reset)(KEY)
+    np.testing.assert_allclose(obs, state.obs, rtol=1e-6)
+    state = jax.jit(theirs.step)(state, action)
+    np.testing.assert_allclose(answers[0].obs, state.obs, rtol=1e-5, atol=1e-6)
+    with pytest.raises(OptionError, match="Go1JoystickFlatTerrain: needs the files of MuJoCo Menagerie"):
+        Playground("Go1JoystickFlatTerrain")
+    with pytest.raises(OptionError, match="unknown option of CartpoleBalance ctrl_td; did you mean ctrl_dt"):
+        Playground("CartpoleBalance", options={"ctrl_td": 1})
+
+
+def test_a_missing_package_is_told_with_what_to_install(monkeypatch):
+    import importlib
+
+    def gone(name, *rest):
+        raise ImportError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(importlib, "import_module", gone)
+    with pytest.raises(OptionError, match=r"env=jumanji/...: jumanji is missing; pip install 'evorl-jax\[jumanji\]'"):
+        Jumanji("Snake-v1")
