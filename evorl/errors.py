@@ -21,6 +21,10 @@ class DivergedError(ArithmeticError):
     """A training whose numbers are lost; its message is one line."""
 
 
+class HostError(RuntimeError):
+    """An environment on the host that has failed, and ended a training; its message is one line."""
+
+
 def require(condition: bool, option: str, value: object, allowed: str) -> None:
     """Raises OptionError unless condition."""
     if not condition:

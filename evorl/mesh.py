@@ -39,8 +39,10 @@ def spread(f: Callable[..., T], axis: str, ins: Any, outs: Any) -> Callable[...,
     """
     if shards(axis) == 1:
         return f
+    whole = jax.sharding.get_abstract_mesh().shape
+    names = {axis, *(name for name in AXES if whole[name] == 1)}  # with all of them it may call the host
     to_specs = lambda tree: jax.tree.map(lambda leads: PartitionSpec(axis) if leads else PartitionSpec(), tree)  # noqa: E731
-    return jax.shard_map(f, in_specs=to_specs(ins), out_specs=to_specs(outs), axis_names={axis}, check_vma=False)
+    return jax.shard_map(f, in_specs=to_specs(ins), out_specs=to_specs(outs), axis_names=names, check_vma=False)
 
 
 def gathered(x: T, axis: str, at: int = 0) -> T:

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-COUNTS = ("env_steps", "episodes", "gradient_steps")  # these add up; every other metric is a mean
+COUNTS = ("env_steps", "episodes", "gradient_steps", "restarts")  # these add up; every other metric is a mean
 OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes, as do those of
 EPISODE = "episode/"  # which begins the names of what an environment summarizes of its episodes
 ERROR = "return_error"  # of an evaluation: the standard error of its return

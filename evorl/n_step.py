@@ -19,11 +19,13 @@ class Window:
 
     rows: Any
     filled: Any  # [] int32, how many of them, at the end, are there
+    lost: Any = ()  # [length, n] bool, of which of them no outcome is known; () where none can be lost
 
     @classmethod
-    def empty(cls, length: int, num_slots: int, row: Transition) -> "Window":
+    def empty(cls, length: int, num_slots: int, row: Transition, loses: bool = False) -> "Window":
         """Of transitions like row, an array or shapes."""
-        return cls(tree.broadcast(tree.zeros(row), length, num_slots), jnp.int32(0))
+        lost = jnp.zeros((length, num_slots), bool) if loses else ()
+        return cls(tree.broadcast(tree.zeros(row), length, num_slots), jnp.int32(0), lost)
 
     def widen(self, row: Transition) -> Transition:
         """row, or its shape, with the rewards and the number of steps of a longer transition."""
@@ -32,16 +34,27 @@ class Window:
             lambda: replace(row, reward=jnp.zeros(length), extras=row.extras | {"steps": jnp.int32(0)})
         )
 
-    def advance(
-        self, transitions: Transition, steps: Int[Array, ""]
-    ) -> tuple["Window", Transition, Bool[Array, " chunk"]]:
-        """Takes in the first steps of transitions [chunk, n, ...].
+    def cut(self, where: Bool[Array, " n"]) -> "Window":
+        """The window, whose slots go on elsewhere where so: their longer transitions end with what is there."""
+        rows = self.rows
+        truncated = rows.truncated.at[-1].set(rows.truncated[-1] | (where & ~rows.terminated[-1]))
+        return replace(self, rows=replace(rows, truncated=truncated))
 
-        Returns what is then in the window, transitions from each of [chunk] starts on, and which of those are there.
-        A longer transition ends with its episode; its rewards [length + 1] are 0 from there on.
+    def advance(
+        self, transitions: Transition, steps: Int[Array, ""], lost: Bool[Array, "chunk n"] | None = None
+    ) -> tuple["Window", Transition, Bool[Array, "..."]]:
+        """Takes in the first steps of transitions [chunk, n, ...], of which some may be lost.
+
+        Returns what is then in the window, transitions from each of [chunk] starts on, and which of those are there,
+        [chunk], or [chunk, n] where some may be lost. A longer one ends with its episode, or before what is lost; its
+        rewards [length + 1] are 0 from there on.
         """
         before, chunk = tree.size(self.rows), transitions.reward.shape[0]
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), self.rows, transitions)
+        if lost is not None:
+            lost = jnp.concatenate([self.lost, lost])
+            parted = jnp.concatenate([lost[1:], jnp.zeros_like(lost[:1])])
+            both = replace(both, truncated=both.truncated | (parted & ~both.terminated))
         start = jnp.arange(chunk)
         reach = start[:, None] + jnp.arange(before + 1)  # [chunk, length + 1]
         ended = both.ended[reach]
@@ -58,8 +71,11 @@ class Window:
             extras=tree.index(both.extras, slice(0, chunk)) | {"steps": count},
         )
         there = (start < steps) & (start >= before - self.filled)
-        rows = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, steps, before), both)
-        return Window(rows, jnp.minimum(self.filled + steps, before).astype(jnp.int32)), longer, there
+        kept = lambda x: jax.lax.dynamic_slice_in_dim(x, steps, before)  # noqa: E731
+        after = jax.tree.map(kept, both), jnp.minimum(self.filled + steps, before).astype(jnp.int32)
+        if lost is None:
+            return Window(*after), longer, there
+        return Window(*after, kept(lost)), longer, there[:, None] & ~lost[:chunk]
 
 
 def fold(batch: Transition, discount: Array | float) -> Transition:

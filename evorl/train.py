@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import yaml
 
 from evorl.command import command
-from evorl.errors import DivergedError, OptionError, refuse, require, unknown
+from evorl.errors import DivergedError, HostError, OptionError, refuse, require, unknown
 from evorl.training.configuration import discovery
 from evorl.training.stopping import Stopping
 
@@ -110,7 +110,7 @@ def _job(cfg: Any) -> None:
         result = train(cfg)
     except OptionError as error:
         refuse(error)
-    except (DivergedError, OSError) as error:
+    except (DivergedError, HostError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
     if result is not None and result.stopped:
@@ -120,8 +120,8 @@ def _job(cfg: Any) -> None:
 def train(cfg: Any) -> Any:
     """Trains what cfg describes in a new run directory, or goes on in the directory cfg.resume; returns a Training.
 
-    Where cfg.dry_run, prints what the training would be and returns None. Raises OptionError, DivergedError, OSError,
-    and KeyboardInterrupt where a signal has ended it without saving.
+    Where cfg.dry_run, prints what the training would be and returns None. Raises OptionError, DivergedError, HostError,
+    OSError, and KeyboardInterrupt where a signal has ended it without saving.
     """
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
@@ -159,6 +159,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
     from evorl.training.configuration import parts
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.fit import fit
+    from evorl.training.hosts import environments
     from evorl.training.profile import Profile
     from evorl.training.records.checkpoint import Checkpoints
     from evorl.training.records.remembered import Remembered
@@ -176,6 +177,8 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
     parent = runs.parent_state(data) if data["init_from"] and not data["resume"] else None
     profile = Profile(run_dir / "profile") if data["profile"] else None
     say(f"{run_dir}: starting")
+    if data["resume"] and environments(workflow):
+        say("the environments on the host begin anew")
     go_on = f"python -m evorl.train resume={run_dir}"
     try:
         with runs.recording(data, run_dir) as recorders:
@@ -200,7 +203,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
                 measure=in_training(data.get("suite"), workflow),
             )
             checkpoints.close()
-    except (DivergedError, OSError) as error:
+    except (DivergedError, HostError, OSError) as error:
         with contextlib.suppress(OSError):
             checkpoints.close()
         left = runs.left(checkpoints, run_dir) if isinstance(error, DivergedError) else f"go on with: {go_on}"

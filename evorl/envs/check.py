@@ -24,7 +24,10 @@ def check(env: Any, env_params: Any = None, key: jax.Array | None = None, episod
     Plays so many whole episodes of random actions drawn from key. Raises EnvError with a line for each fault and its
     place; what is right in some tasks and a mistake in others is told on stderr.
     """
+    from evorl.envs.host import pools  # which itself needs this package
+
     faults: list[str] = []
+    oldest = pools.newest()
     try:
         faults += missing(env)
         if not faults:
@@ -39,6 +42,9 @@ def check(env: Any, env_params: Any = None, key: jax.Array | None = None, episod
                     print(f"note on {type(env).__name__}: {note}", file=sys.stderr)
     except EnvError as error:  # what came before it is in faults
         faults.append(str(error))
+    if pools.fault() is not None:  # all else follows from it
+        faults = [f"on the host: {pools.fault()}"]
+    pools.give_back(oldest)
     if faults:
         raise EnvError("\n  ".join([f"{type(env).__name__} is not as evorl needs an environment:", *faults]))
 

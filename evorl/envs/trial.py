@@ -14,6 +14,7 @@ import numpy as np
 from evorl import tree
 from evorl.errors import EnvError
 from evorl.spaces import Space, flatten, leaves, random_action, unflatten
+from evorl.vector_env import hosts
 
 TOLERANCE = 1e-3  # of floats that two programs make of one function
 JAX = str(Path(jax.__file__).parent)
@@ -47,14 +48,16 @@ class Trial:
         """Step i, from 1, with a random action, a legal one where obs says what is."""
         key_action, key_step = jax.random.split(jax.random.fold_in(key, i))
         action = random_action(self.env.action_space, self.env.observation_space, obs, key_action)
+        on_host = hosts.held(state)  # where none is stepped after its episode
+        params = hosts.acting(params, on_host[0] > 0) if on_host else params
         return self.env.step(key_step, state, action, params)
 
     def begin(self, key: jax.Array, params: Any) -> dict[str, Any]:
-        """What reset and the first step give, by name."""
+        """What reset and the first step give, by name; of what lives on the host not whose it is."""
         state, obs = self.env.reset(jax.random.fold_in(key, 0), params)
-        start = copied({"state": state, "obs": obs})
+        start = copied({"state": hosts.without(state), "obs": obs})
         after, timestep = self.act(key, state, obs, params, 1)
-        return {"reset": start, "step": {"state": after, "timestep": timestep}}
+        return {"reset": start, "step": {"state": hosts.without(after), "timestep": timestep}}
 
     def episode(self, key: jax.Array, params: Any) -> dict[str, Any]:
         """The same as begin, and of reset and each step after it what is to be verified there."""
@@ -65,12 +68,12 @@ class Trial:
             after, timestep = self.act(key, state, obs, params, i)
             seen = {name: vars(timestep)[name] for name in ("reward", "terminated", "truncated")}
             seen |= {"strays": strays(space, timestep.obs), "counts": scalars(after)}
-            first = tree.where(i == 1, {"state": after, "timestep": timestep}, first)
+            first = tree.where(i == 1, {"state": hosts.without(after), "timestep": timestep}, first)
             return (after, timestep.obs, first), seen
 
         first = tree.zeros(jax.eval_shape(self.begin, key, params)["step"])
         (_, _, first), seen = jax.lax.scan(step, (state, obs, first), jnp.arange(1, self.env.max_episode_steps + 1))
-        begun = {"reset": {"state": state, "obs": obs}, "step": first}
+        begun = {"reset": {"state": hosts.without(state), "obs": obs}, "step": first}
         return {"begun": begun, "start": {"strays": strays(space, obs), "counts": scalars(state)}} | seen
 
 

@@ -4,17 +4,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.errors import DivergedError
+from evorl.envs.host import pools
+from evorl.errors import DivergedError, HostError, require
 from evorl.metrics import over_rounds
-from evorl.replay import split
+from evorl.replay import join, split
 from evorl.training.callbacks import Callback
 from evorl.training.devices import compiler_options
+from evorl.training.hosts import Hosts, Look
 from evorl.training.journal import Journal
 from evorl.training.nans import Sentinel, first_nan
 from evorl.training.plan import indexing, reading, require_memory
@@ -24,6 +26,7 @@ from evorl.training.progress import Budget, Mark, Progress
 from evorl.training.records.checkpoint import Checkpoints, check_fit, leaf_shapes
 from evorl.training.records.rows import row_of
 from evorl.types import Hyperparams, State
+from evorl.vector_env import hosts
 
 LAST_EPISODES = 128  # of the evaluation at the end, in as many rounds as that takes
 
@@ -38,6 +41,8 @@ class InFlight:
     measured: Any = field(default_factory=dict)  # of those policies, beside the evaluation
     found: Any = None  # by the sentinel
     before: State = None  # the state that a chunk began with
+    kept: State = None  # the state before, without replays, where it may be gone back to
+    look: Look | None = None  # at the host, afterwards
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,11 @@ class Driver:
         self.journal.stage("tracing")
         with indexing(), reading("hyperparams"):
             traced = program.traced(hyperparams)
+        self.hosts = Hosts(program.workflow, traced.init.out_info)
+        needed = "cannot step the environments on the host once more"
+        require(not (self.hosts.there and terms.debug_nans), "debug_nans", True, needed)
         self.state = self._begin(traced, hyperparams, init_from)
+        self._new_state = lambda: traced.init.lower().compile(RUNS_ONCE)(self.keys, hyperparams)
         self.sentinel = Sentinel(program, self.state, [x is not None for x in self.progress.diverged])
         self.journal.stage("compiling")
         self.run = traced.run.compile(compiler_options())
@@ -92,7 +101,7 @@ class Driver:
         shapes, checkpoints = traced.init.out_info, self.checkpoints
         if checkpoints is not None and checkpoints.latest is not None:
             state, best, saved = checkpoints.restore(shapes)
-            state = jax.device_put(state, traced.places)
+            state = jax.device_put(hosts.without(state), traced.places)
             self.journal.begin(best, Progress.of(saved, len(self.program.seeds)))
         else:
             require_memory(shapes)
@@ -167,15 +176,18 @@ class Driver:
             self.progress.idle_seconds += self.arrived - self.idle_since
             self.idle_since = None
         before = self.snapshot(self.state) if self.terms.debug_nans and not evaluating else None
+        newest, kept = pools.newest(), self.snapshot(split(self.state)[0]) if self.hosts.there else None
         keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(self.keys, part) if part else self.keys
         todo = job(self.dispatched, count, evaluating)
         self.state, metrics, evaluation = self.run(self.state, keys, *todo)
+        host = {"kept": kept, "look": self.hosts.look(newest, self.state)}
         if evaluating:
             light = split(self.state)[0]
             measured = {} if part else self.measure(light)  # of a state once, however many rounds it is evaluated
-            self.in_flight.append(InFlight(0, evaluation, self.snapshot(light), measured))
+            self.in_flight.append(InFlight(0, evaluation, self.snapshot(light), measured, **host))
         else:
-            self.in_flight.append(InFlight(count, metrics, found=self.sentinel.look(self.state), before=before))
+            found = self.sentinel.look(self.state)
+            self.in_flight.append(InFlight(count, metrics, found=found, before=before, **host))
             self.dispatched += count
 
     def receive(self, all_but: int = 0) -> None:
@@ -210,12 +222,28 @@ class Driver:
     def _wait(self) -> "tuple[InFlight, dict[str, np.ndarray], Any, float]":
         """What was sent first, its metrics, what the sentinel found, and the seconds that it took."""
         sent = self.in_flight.popleft()
-        metrics, found, measured = jax.device_get((sent.metrics, sent.found, sent.measured))
+        metrics, found, measured, look = jax.device_get((sent.metrics, sent.found, sent.measured, sent.look))
         now = time.perf_counter()
         duration, self.arrived, self.progress.seconds = now - self.arrived, now, now - self.started
         if not self.in_flight:
             self.idle_since = now
+        if not self.hosts.settled(look):
+            self._back_to(sent.kept)
         return replace(sent, measured=measured), metrics, found, duration
+
+    def _back_to(self, kept: State) -> NoReturn:
+        """Saves the state as it was before an environment on the host has failed, and raises HostError.
+
+        The replay keeps what was answered until then, unless nothing was learned before.
+        """
+        self.in_flight.clear()
+        later = self.state if self.progress.iteration else self._new_state()
+        self.state, self.dispatched = join(kept, split(later)[1]), self.progress.iteration
+        if self.checkpoints is not None:
+            self.save()
+        fault = pools.fault()
+        self.hosts.close()
+        raise HostError(f"an environment has failed: {fault}")
 
     def _mark(self, sent: "InFlight", found: np.ndarray) -> str | None:
         """Marks the runs that have diverged in a chunk; says so where none is left, or where it is to be found out."""

@@ -15,7 +15,7 @@ from evorl.envs.wrappers import innermost
 from evorl.training.policy import Policy
 from evorl.types import Env, Memory, State
 from evorl.vector_env import EnvSlot, EpisodeStats, FromParams, Plan, Store, World
-from evorl.vector_env.rollout import Policy as VectorPolicy
+from evorl.vector_env.world import Policy as VectorPolicy
 
 CHUNK = 20  # steps between two looks at whether all episodes have ended
 

@@ -16,6 +16,7 @@ from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import Row
 from evorl.types import Hyperparams, State, Workflow
+from evorl.vector_env import hosts
 
 TIMED_SHARE = 0.15  # of a budget in minutes, that evaluations take at most
 
@@ -68,7 +69,8 @@ def fit(
     to come, whose weights the runs begin with. started is when the process began (time.perf_counter), by default now;
     all before the first iteration counts as compiling. stop is asked after every chunk whether to save and return.
     profile traces an iteration, the first one after a chunk. Raises DivergedError where no run is left whose numbers
-    are finite; with debug_nans, which keeps a second copy of the state, at the first run lost, and names the operation.
+    are finite, HostError where an environment on the host has failed; with debug_nans, which keeps a second copy of the
+    state, at the first run lost, and names the operation.
     measure gives further metrics at each evaluation, from the state of one run without its replays, as MazeSuite does;
     it is compiled once, and the env steps that it tells of (metrics.MEASURED_STEPS) count for evaluation_share.
     Without keep_rows only the last row is returned: those of a long training take memory.
@@ -105,4 +107,7 @@ def fit(
         driver.examine(stop)
     if checkpoints is not None:
         driver.save()
-    return Training(driver.state, journal.best, schedule, journal.rows, not journal.finished)
+    driver.hosts.close()
+    return Training(
+        hosts.without(driver.state), hosts.without(journal.best), schedule, journal.rows, not journal.finished
+    )

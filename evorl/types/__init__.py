@@ -31,6 +31,7 @@ from evorl.types.envs import (
     Summarizes,
 )
 from evorl.types.evolvers import Collects, Evolver, Fits, Found, FromMembers, Judges, Quality, TakesParams
+from evorl.types.hosts import HostParams, HostState
 from evorl.types.hyperparameters import Declares, Discounted, Prior, Scheduled
 from evorl.types.populations import Evolves, Population
 from evorl.types.problems import Bound, Bounded, Problem
@@ -64,6 +65,8 @@ __all__ = [
     "Fits",
     "Found",
     "FromMembers",
+    "HostParams",
+    "HostState",
     "Hyperparams",
     "Iterates",
     "Judged",

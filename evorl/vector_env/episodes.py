@@ -10,6 +10,7 @@ from jaxtyping import Array
 from evorl import tree
 from evorl.metrics import EPISODE, apart
 from evorl.types import Metrics
+from evorl.vector_env import hosts
 
 SUMMARIES = ("sum", "mean", "last")
 
@@ -35,13 +36,24 @@ class EpisodeStats:
     returns: Any  # summed over ended episodes, as the rewards are
     lengths: Any  # int32, summed over ended episodes
     info: Any = struct.field(default_factory=dict)  # what the environment summarizes, summed over ended episodes
+    restarts: Any = ()  # int32, of environments on the host those that failed in the middle of an episode; else ()
 
     @classmethod
     def zeros(cls, slots: EnvSlot) -> "EpisodeStats":
         """Of these slots, before their first step."""
         nothing = tree.zeros((slots.episode_length, slots.episode_return, slots.episode_info))
         none, returns, info = nothing
-        return cls(none, none, returns, none, info)
+        return cls(none, none, returns, none, info, none if hosts.held(slots.env_state) else ())
+
+    @property
+    def turns(self) -> Any:
+        """Steps that were tried, with those that the host gave no answer to."""
+        return self.steps if isinstance(self.restarts, tuple) else self.steps + self.restarts
+
+    @property
+    def begun(self) -> Any:
+        """How many episodes have come to an end, or failed."""
+        return self.episodes if isinstance(self.restarts, tuple) else self.episodes + self.restarts
 
     @property
     def means(self) -> dict[str, Any]:
@@ -78,6 +90,8 @@ class EpisodeStats:
             "return": self.returns.sum() / ended,
             "episode_length": self.lengths.sum() / ended,
         }
+        if not isinstance(self.restarts, tuple):
+            metrics |= {"restarts": self.restarts.sum()}
         means = apart({name: values.sum(0) / ended for name, values in self.info.items()})
         return metrics | {f"{EPISODE}{name}": x for name, x in means.items()}
 

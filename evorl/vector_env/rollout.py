@@ -13,115 +13,22 @@ from flax import struct
 from jaxtyping import Array, Bool, Int
 
 from evorl import mesh, tree
-from evorl.errors import OptionError, require, unknown
-from evorl.types import Env, Key, Level, Leveled, Memory, Summarizes, TimeStep, Transition
-from evorl.vector_env.episodes import SUMMARIES, EnvSlot, EpisodeStats
+from evorl.types import Key, Transition
+from evorl.vector_env import on_host
+from evorl.vector_env.episodes import EnvSlot, EpisodeStats
+from evorl.vector_env.world import Policy, World
 
-Policy = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
 Stored = TypeVar("Stored")
 UNLIMITED = jnp.iinfo(jnp.int32).max  # episodes or steps that no play reaches
-
-
-@dataclass(frozen=True)
-class World:
-    """n copies of an environment with the same params, and the memory with which an episode begins.
-
-    Of several devices each has n of `total`.
-    """
-
-    env: Env
-    params: Any
-    memory: Memory
-    n: int
-    shards: int = 1
-
-    @property
-    def total(self) -> int:
-        """Copies on all devices."""
-        return self.n * self.shards
-
-    def reset(self, keys: Key) -> tuple[Any, Any]:
-        """A start for each of keys [...], a state and an observation, leaves [..., ...]."""
-        if keys.ndim:
-            return jax.vmap(self.reset)(keys)
-        with jax.named_scope("environment"):
-            return self.env.reset(keys, self.params)
-
-    def reset_to(self, keys: Key, levels: Level) -> tuple[Any, Any]:
-        """A start on each of levels, leaves [n, ...]; raises OptionError where the environment has none."""
-        with jax.named_scope("environment"):
-            return jax.vmap(leveled(self.env).reset_to)(keys, levels)
-
-    @property
-    def summary(self) -> dict[str, str]:
-        """What of its info the environment summarizes, and how."""
-        return dict(self.env.episode_info) if isinstance(self.env, Summarizes) else {}
-
-    def timestep(self, env_state: Any) -> TimeStep:
-        """What an action in a state, leaves [n, ...], is answered, by its shapes."""
-        step = jax.vmap(self.env.step, (0, 0, 0, None))
-
-        def one_step() -> TimeStep:
-            keys = jax.random.split(jax.random.key(0), self.n)
-            return step(keys, env_state, jax.vmap(self.env.action_space.sample)(keys), self.params)[1]
-
-        return jax.eval_shape(one_step)
-
-    def slots(self, starts: tuple[Any, Any]) -> EnvSlot:
-        """The slots at starts, leaves [n, ...]; raises OptionError where a summary is of what is not there."""
-        seen = self.timestep(starts[0])
-        for name, how in self.summary.items():
-            require(how in SUMMARIES, f"episode_info[{name!r}]", how, f"must be one of {', '.join(SUMMARIES)}")
-            if name not in seen.info:
-                raise unknown("episode_info", name, seen.info)
-        none = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (seen.reward, seen.info))
-        info = {name: none[1][name] for name in self.summary}
-        return EnvSlot(*starts, tree.broadcast(self.memory, self.n), none[0], jnp.zeros(self.n, jnp.int32), info)
-
-    def restart(self, slots: EnvSlot, starts: tuple[Any, Any], where: Bool[Array, "*n"]) -> EnvSlot:
-        """The slots, at starts, leaves [n, ...], where so, [n] or []."""
-        none = tree.zeros((slots.episode_return, slots.episode_length, slots.episode_info))
-        return tree.where(where, EnvSlot(*starts, tree.broadcast(self.memory, self.n), *none), slots)
-
-    def interact(self, policy: Policy, slots: EnvSlot, keys: Key) -> tuple[EnvSlot, Transition]:
-        """One step of all slots, keys [n]; episodes that end are left at their end."""
-        key_act, key_step = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
-        with jax.named_scope("policy"):
-            action, memory, extras = policy(slots.obs, slots.memory, key_act)
-        with jax.named_scope("environment"):
-            step = jax.vmap(self.env.step, (0, 0, 0, None))
-            env_state, timestep = step(key_step, slots.env_state, action, self.params)
-        outcome = timestep.reward, timestep.obs, timestep.terminated, timestep.truncated
-        transition = Transition(slots.obs, action, *outcome, extras, memory=slots.memory)
-        returns = jax.tree.map(jnp.add, slots.episode_return, timestep.reward)
-        info = {
-            name: timestep.info[name].astype(jnp.float32) + (0 if how == "last" else slots.episode_info[name])
-            for name, how in self.summary.items()
-        }
-        return EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1, info), transition
-
-    def ended(self, slots: EnvSlot) -> tuple[Any, Any, Any]:
-        """The return, the length and the summary of episodes that end here, leaves [n, ...]."""
-        length = slots.episode_length
-        info = {
-            name: jax.vmap(jnp.divide)(total, length) if self.summary[name] == "mean" else total
-            for name, total in slots.episode_info.items()
-        }
-        return slots.episode_return, length, info
-
-
-def leveled(env: Env) -> Leveled:
-    """The environment; raises OptionError where its episodes are not played on levels."""
-    if not isinstance(env, Leveled):
-        raise OptionError(f"env={type(env).__name__}: has no levels (evorl.types.Leveled)")
-    return env
 
 
 class Starts(Protocol):
     """Where episodes begin: a value. What it has `left` is carried from step to step."""
 
-    def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
-        """The first start of each slot, the same within a group, leaves [n, ...], and what is left."""
+    def begin(
+        self, world: World, key: Key, group: Int[Array, " n"], slots: EnvSlot | None, restart: Bool[Array, ""]
+    ) -> tuple[EnvSlot, Any]:
+        """The slots, where they restart at their first start, the same within a group, and what is left."""
         ...
 
     def next(
@@ -148,6 +55,7 @@ class Plan:
     explores: Any = ()  # [] or [actors] bool: whether they explore; () for never
     random: Any = ()  # [] bool: whether they act at random instead; () for never
     stores: Any = ()  # [] bool: whether what they see is stored, where that is a choice
+    leaves: Any = False  # [] bool: whether the slots are of no use afterwards, as after an evaluation
 
     def own(self, n: int, shards: int) -> "Plan":
         """What this device plays of it, where n slots are spread over several; elsewhere all of it."""
@@ -186,6 +94,8 @@ def play(
     def advance(carry: tuple[Playing, Stored]) -> tuple[Playing, Stored]:
         playing, stored = carry
         playing, (transitions, mask) = jax.lax.scan(step, playing, length=store.every)
+        if world.hosted:
+            transitions = parted(transitions)
         if jax.tree.leaves(stored):
             transitions, mask = mesh.gathered((transitions, mask), mesh.SLOTS, at=1)
         return playing, store.add(stored, transitions, mask)
@@ -193,8 +103,8 @@ def play(
     def going_on(carry: tuple[Playing, Stored]) -> Array:
         return mesh.anywhere(tree.any_unbatched(active(carry[0])), mesh.SLOTS)
 
-    (slots, stats, _), stored = jax.lax.while_loop(going_on, advance, (begin, store.into))
-    return slots, stats, stored
+    (after, stats, _), stored = jax.lax.while_loop(going_on, advance, (begin, store.into))
+    return world.left(after, True if slots is None else plan.leaves), stats, stored
 
 
 def auto_reset(
@@ -209,26 +119,43 @@ def auto_reset(
     key_starts, key_play = jax.random.split(key)
     group = jnp.arange(n) if isinstance(plan.group, tuple) else plan.group
     keys = jax.random.split(key_play, world.total)[group]
-    first, left = starts.begin(world, key_starts, group)
-    slots = world.slots(first) if slots is None else world.restart(slots, first, jnp.asarray(plan.restart))
+    before = None if slots is None else world.apart(slots, plan.leaves)
+    begun, left = starts.begin(world, key_starts, group, before, jnp.asarray(plan.restart))
 
     def active(playing: Playing) -> Bool[Array, " n"]:
         _, stats, left = playing
         mask = jnp.broadcast_to(~jnp.asarray(starts.resting(left)), n)
-        for done, most in ((stats.episodes, plan.episodes), (stats.steps, plan.steps)):
+        for done, most in ((stats.episodes, plan.episodes), (stats.turns, plan.steps)):
             mask = mask if isinstance(most, tuple) else mask & (done < most)
         return mask
 
     def step(playing: Playing, _: None) -> tuple[Playing, tuple[Transition, Bool[Array, " n"]]]:
         mask = active(playing)
         slots, stats, left = playing
-        keys_now = jax.vmap(jax.random.fold_in)(keys, stats.steps)
-        after, transition = world.interact(policy, slots, keys_now)
-        ended = transition.ended & mask
-        sums = stats.returns, stats.lengths, stats.info
+        keys_now = jax.vmap(jax.random.fold_in)(keys, stats.turns)
+        asked = None
+        if world.hosted:
+            afterwards = replace(stats, steps=stats.steps + 1, episodes=stats.episodes + 1)
+            asked = on_host.asked(keys, mask, mask & active((slots, afterwards, left)), stats.begun)
+        after, transition = world.interact(policy, slots, keys_now, asked)
+        lost = world.lost(after, transition) & mask
+        ended, there = transition.ended & mask, mask & ~lost
+        sums, restarts = (stats.returns, stats.lengths, stats.info), jax.tree.map(lambda x: x + lost, stats.restarts)
         of_episode = tree.where(ended, world.ended(after), tree.zeros(sums))
-        stats = EpisodeStats(stats.steps + mask, stats.episodes + ended, *jax.tree.map(jnp.add, sums, of_episode))
-        slots, left = starts.next(world, keys, tree.where(mask, after, slots), ended, stats.episodes, left)
-        return (slots, stats, left), (transition, mask)
+        sums = jax.tree.map(jnp.add, sums, of_episode)
+        stats = EpisodeStats(stats.steps + there, stats.episodes + ended, *sums, restarts=restarts)
+        slots = tree.where(mask, after, slots)
+        begins = (ended | lost) & active((slots, stats, left)) if world.hosted else ended
+        slots, left = starts.next(world, keys, slots, begins, stats.begun, left)
+        if world.hosted:
+            transition = replace(transition, weight=there.astype(jnp.float32) + ~mask)
+        return (slots, stats, left), (transition, there)
 
-    return (slots, EpisodeStats.zeros(slots), left), step, active
+    return (begun, EpisodeStats.zeros(begun), left), step, active
+
+
+def parted(transitions: Transition) -> Transition:
+    """Transitions [steps, n, ...] that end where the next one is lost, which its weight 0 says; without the weights."""
+    lost = transitions.weight == 0
+    ends = lost | jnp.concatenate([lost[1:], jnp.zeros_like(lost[:1])])
+    return replace(transitions, truncated=transitions.truncated | (ends & ~transitions.terminated), weight=())

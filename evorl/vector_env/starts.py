@@ -10,29 +10,37 @@ from jaxtyping import Array, Bool, Int
 
 from evorl import mesh, tree
 from evorl.types import Key
+from evorl.vector_env import on_host
 from evorl.vector_env.episodes import EnvSlot
-from evorl.vector_env.rollout import World
+from evorl.vector_env.world import World
 
 
 @struct.dataclass
 class FromParams:
     """Draws of env.reset. `drawn` starts of each slot, at most `most`, are drawn beforehand and taken in turn, again
-    and again; where env.fresh_reset, each start is one that nothing has used.
+    and again; where env.fresh_reset, each start is one that nothing has used. On the host none is drawn beforehand.
     """
 
     drawn: Any = 1  # [] int32
     most: int = struct.field(pytree_node=False, default=1)
 
-    def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
+    def begin(
+        self, world: World, key: Key, group: Int[Array, " n"], slots: EnvSlot | None, restart: Bool[Array, ""]
+    ) -> tuple[EnvSlot, Any]:
+        if world.hosted:
+            return on_host.begin(world, key, group, slots, restart)
         rows = 1 if world.env.fresh_reset else self.most
         keys = jax.random.split(key, (rows, world.total))[:, group]
         table = _table(jnp.minimum(self.drawn, rows), rows, lambda row: world.reset(keys[row]))
         first = tree.index(table, 0)
-        return first, Pool.dry(first, world.n) if world.env.fresh_reset else table
+        slots = world.enter(first, slots, restart)
+        return slots, Pool.dry(first, world.n) if world.env.fresh_reset else table
 
     def next(
         self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any
     ) -> tuple[EnvSlot, Any]:
+        if isinstance(left, on_host.Resting):
+            return on_host.next_episodes(world, keys, slots, ended, episodes, left)
         if not world.env.fresh_reset:
             return _turn(world, slots, ended, episodes % jnp.minimum(self.drawn, self.most), left), left
 
@@ -42,9 +50,8 @@ class FromParams:
 
         return left.restart(world, slots, ended, draw)
 
-    def resting(self, left: Any) -> bool:
-        del left
-        return False
+    def resting(self, left: Any) -> Bool[Array, " n"] | bool:
+        return left.which if isinstance(left, on_host.Resting) else False
 
 
 @struct.dataclass
@@ -54,12 +61,14 @@ class OnLevels:
     levels: Any
     count: Any = 1  # [] int32
 
-    def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
+    def begin(
+        self, world: World, key: Key, group: Int[Array, " n"], slots: EnvSlot | None, restart: Bool[Array, ""]
+    ) -> tuple[EnvSlot, Any]:
         rows = tree.size(self.levels)
         keys = jax.random.split(key, (rows, world.total))[:, group]
         levels = jax.tree.map(lambda x: x[:, group], self.levels)
         table = _table(self.count, rows, lambda row: world.reset_to(keys[row], tree.index(levels, row)))
-        return tree.index(table, 0), table
+        return world.enter(tree.index(table, 0), slots, restart), table
 
     def next(
         self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any
@@ -81,10 +90,13 @@ class Table:
 
     states: Any
 
-    def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
+    def begin(
+        self, world: World, key: Key, group: Int[Array, " n"], slots: EnvSlot | None, restart: Bool[Array, ""]
+    ) -> tuple[EnvSlot, Any]:
         del key
         m = tree.size(self.states)
-        return tree.index(self.states, jnp.minimum(group, m - 1)), (jnp.int32(world.total), group >= m)
+        first = tree.index(self.states, jnp.minimum(group, m - 1))
+        return world.enter(first, slots, restart), (jnp.int32(world.total), group >= m)
 
     def next(
         self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any
@@ -108,9 +120,11 @@ class Same:
 
     states: Any
 
-    def begin(self, world: World, key: Key, group: Int[Array, " n"]) -> tuple[tuple[Any, Any], Any]:
-        del world, key
-        return tree.index(self.states, group), ()
+    def begin(
+        self, world: World, key: Key, group: Int[Array, " n"], slots: EnvSlot | None, restart: Bool[Array, ""]
+    ) -> tuple[EnvSlot, Any]:
+        del key
+        return world.enter(tree.index(self.states, group), slots, restart), ()
 
     def next(
         self, world: World, keys: Key, slots: EnvSlot, ended: Bool[Array, " n"], episodes: Int[Array, " n"], left: Any

@@ -16,8 +16,9 @@ from evorl.spaces import random_action
 from evorl.types import Agent, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, SlotPolicy
 from evorl.vector_env import rollout
 from evorl.vector_env.episodes import EnvSlot, EpisodeStats
-from evorl.vector_env.rollout import UNLIMITED, Plan, Store, World
+from evorl.vector_env.rollout import UNLIMITED, Plan, Store
 from evorl.vector_env.starts import FromParams
+from evorl.vector_env.world import Policy, World
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class VectorEnv:
     def exam(self, params: Params, explores: Any = (), random: Any = (), stores: Any = ()) -> Plan:
         """eval_episodes whole episodes of actors with params, leaves [actors, ...], from a start each."""
         quota = self.eval_quota
-        return Plan(self.starts(True), True, quota, UNLIMITED, (), params, explores, random, stores)
+        return Plan(self.starts(True), True, quota, UNLIMITED, (), params, explores, random, stores, leaves=True)
 
     def blank(self, params: Params, hyperparams: Hyperparams, env_params: Any) -> tuple[EnvSlot, Any]:
         """Slots before their first start, zeros [n, ...], and the shapes of one transition: no physics runs.
@@ -129,7 +130,7 @@ class VectorEnv:
             )
         return tree.zeros(slots), row
 
-    def acting(self, behaviour: Behaviour, plan: Plan) -> rollout.Policy:
+    def acting(self, behaviour: Behaviour, plan: Plan) -> Policy:
         """How all slots act."""
 
         def act(params: Params, explores: Any, obs: Any, memory: Memory, key: Key) -> Any:

@@ -27,7 +27,7 @@ from evorl.types import (
     Transition,
     Workflow,
 )
-from evorl.vector_env import UNLIMITED
+from evorl.vector_env import UNLIMITED, hosts
 
 Body = Callable[[Array, Any], tuple[Any, Metrics]]
 
@@ -123,8 +123,12 @@ def repeat(
 
 
 def revived(own: Any, parent: Any, axes: Any = 0) -> Any:
-    """own, but where one of its n slots holds NaN that of parent; axes say where the slots are, as in jax.vmap."""
-    return jax.vmap(lambda a, b: tree.where(tree.has_no_nan(a), a, b), (axes, axes), axes)(own, parent)
+    """own, but where one of its n slots holds NaN that of parent; axes say where the slots are, as in jax.vmap.
+
+    What lives on the host cannot be taken over: all slots there keep theirs, and begin anew.
+    """
+    taken = jax.vmap(lambda a, b: tree.where(tree.has_no_nan(a), a, b), (axes, axes), axes)(own, parent)
+    return hosts.own(taken, own)
 
 
 def descend_actor(

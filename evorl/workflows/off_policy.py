@@ -27,7 +27,7 @@ from evorl.types import (
     SlotPolicy,
     Transition,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv
+from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv, hosts
 from evorl.workflows import base
 from evorl.workflows.base import check_positive, check_replay, descend_actor, repeat, revived, told
 
@@ -113,7 +113,7 @@ class OffPolicy:
         slots, row = self.vector_env.blank(agent.actor.params, hyperparams, env_params)
         window = ()
         if self.window:
-            window = Window.empty(self.n_step - 1, self.num_envs, row)
+            window = Window.empty(self.n_step - 1, self.num_envs, row, bool(hosts.held(slots)))
             row = window.widen(row)
         replay = self.replay.empty(self.capacity, row, self.num_envs)
         return OffPolicyState(hyperparams, env_params, agent, slots, replay, window, jnp.int32(0))
@@ -152,9 +152,12 @@ class OffPolicy:
         window = state.window
         if self.window:  # whose episodes do not go on where new ones start
             window = replace(window, filled=jnp.where(plan.random, 0, window.filled))
-        store = Store(self.vector_env.chunk, (state.replay, window), self.storing(jnp.asarray(plan.stores)))
+            if hosts.held(state.slots):
+                window = window.cut(hosts.leases(state.slots.env_state) <= 0)
+        into = state.replay, window, jnp.int32(plan.steps)
+        store = Store(self.vector_env.chunk, into, self.storing(jnp.asarray(plan.stores)))
         played = self.vector_env.play(self.behaviour(state), state.env_params, plan, state.slots, key, store)
-        replay, window = played.stored
+        replay, window, _ = played.stored
         return replace(state, replay=replay, window=window), replace(played, stored=())
 
     def absorb(
@@ -174,15 +177,17 @@ class OffPolicy:
         """How the agent acts in one environment."""
         return Behaviour(self.env, self.agent, self.now(state))
 
-    def storing(self, storing: Bool[Array, ""]) -> Callable[[tuple[Replay, Any], Transition, Array], Any]:
+    def storing(self, storing: Bool[Array, ""]) -> Callable[[tuple[Replay, Any, Array], Transition, Array], Any]:
         """Puts what each chunk completes into the replay, where storing; every slot takes the same steps then."""
 
-        def store(stored: tuple[Replay, Any], transitions: Transition, mask: Array) -> tuple[Replay, Any]:
-            replay, window = stored
+        def store(stored: tuple[Replay, Any, Array], transitions: Transition, mask: Array) -> tuple[Replay, Any, Array]:
+            replay, window, left = stored
+            steps = jnp.minimum(left, len(mask))
             if self.window:
-                window, transitions, there = window.advance(transitions, jnp.where(storing, mask[:, 0].sum(), 0))
-                mask = jnp.broadcast_to(there[:, None], mask.shape)
-            return replay.add(transitions, mask & storing), window
+                lost = None if isinstance(window.lost, tuple) else ~mask & (jnp.arange(len(mask)) < steps)[:, None]
+                window, transitions, there = window.advance(transitions, jnp.where(storing, steps, 0), lost)
+                mask = jnp.broadcast_to(there if there.ndim == 2 else there[:, None], mask.shape)
+            return replay.add(transitions, mask & storing), window, left - steps
 
         return store
 

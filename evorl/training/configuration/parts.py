@@ -60,10 +60,20 @@ def _targets(node: Any) -> Iterator[tuple[str, bool]]:
         target = node.get("_target_")
         if target is not None:
             yield (str(node.get("path")), False) if target == GET_CLASS else (str(target), True)
+            if str(target).endswith(".HostEnv"):
+                yield from ((module, True) for module in _modules([node.get("name"), node.get("options")]))
         node = list(node.values())
     if isinstance(node, list):
         for value in node:
             yield from _targets(value)
+
+
+def _modules(node: Any) -> Iterator[str]:
+    """The modules in names such as module:Env-v0, which Gymnasium imports."""
+    if isinstance(node, str) and ":" in node:
+        yield node.partition(":")[0]
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else []:
+        yield from _modules(value)
 
 
 def make(node: Any, name: str, hint: Any = Any, **given: Any) -> Any:

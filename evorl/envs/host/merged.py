@@ -1,0 +1,102 @@
+"""One call of the host for all rows that are vmapped, however deep."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import io_callback
+
+from evorl import tree
+
+Leaves = Sequence[jax.ShapeDtypeStruct]
+PIECE = 64 * 1024  # bytes of an argument. From 100 kB on JAX copies one on a thread that may be the one that waits
+
+
+def merged(
+    host: Callable[..., Sequence[np.ndarray]], answer: Leaves, failed: Callable[[BaseException], None]
+) -> Callable[..., Any]:
+    """host(*rows), arrays [n, ...] -> arrays of the shapes `answer` led by [n], as a function of one row.
+
+    It is called in the order of the data that passes through it: what does not depend on each other has no order.
+    Where it raises, `failed` is told and the answer is zeros: an exception would lose what the program has in hand.
+    Each array costs as much as a call; they go as the bytes of one.
+    """
+
+    def one(*row: Any) -> Any:
+        given = [jnp.asarray(x) for x in row]
+        asked = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given]
+
+        def from_bytes(pieces: Sequence[Any]) -> np.ndarray:
+            arrays = [np.asarray(piece) for piece in pieces]
+            rows = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+            try:
+                return _packed(host(*_taken(rows, asked)))
+            except BaseException as error:
+                failed(error)
+                return np.zeros((len(rows), width), np.uint8)
+
+        width = sum(map(_nbytes, answer))
+        found = _called(from_bytes, width)(_bytes(given))
+        return _from_bytes(found, answer)
+
+    return one
+
+
+def _called(host: Callable[[Sequence[Any]], np.ndarray], width: int) -> Callable[[Any], Any]:
+    """host, of bytes [n, ...] in pieces to bytes [n, width], as a function of the bytes of a row."""
+
+    @jax.custom_batching.custom_vmap
+    def call(rows: Any) -> Any:
+        n = rows.shape[0]
+        step = max(PIECE // rows.shape[1], 1)
+        pieces = [rows[i : i + step] for i in range(0, n, step)]
+        return io_callback(host, jax.ShapeDtypeStruct((n, width), jnp.uint8), pieces)
+
+    @call.def_vmap
+    def _(axis_size: int, in_batched: list[bool], rows: Any) -> tuple[Any, bool]:
+        rows = rows if in_batched[0] else tree.broadcast(rows, axis_size)
+        found = call(rows.reshape(-1, rows.shape[-1]))
+        return found.reshape(axis_size, -1, width), True
+
+    return lambda row: call(row[None])[0]
+
+
+def _bytes(values: Sequence[Any]) -> Any:
+    """Arrays as bytes, side by side."""
+    plain = [x.astype(jnp.uint8) if x.dtype == bool else x for x in values]
+    return jnp.concatenate([jax.lax.bitcast_convert_type(x, jnp.uint8).reshape(-1) for x in plain])
+
+
+def _from_bytes(row: Any, leaves: Leaves) -> list[Any]:
+    found, at = [], 0
+    for leaf in leaves:
+        part = row[at : at + _nbytes(leaf)]
+        if leaf.dtype == bool:
+            found.append((part != 0).reshape(leaf.shape))
+        else:
+            size = leaf.dtype.itemsize
+            words = part.reshape(*leaf.shape, *([size] if size > 1 else []))
+            found.append(jax.lax.bitcast_convert_type(words, leaf.dtype))
+        at += _nbytes(leaf)
+    return found
+
+
+def _taken(rows: np.ndarray, leaves: Leaves) -> list[np.ndarray]:
+    """The arrays [n, ...] of which bytes [n, ...] are."""
+    found, at = [], 0
+    for leaf in leaves:
+        part = np.ascontiguousarray(rows[:, at : at + _nbytes(leaf)])
+        found.append(part.view(leaf.dtype).reshape(len(rows), *leaf.shape))
+        at += _nbytes(leaf)
+    return found
+
+
+def _packed(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The bytes [n, ...] of arrays [n, ...]."""
+    return np.concatenate([x.reshape(len(x), -1).view(np.uint8) for x in arrays], axis=1)
+
+
+def _nbytes(leaf: jax.ShapeDtypeStruct) -> int:
+    return leaf.size * leaf.dtype.itemsize

@@ -1,0 +1,218 @@
+"""The environments of this process that states have leases of."""
+
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evorl.envs.host.places import Places
+from evorl.envs.host.played import RESET, STEP, Layout
+
+TRIES = 3  # of a start, where an environment that has failed begins anew
+
+
+class Leases:
+    """The numbers of leases, of which none comes twice in this process."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+        self._lock = threading.Lock()
+
+    def new(self) -> int:
+        """The next one."""
+        with self._lock:
+            self.newest += 1
+            return self.newest
+
+
+LEASES = Leases()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What went wrong in an environment."""
+
+    slot: int  # which row of a call it was
+    worker: int | None  # None for this process
+    steps: int  # of its episode, that it has answered
+    error: str
+
+    def __str__(self) -> str:
+        where = "in this process" if self.worker is None else f"worker {self.worker}"
+        return f"slot {self.slot}, {where}, step {self.steps}: {self.error}"
+
+
+class Pool:
+    """Environments by lease. A call has rows, of which those that act are each of a lease of their own.
+
+    Nothing that an environment does raises: its row has a negative lease then, and `fault` says what it was, or, where
+    it may begin anew, nothing does. From a fault on no environment is touched.
+    """
+
+    def __init__(self, places: Places, layout: Layout, restart: bool) -> None:
+        self.places, self.restart = places, restart
+        self.obs = [places.board[f"obs{i}"] for i in range(len(layout.obs))]
+        self.action = [places.board[f"action{i}"] for i in range(len(layout.action))]
+        self.outcome = [places.board[name] for name in ("reward", "terminated", "truncated")]
+        self.steps = np.zeros(places.most, np.uint32)
+        self.begun = np.zeros(places.most, np.uint32)  # what steps were when the episode began
+        self.fault: Fault | None = None
+        self._place: dict[int, int] = {}
+        self._free: list[int] = []
+        self._used = 0
+        self._told = False
+        self._lock = threading.Lock()
+
+    def begin(self, acts: np.ndarray, leaves: np.ndarray, lease: np.ndarray, seeds: np.ndarray) -> list[np.ndarray]:
+        """Begins an episode in the rows that act, each of its lease or of a new one; or gives the leases back.
+
+        Returns leases, counts and observations.
+        """
+        with self._lock:
+            lease, steps = lease.copy(), np.zeros(len(lease), np.uint32)
+            obs = [np.zeros((len(lease), *x.shape[1:]), x.dtype) for x in self.obs]
+            going = np.flatnonzero(acts & leaves)
+            self._give_back(np.abs(lease[going]).tolist())
+            lease[going] = 0
+            rows = np.flatnonzero(acts & ~leaves)
+            lease[rows] = -np.abs(lease[rows])
+            if self.fault is None and len(rows):
+                self._begin(rows, lease, steps, obs, seeds)
+            return [lease, steps, *obs]
+
+    def _begin(
+        self, rows: np.ndarray, lease: np.ndarray, steps: np.ndarray, obs: list[np.ndarray], seeds: np.ndarray
+    ) -> None:
+        """What begin does in rows, written into its results."""
+        row_of: dict[int, int] = {}  # by place
+        for row in rows.tolist():
+            one = -int(lease[row])
+            if one not in self._place or self._place[one] in row_of:
+                one = self._leased()
+                if not one:
+                    self.fails(Fault(row, None, 0, f"{RESET}: more than {self.places.most} environments at once"))
+                    return
+            lease[row] = -one
+            row_of[self._place[one]] = row
+        failed = dict.fromkeys(row_of, "")
+        for _ in range(TRIES if self.restart else 1):
+            todo = list(failed)
+            failed = self.places.reset(todo, [int(seeds[row_of[place]]) for place in todo])
+            failed |= self._taken(todo, failed, RESET, obs, [row_of[place] for place in todo])
+            if not failed:
+                break
+        there = [place for place in row_of if place not in failed]
+        self.steps[there] += 1
+        self.begun[there] = self.steps[there]
+        rows = np.array([row_of[place] for place in there], int)
+        lease[rows], steps[rows] = -lease[rows], self.steps[there]
+        self._report({place: (row_of[place], error) for place, error in failed.items()}, RESET)
+
+    def step(self, acts: np.ndarray, lease: np.ndarray, steps: np.ndarray, *action: np.ndarray) -> list[np.ndarray]:
+        """Takes a step in the rows that act; refused where it is not the next one of its lease.
+
+        Returns leases, counts, observations, rewards, whether terminated and whether truncated.
+        """
+        with self._lock:
+            lease, steps = lease.copy(), steps.copy()
+            out = [np.zeros((len(lease), *x.shape[1:]), x.dtype) for x in (*self.obs, *self.outcome)]
+            rows = np.flatnonzero(acts)
+            given, lease[rows] = lease[rows], -np.abs(lease[rows])
+            if self.fault is None and len(rows):
+                self._step(rows, given, lease, steps, action, out)
+            return [lease, steps, *out]
+
+    def _step(self, rows: Any, given: Any, lease: Any, steps: Any, action: Any, out: list[np.ndarray]) -> None:
+        """What step does in rows of these leases, written into its results."""
+        rows, places = self._next(rows, given, steps[rows])
+        for board, part in zip(self.action, action, strict=True):
+            board[places] = part[rows]
+        todo = places.tolist()
+        failed = self.places.step(todo)
+        failed |= self._taken(todo, failed, STEP, out, rows)
+        if failed:
+            row_of = dict(zip(todo, rows.tolist(), strict=True))
+            self._report({place: (row_of[place], error) for place, error in failed.items()}, STEP)
+            there = np.array([place not in failed for place in todo])
+            for array in out:
+                array[rows[~there]] = 0
+            rows, places = rows[there], places[there]
+        self.steps[places] += 1
+        steps[rows] = self.steps[places]
+        going_on = rows[~(out[-1] | out[-2])[rows]]
+        lease[going_on] = -lease[going_on]
+
+    def _next(self, rows: np.ndarray, lease: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows whose step is the next one of their lease, and their places; the others are faults."""
+        place = self._place
+        found = [place.get(one, -1) for one in lease.tolist()]
+        places = np.array(found, int)
+        right = (places >= 0) & (self.steps[places] == steps)
+        if len(set(found)) < len(found):  # of a lease in two rows the first has it
+            right[np.setdiff1d(np.arange(len(found)), np.unique(places, return_index=True)[1])] = False
+        for i in np.flatnonzero(~right).tolist():
+            why = f"{STEP}: refused, step {steps[i]} of lease {lease[i]} is not its next one"
+            self.fails(Fault(int(rows[i]), None, int(steps[i]), why))
+        return rows[right], places[right]
+
+    def _taken(
+        self, places: list[int], failed: dict[int, str], stage: str, out: list[np.ndarray], rows: Any
+    ) -> dict[int, str]:
+        """Takes what places say from the board into rows of arrays; says which of it is NaN, and ends these."""
+        found: dict[int, str] = {}
+        for array, board in zip(out, [*self.obs, *self.outcome], strict=False):
+            array[rows] = seen = board[places]
+            if array.dtype.kind == "f" and np.isnan(seen).any():
+                what = "reward" if board is self.outcome[0] else "observation"
+                bad = [place for place, row in zip(places, seen, strict=True) if np.isnan(row).any()]
+                found |= {place: f"{stage}: the {what} is NaN" for place in bad if place not in failed}
+        if found:
+            self.places.close(list(found))
+        return found
+
+    def _report(self, failed: dict[int, tuple[int, str]], stage: str) -> None:
+        """Keeps the first fault, unless environments may begin anew; a start has been tried again by then."""
+        for place, (row, error) in failed.items():
+            done = 0 if stage == RESET else int(self.steps[place] - self.begun[place])
+            fault = Fault(row, self.places.worker(place), done, error)
+            if stage == RESET or not self.restart:
+                self.fails(fault)
+            elif not self._told:
+                self._told = True
+                print(f"an environment begins anew, of others nothing is said: {fault}", file=sys.stderr, flush=True)
+
+    def fails(self, fault: Fault) -> None:
+        """From now on nothing is touched, for this reason, or for an earlier one."""
+        self.fault = self.fault or fault
+
+    def _leased(self) -> int:
+        """A new lease of a free place; 0 where there is none."""
+        if not self._free and self._used == self.places.most:
+            return 0
+        if not self._free:
+            self._free.append(self._used)
+            self._used += 1
+        lease = LEASES.new()
+        self._place[lease] = self._free.pop()
+        return lease
+
+    def _give_back(self, leases: Iterable[int]) -> None:
+        places = [self._place.pop(lease) for lease in leases if lease in self._place]
+        self._free = sorted([*self._free, *places], reverse=True) if places else self._free
+
+    def sweep(self, held: set[int], newest: int, oldest: int = 0) -> None:
+        """Gives back what is leased and not held, of the leases after oldest up to newest."""
+        with self._lock:
+            self._give_back([lease for lease in self._place if oldest < lease <= newest and lease not in held])
+
+    @property
+    def leased(self) -> tuple[int, ...]:
+        """The leases that are not given back."""
+        return tuple(self._place)
+
+    def close(self) -> None:
+        """Closes every environment."""
+        self.places.close()

@@ -1,0 +1,113 @@
+"""A process that plays environments for another one: python worker.py COMMANDS REPLIES LIFE BOARD SIGNS (descriptors).
+
+It ends with the process that it serves, whatever happens to that. It imports no JAX, and nothing of evorl but
+`played`, which it finds beside itself.
+"""
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import mmap
+import os
+import pickle
+import signal
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+SPIN = 50e-6  # seconds of looking before it sleeps
+RESET, STEP, CLOSE = b"r", b"s", b"c"
+HEAD = struct.Struct("<cI")  # what to do, in how many places
+READY, ASKED, ANSWERED = range(
+    3
+)  # of a worker's signs: whether it has started, and how often it was asked and answered
+WIDTH = 16  # of signs, a cache line
+
+
+def read(file: int, size: int) -> bytes:
+    """So many bytes; EOFError where the other end has gone."""
+    parts, left = [], size
+    while left:
+        part = os.read(file, min(left, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def write(file: int, data: bytes) -> None:
+    """All of it."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def waited(signs: Any, place: int, value: int) -> bool:
+    """Looks for a moment whether a sign has another value than this."""
+    end = time.perf_counter() + SPIN
+    while time.perf_counter() < end:
+        if signs[place] != value:
+            return True
+    return False
+
+
+def end_with(life: int) -> None:
+    """The system ends this process when the other end of a pipe has gone, even where it hangs: SIGIO's default."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the first one decides
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        if not os.read(life, 1):
+            os._exit(0)
+
+
+def main(commands: int, replies: int, life: int, board: int, signs: int) -> None:
+    """Serves until the commands end."""
+    end_with(life)
+    (size,) = struct.unpack("<I", read(commands, 4))
+    settings = json.loads(read(commands, size))
+    sys.path[:] = settings["path"]
+    import numpy as np
+
+    beside = importlib.util.spec_from_file_location("evorl_played", Path(__file__).with_name("played.py"))
+    assert beside is not None
+    assert beside.loader is not None
+    sys.modules["evorl_played"] = played = importlib.util.module_from_spec(beside)
+    beside.loader.exec_module(played)
+    layout = played.Layout.of(settings["layout"])
+    own = np.frombuffer(mmap.mmap(signs, 0), np.uint32).reshape(-1, WIDTH)[settings["worker"]]
+    (size,) = struct.unpack("<I", read(commands, 4))
+    recipe = read(commands, size)
+    import gymnasium
+
+    def make() -> Any:
+        spec, limit, options = pickle.loads(recipe)  # from the process that it serves
+        return gymnasium.make(spec, limit, disable_env_checker=True, **options)
+
+    envs = played.Played(make, layout, layout.board(settings["places"], board))
+    own[READY], asked = 1, 0
+    while True:
+        waited(own, ASKED, asked)
+        kind, count = HEAD.unpack(read(commands, HEAD.size))
+        asked += 1
+        places = np.frombuffer(read(commands, 4 * count), np.int32).tolist()
+        if kind == RESET:
+            failed = envs.reset(places, np.frombuffer(read(commands, 8 * count), np.uint64).tolist())
+        elif kind == STEP:
+            failed = envs.step(places)
+        else:
+            failed = envs.close(places) or {}
+        said = json.dumps(failed).encode() if failed else b""
+        write(replies, struct.pack("<I", len(said)) + said)
+        own[ANSWERED] = asked
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        main(*map(int, sys.argv[1:]))
+    os._exit(0)

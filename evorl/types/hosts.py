@@ -1,0 +1,31 @@
+"""Environments that live on the host: what a state holds of one, and what it is asked for."""
+
+from typing import Any
+
+from flax import struct
+
+
+@struct.dataclass
+class HostState:
+    """What a state holds of an environment on the host: whose it is and how far it is, nothing of itself.
+
+    A lease above 0 is in the middle of an episode. One below 0 is its owner's, -lease, and is to begin anew: its
+    episode has ended, or has failed. 0 is none.
+    """
+
+    lease: Any  # [] int32
+    steps: Any  # [] uint32: what the lease was asked for so far, starts and steps; the next one continues from there
+    first: Any = ()  # the observation with which the next episode has begun, where a step has ended one and may do so
+
+
+@struct.dataclass
+class HostParams:
+    """What of an environment on the host is asked for by reset and step; the default for one that is played alone."""
+
+    acts: Any = True  # [] bool: whether it does anything; else nothing is touched, and zeros are the answer
+    lease: Any = 0  # [] int32: whose environment reset begins anew; 0 for a new one
+    leaves: Any = False  # [] bool: reset gives the environment of that lease back instead
+    goes_on: Any = False  # [] bool: where a step ends an episode, the next one begins at once
+    seed: Any = (0, 0)  # [2] uint32, of that one
+    begun: Any = ()  # a HostState: what reset gives, where a step has begun the episode already
+    workers: int = struct.field(pytree_node=False, default=0)  # how many processes there are for it

@@ -1,0 +1,117 @@
+"""How fast environments on the host are, inside a jitted program, beside Gymnasium's SyncVectorEnv alone.
+
+    python scripts/benchmarks/host.py        about four minutes
+
+Each pair is measured in turns, so that what else the machine does weighs on both; the ratio is the median of theirs.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from statistics import median
+
+import gymnasium
+import jax
+from gymnasium.vector import SyncVectorEnv
+
+from evorl.envs.host import HostEnv, pools
+from evorl.vector_env import FromParams, Plan, Store, World, play
+
+SLOTS = 64
+
+
+def alone(name, options, steps):
+    """Seconds that Gymnasium takes for so many steps of all, actions drawn beforehand."""
+    envs = SyncVectorEnv([lambda: gymnasium.make(name, **options) for _ in range(SLOTS)])
+    envs.reset(seed=0)
+    actions = [envs.action_space.sample() for _ in range(steps)]
+
+    def run():
+        for action in actions:
+            envs.step(action)
+
+    return run
+
+
+def jitted(name, options, steps, workers=0):
+    """The same inside a program: random actions, and episodes that begin again."""
+    env = HostEnv(name, options, workers)
+    world = World(env, env.default_params, (), SLOTS)
+
+    def at_random(obs, memory, keys):
+        del obs
+        return jax.vmap(env.action_space.sample)(keys), memory, {}
+
+    @jax.jit
+    def program(key, slots):
+        store = Store(min(steps, 100), (), lambda *_: ())
+        return play(world, at_random, Plan(FromParams(), slots is None, steps=steps), slots, key, store)[:2]
+
+    begin = jax.jit(lambda keys: world.slots(world.reset(keys)))
+    slots = begin(jax.random.split(jax.random.key(0), SLOTS))
+    compiled = jax.jit(lambda slots, key: program(key, slots)).lower(slots, jax.random.key(0)).compile()
+    held = [slots]
+
+    def run():
+        after, stats = jax.block_until_ready(compiled(held[0], jax.random.key(1)))
+        held[0] = after
+        assert pools.fault() is None
+        assert int(stats.steps.sum()) == SLOTS * steps
+
+    return run
+
+
+def compared(label, first, second, steps, repeats):
+    """Prints steps/s of both and their ratio, second to first."""
+    rates = []
+    for run in (first, second):
+        run()
+    for _ in range(repeats):
+        pair = []
+        for run in (first, second):
+            began = time.perf_counter()
+            run()
+            pair.append(SLOTS * steps / (time.perf_counter() - began))
+        rates.append(pair)
+    a, b = (median(column) for column in zip(*rates, strict=True))
+    print(f"| {label} | {a:,.0f} | {b:,.0f} | {median(y / x for x, y in rates):.2f} |", flush=True)
+
+
+@contextmanager
+def busy(cores):
+    """So many processes that do nothing but work."""
+    burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
+    try:
+        yield
+    finally:
+        for process in burning:
+            process.kill()
+            process.wait()
+
+
+def main():
+    """Prints a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=7)
+    repeats = parser.parse_args().repeats
+    cartpole, slow = "CartPole-v1", "host_slow:Slow-v0"
+    print("| 64 environments, steps/s | first | second | ratio |\n|---|---|---|---|")
+    pair = alone(cartpole, {}, 1000), jitted(cartpole, {}, 1000)
+    compared("CartPole: SyncVectorEnv alone, in jit", *pair, 1000, repeats)
+    work = {"work": 100e-6}
+    pair = alone(slow, work, 100), jitted(slow, work, 100)
+    compared("100 us of work: SyncVectorEnv alone, in jit", *pair, 100, repeats)
+    pair = jitted(cartpole, {}, 300), jitted(cartpole, {}, 300, 2)
+    compared("CartPole: in this process, 2 workers", *pair, 300, repeats)
+    with busy(2):
+        compared("the same on two busy cores", *pair, 300, repeats)
+    pools.close()
+    sleep = {"sleep": 2e-3}
+    pair = jitted(slow, sleep, 10), jitted(slow, sleep, 10, 8)
+    compared("2 ms of sleep: in this process, 8 workers", *pair, 10, repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""A Gymnasium environment whose step takes a given time, at work or asleep; it imports no JAX."""
+
+import time
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+
+class Slow(gymnasium.Env):
+    """Episodes without an end but their limit; a step is at work for `work` seconds, then asleep for `sleep`."""
+
+    observation_space = Box(-np.inf, np.inf, (4,), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self, work=0.0, sleep=0.0):
+        self.work, self.sleep = work, sleep
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        end = time.perf_counter() + self.work
+        while time.perf_counter() < end:
+            pass
+        if self.sleep:
+            time.sleep(self.sleep)
+        return np.full(4, action, np.float32), 1.0, False, False, {}
+
+
+gymnasium.register("Slow-v0", entry_point="host_slow:Slow", max_episode_steps=1000)

@@ -1,0 +1,125 @@
+"""Gymnasium environments that do what they are told to, for tests: they import no JAX."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+
+
+class Told(gymnasium.Env):
+    """Episodes of `length` steps, of which one does `fault` where it is due; each is told of in a file of `log`.
+
+    An observation is (seed of the episode modulo 2^20, steps), the reward the step. It is due at step `at` of the
+    episode after `episodes` others in this environment, and, where `once` is a file, nowhere after that is there.
+    """
+
+    def __init__(self, length=5, fault="", at=2, episodes=0, once="", log="", seconds=0.0, dtype="float32"):
+        self.observation_space = Box(-np.inf, np.inf, (2,), np.float32)
+        self.action_space = Discrete(2, start=3)
+        self.length, self.fault, self.at, self.once, self.log = length, fault, at, once, log
+        self.left, self.seconds, self.dtype, self.seed = episodes, seconds, dtype, 0
+        if fault == "constructor" and self._due():
+            raise RuntimeError("told to")
+
+    def _due(self):
+        if self.once:
+            try:
+                os.close(os.open(self.once, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return False
+        return True
+
+    def _say(self, *words):
+        if self.log:
+            with open(Path(self.log) / f"{os.getpid()}-{id(self)}", "a") as file:
+                print(*words, file=file, flush=True)
+
+    def _see(self):
+        return np.array([self.seed, self.steps], self.dtype)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._say("reset", seed)
+        self.left -= 1
+        self.seed, self.steps = (seed or 0) % 2**20, 0
+        if self.fault == "reset" and self.left < 0 and self._due():
+            raise RuntimeError("told to")
+        return self._see(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self._say("step", action)
+        self.steps += 1
+        if self.seconds:
+            time.sleep(self.seconds)
+        obs, reward = self._see(), float(self.steps)
+        if self.fault and self.left < 0 and self.steps == self.at and self._due():
+            match self.fault:
+                case "step":
+                    raise RuntimeError("told to")
+                case "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                case "exit":
+                    os._exit(3)
+                case "hang":
+                    time.sleep(3600)
+                case "shape":
+                    obs = np.zeros(3, np.float32)
+                case "dtype":
+                    obs = obs.astype(np.float64)
+                case "nan":
+                    obs[1] = np.nan
+                case "reward":
+                    reward = np.nan
+        return obs, reward, False, self.steps >= self.length, {}
+
+
+gymnasium.register("Told-v0", entry_point=Told, max_episode_steps=50)  # pyright: ignore[reportArgumentType]
+
+
+class Nested(gymnasium.Env):
+    """Answers an action, of containers in containers, with it."""
+
+    action_space = gymnasium.spaces.Dict(
+        {
+            "b": gymnasium.spaces.Tuple([Discrete(3, start=-1), Box(-1, 1, (2,), np.float64)]),
+            "a": gymnasium.spaces.Dict({"x": MultiBinary(4), "y": MultiDiscrete([3, 2])}),
+        }
+    )
+    observation_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.action_space.seed(seed)
+        return self.action_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return action, 1, False, False, {}
+
+
+gymnasium.register("Nested-v0", entry_point=Nested, max_episode_steps=4)  # pyright: ignore[reportArgumentType]
+
+
+class Walk(gymnasium.Env):
+    """Three steps along a line whose reward depends on everything, so that every hyperparameter can matter."""
+
+    observation_space = Box(-2, 2, (1,), np.float32)
+    action_space = Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self.at, {}
+
+    def step(self, action):
+        reward = float(self.at[0] - (action[0] - 0.4 * self.at[0]) ** 2)
+        self.at = self.at + np.float32(0.3)
+        return self.at, reward, False, False, {}
+
+
+gymnasium.register("Walk-v0", entry_point=Walk, max_episode_steps=3)  # pyright: ignore[reportArgumentType]

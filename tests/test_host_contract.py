@@ -1,0 +1,57 @@
+"""The contract of workflows where the environment lives on the host."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl import tree
+from evorl.agents import TD3
+from evorl.ec import CEM
+from evorl.envs.host import HostEnv, pools
+from evorl.vector_env import hosts
+from evorl.workflows import CEMRL, CEMRLHyperparams, OffPolicy, Vmapped
+from tests import test_contract as contract
+from tests.conftest import leaves_equal
+
+ENV = HostEnv("tests.hosted:Walk-v0")
+AGENT = TD3(ENV.observation_space, ENV.action_space, hidden=(8, 8))
+CEM_RL = contract.Case("cem_rl", CEMRL(ENV, AGENT, CEM(4), **contract.UPDATES, **contract.SMALL), CEMRLHyperparams())
+
+
+@pytest.fixture(autouse=True)
+def nothing_fails():
+    yield
+    assert pools.fault() is None
+    pools.close()
+
+
+def test_cem_rl_keeps_the_contract():
+    contract.test_step_keeps_shapes_dtypes_and_weak_types(CEM_RL)
+    contract.test_evaluation_leaves_the_state_alone(CEM_RL)
+    contract.test_chunks_and_saving_do_not_change_the_run(CEM_RL)  # it goes on nowhere: its episodes are whole
+    contract.test_every_hyperparameter_matters_and_one_compilation_serves_all(CEM_RL)
+    contract.test_it_serves_as_the_inside_of_a_meta_workflow(CEM_RL)
+    assert pools.of(ENV).leased == ()
+
+
+def test_two_members_are_two_runs_and_an_evaluation_leaves_their_environments_alone():
+    inner = OffPolicy(ENV, AGENT, num_envs=2, num_steps=2, num_updates=2, n_step=2, **contract.SMALL)
+    both, keys = Vmapped(inner, 2), jax.random.split(jax.random.key(3), 5)
+    hyperparams = both.hyperparams()
+    state = jax.jit(both.init)(keys[0], hyperparams)
+    of_each = zip(jax.random.split(keys[0]), (tree.index(hyperparams, i) for i in range(2)), strict=True)
+    alone = [jax.jit(inner.init)(key, one) for key, one in of_each]
+    step, evaluate, of_one = jax.jit(both.step), jax.jit(both.evaluate), jax.jit(inner.step)
+    for i, key in enumerate(keys[1:]):
+        state, _ = step(state, key)
+        alone = [of_one(one, own)[0] for one, own in zip(alone, jax.random.split(key), strict=True)]
+        if i == 1:
+            evaluate(state, key)
+    for i in range(2):
+        one, other = (hosts.without(x.replace(env_params=())) for x in (tree.index(state, i), alone[i]))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4), one, other)
+    copied = jax.jit(both.copy_members)(state, jnp.array([1, 1]))
+    assert leaves_equal(copied.replay, state.replay)
+    own = state.slots.env_state.lease
+    np.testing.assert_array_equal(copied.slots.env_state.lease, [-abs(own[0]), own[1]])

@@ -1,0 +1,333 @@
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl import tree
+from evorl.agents import MLPPolicy, PolicyGradient
+from evorl.ec.openes import OpenES
+from evorl.envs.host import HostEnv, pools
+from evorl.errors import HostError, OptionError
+from evorl.n_step import Window
+from evorl.training.fit import fit
+from evorl.training.progress import Budget
+from evorl.types import Batch, Transition
+from evorl.vector_env import FromParams, Plan, Store, World, hosts, play
+from evorl.workflows import Evolution, OnPolicy, Vmapped
+from tests.conftest import leaves_equal
+
+LIMIT = 30
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    yield
+    pools.close()
+
+
+@pytest.fixture
+def seeds(monkeypatch):
+    """Of every slot the seeds of its episodes in turn."""
+    found = {}
+    begin = pools.Pool.begin
+
+    def begun(self, acts, leaves, lease, numbers):
+        for row in np.flatnonzero(acts & ~leaves).tolist():
+            found.setdefault(row, []).append(int(numbers[row]))
+        return begin(self, acts, leaves, lease, numbers)
+
+    monkeypatch.setattr(pools.Pool, "begin", begun)
+    return found
+
+
+def told(workers=0, timeout_seconds=60.0, restart=False, **options):
+    return HostEnv("tests.hosted:Told-v0", options, workers, timeout_seconds, restart)
+
+
+def played(env, n, steps, plan=None, slots=None, key=0):
+    """What n slots do at random: the slots, their stats, the rows of so many steps and a mask, leaves [steps, n]."""
+    world = World(env, env.default_params, (), n)
+
+    def at_random(obs, memory, keys):
+        return jax.vmap(env.action_space.sample)(keys), memory, {}
+
+    def begin():
+        keys = jax.random.split(jax.random.key(0), n)
+        slots = world.slots(world.reset(keys))
+        return slots, world.interact(at_random, slots, keys)[1]
+
+    @jax.jit
+    def run(key, slots):
+        none = tree.broadcast(tree.zeros(jax.eval_shape(begin)[1]), steps), jnp.zeros((steps, n), bool)
+        store = Store(steps, none, lambda _, rows, mask: (rows, mask))
+        return play(world, at_random, plan or Plan(FromParams(), steps=steps), slots, key, store)
+
+    slots = tree.zeros(jax.eval_shape(begin)[0]) if slots is None else slots
+    return run(jax.random.key(key), slots)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_cartpole_is_what_gymnasium_plays_bit_for_bit(workers, seeds):
+    env = HostEnv("CartPole-v1", workers=workers, max_episode_steps=LIMIT)
+    _, stats, (rows, mask) = jax.device_get(played(env, 3, 60))
+    assert mask.all()
+    plain = gymnasium.make("CartPole-v1", LIMIT)
+    for slot in range(3):
+        count, obs = 0, plain.reset(seed=seeds[slot][0])[0]
+        for t in range(60):
+            np.testing.assert_array_equal(rows.obs[t, slot], obs)
+            obs, reward, terminated, truncated, _ = plain.step(int(rows.action[t, slot]))
+            np.testing.assert_array_equal(rows.next_obs[t, slot], obs)  # the true one at an end too
+            said = rows.reward[t, slot], rows.terminated[t, slot], rows.truncated[t, slot]
+            assert said == (np.float32(reward), terminated, truncated and not terminated)
+            if (terminated or truncated) and t < 59:
+                count += 1
+                obs = plain.reset(seed=seeds[slot][count])[0]
+        assert stats.episodes[slot] == count + (terminated or truncated)
+    assert len({seed for slot in seeds.values() for seed in slot}) == sum(map(len, seeds.values()))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_values_of_any_nesting_go_and_return(workers):
+    env = HostEnv("tests.hosted:Nested-v0", workers=workers)
+    _, stats, (rows, mask) = jax.device_get(played(env, 2, 8))
+    assert mask.all()
+    assert leaves_equal(rows.next_obs, rows.action)
+    np.testing.assert_array_equal(stats.returns, [8, 8])
+
+
+def test_slots_go_on_where_they_were_and_a_step_is_taken_once():
+    env = told(length=7)
+    slots, _, (before, _) = played(env, 2, 4)
+    after, _, (rows, mask) = played(env, 2, 2, Plan(FromParams(), False, steps=2), slots, 1)
+    np.testing.assert_array_equal(before.next_obs[-1], rows.obs[0])
+    np.testing.assert_array_equal(rows.obs[:, :, 1], [[4, 4], [5, 5]])
+    np.testing.assert_array_equal(after.env_state.lease, slots.env_state.lease)
+    assert pools.fault() is None
+    _, stats, (_, mask) = played(env, 2, 2, Plan(FromParams(), False, steps=2), slots, 2)
+    assert not mask.any()
+    assert stats.steps.sum() == 0
+    lease = int(slots.env_state.lease[0])
+    why = f"step: refused, step 5 of lease {lease} is not its next one"
+    assert str(pools.fault()) == f"slot 0, in this process, step 5: {why}"
+
+
+def test_an_evaluation_has_environments_of_its_own_and_gives_them_back():
+    env = told(length=6)
+    slots, _, _ = played(env, 2, 3)
+    leased = pools.of(env).leased
+    left, stats, _ = played(env, 2, 6, Plan(FromParams(), True, episodes=2, leaves=True), slots, 5)
+    np.testing.assert_array_equal(stats.lengths, [12, 12])
+    assert not left.env_state.lease.any()
+    assert pools.of(env).leased == leased
+    _, _, (rows, _) = played(env, 2, 1, Plan(FromParams(), False, steps=1), slots, 6)
+    np.testing.assert_array_equal(rows.obs[0, :, 1], [3, 3])
+
+
+def test_slots_without_a_lease_or_after_an_end_begin_anew():
+    env = told(length=4)
+    slots, _, _ = played(env, 2, 4)
+    assert (slots.env_state.lease < 0).all()
+    half = slots.replace(env_state=slots.env_state.replace(lease=slots.env_state.lease * jnp.array([1, 0])))
+    after, _, (rows, mask) = played(env, 2, 2, Plan(FromParams(), False, steps=2), half, 1)
+    np.testing.assert_array_equal(rows.obs[:, :, 1], [[0, 0], [1, 1]])
+    kept, new = after.env_state.lease
+    assert kept == -slots.env_state.lease[0]
+    assert new > -slots.env_state.lease[1]
+    assert mask.all()
+
+
+def test_only_slots_that_act_are_touched(tmp_path):
+    env = told(length=3, log=str(tmp_path))
+    plan = Plan(FromParams(), True, episodes=jnp.array([1, 3]), leaves=True)
+    _, stats, _ = played(env, 2, 12, plan)
+    said = sorted(tuple(line.split()[0] for line in file.read_text().splitlines()) for file in tmp_path.iterdir())
+    once = ("reset", "step", "step", "step")
+    assert said == [once, once * 3]
+    np.testing.assert_array_equal(stats.steps, [3, 9])
+
+
+def test_one_call_serves_all_vmapped_copies(monkeypatch):
+    env, rows = told(length=5), []
+    step = pools.Pool.step
+    monkeypatch.setattr(pools.Pool, "step", lambda self, acts, *rest: rows.append(len(acts)) or step(self, acts, *rest))
+    world = World(env, env.default_params, (), 3)
+
+    def run(key):
+        store = Store(5, (), lambda *_: ())
+        policy = lambda obs, memory, keys: (jax.vmap(env.action_space.sample)(keys), memory, {})  # noqa: E731
+        return play(world, policy, Plan(FromParams(), steps=5), None, key, store)[1].returns
+
+    found = jax.jit(jax.vmap(jax.vmap(run)))(jax.random.split(jax.random.key(0), (2, 2)))
+    np.testing.assert_array_equal(found, np.full((2, 2, 3), 15.0))
+    assert rows == [12] * 5
+
+
+FAULTS = {
+    "constructor": "step 0: constructor: RuntimeError: told to",
+    "reset": "step 0: reset: RuntimeError: told to",
+    "step": "step 1: step: RuntimeError: told to",
+    "shape": "step 1: step: ValueError: the observation has shape [3], not [2]",
+    "dtype": "step 1: step: ValueError: the observation has dtype float64, not float32",
+    "nan": "step 1: step: the observation is NaN",
+    "reward": "step 1: step: the reward is NaN",
+    "kill": "step 1: worker 0 has ended by SIGKILL",
+    "exit": "step 1: worker 0 has ended with exit code 3",
+    "hang": "step 1: no answer for 0.5 s",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_fails_is_masked_and_named(fault, tmp_path):
+    workers = int(fault in ("kill", "exit", "hang"))
+    once = tmp_path / "once"
+    once.touch()  # so that what is made to be looked at does not fail
+    env = told(workers, 0.5, fault=fault, once=str(once))
+    _ = env.observation_space
+    once.unlink()
+    _, stats, (rows, mask) = played(env, 1, 4)
+    where = "worker 0" if workers else "in this process"
+    assert str(pools.fault()) == f"slot 0, {where}, {FAULTS[fault]}"
+    np.testing.assert_array_equal(mask[:, 0], np.arange(4) < int(FAULTS[fault][5]))
+    np.testing.assert_array_equal(stats.steps, mask.sum(0))
+    assert rows.truncated[0, 0] == (FAULTS[fault][5] == "1")  # from there on nothing is known
+
+
+@pytest.mark.parametrize("fault", ["reset", "step", "nan", "kill", "hang"])
+def test_with_restart_an_environment_begins_anew_and_the_episode_is_cut(fault, tmp_path):
+    workers, once = int(fault in ("kill", "hang")), tmp_path / "once"
+    env = told(workers, 0.5, True, fault=fault, once=str(once))
+    _, stats, (rows, mask) = played(env, 1, 7)
+    assert pools.fault() is None
+    failed = fault != "reset"
+    np.testing.assert_array_equal(mask[:, 0], [True, not failed, *[True] * 5])
+    assert stats.restarts.sum() == failed
+    assert stats.metrics()["restarts"] == failed
+    np.testing.assert_array_equal(rows.obs[:, 0, 1], [0, 1, 0, 1, 2, 3, 4] if failed else [0, 1, 2, 3, 4, 0, 1])
+    np.testing.assert_array_equal(stats.lengths, 5)
+    assert rows.truncated[0, 0] == failed
+    assert len(set(rows.obs[[0, 2], 0, 0].tolist())) == 1 + failed  # its seed is another one
+
+
+def ppo(env, **settings):
+    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))
+    sizes = {"num_envs": 2, "num_steps": 4, "batch_size": 8, "num_epochs": 1, "eval_episodes": 2}
+    return OnPolicy(env, agent, **sizes | settings)
+
+
+def test_a_training_ends_at_the_state_before_what_has_failed():
+    whole = fit(ppo(told(length=6)), budget=Budget(iterations=3), evaluations=1)
+    with pytest.raises(HostError, match=r"slot [01], in this process, step 1: step: RuntimeError: told to") as found:
+        fit(ppo(told(length=6, fault="step", episodes=2)), budget=Budget(iterations=9), evaluations=1)
+    assert "\n" not in str(found.value)
+    assert pools.fault() is None
+    assert int(whole.state.iteration) == 3
+    assert not np.asarray(whole.state.slots.env_state.lease).any()
+
+
+def test_leases_that_no_state_holds_are_given_back():
+    env = told(length=6)
+    slots, _, _ = played(env, 2, 2)
+    other, _, _ = played(env, 3, 2)
+    held = [int(lease) for one in hosts.held((slots, other)) for lease in one]
+    pools.sweep(held[:2], max(held) - 1)
+    assert sorted(pools.of(env).leased) == [*held[:2], max(held)]
+
+
+def test_a_child_keeps_its_environments_and_begins_anew():
+    env = told(length=9)
+    workflow = Vmapped(ppo(env), 2)
+    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    step = jax.jit(workflow.step)
+    state, _ = step(state, jax.random.key(1))
+    lease = state.slots.env_state.lease
+    copied = jax.jit(workflow.copy_members)(state, jnp.array([0, 0]))
+    np.testing.assert_array_equal(copied.slots.env_state.lease, [lease[0], -lease[1]])
+    _, metrics = step(copied, jax.random.key(2))
+    assert pools.fault() is None
+    np.testing.assert_array_equal(metrics["env_steps"], [8, 8])
+
+
+def test_what_is_not_known_takes_no_part_in_learning():
+    workflow = ppo(told(), num_envs=3, num_steps=2, batch_size=3)
+    weight = jnp.array([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
+    rows = jnp.arange(6).reshape(2, 3)
+    batch, some = workflow.filled(workflow.segments(Batch(rows, rows, rows, rows, rows, rows)), weight)
+    assert some
+    assert sorted(batch.obs[:, 0].tolist()) == [0, 0, 2, 3, 4, 5]
+    _, some = workflow.filled(workflow.segments(Batch(rows, rows, rows, rows, rows, rows)), 0 * weight)
+    assert not some
+
+
+def test_a_window_ends_before_what_is_lost():
+    row = Transition(jnp.float32(0), jnp.int32(0), jnp.float32(0), jnp.float32(0), jnp.bool_(False), jnp.bool_(False))
+    window = Window.empty(2, 1, row, loses=True)
+    t = jnp.arange(5.0)[:, None]
+    no = jnp.zeros((5, 1), bool)
+    rows = Transition(t, t.astype(jnp.int32), t, t + 1, no, no)
+    lost = jnp.array([[False], [False], [True], [False], [False]])
+    window, longer, there = window.advance(rows, jnp.int32(5), lost)
+    np.testing.assert_array_equal(there[:, 0], [False, False, True, True, False])  # of starts -2 to 2
+    np.testing.assert_array_equal(longer.reward[2:4, 0], [[0, 1, 0], [1, 0, 0]])
+    np.testing.assert_array_equal(longer.next_obs[2:4, 0], [2, 2])
+    assert longer.truncated[2:4].all()
+    np.testing.assert_array_equal(window.lost[:, 0], [False, False])
+
+
+def test_a_worker_imports_no_jax_and_ends_with_its_parent(tmp_path):
+    code = """
+import os, sys, time, jax
+from evorl.envs.host import HostEnv, pools
+env = HostEnv("tests.hosted:Told-v0", {"length": 3}, workers=2)
+state, _ = env.reset(jax.random.key(0), env.default_params)
+processes = pools.of(env).places._processes
+print(*[process.popen.pid for process in processes.values()], flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        worker = int(parent.stdout.readline())
+        maps = Path(f"/proc/{worker}/maps").read_text()
+        parent.kill()
+    assert "jaxlib" not in maps
+    assert "numpy" in maps
+    for _ in range(100):
+        if not Path(f"/proc/{worker}").exists() or "Z" in Path(f"/proc/{worker}/stat").read_text():
+            return
+        time.sleep(0.05)
+    pytest.fail("the worker is still there")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"name": "CartPole-v3"}, "unknown gymnasium environment CartPole-v3; did you mean CartPole-v"),
+        ({"name": "not_there:Env-v0"}, "No module named 'not_there'"),
+        ({"name": "CartPole-v1", "options": {"sutton": 1}}, "sutton"),
+        ({"name": "CartPole-v1", "workers": -1}, "workers=-1: must not be negative"),
+        ({"name": "CartPole-v1", "timeout_seconds": 0}, "timeout_seconds=0: must be above 0"),
+    ],
+)
+def test_refuses_in_one_line(given, said):
+    with pytest.raises(OptionError, match=said) as found:
+        HostEnv(**given)
+    assert "\n" not in str(found.value)
+
+
+def test_refuses_more_workers_than_slots():
+    with pytest.raises(OptionError, match=r"env\.workers=3: must be at most the slots, 2"):
+        fit(ppo(told(3)), budget=Budget(iterations=1))
+
+
+def test_policy_search_plays_whole_episodes():
+    env = told(length=3)
+    workflow = Evolution(env, MLPPolicy(env.observation_space, env.action_space, (4,)), OpenES(4), normalization="none")
+    result = fit(workflow, budget=Budget(iterations=2), evaluations=1)
+    assert [row["env_steps"] for row in result.rows if row["kind"] == "train"] == [12, 24]
+    assert result.rows[-1]["return"] == 6
+    assert pools._POOLS == {}
