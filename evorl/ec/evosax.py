@@ -130,6 +130,13 @@ class Evosax:
     def solution(self, state: EvosaxState) -> Params:
         return state.solution
 
+    def weights(self, like: Params) -> Params:
+        """What a learned algorithm comes with; raises OptionError where it is not one that takes others as `params`."""
+        _, params = self._build(like, {})
+        learned = hasattr(params, "params")
+        require(learned, "algorithm", self.algorithm.__name__, "has no learned weights; LearnedES is one that has")
+        return params.params
+
     @property
     def _population_based(self) -> bool:
         return issubclass(self.algorithm, PopulationBasedAlgorithm)

@@ -30,7 +30,7 @@ from evorl.types.envs import (
     Mutates,
     Summarizes,
 )
-from evorl.types.evolvers import Collects, Evolver, Fits, Found, FromMembers, Judges, Quality, TakesParams
+from evorl.types.evolvers import Collects, Evolver, Fits, Found, FromMembers, HasWeights, Judges, Quality, TakesParams
 from evorl.types.hyperparameters import Declares, Discounted, Prior, Scheduled
 from evorl.types.populations import Evolves, Population
 from evorl.types.problems import Bound, Bounded, Problem
@@ -64,6 +64,7 @@ __all__ = [
     "Fits",
     "Found",
     "FromMembers",
+    "HasWeights",
     "Hyperparams",
     "Iterates",
     "Judged",

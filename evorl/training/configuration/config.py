@@ -33,7 +33,7 @@ UNREADABLE = (HydraException, RecognitionException, ValueError, RecursionError) 
 class Defaults(FileConfigSource):
     """Files whose nodes with a _target_ are filled up with the defaults of the dataclass that it names.
 
-    Beside hyperparameters stands their space: the declared priors, and what the file says of it.
+    Beside hyperparameters of an agent stands their space: the declared priors, and what the file says of it.
     """
 
     @staticmethod
@@ -45,7 +45,8 @@ class Defaults(FileConfigSource):
         """The file, filled up."""
         result = super().load_config(config_path)
         whole = OmegaConf.create(nodes.filled(OmegaConf.to_container(result.config)))
-        if isinstance(whole, DictConfig) and isinstance(whole.get("hyperparams"), DictConfig):
+        agent = isinstance(whole, DictConfig) and "_target_" not in whole
+        if agent and isinstance(whole.get("hyperparams"), DictConfig):
             priors = nodes.priors(OmegaConf.to_container(whole.hyperparams))
             whole.space = OmegaConf.merge(priors, whole.get("space") or {})
         return dataclasses.replace(result, config=whole)
