@@ -161,6 +161,7 @@ from evorl.training.fit import Training as Training
 from evorl.training.fit import fit as fit
 from evorl.training.progress import Budget as Budget
 from evorl.training.runs import Policy as Policy
+from evorl.training.runs import found as found
 from evorl.training.runs import load as load
 from evorl.training.suites.mazes import MazeSuite as MazeSuite
 from evorl.training.suites.risk import Risk as Risk

@@ -188,7 +188,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
     except (DivergedError, OSError) as error:
         with contextlib.suppress(OSError):
             checkpoints.close()
-        left = runs.left(checkpoints, run_dir) if isinstance(error, DivergedError) else f"go on with: {go_on}"
+        left = _left(checkpoints, run_dir) if isinstance(error, DivergedError) else f"go on with: {go_on}"
         raise type(error)(f"{error}; {left}") from error
     except KeyboardInterrupt as interrupt:
         message = f"stopped without saving; go on with: {go_on}" if stopping.begun else "stopped before training began"
@@ -208,6 +208,13 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
         say(f"see it with: python -m evorl.play {run_dir}")
     say(f"go on with: {go_on} {' '.join(f'{name}={2 * limit:g}' for name, limit in budget.limits.items())}")
     return result
+
+
+def _left(checkpoints: Any, run_dir: Path) -> str:
+    """What is left of a run that has diverged."""
+    if checkpoints.latest is None:
+        return "it had no checkpoint yet"
+    return f"its last checkpoint is of iteration {checkpoints.latest}: init_from={run_dir} begins with its best policy"
 
 
 def _new_run_dir(data: Mapping[str, Any]) -> Path:

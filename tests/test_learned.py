@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 from evosax.algorithms import SNES, LearnedES
 
-from evorl import tree
+import evorl
+from evorl import play, train, tree
 from evorl.ec import OpenES, OpenESHyperparams
 from evorl.ec.evosax import Evosax
 from evorl.errors import OptionError
 from evorl.hyperparameters import as_state
 from evorl.problems import LearnedStrategy
+from evorl.training import runs
+from evorl.training.configuration import config
 from evorl.types import Problem
 from evorl.workflows import Search, SearchHyperparams
+from tests.conftest import leaves_equal
 
 KEY = jax.random.key(0)
 SMALL = LearnedStrategy(Evosax(LearnedES, 4), {"std_init": 0.5}, ("sphere", "sphere"), 3, 5)
@@ -85,3 +89,24 @@ def test_what_cannot_be_learned_is_refused():
     for name, value in (("functions", ()), ("size", 1), ("generations", 0)):
         with pytest.raises(OptionError, match=f"{name}=.*: must"):
             replace(SMALL, **{name: value})
+
+
+def test_what_was_learned_is_kept_as_data_and_taken_by_name(tmp_path, monkeypatch):
+    """A run's weights from Python and from its play, as the configuration of another run takes them."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run, small = tmp_path / "run", ["problem.size=2", "problem.generations=2", "problem.functions=[sphere]"]
+    search = ["agent=search", "problem=learned_es", "agent/evolver=openes", "agent.workflow.evolver.population_size=2"]
+    train.main([*search, *small, "iterations=1", "evaluations=1", "tensorboard=false", f"run_dir={run}"])
+    weights = evorl.found(run).solution()
+    files = play.play(play.parse([str(run)]))["files"]
+    assert [path.name for path in files] == ["front.csv", "solution.yaml"]
+
+    given = (run / "play" / "solution.yaml").read_text().strip()
+    les = "agent=evosax agent.workflow.evolver.algorithm.path=evosax.algorithms.LearnedES env=sanity_continuous"
+    workflow, _, _ = runs.build(config.load([*les.split(), f"+agent.workflow.evolver.options.params={given}"]))
+    taken = workflow.evolver.weights(jnp.zeros(3))
+    assert jax.tree.structure(taken) == jax.tree.structure(weights)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), taken, weights)
+    assert not leaves_equal(taken, SMALL.evolver.weights(jnp.zeros(3)))
+    with pytest.raises(OptionError, match="options.params=other weights: must have the names and shapes of LearnedES"):
+        Evosax(LearnedES, 4, {"params": {"recomb_weights": [1.0]}})

@@ -77,7 +77,7 @@ class LearnedStrategy:
         weights each is computed alone.
         """
         tasks = jnp.arange(len(self.functions)), jax.random.split(key, len(self.functions))
-        losses = jax.lax.map(lambda task: self.loss(*task, hyperparams), tasks)
+        losses = jax.lax.map(lambda task: self.loss(task[0], task[1], hyperparams), tasks)
         return -jnp.log10(jnp.maximum(losses, TARGET))
 
     def loss(self, function: Int[Array, ""], key: Key, hyperparams: Hyperparams) -> Float[Array, ""]:

@@ -45,8 +45,11 @@ class Defaults(FileConfigSource):
         """The file, filled up."""
         result = super().load_config(config_path)
         whole = OmegaConf.create(nodes.filled(OmegaConf.to_container(result.config)))
-        agent = isinstance(whole, DictConfig) and "_target_" not in whole
-        if agent and isinstance(whole.get("hyperparams"), DictConfig):
+        if (
+            isinstance(whole, DictConfig)
+            and isinstance(whole.get("hyperparams"), DictConfig)
+            and "_target_" not in whole
+        ):
             priors = nodes.priors(OmegaConf.to_container(whole.hyperparams))
             whole.space = OmegaConf.merge(priors, whole.get("space") or {})
         return dataclasses.replace(result, config=whole)
