@@ -108,5 +108,7 @@ def test_what_was_learned_is_kept_as_data_and_taken_by_name(tmp_path, monkeypatc
     assert jax.tree.structure(taken) == jax.tree.structure(weights)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), taken, weights)
     assert not leaves_equal(taken, SMALL.evolver.weights(jnp.zeros(3)))
-    with pytest.raises(OptionError, match="options.params=other weights: must have the names and shapes of LearnedES"):
+    with pytest.raises(
+        OptionError, match=r"options\.params=other weights: must have the names and shapes of LearnedES"
+    ):
         Evosax(LearnedES, 4, {"params": {"recomb_weights": [1.0]}})

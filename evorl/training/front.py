@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import flax
 import jax
 import numpy as np
 import yaml
+from flax.core import unfreeze
 
 from evorl import tree
 from evorl.ec.objectives import of_a_problem
@@ -80,7 +80,7 @@ class Front:
         them.
         """
         named = jax.tree.map(lambda x: np.vectorize(lambda number: float(f"{number:.9g}"))(x).tolist(), self.solution())
-        plain = flax.core.unfreeze(named)
+        plain = unfreeze(named)
         files.replace(path, yaml.safe_dump(plain, default_flow_style=True, width=math.inf, sort_keys=False))
 
 

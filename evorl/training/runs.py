@@ -225,9 +225,9 @@ def load(
     given: Mapping[str, Any] | None = None,
     solution: int | None = None,
 ) -> Policy:
-    """The policy of a run directory, at its `best` evaluation or the `last` step; by default of the best seed and member.
+    """The policy of a run directory, at its best evaluation or the `last` step; by default of the best seed and member.
 
-    Of a run with a front it is by default that of the last step, and its solution the one of that number in front.csv.
+    Of a run with a front it is by default that of the last step; solution is a number in front.csv, who is to act.
     Of populations within each other member is the outermost's, or one number for each, as in [2, 0].
     trust names packages besides evorl whose classes its configuration may use; given has, by dotted name, what
     environment variables gave when it was trained, which is not saved.

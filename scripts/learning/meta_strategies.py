@@ -71,10 +71,8 @@ def main() -> None:
                 f"| {name} | {before[:, i].mean():.2f} | {after[:, i].mean():.2f} [{low:.2f}, {high:.2f}] "
                 f"| {ours[i]:.2f} | {snes[i]:.2f} |"
             )
-        by_seed, ranges = after.mean(1), [interval(x.mean(1)) for x in (before, after)]
-        means = [
-            f"{x.mean():.3f} [{low:.3f}, {high:.3f}]" for x, (low, high) in zip((before, after), ranges, strict=True)
-        ]
+        by_seed = after.mean(1)
+        means = [f"{x.mean():.3f} [{interval(x)[0]:.3f}, {interval(x)[1]:.3f}]" for x in (before.mean(1), by_seed)]
         print(f"mean | {' | '.join(means)} | {ours.mean():.3f} | {snes.mean():.3f}")
         for name, other in (("untrained", before.mean(1)), ("shipped", ours.mean()), ("SNES", snes.mean())):
             print(f"better than {name} in {(by_seed > other).sum()} of {args.seeds}")
