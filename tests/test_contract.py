@@ -282,7 +282,7 @@ EVOLVERS = [
         ("ga", GA(6, 1), GAHyperparams(0.5, crossover_rate=0.5)),
         ("low_rank_es", LowRankES(4, 2), OpenESHyperparams(std=0.5)),
         ("low_rank_es_int8", LowRankES(4, 1, "drawn", "int8", noise=Noise("hash")), OpenESHyperparams(std=0.5)),
-        ("seed_ga", SeedGA(6, 2, 4), SeedGAHyperparams(0.5)),
+        ("seed_ga", SeedGA(6, 2, 4, 2), SeedGAHyperparams(0.5)),
         ("seeded_es", SeededES(OpenES(4)), OpenESHyperparams(std=0.5)),
         ("vanilla_es", VanillaES(4, 2), VanillaESHyperparams()),
         ("snes", Evosax(SNES, 4), {}),
