@@ -51,6 +51,8 @@ from evorl.ec.map_elites import MapElitesHyperparams as MapElitesHyperparams
 from evorl.ec.noise import Noise as Noise
 from evorl.ec.novelty import Novelty as Novelty
 from evorl.ec.novelty import NoveltyHyperparams as NoveltyHyperparams
+from evorl.ec.novelty_es import NoveltyES as NoveltyES
+from evorl.ec.novelty_es import NoveltyESHyperparams as NoveltyESHyperparams
 from evorl.ec.nsga2 import NSGA2 as NSGA2
 from evorl.ec.nsga2 import NSGA2Hyperparams as NSGA2Hyperparams
 from evorl.ec.openes import OpenES as OpenES

@@ -53,6 +53,8 @@ from evorl.ec import (
     MapElitesHyperparams,
     Noise,
     Novelty,
+    NoveltyES,
+    NoveltyESHyperparams,
     NoveltyHyperparams,
     NSGA2Hyperparams,
     OpenES,
@@ -289,6 +291,7 @@ EVOLVERS = [
         ("map_elites", MapElites(CELLS, IsoLineEmitter(4), **KIND), EMITTED),
         ("cma_me", MapElites(CELLS, ImprovementEmitter(2, 3), **KIND), MapElitesHyperparams(CMAESHyperparams())),
         ("novelty", Novelty(GA(6, 1), ("return",), 1, 2, 1, 4), NoveltyHyperparams(GAHyperparams(0.5), 0.7)),
+        ("novelty_es", NoveltyES(OpenES(4), 2, ("return",), 1, 2, 4), NoveltyESHyperparams(OpenESHyperparams(std=0.5))),
         ("nsga2", NSGA2(4, {"return": 1.0}), NSGA2Hyperparams()),
     )
 ]
