@@ -28,7 +28,6 @@ from evorl.training.progress import Budget, Progress
 from evorl.training.records import display, recorders
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.remembered import Remembered
-from evorl.training.suites import in_training
 from evorl.types import Acts, SpreadByDefault, State, Workflow
 
 COMPILED_IN = "compile_seconds.json"  # by fingerprint
@@ -45,7 +44,6 @@ def build(cfg: Config) -> tuple[Any, Any, Budget]:
         workflow, hyperparams = assemble(data)
         if data["devices"] is not None:
             mesh_shape(workflow, data["num_seeds"], data["devices"])
-        in_training(data.get("suite"), workflow)
         return workflow, hyperparams, budget
     except OptionError as error:
         message = str(error)
