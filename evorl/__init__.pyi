@@ -52,6 +52,8 @@ from evorl.ec.map_elites import MapElitesHyperparams as MapElitesHyperparams
 from evorl.ec.noise import Noise as Noise
 from evorl.ec.novelty import Novelty as Novelty
 from evorl.ec.novelty import NoveltyHyperparams as NoveltyHyperparams
+from evorl.ec.novelty_es import NoveltyES as NoveltyES
+from evorl.ec.novelty_es import NoveltyESHyperparams as NoveltyESHyperparams
 from evorl.ec.nsga2 import NSGA2 as NSGA2
 from evorl.ec.nsga2 import NSGA2Hyperparams as NSGA2Hyperparams
 from evorl.ec.openes import OpenES as OpenES
@@ -161,6 +163,7 @@ from evorl.priors import Uniform as Uniform
 from evorl.problems.arm import Arm as Arm
 from evorl.problems.bbob import BBOB as BBOB
 from evorl.problems.dtlz import DTLZ as DTLZ
+from evorl.problems.learned import LearnedStrategy as LearnedStrategy
 from evorl.problems.linear_projection import LinearProjection as LinearProjection
 from evorl.problems.sphere import Sphere as Sphere
 from evorl.problems.zdt import ZDT as ZDT
@@ -180,6 +183,7 @@ from evorl.training.fit import Training as Training
 from evorl.training.fit import fit as fit
 from evorl.training.progress import Budget as Budget
 from evorl.training.runs import Policy as Policy
+from evorl.training.runs import found as found
 from evorl.training.runs import load as load
 from evorl.training.suites.mazes import MazeSuite as MazeSuite
 from evorl.training.suites.risk import Risk as Risk

@@ -106,7 +106,7 @@ def play(options: Options) -> dict[str, Any]:
 
     choose_opengl()
     from evorl.training.devices import enable_compilation_cache
-    from evorl.training.front import Front
+    from evorl.training.front import Front, acting
     from evorl.training.runs import restored
     from evorl.types import Acts
 
@@ -116,10 +116,7 @@ def play(options: Options) -> dict[str, Any]:
     run = restored(run_dir, "run", options.which, options.trust, options.given)
     workflow, state = run.any_one(options.seed, options.member)
     front = Front.of(workflow, state)
-    if options.solution is not None:
-        if front is None:
-            raise OptionError(f"solution={options.solution}: this run has found no front")
-        state = front.acting(workflow, state, options.solution)
+    state = acting(front, workflow, state, options.solution)
     folder = None if options.out is None else Path(options.out) if options.out else run_dir / "play"
     found: dict[str, Any] = {"files": show(front, folder, not isinstance(workflow, Acts)) if front is not None else []}
     if front is None or isinstance(workflow, Acts):
@@ -150,13 +147,19 @@ def evaluate(workflow: Any, state: Any, folder: Path | None, options: Options) -
 
 
 def show(front: Any, folder: Path | None, with_params: bool) -> list[Path]:
-    """Prints a front; writes front.csv, and front.png where it has several objectives and matplotlib is there."""
+    """Prints a front; writes front.csv, and front.png where it has several objectives and matplotlib is there.
+
+    Of parameters by name, such as a strategy's weights, also solution.yaml, the best of the first objective.
+    """
     print(front)
     if folder is None:
         return []
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "front.csv"]
     front.write(written[0], with_params)
+    if with_params and isinstance(front.params, Mapping):
+        written.append(folder / "solution.yaml")
+        front.write_solution(written[-1])
     if len(front.names) > 1 or front.descriptors.shape[1] > 1:
         try:
             save(draw(front), folder / "front.png")

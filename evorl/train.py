@@ -129,6 +129,7 @@ def train(cfg: Any) -> Any:
     from evorl.training import runs
     from evorl.training.configuration import config, saved
     from evorl.training.records import files
+    from evorl.training.suites import in_training
 
     if cfg.resume:
         given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task)  # as it was given: it may hold ${...}
@@ -138,23 +139,24 @@ def train(cfg: Any) -> Any:
     flags = os.environ.get("XLA_FLAGS", "")
     if data["deterministic"] is True and DETERMINISTIC not in flags:  # which the backend reads when it starts
         os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
-    built = runs.build(data if cfg.resume else cfg)
+    workflow, hyperparams, budget = runs.build(data if cfg.resume else cfg)
+    measure = in_training(data.get("suite"), workflow)
     if data["dry_run"]:
-        print(runs.plan(data, *built[:2]))
+        print(runs.plan(data, workflow, hyperparams))
         return None
     with Stopping() as stopping:
         run_dir = Path(cfg.resume) if cfg.resume else _new_run_dir(data)
         try:
             lock = files.locked(run_dir, "resume" if cfg.resume else "run_dir")
             with lock, saved.written(kept, run_dir, lambda: stopping.begun):
-                return _train(data, run_dir, built, stopping)
+                return _train(data, run_dir, (workflow, hyperparams, budget, measure), stopping)
         except (OptionError, KeyboardInterrupt):
             if not cfg.resume and not stopping.begun:
                 _remove(run_dir)
             raise
 
 
-def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], stopping: Stopping) -> Any:
+def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, Any], stopping: Stopping) -> Any:
     from evorl.training import front, runs
     from evorl.training.configuration import parts
     from evorl.training.devices import enable_compilation_cache
@@ -164,10 +166,9 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
     from evorl.training.records.checkpoint import Checkpoints
     from evorl.training.records.remembered import Remembered
     from evorl.training.reference import verdict
-    from evorl.training.suites import in_training
     from evorl.types import Acts, Finds, Population
 
-    workflow, hyperparams, budget = built
+    workflow, hyperparams, budget, measure = built
     for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
         logging.getLogger(library).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited")
@@ -200,13 +201,13 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
                 debug_nans=data["debug"]["nans"],
                 keep_rows=False,
                 devices=data["devices"],
-                measure=in_training(data.get("suite"), workflow),
+                measure=measure,
             )
             checkpoints.close()
     except (DivergedError, HostError, OSError) as error:
         with contextlib.suppress(OSError):
             checkpoints.close()
-        left = runs.left(checkpoints, run_dir) if isinstance(error, DivergedError) else f"go on with: {go_on}"
+        left = _left(checkpoints, run_dir) if isinstance(error, DivergedError) else f"go on with: {go_on}"
         raise type(error)(f"{error}; {left}") from error
     except KeyboardInterrupt as interrupt:
         message = f"stopped without saving; go on with: {go_on}" if stopping.begun else "stopped before training began"
@@ -226,6 +227,13 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
         say(f"see it with: python -m evorl.play {run_dir}")
     say(f"go on with: {go_on} {' '.join(f'{name}={2 * limit:g}' for name, limit in budget.limits.items())}")
     return result
+
+
+def _left(checkpoints: Any, run_dir: Path) -> str:
+    """What is left of a run that has diverged."""
+    if checkpoints.latest is None:
+        return "it had no checkpoint yet"
+    return f"its last checkpoint is of iteration {checkpoints.latest}: init_from={run_dir} begins with its best policy"
 
 
 def _new_run_dir(data: Mapping[str, Any]) -> Path:

@@ -14,6 +14,7 @@ from evorl.errors import OptionError
 from evorl.levels import Learnability, MaxMC, NegativeReturn, PopulationRegret, TrueRegret, ValueDisagreement
 from evorl.networks.recurrent import GRU
 from evorl.workflows.adversary import Adversary
+from tests import iterating
 from tests.conftest import leaves_equal
 
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
@@ -26,20 +27,7 @@ TEACHER = OnPolicy(EDITOR, MAKER, num_envs=2, num_steps=0, num_epochs=2, batch_s
 
 def iterations(workflow, count):
     """Of some iterations the state before, what was made, what was played, the metrics and the state after."""
-    state, history = workflow.init(jax.random.key(0), workflow.hyperparams()), []
-
-    @jax.jit
-    def iterate(state, key):
-        plan, made = workflow.plan(state, key)
-        _, seen = workflow.play(state, plan, key)
-        after, metrics = workflow.absorb(state, made, seen, key)
-        return after, made, seen, metrics
-
-    for i in range(count):
-        before = state
-        state, made, seen, metrics = iterate(state, jax.random.key(i))
-        history.append((before, made, seen, metrics, state))
-    return history
+    return [(before, *others) for before, _, *others in iterating.iterations(workflow, count)]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from evorl import tree
 from evorl.agents import TD3, MLPPolicy
-from evorl.ec import GA, OpenES
+from evorl.ec import GA, OpenES, SeededES
 from evorl.ec.archives import Elites, Entry
 from evorl.ec.cells import CVTArchive, GridArchive
 from evorl.ec.cma_es import CMAESHyperparams
@@ -17,10 +17,12 @@ from evorl.ec.cma_me import ImprovementEmitter
 from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.map_elites import MapElites
 from evorl.ec.novelty import Novelty
+from evorl.ec.novelty_es import NoveltyES
 from evorl.ec.unstructured import UnstructuredArchive
 from evorl.envs import check
 from evorl.envs.point_maze import PointMaze, crosses
 from evorl.errors import OptionError
+from evorl.hyperparameters import as_state
 from evorl.problems import Arm, LinearProjection
 from evorl.training import runs
 from evorl.training.configuration import config
@@ -225,6 +227,32 @@ def test_novelty_is_the_mean_distance_to_the_nearest_seen_now_or_before():
     np.testing.assert_array_equal(after.evolver.members[0], genomes[3])  # the elite of the GA
 
 
+def test_several_centers_by_hand():
+    """Of two centers, which play 0 and 6, and members that play 1, 2, 3 and 9: all beside an archive of 0, 6."""
+    evolver = NoveltyES(OpenES(4), 2, num_descriptors=1, neighbours=2, capacity=3)
+    h = as_state(replace(evolver.hyperparams(), share=1.0))
+    members = jnp.arange(18.0).reshape(6, 3)
+    state = evolver.from_members(jax.random.key(0), members, members[0], h)
+    genomes, state = evolver.ask(jax.random.key(1), state, h)
+    assert genomes.shape == (6, 3)
+    np.testing.assert_array_equal(genomes[4:], members[:2])
+    np.testing.assert_allclose(genomes[:4].mean(0), members[state.chosen], rtol=1e-5)
+    told = Quality(jnp.array([1.0, 2.0, 3.0, 0.0, 9.0, 2.0]), jnp.array([[1.0], [2.0], [3.0], [9.0], [0.0], [6.0]]))
+    after, metrics = evolver.tell(jax.random.key(2), genomes, told, state, h)
+    np.testing.assert_allclose(after.seen[:, 0], [0, 6, 0])
+    np.testing.assert_allclose(after.novelty, [3, 3])
+    np.testing.assert_allclose(metrics["novelty"], np.mean([3, 3, 3, 6]))
+    np.testing.assert_array_equal(after.moved, np.arange(2) == state.chosen)
+    np.testing.assert_array_equal(evolver.solution(after), genomes[4])
+    alone, _ = OpenES(4).tell(
+        jax.random.key(2), genomes[:4], jnp.array([0.0, 0, 0, 1]), tree.index(state.centers, state.chosen), h.evolver
+    )
+    np.testing.assert_allclose(after.centers.mean[after.chosen], alone.mean, rtol=1e-6)
+    np.testing.assert_array_equal(after.centers.mean[1 - after.chosen], members[1 - after.chosen])
+    for key in jax.random.split(jax.random.key(3), 8):  # who is not new is never chosen
+        assert int(evolver.ask(key, replace(after, novelty=jnp.array([0.0, 2.0])), h)[1].chosen) == 1
+
+
 def walk(policy, steps=100):
     """A policy's way through the maze, and its return."""
     env = PointMaze()
@@ -319,6 +347,8 @@ def test_offspring_of_pga_learns_and_the_greedy_actor_is_told():
         (lambda: MapElites(dtype="float16"), "unknown dtype float16"),
         (lambda: MapElites(descriptors=()), "descriptors"),
         (lambda: Novelty(OpenES(8), neighbours=8), "neighbours=8"),
+        (lambda: NoveltyES(capacity=4), "capacity=4: must be at least 10"),
+        (lambda: NoveltyES(SeededES()), "evolver=SeededES: has no from_params"),
         (lambda: evolution(MapElites(), normalization="running"), "normalization=running"),
         (
             lambda: jax.eval_shape(*stepping(MapElites())),
@@ -357,7 +387,7 @@ def test_no_archive_is_copied_in_a_chunk_of_training_and_evaluation():
     assert run.memory_analysis().temp_size_in_bytes < archive / 2
 
 
-@pytest.mark.parametrize("agent", ["map_elites", "cma_me", "pga_me", "novelty"])
+@pytest.mark.parametrize("agent", ["map_elites", "cma_me", "pga_me", "novelty", "nsr_es"])
 def test_what_is_searched_by_name_is_built_with_its_own_hyperparameters(agent):
     where = "agent.workflow.evolver.descriptors=[position]"
     workflow, hyperparams, _ = runs.build(config.load([f"agent={agent}", "env=point_maze", where]))

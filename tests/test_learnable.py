@@ -13,6 +13,7 @@ from evorl.errors import OptionError
 from evorl.levels import Learnability, MaxMC, TrueRegret
 from evorl.workflows import curricula
 from evorl.workflows.learnable import Kept, Learnable
+from tests.iterating import iterations
 
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
 AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,))
@@ -28,20 +29,7 @@ def walls(levels):
 @pytest.fixture(scope="module")
 def history():
     """Of four iterations the state before, the plan, what is kept, what was played, the metrics, the state after."""
-    state, found = WORKFLOW.init(jax.random.key(0), WORKFLOW.hyperparams()), []
-
-    @jax.jit
-    def iterate(state, key):
-        plan, kept = WORKFLOW.plan(state, key)
-        _, seen = WORKFLOW.play(state, plan, key)
-        after, metrics = WORKFLOW.absorb(state, kept, seen, key)
-        return after, plan, kept, seen, metrics
-
-    for i in range(4):
-        before = state
-        state, *others = iterate(state, jax.random.key(i))
-        found.append((before, *others, state))
-    return found
+    return iterations(WORKFLOW, 4)
 
 
 def test_trials_come_every_so_many_iterations_and_cost_their_steps(history):

@@ -28,6 +28,7 @@ from evorl.levels.generators import EvolvedLevels
 from evorl.networks.recurrent import GRU
 from evorl.priors import Uniform
 from evorl.workflows.plr import PLR, PLRHyperparams
+from tests import iterating
 from tests.conftest import leaves_equal
 
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
@@ -37,23 +38,10 @@ STUDENT = OnPolicy(ENV, AGENT, **SETTINGS, normalize_observations=False, normali
 ALWAYS = {"replay": jnp.float32(1)}  # once half full
 
 
-def played(workflow, iterations, **hyperparams):
+def played(workflow, count, **hyperparams):
     """The states, what was dealt, what was played and the metrics of some iterations."""
     given = workflow.hyperparams().replace(**hyperparams)
-    state, history = workflow.init(jax.random.key(0), given), []
-
-    @jax.jit
-    def iterate(state, key):
-        plan, dealt = workflow.plan(state, key)
-        _, seen = workflow.play(state, plan, key)
-        after, metrics = workflow.absorb(state, dealt, seen, key)
-        return after, dealt, seen, metrics
-
-    for i in range(iterations):
-        before = state
-        state, dealt, seen, metrics = iterate(state, jax.random.key(i))
-        history.append((before, dealt, seen, metrics, state))
-    return history
+    return [(before, *others) for before, _, *others in iterating.iterations(workflow, count, given)]
 
 
 @pytest.fixture(scope="module")

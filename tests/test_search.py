@@ -7,16 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import evorl
 from evorl import play, train, tree
 from evorl.agents import MLPPolicy
 from evorl.ec import CMAES, NSGA2, RVEA
 from evorl.ec.variation import BoundedSBX, PolynomialMutation
+from evorl.envs.sanity.continuous import Continuous
 from evorl.errors import OptionError
 from evorl.hyperparameters import as_state
 from evorl.problems import BBOB, DTLZ, ZDT, Arm, Sphere
 from evorl.training import runs
 from evorl.training.configuration import config, discovery
-from evorl.training.front import Front
+from evorl.training.front import Front, acting
 from evorl.types import Problem, Quality
 from evorl.workflows import Evolution, Search, SearchHyperparams
 from tests.conftest import leaves_equal
@@ -247,6 +249,9 @@ def test_members_of_a_front_can_be_played(tmp_path, monkeypatch):
     run = trained(tmp_path / "run", "agent=nsga2", "env=sanity_continuous", *tiny)
     found = play.play(play.parse([str(run), "episodes=3", "solution=0"]))
     assert len(found["returns"]) == 3
+    policy, obs = MLPPolicy(Continuous().observation_space, Continuous().action_space, hidden=(4,)), jnp.ones(6)
+    action = policy.mode(evorl.found(run).solution(), obs, (), KEY, policy.hyperparams())[0]
+    np.testing.assert_allclose(evorl.load(run, solution=0)(obs), action, rtol=1e-5)
     assert (run / "play" / "front.csv").read_text().startswith("solution,return\n0,")
     with pytest.raises(OptionError, match=r"solution=9: must be from 0 to \d, a line of front.csv"):
         play.play(play.parse([str(run), "solution=9"]))
@@ -264,6 +269,6 @@ def test_the_solution_of_a_number_acts(tmp_path):
     assert front is not None
     assert front.names == ("return", "length")
     np.testing.assert_array_equal(front.values, [[4, -1], [3, -8], [1, -9]])
-    acting = front.acting(workflow, state, 1)
-    assert leaves_equal(acting.agent.actor.params, tree.index(asked, 4))
+    acts = acting(front, workflow, state, 1)
+    assert leaves_equal(acts.agent.actor.params, tree.index(asked, 4))
     assert str(front) == "front of 3: return 1 to 4; length -9 to -1"

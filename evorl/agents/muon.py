@@ -16,8 +16,8 @@ from evorl.types import Array, Params
 class Muon:
     """Nesterov momentum whose matrices are made orthogonal by Newton-Schulz steps (Jordan 2024).
 
-    Source: kellerjordan.github.io/posts/muon. m <- momentum m + g, of which g + momentum m is the direction, of a kernel
-    [inputs, outputs] orthogonal, times sqrt(max(1, outputs / inputs)). What is no matrix takes it as it is.
+    Source: kellerjordan.github.io/posts/muon. m <- momentum m + g, of which g + momentum m is the direction; that of a
+    kernel [inputs, outputs] orthogonal, times sqrt(max(1, outputs / inputs)). What is no matrix takes it as it is.
     """
 
     momentum: float = 0.95

@@ -8,6 +8,7 @@ from evorl.ec.low_rank_es import LowRankES
 from evorl.ec.map_elites import MapElites, MapElitesHyperparams
 from evorl.ec.noise import Noise
 from evorl.ec.novelty import Novelty, NoveltyHyperparams
+from evorl.ec.novelty_es import NoveltyES, NoveltyESHyperparams
 from evorl.ec.nsga2 import NSGA2, NSGA2Hyperparams
 from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.ec.restarts import Restarts, RestartsHyperparams
@@ -37,6 +38,8 @@ __all__ = [
     "NSGA2Hyperparams",
     "Noise",
     "Novelty",
+    "NoveltyES",
+    "NoveltyESHyperparams",
     "NoveltyHyperparams",
     "OpenES",
     "OpenESHyperparams",

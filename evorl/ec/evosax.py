@@ -46,6 +46,16 @@ def losses(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
     return jnp.clip(loss, jnp.where(finite, loss, jnp.inf).min(), jnp.where(finite, loss, -jnp.inf).max())
 
 
+def _arrays(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers by name, as lists or arrays, as arrays by name."""
+    return {k: _arrays(v) if isinstance(v, Mapping) else jnp.asarray(v, jnp.float32) for k, v in named.items()}
+
+
+def _shapes(named: Mapping[str, Any]) -> Any:
+    """Those of numbers by name."""
+    return {k: _shapes(v) if isinstance(v, Mapping) else np.shape(v) for k, v in named.items()}
+
+
 @dataclass(frozen=True)
 class Evosax:
     """Any algorithm of evosax (Lange 2022, arXiv:2212.04180), such as Evosax(SNES) or Evosax(PSO).
@@ -53,6 +63,7 @@ class Evosax:
     Its hyperparameters are a dict of numbers: fields of the algorithm's own params (`std_init`, ...) and, where its
     constructor takes an optimizer or a schedule of the std, `learning_rate` (Adam) and `std`. What is not named keeps
     the algorithm's default. options go to its constructor. A generation without any finite fitness changes nothing.
+    Other weights of a learned algorithm are the hyperparameter `params`, or options.params, in which lists are arrays.
 
     A population-based algorithm starts from a population drawn around the mean with `initial_std` (0.1), the first that
     is asked; its center is the fittest of the population that it keeps. Differential evolution and PSO search on the
@@ -80,6 +91,10 @@ class Evosax:
         for option, parameter in accepted.items():
             given = parameter.default is not parameter.empty or option in (*self.options, "sampling_fn")  # see _build
             require(given, "options", dict(self.options), f"{name} needs options.{option}")
+        if isinstance(self.options.get("params"), Mapping):
+            own = replace(self, options={}).weights(np.zeros(2, np.float32))
+            fits = _shapes(self.options["params"]) == _shapes(own)
+            require(fits, "options.params", "other weights", f"must have the names and shapes of {name}'s own")
         if self._variational:
             k = self.options["num_populations"]
             fits = isinstance(k, int) and k > 0 and n % k == 0 and n > k
@@ -130,6 +145,13 @@ class Evosax:
     def solution(self, state: EvosaxState) -> Params:
         return state.solution
 
+    def weights(self, like: Params) -> Params:
+        """What a learned algorithm comes with; raises OptionError where it is not one that takes others as `params`."""
+        _, params = self._build(like, {})
+        learned = hasattr(params, "params")
+        require(learned, "algorithm", self.algorithm.__name__, "has no learned weights; LearnedES is one that has")
+        return _arrays(params.params)
+
     @property
     def _population_based(self) -> bool:
         return issubclass(self.algorithm, PopulationBasedAlgorithm)
@@ -155,7 +177,9 @@ class Evosax:
         """The algorithm for parameters like origin, and its params, with the given hyperparameters in their places."""
         own = {name: value for name, value in hyperparams.items() if name in self._own}
         given = {name: value for name, value in hyperparams.items() if name not in self._own}
-        options = dict(self.options)
+        options = {
+            name: _arrays(value) if isinstance(value, Mapping) else value for name, value in self.options.items()
+        }
         if "learning_rate" in own:
             options["optimizer"] = optax.adam(own["learning_rate"])
         if "std" in own:

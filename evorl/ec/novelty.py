@@ -1,13 +1,13 @@
 """Novelty search: what was not seen before counts, alone or beside fitness."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl import hyperparameters, tree
 from evorl.ec.archives import described, sound
@@ -39,9 +39,9 @@ class NoveltyState:
 class Novelty:
     """An evolver that is told how far a member's descriptor is from its nearest (Lehman & Stanley 2011).
 
-    Source: doi:10.1162/EVCO_a_00025; with OpenES and a share of 0.5 it is NSR-ES (Conti et al. 2018, arXiv:1712.06560)
-    around one center. Novelty is the mean distance to the `neighbours` nearest of this generation and of the archive,
-    which keeps the descriptors of the `kept` most novel members of each generation, the last `capacity` of them.
+    Source: doi:10.1162/EVCO_a_00025. Novelty is the mean distance to the `neighbours` nearest of this generation and of
+    the archive, which keeps the descriptors of the `kept` most novel members of each generation, the last `capacity` of
+    them. Of evolution strategies whose archive is of their centers see NoveltyES.
     descriptors are names as for MapElites. The solution is the member of the highest fitness so far.
     """
 
@@ -104,26 +104,45 @@ class Novelty:
         evolver, metrics = self.evolver.tell(key, genomes, worth, state.evolver, hyperparams.evolver)
 
         most = jax.lax.top_k(comparable(novelty), self.kept)[1]
-        there = jnp.isfinite(novelty[most])
-        place = jnp.where(there, (state.count + jnp.cumsum(there) - 1) % self.capacity, self.capacity)
-        seen = state.seen.at[place].set(fitness.descriptor[most], mode="drop")
-        first = comparable(fitness.fitness).argmax()
-        better = fitness.fitness[first] > state.best_fitness
-        params = self.evolver.to_params(state.evolver, tree.index(genomes, first), hyperparams.evolver)
-        best = tree.where(better, (params, fitness.fitness[first]), (state.best, state.best_fitness))
-        state = NoveltyState(evolver, seen, state.count + there.sum(), *best)
-        return state, metrics | {"novelty": jnp.nanmean(novelty)}
+        seen, count = noted(state.seen, state.count, fitness.descriptor[most], jnp.isfinite(novelty[most]))
+        to_params = lambda genome: self.evolver.to_params(state.evolver, genome, hyperparams.evolver)  # noqa: E731
+        best = fittest(genomes, fitness.fitness, to_params, (state.best, state.best_fitness))
+        return NoveltyState(evolver, seen, count, *best), metrics | {"novelty": jnp.nanmean(novelty)}
 
     def novelty(self, descriptor: Float[Array, "n d"], state: NoveltyState) -> Float[Array, " n"]:
         """The mean distance from the nearest others, of which there are fewer at first."""
-        n, count = len(descriptor), jnp.minimum(state.count, self.capacity)
+        n = len(descriptor)
         others = jnp.concatenate([descriptor, state.seen])
         number = jnp.arange(len(others))
-        counts = jnp.where(number < n, number != jnp.arange(n)[:, None], number - n < count)
-        square = ((descriptor[:, None] - others) ** 2).sum(-1)
-        nearest = -jax.lax.top_k(jnp.where(counts & jnp.isfinite(square), -square, -jnp.inf), self.neighbours)[0]
-        there = jnp.isfinite(nearest)
-        return jnp.where(there, jnp.sqrt(jnp.where(there, nearest, 0)), 0).sum(1) / jnp.maximum(there.sum(1), 1)
+        counts = jnp.where(number < n, number != jnp.arange(n)[:, None], number - n < state.count)
+        return distance(descriptor, others, counts, self.neighbours)
 
     def solution(self, state: NoveltyState) -> Params:
         return state.best
+
+
+def distance(
+    descriptor: Float[Array, "n d"], others: Float[Array, "m d"], counts: Bool[Array, "n m"], neighbours: int
+) -> Float[Array, " n"]:
+    """The mean distance from the nearest others that count, of which there may be fewer; 0 where there is none."""
+    square = ((descriptor[:, None] - others) ** 2).sum(-1)
+    nearest = -jax.lax.top_k(jnp.where(counts & jnp.isfinite(square), -square, -jnp.inf), neighbours)[0]
+    there = jnp.isfinite(nearest)
+    return jnp.where(there, jnp.sqrt(jnp.where(there, nearest, 0)), 0).sum(1) / jnp.maximum(there.sum(1), 1)
+
+
+def noted(
+    seen: Float[Array, "capacity d"], count: Int[Array, ""], descriptor: Float[Array, "n d"], there: Bool[Array, " n"]
+) -> tuple[Float[Array, "capacity d"], Int[Array, ""]]:
+    """The descriptors of the past with those of n more that are there, the oldest replaced; and how many ever were."""
+    place = jnp.where(there, (count + jnp.cumsum(there) - 1) % len(seen), len(seen))
+    return seen.at[place].set(descriptor, mode="drop"), count + there.sum()
+
+
+def fittest(
+    genomes: Any, fitness: Float[Array, " n"], to_params: Callable[[Any], Params], best: tuple[Params, Array]
+) -> tuple[Params, Array]:
+    """The parameters and the fitness of the best of n genomes, leaves [n, ...], or of who was the best before."""
+    first = comparable(fitness).argmax()
+    now = to_params(tree.index(genomes, first)), fitness[first]
+    return tree.where(fitness[first] > best[1], now, best)

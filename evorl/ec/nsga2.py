@@ -1,7 +1,7 @@
 """NSGA-II: a genetic algorithm whose members are compared by the front that they are in, and by how crowded it is."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -11,9 +11,9 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Float, Int
 
 from evorl import tree
-from evorl.ec import objectives
+from evorl.ec import fronts, objectives
 from evorl.ec.noise import spread
-from evorl.ec.rows import full_rank, layers, population, rows
+from evorl.ec.rows import full_rank, population, rows
 from evorl.ec.variation import (
     BoundedSBX,
     Crossover,
@@ -21,12 +21,10 @@ from evorl.ec.variation import (
     PolynomialMutation,
     PolynomialMutationHyperparams,
     check_taken,
-    twins,
-    within,
 )
 from evorl.errors import require
 from evorl.hyperparameters import Number, default, hyperparameter
-from evorl.types import Bound, Found, Key, Metrics, Params
+from evorl.types import Found, Key, Metrics, Params
 
 
 @struct.dataclass
@@ -71,12 +69,7 @@ class NSGA2:
     def hyperparams(self) -> NSGA2Hyperparams:
         return NSGA2Hyperparams(mutation=self.mutation.takes())
 
-    def fitted(self, low: Bound, high: Bound, num_objectives: int) -> "NSGA2":
-        parts = {"crossover": within(self.crossover, low, high), "mutation": within(self.mutation, low, high)}
-        return replace(self, objectives=objectives.of_a_problem(self.objectives, num_objectives), **parts)
-
-    def fitness(self, means: dict[str, Array]) -> Float[Array, "n m"]:
-        return objectives.told(self.objectives, means)
+    fitted, fitness, ask, solution = fronts.fitted, fronts.fitness, fronts.asked, fronts.solution
 
     def init(self, key: Key, mean: Params, hyperparams: NSGA2Hyperparams) -> NSGA2State:
         return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
@@ -88,11 +81,6 @@ class NSGA2:
         n, m = self.population_size, max(len(self.objectives), 1)
         parents = tree.broadcast(mean, n)
         return NSGA2State(parents, jnp.full((n, m), objectives.WORST, jnp.float32), jnp.zeros(n, jnp.int32), members)
-
-    def ask(self, key: Key, state: NSGA2State, hyperparams: NSGA2Hyperparams) -> tuple[Params, NSGA2State]:
-        """Members as parameters, leaves [n, ...]."""
-        del key, hyperparams
-        return state.children, state
 
     to_params = from_params = full_rank
 
@@ -112,13 +100,10 @@ class NSGA2:
         order = jnp.lexsort((-crowding, rank))[:n]
         members, fitness = members[order], fitness[order]
         parents = members[winners(key_parents, fitness, crowding[order])[jnp.arange(n + n % 2) % n]]
-        operators, like = (self.crossover, self.mutation), tree.index(genomes, 0)
-        children = twins(tuple(keys), parents, operators, layers(like), hyperparams)[:n]
-        state = NSGA2State(population(members, like), fitness, rank[order], population(children, like))
+        like = tree.index(genomes, 0)
+        children = fronts.children(self, keys, parents, like, hyperparams)
+        state = NSGA2State(population(members, like), fitness, rank[order], children)
         return state, {"front": (rank[order] == 0).sum().astype(jnp.float32)}
-
-    def solution(self, state: NSGA2State) -> Params:
-        return tree.index(state.parents, state.fitness[:, 0].argmax())
 
     def found(self, state: NSGA2State) -> Found:
         """The first front."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -14,9 +14,9 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
-from evorl.ec import objectives
+from evorl.ec import fronts, objectives
 from evorl.ec.noise import spread
-from evorl.ec.rows import full_rank, layers, population, rows
+from evorl.ec.rows import full_rank, population, rows
 from evorl.ec.variation import (
     BoundedSBX,
     Crossover,
@@ -24,12 +24,10 @@ from evorl.ec.variation import (
     PolynomialMutation,
     PolynomialMutationHyperparams,
     check_taken,
-    twins,
-    within,
 )
 from evorl.errors import require
 from evorl.hyperparameters import Number, default, hyperparameter
-from evorl.types import Bound, Found, Key, Metrics, Params
+from evorl.types import Found, Key, Metrics, Params
 
 LEAST = 1e-9  # of lengths and angles that are divided by
 
@@ -80,12 +78,7 @@ class RVEA:
     def hyperparams(self) -> RVEAHyperparams:
         return RVEAHyperparams(mutation=self.mutation.takes())
 
-    def fitted(self, low: Bound, high: Bound, num_objectives: int) -> "RVEA":
-        parts = {"crossover": within(self.crossover, low, high), "mutation": within(self.mutation, low, high)}
-        return replace(self, objectives=objectives.of_a_problem(self.objectives, num_objectives), **parts)
-
-    def fitness(self, means: dict[str, Array]) -> Float[Array, "n m"]:
-        return objectives.told(self.objectives, means)
+    fitted, fitness, ask, solution = fronts.fitted, fronts.fitness, fronts.asked, fronts.solution
 
     @property
     def lattice(self) -> Float[np.ndarray, "v m"]:
@@ -105,11 +98,6 @@ class RVEA:
         members, directions = spread(key, members, hyperparams.initial_std), jnp.asarray(self.lattice)
         nobody = jnp.full(directions.shape, objectives.WORST, jnp.float32)
         return RVEAState(tree.broadcast(mean, len(directions)), nobody, directions, members, jnp.int32(0))
-
-    def ask(self, key: Key, state: RVEAState, hyperparams: RVEAHyperparams) -> tuple[Params, RVEAState]:
-        """Members as parameters, leaves [n, ...]."""
-        del key, hyperparams
-        return state.children, state
 
     to_params = from_params = full_rank
 
@@ -131,13 +119,10 @@ class RVEA:
         adapts = generation % -(-self.generations // self.adaptations) == 0
         directions = jnp.where(adapts & there.any(), scaled(self.lattice, fitness, there), state.directions)
         parents = members[drawn(key_parents, there, self.population_size + self.population_size % 2)]
-        operators, like = (self.crossover, self.mutation), tree.index(genomes, 0)
-        children = twins(tuple(keys), parents, operators, layers(like), hyperparams)[: self.population_size]
-        after = RVEAState(population(members, like), fitness, directions, population(children, like), generation)
+        like = tree.index(genomes, 0)
+        children = fronts.children(self, keys, parents, like, hyperparams)
+        after = RVEAState(population(members, like), fitness, directions, children, generation)
         return after, {"front": self.found(after).counts.sum().astype(jnp.float32)}
-
-    def solution(self, state: RVEAState) -> Params:
-        return tree.index(state.parents, state.fitness[:, 0].argmax())
 
     def found(self, state: RVEAState) -> Found:
         """The first front of those that stay."""

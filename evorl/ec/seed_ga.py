@@ -42,26 +42,32 @@ class SeedGAState:
     chain: Any  # [num_parents, generations, 2] uint32, the seeds of its changes since
     stds: Any  # [generations], by how much they changed
     generation: Any  # [] int32
+    confirming: Any  # [] bool, whether those that are asked for next are candidates for the elite
 
 
 @dataclass(frozen=True)
 class SeedGA:
     """The num_parents fittest have all children, each by noise that one seed stands for (Such et al. 2017).
 
-    Source: arXiv:1712.06567, algorithm 1 and section 3.1. The fittest lives on unchanged. Weights are kept of parents
-    alone, others are drawn where they play; a parent is also `rebuilt`, on a CPU bit by bit, from its first ancestor
-    and its chain, of at most `generations` seeds, beyond which none are noted. The first parents are initialized apart.
+    Source: arXiv:1712.06567, algorithm 1 and section 3.1. The elite lives on unchanged: the best of the candidates, the
+    elite before and the fittest, in a generation of its own, in which each is played by an equal share of the members
+    (in the paper by 30, in as many episodes). Without candidates it is the fittest. Weights are kept of parents alone,
+    others are drawn where they play; a parent is also `rebuilt`, on a CPU bit by bit, from its first ancestor and its
+    chain, of at most `generations` seeds, beyond which none are noted. The first parents are initialized apart.
     """
 
     population_size: int = 1000
     num_parents: int = 20
     generations: int = 1000  # of whose seeds there is room in a chain
+    candidates: int = 10  # to be the elite, 0 for none
 
     def __post_init__(self) -> None:
         n, parents = self.population_size, self.num_parents
         require(n >= 2, "population_size", n, "must be at least 2")
         require(1 <= parents <= n, "num_parents", parents, f"must be from 1 to population_size, {n}")
         require(self.generations >= 1, "generations", self.generations, "must be at least 1")
+        allowed = f"must be from 0 to num_parents, {parents}"
+        require(0 <= self.candidates <= parents, "candidates", self.candidates, allowed)
 
     def hyperparams(self) -> SeedGAHyperparams:
         return SeedGAHyperparams()
@@ -73,19 +79,27 @@ class SeedGA:
         """The first parents are the first of members, leaves [n, ...]."""
         del key, mean, hyperparams
         parents, n = tree.index(members, slice(self.num_parents)), self.num_parents
-        chain = jnp.zeros((n, self.generations, 2), jnp.uint32)
-        return SeedGAState(parents, jnp.arange(n, dtype=jnp.int32), chain, jnp.zeros(self.generations), jnp.int32(0))
+        chain, stds = jnp.zeros((n, self.generations, 2), jnp.uint32), jnp.zeros(self.generations)
+        return SeedGAState(parents, jnp.arange(n, dtype=jnp.int32), chain, stds, jnp.int32(0), jnp.bool_(False))
 
     def ask(self, key: Key, state: SeedGAState, hyperparams: SeedGAHyperparams) -> tuple[Descent, SeedGAState]:
-        """Members as a parent and a seed, leaves [n, ...]; the first is the fittest as it was."""
+        """Members as a parent and a seed, leaves [n, ...]; the first is the elite as it was. Or the candidates."""
         del hyperparams
         key_parent, key_words = jax.random.split(key)
         n = self.population_size
         parent = jax.random.randint(key_parent, (n,), 0, self.num_parents).at[0].set(0)
-        return Descent(parent, jax.random.bits(key_words, (n, 2), np.uint32).at[0].set(0)), state
+        children = Descent(parent, jax.random.bits(key_words, (n, 2), np.uint32).at[0].set(0))
+        if not self.candidates:
+            return children, state
+        return tree.where(state.confirming, as_they_are(jnp.asarray(self.candidate)), children), state
+
+    @property
+    def candidate(self) -> Int[np.ndarray, " n"]:
+        """Of each member of a confirming generation, which of the candidates it is."""
+        return np.arange(self.population_size, dtype=np.int32) % self.candidates
 
     def center(self, state: SeedGAState) -> Descent:
-        """That of the fittest parent."""
+        """That of the elite."""
         del state
         return Descent(jnp.int32(0), jnp.zeros(2, jnp.uint32))
 
@@ -115,13 +129,24 @@ class SeedGA:
         hyperparams: SeedGAHyperparams,
     ) -> tuple[SeedGAState, Metrics]:
         del key
-        chosen = tree.index(genomes, best_first(fitness)[: self.num_parents])
-        parents, at = self.drawn(state, chosen, hyperparams), state.generation
+        chosen, confirmed = self._chosen(genomes, fitness, state), state.confirming
+        generation = state.generation + ~confirmed
+        at = jnp.where(confirmed, self.generations, state.generation)  # where it is dropped, as there is no change
         chain = state.chain[chosen.parent].at[:, at].set(chosen.words, mode="drop")
-        after = SeedGAState(
-            parents, state.root[chosen.parent], chain, state.stds.at[at].set(hyperparams.std, mode="drop"), at + 1
-        )
-        return after, {"chain": jnp.float32(at + 1)}
+        stds = state.stds.at[at].set(hyperparams.std, mode="drop")
+        parents, root = self.drawn(state, chosen, hyperparams), state.root[chosen.parent]
+        confirming = ~confirmed if self.candidates else confirmed
+        return SeedGAState(parents, root, chain, stds, generation, confirming), {"chain": jnp.float32(generation)}
+
+    def _chosen(self, genomes: Descent, fitness: Float[Array, " n"], state: SeedGAState) -> Descent:
+        """The parents to come, the elite first. With candidates it stays one, however it fared in this generation."""
+        if not self.candidates:
+            return tree.index(genomes, best_first(fitness)[: self.num_parents])
+        kept = fitness.at[0].set(jnp.where(state.generation > 0, jnp.inf, fitness[0]))
+        fittest = tree.index(genomes, best_first(kept)[: self.num_parents])
+        confirmed = jnp.zeros(self.candidates).at[self.candidate].add(fitness) / np.bincount(self.candidate)
+        order = jnp.append(best_first(confirmed), jnp.arange(self.candidates, self.num_parents))
+        return tree.where(state.confirming, as_they_are(order), fittest)
 
     def solution(self, state: SeedGAState) -> Params:
         return tree.index(state.parents, 0)
@@ -134,6 +159,11 @@ class SeedGA:
 
         root = tree.index(roots, state.root[parent])
         return jax.lax.scan(change, root, (state.chain[parent], state.stds))[0]
+
+
+def as_they_are(parent: Int[Array, " n"]) -> Descent:
+    """Parents themselves as members."""
+    return Descent(parent, jnp.zeros((len(parent), 2), jnp.uint32))
 
 
 def changed(params: Params, words: UInt32[Array, "2"], std: Number) -> Params:

@@ -3,8 +3,9 @@
 from evorl.problems.arm import Arm
 from evorl.problems.bbob import BBOB
 from evorl.problems.dtlz import DTLZ
+from evorl.problems.learned import LearnedStrategy
 from evorl.problems.linear_projection import LinearProjection
 from evorl.problems.sphere import Sphere
 from evorl.problems.zdt import ZDT
 
-__all__ = ["BBOB", "DTLZ", "ZDT", "Arm", "LinearProjection", "Sphere"]
+__all__ = ["BBOB", "DTLZ", "ZDT", "Arm", "LearnedStrategy", "LinearProjection", "Sphere"]

@@ -2,18 +2,21 @@
 
 import csv
 import io
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import yaml
+from flax.core import unfreeze
 
 from evorl import tree
 from evorl.ec.objectives import of_a_problem
 from evorl.errors import OptionError, require
 from evorl.training.records import files
-from evorl.types import ActsAs, Collects, Finds, Found, State, Workflow
+from evorl.types import ActsAs, Collects, Finds, Found, Params, State, Workflow
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,11 @@ class Front:
         kind = f"archive of {k} in {cells} cells" if self.descriptors.size else f"front of {k}"
         return f"{kind}: " + "; ".join(f"{name} {low:.4g} to {high:.4g}" for name, low, high in ends)
 
-    def acting(self, workflow: Workflow, state: State, number: int) -> State:
-        """The state with the solution of this number in the place of the one that stands for the search."""
+    def solution(self, number: int = 0) -> Params:
+        """The parameters of one, by default the best of the first objective; raises OptionError where there is none."""
         allowed = f"must be from 0 to {len(self.values) - 1}, a line of front.csv"
         require(0 <= number < len(self.values), "solution", number, allowed)
-        if not isinstance(workflow, ActsAs):
-            raise OptionError(f"solution={number}: {type(workflow).__name__} keeps no policy to be played")
-        return workflow.acting_as(state, tree.index(self.params, number))
+        return tree.index(self.params, number)
 
     def write(self, path: Path, with_params: bool) -> None:
         """A line for each solution: its number, its objectives, its descriptor, its parameters where asked for."""
@@ -73,6 +74,27 @@ class Front:
         for i, (values, kind, row) in enumerate(zip(self.values, self.descriptors, rows, strict=True)):
             writer.writerow([i, *(f"{number:.9g}" for number in (*values, *kind, *(row if with_params else ())))])
         files.replace(path, text.getvalue())
+
+    def write_solution(self, path: Path) -> None:
+        """The best solution, whose parameters are a mapping, by their names in one line of YAML, as an option takes
+        them.
+        """
+        named = jax.tree.map(lambda x: np.vectorize(lambda number: float(f"{number:.9g}"))(x).tolist(), self.solution())
+        plain = unfreeze(named)
+        files.replace(path, yaml.safe_dump(plain, default_flow_style=True, width=math.inf, sort_keys=False))
+
+
+def acting(front: Front | None, workflow: Workflow, state: State, number: int | None) -> State:
+    """The state with the solution of this number, where one is given, in the place of the one that stands for the
+    search; raises OptionError where there is none.
+    """
+    if number is None:
+        return state
+    if front is None:
+        raise OptionError(f"solution={number}: this run has found no front")
+    if not isinstance(workflow, ActsAs):
+        raise OptionError(f"solution={number}: {type(workflow).__name__} keeps no policy to be played")
+    return workflow.acting_as(state, front.solution(number))
 
 
 def lines(workflow: Workflow, states: State, seeds: int) -> list[str]:

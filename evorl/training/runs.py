@@ -20,6 +20,7 @@ from evorl.training import front
 from evorl.training.configuration import config, options, parts, saved
 from evorl.training.configuration.discovery import BUDGET
 from evorl.training.devices import cores, host_devices
+from evorl.training.front import Front
 from evorl.training.plan import describe, shapes
 from evorl.training.policy import Member, Policy, chosen, highest
 from evorl.training.program import Program, mesh_shape
@@ -27,7 +28,6 @@ from evorl.training.progress import Budget, Progress
 from evorl.training.records import display, recorders
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.remembered import Remembered
-from evorl.training.suites import in_training
 from evorl.types import Acts, SpreadByDefault, State, Workflow
 
 COMPILED_IN = "compile_seconds.json"  # by fingerprint
@@ -44,7 +44,6 @@ def build(cfg: Config) -> tuple[Any, Any, Budget]:
         workflow, hyperparams = assemble(data)
         if data["devices"] is not None:
             mesh_shape(workflow, data["num_seeds"], data["devices"])
-        in_training(data.get("suite"), workflow)
         return workflow, hyperparams, budget
     except OptionError as error:
         message = str(error)
@@ -123,13 +122,6 @@ def saved_checkpoints(run_dir: Path, option: str) -> Checkpoints:
     if checkpoints is None or checkpoints.latest is None:
         raise OptionError(f"{option}={run_dir}: holds no checkpoint")
     return checkpoints
-
-
-def left(checkpoints: Checkpoints, run_dir: Path) -> str:
-    """What is left of a run that has diverged."""
-    if checkpoints.latest is None:
-        return "it had no checkpoint yet"
-    return f"its last checkpoint is of iteration {checkpoints.latest}: init_from={run_dir} begins with its best policy"
 
 
 def fingerprint(data: Mapping[str, Any]) -> str:
@@ -226,15 +218,30 @@ def load(
     run_dir: str | Path,
     member: Member = None,
     seed: int | None = None,
-    which: str = "best",
+    which: str | None = None,
     trust: Sequence[str] = (),
     given: Mapping[str, Any] | None = None,
+    solution: int | None = None,
 ) -> Policy:
     """The policy of a run directory, at its best evaluation or the `last` step; by default of the best seed and member.
 
+    Of a run with a front it is by default that of the last step; solution is a number in front.csv, who is to act.
     Of populations within each other member is the outermost's, or one number for each, as in [2, 0].
     trust names packages besides evorl whose classes its configuration may use; given has, by dotted name, what
     environment variables gave when it was trained, which is not saved.
-    Raises OptionError where run_dir holds no checkpoint, or not that seed or member.
+    Raises OptionError where run_dir holds no checkpoint, or not that seed, member or solution.
     """
-    return Policy(*restored(Path(run_dir), "run", which, trust, given).one(seed, member))
+    workflow, state = restored(Path(run_dir), "run", which, trust, given).one(seed, member)
+    shown = Front.of(workflow, state) if solution is not None else None
+    return Policy(workflow, front.acting(shown, workflow, state, solution))
+
+
+def found(run_dir: str | Path, seed: int | None = None, which: str | None = None, trust: Sequence[str] = ()) -> Front:
+    """What the search of a run directory has found, best first, of which solution(0) is a pytree; see load.
+
+    Raises OptionError where that is nothing beside a policy.
+    """
+    workflow, state = restored(Path(run_dir), "run", which, trust).any_one(seed, None)
+    if (shown := Front.of(workflow, state)) is None:
+        raise OptionError(f"run={run_dir}: has found no front")
+    return shown

@@ -30,7 +30,7 @@ from evorl.types.envs import (
     Mutates,
     Summarizes,
 )
-from evorl.types.evolvers import Collects, Evolver, Fits, Found, FromMembers, Judges, Quality, TakesParams
+from evorl.types.evolvers import Collects, Evolver, Fits, Found, FromMembers, HasWeights, Judges, Quality, TakesParams
 from evorl.types.hosts import HostParams, HostState
 from evorl.types.hyperparameters import Declares, Discounted, Prior, Scheduled
 from evorl.types.populations import Evolves, Population
@@ -65,6 +65,7 @@ __all__ = [
     "Fits",
     "Found",
     "FromMembers",
+    "HasWeights",
     "HostParams",
     "HostState",
     "Hyperparams",

@@ -110,3 +110,12 @@ class Fits(Protocol):
     def fitted(self, low: Bound, high: Bound, num_objectives: int) -> Any:
         """The same evolver for parameters within these bounds, of so many objectives where it does not name them."""
         ...
+
+
+@runtime_checkable
+class HasWeights(Evolver, Protocol):
+    """An evolver that was learned: its hyperparameters, a mapping, have the weights under "params"."""
+
+    def weights(self, like: Params) -> Params:
+        """Those that it comes with, to search for parameters like these."""
+        ...

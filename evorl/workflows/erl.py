@@ -24,8 +24,6 @@ from evorl.workflows import actors, base
 from evorl.workflows.base import check_positive
 
 FOLLOWED = ("iteration", "all")
-
-
 MUTATION_RATE = 0.9
 
 
@@ -141,8 +139,7 @@ class ERL:
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
         evolver = search.begin(self.evolver, key_evolver, first.actor.params, draw, hyperparams.evolver)
         _, row = self.vector_env.blank(first.actor.params, hyperparams.agent, env_params)
-        replay = self.replay.empty(self.capacity, row, self.num_slots)
-        agent = replace(first, actor=agents.actor)
+        replay, agent = self.replay.empty(self.capacity, row, self.num_slots), replace(first, actor=agents.actor)
         return ERLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.float32(0))
 
     def step(self, state: ERLState, key: Key) -> tuple[ERLState, Metrics]:
@@ -207,10 +204,8 @@ class ERL:
         updates = jnp.where(learns, jnp.clip(follows, self.min_updates, self.max_updates), 0)
         agent = replace(state.agent, actor=self.pulled(state, members, fitness, returns, learning))
         agent, replay, metrics = actors.learn(self, agent, state.replay, key_learn, updates, hyperparams.agent)
-        evolver, judged = (
-            search.asked(carry, state.evolver),
-            search.fitness(self.evolver, tree.index(stats.means, slice(n))),
-        )
+        evolver = search.asked(carry, state.evolver)
+        judged = search.fitness(self.evolver, tree.index(stats.means, slice(n)))
         told, told_metrics = search.tell(self.evolver, key_tell, members, judged, evolver, hyperparams.evolver)
         metrics |= played.metrics() | told_metrics
         metrics |= {
@@ -219,10 +214,8 @@ class ERL:
             "gradient_steps": updates,
             "gradient_elites": jnp.where(self.injecting(state, random), (best_first(fitness)[:m] >= n - m).sum(), 0),
         }
-        evolver = tree.where(~random, told, state.evolver)
-        generation = state.generation + ~random
-        learned = {"agent": agent, "replay": replay, "evolver": evolver}
-        return replace(state, generation=generation, env_steps=env_steps, **learned), metrics
+        learned = {"agent": agent, "replay": replay, "evolver": tree.where(~random, told, state.evolver)}
+        return replace(state, generation=state.generation + ~random, env_steps=env_steps, **learned), metrics
 
     def report(self, state: ERLState, played: Played) -> Metrics:
         """The metrics of the center, and the return of the agents."""

@@ -19,7 +19,6 @@ from evorl.normalize import Statistics
 from evorl.types import (
     Agent,
     Collects,
-    DrawsMembers,
     Env,
     Evolver,
     Found,
@@ -28,10 +27,9 @@ from evorl.types import (
     Params,
     SlotPolicy,
     TakesParams,
-    Transition,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv, shares
-from evorl.workflows import base
+from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, VectorEnv, shares
+from evorl.workflows import base, blocks
 from evorl.workflows.base import check_positive
 
 NORMALIZATIONS = ("none", "vbn", "running")
@@ -172,25 +170,7 @@ class Evolution:
 
     def play(self, state: EvolutionState, plan: Plan, key: Key) -> tuple[EvolutionState, Played]:
         """What was played, block by block, and stored as the statistics of observations after it."""
-        slots, blocks = self.vector_env.num_slots, self.blocks
-        episodes = jnp.broadcast_to(plan.episodes, self.num_slots)
-        apart = jax.tree.map(lambda x: x.reshape(blocks, -1, *x.shape[1:]), (plan.params, episodes))
-        keys = jax.random.split(key, blocks)
-        if self.same_episodes:  # which another block than the first may play too
-            shared = plan.group[-1] < slots
-            keys = keys[jnp.where(shared, 0, jnp.arange(blocks))]
-            plan = replace(plan, group=plan.group[:slots])
-        behaviour = self.drawing(state)
-
-        def play_block(statistics: Any, block: tuple[Key, tuple[Params, Array]]) -> tuple[Any, Played]:
-            key, (params, episodes) = block
-            todo, store = replace(plan, params=params, episodes=episodes), Store(self.chunk, statistics, self.observing)
-            played = self.vector_env.play(behaviour, state.env_params, todo, None, key, store)
-            return played.stored, replace(played, plan=(), slots=(), stored=())
-
-        statistics, played = jax.lax.scan(play_block, state.statistics, (keys, apart))
-        stats, described = tree.merge_axes(played.stats), tree.mean(played.described)
-        return state, Played(plan, (), stats, statistics, described)
+        return state, blocks.play(self, state, plan, key)
 
     def absorb(
         self, state: EvolutionState, carry: tuple[Any, Any], played: Played, key: Key
@@ -232,22 +212,6 @@ class Evolution:
     def behaviour(self, state: EvolutionState) -> Behaviour:
         """How the agent acts in one environment."""
         return Behaviour(self.env, self.agent, self.now(state).agent, partial(self.normalized, state))
-
-    def drawing(self, state: EvolutionState) -> Behaviour:
-        """How members act, which are drawn as they play where the evolver has seeds of them."""
-        behaviour, evolver, hyperparams = self.behaviour(state), self.evolver, self.now(state).evolver
-        if not isinstance(evolver, DrawsMembers):
-            return behaviour
-        draw = lambda genomes: evolver.drawn(state.evolver, genomes, hyperparams)  # noqa: E731
-        express = lambda held: evolver.to_params(state.evolver, held, hyperparams)  # noqa: E731
-        return replace(behaviour, draw=draw, express=express)
-
-    def observing(self, statistics: Any, transitions: Transition, mask: Array) -> Any:
-        """The statistics with a chunk's observations that are finite, where they are kept."""
-        if self.normalization == "none":
-            return statistics
-        obs = tree.merge_axes(transitions.obs)
-        return statistics.update(obs, mask.reshape(-1) & tree.finite_rows(obs))
 
     def normalized(self, state: EvolutionState, obs: Any) -> Any:
         """An observation as the policy sees it."""

@@ -231,12 +231,10 @@ class OffPolicy:
                 metrics |= actor_metrics
             return (self.agent.update_targets(agent, hyperparams), replay if changes else ()), metrics
 
-        begin = state.agent, state.replay if changes else ()
-        (agent, replay), metrics, _ = repeat(rounds, learn_once, begin)
+        (agent, replay), metrics, _ = repeat(rounds, learn_once, (state.agent, state.replay if changes else ()))
         metrics |= {"gradient_steps": rounds * self.actor_interval}
         there = state.replay.size > 0
-        agent = tree.where(there, agent, state.agent)
-        state = replace(state, agent=agent, replay=replay if changes else state.replay)
+        state = replace(state, agent=tree.where(there, agent, state.agent), replay=replay if changes else state.replay)
         return state, tree.where(there, metrics, tree.zeros(metrics))
 
     def policy(self, state: OffPolicyState, explores: bool = False) -> SlotPolicy:

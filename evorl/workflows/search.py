@@ -48,10 +48,12 @@ class Search:
 
     An evaluation of the problem counts as an episode of one step, its fitness as the return: of several objectives the
     first. First members are drawn by the problem; what an evolver asks for beyond the bounds is clipped to them.
+    With same_episodes, all members of a generation have the same chance (common random numbers), else each its own.
     """
 
     problem: Problem
     evolver: Evolver
+    same_episodes: bool = True
 
     def __post_init__(self) -> None:
         name, several = type(self.evolver).__name__, self.num_objectives > 1
@@ -106,7 +108,8 @@ class Search:
         return tree.broadcast(self._clipped(self.fitted.solution(state.evolver)), 1)
 
     def play(self, state: SearchState, plan: Params, key: Key) -> tuple[SearchState, Evaluated]:
-        fitness = jax.vmap(self.problem.evaluate)(jax.random.split(key, tree.size(plan)), plan)
+        keys, axis = (key, None) if self.same_episodes else (jax.random.split(key, tree.size(plan)), 0)
+        fitness = jax.vmap(self.problem.evaluate, (axis, 0))(keys, plan)
         return state, Evaluated(plan, self._means(fitness))
 
     def absorb(

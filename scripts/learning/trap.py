@@ -2,7 +2,8 @@
 
 python scripts/learning/trap.py [--generations 100]
 
-Populations of 128 policies of 16 x 16, one episode of at most 100 steps each; the same GA for both, and the same ES.
+Populations of 128 policies of 16 x 16, one episode of at most 100 steps each, centers beside them; the same GA for both,
+and the same ES.
 Solved: the solution reaches the goal. Also the generation in which the first member did, by seed.
 """
 
@@ -17,6 +18,7 @@ import numpy as np
 from evorl.agents import MLPPolicy
 from evorl.ec import GA, GAHyperparams, OpenES, OpenESHyperparams
 from evorl.ec.novelty import Novelty, NoveltyHyperparams
+from evorl.ec.novelty_es import NoveltyES, NoveltyESHyperparams
 from evorl.ec.variation import GaussianMutationHyperparams
 from evorl.envs.point_maze import PointMaze
 from evorl.workflows import Evolution
@@ -28,7 +30,9 @@ CASES = {
     "GA on novelty": (Novelty(GA(), ("position",)), NoveltyHyperparams(OF_GA)),
     "OpenES on reward": (OpenES(), OF_ES),
     "OpenES on novelty": (Novelty(OpenES(), ("position",)), NoveltyHyperparams(OF_ES)),
-    "OpenES on both (NSR-ES)": (Novelty(OpenES(), ("position",)), NoveltyHyperparams(OF_ES, 0.5)),
+    "OpenES on both": (Novelty(OpenES(), ("position",)), NoveltyHyperparams(OF_ES, 0.5)),
+    "NS-ES, 5 centers": (NoveltyES(OpenES(), 5, ("position",)), NoveltyESHyperparams(OF_ES, 1.0)),
+    "NSR-ES, 5 centers": (NoveltyES(OpenES(), 5, ("position",)), NoveltyESHyperparams(OF_ES)),
 }
 
 

@@ -34,8 +34,8 @@ UNREADABLE = (HydraException, RecognitionException, ValueError, RecursionError) 
 class Defaults(FileConfigSource):
     """Files whose nodes with a _target_ are filled up with the defaults of the dataclass that it names.
 
-    Beside hyperparameters stands their space: the declared priors, and what the file says of it. What follows the name
-    of a suite is the name of an environment in it: env/gymnax/CartPole-v1 is env/gymnax.yaml with that name.
+    Beside hyperparameters of an agent stands their space: the declared priors, and what the file says of it. What
+    follows the name of a suite is the name of an environment in it: env/gymnax/CartPole-v1 is env/gymnax.yaml with it.
     """
 
     @staticmethod
@@ -49,9 +49,11 @@ class Defaults(FileConfigSource):
         suite = None if super().is_config(config_path) else suite_of(group, choice)
         result = super().load_config(f"{group}/{suite[0]}" if suite else config_path)
         whole = OmegaConf.create(nodes.filled(OmegaConf.to_container(result.config)))
-        if isinstance(whole, DictConfig) and suite:
+        if not isinstance(whole, DictConfig):
+            return dataclasses.replace(result, config=whole)
+        if suite:
             whole.name = suite[1]
-        if isinstance(whole, DictConfig) and isinstance(whole.get("hyperparams"), DictConfig):
+        if isinstance(whole.get("hyperparams"), DictConfig) and "_target_" not in whole:
             priors = nodes.priors(OmegaConf.to_container(whole.hyperparams))
             whole.space = OmegaConf.merge(priors, whole.get("space") or {})
         return dataclasses.replace(result, config=whole)

@@ -6,10 +6,9 @@ import jax
 
 from evorl import tree, vector_env
 from evorl.envs.on_level import OnLevel, OnLevelParams, seen_alike, start, with_levels
+from evorl.training.episodes import CHUNK
 from evorl.types import Acts, Evolves, Key, Level, State
 from evorl.vector_env import EpisodeStats, Plan, Same, Store, World, leveled
-
-CHUNK = 20  # steps between two looks at whether all episodes have ended
 
 
 def attempt(workflow: Acts, state: State, levels: Level, explores: bool, key: Key) -> EpisodeStats:

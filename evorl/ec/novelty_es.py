@@ -1,0 +1,141 @@
+"""Evolution strategies that look for what was not seen before, from several centers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl import hyperparameters, tree
+from evorl.ec import search
+from evorl.ec.archives import described, sound
+from evorl.ec.novelty import distance, fittest, noted
+from evorl.ec.openes import OpenES, OpenESHyperparams
+from evorl.ec.rows import full_rank
+from evorl.ec.shaping import centered_rank
+from evorl.errors import require
+from evorl.hyperparameters import Number, default, hyperparameter
+from evorl.types import Evolver, Key, Metrics, Params, Quality
+
+
+@struct.dataclass
+class NoveltyESHyperparams:
+    """Those of the evolver, and what novelty counts."""
+
+    evolver: Any = default(OpenESHyperparams)
+    share: Number = hyperparameter(0.5, 0, 1, "of novelty in what the evolver is told, the rest is fitness; as ranks")
+
+
+@struct.dataclass
+class NoveltyESState:
+    centers: Any  # of the evolver's states, leaves [num_centers, ...]
+    chosen: Any  # [] int32, the center whose members were asked for
+    moved: Any  # [num_centers] bool, whether its descriptor is not in the archive yet
+    novelty: Any  # [num_centers], as they last played
+    seen: Any  # [capacity, d], descriptors of centers, as they moved
+    count: Any  # [] int32, how many there ever were
+    best: Any  # parameters of the highest fitness so far
+    best_fitness: Any  # []
+
+
+@dataclass(frozen=True)
+class NoveltyES:
+    """NSR-ES, with a share of 1 NS-ES: several centers, of which one moves in a generation (Conti et al. 2018).
+
+    Source: arXiv:1712.06560, algorithms 1 and 2. The more novel a center, the likelier it is chosen; its evolver is
+    told of its members by ranks of novelty and of fitness. Novelty is the mean distance to the `neighbours` nearest of
+    the archive, in which is the descriptor of every center after each of its moves, the last `capacity` of them. All
+    centers play beside the members, as members do: the one that has just moved is chosen by its descriptor before.
+    descriptors are names as for MapElites. The first centers are initialized apart. The solution is the member of the
+    highest fitness so far.
+    """
+
+    evolver: Evolver = field(default_factory=OpenES)
+    num_centers: int = 5
+    descriptors: Sequence[str] = ("descriptor",)
+    num_descriptors: int = 2
+    neighbours: int = 10
+    capacity: int = 1000
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "descriptors", tuple(self.descriptors))
+        require(len(self.descriptors) > 0, "descriptors", [], "must name at least one")
+        for name in ("num_centers", "num_descriptors", "neighbours"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        least = max(self.num_centers, self.neighbours)
+        require(self.capacity >= least, "capacity", self.capacity, f"must be at least {least}")
+        search.require_from_params(self.evolver, "evolver", "the members of one center")
+
+    @property
+    def population_size(self) -> int:
+        return self.evolver.population_size + self.num_centers
+
+    def hyperparams(self) -> NoveltyESHyperparams:
+        return NoveltyESHyperparams(hyperparameters.of(self.evolver))
+
+    def fitness(self, means: dict[str, Array]) -> Quality:
+        return Quality(means["return"], described(self.descriptors, means, self.num_descriptors))
+
+    def init(self, key: Key, mean: Params, hyperparams: NoveltyESHyperparams) -> NoveltyESState:
+        return self.from_members(key, tree.broadcast(mean, self.num_centers), mean, hyperparams)
+
+    def from_members(
+        self, key: Key, members: Params, mean: Params, hyperparams: NoveltyESHyperparams
+    ) -> NoveltyESState:
+        """The centers are the first of members, leaves [n, ...]."""
+        m = self.num_centers
+        means, keys = tree.index(members, slice(m)), jax.random.split(key, m)
+        centers = jax.vmap(self.evolver.init, (0, 0, None))(keys, means, hyperparams.evolver)
+        seen, none = jnp.zeros((self.capacity, self.num_descriptors)), jnp.zeros(m)
+        return NoveltyESState(centers, jnp.int32(0), none == 0, none, seen, jnp.int32(0), mean, jnp.float32(-jnp.inf))
+
+    def ask(self, key: Key, state: NoveltyESState, hyperparams: NoveltyESHyperparams) -> tuple[Params, NoveltyESState]:
+        """Members of one center, and all centers, as parameters, leaves [n, ...]."""
+        key_choice, key = jax.random.split(key)
+        chances = jnp.where(state.novelty.sum() > 0, state.novelty, 1.0)
+        chosen = jax.random.categorical(key_choice, jnp.log(chances)).astype(jnp.int32)
+        before = tree.index(state.centers, chosen)
+        members, _, after = search.ask(self.evolver, key, before, hyperparams.evolver)
+        centers = tree.put(state.centers, chosen, search.asked(after, before))
+        both = (members, jax.vmap(self.evolver.solution)(centers))
+        return jax.tree.map(lambda *x: jnp.concatenate(x), *both), replace(state, centers=centers, chosen=chosen)
+
+    to_params = full_rank
+
+    def tell(
+        self, key: Key, genomes: Params, fitness: Quality, state: NoveltyESState, hyperparams: NoveltyESHyperparams
+    ) -> tuple[NoveltyESState, Metrics]:
+        n = self.evolver.population_size
+        of_centers = fitness.descriptor[n:]
+        seen, count = noted(state.seen, state.count, of_centers, state.moved & sound(fitness)[n:])
+        novelty = jnp.where(sound(fitness), self.novelty(fitness.descriptor, seen, count), jnp.nan)
+        share, members = hyperparams.share, tree.index(genomes, slice(n))
+        worth = share * centered_rank(novelty[:n]) + (1 - share) * centered_rank(fitness.fitness[:n])
+        worth = jnp.where(jnp.isnan(novelty[:n]), jnp.nan, worth)
+        center = tree.index(state.centers, state.chosen)
+        told, metrics = search.tell(self.evolver, key, members, worth, center, hyperparams.evolver)
+
+        best = fittest(genomes, fitness.fitness, lambda params: params, (state.best, state.best_fitness))
+        state = NoveltyESState(
+            tree.put(state.centers, state.chosen, told),
+            state.chosen,
+            jnp.arange(self.num_centers) == state.chosen,
+            jnp.nan_to_num(novelty[n:]),
+            seen,
+            count,
+            *best,
+        )
+        return state, metrics | {"novelty": jnp.nanmean(novelty[:n]), "novelty/centers": state.novelty.mean()}
+
+    def novelty(
+        self, descriptor: Float[Array, "n d"], seen: Float[Array, "capacity d"], count: Array
+    ) -> Float[Array, " n"]:
+        """The mean distance from the nearest in the archive, of which there are fewer at first."""
+        there = jnp.broadcast_to(jnp.arange(self.capacity) < count, (len(descriptor), self.capacity))
+        return distance(descriptor, seen, there, self.neighbours)
+
+    def solution(self, state: NoveltyESState) -> Params:
+        return state.best

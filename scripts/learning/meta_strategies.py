@@ -1,0 +1,83 @@
+"""An evolution strategy that is learned here, on functions of BBOB that it was not trained on.
+
+python scripts/learning/meta_strategies.py [--generations 300] [--seeds 8]
+
+The weights of LearnedES, 16 members for 50 generations on 10 numbers, are searched from nothing by OpenES with 64
+members: Adam's rate 0.02, std 0.1, no decay. Twelve functions are trained on and twelve are held out, none of which has
+a rotated or otherwise related one among the others. All strategies are then judged on 32 tasks of each function, the
+same for all: by the digits of precision that the best member reaches, of which more is better.
+"""
+
+import argparse
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from evosax.algorithms import SNES, LearnedES
+from evosax.problems import bbob_fns
+
+from evorl import Evosax, LearnedStrategy, OpenES, OpenESHyperparams, Search, SearchHyperparams
+from evorl.hyperparameters import as_state
+from evorl.stats import interval
+
+TRAINED = (
+    *("sphere", "ellipsoidal", "ellipsoidal_rotated", "step_ellipsoidal", "rastrigin", "rastrigin_rotated"),
+    *("bueche_rastrigin", "weierstrass", "schaffers_f7", "schaffers_f7_ill_cond", "gallagher_101_me"),
+    "gallagher_21_hi",
+)
+HELD_OUT = tuple(name for name in bbob_fns if name not in TRAINED)
+MEMBERS, TASKS, START = 16, 32, {"std_init": 1.0}
+PROBLEM = LearnedStrategy(Evosax(LearnedES, MEMBERS), START, TRAINED)
+WORKFLOW = Search(PROBLEM, OpenES(64))
+HYPERPARAMS = SearchHyperparams(OpenESHyperparams(0.02, 0.1, 0))
+
+
+def digits(problem: LearnedStrategy) -> Any:
+    """Gives of an evolver's hyperparameters the mean digits on each function, [functions], of tasks that are fixed."""
+    keys = jax.random.split(jax.random.key(2026), TASKS)
+    return jax.jit(lambda given: jax.vmap(problem.digits, (0, None))(keys, given).mean(0))
+
+
+def learned(generations: int, seeds: int) -> list[tuple[Any, Any]]:
+    """The weights that each seed begins with and ends with."""
+    step = jax.jit(lambda state, keys: jax.lax.scan(WORKFLOW.step, state, keys)[0])
+    found = []
+    for seed in range(seeds):
+        key_init, key = jax.random.split(jax.random.key(seed))
+        first = jax.jit(WORKFLOW.init)(key_init, as_state(HYPERPARAMS))
+        last = step(first, jax.random.split(key, generations))
+        found.append((first.evolver.mean, last.evolver.mean))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--generations", type=int, default=300)
+    parser.add_argument("--seeds", type=int, default=8)
+    args = parser.parse_args()
+    runs = learned(args.generations, args.seeds)
+    shipped = PROBLEM.evolver.weights(jnp.zeros(PROBLEM.size))
+    for title, functions in (("held out", HELD_OUT), ("trained on", TRAINED)):
+        problem = replace(PROBLEM, functions=functions)
+        of_weights, of_snes = digits(problem), digits(replace(problem, evolver=Evosax(SNES, MEMBERS)))
+        before, after = (np.array([of_weights({**START, "params": run[i]}) for run in runs]) for i in (0, 1))
+        ours, snes = np.asarray(of_weights({**START, "params": shipped})), np.asarray(of_snes(START))
+        print(f"\n{title} | untrained | learned here | shipped | SNES")
+        for i, name in enumerate(functions):
+            low, high = interval(after[:, i])
+            print(
+                f"| {name} | {before[:, i].mean():.2f} | {after[:, i].mean():.2f} [{low:.2f}, {high:.2f}] "
+                f"| {ours[i]:.2f} | {snes[i]:.2f} |"
+            )
+        by_seed = after.mean(1)
+        means = [f"{x.mean():.3f} [{interval(x)[0]:.3f}, {interval(x)[1]:.3f}]" for x in (before.mean(1), by_seed)]
+        print(f"mean | {' | '.join(means)} | {ours.mean():.3f} | {snes.mean():.3f}")
+        for name, other in (("untrained", before.mean(1)), ("shipped", ours.mean()), ("SNES", snes.mean())):
+            print(f"better than {name} in {(by_seed > other).sum()} of {args.seeds}")
+        print("by seed", by_seed.round(3), "untrained", before.mean(1).round(3))
+
+
+if __name__ == "__main__":
+    main()
