@@ -42,6 +42,12 @@ class Asked:
         return jax.tree.map(one, env_params, is_leaf=lambda x: isinstance(x, HostParams))
 
 
+def where(acts: Any, env_params: Any) -> Any:
+    """The params of one environment, of which one on the host is touched only where so, []."""
+    is_one = lambda x: isinstance(x, HostParams)  # noqa: E731
+    return jax.tree.map(lambda x: replace(x, acts=x.acts & acts) if is_one(x) else x, env_params, is_leaf=is_one)
+
+
 def seeds(keys: Key) -> UInt32[Array, "*n 2"]:
     """The seeds of episodes for keys."""
     return jax.random.key_data(keys).astype(jnp.uint32)[..., jnp.array([0, -1])]
