@@ -18,11 +18,12 @@ from evorl.envs.observations import TimeLimit
 from evorl.envs.wrappers import Frames
 from evorl.errors import HostError, OptionError
 from evorl.n_step import Window
+from evorl.training.configuration import parts
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
 from evorl.types import Batch, Transition
 from evorl.vector_env import FromParams, Plan, Store, World, hosts, play
-from evorl.workflows import Evolution, OnPolicy, Vmapped
+from evorl.workflows import Evolution, OnPolicy, Vmapped, segments
 from tests.conftest import leaves_equal
 
 LIMIT = 30
@@ -273,13 +274,13 @@ def test_a_child_keeps_its_environments_and_begins_anew():
 
 
 def test_what_is_not_known_takes_no_part_in_learning():
-    workflow = ppo(told(), num_envs=3, num_steps=2, batch_size=3)
     weight = jnp.array([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
     rows = jnp.arange(6).reshape(2, 3)
-    batch, some = workflow.filled(workflow.segments(Batch(rows, rows, rows, rows, rows, rows)), weight)
+    whole = segments.cut(Batch(rows, rows, rows, rows, rows, rows), 1)
+    batch, some = segments.filled(whole, weight)
     assert some
     assert sorted(batch.obs[:, 0].tolist()) == [0, 0, 2, 3, 4, 5]
-    _, some = workflow.filled(workflow.segments(Batch(rows, rows, rows, rows, rows, rows)), 0 * weight)
+    _, some = segments.filled(whole, 0 * weight)
     assert not some
 
 
@@ -352,3 +353,13 @@ def test_policy_search_plays_whole_episodes():
     assert [row["env_steps"] for row in result.rows if row["kind"] == "train"] == [12, 24]
     assert result.rows[-1]["return"] == 6
     assert pools._POOLS == {}
+
+
+@pytest.mark.parametrize(
+    "place", [{"name": "os:Env-v0"}, {"name": "CartPole-v1", "options": {"env_id": ["os:Env-v0"]}}]
+)
+def test_a_configuration_from_elsewhere_names_no_module_that_is_not_trusted(place):
+    node = {"env": {"_target_": "evorl.HostEnv", **place}}
+    with pytest.raises(OptionError, match="given: names os, which is not of evorl; trust="):
+        parts.require_trusted(node, [], "given:")
+    parts.require_trusted(node, ["os"], "given:")
