@@ -2,7 +2,7 @@
 
 python scripts/learning/trap.py [--generations 100]
 
-Populations of 128 policies of 16 x 16, one episode of at most 100 steps each, centers beside them; the same GA for both,
+Populations of 128 policies of 16 x 16, one episode of 100 steps at most, centers beside them; the same GA for both,
 and the same ES.
 Solved: the solution reaches the goal. Also the generation in which the first member did, by seed.
 """
