@@ -2,7 +2,7 @@
 
 pip install -e ".[suites]" && python scripts/learning/suites.py [--rows FILE] [SUITE ...]
 
-Four seeds in one program of PPO (of gymnax, DQN), four of an evolution strategy, and where actions are real CEM-RL;
+Four seeds in one program of PPO, four of an evolution strategy, and where actions are real CEM-RL;
 PBT of PPO on CheetahRun. The last evaluation's mean and 95 % interval over seeds stand beside those of random actions.
 Options are those of the agents' files but for what is listed here: how long, and how many environments.
 """
@@ -35,7 +35,7 @@ FEW = ("agent.workflow.eval_episodes=32",)
 SHORT = "wrappers=[{time_limit: {steps: 100}}]"
 JOBS: dict[str, list[tuple[str, ...]]] = {
     "gymnax": [
-        ("env=gymnax/Catch-bsuite", "agent=dqn", "num_seeds=4", "env_steps=100_000", "evaluations=1"),
+        ("env=gymnax/Catch-bsuite", *PPO, "env_steps=200_000"),
         ("env=gymnax/Catch-bsuite", *ES),
     ],
     "playground": [
