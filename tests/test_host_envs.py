@@ -12,7 +12,10 @@ import pytest
 from evorl import tree
 from evorl.agents import MLPPolicy, PolicyGradient
 from evorl.ec.openes import OpenES
+from evorl.envs.actions import Repeat
 from evorl.envs.host import HostEnv, pools
+from evorl.envs.observations import TimeLimit
+from evorl.envs.wrappers import Frames
 from evorl.errors import HostError, OptionError
 from evorl.n_step import Window
 from evorl.training.fit import fit
@@ -169,6 +172,21 @@ def test_one_call_serves_all_vmapped_copies(monkeypatch):
     assert rows == [12] * 5
 
 
+def test_wrappers_that_end_episodes_or_take_several_steps_touch_what_they_must(tmp_path):
+    env = Frames(Repeat(TimeLimit(told(length=5, log=str(tmp_path)), 4), 3), 2)
+    _, _, (rows, mask) = played(env, 1, 4)
+    assert mask.all()
+    np.testing.assert_array_equal(rows.obs[:, 0, :, 1], [[0, 0], [0, 3], [0, 0], [0, 3]])
+    np.testing.assert_array_equal(rows.next_obs[:, 0, :, 1], [[0, 3], [3, 4], [0, 3], [3, 4]])
+    np.testing.assert_array_equal(rows.truncated[:, 0], [False, True] * 2)
+    slots, _, _ = played(env, 1, 2)
+    _, _, (rows, _) = played(env, 1, 1, Plan(FromParams(), False, steps=1), slots, 1)
+    np.testing.assert_array_equal(rows.obs[0, 0, :, 1], [0, 0])
+    first, *_ = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime)
+    said = [line.split()[0] for line in first.read_text().splitlines()]
+    assert said[:10] == ["reset", *["step"] * 4] * 2
+
+
 FAULTS = {
     "constructor": "step 0: constructor: RuntimeError: told to",
     "reset": "step 0: reset: RuntimeError: told to",
@@ -283,7 +301,10 @@ def test_a_window_ends_before_what_is_lost():
 def test_a_worker_imports_no_jax_and_ends_with_its_parent(tmp_path):
     code = """
 import os, sys, time, jax
+from evorl.envs.actions import Repeat
 from evorl.envs.host import HostEnv, pools
+from evorl.envs.observations import TimeLimit
+from evorl.envs.wrappers import Frames
 env = HostEnv("tests.hosted:Told-v0", {"length": 3}, workers=2)
 state, _ = env.reset(jax.random.key(0), env.default_params)
 processes = pools.of(env).places._processes

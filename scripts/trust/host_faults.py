@@ -102,7 +102,7 @@ def try_one(kind, at, workers, restart, told, key):
     pools.close()
     wrong = []
     if not (told / "claimed").exists():
-        wrong.append("it did not fail")
+        wrong.append(f"it did not fail, but {fault}")
     if took > TIMEOUT + SLACK:
         wrong.append(f"took {took:.1f} s")
     if learned(rows, mask) != answered(told):
