@@ -2,17 +2,22 @@ import re
 
 import jax
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
 from evorl.agents import SAC, TD3, SACHyperparams
 from evorl.ec import CEM, CEMHyperparams
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutationHyperparams
+from evorl.envs.actions import Sticky
+from evorl.envs.gymnax import Gymnax
+from evorl.envs.wrappers import Frames
 from evorl.errors import OptionError
 from evorl.hyperparameters import hyperparameter, searched
 from evorl.population import LogUniform, Pairs, Swarm, SwarmHyperparams, Truncation, Uniform
+from evorl.train import listed
 from evorl.training import runs
-from evorl.training.configuration import config, discovery
+from evorl.training.configuration import config, discovery, parts
 from evorl.workflows import (
     CEMRL,
     ERL,
@@ -292,3 +297,50 @@ def test_own_files_in_a_configs_folder_are_found_and_filled_with_defaults(tmp_pa
     cfg = config.load(["env=mine", "env.backend=spring"])
     assert OmegaConf.to_container(cfg.env)["max_episode_steps"] == 1000
     assert cfg.env.backend == "spring"
+
+
+class TestSuitesAndWrappers:
+    def made(self, *overrides):
+        data = config.plain(config.load(["agent=ppo", *overrides]))
+        return data, parts.played(data)
+
+    def test_what_follows_a_suite_is_a_name(self):
+        data, env = self.made("env=gymnax/Catch-bsuite")
+        assert env == Gymnax("Catch-bsuite")
+        assert data["env"]["name"] == "Catch-bsuite"
+        _, inside = self.made("env=frames", "env@env.inner=gymnax/Catch-bsuite")
+        assert inside == Frames(Gymnax("Catch-bsuite"))
+
+    def test_wrappers_are_a_list_the_first_one_inside(self):
+        data, env = self.made("env=cartpole", "wrappers=[sticky,{frames:{count:2}}]")
+        assert env == Frames(Sticky(Gymnax("CartPole-v1")), 2)
+        assert config.title(data) == "ppo on Frames-Sticky-CartPole-v1"
+        assert parts.played(yaml.safe_load(yaml.safe_dump(data))) == env  # as a run folder has it
+
+    @pytest.mark.parametrize(
+        ("overrides", "message"),
+        [
+            (["env=gymnx/Catch-bsuite"], "unknown env gymnx/Catch-bsuite; did you mean gymnax/Catch-bsuite"),
+            (["env=gymnax/Cach-bsuite"], "unknown gymnax environment Cach-bsuite; did you mean Catch-bsuite"),
+            (["env=gymnax"], "env.name: must be given"),
+            (["env=cartpole", "wrappers=[stiky]"], "unknown wrapper stiky; did you mean sticky"),
+            (["env=cartpole", "wrappers=sticky"], "wrappers=sticky: must be a list"),
+            (["env=cartpole", "wrappers=[{sticky:{prob:1}}]"], "unknown option wrappers: sticky.prob; allowed: probab"),
+            (["env=cartpole", "wrappers=[{sticky:{probability:2}}]"], r"wrappers\[0\].probability=2.0: must be at"),
+            (["env=cartpole", "wrapper=sticky"], "unknown option wrapper; did you mean wrappers"),
+            (["problem=zdt1", "wrappers=[sticky]"], "wrappers=.'Sticky'.: are around an environment"),
+        ],
+    )
+    def test_mistakes_are_one_line(self, overrides, message):
+        with pytest.raises(OptionError, match=message):
+            self.made(*overrides)
+
+    def test_lists_know_suites_and_what_is_not_installed(self, monkeypatch):
+        monkeypatch.setattr(discovery.importlib.util, "find_spec", lambda name: None)
+        lines = discovery.listing().splitlines()
+        assert any(line.split() == ["gymnax/NAME", "any", "of", "gymnax,", "by", "its", "id"] for line in lines)
+        assert any(line.startswith("  jumanji/NAME") and "pip install 'evorl-jax[jumanji]'" in line for line in lines)
+        assert any(line.startswith("  sticky") for line in lines)
+        assert "env=gymnax/CartPole-v1" in listed("gymnax").splitlines()
+        with pytest.raises(OptionError, match="unknown suite gymnx; did you mean gymnax"):
+            listed("gymnx")

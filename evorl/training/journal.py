@@ -96,7 +96,7 @@ class Journal:
         return metrics
 
 
-def _where(mask: np.ndarray, new: Any, old: Any) -> Any:
+def _where(mask: Any, new: Any, old: Any) -> Any:
     """new where mask, which leads, old elsewhere; NumPy knows no keys."""
     is_key = jnp.issubdtype(old.dtype, jax.dtypes.prng_key)
     return (jnp if is_key else np).where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)

@@ -128,6 +128,8 @@ def played(data: Mapping[str, Any]) -> Env | Problem:
     Raises OptionError.
     """
     if data.get("problem") is not None:
+        around = [str(one["_target_"]).rpartition(".")[2] for one in data.get("wrappers") or ()]
+        require(not around, "wrappers", around, "are around an environment, and a problem is none")
         return make(data["problem"], "problem", Problem)
     require(data.get("env") is not None, "env", "null", "give one, or a problem")
     env = make(data["env"], "env", Env)
