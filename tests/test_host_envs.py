@@ -21,6 +21,7 @@ from evorl.n_step import Window
 from evorl.training.configuration import parts
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
+from evorl.training.records.checkpoint import Checkpoints
 from evorl.types import Batch, Transition
 from evorl.vector_env import FromParams, Plan, Store, World, hosts, play
 from evorl.workflows import Evolution, OnPolicy, Vmapped, segments
@@ -240,14 +241,20 @@ def ppo(env, **settings):
     return OnPolicy(env, agent, **sizes | settings)
 
 
-def test_a_training_ends_at_the_state_before_what_has_failed():
+def test_a_training_ends_at_the_state_before_what_has_failed(tmp_path):
+    """Each environment fails in its third episode, after two of six steps: in the fourth iteration of four."""
     whole = fit(ppo(told(length=6)), budget=Budget(iterations=3), evaluations=1)
+    checkpoints = Checkpoints(tmp_path)
     with pytest.raises(HostError, match=r"slot [01], in this process, step 1: step: RuntimeError: told to") as found:
-        fit(ppo(told(length=6, fault="step", episodes=2)), budget=Budget(iterations=9), evaluations=1)
+        fit(ppo(told(length=6, fault="step", episodes=2)), budget=Budget(iterations=9), checkpoints=checkpoints)
     assert "\n" not in str(found.value)
     assert pools.fault() is None
-    assert int(whole.state.iteration) == 3
-    assert not np.asarray(whole.state.slots.env_state.lease).any()
+    resumed = fit(ppo(told(length=6)), budget=Budget(iterations=3), checkpoints=checkpoints)
+    checkpoints.close()
+    assert int(resumed.state.iteration) == 3
+    assert leaves_equal(resumed.state.agent, whole.state.agent)
+    for one in (whole, resumed):
+        assert not np.asarray(one.state.slots.env_state.lease).any()
 
 
 def test_leases_that_no_state_holds_are_given_back():
