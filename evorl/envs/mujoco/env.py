@@ -17,7 +17,7 @@ from evorl import tree
 from evorl.envs import render, viewer
 from evorl.envs.bodies import solids
 from evorl.envs.host.merged import PIECE
-from evorl.envs.mujoco.engine import Engine, cores
+from evorl.envs.mujoco.engine import Engine, cores, mujoco
 from evorl.envs.mujoco.tasks import TASKS
 from evorl.errors import require
 from evorl.spaces import Box, bound
@@ -63,12 +63,17 @@ class MuJoCo:
     @cached_property
     def _engine(self) -> Engine:
         engine = Engine(self.name, self.options, self.threads or cores())
-        _ = engine.env, engine.sizes
+        _ = engine.executor
         return engine
 
     @property
+    def _sizes(self) -> tuple[int, int]:
+        """Numbers of a state and of an observation."""
+        return self._engine.numbers, self._engine.env.observation_space.shape[0]
+
+    @property
     def observation_space(self) -> Box:
-        return Box(-np.inf, np.inf, (self._engine.sizes[2],))
+        return Box(-np.inf, np.inf, (self._sizes[1],))
 
     @property
     def action_space(self) -> Box:
@@ -78,13 +83,13 @@ class MuJoCo:
     def reset(self, key: Key, params: Any) -> tuple[MuJoCoState, Any]:
         """Gymnasium's own reset, with 64 bits of the key as its seed."""
         del params
-        _, numbers, size = self._engine.sizes
+        numbers, size = self._sizes
         found = merged(self._begin, 2 * numbers + size)(jax.random.bits(key, (2,), jnp.uint32))
         return MuJoCoState(found[: 2 * numbers], jnp.int32(0)), _floats(found[2 * numbers :])
 
     def step(self, key: Key, env_state: MuJoCoState, action: Any, params: Any) -> tuple[MuJoCoState, TimeStep]:
         del key, params
-        _, numbers, size = self._engine.sizes
+        numbers, size = self._sizes
         ends = np.cumsum([2 * numbers, size, 1])
         given = jnp.concatenate([env_state.bits, jax.lax.bitcast_convert_type(jnp.float32(action), jnp.uint32)])
         found = merged(self._step, int(ends[-1]) + 1)(given)
@@ -99,7 +104,7 @@ class MuJoCo:
         return np.concatenate([states.view(np.uint32), obs.view(np.uint32)], 1)
 
     def _step(self, words: np.ndarray) -> np.ndarray:
-        at = 2 * self._engine.sizes[1]
+        at = 2 * self._engine.numbers
         states, action = (np.ascontiguousarray(part) for part in np.split(words, [at], axis=1))
         after, obs, reward, terminated = self._engine.step(states.view(np.float64), action.view(np.float32))
         outcome = reward.astype(np.float32).view(np.uint32), terminated.astype(np.uint32)
@@ -107,8 +112,6 @@ class MuJoCo:
 
     def draw(self, states: list[MuJoCoState], folder: Path) -> list[Path]:
         """viewer.html, in three dimensions, and a GIF and a PNG where MuJoCo finds an OpenGL to draw with."""
-        import mujoco
-
         env, seconds = self._engine.env, float(self._engine.env.dt)
         model, data, poses, every = env.model, mujoco.MjData(env.model), [], max(1, round(0.04 / seconds))
         numbers = np.stack([np.asarray(state.bits) for state in states]).view(np.float64)
@@ -153,8 +156,6 @@ def _floats(words: Any) -> Any:
 
 
 def _pictures(model: Any, data: Any, positions: np.ndarray) -> list[np.ndarray]:
-    import mujoco
-
     frames = []
     with mujoco.Renderer(model, height=240, width=320) as renderer:
         for position in positions:

@@ -51,8 +51,6 @@ def flat(x: np.ndarray) -> np.ndarray:
     return x.reshape(len(x), -1)
 
 
-
-
 def excluding(env: Any, position: np.ndarray, first: int) -> np.ndarray:
     """The position without where it is in the world, unless that is asked for."""
     return position[:, first:] if env._exclude_current_positions_from_observation else position
@@ -91,10 +89,12 @@ def hopper(env: Any, step: Step) -> Outcome:
 
 
 def ant_forces(env: Any, seen: Seen) -> np.ndarray:
+    """What acts on its bodies, within limits."""
     return np.clip(seen["cfrc_ext"], *env._contact_force_range)
 
 
 def ant_obs(env: Any, seen: Seen) -> list[np.ndarray]:
+    """Positions, velocities and forces."""
     forces = [flat(ant_forces(env, seen)[:, 1:])] if env._include_cfrc_ext_in_observation else []
     return [excluding(env, seen["qpos"], 2), seen["qvel"], *forces]
 
@@ -109,11 +109,13 @@ def ant(env: Any, step: Step) -> Outcome:
 
 
 def humanoid_reads(data: Any) -> Mapping[str, np.ndarray]:
+    """Inertia, velocities and forces of bodies, and where they are."""
     seen = {"cinert": data.cinert, "cvel": data.cvel, "qfrc_actuator": data.qfrc_actuator}
     return {**seen, "cfrc_ext": data.cfrc_ext, "xipos": data.xipos}
 
 
 def humanoid_obs(env: Any, seen: Seen) -> list[np.ndarray]:
+    """Positions, velocities, and of what it reads what is asked for."""
     parts = (
         (env._include_cinert_in_observation, seen["cinert"][:, 1:]),
         (env._include_cvel_in_observation, seen["cvel"][:, 1:]),
@@ -124,8 +126,9 @@ def humanoid_obs(env: Any, seen: Seen) -> list[np.ndarray]:
 
 
 def mass_center(env: Any, seen: Seen) -> np.ndarray:
+    """Where the middle of all mass is, along x."""
     mass = env.model.body_mass
-    return seen["xipos"][:, :, 0] @ mass / mass.sum()
+    return (seen["xipos"][:, :, 0] * mass).sum(1) / mass.sum()
 
 
 def humanoid(env: Any, step: Step) -> Outcome:
@@ -150,6 +153,7 @@ def pendulum(env: Any, step: Step) -> Outcome:
 
 
 def double_obs(env: Any, seen: Seen) -> list[np.ndarray]:
+    """The cart, the angles, velocities and the force of the rail."""
     cart, angles = seen["qpos"][:, :1], seen["qpos"][:, 1:]
     forces = np.clip(seen["qfrc_constraint"], -10, 10)[:, :1]
     return [cart, np.sin(angles), np.cos(angles), np.clip(seen["qvel"], -10, 10), forces]
@@ -165,6 +169,7 @@ def double(env: Any, step: Step) -> Outcome:
 
 
 def pusher_obs(env: Any, seen: Seen) -> list[np.ndarray]:
+    """The arm, and where it, the object and the goal are."""
     return [seen["qpos"][:, :7], seen["qvel"][:, :7], seen["tips_arm"], seen["object"], seen["goal"]]
 
 
@@ -177,6 +182,7 @@ def pusher(env: Any, step: Step) -> Outcome:
 
 
 def reacher_obs(env: Any, seen: Seen) -> list[np.ndarray]:
+    """The angles, the target, and the way to it."""
     angles, away = seen["qpos"][:, :2], seen["fingertip"] - seen["target"]
     return [np.cos(angles), np.sin(angles), seen["qpos"][:, 2:], seen["qvel"][:, :2], away[:, :2]]
 
