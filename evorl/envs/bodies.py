@@ -1,4 +1,4 @@
-"""The bodies of a Brax system as solids of the viewer."""
+"""The bodies of a MuJoCo model as solids of the viewer."""
 
 from typing import Any
 

@@ -1,0 +1,175 @@
+"""MuJoCo on the host: a batch of states and actions in, their successors out. Nothing is kept between calls."""
+
+import contextlib
+import importlib
+import inspect
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from evorl.envs.mujoco.tasks import TASKS, Step, Task
+from evorl.envs.suite import imported
+from evorl.errors import OptionError, unknown
+
+mujoco = imported("mujoco", "mujoco")
+STATE = mujoco.mjtState.mjSTATE_INTEGRATION
+LEAST = 8  # rows that are worth a thread
+Rows: TypeAlias = tuple[np.ndarray, dict[str, np.ndarray]]  # MuJoCo's states, and what else is read
+_making = threading.Lock()
+
+
+class Rig(NamedTuple):
+    """One of Gymnasium's environments, which one thread uses at a time."""
+
+    env: Any
+    model: Any
+    data: Any
+    views: Mapping[str, np.ndarray]  # what the task reads of its data
+
+
+class Engine:
+    """One of Gymnasium's tasks with its options, on so many threads.
+
+    A state is a row of float64: MuJoCo's integration state (mjSTATE_INTEGRATION), and the place where a task has one.
+    All is computed on threads of its own, as the threads of XLA flush denormal numbers to 0: so it gives Gymnasium's
+    bits, wherever it is called from and however many threads there are.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any], threads: int) -> None:
+        import gymnasium
+
+        self.name, self.options, self.threads = name, options, threads
+        self.env = made(name, options)  # for its spaces, options and model; its data are never stepped
+        self.task: Task = TASKS[name]
+        self.limit = int(gymnasium.spec(name).max_episode_steps or 0)
+        self._own = mujoco.mj_stateSize(self.env.model, STATE)
+        self.numbers = self._own + (self.task.place is not None)
+        first = mujoco.mj_stateSize(self.env.model, mujoco.mjtState.mjSTATE_CTRL.value - 1)
+        self._control = slice(first, first + self.env.model.nu)
+        self._idle: deque[Rig] = deque()
+
+    @cached_property
+    def executor(self) -> ThreadPoolExecutor:
+        """Its threads, all of which begin at once: one has the floating point mode of the thread that starts it."""
+        executor, all_of_them = ThreadPoolExecutor(self.threads, "mujoco"), threading.Barrier(self.threads)
+        list(executor.map(lambda _: all_of_them.wait(), range(self.threads)))
+        return executor
+
+    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, ...]:
+        """States [n, numbers] and observations [n, size] float32 of Gymnasium's own reset with seeds [n] uint64."""
+        return self._spread(self._reset, seeds)
+
+    def step(self, states: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
+        """States after actions [n, size] float32, observations [n, size] float32, rewards and ends [n]."""
+        return self._spread(self._step, states, action)
+
+    def _spread(self, part: Callable[..., tuple[np.ndarray, ...]], *given: np.ndarray) -> tuple[np.ndarray, ...]:
+        n = len(given[0])
+        ends = np.linspace(0, n, max(min(self.threads, n // LEAST), 1) + 1).astype(int).tolist()
+        parts = [self.executor.submit(part, *(x[a:b] for x in given)) for a, b in pairwise(ends)]
+        found = [part.result() for part in parts]
+        return found[0] if len(found) == 1 else tuple(map(np.concatenate, zip(*found, strict=True)))
+
+    def _reset(self, seeds: np.ndarray) -> tuple[np.ndarray, ...]:
+        rows, seen = self._empty(len(seeds))
+        with self._rig() as rig:
+            for i, seed in enumerate(seeds.tolist()):
+                rig.env.reset(seed=seed)
+                mujoco.mj_getState(rig.model, rig.data, rows[i], STATE)
+                for name, view in rig.views.items():
+                    seen[name][i] = view
+        return self._states(rows, seen), self._observed(rows, seen)
+
+    def _step(self, states: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
+        rows, seen = self._empty(len(states))
+        rows[:] = states[:, : self._own]
+        rows[:, self._control] = action
+        skip, forces = self.env.frame_skip, "cfrc_ext" in seen
+        load, run, account, store = mujoco.mj_setState, mujoco.mj_step, mujoco.mj_rnePostConstraint, mujoco.mj_getState
+        with self._rig() as rig:
+            model, data, into = rig.model, rig.data, [(seen[name], view) for name, view in rig.views.items()]
+            for i, row in enumerate(rows):
+                load(model, data, row, STATE)
+                run(model, data, skip)
+                if forces:
+                    account(model, data)
+                store(model, data, row, STATE)
+                for array, view in into:
+                    array[i] = view
+        after, obs = self._states(rows, seen), self._observed(rows, seen)
+        followed = -1 if self.task.place else 1  # its own place, or qpos[0]
+        velocity = (after[:, followed] - states[:, followed]) / self.env.dt
+        return after, obs, *self.task.outcome(self.env, Step(self._named(rows, seen), action, velocity))
+
+    @contextlib.contextmanager
+    def _rig(self) -> Iterator[Rig]:
+        try:
+            rig = self._idle.pop()
+        except IndexError:
+            env = made(self.name, self.options)
+            rig = Rig(env, env.model, env.data, self.task.reads(env.data))
+        try:
+            yield rig
+        finally:
+            self._idle.append(rig)
+
+    def _empty(self, n: int) -> Rows:
+        views = self.task.reads(self.env.data)
+        return np.empty((n, self._own)), {name: np.empty((n, *view.shape)) for name, view in views.items()}
+
+    def _named(self, rows: np.ndarray, seen: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        nq, nv = self.env.model.nq, self.env.model.nv
+        return {"qpos": rows[:, 1 : 1 + nq], "qvel": rows[:, 1 + nq : 1 + nq + nv], **seen}
+
+    def _observed(self, rows: np.ndarray, seen: dict[str, np.ndarray]) -> np.ndarray:
+        parts = self.task.obs(self.env, self._named(rows, seen))
+        return np.concatenate(parts, 1, dtype=np.float32, casting="same_kind")
+
+    def _states(self, rows: np.ndarray, seen: dict[str, np.ndarray]) -> np.ndarray:
+        if self.task.place is None:
+            return rows
+        return np.concatenate([rows, self.task.place(self.env, seen)[:, None]], 1)
+
+
+def made(name: str, options: Mapping[str, Any]) -> Any:
+    """Gymnasium's environment without its wrappers; raises OptionError."""
+    import gymnasium
+
+    if name not in TASKS:
+        raise unknown("task of Gymnasium's MuJoCo", name, TASKS, "--list env=mujoco")
+    imported("gymnasium.envs.mujoco", "mujoco")
+    module, _, kind = str(gymnasium.spec(name).entry_point).partition(":")
+    allowed = inspect.signature(vars(importlib.import_module(module))[kind]).parameters.values()
+    names = [parameter.name for parameter in allowed if parameter.kind == parameter.POSITIONAL_OR_KEYWORD]
+    for option in options:
+        if option not in names:
+            raise unknown(f"option of {name}", option, names)
+    with _making, quiet():
+        try:
+            return gymnasium.make(name, disable_env_checker=True, **options).unwrapped
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise OptionError(f"env.options={dict(options)}: Gymnasium's {name} answers: {said}") from error
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what MuJoCo says of old models."""
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda message: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)

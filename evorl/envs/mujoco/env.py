@@ -1,0 +1,166 @@
+"""Gymnasium's MuJoCo tasks, by MuJoCo's own engine, as pure environments."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from flax.core import FrozenDict
+
+from evorl import tree
+from evorl.envs import render, viewer
+from evorl.envs.bodies import solids
+from evorl.envs.host.merged import PIECE
+from evorl.envs.mujoco.engine import Engine, cores, mujoco
+from evorl.envs.mujoco.tasks import TASKS
+from evorl.errors import require
+from evorl.spaces import Box, bound
+from evorl.types import Key, TimeStep
+
+
+@struct.dataclass
+class MuJoCoState:
+    bits: Any  # [2 * numbers] uint32, of float64: all that MuJoCo integrates, and where a task follows a body, its x
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class MuJoCo:
+    """One of Gymnasium's v5 tasks by its id, such as MuJoCo("HalfCheetah-v5"), on MuJoCo's C engine (Todorov 2012).
+
+    It is pure: a state holds the bits of MuJoCo's. All rows of a batch are one call of the host, on so many threads, or
+    as many as there are cores; their number changes nothing else. options are Gymnasium's own, such as
+    {"ctrl_cost_weight": 0.2}. max_episode_steps 0 takes the task's own limit.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=FrozenDict)
+    threads: int = 0
+    max_episode_steps: int = 0
+
+    default_params = ()
+    fresh_reset = False
+
+    def __post_init__(self) -> None:
+        plain = {name: tuple(x) if isinstance(x, list) else x for name, x in self.options.items()}
+        object.__setattr__(self, "options", FrozenDict(plain))
+        require(self.threads >= 0, "threads", self.threads, "must not be negative")
+        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
+        if not self.max_episode_steps:
+            object.__setattr__(self, "max_episode_steps", self._engine.limit)
+
+    @staticmethod
+    def names() -> list[str]:
+        """The ids of all."""
+        return list(TASKS)
+
+    @cached_property
+    def _engine(self) -> Engine:
+        engine = Engine(self.name, self.options, self.threads or cores())
+        _ = engine.executor
+        return engine
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Numbers of a state and of an observation."""
+        return self._engine.numbers, self._engine.env.observation_space.shape[0]
+
+    @property
+    def observation_space(self) -> Box:
+        return Box(-np.inf, np.inf, (self._sizes[1],))
+
+    @property
+    def action_space(self) -> Box:
+        space = self._engine.env.action_space
+        return Box(bound(space.low), bound(space.high), space.shape)
+
+    def reset(self, key: Key, params: Any) -> tuple[MuJoCoState, Any]:
+        """Gymnasium's own reset, with 64 bits of the key as its seed."""
+        del params
+        numbers, size = self._sizes
+        found = merged(self._begin, 2 * numbers + size)(jax.random.bits(key, (2,), jnp.uint32))
+        return MuJoCoState(found[: 2 * numbers], jnp.int32(0)), _floats(found[2 * numbers :])
+
+    def step(self, key: Key, env_state: MuJoCoState, action: Any, params: Any) -> tuple[MuJoCoState, TimeStep]:
+        del key, params
+        numbers, size = self._sizes
+        ends = np.cumsum([2 * numbers, size, 1])
+        given = jnp.concatenate([env_state.bits, jax.lax.bitcast_convert_type(jnp.float32(action), jnp.uint32)])
+        found = merged(self._step, int(ends[-1]) + 1)(given)
+        bits, obs, reward, terminated = jnp.split(found, ends)
+        state, terminated = MuJoCoState(bits, env_state.steps + 1), terminated[0] > 0
+        truncated = ~terminated & (state.steps >= self.max_episode_steps)
+        return state, TimeStep(_floats(obs), _floats(reward)[0], terminated, truncated)
+
+    def _begin(self, words: np.ndarray) -> np.ndarray:
+        high, low = words.astype(np.uint64).T
+        states, obs = self._engine.reset(high << np.uint64(32) | low)
+        return np.concatenate([states.view(np.uint32), obs.view(np.uint32)], 1)
+
+    def _step(self, words: np.ndarray) -> np.ndarray:
+        at = 2 * self._engine.numbers
+        states, action = (np.ascontiguousarray(part) for part in np.split(words, [at], axis=1))
+        after, obs, reward, terminated = self._engine.step(states.view(np.float64), action.view(np.float32))
+        outcome = reward.astype(np.float32).view(np.uint32), terminated.astype(np.uint32)
+        return np.concatenate([after.view(np.uint32), obs.view(np.uint32), np.stack(outcome, 1)], 1)
+
+    def draw(self, states: list[MuJoCoState], folder: Path) -> list[Path]:
+        """viewer.html, in three dimensions, and a GIF and a PNG where MuJoCo finds an OpenGL to draw with."""
+        env, seconds = self._engine.env, float(self._engine.env.dt)
+        model, data, poses, every = env.model, mujoco.MjData(env.model), [], max(1, round(0.04 / seconds))
+        numbers = np.stack([np.asarray(state.bits) for state in states]).view(np.float64)
+        positions = numbers[:, 1 : 1 + model.nq]
+        for position in positions:
+            data.qpos[:] = position
+            mujoco.mj_kinematics(model, data)
+            poses.append(np.concatenate([data.xpos, data.xquat], 1)[1:])
+        shown, (bodies, ground) = folder / "viewer.html", solids(model)
+        shown.write_text(viewer.page(f"{self.name}, MuJoCo", bodies, np.array(poses), seconds, ground), "utf-8")
+        try:
+            frames = _pictures(model, data, positions[::every][: render.FRAMES])
+        except Exception as error:  # each OpenGL backend of MuJoCo raises its own
+            problem = str(error).partition(",")[0].partition("\n")[0]
+            print(f"no GIF: MuJoCo cannot draw here ({problem}); MUJOCO_GL=egl or osmesa may help", file=sys.stderr)
+            return [shown]
+        return [shown, *render.save(frames, every * seconds, folder)]
+
+
+def merged(host: Callable[[np.ndarray], np.ndarray], width: int) -> Callable[[Any], Any]:
+    """host, of words [n, given] to words [n, width], as a pure function of one row; one call, however it is vmapped."""
+
+    def from_pieces(pieces: Sequence[Any]) -> np.ndarray:
+        return host(np.concatenate([np.asarray(piece) for piece in pieces]))
+
+    @jax.custom_batching.custom_vmap
+    def call(rows: Any) -> Any:
+        n, step = len(rows), max(PIECE // (4 * rows.shape[1]), 1)
+        pieces = [rows[i : i + step] for i in range(0, n, step)]
+        return jax.pure_callback(from_pieces, jax.ShapeDtypeStruct((n, width), jnp.uint32), pieces)
+
+    @call.def_vmap
+    def _(axis_size: int, in_batched: list[bool], rows: Any) -> tuple[Any, bool]:
+        rows = rows if in_batched[0] else tree.broadcast(rows, axis_size)
+        return call(rows.reshape(-1, rows.shape[-1])).reshape(axis_size, -1, width), True
+
+    return lambda row: call(row[None])[0]
+
+
+def _floats(words: Any) -> Any:
+    return jax.lax.bitcast_convert_type(words, jnp.float32)
+
+
+def _pictures(model: Any, data: Any, positions: np.ndarray) -> list[np.ndarray]:
+    frames = []
+    with mujoco.Renderer(model, height=240, width=320) as renderer:
+        for position in positions:
+            data.qpos[:] = position
+            mujoco.mj_forward(model, data)
+            renderer.update_scene(data)
+            frames.append(renderer.render().copy())
+    return frames

@@ -1,0 +1,121 @@
+"""How many steps a second of one core MuJoCo's C engine makes inside a jitted program, beside what else there is.
+
+    python scripts/benchmarks/mujoco_engine.py                     about three minutes
+    python scripts/benchmarks/mujoco_engine.py --envpool PYTHON    beside EnvPool, which that interpreter has
+
+Seconds are of CPU time, of all threads of the process. Each pair is measured in turns; the ratio is the median
+of theirs.
+"""
+
+import argparse
+import subprocess
+import time
+from statistics import median
+
+import gymnasium
+import jax
+import numpy as np
+from gymnasium.vector import SyncVectorEnv
+
+from evorl.envs.brax import Brax
+from evorl.envs.mujoco import MuJoCo
+from evorl.envs.mujoco.engine import quiet
+
+SLOTS = 64
+ENVPOOL = """
+import sys, time, envpool, numpy as np
+name, slots, steps = sys.argv[1], *map(int, sys.argv[2:])
+envs = envpool.make(name, env_type="gymnasium", num_envs=slots, num_threads=1)
+envs.reset()
+space = envs.action_space
+shape, rng = (steps, slots, *space.shape), np.random.default_rng(0)
+actions = rng.uniform(space.low, space.high, shape)
+envs.step(actions[0])
+began = time.process_time()
+for action in actions:
+    envs.step(action)
+print(slots * steps / (time.process_time() - began))
+"""
+
+
+def timed(run, steps):
+    """Steps a second of CPU time."""
+    began = time.process_time()
+    run()
+    return SLOTS * steps / (time.process_time() - began)
+
+
+def alone(name, steps):
+    """Gymnasium's environments in a row."""
+    with quiet():
+        envs = SyncVectorEnv([lambda: gymnasium.make(name) for _ in range(SLOTS)])
+    envs.reset(seed=0)
+    actions = drawn(envs.single_action_space, steps)
+
+    def run():
+        for action in actions:
+            envs.step(action)
+
+    return lambda: timed(run, steps)
+
+
+def drawn(space, steps):
+    shape = steps, SLOTS, *space.shape
+    return np.random.default_rng(0).uniform(space.low, space.high, shape).astype(np.float32)
+
+
+def jitted(env, steps):
+    """A scan over all of them, with actions that are drawn beforehand."""
+    actions = drawn(env.action_space, steps)
+
+    @jax.jit
+    def program(states, actions):
+        def step(states, action):
+            states, timestep = jax.vmap(env.step, (None, 0, 0, None))(jax.random.key(0), states, action, ())
+            return states, (timestep.reward, timestep.obs.sum(1))
+
+        return jax.lax.scan(step, states, actions)
+
+    keys = jax.random.split(jax.random.key(0), SLOTS)
+    states, _ = jax.jit(jax.vmap(env.reset, (0, None)))(keys, ())
+    jax.block_until_ready(program(states, actions))
+    return lambda: timed(lambda: jax.block_until_ready(program(states, actions)), steps)
+
+
+def envpool(python, name, steps):
+    """EnvPool's own loop, in another interpreter."""
+
+    def rate():
+        said = subprocess.run([python, "-c", ENVPOOL, name, str(SLOTS), str(steps)], capture_output=True, check=True)
+        return float(said.stdout.split()[-1])
+
+    return rate
+
+
+def compared(label, first, second, repeats):
+    """Prints steps a CPU second of both and their ratio, second to first."""
+    rates = [(first(), second()) for _ in range(repeats)]
+    a, b = (median(column) for column in zip(*rates, strict=True))
+    print(f"| {label} | {a:,.0f} | {b:,.0f} | {median(y / x for x, y in rates):.2f} |", flush=True)
+
+
+def main():
+    """Prints a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--envpool", metavar="PYTHON")
+    given = parser.parse_args()
+    cheetah, ant = "HalfCheetah-v5", "Ant-v5"
+    ours = jitted(MuJoCo(cheetah, threads=1), 500)
+    print("| 64 environments, steps a CPU second | first | second | ratio |\n|---|---|---|---|")
+    compared("HalfCheetah: SyncVectorEnv alone, in jit", alone(cheetah, 500), ours, given.repeats)
+    if given.envpool:
+        compared("HalfCheetah: EnvPool alone, in jit", envpool(given.envpool, cheetah, 500), ours, given.repeats)
+    compared("HalfCheetah: Brax generalized in jit, in jit", jitted(Brax("halfcheetah"), 20), ours, given.repeats)
+    ours = jitted(MuJoCo(ant, threads=1), 100)
+    compared("Ant: SyncVectorEnv alone, in jit", alone(ant, 100), ours, given.repeats)
+    compared("Ant: Brax generalized in jit, in jit", jitted(Brax("ant"), 20), ours, given.repeats)
+
+
+if __name__ == "__main__":
+    main()
