@@ -26,19 +26,19 @@ def merged(
 
     def one(*row: Any) -> Any:
         given = [jnp.asarray(x) for x in row]
-        asked = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given]
+        asked, told = _record([jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given]), _record(answer)
 
         def from_bytes(pieces: Sequence[Any]) -> np.ndarray:
             arrays = [np.asarray(piece) for piece in pieces]
             rows = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
             try:
-                return _packed(host(*_taken(rows, asked)))
+                fields = rows.view(asked)[:, 0]
+                return _packed(host(*(fields[name] for name in asked.names or ())), told)
             except BaseException as error:
                 failed(error)
-                return np.zeros((len(rows), width), np.uint8)
+                return np.zeros((len(rows), told.itemsize), np.uint8)
 
-        width = sum(map(_nbytes, answer))
-        found = _called(from_bytes, width)(_bytes(given))
+        found = _called(from_bytes, told.itemsize)(_bytes(given))
         return _from_bytes(found, answer)
 
     return one
@@ -83,19 +83,17 @@ def _from_bytes(row: Any, leaves: Leaves) -> list[Any]:
     return found
 
 
-def _taken(rows: np.ndarray, leaves: Leaves) -> list[np.ndarray]:
-    """The arrays [n, ...] of which bytes [n, ...] are."""
-    found, at = [], 0
-    for leaf in leaves:
-        part = np.ascontiguousarray(rows[:, at : at + _nbytes(leaf)])
-        found.append(part.view(leaf.dtype).reshape(len(rows), *leaf.shape))
-        at += _nbytes(leaf)
-    return found
+def _record(leaves: Leaves) -> np.dtype:
+    """A record whose fields, side by side, are the leaves."""
+    return np.dtype([(str(i), leaf.dtype, leaf.shape) for i, leaf in enumerate(leaves)])
 
 
-def _packed(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def _packed(arrays: Sequence[np.ndarray], record: np.dtype) -> np.ndarray:
     """The bytes [n, ...] of arrays [n, ...]."""
-    return np.concatenate([x.reshape(len(x), -1).view(np.uint8) for x in arrays], axis=1)
+    rows = np.empty(len(arrays[0]), record)
+    for name, array in zip(record.names or (), arrays, strict=True):
+        rows[name] = array
+    return rows.view(np.uint8).reshape(len(rows), record.itemsize)
 
 
 def _nbytes(leaf: jax.ShapeDtypeStruct) -> int:
