@@ -94,7 +94,7 @@ def test_each_task_is_gymnasiums(name):
 
 
 def test_rows_threads_and_copies_change_nothing(key):
-    """Of a batch of 3 times 7, by two threads, each row is what it is alone, bit for bit, also when it is gone back to."""
+    """Of a batch of 3 times 7, by two threads, each row is what it is alone, bit for bit, also when gone back to."""
     env, two = (MuJoCo("Walker2d-v5", threads=n) for n in (1, 2))
     keys = jax.random.split(key, (3, 7))
     actions = np.random.default_rng(0).uniform(-1, 1, (3, 7, 6)).astype(np.float32)
