@@ -12,14 +12,19 @@ import pytest
 from evorl import tree
 from evorl.agents import MLPPolicy, PolicyGradient
 from evorl.ec.openes import OpenES
+from evorl.envs.actions import Repeat
 from evorl.envs.host import HostEnv, pools
+from evorl.envs.observations import TimeLimit
+from evorl.envs.wrappers import Frames
 from evorl.errors import HostError, OptionError
 from evorl.n_step import Window
+from evorl.training.configuration import parts
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
+from evorl.training.records.checkpoint import Checkpoints
 from evorl.types import Batch, Transition
 from evorl.vector_env import FromParams, Plan, Store, World, hosts, play
-from evorl.workflows import Evolution, OnPolicy, Vmapped
+from evorl.workflows import Evolution, OnPolicy, Vmapped, segments
 from tests.conftest import leaves_equal
 
 LIMIT = 30
@@ -169,6 +174,21 @@ def test_one_call_serves_all_vmapped_copies(monkeypatch):
     assert rows == [12] * 5
 
 
+def test_wrappers_that_end_episodes_or_take_several_steps_touch_what_they_must(tmp_path):
+    env = Frames(Repeat(TimeLimit(told(length=5, log=str(tmp_path)), 4), 3), 2)
+    _, _, (rows, mask) = played(env, 1, 4)
+    assert mask.all()
+    np.testing.assert_array_equal(rows.obs[:, 0, :, 1], [[0, 0], [0, 3], [0, 0], [0, 3]])
+    np.testing.assert_array_equal(rows.next_obs[:, 0, :, 1], [[0, 3], [3, 4], [0, 3], [3, 4]])
+    np.testing.assert_array_equal(rows.truncated[:, 0], [False, True] * 2)
+    slots, _, _ = played(env, 1, 2)
+    _, _, (rows, _) = played(env, 1, 1, Plan(FromParams(), False, steps=1), slots, 1)
+    np.testing.assert_array_equal(rows.obs[0, 0, :, 1], [0, 0])
+    first, *_ = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime)
+    said = [line.split()[0] for line in first.read_text().splitlines()]
+    assert said[:10] == ["reset", *["step"] * 4] * 2
+
+
 FAULTS = {
     "constructor": "step 0: constructor: RuntimeError: told to",
     "reset": "step 0: reset: RuntimeError: told to",
@@ -221,14 +241,20 @@ def ppo(env, **settings):
     return OnPolicy(env, agent, **sizes | settings)
 
 
-def test_a_training_ends_at_the_state_before_what_has_failed():
+def test_a_training_ends_at_the_state_before_what_has_failed(tmp_path):
+    """Each environment fails in its third episode, after two of six steps: in the fourth iteration of four."""
     whole = fit(ppo(told(length=6)), budget=Budget(iterations=3), evaluations=1)
+    checkpoints = Checkpoints(tmp_path)
     with pytest.raises(HostError, match=r"slot [01], in this process, step 1: step: RuntimeError: told to") as found:
-        fit(ppo(told(length=6, fault="step", episodes=2)), budget=Budget(iterations=9), evaluations=1)
+        fit(ppo(told(length=6, fault="step", episodes=2)), budget=Budget(iterations=9), checkpoints=checkpoints)
     assert "\n" not in str(found.value)
     assert pools.fault() is None
-    assert int(whole.state.iteration) == 3
-    assert not np.asarray(whole.state.slots.env_state.lease).any()
+    resumed = fit(ppo(told(length=6)), budget=Budget(iterations=3), checkpoints=checkpoints)
+    checkpoints.close()
+    assert int(resumed.state.iteration) == 3
+    assert leaves_equal(resumed.state.agent, whole.state.agent)
+    for one in (whole, resumed):
+        assert not np.asarray(one.state.slots.env_state.lease).any()
 
 
 def test_leases_that_no_state_holds_are_given_back():
@@ -255,13 +281,13 @@ def test_a_child_keeps_its_environments_and_begins_anew():
 
 
 def test_what_is_not_known_takes_no_part_in_learning():
-    workflow = ppo(told(), num_envs=3, num_steps=2, batch_size=3)
     weight = jnp.array([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
     rows = jnp.arange(6).reshape(2, 3)
-    batch, some = workflow.filled(workflow.segments(Batch(rows, rows, rows, rows, rows, rows)), weight)
+    whole = segments.cut(Batch(rows, rows, rows, rows, rows, rows), 1)
+    batch, some = segments.filled(whole, weight)
     assert some
     assert sorted(batch.obs[:, 0].tolist()) == [0, 0, 2, 3, 4, 5]
-    _, some = workflow.filled(workflow.segments(Batch(rows, rows, rows, rows, rows, rows)), 0 * weight)
+    _, some = segments.filled(whole, 0 * weight)
     assert not some
 
 
@@ -283,7 +309,10 @@ def test_a_window_ends_before_what_is_lost():
 def test_a_worker_imports_no_jax_and_ends_with_its_parent(tmp_path):
     code = """
 import os, sys, time, jax
+from evorl.envs.actions import Repeat
 from evorl.envs.host import HostEnv, pools
+from evorl.envs.observations import TimeLimit
+from evorl.envs.wrappers import Frames
 env = HostEnv("tests.hosted:Told-v0", {"length": 3}, workers=2)
 state, _ = env.reset(jax.random.key(0), env.default_params)
 processes = pools.of(env).places._processes
@@ -331,3 +360,13 @@ def test_policy_search_plays_whole_episodes():
     assert [row["env_steps"] for row in result.rows if row["kind"] == "train"] == [12, 24]
     assert result.rows[-1]["return"] == 6
     assert pools._POOLS == {}
+
+
+@pytest.mark.parametrize(
+    "place", [{"name": "os:Env-v0"}, {"name": "CartPole-v1", "options": {"env_id": ["os:Env-v0"]}}]
+)
+def test_a_configuration_from_elsewhere_names_no_module_that_is_not_trusted(place):
+    node = {"env": {"_target_": "evorl.HostEnv", **place}}
+    with pytest.raises(OptionError, match="given: names os, which is not of evorl; trust="):
+        parts.require_trusted(node, [], "given:")
+    parts.require_trusted(node, ["os"], "given:")

@@ -1,5 +1,6 @@
 """Learned strategies: what weights are worth by evosax's own loop, that they are learned, kept and taken again."""
 
+import re
 from dataclasses import replace
 
 import jax
@@ -112,3 +113,9 @@ def test_what_was_learned_is_kept_as_data_and_taken_by_name(tmp_path, monkeypatc
         OptionError, match=r"options\.params=other weights: must have the names and shapes of LearnedES"
     ):
         Evosax(LearnedES, 4, {"params": {"recomb_weights": [1.0]}})
+    for wrong in ("[null]", "[[0.0], [0.0, 1.0]]", "word", "{a: 1}"):
+        broken = re.sub(r"(bias: )\[.*?\]", rf"\1{wrong}", given, count=1)
+        with pytest.raises(OptionError, match=r"options\.params=other weights: must have"):
+            runs.build(config.load([*les.split(), f"+agent.workflow.evolver.options.params={broken}"]))
+    with pytest.raises(OptionError, match=r"options\.params=other weights: must have"):
+        Evosax(LearnedES, 4, {"params": 3})

@@ -51,9 +51,14 @@ def _arrays(named: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _arrays(v) if isinstance(v, Mapping) else jnp.asarray(v, jnp.float32) for k, v in named.items()}
 
 
-def _shapes(named: Mapping[str, Any]) -> Any:
-    """Those of numbers by name."""
-    return {k: _shapes(v) if isinstance(v, Mapping) else np.shape(v) for k, v in named.items()}
+def _shapes(numbers: Any) -> Any:
+    """Those of numbers by name, None of what are none."""
+    if isinstance(numbers, Mapping):
+        return {name: _shapes(value) for name, value in numbers.items()}
+    try:
+        return np.asarray(numbers, np.float32).shape
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -91,10 +96,13 @@ class Evosax:
         for option, parameter in accepted.items():
             given = parameter.default is not parameter.empty or option in (*self.options, "sampling_fn")  # see _build
             require(given, "options", dict(self.options), f"{name} needs options.{option}")
-        if isinstance(self.options.get("params"), Mapping):
-            own = replace(self, options={}).weights(np.zeros(2, np.float32))
-            fits = _shapes(self.options["params"]) == _shapes(own)
-            require(fits, "options.params", "other weights", f"must have the names and shapes of {name}'s own")
+        if self.options.get("params") is not None:
+            own = {option: value for option, value in self.options.items() if option != "params"}
+            shapes = _shapes(replace(self, options=own).weights(np.zeros(2, np.float32)))
+            given = _shapes(self.options["params"])
+            require(
+                given == shapes, "options.params", "other weights", f"must have the names and shapes of {name}'s own"
+            )
         if self._variational:
             k = self.options["num_populations"]
             fits = isinstance(k, int) and k > 0 and n % k == 0 and n > k

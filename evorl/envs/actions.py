@@ -12,6 +12,7 @@ from evorl.envs.wrappers import Wrapper, WrapperState
 from evorl.errors import OptionError, require
 from evorl.spaces import Box, Space, shapes
 from evorl.types import Array, Key, TimeStep
+from evorl.vector_env import hosts
 
 
 @struct.dataclass
@@ -73,7 +74,7 @@ class Repeat(Wrapper):
         def again(carry: tuple[Any, TimeStep, Array], key: Key) -> tuple[tuple[Any, TimeStep, Array], None]:
             state, so_far, steps = carry
             going = ~(so_far.terminated | so_far.truncated)
-            after, new = self.inner.step(key, state, action, params)
+            after, new = self.inner.step(key, state, action, hosts.where(going, params))
             reward = jax.tree.map(jnp.add, so_far.reward, new.reward)
             info = {name: self._joined(name, so_far.info[name], x) for name, x in new.info.items()}
             return tree.where(going, (after, replace(new, reward=reward, info=info), steps + 1), carry), None

@@ -48,8 +48,6 @@ class Trial:
         """Step i, from 1, with a random action, a legal one where obs says what is."""
         key_action, key_step = jax.random.split(jax.random.fold_in(key, i))
         action = random_action(self.env.action_space, self.env.observation_space, obs, key_action)
-        on_host = hosts.held(state)  # where none is stepped after its episode
-        params = hosts.acting(params, on_host[0] > 0) if on_host else params
         return self.env.step(key_step, state, action, params)
 
     def begin(self, key: jax.Array, params: Any) -> dict[str, Any]:

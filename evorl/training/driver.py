@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any, NoReturn
 
 import jax
@@ -16,45 +16,20 @@ from evorl.metrics import over_rounds
 from evorl.replay import join, split
 from evorl.training.callbacks import Callback
 from evorl.training.devices import compiler_options
-from evorl.training.hosts import Hosts, Look
+from evorl.training.hosts import Hosts
 from evorl.training.journal import Journal
 from evorl.training.nans import Sentinel, first_nan
 from evorl.training.plan import indexing, reading, require_memory
 from evorl.training.profile import Profile
-from evorl.training.program import RUNS_ONCE, Measure, Program, Traced, job
-from evorl.training.progress import Budget, Mark, Progress
+from evorl.training.program import RUNS_ONCE, Program, Traced, job
+from evorl.training.progress import Mark, Progress
 from evorl.training.records.checkpoint import Checkpoints, check_fit, leaf_shapes
 from evorl.training.records.rows import row_of
+from evorl.training.terms import InFlight, Terms
 from evorl.types import Hyperparams, State
 from evorl.vector_env import hosts
 
 LAST_EPISODES = 128  # of the evaluation at the end, in as many rounds as that takes
-
-
-@dataclass(frozen=True)
-class InFlight:
-    """What the device was handed: count iterations, or an evaluation of the policies `evaluated`."""
-
-    count: int
-    metrics: Any
-    evaluated: State = None
-    measured: Any = field(default_factory=dict)  # of those policies, beside the evaluation
-    found: Any = None  # by the sentinel
-    before: State = None  # the state that a chunk began with
-    kept: State = None  # the state before, without replays, where it may be gone back to
-    look: Look | None = None  # at the host, afterwards
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How long a training goes on, what it spends on evaluations, and what it keeps."""
-
-    budget: Budget
-    share: float  # of env steps, or of the time where the budget has minutes, that evaluations take at most
-    started: float  # when the process began
-    debug_nans: bool = False
-    keep_rows: bool = True
-    measure: Measure | None = None  # beside each evaluation
 
 
 class Driver:
@@ -78,8 +53,8 @@ class Driver:
         with indexing(), reading("hyperparams"):
             traced = program.traced(hyperparams)
         self.hosts = Hosts(program.workflow, traced.init.out_info)
-        needed = "cannot step the environments on the host once more"
-        require(not (self.hosts.there and terms.debug_nans), "debug_nans", True, needed)
+        why = "cannot step the environments on the host once more"
+        require(not (self.hosts.there and terms.debug_nans), "debug_nans", True, why)
         self.state = self._begin(traced, hyperparams, init_from)
         self._new_state = lambda: traced.init.lower().compile(RUNS_ONCE)(self.keys, hyperparams)
         self.sentinel = Sentinel(program, self.state, [x is not None for x in self.progress.diverged])

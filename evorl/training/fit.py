@@ -9,12 +9,13 @@ import jax
 from evorl import hyperparameters
 from evorl.errors import require
 from evorl.training.callbacks import Callback
-from evorl.training.driver import Driver, Terms
+from evorl.training.driver import Driver
 from evorl.training.profile import Profile
 from evorl.training.program import Measure, Program, most_devices
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import Row
+from evorl.training.terms import Terms
 from evorl.types import Hyperparams, State, Workflow
 from evorl.vector_env import hosts
 

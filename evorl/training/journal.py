@@ -79,7 +79,7 @@ class Journal:
         """Puts the evaluated states in the place of those that they beat; returns leads as all leaves do."""
         before = np.full(returns.shape, -np.inf) if self.progress.best is None else np.asarray(self.progress.best)
         returns = np.where(np.isnan(returns), -np.inf, returns)
-        better = (returns > before) | np.isneginf(before)
+        better = np.asarray((returns > before) | np.isneginf(before))
         if better.any():
             self.best = jax.tree.map(partial(_where, better), jax.device_get(evaluated), self.best)
         self.progress.best = np.where(better, returns, before).tolist()

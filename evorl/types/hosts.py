@@ -10,12 +10,13 @@ class HostState:
     """What a state holds of an environment on the host: whose it is and how far it is, nothing of itself.
 
     A lease above 0 is in the middle of an episode. One below 0 is its owner's, -lease, and is to begin anew: its
-    episode has ended, or has failed. 0 is none.
+    episode has ended, or has failed; a step does nothing then. 0 is none.
     """
 
     lease: Any  # [] int32
     steps: Any  # [] uint32: what the lease was asked for so far, starts and steps; the next one continues from there
-    first: Any = ()  # the observation with which the next episode has begun, where a step has ended one and may do so
+    first: Any = ()  # what the next episode has begun with, where a step has ended one and begins others
+    begun: Any = ()  # [] bool, whether it has
 
 
 @struct.dataclass

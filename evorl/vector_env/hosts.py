@@ -42,10 +42,10 @@ class Asked:
         return jax.tree.map(one, env_params, is_leaf=lambda x: isinstance(x, HostParams))
 
 
-def acting(env_params: Any, acts: Any) -> Any:
-    """The params of one environment, which does something where so, []."""
+def where(acts: Any, env_params: Any) -> Any:
+    """The params of one environment, of which one on the host is touched only where so, []."""
     is_one = lambda x: isinstance(x, HostParams)  # noqa: E731
-    return jax.tree.map(lambda x: replace(x, acts=acts) if is_one(x) else x, env_params, is_leaf=is_one)
+    return jax.tree.map(lambda x: replace(x, acts=x.acts & acts) if is_one(x) else x, env_params, is_leaf=is_one)
 
 
 def seeds(keys: Key) -> UInt32[Array, "*n 2"]:

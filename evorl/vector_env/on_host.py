@@ -43,8 +43,8 @@ def next_episodes(
     """The slots at the start of an episode where so; `episodes` have begun in each during this play."""
 
     there = hosts.the(slots.env_state)
-    if not isinstance(there.first, tuple):
-        begun = where & (there.lease > 0)
+    if not isinstance(there.begun, tuple):
+        begun = where & there.begun
         at_it = world.reset_asked(keys, hosts.Asked(begun, begun=there))
         slots, where = world.restart(slots, at_it, begun), where & ~begun
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Int
 
 from evorl import mesh, tree
 from evorl.types import Key, Transition
-from evorl.vector_env import on_host
+from evorl.vector_env import hosts, on_host
 from evorl.vector_env.episodes import EnvSlot, EpisodeStats
 from evorl.vector_env.world import Policy, World
 
@@ -145,6 +145,7 @@ def auto_reset(
         sums = jax.tree.map(jnp.add, sums, of_episode)
         stats = EpisodeStats(stats.steps + there, stats.episodes + ended, *sums, restarts=restarts)
         slots = tree.where(mask, after, slots)
+        slots = tree.where(ended, hosts.anew(slots), slots) if world.hosted else slots
         begins = (ended | lost) & active((slots, stats, left)) if world.hosted else ended
         slots, left = starts.next(world, keys, slots, begins, stats.begun, left)
         if world.hosted:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters, mesh, tree
 from evorl.agents.memory import remembers
@@ -17,7 +17,7 @@ from evorl.normalize import Statistics
 from evorl.replay import Row
 from evorl.types import Batch, Discounted, Env, Hyperparams, Key, Metrics, OnPolicyAgent, SlotPolicy, Transition
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv, hosts
-from evorl.workflows import base
+from evorl.workflows import base, segments
 from evorl.workflows.base import check_positive, repeat, revived
 
 
@@ -180,7 +180,7 @@ class OnPolicy:
         Advantages are in units of rewards, values in those of `value_scale`.
         """
         if self.normalize_values:
-            rewards = state.rewards.update(jnp.abs(tree.merge_axes(rollout.reward)), there(rollout))
+            rewards = state.rewards.update(jnp.abs(tree.merge_axes(rollout.reward)), segments.there(rollout))
             state = replace(state, rewards=rewards)
         return state, self.batch(state, replace(rollout, weight=()))
 
@@ -188,11 +188,11 @@ class OnPolicy:
         self, state: OnPolicyState, rollout: Transition, batch: Batch, key: Key, num_epochs: Int[Array, ""]
     ) -> tuple[OnPolicyState, Metrics]:
         """So many passes over what is learned from a rollout; its observations count from then on."""
-        now, segments = self.now(state), self.num_rows // self.segment
+        now, count = self.now(state), self.num_rows // self.segment
         if isinstance(rollout.weight, tuple):
             batch = self.segments(self.normalized_advantages(batch))
         else:
-            batch, some = self.filled(self.segments(batch), rollout.weight)
+            batch, some = segments.filled(self.segments(batch), rollout.weight)
             batch, num_epochs = self.normalized_advantages(batch), jnp.where(some, num_epochs, 0)
         layout = Row.of(jax.eval_shape(lambda: tree.index(batch, 0)))
         tables = layout.pack(batch)
@@ -202,7 +202,7 @@ class OnPolicy:
             return self.agent.update(agent, lambda params: self.agent.loss(params, batch, now), now)
 
         def epoch(i: Array, agent: Any) -> tuple[Any, Metrics]:
-            order = tree.random_order(jax.random.fold_in(key, i), segments)
+            order = tree.random_order(jax.random.fold_in(key, i), count)
             size = self.batch_size // self.segment
             shuffled = jax.tree.map(lambda x: x[order].reshape(-1, size, x.shape[-1]), tables)
             agent, metrics = jax.lax.scan(update, agent, shuffled)
@@ -216,7 +216,7 @@ class OnPolicy:
             push = lambda old, new: jnp.concatenate([old[1:], new[None]])  # noqa: E731
             older = jax.tree.map(push, older, state.agent.actor.params)
         if self.normalize_observations:
-            statistics = statistics.update(tree.merge_axes(rollout.obs), there(rollout))
+            statistics = statistics.update(tree.merge_axes(rollout.obs), segments.there(rollout))
         state = replace(state, agent=agent, older=older, statistics=statistics, iteration=state.iteration + 1)
         return state, metrics | {"gradient_steps": done * (self.num_rows // self.batch_size)}
 
@@ -235,18 +235,7 @@ class OnPolicy:
 
     def segments(self, batch: Batch) -> Batch:
         """A batch, leaves [num_steps, num_envs, ...], in segments [n, steps, ...] with the memory before each."""
-        memory = tree.merge_axes(tree.index(batch.memory, slice(None, None, self.segment)))
-        return replace(jax.tree.map(self._cut, replace(batch, memory=())), memory=memory)
-
-    def _cut(self, x: Array) -> Array:
-        x = x.reshape(-1, self.segment, *x.shape[1:])
-        return tree.merge_axes(jnp.moveaxis(x, 1, 2))
-
-    def filled(self, segments: Batch, weight: Float[Array, "num_steps num_envs"]) -> tuple[Batch, Bool[Array, ""]]:
-        """The segments [n, ...], with others in turn for those in which a step was lost; and whether any is whole."""
-        whole = (self._cut(weight) > 0).all(1)
-        source = jnp.argsort(~whole)[jnp.arange(len(whole)) % jnp.maximum(whole.sum(), 1)]
-        return tree.index(segments, source), whole.any()
+        return segments.cut(batch, self.segment)
 
     def value_scale(self, state: OnPolicyState) -> Float[Array, ""] | float:
         """What the network's values are multiplied by to be sums of rewards, so that it learns numbers around 1.
@@ -285,8 +274,3 @@ class OnPolicy:
         taken |= {"statistics": parent.statistics, "rewards": parent.rewards}
         slots = revived(state.slots, parent.slots)
         return replace(state, hyperparams=parent.hyperparams, slots=slots, **taken)
-
-
-def there(rollout: Transition) -> Bool[Array, " rows"] | None:
-    """Which rows of a rollout, leaves [num_steps, num_envs, ...], were not lost; None where none can be."""
-    return None if isinstance(rollout.weight, tuple) else rollout.weight.reshape(-1) > 0

@@ -21,7 +21,14 @@ from evorl.training.configuration.parts import played
 from evorl.training.records.rows import evaluations
 from evorl.training.reference import random_return
 
-PPO = ("agent=ppo", "num_seeds=4", "agent.workflow.num_envs=32", "agent.workflow.num_steps=64", "evaluations=1")
+
+def ppo(env_steps: int) -> tuple[str, ...]:
+    """PPO whose learning rate falls to 0 in so many steps."""
+    sizes = ("agent.workflow.num_envs=32", "agent.workflow.num_steps=64")
+    budget = (f"env_steps={env_steps}", f"agent.hyperparams.anneal_steps={env_steps}")
+    return ("agent=ppo", "num_seeds=4", *sizes, *budget, "evaluations=1")
+
+
 ES = (
     "agent=openes",
     "num_seeds=4",
@@ -35,29 +42,29 @@ FEW = ("agent.workflow.eval_episodes=32",)
 SHORT = "wrappers=[{time_limit: {steps: 100}}]"
 JOBS: dict[str, list[tuple[str, ...]]] = {
     "gymnax": [
-        ("env=gymnax/Catch-bsuite", *PPO, "env_steps=200_000"),
+        ("env=gymnax/Catch-bsuite", *ppo(200_000)),
         ("env=gymnax/Catch-bsuite", *ES),
     ],
     "playground": [
-        ("env=playground/CartpoleBalance", SHORT, *PPO, *FEW, "env_steps=300_000"),
+        ("env=playground/CartpoleBalance", SHORT, *ppo(300_000), *FEW),
         ("env=playground/CartpoleBalance", SHORT, *ES),
         ("env=playground/CartpoleBalance", SHORT, "agent=cemrl", "iterations=15", "evaluations=1", *FEW),
         ("env=playground/CheetahRun", SHORT, "agent=pbt", "agent/inner=ppo", "iterations=3", "evaluations=1"),
     ],
     "jumanji": [
-        ("env=jumanji/Snake-v1", SHORT, *PPO, "env_steps=300_000"),
+        ("env=jumanji/Snake-v1", SHORT, *ppo(300_000)),
         ("env=jumanji/Snake-v1", SHORT, *ES),
     ],
     "craftax": [
-        ("env=craftax/Craftax-Classic-Symbolic-v1", *PPO, *FEW, "env_steps=200_000"),
+        ("env=craftax/Craftax-Classic-Symbolic-v1", *ppo(200_000), *FEW),
         ("env=craftax/Craftax-Classic-Symbolic-v1", SHORT, *ES),
     ],
-    "pgx": [("env=pgx/2048", SHORT, *PPO, "env_steps=300_000"), ("env=pgx/connect_four", *ES)],
+    "pgx": [("env=pgx/2048", SHORT, *ppo(300_000)), ("env=pgx/connect_four", *ES)],
     "xland": [
-        ("env=xland/MiniGrid-Empty-6x6", *PPO, "env_steps=200_000"),
+        ("env=xland/MiniGrid-Empty-6x6", *ppo(200_000)),
         ("env=xland/MiniGrid-Empty-6x6", *ES),
     ],
-    "navix": [("env=navix/Navix-Empty-6x6-v0", *PPO, "env_steps=500_000"), ("env=navix/Navix-Empty-6x6-v0", *ES)],
+    "navix": [("env=navix/Navix-Empty-6x6-v0", *ppo(200_000)), ("env=navix/Navix-Empty-6x6-v0", *ES)],
 }
 
 

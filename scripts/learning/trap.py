@@ -2,8 +2,8 @@
 
 python scripts/learning/trap.py [--generations 100]
 
-Populations of 128 policies of 16 x 16, one episode of 100 steps at most, centers beside them; the same GA for both,
-and the same ES.
+Populations of 128 policies of 16 x 16, and centers beside them, one episode of at most 100 steps each; the same GA for
+both, and the same ES.
 Solved: the solution reaches the goal. Also the generation in which the first member did, by seed.
 """
 

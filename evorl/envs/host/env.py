@@ -3,7 +3,7 @@
 import importlib
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,7 @@ from evorl.errors import OptionError, require, unknown
 from evorl.types import HostParams, HostState, Key, TimeStep
 from evorl.vector_env import hosts
 
-OUTCOME = (((), "float32"), ((), "bool"), ((), "bool"))  # reward, terminated, truncated
+OUTCOME = (((), "float32"), ((), "bool"), ((), "bool"), ((), "bool"))  # reward, terminated, truncated, begun
 SMALL = 4096  # bytes of an observation that travels twice rather than in a call of its own
 
 
@@ -139,25 +139,31 @@ class HostEnv:
 
     def reset(self, key: Key, params: HostParams) -> tuple[HostState, Any]:
         if isinstance(params.begun, HostState):
-            begun: HostState = params.begun
-            return replace(begun, first=tree.zeros(begun.first)), begun.first
+            return self._state(jnp.abs(params.begun.lease), params.begun.steps), params.begun.first
         flags, lease = _flags(params.acts, params.leaves), jnp.asarray(params.lease, jnp.int32)
         call = merged(self._begin, self._answer(1), self._failed)
         lease, steps, *obs = call(*flags, lease, hosts.seeds(key))
-        seen = self._seen(obs)
-        return HostState(lease, steps, tree.zeros(seen) if self.begins_at_once else ()), seen
+        return self._state(lease, steps), self._seen(obs)
 
     def step(self, key: Key, env_state: HostState, action: Any, params: HostParams) -> tuple[HostState, TimeStep]:
         del key  # its noise is its own, from the seed of its episode on
         parts = spaces.flatten(self.action_space, action)
         given = [jnp.asarray(part, leaf.dtype) for part, leaf in zip(parts, self.layout.action, strict=True)]
-        flags = _flags(params.acts, params.goes_on if self.begins_at_once else False)
+        acts = params.acts & (env_state.lease > 0)
+        flags = _flags(acts, params.goes_on if self.begins_at_once else False)
         call = merged(self._step, self._answer(1 + self.begins_at_once, OUTCOME), self._failed)
         seed = jnp.asarray(params.seed, jnp.uint32)
         lease, steps, *answer = call(*flags, env_state.lease, env_state.steps, seed, *given)
         n = len(self.layout.obs)
-        seen, first, outcome = self._seen(answer[:n]), answer[n:-3], answer[-3:]
-        return HostState(lease, steps, self._seen(first) if first else ()), TimeStep(seen, *outcome)
+        seen, first, (reward, terminated, truncated, begun) = self._seen(answer[:n]), answer[n:-4], answer[-4:]
+        after = HostState(lease, steps, self._seen(first), begun) if first else HostState(lease, steps)
+        return after, TimeStep(seen, reward, terminated, truncated)
+
+    def _state(self, lease: Any, steps: Any) -> HostState:
+        """That at the start of an episode."""
+        if not self.begins_at_once:
+            return HostState(lease, steps)
+        return HostState(lease, steps, tree.zeros(spaces.shapes(self.observation_space)), jnp.zeros_like(lease, bool))
 
     def _seen(self, leaves: Any) -> Any:
         return spaces.unflatten(self.observation_space, leaves)
@@ -178,14 +184,14 @@ class HostEnv:
         lease, steps, seed, *action = rest
         pool = pools.of(self)
         lease, steps, *answer = pool.step(acts, lease, steps, *action)
-        if not self.begins_at_once:
-            return [lease, steps, *answer]
         again = goes_on & (answer[-2] | answer[-1])
+        if not self.begins_at_once:
+            return [lease, steps, *answer, again]
         first = [np.zeros_like(x) for x in answer[:-3]]
         if again.any():
-            begun, counted, *first = pool.begin(again, np.zeros_like(again), lease, _number(seed))
-            lease, steps = np.where(again, begun, lease), np.where(again, counted, steps)
-        return [lease, steps, *answer[:-3], *first, *answer[-3:]]
+            found, counted, *first = pool.begin(again, np.zeros_like(again), lease, _number(seed))
+            steps, again = np.where(again, counted, steps), again & (found > 0)
+        return [lease, steps, *answer[:-3], *first, *answer[-3:], again]
 
 
 def _flags(*flags: Any) -> list[Any]:

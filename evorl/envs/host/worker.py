@@ -57,7 +57,6 @@ def waited(signs: Any, place: int, value: int) -> bool:
 
 def end_with(life: int) -> None:
     """The system ends this process when the other end of a pipe has gone, even where it hangs: SIGIO's default."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the first one decides
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)

@@ -37,6 +37,7 @@ class Process:
             [sys.executable, str(Path(worker.__file__)), *map(str, given)],
             pass_fds=given,
             stdin=subprocess.DEVNULL,
+            process_group=0,  # a terminal's signals are for the process that it serves
             env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ},
         )
         for file in given[:3]:
