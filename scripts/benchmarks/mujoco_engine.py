@@ -10,13 +10,12 @@ of theirs.
 import argparse
 import subprocess
 import time
-from pathlib import Path
+from importlib.resources import files
 from statistics import median
 
 import gymnasium
 import jax
 import numpy as np
-from brax import envs
 from gymnasium.vector import SyncVectorEnv
 
 from evorl.envs.brax import Brax
@@ -117,7 +116,7 @@ def main():
     ours, brax = jitted(MuJoCo(ant, threads=1), 100), jitted(Brax("ant"), 20)
     compared("Ant: SyncVectorEnv alone, in jit", alone(ant, 100), ours, given.repeats)
     compared("Ant: Brax generalized in jit, in jit", brax, ours, given.repeats)
-    its = {"xml_file": str(Path(envs.__file__).parent / "assets" / "ant.xml")}
+    its = {"xml_file": str(files("brax.envs") / "assets" / "ant.xml")}
     ours = jitted(MuJoCo(ant, its, threads=1), 100)
     compared("Brax's model of the ant: Brax generalized in jit, in jit", brax, ours, given.repeats)
 
