@@ -105,10 +105,10 @@ class MuJoCo:
 
     def _step(self, words: np.ndarray) -> np.ndarray:
         at = 2 * self._engine.numbers
-        states, action = (np.ascontiguousarray(part) for part in np.split(words, [at], axis=1))
+        states, action = (np.ascontiguousarray(part) for part in (words[:, :at], words[:, at:]))
         after, obs, reward, terminated = self._engine.step(states.view(np.float64), action.view(np.float32))
-        outcome = reward.astype(np.float32).view(np.uint32), terminated.astype(np.uint32)
-        return np.concatenate([after.view(np.uint32), obs.view(np.uint32), np.stack(outcome, 1)], 1)
+        outcome = reward.astype(np.float32).view(np.uint32)[:, None], terminated.astype(np.uint32)[:, None]
+        return np.concatenate([after.view(np.uint32), obs.view(np.uint32), *outcome], 1)
 
     def draw(self, states: list[MuJoCoState], folder: Path) -> list[Path]:
         """viewer.html, in three dimensions, and a GIF and a PNG where MuJoCo finds an OpenGL to draw with."""
