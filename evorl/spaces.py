@@ -44,7 +44,7 @@ class Box:
         return jax.random.uniform(key, self.shape, minval=low, maxval=high).astype(self.dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Discrete:
     """n integers from start on."""
 
@@ -52,6 +52,9 @@ class Discrete:
     start: int = 0
 
     dtype = "int32"
+
+    def __repr__(self) -> str:
+        return f"Discrete(n={self.n}{f', start={self.start}' if self.start else ''})"
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -247,7 +247,7 @@ WRONG = [
     (object(), "max_episode_steps: cannot be read"),
     (OtherSpace(), "observation_space is tuple, must be one of evorl.spaces: Box, Discrete"),
     (UpsideDown(), r"observation_space\.place: low \(-2\.0, 3\.0\) is above high 2\.0"),
-    (UpsideDown(), r"observation_space\.side is Discrete\(n=0, start=0\), must have choices, at least 1 of each"),
+    (UpsideDown(), r"observation_space\.side is Discrete\(n=0\), must have choices, at least 1 of each"),
     (Unbounded(), "action_space: its bounds are -inf and 1.0, those of actions must be finite"),
     (Right(max_episode_steps=0), "max_episode_steps is 0, must be a whole number, at least 1"),
     (Right(max_episode_steps=5.0), "max_episode_steps is 5.0, must be a whole number"),
