@@ -46,20 +46,20 @@ JOBS: dict[str, list[tuple[str, ...]]] = {
         ("env=gymnax/Catch-bsuite", *ES),
     ],
     "playground": [
-        ("env=playground/CartpoleBalance", SHORT, *ppo(300_000), *FEW),
+        ("env=playground/CartpoleBalance", SHORT, *ppo(200_000), *FEW),
         ("env=playground/CartpoleBalance", SHORT, *ES),
         ("env=playground/CartpoleBalance", SHORT, "agent=cemrl", "iterations=15", "evaluations=1", *FEW),
         ("env=playground/CheetahRun", SHORT, "agent=pbt", "agent/inner=ppo", "iterations=3", "evaluations=1"),
     ],
     "jumanji": [
-        ("env=jumanji/Snake-v1", SHORT, *ppo(300_000)),
+        ("env=jumanji/Snake-v1", SHORT, *ppo(100_000)),
         ("env=jumanji/Snake-v1", SHORT, *ES),
     ],
     "craftax": [
-        ("env=craftax/Craftax-Classic-Symbolic-v1", *ppo(200_000), *FEW),
+        ("env=craftax/Craftax-Classic-Symbolic-v1", *ppo(100_000), *FEW),
         ("env=craftax/Craftax-Classic-Symbolic-v1", SHORT, *ES),
     ],
-    "pgx": [("env=pgx/2048", SHORT, *ppo(300_000)), ("env=pgx/connect_four", *ES)],
+    "pgx": [("env=pgx/2048", SHORT, *ppo(200_000)), ("env=pgx/connect_four", *ES)],
     "xland": [
         ("env=xland/MiniGrid-Empty-6x6", *ppo(200_000)),
         ("env=xland/MiniGrid-Empty-6x6", *ES),
