@@ -52,11 +52,12 @@ JOBS: dict[str, list[tuple[str, ...]]] = {
         ("env=playground/CheetahRun", SHORT, "agent=pbt", "agent/inner=ppo", "iterations=3", "evaluations=1"),
     ],
     "jumanji": [
+        ("env=jumanji/Knapsack-v1", *ppo(100_000)),
         ("env=jumanji/Snake-v1", SHORT, *ppo(100_000)),
         ("env=jumanji/Snake-v1", SHORT, *ES),
     ],
     "craftax": [
-        ("env=craftax/Craftax-Classic-Symbolic-v1", *ppo(100_000), *FEW),
+        ("env=craftax/Craftax-Classic-Symbolic-v1", *ppo(200_000), *FEW),
         ("env=craftax/Craftax-Classic-Symbolic-v1", SHORT, *ES),
     ],
     "pgx": [("env=pgx/2048", SHORT, *ppo(200_000)), ("env=pgx/connect_four", *ES)],
