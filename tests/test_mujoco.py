@@ -14,8 +14,8 @@ import mujoco
 
 from evorl import CEM, CEMRL, PBT, TD3, Evolution, MLPPolicy, OnPolicy, OpenES, PolicyGradient, PPOHyperparams, Vmapped
 from evorl.envs import check
+from evorl.envs.bodies import unwarned
 from evorl.envs.mujoco import MuJoCo
-from evorl.envs.mujoco.engine import quiet
 from evorl.errors import OptionError
 from evorl.priors import LogUniform
 from evorl.training.fit import fit
@@ -63,7 +63,7 @@ def beside_gymnasium(name, options, steps, seed=5):
     actions = actions.astype(np.float32)
     obs, states, seen = walked(env, key, actions)
     high, low = map(int, jax.random.bits(key, (2,), jnp.uint32))
-    with quiet():
+    with unwarned(mujoco):
         theirs = gymnasium.make(name, **options).unwrapped
     close = {"rtol": 1e-6, "atol": 1e-6}
     np.testing.assert_allclose(obs, theirs.reset(seed=high << 32 | low)[0], **close)

@@ -1,5 +1,7 @@
-"""The bodies of a MuJoCo model as solids of the viewer."""
+"""The bodies of a MuJoCo model as solids of the viewer, and MuJoCo without its warnings."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,3 +50,14 @@ def _mesh(model: Any, i: int) -> Shape:
     points, faces = model.mesh_vertadr[i], model.mesh_faceadr[i]
     triangles = model.mesh_face[faces : faces + model.mesh_facenum[i]]
     return viewer.mesh(model.mesh_vert[points : points + model.mesh_vertnum[i]], triangles)
+
+
+@contextlib.contextmanager
+def unwarned(mujoco: Any) -> Iterator[None]:
+    """Without what MuJoCo says of old models, there or into MUJOCO_LOG.TXT."""
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda message: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)

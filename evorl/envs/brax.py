@@ -21,7 +21,7 @@ from flax.core import FrozenDict
 
 from evorl import mesh
 from evorl.envs import render, viewer
-from evorl.envs.bodies import solids
+from evorl.envs.bodies import solids, unwarned
 from evorl.errors import OptionError, require, unknown
 from evorl.spaces import Box
 from evorl.types import Array, Key, TimeStep
@@ -223,10 +223,5 @@ def _quiet() -> Any:
     """Without what Brax and MuJoCo say of their maintenance, of warp, and into MUJOCO_LOG.TXT of old models."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        mujoco = _mujoco()
-        before = mujoco.get_mju_user_warning()
-        mujoco.set_mju_user_warning(lambda message: None)
-        try:
+        with unwarned(_mujoco()):
             yield
-        finally:
-            mujoco.set_mju_user_warning(before)

@@ -11,8 +11,8 @@ import numpy as np
 
 from evorl import mesh
 from evorl.envs import render
-from evorl.envs.suite import SuiteState, declared, imported
-from evorl.errors import require, unknown
+from evorl.envs.suite import SuiteState, declared, imported, take_limit
+from evorl.errors import unknown
 from evorl.spaces import Box, Discrete, Space
 from evorl.types import Key, TimeStep
 
@@ -33,9 +33,7 @@ class Craftax:
     fresh_reset = True
 
     def __post_init__(self) -> None:
-        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
-        if not self.max_episode_steps:
-            object.__setattr__(self, "max_episode_steps", int(self.env.default_params.max_timesteps))
+        take_limit(self, lambda: self.env.default_params.max_timesteps)
 
     @staticmethod
     def names() -> list[str]:
@@ -53,9 +51,8 @@ class Craftax:
 
     @property
     def default_params(self) -> Any:
-        """Craftax's own, whose time limit plays no part, without what is not set."""
-        params = dataclasses.replace(self.env.default_params, max_timesteps=self.max_episode_steps + 1)
-        return jax.tree.map(lambda x: x, params)
+        """Craftax's own, whose time limit plays no part."""
+        return dataclasses.replace(self.env.default_params, max_timesteps=self.max_episode_steps + 1)
 
     @property
     def observation_space(self) -> Space:

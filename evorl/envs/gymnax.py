@@ -16,6 +16,7 @@ from flax.core import FrozenDict
 
 from evorl import mesh, tree
 from evorl.envs import render
+from evorl.envs.suite import take_limit
 from evorl.errors import OptionError, require, unknown
 from evorl.spaces import Box, Discrete, Space, bound
 from evorl.types import Array, Key, TimeStep
@@ -68,9 +69,7 @@ class Gymnax:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "params", FrozenDict(self.params))
-        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
-        if not self.max_episode_steps:
-            object.__setattr__(self, "max_episode_steps", int(self._made[1].max_steps_in_episode))
+        take_limit(self, lambda: self._made[1].max_steps_in_episode)
 
         minatar = self.name.endswith("MinAtar")
         require(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import mesh, spaces
-from evorl.envs.suite import SuiteState, declared, imported, total
+from evorl.envs.suite import SuiteState, declared, imported, take_limit, total
 from evorl.errors import require, unknown
 from evorl.spaces import Box, Dict, Discrete, Legal, MultiBinary, MultiDiscrete, Space, bound
 from evorl.types import Key, TimeStep
@@ -37,9 +37,7 @@ class Jumanji:
     fresh_reset = True
 
     def __post_init__(self) -> None:
-        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
-        if not self.max_episode_steps:
-            object.__setattr__(self, "max_episode_steps", self._limit or UNLIMITED)
+        take_limit(self, lambda: self._limit or UNLIMITED)
 
     @staticmethod
     def names() -> list[str]:

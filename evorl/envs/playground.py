@@ -9,7 +9,7 @@ import jax
 from flax.core import FrozenDict
 
 from evorl import mesh
-from evorl.envs.suite import SuiteState, declared, imported, space_of
+from evorl.envs.suite import SuiteState, declared, imported, space_of, take_limit
 from evorl.errors import OptionError, require, unknown
 from evorl.spaces import Box, Space
 from evorl.types import Key, TimeStep
@@ -36,10 +36,8 @@ class Playground:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenDict(self.options))
-        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
         require(self.impl in IMPLS, "impl", self.impl, f"must be one of {', '.join(IMPLS)}")
-        if not self.max_episode_steps:
-            object.__setattr__(self, "max_episode_steps", int(self._made[1].episode_length))
+        take_limit(self, lambda: self._made[1].episode_length)
 
     @staticmethod
     def names() -> list[str]:

@@ -1,7 +1,7 @@
 """What the adapters of other libraries' environments share."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 
 from evorl import spaces, tree
-from evorl.errors import OptionError
+from evorl.errors import OptionError, require
 from evorl.spaces import Box, Dict, MultiBinary, Space
 from evorl.types import Array, TimeStep
 
@@ -44,6 +44,13 @@ def imported(module: str, extra: str) -> Any:
     except ImportError as error:
         missing = error.name or module
         raise OptionError(f"env={extra}/...: {missing} is missing; pip install 'evorl-jax[{extra}]'") from error
+
+
+def take_limit(env: Any, own: Callable[[], int]) -> None:
+    """Gives a new environment whose max_episode_steps is 0 its own limit; raises OptionError where it is below 0."""
+    require(env.max_episode_steps >= 0, "max_episode_steps", env.max_episode_steps, "must not be negative")
+    if not env.max_episode_steps:
+        object.__setattr__(env, "max_episode_steps", int(own()))
 
 
 def space_of(shapes: Any) -> Space:

@@ -10,8 +10,8 @@ import numpy as np
 
 from evorl import mesh, tree
 from evorl.envs import render
-from evorl.envs.suite import declared, imported
-from evorl.errors import require, unknown
+from evorl.envs.suite import declared, imported, take_limit
+from evorl.errors import unknown
 from evorl.spaces import Box, Discrete, Space
 from evorl.types import Key, TimeStep
 
@@ -31,9 +31,7 @@ class XLand:
     fresh_reset = True
 
     def __post_init__(self) -> None:
-        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
-        if not self.max_episode_steps:
-            object.__setattr__(self, "max_episode_steps", int(self._made[1].max_steps))
+        take_limit(self, lambda: self._made[1].max_steps)
 
     @staticmethod
     def names() -> list[str]:

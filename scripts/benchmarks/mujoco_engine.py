@@ -15,12 +15,13 @@ from statistics import median
 
 import gymnasium
 import jax
+import mujoco
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
+from evorl.envs.bodies import unwarned
 from evorl.envs.brax import Brax
 from evorl.envs.mujoco import MuJoCo
-from evorl.envs.mujoco.engine import quiet
 
 SLOTS = 64
 ENVPOOL = """
@@ -48,7 +49,7 @@ def timed(run, steps):
 
 def alone(name, steps):
     """Gymnasium's environments in a row."""
-    with quiet():
+    with unwarned(mujoco):
         many = SyncVectorEnv([lambda: gymnasium.make(name) for _ in range(SLOTS)])
     many.reset(seed=0)
     actions = drawn(many.single_action_space, steps)

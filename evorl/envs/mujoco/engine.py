@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from evorl.envs.bodies import unwarned
 from evorl.envs.mujoco.tasks import TASKS, Step, Task
 from evorl.envs.suite import imported
 from evorl.errors import OptionError, unknown
@@ -152,7 +153,7 @@ def made(name: str, options: Mapping[str, Any]) -> Any:
     for option in options:
         if option not in names:
             raise unknown(f"option of {name}", option, names)
-    with _making, quiet():
+    with _making, unwarned(mujoco):
         try:
             return gymnasium.make(name, disable_env_checker=True, **options).unwrapped
         except Exception as error:
@@ -163,14 +164,3 @@ def made(name: str, options: Mapping[str, Any]) -> Any:
 def cores() -> int:
     """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Without what MuJoCo says of old models."""
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda message: None)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(before)

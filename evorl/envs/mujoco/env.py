@@ -19,6 +19,7 @@ from evorl.envs.bodies import solids
 from evorl.envs.host.merged import PIECE
 from evorl.envs.mujoco.engine import Engine, cores, mujoco
 from evorl.envs.mujoco.tasks import TASKS
+from evorl.envs.suite import take_limit
 from evorl.errors import require
 from evorl.spaces import Box, bound
 from evorl.types import Key, TimeStep
@@ -51,9 +52,7 @@ class MuJoCo:
         plain = {name: tuple(x) if isinstance(x, list) else x for name, x in self.options.items()}
         object.__setattr__(self, "options", FrozenDict(plain))
         require(self.threads >= 0, "threads", self.threads, "must not be negative")
-        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
-        if not self.max_episode_steps:
-            object.__setattr__(self, "max_episode_steps", self._engine.limit)
+        take_limit(self, lambda: self._engine.limit)
 
     @staticmethod
     def names() -> list[str]:
