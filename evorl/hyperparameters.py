@@ -104,6 +104,11 @@ def linear(start: Number, end: Number, steps: Any, over: Number) -> Any:
     return start + (end - start) * jnp.minimum(steps / over, 1.0)
 
 
+def cosine(start: Number, end: Number, steps: Any, over: Number) -> Any:
+    """From start to end over so many steps along half a cosine, start all the time where over is infinite."""
+    return end + (start - end) * (1 + jnp.cos(jnp.pi * jnp.minimum(steps / over, 1.0))) / 2
+
+
 def at(hyperparams: Any, env_steps: Any) -> Any:
     """The hyperparameters as they are after so many env steps, they or parts of them where these have a schedule."""
     if not dataclasses.is_dataclass(hyperparams) or isinstance(hyperparams, type):

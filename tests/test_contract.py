@@ -122,6 +122,7 @@ from evorl.workflows import (
     Vmapped,
 )
 from evorl.workflows.base import advance
+from evorl.workflows.sampling import Shuffled
 from tests.conftest import leaves_equal
 from tests.remembering import FlaxGRU
 
@@ -316,6 +317,7 @@ STUDENT = PolicyGradient(ONE_FRAME.observation_space, ONE_FRAME.action_space, hi
 LEVELS = OnPolicy(ONE_FRAME, STUDENT, 3, 12, 1, 12, eval_episodes=6)
 EDITOR = ONE_FRAME.editor()
 TEACHER = OnPolicy(EDITOR, PolicyGradient(EDITOR.observation_space, EDITOR.action_space, hidden=(4,)), 3, 0, 1, 0)
+HALVES = Shuffled(2)
 SEARCH = Search(ZDT(size=4), NSGA2(8))
 DIVIDED = Search(DTLZ(2, 2, 3), RVEA(8, 6, 2))
 SEARCHED = SearchHyperparams(NSGA2Hyperparams(Uniform(0.0, 0.2)))
@@ -343,7 +345,11 @@ OTHERS = [
         pair(PPOHyperparams()),
     ),
     Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
-    Case("recurrent_ppo", OnPolicy(WALK, REMEMBERING, 4, 4, 2, 8, segment_length=2, eval_episodes=6), PPOHyperparams()),
+    Case(
+        "recurrent_ppo",
+        OnPolicy(WALK, REMEMBERING, 4, 4, 2, 8, sampling=Shuffled(2), eval_episodes=6),
+        PPOHyperparams(),
+    ),
     Case("recurrent_openes", Evolution(WALK, EVOLVED, OpenES(4), eval_episodes=6, vbn_steps=8), EvolutionHyperparams()),
 ]
 ALIKE = ("cem_rl_sac", "erl_sac_openes", "impala", "discrete_sac")  # other cases put their workflows side by side too

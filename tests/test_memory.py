@@ -15,6 +15,7 @@ from evorl.networks.network import FEEDFORWARD
 from evorl.networks.recurrent import GRU, LSTM, restarted
 from evorl.networks.s5 import S5
 from evorl.workflows import OnPolicy
+from evorl.workflows.sampling import Shuffled
 from tests.counting import Counting
 from tests.remembering import FlaxGRU, Recall
 
@@ -82,7 +83,7 @@ def test_what_is_learned_from_is_what_acted(rollouts):
 @pytest.mark.parametrize("length", [1, 2, 4, 8])
 def test_segments_of_any_length_give_the_same(rollouts, length):
     workflow, state, _, second = rollouts
-    workflow = replace(workflow, segment_length=length)
+    workflow = replace(workflow, sampling=Shuffled(length))
     params, hp = state.agent.actor.params, PPOHyperparams()
     batch = workflow.agent.batch(params, second, hp, fresh=True)
     segments = workflow.segments(batch)
@@ -91,7 +92,7 @@ def test_segments_of_any_length_give_the_same(rollouts, length):
     _, policy, value = workflow.agent.along(params, steps_first.obs, segments.memory, steps_first.ended)
     np.testing.assert_allclose(policy.log_prob(steps_first.sample), steps_first.log_prob, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(value, steps_first.value, rtol=1e-5, atol=1e-6)
-    whole = workflow.agent.loss(params, replace(workflow, segment_length=8).segments(batch), hp)[0]
+    whole = workflow.agent.loss(params, replace(workflow, sampling=Shuffled(8)).segments(batch), hp)[0]
     np.testing.assert_allclose(workflow.agent.loss(params, segments, hp)[0], whole, rtol=1e-4, atol=1e-6)
 
 
@@ -102,7 +103,7 @@ def test_a_gradient_flows_along_a_segment_and_not_before_it(rollouts):
 
     def value(obs):
         t = replace(second, obs=obs, terminated=jnp.zeros_like(second.ended), truncated=jnp.zeros_like(second.ended))
-        batch = replace(workflow, segment_length=2).segments(agent.batch(params, t, PPOHyperparams(), fresh=True))
+        batch = replace(workflow, sampling=Shuffled(2)).segments(agent.batch(params, t, PPOHyperparams(), fresh=True))
         steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
         return agent.along(params, steps.obs, batch.memory, steps.ended)[2].reshape(2, 4, 3)[1, 2, 0]  # that of step 5
 
@@ -126,8 +127,7 @@ def test_a_policy_that_remembers_learns_what_another_cannot():
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"segment_length": 3}, "segment_length=3: must divide num_steps, 8"),
-    ({"segment_length": -1}, "segment_length=-1: must divide num_steps, 8"),
+    ({"sampling": Shuffled(3)}, "sampling.length=3: must divide num_steps, 8"),
     ({"batch_size": 12}, "batch_size=12: must be a multiple of the steps of a segment, 8"),
 ])  # fmt: skip
 def test_segments_that_do_not_fit_are_refused(options, message):

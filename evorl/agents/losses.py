@@ -10,6 +10,7 @@ from evorl.returns import gae
 from evorl.types import Batch, Hyperparams, Metrics, Transition
 
 TD_ERROR = "td_error"  # by which replays with priorities are updated; it is no metric of a step
+OF_ROWS = VALUE, RATIO = "rows/value", "rows/ratio"  # by which advantages are estimated anew; no metrics of a step
 
 
 def bootstrapped(batch: Transition, value: Float[Array, "*batch"], discount: Array | float) -> Float[Array, "*batch"]:
@@ -63,6 +64,35 @@ def gae_targets(
     t, h = transitions, hyperparams
     advantage = gae(t.reward, value, next_value, t.terminated, t.ended, h.discount, h.gae_lambda)
     return advantage, advantage + value
+
+
+def clipped_loss(
+    batch: Batch,
+    log_prob: Float[Array, " rows"],
+    value: Float[Array, " rows"],
+    entropy: Float[Array, " rows"],
+    hyperparams: Hyperparams,
+) -> tuple[Float[Array, ""], Metrics]:
+    """-min(ratio A, clip(ratio) A), half the squared error of the value, and the entropy, each with its weight.
+
+    Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9, with a value that is clipped too.
+    """
+    h = hyperparams
+    log_ratio = log_prob - batch.log_prob
+    ratio = jnp.exp(log_ratio)
+    clipped = jnp.clip(ratio, 1 - h.clip, 1 + h.clip)
+    actor_loss = -jnp.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
+    near = batch.value + jnp.clip(value - batch.value, -h.value_clip, h.value_clip)
+    critic_loss = 0.5 * jnp.maximum((value - batch.target) ** 2, (near - batch.target) ** 2).mean()
+    loss = h.actor_weight * actor_loss + h.critic_weight * critic_loss - h.entropy_weight * entropy.mean()
+    metrics = {
+        "actor_loss": actor_loss,
+        "critic_loss": critic_loss,
+        "entropy": entropy.mean(),
+        "kl": (ratio - 1 - log_ratio).mean(),
+        "clipped": (jnp.abs(ratio - 1) > h.clip).mean(),
+    }
+    return loss, jax.lax.stop_gradient(metrics)
 
 
 def policy_gradient_loss(

@@ -10,6 +10,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from evorl import hyperparameters, tree
+from evorl.agents.losses import OF_ROWS
 from evorl.agents.memory import remembers
 from evorl.agents.ppo import PPO
 from evorl.agents.train_state import ADAM, Loss, Optimizer, TrainState
@@ -182,7 +183,7 @@ class PolicyGradient:
 
     def batch(self, params: Params, transitions: Transition, hyperparams: Hyperparams, fresh: bool) -> Batch:
         """What the losses take, leaves [num_steps, num_envs, ...]; where fresh, params are those that acted."""
-        t = replace(transitions, reward=hyperparams.reward_scale * transitions.reward)
+        t = transitions
         acted = self.policy(t.extras["outputs"])
         memory, (policy, values) = t.memory, acted
         if not fresh:
@@ -191,21 +192,33 @@ class PolicyGradient:
             begun = tree.where(t.ended, tree.broadcast(self.memory(), *t.ended.shape), memories)
             memory = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs[:-1]]), first, begun)
         value, log_prob = self.mean(values), acted[0].log_prob(t.extras["sample"])
-        next_value = self.successors(params, replace(t, memory=memory), value)
-
+        beyond = self.beyond(params, replace(t, memory=memory))
         ratio = jnp.exp(policy.log_prob(t.extras["sample"]) - log_prob)
-        each_slot = jax.vmap(self.objective.targets, (1, 1, 1, 1, None), 1)
-        advantage, target = each_slot(t, ratio, value, next_value, hyperparams)
+        advantage, target = self.targets(t, ratio, value, beyond, hyperparams)
         of_memory = (t.ended, t.memory) if self.remembers else ((), ())
         several = values if self.num_values > 1 else ()
-        return Batch(t.obs, t.extras["sample"], log_prob, value, advantage, target, *of_memory, values=several)
+        known = log_prob, value, advantage, target
+        return Batch(t.obs, t.extras["sample"], *known, *of_memory, values=several, ratio=ratio, beyond=beyond)
 
-    def successors(self, params: Params, t: Transition, value: Float[Array, "steps slots"]) -> Array:
-        """The values of what follows each step: those of the next, but where time ran out, and after the last.
+    def targets(
+        self,
+        transitions: Transition,
+        ratio: Float[Array, "steps slots"],
+        value: Float[Array, "steps slots"],
+        beyond: Float[Array, "steps slots"],
+        hyperparams: Hyperparams,
+    ) -> tuple[Float[Array, "steps slots"], Float[Array, "steps slots"]]:
+        """The objective's advantages and targets; beyond is the value of a successor that is not the next step."""
+        t = replace(transitions, reward=hyperparams.reward_scale * transitions.reward)
+        next_value = jnp.where(_cut(t), beyond, jnp.roll(value, -1, 0))
+        return jax.vmap(self.objective.targets, (1, 1, 1, 1, None), 1)(t, ratio, value, next_value, hyperparams)
 
-        There the network is asked, for one such step of every slot at a time.
+    def beyond(self, params: Params, t: Transition) -> Float[Array, "steps slots"]:
+        """The values of successors where time ran out, and after the last step; elsewhere 0.
+
+        The network is asked for one such step of every slot at a time.
         """
-        cut = t.truncated.at[-1].set(True)
+        cut = _cut(t)
         place = jnp.cumsum(cut, 0) * cut - 1  # of each such step among those of its slot
         slots = jnp.arange(cut.shape[1])
 
@@ -216,10 +229,11 @@ class PolicyGradient:
             asked = self.mean(self.apply(params, now[2], after)[1])
             return jnp.where(place == i, asked, found)
 
-        return jax.lax.fori_loop(0, place.max() + 1, ask, jnp.concatenate([value[1:], value[-1:]]))
+        return jax.lax.fori_loop(0, place.max() + 1, ask, jnp.zeros_like(t.reward))
 
     def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
         """That of the objective on segments of a batch, leaves [segments, steps, ...]."""
+        segments, steps = batch.log_prob.shape
         if self.remembers:
             memory = batch.memory
             batch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
@@ -232,7 +246,10 @@ class PolicyGradient:
             policy, value = self.apply(params, batch.obs)
             log_prob, entropy = policy.log_prob(batch.sample), policy.entropy()
         if self.num_values == 1:
-            return self.objective.loss(batch, log_prob, value, entropy, hyperparams)
+            loss, metrics = self.objective.loss(batch, log_prob, value, entropy, hyperparams)
+            of_rows = jax.lax.stop_gradient((value, jnp.exp(log_prob - batch.log_prob)))
+            place = lambda x: x.reshape(steps, segments).T if self.remembers else x.reshape(segments, steps)  # noqa: E731
+            return loss, metrics | dict(zip(OF_ROWS, map(place, of_rows), strict=True))
 
         def of_one(value: Array, before: Array) -> tuple[Array, Metrics]:
             return self.objective.loss(replace(batch, value=before), log_prob, value, entropy, hyperparams)
@@ -247,3 +264,8 @@ class PolicyGradient:
 
     def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
         return self.objective.early_stop(metrics, hyperparams)
+
+
+def _cut(t: Transition) -> Bool[Array, "steps slots"]:
+    """Where what follows a step is not the next one, and is worth something."""
+    return t.truncated.at[-1].set(True)

@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-import jax
-import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import gae_targets
+from evorl.agents.losses import clipped_loss, gae_targets
 from evorl.agents.train_state import HORIZON, RATE
 from evorl.hyperparameters import Number, hyperparameter, linear
 from evorl.priors import LogUniform, OneMinus, Uniform
@@ -55,30 +53,9 @@ class PPO:
         return gae_targets(transitions, value, next_value, hyperparams)
 
     def loss(
-        self,
-        batch: Batch,
-        log_prob: Float[Array, " rows"],
-        value: Float[Array, " rows"],
-        entropy: Float[Array, " rows"],
-        hyperparams: PPOHyperparams,
+        self, batch: Batch, log_prob: Array, value: Array, entropy: Array, hyperparams: PPOHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
-        """-min(ratio A, clip(ratio) A), eq. 7, half the squared error of the value, and the entropy, eq. 9."""
-        h = hyperparams
-        log_ratio = log_prob - batch.log_prob
-        ratio = jnp.exp(log_ratio)
-        clipped = jnp.clip(ratio, 1 - h.clip, 1 + h.clip)
-        actor_loss = -jnp.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
-        near = batch.value + jnp.clip(value - batch.value, -h.value_clip, h.value_clip)
-        critic_loss = 0.5 * jnp.maximum((value - batch.target) ** 2, (near - batch.target) ** 2).mean()
-        loss = h.actor_weight * actor_loss + h.critic_weight * critic_loss - h.entropy_weight * entropy.mean()
-        metrics = {
-            "actor_loss": actor_loss,
-            "critic_loss": critic_loss,
-            "entropy": entropy.mean(),
-            "kl": (ratio - 1 - log_ratio).mean(),
-            "clipped": (jnp.abs(ratio - 1) > h.clip).mean(),
-        }
-        return loss, jax.lax.stop_gradient(metrics)
+        return clipped_loss(batch, log_prob, value, entropy, hyperparams)
 
     def early_stop(self, metrics: Metrics, hyperparams: PPOHyperparams) -> Array:
         return metrics["kl"] > hyperparams.max_kl

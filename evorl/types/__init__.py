@@ -1,6 +1,6 @@
 """The types and protocols that all parts share. Protocols are structural: nothing inherits from them."""
 
-from evorl.types.agents import ActorCritic, Agent, Disagrees, OffPolicyAgent, OnPolicyAgent
+from evorl.types.agents import ActorCritic, Agent, Disagrees, OffPolicyAgent, OnPolicyAgent, Reestimates
 from evorl.types.data import (
     Array,
     Batch,
@@ -32,7 +32,7 @@ from evorl.types.envs import (
 )
 from evorl.types.evolvers import Collects, Evolver, Fits, Found, FromMembers, HasWeights, Judges, Quality, TakesParams
 from evorl.types.hosts import HostParams, HostState
-from evorl.types.hyperparameters import Declares, Discounted, Prior, Scheduled
+from evorl.types.hyperparameters import Declares, Discounted, Prior, Prioritized, Scheduled
 from evorl.types.populations import Evolves, Population
 from evorl.types.problems import Bound, Bounded, Problem
 from evorl.types.replays import Prioritizes, Replay, Replays
@@ -86,9 +86,11 @@ __all__ = [
     "Placed",
     "Population",
     "Prior",
+    "Prioritized",
     "Prioritizes",
     "Problem",
     "Quality",
+    "Reestimates",
     "Replay",
     "Replays",
     "Sample",

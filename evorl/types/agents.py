@@ -102,3 +102,21 @@ class OnPolicyAgent(Agent, Protocol):
     def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
         """Whether, after updates with these mean metrics, no further epoch is to come."""
         ...
+
+
+@runtime_checkable
+class Reestimates(OnPolicyAgent, Protocol):
+    """One whose advantages can be estimated anew while it learns from them.
+
+    Its batches have `ratio` and `beyond`, and its losses the metrics "rows/value" and "rows/ratio", [segments, steps],
+    of the network that learns (agents.losses).
+    """
+
+    def targets(
+        self, transitions: Transition, ratio: Array, value: Array, beyond: Array, hyperparams: Hyperparams
+    ) -> tuple[Array, Array]:
+        """The advantages and the targets of the value of trajectories, leaves [steps, slots].
+
+        `beyond` is the value of the successor where time ran out, and after the last step.
+        """
+        ...

@@ -86,3 +86,5 @@ class Batch:
     ended: Any = ()  # bool, whether the next step begins an episode; () without memory
     memory: Any = ()  # before each step; where steps are cut into segments, before the first of each
     values: Any = ()  # of which value is the mean, on a last axis; () where there is one
+    ratio: Any = ()  # of the probability by the policy that learns, before it does, to log_prob's; () where 1
+    beyond: Any = ()  # the value of the successor where time ran out, and after the last step

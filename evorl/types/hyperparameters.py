@@ -31,6 +31,14 @@ class Discounted(Protocol):
 
 
 @runtime_checkable
+class Prioritized(Protocol):
+    """Hyperparameters by which some of what was collected is learned from more often."""
+
+    priority_alpha: Any  # exponent of priorities; 0 where all are alike
+    priority_beta: Any  # how far weights correct for that; 1 wholly
+
+
+@runtime_checkable
 class Prior(Protocol):
     """A distribution over one number, as a monotonic map from the unit interval, in which search moves."""
 

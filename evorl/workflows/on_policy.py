@@ -11,14 +11,27 @@ from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters, mesh, tree
 from evorl.agents.memory import remembers
-from evorl.errors import require
+from evorl.errors import OptionError, require, unknown
 from evorl.hyperparameters import as_state
 from evorl.normalize import Statistics
-from evorl.replay import Row
-from evorl.types import Batch, Discounted, Env, Hyperparams, Key, Metrics, OnPolicyAgent, SlotPolicy, Transition
+from evorl.types import (
+    Batch,
+    Disagrees,
+    Discounted,
+    Env,
+    Hyperparams,
+    Key,
+    Metrics,
+    OnPolicyAgent,
+    Reestimates,
+    SlotPolicy,
+    Transition,
+)
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv, hosts
 from evorl.workflows import base, segments
-from evorl.workflows.base import check_positive, repeat, revived
+from evorl.workflows.base import check_positive, revived
+from evorl.workflows.passes import NEVER, REFRESH, Passes
+from evorl.workflows.sampling import SHUFFLED, Sampling
 
 
 @struct.dataclass
@@ -40,8 +53,8 @@ class OnPolicy:
     A pass takes a gradient step on every batch_size of them, in random order. Observations are normalized by the
     statistics of those before this iteration, so that acting and learning see the same; values are learned in units of
     `value_scale`, by the rewards so far. The policy that acts is that of `staleness` iterations ago, as where actors
-    and learner work at the same time. What is shuffled are segments of segment_length steps of one environment, each
-    with the memory before it: 0 stands for one step, or for all of a rollout where the agent remembers.
+    and learner work at the same time. Minibatches are what the sampling draws. Advantages are estimated once or, as
+    `refresh` says, before each "epoch" or "minibatch", by what the network gave when it last learned from a step.
     """
 
     env: Env
@@ -54,7 +67,8 @@ class OnPolicy:
     normalize_values: bool = True
     normalize_advantages: bool = True
     staleness: int = 0
-    segment_length: int = 0
+    sampling: Sampling = SHUFFLED
+    refresh: str = NEVER
     eval_episodes: int = 64
 
     def __post_init__(self) -> None:
@@ -66,11 +80,15 @@ class OnPolicy:
         require(self.staleness >= 0, "staleness", self.staleness, "must not be negative")
         divides = self.num_rows % self.batch_size == 0
         require(divides, "batch_size", self.batch_size, f"must divide num_envs * num_steps, {self.num_rows}")
-        given, steps = self.segment_length, self.num_steps
-        divides = given >= 0 and steps % (given or steps) == 0
-        require(divides, "segment_length", given, f"must divide num_steps, {steps}")
+        given, steps = self.sampling.length, self.num_steps
+        require(steps % (given or steps) == 0, "sampling.length", given, f"must divide num_steps, {steps}")
         whole = self.batch_size % self.segment == 0
         require(whole, "batch_size", self.batch_size, f"must be a multiple of the steps of a segment, {self.segment}")
+        if self.refresh not in REFRESH:
+            raise unknown("refresh", self.refresh, REFRESH)
+        several = isinstance(self.agent, Disagrees) and self.agent.num_values > 1
+        if self.refresh != NEVER and (several or not isinstance(self.agent, Reestimates)):
+            raise OptionError(f"refresh={self.refresh}: needs an agent with targets (types.Reestimates) and one value")
 
     def hyperparams(self) -> Hyperparams:
         return hyperparameters.of(self.agent)
@@ -83,7 +101,7 @@ class OnPolicy:
     @property
     def segment(self) -> int:
         """Steps of a segment."""
-        return self.segment_length or (self.num_steps if remembers(self.agent) else 1)
+        return self.sampling.length or (self.num_steps if remembers(self.agent) else 1)
 
     @property
     def vector_env(self) -> VectorEnv:
@@ -107,6 +125,7 @@ class OnPolicy:
 
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OnPolicyState:
         hyperparams = as_state(hyperparams)
+        self.sampling.check(hyperparams)
         env_params = as_state(self.env.default_params if env_params is None else env_params)
         agent = self.agent.init(key, hyperparams)
         slots, row = self.vector_env.blank(agent.actor.params, hyperparams, env_params)
@@ -180,62 +199,60 @@ class OnPolicy:
         Advantages are in units of rewards, values in those of `value_scale`.
         """
         if self.normalize_values:
-            rewards = state.rewards.update(jnp.abs(tree.merge_axes(rollout.reward)), segments.there(rollout))
+            rewards = state.rewards.update(jnp.abs(tree.merge_axes(rollout.reward)), segments.rows_there(rollout))
             state = replace(state, rewards=rewards)
-        return state, self.batch(state, replace(rollout, weight=()))
+        batch = self.batch(state, replace(rollout, weight=()))
+        return state, batch if self.refresh != NEVER else replace(batch, ratio=(), beyond=())
 
     def improve(
         self, state: OnPolicyState, rollout: Transition, batch: Batch, key: Key, num_epochs: Int[Array, ""]
     ) -> tuple[OnPolicyState, Metrics]:
         """So many passes over what is learned from a rollout; its observations count from then on."""
-        now, count = self.now(state), self.num_rows // self.segment
-        if isinstance(rollout.weight, tuple):
-            batch = self.segments(self.normalized_advantages(batch))
-        else:
-            batch, some = segments.filled(self.segments(batch), rollout.weight)
-            batch, num_epochs = self.normalized_advantages(batch), jnp.where(some, num_epochs, 0)
-        layout = Row.of(jax.eval_shape(lambda: tree.index(batch, 0)))
-        tables = layout.pack(batch)
-
-        def update(agent: Any, tables: dict[str, Array]) -> tuple[Any, Metrics]:
-            batch = layout.unpack(tables)
-            return self.agent.update(agent, lambda params: self.agent.loss(params, batch, now), now)
-
-        def epoch(i: Array, agent: Any) -> tuple[Any, Metrics]:
-            order = tree.random_order(jax.random.fold_in(key, i), count)
-            size = self.batch_size // self.segment
-            shuffled = jax.tree.map(lambda x: x[order].reshape(-1, size, x.shape[-1]), tables)
-            agent, metrics = jax.lax.scan(update, agent, shuffled)
-            return agent, tree.mean(metrics)
-
-        agent, metrics, done = repeat(
-            num_epochs, epoch, state.agent, lambda metrics: self.agent.early_stop(metrics, now)
+        there = None
+        if not isinstance(rollout.weight, tuple):
+            there, some = segments.there(rollout.weight, self.segment)
+            num_epochs = jnp.where(some, num_epochs, 0)
+        agent, metrics, done = self.passes(state, rollout, batch).over(
+            state.agent, self.segments(batch), key, num_epochs, there
         )
         older, statistics = state.older, state.statistics
         if self.staleness:
             push = lambda old, new: jnp.concatenate([old[1:], new[None]])  # noqa: E731
             older = jax.tree.map(push, older, state.agent.actor.params)
         if self.normalize_observations:
-            statistics = statistics.update(tree.merge_axes(rollout.obs), segments.there(rollout))
+            statistics = statistics.update(tree.merge_axes(rollout.obs), segments.rows_there(rollout))
         state = replace(state, agent=agent, older=older, statistics=statistics, iteration=state.iteration + 1)
         return state, metrics | {"gradient_steps": done * (self.num_rows // self.batch_size)}
+
+    def passes(self, state: OnPolicyState, rollout: Transition, batch: Batch) -> Passes:
+        """How a rollout is learned from, with advantages that follow from other values and ratios where refreshed."""
+
+        def estimated(value: Array, ratio: Array) -> tuple[Array, Array]:
+            agent: Any = self.agent
+            t, scale = self.scaled(state, rollout)
+            value, ratio = (segments.joined(x, self.num_envs) for x in (value, ratio))
+            advantage, target = agent.targets(t, ratio, value, batch.beyond, self.now(state))
+            return segments.cut((advantage * scale, target), self.segment)
+
+        size, normalized = self.batch_size // self.segment, self.normalize_advantages
+        return Passes(self.agent, self.now(state), self.sampling, size, normalized, self.refresh, estimated)
 
     def batch(self, state: OnPolicyState, rollout: Transition) -> Batch:
         """What the agent learns from a rollout, leaves [num_steps, num_envs, ...]."""
         obs, next_obs = self.normalized(state, rollout.obs), self.normalized(state, rollout.next_obs)
-        scale = self.value_scale(state)
-        t = replace(rollout, obs=obs, next_obs=next_obs, reward=rollout.reward / scale)
+        t, scale = self.scaled(state, replace(rollout, obs=obs, next_obs=next_obs))
         batch = self.agent.batch(state.agent.actor.params, t, self.now(state), fresh=self.staleness == 0)
         return replace(batch, advantage=batch.advantage * scale)
 
-    def normalized_advantages(self, batch: Batch) -> Batch:
-        """The batch with advantages of mean 0 and standard deviation 1, where they are normalized."""
-        x = batch.advantage
-        return replace(batch, advantage=(x - x.mean()) / (x.std() + 1e-8)) if self.normalize_advantages else batch
+    def scaled(self, state: OnPolicyState, rollout: Transition) -> tuple[Transition, Float[Array, ""] | float]:
+        """A rollout with rewards in units of what values are, and that unit."""
+        scale = self.value_scale(state)
+        return replace(rollout, reward=rollout.reward / scale), scale
 
     def segments(self, batch: Batch) -> Batch:
         """A batch, leaves [num_steps, num_envs, ...], in segments [n, steps, ...] with the memory before each."""
-        return segments.cut(batch, self.segment)
+        memory = tree.merge_axes(tree.index(batch.memory, slice(None, None, self.segment)))
+        return replace(segments.cut(replace(batch, memory=()), self.segment), memory=memory)
 
     def value_scale(self, state: OnPolicyState) -> Float[Array, ""] | float:
         """What the network's values are multiplied by to be sums of rewards, so that it learns numbers around 1.

@@ -1,33 +1,41 @@
-"""Rollouts, leaves [num_steps, num_envs, ...], in segments: what is shuffled, and what of it is there."""
+"""Rollouts, leaves [num_steps, num_envs, ...], in segments: how they are cut, and what of them is there."""
 
-from dataclasses import replace
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
-from evorl.types import Batch, Transition
+from evorl.types import Transition
+
+Tree = TypeVar("Tree")
 
 
-def cut(batch: Batch, steps: int) -> Batch:
-    """A batch in segments [n, steps, ...] of one environment each, with the memory before each."""
-    memory = tree.merge_axes(tree.index(batch.memory, slice(None, None, steps)))
-    return replace(jax.tree.map(lambda x: _cut(x, steps), replace(batch, memory=())), memory=memory)
+def cut(rollout: Tree, steps: int) -> Tree:
+    """A rollout in segments of one environment each, leaves [n, steps, ...]."""
+
+    def part(x: Array) -> Array:
+        x = x.reshape(-1, steps, *x.shape[1:])
+        return tree.merge_axes(jnp.moveaxis(x, 1, 2))
+
+    return jax.tree.map(part, rollout)
 
 
-def filled(segments: Batch, weight: Float[Array, "num_steps num_envs"]) -> tuple[Batch, Bool[Array, ""]]:
-    """Segments [n, steps, ...] with others in turn for those in which a step has weight 0; and whether any is whole."""
-    whole = (_cut(weight, segments.advantage.shape[1]) > 0).all(1)
-    source = jnp.argsort(~whole)[jnp.arange(len(whole)) % jnp.maximum(whole.sum(), 1)]
-    return tree.index(segments, source), whole.any()
+def joined(x: Float[Array, "n steps"], num_envs: int) -> Float[Array, "num_steps num_envs"]:
+    """The rollout of which cut makes these segments."""
+    return jnp.moveaxis(x.reshape(-1, num_envs, x.shape[1]), 2, 1).reshape(-1, num_envs)
 
 
-def there(rollout: Transition) -> Bool[Array, " rows"] | None:
+def there(weight: Float[Array, "num_steps num_envs"], steps: int) -> tuple[Int[Array, " n"], Bool[Array, ""]]:
+    """For each segment itself or, where one of its steps has weight 0, another one in turn; and whether any is whole.
+
+    Those that are whole come first.
+    """
+    whole = (cut(weight, steps) > 0).all(1)
+    return jnp.argsort(~whole)[jnp.arange(len(whole)) % jnp.maximum(whole.sum(), 1)], whole.any()
+
+
+def rows_there(rollout: Transition) -> Bool[Array, " rows"] | None:
     """Which rows of a rollout were not lost on the host, by their weights; None where none can be."""
     return None if isinstance(rollout.weight, tuple) else rollout.weight.reshape(-1) > 0
-
-
-def _cut(x: Array, steps: int) -> Array:
-    x = x.reshape(-1, steps, *x.shape[1:])
-    return tree.merge_axes(jnp.moveaxis(x, 1, 2))

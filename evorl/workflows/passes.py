@@ -1,0 +1,114 @@
+"""Passes over a rollout: gradient steps on minibatches of its segments, whose advantages may be estimated anew."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl import tree
+from evorl.agents.losses import OF_ROWS, RATIO, VALUE
+from evorl.replay import Row
+from evorl.types import Batch, Hyperparams, Key, Metrics, OnPolicyAgent
+from evorl.workflows.base import repeat
+from evorl.workflows.sampling import Sampling
+
+NEVER, EPOCH, MINIBATCH = REFRESH = "never", "epoch", "minibatch"
+
+
+@struct.dataclass
+class Estimates:
+    """What of segments changes as they are learned from, leaves [segments, steps]."""
+
+    value: Any  # by the network that saw them last
+    ratio: Any  # of the probability by that network to that by which it was acted
+    advantage: Any
+    target: Any
+
+
+def standardized(x: Float[Array, "..."], among: Float[Array, "..."] | None = None) -> Float[Array, "..."]:
+    """x, or what it is among, with mean 0 and standard deviation 1."""
+    among = x if among is None else among
+    return (x - among.mean()) / (among.std() + 1e-8)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How often what is learned from is estimated anew, and how minibatches are drawn and learned from."""
+
+    agent: OnPolicyAgent
+    hyperparams: Hyperparams
+    sampling: Sampling
+    size: int  # segments of a minibatch
+    normalized: bool  # advantages: among all, or, where segments weigh differently, among a minibatch
+    refresh: str  # before each minibatch, each epoch, or never
+    # (value, ratio), both [segments, steps], -> (advantage, target)
+    estimated: Callable[[Array, Array], tuple[Array, Array]]
+
+    def over(
+        self, agent: Any, batch: Batch, key: Key, times: Int[Array, ""], there: Int[Array, " segments"] | None = None
+    ) -> tuple[Any, Metrics, Int[Array, ""]]:
+        """The state of the agent after so many passes over segments, leaves [n, steps, ...], or until it stops early.
+
+        `there` has for each segment itself, or one that is to be learned from in its place. Returns the mean metrics
+        and the number of passes too.
+        """
+        known = Estimates(batch.value, batch.ratio, batch.advantage, batch.target)
+        raw = batch.advantage
+        if self.normalized:
+            batch = replace(batch, advantage=standardized(raw, raw if there is None else raw[there]))
+        batch = replace(batch, ratio=(), beyond=())
+        layout = Row.of(jax.eval_shape(lambda: tree.index(batch, 0)))
+        tables, count = layout.pack(batch), len(raw)
+
+        def minibatch(carry: tuple[Any, Any], drawn: tuple[Array, Key]) -> tuple[tuple[Any, Any], Metrics]:
+            agent, known = carry
+            known = self.anew(known) if self.refresh == MINIBATCH else known
+            advantage = raw if self.refresh == NEVER else known.advantage
+            rows, weight = self.sampling.draw(drawn[1], drawn[0], advantage, self.hyperparams)
+            rows = rows if there is None else there[rows]
+            part = layout.unpack(jax.tree.map(lambda x: x[rows], tables))
+            if self.refresh != NEVER:
+                part = self.filled(part, known, rows)
+            part = self.weighed(part, weight)
+            agent, metrics = self.agent.update(
+                agent, lambda params: self.agent.loss(params, part, self.hyperparams), self.hyperparams
+            )
+            if self.refresh != NEVER:
+                value, ratio = known.value.at[rows].set(metrics[VALUE]), known.ratio.at[rows].set(metrics[RATIO])
+                known = replace(known, value=value, ratio=ratio)
+            return (agent, known), {name: x for name, x in metrics.items() if name not in OF_ROWS}
+
+        def epoch(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
+            agent, known = carry
+            known = self.anew(known) if self.refresh == EPOCH else known
+            key_order = jax.random.fold_in(key, i)
+            turns = tree.random_order(key_order, count).reshape(-1, self.size)
+            keys = jax.random.split(jax.random.fold_in(key_order, 0), len(turns))
+            carry, metrics = jax.lax.scan(minibatch, (agent, known), (turns, keys))
+            return carry, tree.mean(metrics)
+
+        start = agent, () if self.refresh == NEVER else known
+        (agent, _), metrics, done = repeat(
+            times, epoch, start, lambda metrics: self.agent.early_stop(metrics, self.hyperparams)
+        )
+        return agent, metrics, done
+
+    def anew(self, known: Estimates) -> Estimates:
+        """With the advantages and the targets that follow from the values and ratios."""
+        advantage, target = self.estimated(known.value, known.ratio)
+        return replace(known, advantage=advantage, target=target)
+
+    def filled(self, part: Batch, known: Estimates, rows: Int[Array, " n"]) -> Batch:
+        """Segments, of which these rows are known."""
+        advantage = standardized(known.advantage[rows], known.advantage) if self.normalized else known.advantage[rows]
+        return replace(part, value=known.value[rows], target=known.target[rows], advantage=advantage)
+
+    def weighed(self, part: Batch, weight: Any) -> Batch:
+        """Segments, of which each weighs so much."""
+        if isinstance(weight, tuple):
+            return part
+        advantage = standardized(part.advantage) if self.normalized else part.advantage
+        return replace(part, advantage=weight[:, None] * advantage)
