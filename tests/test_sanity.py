@@ -125,6 +125,12 @@ def grid(obs, actions):
     raise AssertionError
 
 
+def image_grid(obs, actions):
+    (agent,), (target,) = (np.argwhere(obs[0, ..., 0] == mark) - 5 for mark in (1, 2))
+    assert (obs[0] > 0).sum() == 2
+    return grid(np.concatenate([agent, target])[None] / 5, actions)
+
+
 RULES = {
     bandit: Bandit(),
     password: Password(),
@@ -136,6 +142,7 @@ RULES = {
     squared: Squared(),
     two_squared: Squared(targets=2),
     grid: Grid(),
+    image_grid: Grid(image=True),
 }
 
 

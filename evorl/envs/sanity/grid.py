@@ -29,18 +29,24 @@ class Grid:
 
     Reaching it ends the episode with reward 1; leaving the grid, or the last step without it, with reward -1: an end of
     the task, no time limit. The observation is where the agent and the target are, in units of distance; an agent that
-    has left is seen at the edge. Score: the target was reached.
+    has left is seen at the edge; with `image` it is the grid's cells: 0, 1 of the agent, 2 of the target. Score: the
+    target was reached.
     """
 
     distance: int = 5
     max_episode_steps: int = 33
+    image: bool = False
 
     default_params = ()
     fresh_reset = True
-    observation_space = Box(-1.0, 1.0, (4,))
     action_space = Discrete(len(MOVES))
 
-    def reset(self, key: Key, params: Any) -> tuple[GridState, Float[Array, "4"]]:
+    @property
+    def observation_space(self) -> Box:
+        side = 2 * self.distance + 1
+        return Box(0, 2, (side, side, 1), "uint8") if self.image else Box(-1.0, 1.0, (4,))
+
+    def reset(self, key: Key, params: Any) -> tuple[GridState, Array]:
         del params
         side = 2 * self.distance + 1
         place = jax.random.randint(key, (), 0, side**2 - 1)
@@ -59,8 +65,13 @@ class Grid:
         reward = hit.astype(jnp.float32) - failed.astype(jnp.float32)
         return after, TimeStep(self.seen(after), reward, hit | failed, jnp.bool_(False))
 
-    def seen(self, env_state: GridState) -> Float[Array, "4"]:
+    def seen(self, env_state: GridState) -> Array:
         """The observation."""
+        if self.image:
+            cells = np.stack(np.mgrid[: 2 * self.distance + 1, : 2 * self.distance + 1], -1) - self.distance
+            places = env_state.position, env_state.target
+            agent, target = ((cells == place).all(-1, keepdims=True) for place in places)
+            return jnp.where(agent, 1, jnp.where(target, 2, 0)).astype(jnp.uint8)
         return jnp.concatenate([env_state.position, env_state.target]) / self.distance
 
     def score(self, env_state: GridState) -> Float[Array, ""]:

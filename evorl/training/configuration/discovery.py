@@ -27,6 +27,7 @@ GROUPS = (
     "replay",
     "experiment",
 )
+NESTED = ("env", "experiment")  # groups with folders
 PACKAGES = "packages: "  # begins the comment of a file that says what it imports
 INSIDE = {"core": "workflow.agent.core", "encoder": "workflow.agent.encoder", "replay": "workflow.replay"}
 
@@ -65,7 +66,7 @@ def choices(group: str) -> dict[str, Path]:
     """The files of a group by name; the user's own hide those of the same name that evorl ships."""
     found: dict[str, Path] = {}
     for folder in reversed(folders()):
-        for path in sorted((folder / group).glob("**/*.yaml" if group == "experiment" else "*.yaml")):
+        for path in sorted((folder / group).glob("**/*.yaml" if group in NESTED else "*.yaml")):
             found[path.relative_to(folder / group).with_suffix("").as_posix()] = path
     return found
 
