@@ -33,6 +33,7 @@ from evorl.agents import (
     SACHyperparams,
     TD3Hyperparams,
 )
+from evorl.agents.puffer import Puffer, PufferHyperparams
 from evorl.agents.random import Random, RandomHyperparams
 from evorl.ec import (
     ARS,
@@ -122,7 +123,7 @@ from evorl.workflows import (
     Vmapped,
 )
 from evorl.workflows.base import advance
-from evorl.workflows.sampling import Shuffled
+from evorl.workflows.sampling import PrioritizedSegments, Shuffled
 from tests.conftest import leaves_equal
 from tests.remembering import FlaxGRU
 
@@ -227,6 +228,11 @@ SINGLE = [
     Case("ppo", on_policy(PPO(), num_epochs=2, batch_size=8), PPOHyperparams(**MOVING)),
     Case("a2c", on_policy(A2C(), CHOICES, num_epochs=1, batch_size=16), A2CHyperparams(**MOVING)),
     Case("impala", on_policy(IMPALA(), num_epochs=1, batch_size=16, staleness=2), IMPALAHyperparams(**MOVING)),
+    Case(
+        "puffer",
+        on_policy(Puffer(), num_epochs=3, batch_size=8, sampling=PrioritizedSegments(2), refresh="minibatch"),
+        PufferHyperparams(**MOVING),
+    ),
     Case(
         "dqn",
         off_policy(DQN, CHOICES, n_step=2, of_agent={"dueling": True}),

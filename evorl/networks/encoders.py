@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from evorl.errors import OptionError, require
 from evorl.networks.features import features, scaled
 from evorl.networks.low_rank import applied
-from evorl.networks.mlp import ACTIVATIONS, Dense, check_layers
+from evorl.networks.mlp import ACTIVATIONS, Dense, activated, check_layers
 from evorl.spaces import Box, Simple, Space, flatten, leaves
 
 FEW = 64  # numbers of a patch, of which on a CPU a product with all patches is no slower than a convolution
@@ -86,9 +86,7 @@ class CNN(nn.Module):
             )
         parts = zip(leaves(space), flatten(space, obs), strict=True)
         x = jnp.concatenate([self._part(leaf, part) for leaf, part in parts], axis=-1)
-        for width in self.dense:
-            x = ACTIVATIONS[self.activation](Dense(width)(x))
-        return x
+        return activated(x, self.dense, self.activation)
 
     def _part(self, space: Simple, obs: Array) -> Float[Array, "*batch n"]:
         if not isinstance(space, Box):

@@ -1,6 +1,6 @@
 """Multilayer perceptrons."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -29,6 +29,13 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "elu": nn.elu,
     "gelu": nn.gelu,
 }
+
+
+def activated(x: Float[Array, "*batch inputs"], widths: Sequence[int], activation: str) -> Float[Array, "*batch n"]:
+    """Linear layers, each with activation, as a part of the module that calls it."""
+    for width in widths:
+        x = ACTIVATIONS[activation](Dense(width)(x))
+    return x
 
 
 def check_layers(hidden: tuple[int, ...], activation: str = "relu") -> None:

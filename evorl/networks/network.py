@@ -1,6 +1,6 @@
 """From an observation to what a network gives of it: an encoder, a core that remembers, and a body."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from evorl import tree
 from evorl.networks.features import features
+from evorl.networks.mlp import activated, check_layers
 from evorl.spaces import Space, seen, shapes, visible
 from evorl.types import Key, Memory, Params, Transition
 
@@ -46,11 +47,18 @@ class Core(Protocol):
 
 
 class Flat(nn.Module):
-    """Observations of any space as vectors. It has no parameters."""
+    """Observations of any space as vectors, then linear layers, each with activation; by default none."""
+
+    dense: Sequence[int] = ()
+    activation: str = "relu"
+
+    def __post_init__(self) -> None:
+        check_layers(tuple(self.dense), self.activation)
+        super().__post_init__()
 
     @nn.compact
     def __call__(self, space: Space, obs: Any) -> Float[Array, "*batch n"]:
-        return features(space, obs)
+        return activated(features(space, obs), self.dense, self.activation)
 
 
 class Feedforward(nn.Module):

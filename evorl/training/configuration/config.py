@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -97,6 +98,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "integer": _prior("Integer", "low", "high"),
     "choice": lambda *values: _prior("Choice", "values")(list(values)),
     "searched": _searched,
+    "or_inf": lambda number: math.inf if number is None else number,
 }
 for resolver, function in RESOLVERS.items():
     OmegaConf.register_new_resolver(resolver, function, replace=True)
