@@ -182,7 +182,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
         say("the environments on the host begin anew")
     go_on = f"python -m evorl.train resume={run_dir}"
     try:
-        with runs.recording(data, run_dir) as recorders:
+        with runs.recording(data, run_dir, profile) as recorders:
             result = fit(
                 workflow,
                 hyperparams,

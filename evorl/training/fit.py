@@ -69,9 +69,9 @@ def fit(
     on its schedule; where its folder holds a checkpoint, training goes on from there. init_from is a state like the one
     to come, whose weights the runs begin with. started is when the process began (time.perf_counter), by default now;
     all before the first iteration counts as compiling. stop is asked after every chunk whether to save and return.
-    profile traces an iteration, the first one after a chunk. Raises DivergedError where no run is left whose numbers
-    are finite, HostError where an environment on the host has failed; with debug_nans, which keeps a second copy of the
-    state, at the first run lost, and names the operation.
+    profile traces an iteration after the first chunk and then every few minutes. Raises DivergedError where no run is
+    left whose numbers are finite, HostError where an environment on the host has failed; with debug_nans, which keeps a
+    second copy of the state, at the first run lost, and names the operation.
     measure gives further metrics at each evaluation, from the state of one run without its replays, as MazeSuite does;
     it is compiled once, and the env steps that it tells of (metrics.MEASURED_STEPS) count for evaluation_share.
     Without keep_rows only the last row is returned: those of a long training take memory.
@@ -97,7 +97,7 @@ def fit(
             break
         driver.dispatch(count, evaluating=False)
         driver.receive(all_but=1)
-        if profile is not None and not profile.shares:
+        if profile is not None and profile.due:
             driver.trace(profile)
         if checkpoints is not None and checkpoints.due():
             driver.receive()

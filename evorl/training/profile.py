@@ -1,6 +1,8 @@
-"""Where the time goes: one traced iteration, its operations sorted by the part of the program that they come from."""
+"""Where the time goes: a traced iteration, its operations sorted by the part of the program that they come from."""
 
 import re
+import shutil
+import time
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,20 +12,30 @@ import jax
 
 PARTS = ("environment", "policy", "learning", "replay", "evolution")  # jax.named_scope of the code that they run
 CONTROL = ("while", "call", "conditional")  # operations whose time is that of what they hold
+EVERY = 180.0  # seconds from one trace to the next, or more, so that
+SHARE = 0.01  # of the time is the most that traces take
 
 
 class Profile:
-    """Traces an iteration into a folder that TensorBoard and Perfetto read."""
+    """Traces an iteration now and then into a folder that TensorBoard and Perfetto read, which holds the newest."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         self.shares: dict[str, float] = {}
+        self._next = -float("inf")
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for a trace: at first, and then every few minutes."""
+        return time.perf_counter() >= self._next
 
     @contextmanager
     def tracing(self, compiled: Any) -> Iterator[None]:
         """Traces what runs inside; afterwards shares says what part of the device's time each part of compiled took."""
+        began = time.perf_counter()
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0
+        shutil.rmtree(self.folder / "plugins", ignore_errors=True)
         jax.profiler.start_trace(str(self.folder), profiler_options=options)
         try:
             yield
@@ -36,6 +48,8 @@ class Profile:
                 seconds[parts[operation]] += duration
         total = sum(seconds.values())
         self.shares = {part: value / total for part, value in seconds.items()} if total else {}
+        now = time.perf_counter()
+        self._next = now + max(EVERY, (now - began) / SHARE)
 
     def table(self, row: dict[str, Any]) -> str:
         """A Markdown table of the training's wall time up to a row, which its lines add up to."""

@@ -23,6 +23,7 @@ from evorl.training.devices import cores, host_devices
 from evorl.training.front import Front
 from evorl.training.plan import describe, shapes
 from evorl.training.policy import Member, Policy, chosen, highest
+from evorl.training.profile import Profile
 from evorl.training.program import Program, mesh_shape
 from evorl.training.progress import Budget, Progress
 from evorl.training.records import display, recorders
@@ -132,13 +133,17 @@ def fingerprint(data: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def recording(data: Mapping[str, Any], run_dir: Path) -> Iterator[list[recorders.Recorder]]:
-    """The recorders of a run, closed at the end."""
+def recording(
+    data: Mapping[str, Any], run_dir: Path, profile: Profile | None = None
+) -> Iterator[list[recorders.Recorder]]:
+    """The recorders of a run, closed at the end; of a terminal's panel, which shows what a profile has found."""
     seed, count = data["seed"], data["num_seeds"]
     title = f"{config.title(data)}, {count} seed{'s' * (count > 1)}, {run_dir}"
     with ExitStack() as stack:
         last = Remembered(COMPILED_IN).get(fingerprint(data))
-        shown = display.Panel(title, compiled_in=last) if sys.stdout.isatty() else display.Lines(compiled_in=last)
+        shown = display.Lines(compiled_in=last)
+        if sys.stdout.isatty():
+            shown = display.Panel(title, compiled_in=last, profile=profile)
         opened: list[recorders.Recorder] = [shown, recorders.JsonLines(run_dir), recorders.Csv(run_dir, seed)]
         if data["tensorboard"]:
             opened.append(recorders.TensorBoard(run_dir, seed))

@@ -8,10 +8,13 @@ import numpy as np
 
 from evorl import stats
 from evorl.training.devices import memory
+from evorl.training.load import Load
+from evorl.training.profile import Profile
 from evorl.training.records.checkpoint import size
 from evorl.training.records.rows import SPREAD, Row
 
 OF_FITNESS = ("fitness", "members")
+OF_POLICY = ("entropy", "kl", "temperature")
 SPEEDS = {"env_steps": "env steps", "gradient_steps": "gradient steps"}
 
 
@@ -56,16 +59,26 @@ class Lines:
 
 
 class Panel:
-    """A live panel: progress, returns with intervals over seeds, speed, where the time goes, memory, and members."""
+    """A live panel: progress, returns with intervals over seeds, losses, speed, where the time goes, how busy the
+    machine is, memory, and members.
+    """
 
-    def __init__(self, title: str, every: float = 0.5, console: Any = None, compiled_in: float | None = None) -> None:
+    def __init__(
+        self,
+        title: str,
+        every: float = 0.5,
+        console: Any = None,
+        compiled_in: float | None = None,
+        profile: Profile | None = None,
+    ) -> None:
         from rich.live import Live
         from rich.progress_bar import ProgressBar
 
         self._title, self._every, self._bar = title, every, ProgressBar(1.0, width=40)
         self._compiled_in, self._began = compiled_in, time.perf_counter()
         self._head = "starting"
-        self._facts = dict.fromkeys(("return", "evaluation", "steps", "speed", "time", "memory"), "")
+        names = ("return", "evaluation", "losses", "steps", "speed", "time", "parts", "load", "memory")
+        self._facts, self._profile, self._load = dict.fromkeys(names, ""), profile, Load()
         self._members: dict[str, str] = {}
         self._speed, self._shown = Speed(), -math.inf
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)  # moves while it compiles
@@ -78,7 +91,7 @@ class Panel:
             facts["evaluation"] = f"{returns(row)} at {steps}"
         elif time.perf_counter() - self._shown > self._every or row["progress"] == 1:
             speeds = self._speed(row)
-            facts["return"] = returns(row)
+            facts["return"], facts["losses"] = returns(row), losses(row)
             gradient = f"{row['gradient_steps']:,} gradient steps" if "gradient_steps" in row else ""
             facts["steps"] = "   ".join(filter(None, [f"iteration {row['iteration']}", steps, gradient]))
             if speeds:
@@ -88,7 +101,9 @@ class Panel:
             return
         self._members |= spreads(row)
         self._head = f"{100 * row['progress']:.0f}%   {clock(row['seconds'])}   {eta(row)}"
-        facts["time"] = shares(row)
+        facts["time"], facts["load"] = shares(row), self._load()
+        if self._profile is not None:
+            facts["parts"] = "   ".join(f"{part} {x:.0%}" for part, x in self._profile.shares.items() if x >= 0.005)
         facts["memory"] = size(memory())
         self._shown = time.perf_counter()
         self._live.refresh()
@@ -99,6 +114,7 @@ class Panel:
 
     def close(self) -> None:
         self._live.stop()
+        self._load.close()
 
     def _render(self) -> Any:
         from rich.console import Group
@@ -150,6 +166,12 @@ def returns(row: Row) -> str:
         return f"{row['return']:.1f}" + (f" (1 of {len(lengths)} seeds)" if len(lengths) > 1 else "")
     low, high = stats.interval(values)
     return f"{row['return']:.1f} [{low:.1f}, {high:.1f}] over {len(values)} seeds"
+
+
+def losses(row: Row) -> str:
+    """What is minimized, and what tells how far a policy moves, at most five."""
+    found = {name: row[name] for name in row if name.endswith("_loss") or name in OF_POLICY}
+    return "   ".join(f"{name} {x:.3g}" for name, x in list(found.items())[:5])
 
 
 def before(stage: str, compiled_in: float | None) -> str:
