@@ -15,10 +15,10 @@ from flax.core import FrozenDict
 from evorl import spaces, tree
 from evorl.envs.host import pools
 from evorl.envs.host.layout import layout
+from evorl.envs.host.leases import Fault
 from evorl.envs.host.merged import merged
 from evorl.envs.host.places import Here, Places
 from evorl.envs.host.played import Layout
-from evorl.envs.host.pool import Fault
 from evorl.envs.host.workers import Workers
 from evorl.errors import OptionError, require, unknown
 from evorl.types import HostParams, HostState, Key, TimeStep
@@ -35,7 +35,8 @@ class HostEnv:
     A state holds a lease of it, so that it cannot be copied or gone back to: each state is stepped once. It lies in
     this process, or, with workers, in as many others. One that raises, or, with workers, does not answer for
     timeout_seconds, ends the training; with restart it begins anew, and nothing is learned of the step.
-    max_episode_steps 0 takes the environment's own limit.
+    max_episode_steps 0 takes the environment's own limit. With a batch, which needs workers, a step of all slots goes
+    on once so many of them have answered: of those of several copies, or fewer that act, the same share.
     """
 
     name: str
@@ -44,12 +45,15 @@ class HostEnv:
     timeout_seconds: float = 60
     restart: bool = False
     max_episode_steps: int = 0
+    batch: int = 0
 
     fresh_reset = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", _frozen(self.options))
         require(self.workers >= 0, "workers", self.workers, "must not be negative")
+        require(self.batch >= 0, "batch", self.batch, "must not be negative")
+        require(not self.batch or self.workers > 0, "batch", self.batch, "needs workers, env.workers=1 or more")
         require(self.timeout_seconds > 0, "timeout_seconds", self.timeout_seconds, "must be above 0")
         require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
         if not self.max_episode_steps:
@@ -94,7 +98,7 @@ class HostEnv:
         """Where there is to be one of it, or many."""
         if not self.workers:
             return Here(self.make, self.layout)
-        return Workers(self.workers, self.recipe, self.layout, self.timeout_seconds)
+        return Workers(self.workers, self.recipe, self.layout, self.timeout_seconds, self.batch > 0)
 
     @cached_property
     def recipe(self) -> bytes:
@@ -130,12 +134,14 @@ class HostEnv:
 
     @property
     def default_params(self) -> HostParams:
-        return HostParams(seed=np.zeros(2, np.uint32), workers=self.workers)
+        return HostParams(seed=np.zeros(2, np.uint32), workers=self.workers, batch=self.batch)
 
     @property
     def begins_at_once(self) -> bool:
-        """Whether a step that ends an episode begins the next one, which saves a call; not where it is large."""
-        return sum(leaf.nbytes for leaf in self.layout.obs) <= SMALL
+        """Whether a step that ends an episode begins the next one, which saves a call; where it is large, only in a
+        batch, of which the others would wait for it.
+        """
+        return self.batch > 0 or sum(leaf.nbytes for leaf in self.layout.obs) <= SMALL
 
     def reset(self, key: Key, params: HostParams) -> tuple[HostState, Any]:
         if isinstance(params.begun, HostState):
@@ -151,19 +157,24 @@ class HostEnv:
         given = [jnp.asarray(part, leaf.dtype) for part, leaf in zip(parts, self.layout.action, strict=True)]
         acts = params.acts & (env_state.lease > 0)
         flags = _flags(acts, params.goes_on if self.begins_at_once else False)
-        call = merged(self._step, self._answer(1 + self.begins_at_once, OUTCOME), self._failed)
-        seed = jnp.asarray(params.seed, jnp.uint32)
-        lease, steps, *answer = call(*flags, env_state.lease, env_state.steps, seed, *given)
-        n = len(self.layout.obs)
+        seed, n = jnp.asarray(params.seed, jnp.uint32), len(self.layout.obs)
+        asked = *flags, env_state.lease, env_state.steps, seed, *given
+        if self.batch:
+            call = merged(self._turn, self._answer(2, (*OUTCOME, ((), "bool"))), self._failed)
+            lease, steps, *answer, waits = call(*_flags(env_state.waits), jnp.float32(params.share), *asked)
+        else:
+            call = merged(self._step, self._answer(1 + self.begins_at_once, OUTCOME), self._failed)
+            (lease, steps, *answer), waits = call(*asked), ()
         seen, first, (reward, terminated, truncated, begun) = self._seen(answer[:n]), answer[n:-4], answer[-4:]
-        after = HostState(lease, steps, self._seen(first), begun) if first else HostState(lease, steps)
+        after = HostState(lease, steps, self._seen(first), begun, waits) if first else HostState(lease, steps)
         return after, TimeStep(seen, reward, terminated, truncated)
 
     def _state(self, lease: Any, steps: Any) -> HostState:
         """That at the start of an episode."""
         if not self.begins_at_once:
             return HostState(lease, steps)
-        return HostState(lease, steps, tree.zeros(spaces.shapes(self.observation_space)), jnp.zeros_like(lease, bool))
+        first, no = tree.zeros(spaces.shapes(self.observation_space)), jnp.zeros_like(lease, bool)
+        return HostState(lease, steps, first, no, no if self.batch else ())
 
     def _seen(self, leaves: Any) -> Any:
         return spaces.unflatten(self.observation_space, leaves)
@@ -179,6 +190,11 @@ class HostEnv:
 
     def _begin(self, acts: np.ndarray, leaves: np.ndarray, lease: np.ndarray, seed: np.ndarray) -> list[np.ndarray]:
         return pools.of(self).begin(acts, leaves, lease, _number(seed))
+
+    def _turn(self, waits: np.ndarray, share: np.ndarray, *asked: np.ndarray) -> list[np.ndarray]:
+        acts, goes_on, lease, steps, seed, *action = asked
+        pool, share = pools.of(self), share[acts].max(initial=0)
+        return pool.turn(waits, goes_on, _number(seed), float(share), acts, lease, steps, *action)
 
     def _step(self, acts: np.ndarray, goes_on: np.ndarray, *rest: np.ndarray) -> list[np.ndarray]:
         lease, steps, seed, *action = rest
