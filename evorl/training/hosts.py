@@ -26,12 +26,14 @@ class Hosts:
     """The environments on the host of a training, where it has any."""
 
     def __init__(self, workflow: Workflow, shapes: State) -> None:
-        """Raises OptionError where there are more workers than slots in a state of these shapes."""
+        """Raises OptionError where there are more workers, or a larger batch, than slots in a state of these shapes."""
         self.there = environments(workflow)
         slots = sum(int(np.prod(lease.shape)) for lease in hosts.held(shapes))
         for env in self.there:
             fits = f"must be at most the slots, {slots}"
             require(not slots or env.workers <= slots, "env.workers", env.workers, fits)
+            of_one = min((lease.shape[-1] for lease in hosts.held(shapes)), default=env.batch)
+            require(env.batch <= of_one, "env.batch", env.batch, f"must be at most the slots, {of_one}")
         self._oldest = pools.newest()
         self._ask = jax.jit(_held_and_failed)
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, UInt32
 
 from evorl import tree
+from evorl.errors import require
 from evorl.types import HostParams, HostState, Key
 
 
@@ -46,7 +47,12 @@ class Asked:
 
 
 def where(acts: Any, env_params: Any) -> Any:
-    """The params of one environment, of which one on the host is touched only where so, []."""
+    """The params of one environment, of which one on the host is touched only where so, [].
+
+    For wrappers that take several steps in one; raises OptionError where a step may have no answer yet.
+    """
+    batch = 0 if (host := params(env_params)) is None else host.batch
+    require(not batch, "env.batch", batch, "must be 0 where a wrapper, such as Repeat, takes several steps in one")
     is_one = lambda x: isinstance(x, HostParams)  # noqa: E731
     return jax.tree.map(lambda x: replace(x, acts=x.acts & acts) if is_one(x) else x, env_params, is_leaf=is_one)
 

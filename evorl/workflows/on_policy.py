@@ -19,6 +19,7 @@ from evorl.types import Batch, Discounted, Env, Hyperparams, Key, Metrics, OnPol
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv, hosts
 from evorl.workflows import base, segments
 from evorl.workflows.base import check_positive, repeat, revived
+from evorl.workflows.trajectories import Trajectories
 
 
 @struct.dataclass
@@ -141,9 +142,17 @@ class OnPolicy:
         return self.vector_env.exam(tree.broadcast(state.agent.actor.params, 1), explores=False)
 
     def play(self, state: OnPolicyState, plan: Plan, key: Key) -> tuple[OnPolicyState, Played]:
-        """What was played, and stored as transitions, leaves [num_steps, num_envs, ...]: those of its last steps."""
+        """What was played, and stored as transitions, leaves [num_steps, num_envs, ...]: those of its last steps.
+
+        Where slots on the host are not all waited for, each slot's own follow one another, as many as there are.
+        """
         behaviour = self.behaviour(state)
         shapes = self.vector_env.blank(state.agent.actor.params, state.hyperparams, state.env_params)[1]
+        if self.vector_env.world(state.env_params).batch:
+            apart = Trajectories.empty(shapes, self.num_steps, self.num_envs)
+            store = Store(-(-self.num_steps // 8), apart, Trajectories.add)
+            played = self.vector_env.play(behaviour, state.env_params, plan, state.slots, key, store)
+            return state, replace(played, stored=played.stored.rollout)
         loses = bool(hosts.held(state.slots))  # which steps are there is then their weight
         shapes = replace(shapes, weight=jax.ShapeDtypeStruct((), jnp.float32)) if loses else shapes
         nothing = tree.broadcast(tree.zeros(shapes), self.num_steps, self.num_envs)
@@ -225,7 +234,8 @@ class OnPolicy:
         obs, next_obs = self.normalized(state, rollout.obs), self.normalized(state, rollout.next_obs)
         scale = self.value_scale(state)
         t = replace(rollout, obs=obs, next_obs=next_obs, reward=rollout.reward / scale)
-        batch = self.agent.batch(state.agent.actor.params, t, self.now(state), fresh=self.staleness == 0)
+        fresh = self.staleness == 0 and not self.vector_env.world(state.env_params).batch  # where some acted before
+        batch = self.agent.batch(state.agent.actor.params, t, self.now(state), fresh=fresh)
         return replace(batch, advantage=batch.advantage * scale)
 
     def normalized_advantages(self, batch: Batch) -> Batch:
