@@ -111,6 +111,7 @@ class Workers:
             for number in numbers:
                 while self._has_answered(number):
                     self._hear(number)
+                self._end_if_silent(number)
             done = ~self._under_way[these]
             if np.count_nonzero(done) >= count:
                 wrong = [place for place in places if place in self._wrong] if self._wrong else []
@@ -173,21 +174,23 @@ class Workers:
         self._heard[number] = time.monotonic(), 0
 
     def _sleep(self, numbers: list[int]) -> None:
-        """Waits until one of these workers says anything, and ends those that do nothing any more."""
+        """Waits until one of these workers says anything, or has not for too long."""
         poll, of = select.poll(), {self._processes[number].replies: number for number in numbers}
         for file in of:
             poll.register(file, select.POLLIN)
         left = min(self._heard[number][0] + self._patience(number) for number in numbers) - time.monotonic()
         for file, _ in poll.poll(max(left, 0) * 1000 + 1):
             self._hear(of[file])
-        for number in numbers:
-            if not self._asked.get(number):
-                continue
-            done, now = int(np.count_nonzero(self.board["status"][self._asked[number][0]])), time.monotonic()
-            if done > self._heard[number][1]:
-                self._heard[number] = now, done
-            elif now >= self._heard[number][0] + self._patience(number):
-                self._ended(number, f"no answer for {self.timeout_seconds:g} s")
+
+    def _end_if_silent(self, number: int) -> None:
+        """Ends a worker that has been asked for something and has done nothing of it for too long."""
+        asked, now, (heard, before) = self._asked.get(number), time.monotonic(), self._heard[number]
+        if not asked or now < heard + self._patience(number):
+            return
+        done = int(np.count_nonzero(self.board["status"][asked[0]]))
+        self._heard[number] = now, done
+        if done <= before:
+            self._ended(number, f"no answer for {self.timeout_seconds:g} s")
 
     def _patience(self, number: int) -> float:
         return self.timeout_seconds + (0 if self._signs[number, READY] else STARTING)
