@@ -3,7 +3,6 @@
 import time
 from dataclasses import replace
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -322,8 +321,9 @@ def test_windows_of_slots_that_are_not_in_step():
             own = jax.tree.map(lambda x, slot=slot: x[:, slot : slot + 1], (rows, missing))
             alone[slot], expected, here = alone[slot].advance(own[0], jnp.int32(count), own[1])
             np.testing.assert_array_equal(there[:, slot], here[:, 0])
-            mine = jax.tree.map(lambda x, slot=slot: x[:, slot][np.asarray(here[:, 0])], longer)
-            assert leaves_equal(mine, jax.tree.map(lambda x: x[:, 0][np.asarray(here[:, 0])], expected))
+            rows, slots = np.flatnonzero(here[:, 0]), np.array([slot])
+            mine = tree.index(longer, (jnp.array(rows), jnp.array(slots)))
+            assert leaves_equal(mine, tree.index(expected, (jnp.array(rows), jnp.array([0]))))
 
 
 def test_policy_search_and_evaluations_play_whole_episodes_as_in_lockstep():
