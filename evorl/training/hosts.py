@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from evorl.envs.host import HostEnv, pools
+from evorl.envs.host import pools
+from evorl.envs.host.calls import Hosted
 from evorl.errors import require
 from evorl.types import State, Workflow
 from evorl.vector_env import hosts
@@ -53,9 +54,9 @@ class Hosts:
             pools.give_back(self._oldest)
 
 
-def environments(part: Any) -> list[HostEnv]:
+def environments(part: Any) -> list[Hosted]:
     """Those on the host in a part and in its own parts."""
-    if isinstance(part, HostEnv):
+    if isinstance(part, Hosted):
         return [part]
     if not dataclasses.is_dataclass(part) or isinstance(part, type):
         return []

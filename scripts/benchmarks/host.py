@@ -6,6 +6,7 @@ Each pair is measured in turns, so that what else the machine does weighs on bot
 """
 
 import argparse
+import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -16,9 +17,10 @@ from statistics import median
 
 import gymnasium
 import jax
+import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
-from evorl.envs.host import HostEnv, pools
+from evorl.envs.host import EnvPool, HostEnv, pools
 from evorl.vector_env import FromParams, Plan, Store, World, play
 
 SLOTS = 64
@@ -38,9 +40,29 @@ def alone(name, options, steps):
     return run
 
 
+def pooled(name, steps):
+    """The same of EnvPool."""
+    import envpool
+
+    envs = envpool.make(name, env_type="gymnasium", num_envs=SLOTS)
+    envs.reset()
+    actions = [np.array([envs.action_space.sample() for _ in range(SLOTS)]) for _ in range(steps)]
+
+    def run():
+        for action in actions:
+            envs.step(action)
+        return SLOTS * steps
+
+    return run
+
+
 def jitted(name, options, steps, workers=0, batch=0):
     """The same inside a program: random actions, and episodes that begin again."""
-    env = HostEnv(name, options, workers, batch=batch)
+    return in_program(HostEnv(name, options, workers, batch=batch), steps, batch)
+
+
+def in_program(env, steps, batch=0):
+    """The same for any environment on the host."""
     world = World(env, env.default_params, (), SLOTS)
 
     def at_random(obs, memory, keys):
@@ -121,6 +143,11 @@ def main():
             slower = sleep | {"first": str(Path(folder) / f"{batch}")}
             pair = jitted(slow, sleep, 30, 8), jitted(slow, slower, steps, 8, batch)
             compared(f"8 workers, 2 ms of sleep: all alike, one slot 200 ms, batch {batch}", *pair, repeats)
+            pools.close()
+    if importlib.util.find_spec("envpool"):
+        for name, steps in (("CartPole-v1", 1000), ("Pong-v5", 50)):
+            pair = pooled(name, steps), in_program(EnvPool(name), steps)
+            compared(f"EnvPool {name}: alone, in jit", *pair, repeats)
             pools.close()
 
 
