@@ -14,7 +14,6 @@ from evorl.vector_env import FromParams, Plan
 from evorl.workflows import OnPolicy
 from tests.test_host_envs import played
 
-
 envpool = pytest.importorskip("envpool")
 
 
