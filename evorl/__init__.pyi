@@ -88,6 +88,7 @@ from evorl.envs.gymnasium import to_gymnasium as to_gymnasium
 from evorl.envs.gymnasium import to_gymnasium_vector as to_gymnasium_vector
 from evorl.envs.gymnax import Gymnax as Gymnax
 from evorl.envs.host.env import HostEnv as HostEnv
+from evorl.envs.host.envpool import EnvPool as EnvPool
 from evorl.envs.jumanji import Jumanji as Jumanji
 from evorl.envs.maze.generators import RandomWalls as RandomWalls
 from evorl.envs.maze.maze import Maze as Maze

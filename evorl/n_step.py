@@ -18,14 +18,15 @@ class Window:
     """The last transitions of n slots, leaves [length, n, ...], whose successors are still to come."""
 
     rows: Any
-    filled: Any  # [] int32, how many of them, at the end, are there
+    filled: Any  # int32, how many of them, at the end, are there: [], or [n] where slots are not in step
     lost: Any = ()  # [length, n] bool, of which of them no outcome is known; () where none can be lost
 
     @classmethod
-    def empty(cls, length: int, num_slots: int, row: Transition, loses: bool = False) -> "Window":
-        """Of transitions like row, an array or shapes."""
+    def empty(cls, length: int, num_slots: int, row: Transition, loses: bool = False, apart: bool = False) -> "Window":
+        """Of transitions like row, an array or shapes; apart where slots are not in step with each other."""
         lost = jnp.zeros((length, num_slots), bool) if loses else ()
-        return cls(tree.broadcast(tree.zeros(row), length, num_slots), jnp.int32(0), lost)
+        filled = jnp.zeros((num_slots,) if apart else (), jnp.int32)
+        return cls(tree.broadcast(tree.zeros(row), length, num_slots), filled, lost)
 
     def widen(self, row: Transition) -> Transition:
         """row, or its shape, with the rewards and the number of steps of a longer transition."""
@@ -41,9 +42,9 @@ class Window:
         return replace(self, rows=replace(rows, truncated=truncated))
 
     def advance(
-        self, transitions: Transition, steps: Int[Array, ""], lost: Bool[Array, "chunk n"] | None = None
+        self, transitions: Transition, steps: Int[Array, "*n"], lost: Bool[Array, "chunk n"] | None = None
     ) -> tuple["Window", Transition, Bool[Array, "..."]]:
-        """Takes in the first steps of transitions [chunk, n, ...], of which some may be lost.
+        """Takes in the first steps, [] or of each slot [n], of transitions [chunk, n, ...], of which some may be lost.
 
         Returns what is then in the window, transitions from each of [chunk] starts on, and which of those are there,
         [chunk], or [chunk, n] where some may be lost. A longer one ends with its episode, or before what is lost; its
@@ -70,12 +71,20 @@ class Window:
             truncated=both.truncated[last, slot],
             extras=tree.index(both.extras, slice(0, chunk)) | {"steps": count},
         )
+        if self.filled.ndim:
+            start = start[:, None]
         there = (start < steps) & (start >= before - self.filled)
-        kept = lambda x: jax.lax.dynamic_slice_in_dim(x, steps, before)  # noqa: E731
+
+        def kept(x: Array) -> Array:
+            if not self.filled.ndim:
+                return jax.lax.dynamic_slice_in_dim(x, steps, before)
+            return x[steps + jnp.arange(before)[:, None], slot]
+
         after = jax.tree.map(kept, both), jnp.minimum(self.filled + steps, before).astype(jnp.int32)
         if lost is None:
             return Window(*after), longer, there
-        return Window(*after, kept(lost)), longer, there[:, None] & ~lost[:chunk]
+        there = there if there.ndim == 2 else there[:, None]
+        return Window(*after, kept(lost)), longer, there & ~lost[:chunk]
 
 
 def fold(batch: Transition, discount: Array | float) -> Transition:

@@ -15,6 +15,7 @@ class Told(gymnasium.Env):
 
     An observation is (seed of the episode modulo 2^20, steps), the reward the step. It is due at step `at` of the
     episode after `episodes` others in this environment, and, where `once` is a file, nowhere after that is there.
+    A step takes `seconds`; with the fault "slow" only those of the first environment that is made do.
     """
 
     def __init__(self, length=5, fault="", at=2, episodes=0, once="", log="", seconds=0.0, dtype="float32"):
@@ -24,6 +25,8 @@ class Told(gymnasium.Env):
         self.left, self.seconds, self.dtype, self.seed = episodes, seconds, dtype, 0
         if fault == "constructor" and self._due():
             raise RuntimeError("told to")
+        if fault == "slow" and not self._due():
+            self.seconds = 0.0
 
     def _due(self):
         if self.once:

@@ -338,6 +338,25 @@ def test_an_interrupt_is_not_lost_where_python_ignores_exceptions(capfd):
     assert capfd.readouterr().err == "stopping after this chunk; once more to stop without saving\n"
 
 
+def test_signals_are_heard_while_the_main_thread_waits():
+    script = """
+import ctypes, os, signal, threading, time
+from evorl import train
+def twice():
+    for _ in range(2):
+        time.sleep(0.7)
+        os.kill(os.getpid(), signal.SIGINT)
+with train.Stopping() as stopping:
+    stopping()
+    threading.Thread(target=twice).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # so that what it waits in is not left
+    ctypes.CDLL(None).sleep(60)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, text=True, timeout=50)
+    assert done.returncode == 128 + signal.SIGINT
+    assert done.stderr == "stopping after this chunk; once more to stop without saving\nstopped without saving\n"
+
+
 def test_an_interrupted_process_does_not_wait_for_the_device():
     """Which it would leave with SIGSEGV."""
     script = """

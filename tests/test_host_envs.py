@@ -13,7 +13,7 @@ from evorl import tree
 from evorl.agents import MLPPolicy, PolicyGradient
 from evorl.ec.openes import OpenES
 from evorl.envs.actions import Repeat
-from evorl.envs.host import HostEnv, pools
+from evorl.envs.host import EnvPool, HostEnv, pools
 from evorl.envs.observations import TimeLimit
 from evorl.envs.wrappers import Frames
 from evorl.errors import HostError, OptionError
@@ -310,7 +310,7 @@ def test_a_worker_imports_no_jax_and_ends_with_its_parent(tmp_path):
     code = """
 import os, sys, time, jax
 from evorl.envs.actions import Repeat
-from evorl.envs.host import HostEnv, pools
+from evorl.envs.host import EnvPool, HostEnv, pools
 from evorl.envs.observations import TimeLimit
 from evorl.envs.wrappers import Frames
 env = HostEnv("tests.hosted:Told-v0", {"length": 3}, workers=2)
@@ -346,6 +346,12 @@ def test_refuses_in_one_line(given, said):
     with pytest.raises(OptionError, match=said) as found:
         HostEnv(**given)
     assert "\n" not in str(found.value)
+
+
+def test_what_is_missing_is_said_in_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(OptionError, match=r"envpool is missing; pip install 'evorl-jax\[envpool\]'"):
+        EnvPool("CartPole-v1")
 
 
 def test_refuses_more_workers_than_slots():

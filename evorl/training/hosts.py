@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from evorl.envs.host import HostEnv, pools
+from evorl.envs.host import pools
+from evorl.envs.host.calls import Hosted
 from evorl.errors import require
 from evorl.types import State, Workflow
 from evorl.vector_env import hosts
@@ -26,12 +27,14 @@ class Hosts:
     """The environments on the host of a training, where it has any."""
 
     def __init__(self, workflow: Workflow, shapes: State) -> None:
-        """Raises OptionError where there are more workers than slots in a state of these shapes."""
+        """Raises OptionError where there are more workers, or a larger batch, than slots in a state of these shapes."""
         self.there = environments(workflow)
         slots = sum(int(np.prod(lease.shape)) for lease in hosts.held(shapes))
         for env in self.there:
             fits = f"must be at most the slots, {slots}"
             require(not slots or env.workers <= slots, "env.workers", env.workers, fits)
+            of_one = min((lease.shape[-1] for lease in hosts.held(shapes)), default=env.batch)
+            require(env.batch <= of_one, "env.batch", env.batch, f"must be at most the slots, {of_one}")
         self._oldest = pools.newest()
         self._ask = jax.jit(_held_and_failed)
 
@@ -51,9 +54,9 @@ class Hosts:
             pools.give_back(self._oldest)
 
 
-def environments(part: Any) -> list[HostEnv]:
+def environments(part: Any) -> list[Hosted]:
     """Those on the host in a part and in its own parts."""
-    if isinstance(part, HostEnv):
+    if isinstance(part, Hosted):
         return [part]
     if not dataclasses.is_dataclass(part) or isinstance(part, type):
         return []

@@ -17,6 +17,7 @@ class HostState:
     steps: Any  # [] uint32: what the lease was asked for so far, starts and steps; the next one continues from there
     first: Any = ()  # what the next episode has begun with, where a step has ended one and begins others
     begun: Any = ()  # [] bool, whether it has
+    waits: Any = ()  # [] bool, whether its last step has no answer yet; () where all are waited for
 
 
 @struct.dataclass
@@ -29,4 +30,6 @@ class HostParams:
     goes_on: Any = False  # [] bool: where a step ends an episode, the next one begins at once
     seed: Any = (0, 0)  # [2] uint32, of that one
     begun: Any = ()  # a HostState: what reset gives, where a step has begun the episode already
+    share: Any = 1.0  # [] float32, of the rows that act, for how many answers a step waits where there is a batch
     workers: int = struct.field(pytree_node=False, default=0)  # how many processes there are for it
+    batch: int = struct.field(pytree_node=False, default=0)  # of all slots, for how many a step waits; 0 for all

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, UInt32
 
 from evorl import tree
+from evorl.errors import require
 from evorl.types import HostParams, HostState, Key
 
 
@@ -26,6 +27,7 @@ class Asked:
     goes_on: Any = False
     seed: Any = (0, 0)
     begun: Any = ()
+    share: Any = 1.0
 
     def of(self, env_params: Any) -> Any:
         """The params of n slots that say so, leaves [n, ...]."""
@@ -37,13 +39,20 @@ class Asked:
                 return tree.broadcast(x, n)
             seed = spread(jnp.asarray(self.seed, jnp.uint32), 2)
             said = spread(self.lease), spread(self.leaves), spread(self.goes_on), seed
-            return HostParams(self.acts, *said, self.begun, x.workers)
+            return replace(
+                HostParams(self.acts, *said, self.begun, spread(self.share)), workers=x.workers, batch=x.batch
+            )
 
         return jax.tree.map(one, env_params, is_leaf=lambda x: isinstance(x, HostParams))
 
 
 def where(acts: Any, env_params: Any) -> Any:
-    """The params of one environment, of which one on the host is touched only where so, []."""
+    """The params of one environment, of which one on the host is touched only where so, [].
+
+    For wrappers that take several steps in one; raises OptionError where a step may have no answer yet.
+    """
+    batch = 0 if (host := params(env_params)) is None else host.batch
+    require(not batch, "env.batch", batch, "must be 0 where a wrapper, such as Repeat, takes several steps in one")
     is_one = lambda x: isinstance(x, HostParams)  # noqa: E731
     return jax.tree.map(lambda x: replace(x, acts=x.acts & acts) if is_one(x) else x, env_params, is_leaf=is_one)
 
@@ -80,9 +89,14 @@ def without(state: Any) -> Any:
 
 def own(state: Any, keeper: Any) -> Any:
     """state with what keeper, a state of the same slots, holds of the host, all of which is to begin anew."""
+    return anew(kept(state, keeper))
+
+
+def kept(state: Any, keeper: Any) -> Any:
+    """state with what keeper, a state of the same slots, holds of the host."""
     mine = iter(x for x in _nodes(keeper, HostState) if isinstance(x, HostState))
     is_one = lambda x: isinstance(x, HostState)  # noqa: E731
-    return anew(jax.tree.map(lambda x: next(mine) if is_one(x) else x, state, is_leaf=is_one))
+    return jax.tree.map(lambda x: next(mine) if is_one(x) else x, state, is_leaf=is_one)
 
 
 def _each(state: Any, change: Any) -> Any:

@@ -32,9 +32,12 @@ def begin(
     return _entered(world, first, slots, where, Resting(jnp.zeros(world.n, bool)))
 
 
-def asked(keys: Key, acts: Bool[Array, " n"], goes_on: Bool[Array, " n"], begun: Int[Array, " n"]) -> hosts.Asked:
+def asked(
+    world: World, keys: Key, acts: Bool[Array, " n"], goes_on: Bool[Array, " n"], begun: Int[Array, " n"]
+) -> hosts.Asked:
     """What a step asks: that of the slots that act, and, where it ends their episode number `begun`, the next one."""
-    return hosts.Asked(acts, goes_on=goes_on, seed=hosts.seeds(_keys(keys, begun + 1)))
+    share = world.batch / world.n if world.batch else 1.0
+    return hosts.Asked(acts, goes_on=goes_on, seed=hosts.seeds(_keys(keys, begun + 1)), share=share)
 
 
 def next_episodes(

@@ -5,6 +5,7 @@ A policy acts for n environments at once: (obs [n], memory [n], keys [n]) -> (ac
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import jax
@@ -94,6 +95,8 @@ def play(
     def advance(carry: tuple[Playing, Stored]) -> tuple[Playing, Stored]:
         playing, stored = carry
         playing, (transitions, mask) = jax.lax.scan(step, playing, length=store.every)
+        if world.batch:
+            transitions, mask = answered(transitions, mask)
         if world.hosted:
             transitions = parted(transitions)
         if jax.tree.leaves(stored):
@@ -121,38 +124,53 @@ def auto_reset(
     keys = jax.random.split(key_play, world.total)[group]
     before = None if slots is None else world.apart(slots, plan.leaves)
     begun, left = starts.begin(world, key_starts, group, before, jnp.asarray(plan.restart))
+    begun = world.sending(policy, begun)
 
-    def active(playing: Playing) -> Bool[Array, " n"]:
+    def active(playing: Playing, steps: Any = plan.steps) -> Bool[Array, " n"]:
         _, stats, left = playing
         mask = jnp.broadcast_to(~jnp.asarray(starts.resting(left)), n)
-        for done, most in ((stats.episodes, plan.episodes), (stats.turns, plan.steps)):
+        for done, most in ((stats.episodes, plan.episodes), (stats.turns, steps)):
             mask = mask if isinstance(most, tuple) else mask & (done < most)
+        if world.batch and not isinstance(steps, tuple):  # the last ones are not waited for
+            mask &= (mask.sum() >= world.batch) | (jnp.asarray(steps) >= UNLIMITED)
         return mask
 
+    going_on = partial(active, steps=()) if world.batch else active  # which begin another episode
+
     def step(playing: Playing, _: None) -> tuple[Playing, tuple[Transition, Bool[Array, " n"]]]:
-        mask = active(playing)
+        acts = mask = active(playing)
         slots, stats, left = playing
         keys_now = jax.vmap(jax.random.fold_in)(keys, stats.turns)
         asked = None
         if world.hosted:
             afterwards = replace(stats, steps=stats.steps + 1, episodes=stats.episodes + 1)
-            asked = on_host.asked(keys, mask, mask & active((slots, afterwards, left)), stats.begun)
+            asked = on_host.asked(world, keys, mask, mask & going_on((slots, afterwards, left)), stats.begun)
         after, transition = world.interact(policy, slots, keys_now, asked)
+        if world.batch:
+            mask &= ~world.waits(after)
+            ends = transition.terminated & mask, transition.truncated & mask
+            transition = replace(transition, terminated=ends[0], truncated=ends[1])
         lost = world.lost(after, transition) & mask
         ended, there = transition.ended & mask, mask & ~lost
         sums, restarts = (stats.returns, stats.lengths, stats.info), jax.tree.map(lambda x: x + lost, stats.restarts)
         of_episode = tree.where(ended, world.ended(after), tree.zeros(sums))
         sums = jax.tree.map(jnp.add, sums, of_episode)
         stats = EpisodeStats(stats.steps + there, stats.episodes + ended, *sums, restarts=restarts)
-        slots = tree.where(mask, after, slots)
+        slots = tree.where(acts, after, slots)
         slots = tree.where(ended, hosts.anew(slots), slots) if world.hosted else slots
-        begins = (ended | lost) & active((slots, stats, left)) if world.hosted else ended
+        begins = (ended | lost) & going_on((slots, stats, left)) if world.hosted else ended
         slots, left = starts.next(world, keys, slots, begins, stats.begun, left)
         if world.hosted:
             transition = replace(transition, weight=there.astype(jnp.float32) + ~mask)
         return (slots, stats, left), (transition, there)
 
     return (begun, EpisodeStats.zeros(begun), left), step, active
+
+
+def answered(transitions: Transition, mask: Bool[Array, "steps n"]) -> tuple[Transition, Bool[Array, "steps n"]]:
+    """Transitions [steps, n, ...] of which each slot's come first that have an answer or are lost, in their order."""
+    order = jnp.argsort(~mask & (transitions.weight > 0), axis=0, stable=True)
+    return tree.index((transitions, mask), (order, jnp.arange(mask.shape[1])))
 
 
 def parted(transitions: Transition) -> Transition:

@@ -119,7 +119,7 @@ class VectorEnv:
         policy = jax.vmap(Behaviour(self.env, self.agent, hyperparams).policy(params, True))
 
         def one_step() -> tuple[EnvSlot, Any]:
-            slots = world.slots(world.reset(keys))
+            slots = world.sending(policy, world.slots(world.reset(keys)))
             return slots, tree.index(world.interact(policy, slots, keys)[1], 0)
 
         slots, row = jax.eval_shape(one_step)

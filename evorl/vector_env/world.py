@@ -1,7 +1,7 @@
 """Copies of one environment, all stepped at once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -47,6 +47,17 @@ class World:
         """Whether the environment lives on the host, where only those are touched that act or begin."""
         return hosts.params(self.params) is not None
 
+    @property
+    def batch(self) -> int:
+        """For how many of its slots a step waits on the host; 0 for all."""
+        host = hosts.params(self.params)
+        return 0 if host is None else -(-min(host.batch, self.total) * self.n // self.total)
+
+    def waits(self, slots: EnvSlot) -> Bool[Array, " n"]:
+        """Which slots have sent an action to the host that has not been answered."""
+        host = hosts.the(slots.env_state)
+        return host.waits & (host.lease > 0)
+
     def reset_asked(self, keys: Key, asked: hosts.Asked) -> tuple[Any, Any]:
         """What reset answers on the host for keys [n], leaves [n, ...]."""
         with jax.named_scope("environment"):
@@ -85,7 +96,7 @@ class World:
     def restart(self, slots: EnvSlot, starts: tuple[Any, Any], where: Bool[Array, "*n"]) -> EnvSlot:
         """The slots, at starts, leaves [n, ...], where so, [n] or []."""
         none = tree.zeros((slots.episode_return, slots.episode_length, slots.episode_info))
-        return tree.where(where, EnvSlot(*starts, tree.broadcast(self.memory, self.n), *none), slots)
+        return tree.where(where, EnvSlot(*starts, tree.broadcast(self.memory, self.n), *none, slots.sent), slots)
 
     def enter(self, first: tuple[Any, Any], slots: EnvSlot | None, where: Bool[Array, "*n"]) -> EnvSlot:
         """The slots, at first, leaves [n, ...], where so, [n] or []; all of them where there are no slots."""
@@ -94,10 +105,17 @@ class World:
     def interact(
         self, policy: Policy, slots: EnvSlot, keys: Key, asked: hosts.Asked | None = None
     ) -> tuple[EnvSlot, Transition]:
-        """One step of all slots, keys [n]; episodes that end are left at their end. On the host as is asked."""
+        """One step of all slots, keys [n]; episodes that end are left at their end. On the host as is asked.
+
+        A slot there that waits takes the step that it has sent, and stays as it is but for that until it is answered.
+        """
         key_act, key_step = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
         with jax.named_scope("policy"):
             action, memory, extras = policy(slots.obs, slots.memory, key_act)
+        sent = (action, memory, extras, jax.random.key_data(key_step)) if self.batch else ()
+        if slots.sent:
+            action, memory, extras, data = sent = tree.where(self.waits(slots), slots.sent, sent)
+            key_step = jax.random.wrap_key_data(data)
         with jax.named_scope("environment"):
             env_state, timestep = self.step(key_step, slots.env_state, action, asked)
         outcome = timestep.reward, timestep.obs, timestep.terminated, timestep.truncated
@@ -107,7 +125,19 @@ class World:
             name: timestep.info[name].astype(jnp.float32) + (0 if how == "last" else slots.episode_info[name])
             for name, how in self.summary.items()
         }
-        return EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1, info), transition
+        after = EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1, info, sent)
+        if slots.sent:
+            waiting = replace(slots, env_state=hosts.kept(slots.env_state, env_state), sent=sent)
+            after = tree.where(self.waits(after), waiting, after)
+        return after, transition
+
+    def sending(self, policy: Policy, slots: EnvSlot) -> EnvSlot:
+        """The slots, with room for what they send where it is not waited for."""
+        if not self.batch or slots.sent:
+            return slots
+        keys = jax.random.split(jax.random.key(0), self.n)
+        sent = jax.eval_shape(lambda: self.interact(policy, slots, keys)[0].sent)
+        return replace(slots, sent=tree.zeros(sent))
 
     def step(self, keys: Key, env_state: Any, action: Any, asked: hosts.Asked | None = None) -> tuple[Any, TimeStep]:
         """env.step of all slots, leaves [n, ...]; on the host as is asked."""

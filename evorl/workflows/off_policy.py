@@ -28,7 +28,7 @@ from evorl.types import (
     Transition,
 )
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv, hosts
-from evorl.workflows import base
+from evorl.workflows import base, trajectories
 from evorl.workflows.base import check_positive, check_replay, descend_actor, repeat, revived, told
 
 
@@ -113,7 +113,8 @@ class OffPolicy:
         slots, row = self.vector_env.blank(agent.actor.params, hyperparams, env_params)
         window = ()
         if self.window:
-            window = Window.empty(self.n_step - 1, self.num_envs, row, bool(hosts.held(slots)))
+            hosted, apart = bool(hosts.held(slots)), self.vector_env.world(env_params).batch > 0
+            window = Window.empty(self.n_step - 1, self.num_envs, row, hosted, apart)
             row = window.widen(row)
         replay = self.replay.empty(self.capacity, row, self.num_envs)
         return OffPolicyState(hyperparams, env_params, agent, slots, replay, window, jnp.int32(0))
@@ -178,14 +179,22 @@ class OffPolicy:
         return Behaviour(self.env, self.agent, self.now(state))
 
     def storing(self, storing: Bool[Array, ""]) -> Callable[[tuple[Replay, Any, Array], Transition, Array], Any]:
-        """Puts what each chunk completes into the replay, where storing; every slot takes the same steps then."""
+        """Puts what each chunk completes into the replay, where storing.
+
+        Every slot takes the same steps then, but on the host where not all are waited for.
+        """
 
         def store(stored: tuple[Replay, Any, Array], transitions: Transition, mask: Array) -> tuple[Replay, Any, Array]:
             replay, window, left = stored
             steps = jnp.minimum(left, len(mask))
             if self.window:
-                lost = None if isinstance(window.lost, tuple) else ~mask & (jnp.arange(len(mask)) < steps)[:, None]
-                window, transitions, there = window.advance(transitions, jnp.where(storing, steps, 0), lost)
+                taken = steps
+                if window.filled.ndim:
+                    lost = trajectories.lost(transitions, mask)
+                    taken = (mask | lost).sum(0)
+                else:
+                    lost = None if isinstance(window.lost, tuple) else ~mask & (jnp.arange(len(mask)) < steps)[:, None]
+                window, transitions, there = window.advance(transitions, jnp.where(storing, taken, 0), lost)
                 mask = jnp.broadcast_to(there if there.ndim == 2 else there[:, None], mask.shape)
             return replay.add(transitions, mask & storing), window, left - steps
 

@@ -32,6 +32,7 @@ from evorl.workflows import base, segments
 from evorl.workflows.base import check_positive, revived
 from evorl.workflows.passes import NEVER, REFRESH, Passes
 from evorl.workflows.sampling import SHUFFLED, Sampling
+from evorl.workflows.trajectories import Trajectories
 
 
 @struct.dataclass
@@ -160,9 +161,17 @@ class OnPolicy:
         return self.vector_env.exam(tree.broadcast(state.agent.actor.params, 1), explores=False)
 
     def play(self, state: OnPolicyState, plan: Plan, key: Key) -> tuple[OnPolicyState, Played]:
-        """What was played, and stored as transitions, leaves [num_steps, num_envs, ...]: those of its last steps."""
+        """What was played, and stored as transitions, leaves [num_steps, num_envs, ...]: those of its last steps.
+
+        Where slots on the host are not all waited for, each slot's own follow one another, as many as there are.
+        """
         behaviour = self.behaviour(state)
         shapes = self.vector_env.blank(state.agent.actor.params, state.hyperparams, state.env_params)[1]
+        if self.vector_env.world(state.env_params).batch:
+            apart = Trajectories.empty(shapes, self.num_steps, self.num_envs)
+            store = Store(-(-self.num_steps // 8), apart, Trajectories.add)
+            played = self.vector_env.play(behaviour, state.env_params, plan, state.slots, key, store)
+            return state, replace(played, stored=played.stored.rollout)
         loses = bool(hosts.held(state.slots))  # which steps are there is then their weight
         shapes = replace(shapes, weight=jax.ShapeDtypeStruct((), jnp.float32)) if loses else shapes
         nothing = tree.broadcast(tree.zeros(shapes), self.num_steps, self.num_envs)
@@ -241,7 +250,8 @@ class OnPolicy:
         """What the agent learns from a rollout, leaves [num_steps, num_envs, ...]."""
         obs, next_obs = self.normalized(state, rollout.obs), self.normalized(state, rollout.next_obs)
         t, scale = self.scaled(state, replace(rollout, obs=obs, next_obs=next_obs))
-        batch = self.agent.batch(state.agent.actor.params, t, self.now(state), fresh=self.staleness == 0)
+        fresh = self.staleness == 0 and not self.vector_env.world(state.env_params).batch  # where some acted before
+        batch = self.agent.batch(state.agent.actor.params, t, self.now(state), fresh=fresh)
         return replace(batch, advantage=batch.advantage * scale)
 
     def scaled(self, state: OnPolicyState, rollout: Transition) -> tuple[Transition, Float[Array, ""] | float]:

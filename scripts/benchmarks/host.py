@@ -6,17 +6,21 @@ Each pair is measured in turns, so that what else the machine does weighs on bot
 """
 
 import argparse
+import importlib.util
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 
 import gymnasium
 import jax
+import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
-from evorl.envs.host import HostEnv, pools
+from evorl.envs.host import EnvPool, HostEnv, pools
 from evorl.vector_env import FromParams, Plan, Store, World, play
 
 SLOTS = 64
@@ -31,13 +35,34 @@ def alone(name, options, steps):
     def run():
         for action in actions:
             envs.step(action)
+        return SLOTS * steps
 
     return run
 
 
-def jitted(name, options, steps, workers=0):
+def pooled(name, steps):
+    """The same of EnvPool."""
+    import envpool
+
+    envs = envpool.make(name, env_type="gymnasium", num_envs=SLOTS)
+    envs.reset()
+    actions = [np.array([envs.action_space.sample() for _ in range(SLOTS)]) for _ in range(steps)]
+
+    def run():
+        for action in actions:
+            envs.step(action)
+        return SLOTS * steps
+
+    return run
+
+
+def jitted(name, options, steps, workers=0, batch=0):
     """The same inside a program: random actions, and episodes that begin again."""
-    env = HostEnv(name, options, workers)
+    return in_program(HostEnv(name, options, workers, batch=batch), steps, batch)
+
+
+def in_program(env, steps, batch=0):
+    """The same for any environment on the host."""
     world = World(env, env.default_params, (), SLOTS)
 
     def at_random(obs, memory, keys):
@@ -46,10 +71,10 @@ def jitted(name, options, steps, workers=0):
 
     @jax.jit
     def program(key, slots):
-        store = Store(min(steps, 100), (), lambda *_: ())
+        store = Store(-(-steps // 8) if batch else min(steps, 100), (), lambda *_: ())
         return play(world, at_random, Plan(FromParams(), slots is None, steps=steps), slots, key, store)[:2]
 
-    begin = jax.jit(lambda keys: world.slots(world.reset(keys)))
+    begin = jax.jit(lambda keys: world.sending(at_random, world.slots(world.reset(keys))))
     slots = begin(jax.random.split(jax.random.key(0), SLOTS))
     compiled = jax.jit(lambda slots, key: program(key, slots)).lower(slots, jax.random.key(0)).compile()
     held = [slots]
@@ -58,12 +83,14 @@ def jitted(name, options, steps, workers=0):
         after, stats = jax.block_until_ready(compiled(held[0], jax.random.key(1)))
         held[0] = after
         assert pools.fault() is None
-        assert int(stats.steps.sum()) == SLOTS * steps
+        taken = int(stats.steps.sum())
+        assert batch or taken == SLOTS * steps
+        return taken
 
     return run
 
 
-def compared(label, first, second, steps, repeats):
+def compared(label, first, second, repeats):
     """Prints steps/s of both and their ratio, second to first."""
     rates = []
     for run in (first, second):
@@ -72,8 +99,7 @@ def compared(label, first, second, steps, repeats):
         pair = []
         for run in (first, second):
             began = time.perf_counter()
-            run()
-            pair.append(SLOTS * steps / (time.perf_counter() - began))
+            pair.append(run() / (time.perf_counter() - began))
         rates.append(pair)
     a, b = (median(column) for column in zip(*rates, strict=True))
     print(f"| {label} | {a:,.0f} | {b:,.0f} | {median(y / x for x, y in rates):.2f} |", flush=True)
@@ -99,18 +125,30 @@ def main():
     cartpole, slow = "CartPole-v1", "host_slow:Slow-v0"
     print("| 64 environments, steps/s | first | second | ratio |\n|---|---|---|---|")
     pair = alone(cartpole, {}, 1000), jitted(cartpole, {}, 1000)
-    compared("CartPole: SyncVectorEnv alone, in jit", *pair, 1000, repeats)
+    compared("CartPole: SyncVectorEnv alone, in jit", *pair, repeats)
     work = {"work": 100e-6}
     pair = alone(slow, work, 100), jitted(slow, work, 100)
-    compared("100 us of work: SyncVectorEnv alone, in jit", *pair, 100, repeats)
+    compared("100 us of work: SyncVectorEnv alone, in jit", *pair, repeats)
     pair = jitted(cartpole, {}, 300), jitted(cartpole, {}, 300, 2)
-    compared("CartPole: in this process, 2 workers", *pair, 300, repeats)
+    compared("CartPole: in this process, 2 workers", *pair, repeats)
     with busy(2):
-        compared("the same on two busy cores", *pair, 300, repeats)
+        compared("the same on two busy cores", *pair, repeats)
     pools.close()
     sleep = {"sleep": 2e-3}
     pair = jitted(slow, sleep, 10), jitted(slow, sleep, 10, 8)
-    compared("2 ms of sleep: in this process, 8 workers", *pair, 10, repeats)
+    compared("2 ms of sleep: in this process, 8 workers", *pair, repeats)
+    pools.close()
+    with tempfile.TemporaryDirectory() as folder:
+        for batch, steps in ((0, 3), (32, 30)):
+            slower = sleep | {"first": str(Path(folder) / f"{batch}")}
+            pair = jitted(slow, sleep, 30, 8), jitted(slow, slower, steps, 8, batch)
+            compared(f"8 workers, 2 ms of sleep: all alike, one slot 200 ms, batch {batch}", *pair, repeats)
+            pools.close()
+    if importlib.util.find_spec("envpool"):
+        for name, steps in (("CartPole-v1", 1000), ("Pong-v5", 50)):
+            pair = pooled(name, steps), in_program(EnvPool(name), steps)
+            compared(f"EnvPool {name}: alone, in jit", *pair, repeats)
+            pools.close()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """A Gymnasium environment whose step takes a given time, at work or asleep; it imports no JAX."""
 
+import contextlib
+import os
 import time
 
 import gymnasium
@@ -8,16 +10,23 @@ from gymnasium.spaces import Box, Discrete
 
 
 class Slow(gymnasium.Env):
-    """Episodes without an end but their limit; a step is at work for `work` seconds, then asleep for `sleep`."""
+    """Episodes without an end but their limit; a step is at work for `work` seconds, then asleep for `sleep`.
+
+    Of those with a file `first` the one that begins first, and makes it, is slower by a factor.
+    """
 
     observation_space = Box(-np.inf, np.inf, (4,), np.float32)
     action_space = Discrete(2)
 
-    def __init__(self, work=0.0, sleep=0.0):
-        self.work, self.sleep = work, sleep
+    def __init__(self, work=0.0, sleep=0.0, first="", slower=100.0):
+        self.work, self.sleep, self.first, self.slower = work, sleep, first, slower
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        if self.first:
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self.first, os.O_CREAT | os.O_EXCL))
+                self.work, self.sleep = self.slower * self.work, self.slower * self.sleep
         return np.zeros(4, np.float32), {}
 
     def step(self, action):

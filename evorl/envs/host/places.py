@@ -23,8 +23,12 @@ class Places(Protocol):
         """Begins episodes; what went wrong, by place."""
         ...
 
-    def step(self, places: Sequence[int]) -> dict[int, str]:
-        """Takes the steps whose actions are on the board; what went wrong, by place."""
+    def send(self, places: Sequence[int], seeds: Sequence[int] = ()) -> None:
+        """Has the steps taken whose actions are on the board; with seeds those that end an episode begin the next."""
+        ...
+
+    def recv(self, places: Sequence[int], count: int) -> tuple[np.ndarray, dict[int, str]]:
+        """Returns once so many of places have done all that was sent: which, [places]; of these what went wrong."""
         ...
 
     def worker(self, place: int) -> int | None:
@@ -44,12 +48,17 @@ class Here:
         self._file = memory(layout.nbytes(self.most))
         self.board = layout.board(self.most, self._file)
         self._played = Played(make, layout, self.board)
+        self._failed: dict[int, str] = {}
 
     def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
         return self._played.reset(places, seeds)
 
-    def step(self, places: Sequence[int]) -> dict[int, str]:
-        return self._played.step(places)
+    def send(self, places: Sequence[int], seeds: Sequence[int] = ()) -> None:
+        self._failed = self._played.step(places, seeds)
+
+    def recv(self, places: Sequence[int], count: int) -> tuple[np.ndarray, dict[int, str]]:
+        del count
+        return np.ones(len(places), bool), self._failed
 
     def worker(self, place: int) -> None:
         del place

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 CONSTRUCTOR, RESET, STEP = "constructor", "reset", "step"
-DONE, FAILED = 1, 2  # the status of a place
+DONE, FAILED, STEPPED = 1, 2, 3  # the status of a place; the last: it has not begun the episode that was to follow
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,9 @@ class Layout:
         """Name, shape and dtype of every array of a board."""
         kinds = {"obs": self.obs, "action": self.action}
         found = [(f"{name}{i}", x.shape, x.dtype) for name, leaves in kinds.items() for i, x in enumerate(leaves)]
+        found += [(f"first{i}", x.shape, x.dtype) for i, x in enumerate(self.obs)]
         found += [("reward", (), "float32"), ("terminated", (), "bool"), ("truncated", (), "bool")]
-        found += [("status", (), "uint8")]
+        found += [("begun", (), "bool"), ("status", (), "uint8")]
         return [(name, shape, np.dtype(dtype)) for name, shape, dtype in found]
 
     def nbytes(self, places: int) -> int:
@@ -90,10 +91,13 @@ class Played:
     def __init__(self, make: Callable[[], Any], layout: Layout, board: dict[str, np.ndarray]) -> None:
         self.make, self.layout = make, layout
         self.envs: dict[int, Any] = {}
-        self.obs = [(board[f"obs{i}"], leaf, np.dtype(leaf.native)) for i, leaf in enumerate(layout.obs)]
+        self.obs, self.first = (
+            [(board[f"{name}{i}"], leaf, np.dtype(leaf.native)) for i, leaf in enumerate(layout.obs)]
+            for name in ("obs", "first")
+        )
         self.action = [(board[f"action{i}"], leaf) for i, leaf in enumerate(layout.action)]
         self.outcome = board["reward"], board["terminated"], board["truncated"]
-        self.status = board["status"]
+        self.begun, self.status = board["begun"], board["status"]
 
     def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
         """Begins episodes; returns what went wrong, by place."""
@@ -110,20 +114,29 @@ class Played:
                 failed[place] = self._failed(place, stage, error)
         return failed
 
-    def step(self, places: Sequence[int]) -> dict[int, str]:
-        """Takes the steps whose actions are on the board, where the true final observation is at an episode's end."""
+    def step(self, places: Sequence[int], seeds: Sequence[int] = ()) -> dict[int, str]:
+        """Takes the steps whose actions are on the board, where the true final observation is at an episode's end.
+
+        With seeds the next episode begins then.
+        """
         failed, envs, put = {}, self.envs, self._put
         (rewards, terminations, truncations), status = self.outcome, self.status
-        for place, action in zip(places, self._actions(places), strict=True):
+        self.begun[list(places)] = False
+        for place, action, seed in zip(places, self._actions(places), seeds or [None] * len(places), strict=True):
+            stage = STEP
             try:
                 obs, reward, terminated, truncated, _ = envs[place].step(action)
                 put(place, obs)
                 rewards[place] = reward
                 terminations[place] = terminated
                 truncations[place] = truncated and not terminated
+                if seed is not None and (terminated or truncated):
+                    stage, status[place] = RESET, STEPPED
+                    put(place, envs[place].reset(seed=seed)[0], self.first)
+                    self.begun[place] = True
                 status[place] = DONE
             except BaseException as error:
-                failed[place] = self._failed(place, STEP, error)
+                failed[place] = self._failed(place, stage, error)
         return failed
 
     def _actions(self, places: Sequence[int]) -> list[Any]:
@@ -153,9 +166,9 @@ class Played:
             return tuple(self._contained(one, parts) for one in kind)
         return next(parts)
 
-    def _put(self, place: int, obs: Any) -> None:
+    def _put(self, place: int, obs: Any, boards: Any = None) -> None:
         """Writes an observation; raises ValueError where its shape or dtype is not that of its space."""
-        for array, leaf, native in self.obs:
+        for array, leaf, native in boards or self.obs:
             part = obs
             for name in leaf.path:
                 part = part[name]
@@ -169,7 +182,7 @@ class Played:
     def _failed(self, place: int, stage: str, error: BaseException) -> str:
         """What went wrong in one line; the environment is not used again."""
         self.close([place])
-        self.status[place] = FAILED
+        self.status[place] = STEPPED if self.status[place] == STEPPED else FAILED
         return f"{stage}: " + f"{type(error).__name__}: {error}".strip().partition("\n")[0][:300]
 
 

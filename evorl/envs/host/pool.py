@@ -3,46 +3,16 @@
 import sys
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
 
+from evorl.envs.host.leases import LEASES, Fault
 from evorl.envs.host.places import Places
-from evorl.envs.host.played import RESET, STEP, Layout
+from evorl.envs.host.played import RESET, STEP, STEPPED, Layout
 
 TRIES = 3  # of a start, where an environment that has failed begins anew
-
-
-class Leases:
-    """The numbers of leases, of which none comes twice in this process."""
-
-    def __init__(self) -> None:
-        self.newest = 0
-        self._lock = threading.Lock()
-
-    def new(self) -> int:
-        """The next one."""
-        with self._lock:
-            self.newest += 1
-            return self.newest
-
-
-LEASES = Leases()
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What went wrong in an environment."""
-
-    slot: int  # which row of a call it was
-    worker: int | None  # None for this process
-    steps: int  # of its episode, that it has answered
-    error: str
-
-    def __str__(self) -> str:
-        where = "in this process" if self.worker is None else f"worker {self.worker}"
-        return f"slot {self.slot}, {where}, step {self.steps}: {self.error}"
 
 
 class Pool:
@@ -54,11 +24,12 @@ class Pool:
 
     def __init__(self, places: Places, layout: Layout, restart: bool) -> None:
         self.places, self.restart = places, restart
-        self.obs = [places.board[f"obs{i}"] for i in range(len(layout.obs))]
+        self.obs, self.first = ([places.board[f"{x}{i}"] for i in range(len(layout.obs))] for x in ("obs", "first"))
         self.action = [places.board[f"action{i}"] for i in range(len(layout.action))]
         self.outcome = [places.board[name] for name in ("reward", "terminated", "truncated")]
         self.steps = np.zeros(places.most, np.uint32)
         self.begun = np.zeros(places.most, np.uint32)  # what steps were when the episode began
+        self.under_way = np.zeros(places.most, bool)
         self.fault: Fault | None = None
         self._place: dict[int, int] = {}
         self._free: list[int] = []
@@ -97,11 +68,12 @@ class Pool:
                     return
             lease[row] = -one
             row_of[self._place[one]] = row
+        self.under_way[list(row_of)] = False  # of an earlier lease, or an episode that is given up
         failed = dict.fromkeys(row_of, "")
         for _ in range(TRIES if self.restart else 1):
             todo = list(failed)
             failed = self.places.reset(todo, [int(seeds[row_of[place]]) for place in todo])
-            failed |= self._taken(todo, failed, RESET, obs, [row_of[place] for place in todo])
+            failed |= self._taken(todo, failed, RESET, obs, [row_of[place] for place in todo], self.obs)
             if not failed:
                 break
         there = [place for place in row_of if place not in failed]
@@ -118,39 +90,111 @@ class Pool:
         """
         with self._lock:
             lease, steps = lease.copy(), steps.copy()
-            out = [np.zeros((len(lease), *x.shape[1:]), x.dtype) for x in (*self.obs, *self.outcome)]
+            out = self._nothing(len(lease), [*self.obs, *self.outcome])
             rows = np.flatnonzero(acts)
             given, lease[rows] = lease[rows], -np.abs(lease[rows])
             if self.fault is None and len(rows):
-                self._step(rows, given, lease, steps, action, out)
+                rows, places = self._next(rows, given, steps[rows])
+                self.send(places, [part[rows] for part in action])
+                self.recv(rows, places, len(rows), lease, steps, out)
             return [lease, steps, *out]
 
-    def _step(self, rows: Any, given: Any, lease: Any, steps: Any, action: Any, out: list[np.ndarray]) -> None:
-        """What step does in rows of these leases, written into its results."""
-        rows, places = self._next(rows, given, steps[rows])
+    def turn(
+        self,
+        waits: np.ndarray,
+        goes_on: np.ndarray,
+        seeds: np.ndarray,
+        share: float,
+        acts: np.ndarray,
+        lease: np.ndarray,
+        steps: np.ndarray,
+        *action: np.ndarray,
+    ) -> list[np.ndarray]:
+        """What step does, but rows that wait have taken theirs before, and it returns once a share of all is done.
+
+        A step that ends an episode begins the next one with a seed where it goes on. Returns leases, counts,
+        observations, those with which an episode begins, rewards, whether terminated, whether truncated, whether one
+        has begun, and whether the step is still under way.
+        """
+        with self._lock:
+            lease, steps = lease.copy(), steps.copy()
+            out, first = (self._nothing(len(lease), x) for x in ([*self.obs, *self.outcome], self.first))
+            begun, waiting = np.zeros(len(lease), bool), np.zeros(len(lease), bool)
+            rows = np.flatnonzero(acts)
+            given, lease[rows] = lease[rows], -np.abs(lease[rows])
+            if self.fault is None and len(rows):
+                rows, places = self._next(rows, given, steps[rows], waits[rows])
+                for on in (True, False):
+                    new = ~self.under_way[places] & (goes_on[rows] == on)
+                    self.send(places[new], [part[rows[new]] for part in action], seeds[rows[new]] if on else ())
+                done, gone, failed = self.recv(rows, places, ceil(share * len(rows)), lease, steps, out)
+                self._going_on(done, gone, failed, steps, first, begun)
+                waiting[rows[self.under_way[places]]] = True
+            return [lease, steps, *out[: len(first)], *first, *out[len(first) :], begun, waiting]
+
+    def _nothing(self, n: int, boards: list[np.ndarray]) -> list[np.ndarray]:
+        return [np.zeros((n, *board.shape[1:]), board.dtype) for board in boards]
+
+    def send(self, places: np.ndarray, action: list[np.ndarray], seeds: Any = ()) -> None:
+        """Has steps taken in places; with seeds those that end an episode begin the next one."""
         for board, part in zip(self.action, action, strict=True):
-            board[places] = part[rows]
+            board[places] = part
+        self.steps[places] += 1
+        self.under_way[places] = True
+        self.places.send(places.tolist(), [int(seed) for seed in seeds])
+
+    def recv(
+        self, rows: np.ndarray, places: np.ndarray, count: int, lease: np.ndarray, steps: np.ndarray, out: list
+    ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+        """Writes into rows of the results what places answer, as soon as so many have; of the others the lease stays.
+
+        Returns the rows and places that have answered, and of those that could not begin another episode why.
+        """
         todo = places.tolist()
-        failed = self.places.step(todo)
-        failed |= self._taken(todo, failed, STEP, out, rows)
+        done, failed = self.places.recv(todo, count)
+        steps[rows] = self.steps[places]
+        lease[rows[~done]] *= -1
+        rows, places = rows[done], places[done]
+        self.under_way[places] = False
+        status = self.places.board["status"]
+        late = {place: failed.pop(place) for place in list(failed) if status[place] == STEPPED}
+        failed |= self._taken(places.tolist(), failed, STEP, out, rows, [*self.obs, *self.outcome])
         if failed:
-            row_of = dict(zip(todo, rows.tolist(), strict=True))
+            row_of = dict(zip(places.tolist(), rows.tolist(), strict=True))
             self._report({place: (row_of[place], error) for place, error in failed.items()}, STEP)
-            there = np.array([place not in failed for place in todo])
+            there = np.array([place not in failed for place in places.tolist()])
             for array in out:
                 array[rows[~there]] = 0
             rows, places = rows[there], places[there]
-        self.steps[places] += 1
-        steps[rows] = self.steps[places]
         going_on = rows[~(out[-1] | out[-2])[rows]]
         lease[going_on] = -lease[going_on]
+        return rows, places, late
 
-    def _next(self, rows: np.ndarray, lease: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _going_on(
+        self, rows: np.ndarray, places: np.ndarray, failed: dict[int, str], steps: Any, first: Any, begun: Any
+    ) -> None:
+        """Writes into rows of the results what episodes have begun; where one has not, it may be tried once more."""
+        row_of = dict(zip(places.tolist(), rows.tolist(), strict=True))
+        there = places[self.places.board["begun"][places]].tolist()
+        failed |= self._taken(there, failed, RESET, first, [row_of[place] for place in there], self.first)
+        there = [place for place in there if place not in failed]
+        self.steps[there] += 1
+        self.begun[there] = self.steps[there]
+        rows = np.array([row_of[place] for place in there], int)
+        begun[rows], steps[rows] = True, self.steps[there]
+        for array in first:
+            array[[row_of[place] for place in failed]] = 0
+        if not self.restart:
+            self._report({place: (row_of[place], error) for place, error in failed.items()}, RESET)
+
+    def _next(
+        self, rows: np.ndarray, lease: np.ndarray, steps: np.ndarray, waits: Any = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The rows whose step is the next one of their lease, and their places; the others are faults."""
         place = self._place
         found = [place.get(one, -1) for one in lease.tolist()]
         places = np.array(found, int)
-        right = (places >= 0) & (self.steps[places] == steps)
+        right = (places >= 0) & (self.steps[places] == steps) & (self.under_way[places] == waits)
         if len(set(found)) < len(found):  # of a lease in two rows the first has it
             right[np.setdiff1d(np.arange(len(found)), np.unique(places, return_index=True)[1])] = False
         for i in np.flatnonzero(~right).tolist():
@@ -159,11 +203,11 @@ class Pool:
         return rows[right], places[right]
 
     def _taken(
-        self, places: list[int], failed: dict[int, str], stage: str, out: list[np.ndarray], rows: Any
+        self, places: list[int], failed: dict[int, str], stage: str, out: list[np.ndarray], rows: Any, boards: list
     ) -> dict[int, str]:
         """Takes what places say from the board into rows of arrays; says which of it is NaN, and ends these."""
         found: dict[int, str] = {}
-        for array, board in zip(out, [*self.obs, *self.outcome], strict=False):
+        for array, board in zip(out, boards, strict=True):
             array[rows] = seen = board[places]
             if array.dtype.kind == "f" and np.isnan(seen).any():
                 what = "reward" if board is self.outcome[0] else "observation"
@@ -176,7 +220,7 @@ class Pool:
     def _report(self, failed: dict[int, tuple[int, str]], stage: str) -> None:
         """Keeps the first fault, unless environments may begin anew; a start has been tried again by then."""
         for place, (row, error) in failed.items():
-            done = 0 if stage == RESET else int(self.steps[place] - self.begun[place])
+            done = 0 if stage == RESET else int(self.steps[place] - self.begun[place]) - 1
             fault = Fault(row, self.places.worker(place), done, error)
             if stage == RESET or not self.restart:
                 self.fails(fault)

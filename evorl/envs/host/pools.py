@@ -5,7 +5,8 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from evorl.envs.host.pool import LEASES, Fault, Pool
+from evorl.envs.host.leases import LEASES, Fault
+from evorl.envs.host.pool import Pool
 
 _POOLS: dict[Any, Pool] = {}
 _lock = threading.Lock()

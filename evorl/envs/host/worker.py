@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 SPIN = 50e-6  # seconds of looking before it sleeps
-RESET, STEP, CLOSE = b"r", b"s", b"c"
+RESET, STEP, STEP_ON, CLOSE = b"r", b"s", b"o", b"c"
 HEAD = struct.Struct("<cI")  # what to do, in how many places
-READY, ASKED, ANSWERED = range(
-    3
-)  # of a worker's signs: whether it has started, and how often it was asked and answered
+READY, ASKED, ANSWERED = range(3)  # a worker's signs: whether it has started, how often it was asked and answered
+COUNTS = 2**32  # at which these begin anew
 WIDTH = 16  # of signs, a cache line
 
 
@@ -93,12 +92,15 @@ def main(commands: int, replies: int, life: int, board: int, signs: int) -> None
     while True:
         waited(own, ASKED, asked)
         kind, count = HEAD.unpack(read(commands, HEAD.size))
-        asked += 1
+        asked = (asked + 1) % COUNTS
         places = np.frombuffer(read(commands, 4 * count), np.int32).tolist()
+        seeds = []
+        if kind in (RESET, STEP_ON):
+            seeds = np.frombuffer(read(commands, 8 * count), np.uint64).tolist()
         if kind == RESET:
-            failed = envs.reset(places, np.frombuffer(read(commands, 8 * count), np.uint64).tolist())
-        elif kind == STEP:
-            failed = envs.step(places)
+            failed = envs.reset(places, seeds)
+        elif kind in (STEP, STEP_ON):
+            failed = envs.step(places, seeds)
         else:
             failed = envs.close(places) or {}
         said = json.dumps(failed).encode() if failed else b""

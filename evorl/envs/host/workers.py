@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import numpy as np
 from evorl.envs.host import worker
 from evorl.envs.host.places import most_places
 from evorl.envs.host.played import DONE, Layout, memory
-from evorl.envs.host.worker import ANSWERED, ASKED, CLOSE, HEAD, READY, RESET, STEP, WIDTH
+from evorl.envs.host.worker import ANSWERED, ASKED, CLOSE, COUNTS, HEAD, READY, RESET, STEP, STEP_ON, WIDTH
 
 STARTING = 60.0  # seconds that a process may take to start, besides what its environments take
 ENDING = 2.0
@@ -70,10 +71,14 @@ class Process:
 
 
 class Workers:
-    """Environments in processes, place p in process p modulo their number. None is waited for before another."""
+    """Environments in processes, place p in process p modulo their number. None is waited for before another.
 
-    def __init__(self, count: int, recipe: bytes, layout: Layout, timeout_seconds: float) -> None:
-        self.count, self.timeout_seconds, self._recipe = count, timeout_seconds, recipe
+    A process does what it is asked one after the other. Steps are asked of all its places at once, or, where they are
+    `apart`, of each on its own, so that one is known to be done while the next is under way.
+    """
+
+    def __init__(self, count: int, recipe: bytes, layout: Layout, timeout_seconds: float, apart: bool = False) -> None:
+        self.count, self.timeout_seconds, self.apart, self._recipe = count, timeout_seconds, apart, recipe
         self.most = most_places(layout)
         self._files = memory(layout.nbytes(self.most)), memory(count * WIDTH * 4)
         self.board = layout.board(self.most, self._files[0])
@@ -81,85 +86,120 @@ class Workers:
         plain = dataclasses.asdict(layout)
         self._settings = {"path": sys.path, "layout": plain, "places": self.most}
         self._processes: dict[int, Process] = {}
+        self._asked: dict[int, deque[list[int]]] = {}  # of each process, the places of all that it has not answered
+        self._answered = [0] * count  # how often each has
+        self._heard = [(0.0, 0)] * count  # when each did anything last, and how far it was with what it does now
+        self._under_way = np.zeros(self.most, bool)
+        self._wrong: dict[int, str] = {}  # by place, until it is received
 
     def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
+        self.recv(places, len(places))  # what they were asked for before, if anything
         for number in {place % self.count for place in places} - set(self._processes):
-            self._signs[number] = 0
+            self._signs[number], self._answered[number], self._asked[number] = 0, 0, deque()
             self._processes[number] = Process(number, self._settings, self._recipe, *self._files)
-        return self._asked(RESET, places, dict(zip(places, seeds, strict=True)))
+        self._ask(RESET, places, seeds)
+        return self.recv(places, len(places))[1]
 
-    def step(self, places: Sequence[int]) -> dict[int, str]:
-        return self._asked(STEP, places)
+    def send(self, places: Sequence[int], seeds: Sequence[int] = ()) -> None:
+        self._ask(STEP_ON if seeds else STEP, places, seeds, self.apart)
+
+    def recv(self, places: Sequence[int], count: int) -> tuple[np.ndarray, dict[int, str]]:
+        these = np.array(places, int)
+        numbers = set((these[self._under_way[these]] % self.count).tolist())
+        looking = time.perf_counter() + worker.SPIN
+        while True:
+            for number in numbers:
+                while self._has_answered(number):
+                    self._hear(number)
+                self._end_if_silent(number)
+            done = ~self._under_way[these]
+            if np.count_nonzero(done) >= count:
+                wrong = [place for place in places if place in self._wrong] if self._wrong else []
+                return done, {place: self._wrong.pop(place) for place in wrong}
+            if time.perf_counter() >= looking:
+                self._sleep([number for number in numbers if self._asked.get(number)])
 
     def worker(self, place: int) -> int:
         return place % self.count
 
     def close(self, places: Sequence[int] | None = None) -> None:
         if places is not None:
-            self._asked(CLOSE, places)
+            self.recv(places, len(places))
+            self._ask(CLOSE, places)
+            self.recv(places, len(places))
             return
         while self._processes:
             self._processes.popitem()[1].end(ENDING)
         for file in self._files:
             os.close(file)
 
-    def _asked(self, kind: bytes, places: Sequence[int], seeds: dict[int, int] | None = None) -> dict[int, str]:
-        """Asks all workers at once; what went wrong, by place, of a worker that has ended what it was at first."""
+    def _ask(self, kind: bytes, places: Sequence[int], seeds: Sequence[int] = (), apart: bool = False) -> None:
+        """Asks all workers at once, none of whom has been asked for these places before and has not answered."""
         of: dict[int, list[int]] = {}
-        for place in places:
-            of.setdefault(place % self.count, []).append(place)
+        for i, place in enumerate(places):
+            of.setdefault(place % self.count, []).append(i)
         self.board["status"][list(places)] = 0
-        failed, asked = {}, {}
         for number, its in of.items():
+            here = [places[i] for i in its]
             if number not in self._processes:
-                failed |= dict.fromkeys(its, "its worker has ended")
+                self._wrong |= dict.fromkeys(here, "its worker has ended")
                 continue
-            data = HEAD.pack(kind, len(its)) + np.array(its, np.int32).tobytes()
-            if seeds is not None:
-                data += np.array([seeds[place] for place in its], np.uint64).tobytes()
+            data, asked = b"", self._asked[number]
+            for part in [[i] for i in its] if apart else [its]:
+                data += HEAD.pack(kind, len(part)) + np.array([places[i] for i in part], np.int32).tobytes()
+                data += np.array([seeds[i] for i in part if seeds], np.uint64).tobytes()
+            if not asked:
+                self._heard[number] = time.monotonic(), 0
+            asked.extend([place] for place in here) if apart else asked.append(here)
+            self._under_way[here] = True
             self._processes[number].send(data)
-            self._signs[number, ASKED] += 1
-            asked[number] = its
-        return failed | self._answers(asked)
+            self._signs[number, ASKED] = (self._answered[number] + len(asked)) % COUNTS
 
-    def _answers(self, asked: dict[int, list[int]]) -> dict[int, str]:
-        """What went wrong, as the workers come to an end."""
-        failed, poll = {}, select.poll()
-        number_of = {self._processes[number].replies: number for number in asked}
-        for file in number_of:
+    def _has_answered(self, number: int) -> bool:
+        """Whether a worker's signs say so, which come after what it says."""
+        if not self._asked.get(number):
+            return False
+        return 0 < (int(self._signs[number, ANSWERED]) - self._answered[number]) % COUNTS < COUNTS // 2
+
+    def _hear(self, number: int) -> None:
+        """Takes in what a worker says of the first thing that it was asked."""
+        try:
+            failed = self._processes[number].receive()
+        except EOFError:
+            self._ended(number, f"worker {number} has ended {{}}")
+            return
+        self._under_way[self._asked[number].popleft()] = False
+        self._wrong |= failed
+        self._answered[number] += 1
+        self._heard[number] = time.monotonic(), 0
+
+    def _sleep(self, numbers: list[int]) -> None:
+        """Waits until one of these workers says anything, or has not for too long."""
+        poll, of = select.poll(), {self._processes[number].replies: number for number in numbers}
+        for file in of:
             poll.register(file, select.POLLIN)
-        done, seen = dict.fromkeys(asked, 0), dict.fromkeys(asked, time.monotonic())
-        looking = time.perf_counter() + worker.SPIN
-        while asked:
-            if time.perf_counter() < looking:
-                ready = [n for n in asked if self._signs[n, ANSWERED] == self._signs[n, ASKED]]
-            else:
-                left = min(seen[n] + self._patience(n) for n in asked) - time.monotonic()
-                ready = [number_of[file] for file, _ in poll.poll(max(left, 0) * 1000 + 1)]
-            for number in ready:
-                its = asked.pop(number)
-                process = self._processes[number]
-                poll.unregister(process.replies)
-                try:
-                    failed |= process.receive()
-                except EOFError:
-                    failed |= self._ended(number, its, f"worker {number} has ended {{}}")
-            for number in list(asked):
-                now, count = time.monotonic(), int(np.count_nonzero(self.board["status"][asked[number]]))
-                if count > done[number] or (now < seen[number] + self._patience(number)):
-                    seen[number] = now if count > done[number] else seen[number]
-                    done[number] = count
-                else:
-                    poll.unregister(self._processes[number].replies)
-                    hung = f"no answer for {self.timeout_seconds:g} s"
-                    failed |= self._ended(number, asked.pop(number), hung)
-        return failed
+        left = min(self._heard[number][0] + self._patience(number) for number in numbers) - time.monotonic()
+        for file, _ in poll.poll(max(left, 0) * 1000 + 1):
+            self._hear(of[file])
+
+    def _end_if_silent(self, number: int) -> None:
+        """Ends a worker that has been asked for something and has done nothing of it for too long."""
+        asked, now, (heard, before) = self._asked.get(number), time.monotonic(), self._heard[number]
+        if not asked or now < heard + self._patience(number):
+            return
+        done = int(np.count_nonzero(self.board["status"][asked[0]]))
+        self._heard[number] = now, done
+        if done <= before:
+            self._ended(number, f"no answer for {self.timeout_seconds:g} s")
 
     def _patience(self, number: int) -> float:
         return self.timeout_seconds + (0 if self._signs[number, READY] else STARTING)
 
-    def _ended(self, number: int, places: list[int], why: str) -> dict[int, str]:
+    def _ended(self, number: int, why: str) -> None:
         """Ends a worker; of the places that it was asked for those went wrong that it had not done."""
         why = why.format(self._processes.pop(number).end())
-        status = self.board["status"][places]
-        return {place: why for place, done in zip(places, status.tolist(), strict=True) if done != DONE}
+        now, *later = self._asked.pop(number)
+        status = self.board["status"][now].tolist()
+        undone = [place for place, done in zip(now, status, strict=True) if done != DONE]
+        self._wrong |= dict.fromkeys([*undone, *(place for its in later for place in its)], why)
+        self._under_way[[*now, *(place for its in later for place in its)]] = False

@@ -1,0 +1,190 @@
+"""EnvPool's environments, many of which a library in C++ steps at once."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from flax.core import FrozenDict
+
+from evorl import spaces
+from evorl.envs.host import calls
+from evorl.envs.host.layout import layout
+from evorl.envs.host.places import most_places
+from evorl.envs.host.played import RESET, STEP, Layout, memory
+from evorl.envs.suite import imported, take_limit
+from evorl.errors import OptionError, require, unknown
+from evorl.types import HostParams, HostState, Key, TimeStep
+
+ENDLESS = 2**31 - 1  # EnvPool's limit of episodes that have none
+SEEDS = 2**31 - 1
+
+
+class Pooled:
+    """Environments of EnvPool, of which it makes as many as begin for the first time together."""
+
+    def __init__(self, make: Callable[[list[int]], Any], layout: Layout) -> None:
+        self.make, self.layout, self.most = make, layout, most_places(layout)
+        self._file = memory(layout.nbytes(self.most))
+        self.board = layout.board(self.most, self._file)
+        self._pools: list[tuple[Any, np.ndarray]] = []  # the places of what is in each
+        self._where = np.full((self.most, 2), -1, np.int32)  # of each place which pool, and which environment in it
+        self._failed: dict[int, str] = {}
+
+    def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
+        new = [i for i, place in enumerate(places) if self._where[place, 0] < 0]
+        try:
+            if new:
+                there = np.array([places[i] for i in new])
+                self._pools.append((self.make([seeds[i] % SEEDS for i in new]), there))
+                self._where[there] = np.stack([np.full(len(new), len(self._pools) - 1), np.arange(len(new))], 1)
+            for pool, own, ids in self._groups(places):
+                obs, info = pool.reset(ids)
+                self._put(own[info["env_id"]], obs)
+        except Exception as error:
+            return dict.fromkeys(places, f"{RESET}: {calls.first_line(error)}")
+        return {}
+
+    def send(self, places: Sequence[int], seeds: Sequence[int] = ()) -> None:
+        del seeds
+        board = self.board
+        self._failed = {}
+        try:
+            leaf, groups = self.layout.action[0], list(self._groups(places))
+            for pool, own, ids in groups:
+                pool.send(board["action0"][own[ids]].astype(leaf.native), ids)
+            for pool, own, _ in groups:
+                obs, reward, terminated, truncated, info = pool.recv()
+                there = own[info["env_id"]]
+                self._put(there, obs)
+                board["reward"][there], board["terminated"][there] = reward, terminated
+                board["truncated"][there] = truncated & ~terminated
+        except Exception as error:
+            self._failed = dict.fromkeys(places, f"{STEP}: {calls.first_line(error)}")
+
+    def recv(self, places: Sequence[int], count: int) -> tuple[np.ndarray, dict[int, str]]:
+        del count
+        return np.ones(len(places), bool), self._failed
+
+    def worker(self, place: int) -> None:
+        del place
+
+    def close(self, places: Sequence[int] | None = None) -> None:
+        if places is not None:
+            self._where[list(places)] = -1  # where others begin for the first time
+            return
+        while self._pools:
+            self._pools.pop()[0].close()
+        os.close(self._file)
+
+    def _groups(self, places: Sequence[int]) -> Any:
+        """By pool the pool, the places of all that is in it, and which of it these are."""
+        where = self._where[list(places)]
+        for number in np.unique(where[:, 0]).tolist():
+            yield *self._pools[number], where[where[:, 0] == number, 1]
+
+    def _put(self, places: np.ndarray, obs: Any) -> None:
+        for i, leaf in enumerate(self.layout.obs):
+            part = obs
+            for name in leaf.path:
+                part = part[name]
+            self.board[f"obs{i}"][places] = part
+
+
+@dataclass(frozen=True)
+class EnvPool:
+    """Any environment of EnvPool by its id, envpool.make(name, **options), stepped by so many threads, 0 for all cores.
+
+    A state holds a lease of it, as of a HostEnv. Its first episode is by a seed of the run's key, the others go on from
+    there. One that fails in C++ may end the process. max_episode_steps 0 takes the environment's own limit.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=FrozenDict)
+    threads: int = 0
+    max_episode_steps: int = 0
+
+    fresh_reset, restart, workers, batch = True, False, 0, 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", FrozenDict(self.options))
+        require(self.threads >= 0, "threads", self.threads, "must not be negative")
+        take_limit(self, lambda: self._spec.config.max_episode_steps)
+        why = f"{self.name} has no limit of its own; give one"
+        require(self.max_episode_steps < ENDLESS, "max_episode_steps", 0, why)
+        _ = self.layout
+
+    @staticmethod
+    def names() -> list[str]:
+        """The ids of all that there are."""
+        return sorted(imported("envpool", "envpool").list_all_envs())
+
+    @cached_property
+    def _spec(self) -> Any:
+        if self.name not in (known := self.names()):
+            raise unknown("EnvPool environment", self.name, known, "envpool.list_all_envs()")
+        try:
+            return imported("envpool", "envpool").make_spec(self.name, **self.options)
+        except Exception as error:
+            raise OptionError(f"env.options={dict(self.options)}: {calls.first_line(error)}") from None
+
+    @cached_property
+    def _described(self) -> tuple[spaces.Space, spaces.Space, Layout]:
+        spec = self._spec
+        found = layout(_Spaces(_unbounded(spec.gymnasium_observation_space), spec.gymnasium_action_space))
+        if len(found[2].action) != 1:
+            raise OptionError(f"env.name={self.name}: its actions have several parts, which is not supported")
+        return found
+
+    @property
+    def layout(self) -> Layout:
+        return self._described[2]
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        return self._described[0]
+
+    @property
+    def action_space(self) -> spaces.Space:
+        return self._described[1]
+
+    @property
+    def default_params(self) -> HostParams:
+        return HostParams(seed=np.zeros(2, np.uint32))
+
+    def places(self) -> Pooled:
+        """Where there is to be one of it, or many."""
+        return Pooled(self._make, self.layout)
+
+    def _make(self, seeds: list[int]) -> Any:
+        given = {**self.options, "max_episode_steps": self.max_episode_steps, "num_threads": self.threads}
+        make = imported("envpool", "envpool").make
+        return make(self.name, env_type="gymnasium", num_envs=len(seeds), seed=seeds, **given)
+
+    def reset(self, key: Key, params: HostParams) -> tuple[HostState, Any]:
+        return calls.reset(self, key, params)
+
+    def step(self, key: Key, env_state: HostState, action: Any, params: HostParams) -> tuple[HostState, TimeStep]:
+        del key  # its noise is its own
+        return calls.step(self, env_state, action, params)
+
+
+@dataclass(frozen=True)
+class _Spaces:
+    observation_space: Any
+    action_space: Any
+
+
+def _unbounded(space: Any) -> Any:
+    """A space of EnvPool without the bounds that it means to be none: the smallest and the largest number above 0."""
+    import gymnasium
+
+    if isinstance(space, gymnasium.spaces.Dict):
+        return gymnasium.spaces.Dict({name: _unbounded(part) for name, part in space.spaces.items()})
+    dtype: Any = space.dtype
+    real = isinstance(space, gymnasium.spaces.Box) and np.issubdtype(dtype, np.floating)
+    if not real or not (space.high == np.finfo(dtype).max).all():
+        return space
+    return gymnasium.spaces.Box(-np.inf, np.inf, space.shape, dtype)
