@@ -9,6 +9,7 @@ import numpy as np
 
 from evorl import spaces, tree
 from evorl.envs.host import pools
+from evorl.envs.host.answers import Turn
 from evorl.envs.host.leases import Fault
 from evorl.envs.host.merged import merged
 from evorl.envs.host.places import Places
@@ -115,8 +116,8 @@ def _begin(env: Hosted, acts: np.ndarray, leaves: np.ndarray, lease: np.ndarray,
 
 def _turn(env: Hosted, waits: np.ndarray, share: np.ndarray, *asked: np.ndarray) -> list[np.ndarray]:
     acts, goes_on, lease, steps, seed, *action = asked
-    share = share[acts].max(initial=0)
-    return pools.of(env).turn(waits, goes_on, _number(seed), float(share), acts, lease, steps, *action)
+    turn = Turn(waits, goes_on, _number(seed), float(share[acts].max(initial=0)))
+    return pools.of(env).turn(turn, acts, lease, steps, *action)
 
 
 def _step(env: Hosted, acts: np.ndarray, goes_on: np.ndarray, *rest: np.ndarray) -> list[np.ndarray]:

@@ -2,12 +2,13 @@
 
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Any
 
 import numpy as np
 
+from evorl.envs.host.answers import Answer, Turn
 from evorl.envs.host.leases import LEASES, Fault
 from evorl.envs.host.places import Places
 from evorl.envs.host.played import RESET, STEP, STEPPED, Layout
@@ -89,112 +90,95 @@ class Pool:
         Returns leases, counts, observations, rewards, whether terminated and whether truncated.
         """
         with self._lock:
-            lease, steps = lease.copy(), steps.copy()
-            out = self._nothing(len(lease), [*self.obs, *self.outcome])
-            rows = np.flatnonzero(acts)
-            given, lease[rows] = lease[rows], -np.abs(lease[rows])
-            if self.fault is None and len(rows):
-                rows, places = self._next(rows, given, steps[rows])
-                self.send(places, [part[rows] for part in action])
-                self.recv(rows, places, len(rows), lease, steps, out)
-            return [lease, steps, *out]
+            answer = Answer.of(lease, steps, self.obs, self.outcome)
+            rows, places = self._next(answer, np.flatnonzero(acts))
+            self.send(places, [part[rows] for part in action])
+            self.recv(rows, places, len(rows), answer)
+            return [answer.lease, answer.steps, *answer.obs, *answer.outcome]
 
     def turn(
-        self,
-        waits: np.ndarray,
-        goes_on: np.ndarray,
-        seeds: np.ndarray,
-        share: float,
-        acts: np.ndarray,
-        lease: np.ndarray,
-        steps: np.ndarray,
-        *action: np.ndarray,
+        self, asked: Turn, acts: np.ndarray, lease: np.ndarray, steps: np.ndarray, *action: np.ndarray
     ) -> list[np.ndarray]:
-        """What step does, but rows that wait have taken theirs before, and it returns once a share of all is done.
+        """What step does, but rows that wait have sent theirs before, and it returns once a share of all is done.
 
-        A step that ends an episode begins the next one with a seed where it goes on. Returns leases, counts,
-        observations, those with which an episode begins, rewards, whether terminated, whether truncated, whether one
-        has begun, and whether the step is still under way.
+        Returns leases, counts, observations, those with which an episode begins, rewards, whether terminated, whether
+        truncated, whether one has begun, and whether the step is still under way.
         """
         with self._lock:
-            lease, steps = lease.copy(), steps.copy()
-            out, first = (self._nothing(len(lease), x) for x in ([*self.obs, *self.outcome], self.first))
-            begun, waiting = np.zeros(len(lease), bool), np.zeros(len(lease), bool)
-            rows = np.flatnonzero(acts)
-            given, lease[rows] = lease[rows], -np.abs(lease[rows])
-            if self.fault is None and len(rows):
-                rows, places = self._next(rows, given, steps[rows], waits[rows])
-                for on in (True, False):
-                    new = ~self.under_way[places] & (goes_on[rows] == on)
-                    self.send(places[new], [part[rows[new]] for part in action], seeds[rows[new]] if on else ())
-                done, gone, failed = self.recv(rows, places, ceil(share * len(rows)), lease, steps, out)
-                self._going_on(done, gone, failed, steps, first, begun)
-                waiting[rows[self.under_way[places]]] = True
-            return [lease, steps, *out[: len(first)], *first, *out[len(first) :], begun, waiting]
+            answer = Answer.of(lease, steps, self.obs, self.outcome)
+            rows, places = self._next(answer, np.flatnonzero(acts), asked.waits)
+            for on in (True, False):
+                new = ~self.under_way[places] & (asked.goes_on[rows] == on)
+                seeds = asked.seeds[rows[new]].tolist() if on else ()
+                self.send(places[new], [part[rows[new]] for part in action], seeds)
+            self._going_on(*self.recv(rows, places, ceil(asked.share * len(rows)), answer), answer)
+            answer.waits[rows] = self.under_way[places]
+            said = *answer.obs, *answer.first, *answer.outcome
+            return [answer.lease, answer.steps, *said, answer.begun, answer.waits]
 
-    def _nothing(self, n: int, boards: list[np.ndarray]) -> list[np.ndarray]:
-        return [np.zeros((n, *board.shape[1:]), board.dtype) for board in boards]
-
-    def send(self, places: np.ndarray, action: list[np.ndarray], seeds: Any = ()) -> None:
+    def send(self, places: np.ndarray, action: list[np.ndarray], seeds: Sequence[int] = ()) -> None:
         """Has steps taken in places; with seeds those that end an episode begin the next one."""
         for board, part in zip(self.action, action, strict=True):
             board[places] = part
         self.steps[places] += 1
         self.under_way[places] = True
-        self.places.send(places.tolist(), [int(seed) for seed in seeds])
+        self.places.send(places.tolist(), seeds)
 
     def recv(
-        self, rows: np.ndarray, places: np.ndarray, count: int, lease: np.ndarray, steps: np.ndarray, out: list
+        self, rows: np.ndarray, places: np.ndarray, count: int, answer: Answer
     ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
-        """Writes into rows of the results what places answer, as soon as so many have; of the others the lease stays.
+        """Writes into rows what places answer, as soon as so many have; of the others the lease stays.
 
         Returns the rows and places that have answered, and of those that could not begin another episode why.
         """
-        todo = places.tolist()
-        done, failed = self.places.recv(todo, count)
-        steps[rows] = self.steps[places]
-        lease[rows[~done]] *= -1
+        done, failed = self.places.recv(places.tolist(), count)
+        answer.steps[rows] = self.steps[places]
+        answer.lease[rows[~done]] *= -1
         rows, places = rows[done], places[done]
         self.under_way[places] = False
         status = self.places.board["status"]
         late = {place: failed.pop(place) for place in list(failed) if status[place] == STEPPED}
+        out = [*answer.obs, *answer.outcome]
         failed |= self._taken(places.tolist(), failed, STEP, out, rows, [*self.obs, *self.outcome])
         if failed:
             row_of = dict(zip(places.tolist(), rows.tolist(), strict=True))
             self._report({place: (row_of[place], error) for place, error in failed.items()}, STEP)
             there = np.array([place not in failed for place in places.tolist()])
-            for array in out:
-                array[rows[~there]] = 0
+            answer.erase(rows[~there])
             rows, places = rows[there], places[there]
-        going_on = rows[~(out[-1] | out[-2])[rows]]
-        lease[going_on] = -lease[going_on]
+        answer.lease[rows[~answer.ended[rows]]] *= -1
         return rows, places, late
 
-    def _going_on(
-        self, rows: np.ndarray, places: np.ndarray, failed: dict[int, str], steps: Any, first: Any, begun: Any
-    ) -> None:
-        """Writes into rows of the results what episodes have begun; where one has not, it may be tried once more."""
+    def _going_on(self, rows: np.ndarray, places: np.ndarray, failed: dict[int, str], answer: Answer) -> None:
+        """Writes into rows what episodes have begun; where one has not, it may be tried once more."""
         row_of = dict(zip(places.tolist(), rows.tolist(), strict=True))
         there = places[self.places.board["begun"][places]].tolist()
-        failed |= self._taken(there, failed, RESET, first, [row_of[place] for place in there], self.first)
-        there = [place for place in there if place not in failed]
+        rows = np.array([row_of[place] for place in there], int)
+        failed |= self._taken(there, failed, RESET, answer.first, rows, self.first)
+        there = np.array([place for place in there if place not in failed], int)
+        rows = np.array([row_of[place] for place in there.tolist()], int)
         self.steps[there] += 1
         self.begun[there] = self.steps[there]
-        rows = np.array([row_of[place] for place in there], int)
-        begun[rows], steps[rows] = True, self.steps[there]
-        for array in first:
+        answer.begun[rows], answer.steps[rows] = True, self.steps[there]
+        for array in answer.first:
             array[[row_of[place] for place in failed]] = 0
         if not self.restart:
             self._report({place: (row_of[place], error) for place, error in failed.items()}, RESET)
 
-    def _next(
-        self, rows: np.ndarray, lease: np.ndarray, steps: np.ndarray, waits: Any = False
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The rows whose step is the next one of their lease, and their places; the others are faults."""
+    def _next(self, answer: Answer, rows: np.ndarray, waits: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Of rows those whose step is the next one of their lease, and their places; the others are faults.
+
+        In the answer the leases of all of them are as of what has failed. After a fault it is none of them.
+        """
+        lease, steps = answer.lease[rows], answer.steps[rows]
+        answer.lease[rows] = -np.abs(lease)
+        if self.fault is not None:
+            return rows[:0], rows[:0]
         place = self._place
         found = [place.get(one, -1) for one in lease.tolist()]
         places = np.array(found, int)
-        right = (places >= 0) & (self.steps[places] == steps) & (self.under_way[places] == waits)
+        asked_before = False if waits is None else waits[rows]
+        right = (places >= 0) & (self.steps[places] == steps) & (self.under_way[places] == asked_before)
         if len(set(found)) < len(found):  # of a lease in two rows the first has it
             right[np.setdiff1d(np.arange(len(found)), np.unique(places, return_index=True)[1])] = False
         for i in np.flatnonzero(~right).tolist():
