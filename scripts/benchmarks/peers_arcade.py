@@ -24,7 +24,7 @@ from peers_arcade_games import GAMES, HEAD, STEPS, Peer, f32, i32, library
 
 from evorl import tree
 
-SETTINGS = {"WIDE": 26, "FOODS": 4, "LEVEL": 1}  # of Snake, as ours, and of Freeway
+SETTINGS = {"WIDE": 26, "HIGH": 26, "FOODS": 4, "LEVEL": 1}  # of Snake, as ours, and of Freeway
 
 
 def recorded(puffer: Path, peer: Peer, steps: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from evorl.envs.arcade import Breakout, ConnectFour, Freeway, Pong, Snake, Tetris
+from evorl.envs.arcade import Breakout, CartPole, ConnectFour, Freeway, Pong, Snake, Tetris
 from evorl.envs.arcade.breakout import BreakoutState
 from evorl.envs.arcade.connect_four import ConnectFourState
 from evorl.envs.arcade.freeway import FreewayState
@@ -180,7 +180,7 @@ GAMES: dict[str, Peer] = {
     ),
     "snake": Peer(
         Snake(), "snake/snake.h", "CSnake",
-        "g->width = g->height = WIDE; g->num_snakes = agents; g->vision = 5; g->food = FOODS;"
+        "g->width = WIDE; g->height = HIGH; g->num_snakes = agents; g->vision = 5; g->food = FOODS;"
         "g->max_snake_length = 1024; g->reward_food = g->reward_corpse = 0.1f; g->reward_death = -1;"
         "g->leave_corpse_on_death = agents > 1; allocate_csnake(g)",
         121, fields("g->snake[2*g->snake_ptr[0]]", "g->snake[2*g->snake_ptr[0]+1]", "g->snake_lengths[0]")
@@ -212,6 +212,12 @@ GAMES: dict[str, Peer] = {
         draw="(logged(next() % num_ties + 16 * num_ties) & 15)",
     ),
 }  # fmt: skip
+
+
+# whose rules are Gymnasium's, and which is only timed
+CARTPOLE = Peer(
+    CartPole(), "cartpole/cartpole.h", "Cartpole", "allocate(g)", 4, "", lambda f: (), lambda draws, before, f: ()
+)
 
 
 def library(puffer: Path, peer: Peer, defined: dict[str, int]) -> ctypes.CDLL:
