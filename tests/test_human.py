@@ -45,7 +45,7 @@ def test_a_snake_is_led_into_the_wall(keyboard, capsys):
     assert earned in (pytest.approx(-1), pytest.approx(-0.9))
     shown = capsys.readouterr().out
     assert "▀" in shown
-    assert "keys: up up, down down, left left, right right, q to stop" in shown
+    assert "keys: ↑ up, ↓ down, ← left, → right, q to stop" in shown
     assert shown.endswith(f"return {earned:.6g} after {steps} steps\n")
 
 

@@ -23,7 +23,7 @@ from evorl.types import Env
 SECONDS = 0.1  # of a step, where one may do nothing
 ARROWS = {"up": "A", "down": "B", "right": "C", "left": "D"}
 OTHERS = {"fire": " ", "drop": " ", "hold": "h"}
-SHOWN = {" ": "space", **{f"\x1b[{code}": name for name, code in ARROWS.items()}}
+SHOWN = {" ": "space", "\x1b[A": "↑", "\x1b[B": "↓", "\x1b[C": "→", "\x1b[D": "←"}
 PLAIN = "0123456789bcdefgijklmnop"  # of actions that have no name
 QUIT = "q"
 
@@ -61,7 +61,7 @@ def play(env: Env, env_params: Any, seed: int = 0) -> tuple[float, int]:
     require_player(env)
     actions, names = keys(env), meanings(env)
     pause = SECONDS if "nothing" in names else None
-    named = ", ".join(f"{SHOWN.get(key, key)} {names[i] if names else i}" for key, i in actions.items())
+    named = ", ".join(f"{SHOWN.get(key, key)} {names[i]}" if names else key for key, i in actions.items())
     reset, step, key = jax.jit(env.reset), jax.jit(env.step), jax.random.key(seed)
     state, obs = reset(jax.random.fold_in(key, 0), env_params)
     earned, steps, ended = 0.0, 0, False

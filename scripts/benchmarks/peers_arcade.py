@@ -1,6 +1,6 @@
 """PufferLib's C games beside evorl's: what both answer to 2,000 steps.
 
-python scripts/benchmarks/peers_arcade.py PUFFER                compares all; PUFFER is PufferLib 3.0.0's source
+python scripts/benchmarks/peers_arcade.py PUFFER [GAMES]        compares all; PUFFER is PufferLib 3.0.0's source
 python scripts/benchmarks/peers_arcade.py PUFFER --record DIR   and writes what C did, which tests replay without it
 
 pip download --no-deps --no-build-isolation --no-clean pufferlib==3.0.0 fails, and leaves the source in TMPDIR. A few
@@ -14,6 +14,7 @@ ours begins in C's state again every 50 steps.
 
 import argparse
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +102,13 @@ def main() -> None:
     parser.add_argument("puffer", type=Path)
     parser.add_argument("games", nargs="*", default=list(GAMES))
     parser.add_argument("--record", type=Path)
+    parser.add_argument(
+        "--random", action="store_true", help="random actions alone, and no copy of C's state meanwhile"
+    )
     args = parser.parse_args()
     print("| | steps | episodes | obs apart | reward apart | ends that differ |\n|---|---|---|---|---|---|")
     for name in args.games:
-        peer = GAMES[name]
+        peer = replace(GAMES[name], skilled=None, again=STEPS) if args.random else GAMES[name]
         trace = recorded(args.puffer, peer, STEPS)
         apart, reward, ends = compared(peer.env, trace)
         episodes = int(np.asarray(trace["ended"]).sum())

@@ -44,7 +44,7 @@ class ConnectFour:
     fresh_reset = False
     max_episode_steps = ROWS * COLUMNS // 2
     action_space = Discrete(COLUMNS)
-    action_meanings = tuple("1234567")
+    action_meanings = tuple("1234567")  # columns
 
     @property
     def observation_space(self) -> Legal:
