@@ -80,6 +80,16 @@ from evorl.ec.variation import PolynomialMutationHyperparams as PolynomialMutati
 from evorl.envs.actions import Repeat as Repeat
 from evorl.envs.actions import Rescaled as Rescaled
 from evorl.envs.actions import Sticky as Sticky
+from evorl.envs.arcade.asteroids import Asteroids as Asteroids
+from evorl.envs.arcade.breakout import Breakout as Breakout
+from evorl.envs.arcade.cartpole import CartPole as CartPole
+from evorl.envs.arcade.connect_four import ConnectFour as ConnectFour
+from evorl.envs.arcade.freeway import Freeway as Freeway
+from evorl.envs.arcade.game_2048 import Game2048 as Game2048
+from evorl.envs.arcade.pong import Pong as Pong
+from evorl.envs.arcade.snake import Snake as Snake
+from evorl.envs.arcade.space_invaders import SpaceInvaders as SpaceInvaders
+from evorl.envs.arcade.tetris import Tetris as Tetris
 from evorl.envs.brax import Brax as Brax
 from evorl.envs.craftax import Craftax as Craftax
 from evorl.envs.descriptors import FeetContact as FeetContact

@@ -21,6 +21,7 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
                    a suite takes all seeds, for intervals over seeds, unless one is given
   explore=false    true: acts as it did to explore, as is the default of suite=risk
   key=0            seeds the episodes
+  human=false      true: you play an episode by keyboard, in the terminal, which says what the keys are
   suite=           a table instead, of first episodes on levels:
                    ood: the out-of-distribution mazes, greedy and sampled, of an agent trained on mazes
                    minimax: the same, and where layouts leave the first direction free it is to the right
@@ -43,6 +44,7 @@ class Options:
     member: int | list | None = None
     explore: bool | None = None
     key: int = 0
+    human: bool = False
     suite: str | None = None
     levels: int = 10_000
     attempts: int = 10
@@ -113,6 +115,8 @@ def play(options: Options) -> dict[str, Any]:
     enable_compilation_cache()
     if options.suite is not None:
         return test(options)
+    if options.human:
+        return by_hand(options)
     run = restored(run_dir, "run", options.which, options.trust, options.given)
     workflow, state = run.any_one(options.seed, options.member)
     front = Front.of(workflow, state)
@@ -144,6 +148,18 @@ def evaluate(workflow: Any, state: Any, folder: Path | None, options: Options) -
     for path in written:
         print(path)
     return returns, lengths, written
+
+
+def by_hand(options: Options) -> dict[str, Any]:
+    """One episode by keyboard; raises OptionError where that cannot be."""
+    from evorl.training import human
+    from evorl.training.runs import restored
+
+    human.require_player()
+    run = restored(Path(options.run), "run", options.which, options.trust, options.given)
+    workflow, state = run.one(options.seed, options.member)
+    earned, steps = human.play(workflow.env, state.env_params, options.key)
+    return {"returns": [earned], "lengths": [steps]}
 
 
 def show(front: Any, folder: Path | None, with_params: bool) -> list[Path]:

@@ -68,7 +68,8 @@ class Grid:
     def seen(self, env_state: GridState) -> Array:
         """The observation."""
         if self.image:
-            cells = np.stack(np.mgrid[: 2 * self.distance + 1, : 2 * self.distance + 1], -1) - self.distance
+            line = np.arange(-self.distance, self.distance + 1)
+            cells = np.stack(np.meshgrid(line, line, indexing="ij"), -1)
             places = env_state.position, env_state.target
             agent, target = ((cells == place).all(-1, keepdims=True) for place in places)
             return jnp.where(agent, 1, jnp.where(target, 2, 0)).astype(jnp.uint8)

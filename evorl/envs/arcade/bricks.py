@@ -1,0 +1,105 @@
+"""What the ball of Breakout meets: the sides of bricks, and walls."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int
+
+from evorl import tree
+
+WIDTH, HEIGHT, BALL = 576, 330, 32
+ROWS, COLUMNS, BRICK_WIDTH, BRICK_HEIGHT, BRICK_TOP = 6, 18, 32, 12, 50
+NONE, SIDE, TOP, PADDLED = -1, -2, -3, -4  # what the ball has met, beside the number of a brick
+
+
+@struct.dataclass
+class BreakoutState:
+    paddle: Any  # [] float32, its left end
+    paddle_width: Any
+    x: Any  # of the ball, its upper left corner
+    y: Any
+    vx: Any  # pixels a frame
+    vy: Any
+    speed: Any  # pixels a second, after the next hit
+    hits: Any  # [] int32, of the paddle in this round
+    served: Any  # [] bool
+    gone: Any  # [6] uint32, a bit for each brick that is gone
+    score: Any  # [] int32
+    balls: Any  # [] int32, left
+    steps: Any  # [] int32
+
+
+class Hit(NamedTuple):
+    """What the ball meets first in a frame, and how it goes on."""
+
+    time: Any  # in frames; 2 for nothing
+    overlap: Any
+    x: Any
+    y: Any
+    vx: Any
+    vy: Any
+    what: Any
+
+
+def met(s: BreakoutState) -> Hit:
+    """The brick or wall that the ball meets first.
+
+    No ball is as fast as a brick is high: of all sides of bricks it can pass one that stands and one that lies.
+    """
+    zero = jnp.float32(0)
+    nothing = Hit(jnp.float32(2), jnp.float32(-1), zero, zero, zero, zero, jnp.int32(NONE))
+    right, down = s.vx > 0, s.vy > 0
+    column = jnp.where(right, jnp.floor((s.x + BALL) / BRICK_WIDTH) + 1, jnp.ceil(s.x / BRICK_WIDTH) - 2)
+    column, above = column.astype(jnp.int32), s.y - BRICK_TOP
+    row = jnp.where(down, jnp.floor((above + BALL) / BRICK_HEIGHT) + 1, jnp.ceil(above / BRICK_HEIGHT) - 2)
+    row = row.astype(jnp.int32)
+    side = BRICK_TOP + BRICK_HEIGHT * (row + ~down)
+    first = jnp.floor((s.x + s.vx * time(s, 1, side)) / BRICK_WIDTH).astype(jnp.int32)
+    stand = [(BRICK_TOP + BRICK_HEIGHT * i, BRICK_HEIGHT, *brick(s, i, column)) for i in range(ROWS)]
+    lie = [(BRICK_WIDTH * i, BRICK_WIDTH, *brick(s, row, i)) for i in (first, first + 1)]
+    hit = crossed(nothing, s, 0, BRICK_WIDTH * (column + ~right), stand)
+    hit = crossed(hit, s, 1, side, lie)
+    hit = crossed(hit, s, 0, jnp.where(right, WIDTH, 0), [(0, HEIGHT, jnp.bool_(True), SIDE)])
+    return crossed(hit, s, 1, jnp.where(down, jnp.inf, 0), [(0, WIDTH, jnp.bool_(True), TOP)])
+
+
+def brick(s: BreakoutState, row: Any, column: Int[Array, ""]) -> tuple[Bool[Array, ""], Any]:
+    """Whether a brick is there, and its number."""
+    bits = s.gone[row] if isinstance(row, int) else jnp.where(np.arange(ROWS) == row, s.gone, 0).sum(dtype=jnp.uint32)
+    gone = bits >> jnp.clip(column, 0, COLUMNS - 1).astype(jnp.uint32) & 1
+    inside = (row >= 0) & (row < ROWS) & (column >= 0) & (column < COLUMNS)
+    return inside & (gone == 0), row * COLUMNS + column
+
+
+def time(s: BreakoutState, axis: int, wall: Any) -> Float[Array, ""]:
+    """Frames until the ball is at a wall that it flies to."""
+    place, speed = (s.x, s.y)[axis], (s.vx, s.vy)[axis]
+    return (wall - (place + jnp.where(speed > 0, BALL, 0))) / speed
+
+
+def overlap(s: BreakoutState, axis: int, moment: Any, start: Any, length: Any) -> Float[Array, ""]:
+    """How much of the ball, along an axis, there is then between two ends."""
+    place, way = (s.x, s.y)[axis], (s.vx, s.vy)[axis] * moment
+    return jnp.minimum(start + length, place + BALL + way) - jnp.maximum(start, place + way)
+
+
+def crossed(hit: Hit, s: BreakoutState, axis: int, wall: Any, pieces: list[tuple[Any, Any, Array, Any]]) -> Hit:
+    """hit, or the piece of a wall across an axis that the ball meets before it, or as early and with more of it.
+
+    Of each piece where along the wall it begins, how long it is, whether it is there, and what it is.
+    """
+    moment, speed = time(s, axis, wall), (s.vx, s.vy)[axis]
+    x, y, edge = s.x + s.vx * moment, s.y + s.vy * moment, wall - jnp.where(speed > 0, jnp.float32(BALL), 0)
+    x, y, vx, vy = (edge, y, -s.vx, s.vy) if axis == 0 else (x, edge, s.vx, -s.vy)
+    for start, length, there, what in pieces:
+        covered = overlap(s, 1 - axis, moment, start, length)
+        hit = nearer(hit, Hit(moment, covered, x, y, vx, vy, jnp.int32(what)), there & (speed != 0))
+    return hit
+
+
+def nearer(hit: Hit, new: Hit, there: Bool[Array, ""]) -> Hit:
+    """Which of two is first; of two at one time which is more in the way."""
+    sooner = (new.time < hit.time) | ((new.time == hit.time) & (new.overlap > hit.overlap))
+    return tree.where(there & (new.overlap > 0) & (new.time > 0) & (new.time <= 1) & sooner, new, hit)

@@ -1,0 +1,99 @@
+"""A pole to be balanced on a cart."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl.envs.arcade import screen
+from evorl.spaces import Box, Discrete
+from evorl.types import Key, TimeStep
+
+GRAVITY, POLE_MASS, MASS, LENGTH, FORCE, SECONDS = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
+FARTHEST, STEEPEST = 2.4, 12 * 2 * np.pi / 360
+
+
+@struct.dataclass
+class CartPoleState:
+    x: Any  # [] float32, as all but the steps
+    speed: Any
+    angle: Any
+    turning: Any
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class CartPole:
+    """Push a cart to the left or to the right so that its pole stays up: reward 1 a step, until it falls or leaves.
+
+    Barto, Sutton & Anderson 1983, doi:10.1109/TSMC.1983.6313077, with Gymnasium's equations; starts within 0.04 and 200
+    steps as PufferLib's. Sees place, speed, angle and its speed, or with `image` a screen.
+    """
+
+    max_episode_steps: int = 200
+    image: bool = False
+
+    default_params = ()
+    fresh_reset = False
+    action_space = Discrete(2)
+    action_meanings = ("left", "right")
+
+    @property
+    def observation_space(self) -> Box:
+        return screen.space(40, 96) if self.image else Box(-np.inf, np.inf, (4,))
+
+    def reset(self, key: Key, params: Any) -> tuple[CartPoleState, Array]:
+        del params
+        x, speed, angle, turning = jax.random.uniform(key, (4,), minval=-0.04, maxval=0.04)
+        state = CartPoleState(x, speed, angle, turning, jnp.int32(0))
+        return state, self.seen(state)
+
+    def step(
+        self, key: Key, env_state: CartPoleState, action: Int[Array, ""], params: Any
+    ) -> tuple[CartPoleState, TimeStep]:
+        del key, params
+        after = moved(env_state, jnp.where(action == 1, FORCE, -FORCE))
+        fell = (jnp.abs(after.x) > FARTHEST) | (jnp.abs(after.angle) > STEEPEST)
+        late = ~fell & (after.steps >= self.max_episode_steps)
+        return after, TimeStep(self.seen(after), jnp.float32(1), fell, late)
+
+    def seen(self, env_state: CartPoleState) -> Array:
+        """The observation."""
+        if self.image:
+            return self.screen(env_state)
+        return jnp.stack([env_state.x, env_state.speed, env_state.angle, env_state.turning])
+
+    def screen(self, env_state: CartPoleState) -> screen.Picture:
+        """40 x 96 pixels, of which 16 are a metre."""
+        picture = screen.box(screen.blank(40, 96), 0, 33, 96, 1, screen.GRAY)
+        x = 48 + 16 * env_state.x
+        picture = screen.box(picture, x - 5, 30, 10, 5, screen.CYAN)
+        rows, columns = np.mgrid[:40, :96] + 0.5
+        right, up = columns - x, 31 - rows
+        along = right * jnp.sin(env_state.angle) + up * jnp.cos(env_state.angle)
+        aside = right * jnp.cos(env_state.angle) - up * jnp.sin(env_state.angle)
+        return screen.painted(picture, (jnp.abs(aside) < 1) & (along > 0) & (along < 24), screen.RED)
+
+    def draw(self, states: list[CartPoleState], folder: Path) -> list[Path]:
+        """A GIF and a PNG of an episode."""
+        return screen.draw(self, states, SECONDS, folder)
+
+
+def moved(state: CartPoleState, force: Float[Array, ""]) -> CartPoleState:
+    """The state 0.02 seconds later."""
+    sin, cos = jnp.sin(state.angle), jnp.cos(state.angle)
+    push = (force + POLE_MASS * LENGTH * state.turning**2 * sin) / MASS
+    turn = (GRAVITY * sin - cos * push) / (LENGTH * (4 / 3 - POLE_MASS * cos**2 / MASS))
+    gain = push - POLE_MASS * LENGTH * turn * cos / MASS
+    return CartPoleState(
+        state.x + SECONDS * state.speed,
+        state.speed + SECONDS * gain,
+        state.angle + SECONDS * state.turning,
+        state.turning + SECONDS * turn,
+        state.steps + 1,
+    )

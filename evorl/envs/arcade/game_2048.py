@@ -1,0 +1,164 @@
+"""2048: tiles that slide, and double where two of a kind meet."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int, Int8
+
+from evorl.envs.arcade import screen
+from evorl.spaces import Discrete, Legal, MultiDiscrete
+from evorl.types import Key, TimeStep
+
+SIDE, LARGEST = 4, 17  # exponents of 2; no game goes beyond 2^17
+Board = Int8[Array, "4 4"]  # exponents, 0 for an empty cell
+FOUR = 0.1  # how often a new tile is a 4
+TINTS = np.array(
+    [(40, 55, 55)] + [(60 + 11 * i, 200 - 9 * i, abs(190 - 23 * i)) for i in range(1, LARGEST + 1)], np.uint8
+)
+
+
+@struct.dataclass
+class Game2048State:
+    board: Any  # [4, 4] int8
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class Game2048:
+    """Slide all tiles to one side, by which equal ones that meet become one of twice as much, which is the reward.
+
+    After each move a 2, once in ten times a 4, comes to a free cell; where no tile can move the game is over. Sees the
+    tiles' exponents, or with `image` a screen, and which moves are legal; any other one changes nothing.
+    """
+
+    max_episode_steps: int = 10_000
+    image: bool = False
+
+    default_params = ()
+    fresh_reset = False
+    action_space = Discrete(4)
+    action_meanings = ("left", "up", "right", "down")
+
+    @property
+    def observation_space(self) -> Legal:
+        tiles = MultiDiscrete((LARGEST + 1,) * SIDE**2, shape=(SIDE, SIDE))
+        return Legal(screen.space(SIDE * 9, SIDE * 21) if self.image else tiles, (4,))
+
+    def chance(self, key: Key) -> Float[Array, "2"]:
+        """Which free cell has the next tile, from 0 for the first to 1, and what decides whether it is a 4."""
+        return jax.random.uniform(key, (2,))
+
+    def reset(self, key: Key, params: Any) -> tuple[Game2048State, dict[str, Array]]:
+        del params
+        board = jnp.zeros((SIDE, SIDE), jnp.int8)
+        for one in jax.random.split(key):
+            board = with_tile(board, self.chance(one))
+        state = Game2048State(board, jnp.int32(0))
+        return state, self.seen(state)
+
+    def step(
+        self, key: Key, env_state: Game2048State, action: Int[Array, ""], params: Any
+    ) -> tuple[Game2048State, TimeStep]:
+        del params
+        return self.advance(env_state, action, self.chance(key))
+
+    def advance(
+        self, env_state: Game2048State, action: Int[Array, ""], chance: Float[Array, "2"]
+    ) -> tuple[Game2048State, TimeStep]:
+        """A step without chance, which is given."""
+        before = env_state.board
+        slid, reward = to_the_left(turned(before, action))
+        board = turned(slid, action)  # each way is its own way back
+        moves = (board != before).any()
+        board = jnp.where(moves, with_tile(board, chance), before)
+        state = Game2048State(board, env_state.steps + 1)
+        over = ~legal(board).any()
+        late = ~over & (state.steps >= self.max_episode_steps)
+        return state, TimeStep(self.seen(state), reward, over, late)
+
+    def seen(self, env_state: Game2048State) -> dict[str, Array]:
+        """The observation."""
+        board = env_state.board
+        return {"legal": legal(board), "obs": self.screen(env_state) if self.image else board.astype(jnp.int32)}
+
+    def screen(self, env_state: Game2048State) -> screen.Picture:
+        """36 x 84 pixels, 9 x 21 a tile, with its number."""
+        tiles = jnp.array(TINTS)[env_state.board]
+        picture = jnp.repeat(jnp.repeat(tiles, 9, 0), 21, 1)
+        marks = jnp.array(MARKS)[env_state.board].transpose(0, 2, 1, 3).reshape(SIDE * 9, SIDE * 21)
+        return screen.painted(picture, marks, screen.WHITE)
+
+    def draw(self, states: list[Game2048State], folder: Path) -> list[Path]:
+        """A GIF and a PNG of an episode."""
+        return screen.draw(self, states, 0.2, folder)
+
+
+def turned(board: Board, action: Int[Array, ""]) -> Board:
+    """The board so that the move is one to the left."""
+    upright = jnp.where((action == 1) | (action == 3), board.T, board)
+    flipped = jnp.where(action == 2, upright[:, ::-1], upright)
+    return jnp.where(action == 3, board[::-1, ::-1].T, flipped)
+
+
+def to_the_left(board: Board) -> tuple[Board, Float[Array, ""]]:
+    """The board after a move to the left, and what it earns."""
+    a, b, c, d = packed(*board.T)
+    first, last = (a > 0) & (a == b), (c > 0) & (c == d)
+    middle = (b > 0) & (b == c) & ~first
+    last &= ~middle
+    a, b = a + first, jnp.where(first, 0, b + middle)
+    c, d = jnp.where(middle, 0, c + last), jnp.where(last, 0, d)
+    earned = jnp.where(first, 2.0**a, 0) + jnp.where(middle, 2.0**b, 0) + jnp.where(last, 2.0**c, 0)
+    return jnp.stack(packed(a, b, c, d), 1).astype(jnp.int8), earned.sum().astype(jnp.float32)
+
+
+def packed(*columns: Array) -> tuple[Array, ...]:
+    """Columns without gaps: empty cells go to the right."""
+    found = list(columns)
+    for i in (0, 1, 2, 0, 1, 0):
+        gap = found[i] == 0
+        found[i], found[i + 1] = jnp.where(gap, found[i + 1], found[i]), jnp.where(gap, 0, found[i + 1])
+    return tuple(found)
+
+
+def legal(board: Board) -> Bool[Array, "4"]:
+    """Which moves change the board."""
+
+    def movable(before: Array, after: Array) -> Array:
+        return ((after > 0) & ((before == 0) | (before == after))).any()
+
+    left, right, top, bottom = board[:, :-1], board[:, 1:], board[:-1], board[1:]
+    return jnp.stack([movable(left, right), movable(top, bottom), movable(right, left), movable(bottom, top)])
+
+
+def with_tile(board: Board, chance: Float[Array, "2"]) -> Board:
+    """The board with a new tile in one of its free cells."""
+    free = (board == 0).reshape(-1)
+    count = free.sum(dtype=jnp.int32)
+    which = jnp.minimum((chance[0] * count).astype(jnp.int32), count - 1)
+    there = free & (jnp.cumsum(free, dtype=jnp.int32) == which + 1)
+    return jnp.where(there.reshape(SIDE, SIDE), jnp.where(chance[1] < FOUR, 2, 1), board).astype(jnp.int8)
+
+
+def _marks() -> np.ndarray:
+    """Which pixels of a tile its number covers, [exponent, 9, 21]: of a 3 x 5 font, digits as rows of bits."""
+    font = {"0": "75557", "1": "26227", "2": "71747", "3": "71717", "4": "55711", "5": "74717", "6": "74757",
+            "7": "71111", "8": "75757", "9": "75717"}  # fmt: skip
+    marks = np.zeros((LARGEST + 1, 9, 21), bool)
+    for exponent in range(1, LARGEST + 1):
+        text = str(2**exponent)
+        text, left = (text[:-3] + "k", 3) if len(text) > 5 else (text, (21 - 4 * len(text)) // 2)
+        for i, digit in enumerate(text):
+            for row, bits in enumerate(font.get(digit, "56455")):
+                marks[exponent, row + 2, left + 4 * i : left + 4 * i + 3] = [
+                    int(bits) >> shift & 1 for shift in (2, 1, 0)
+                ]
+    return marks
+
+
+MARKS = _marks()

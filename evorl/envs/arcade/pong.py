@@ -1,0 +1,145 @@
+"""Pong against a paddle that follows the ball."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int
+
+from evorl import tree
+from evorl.envs.arcade import screen
+from evorl.errors import require
+from evorl.spaces import Box, Discrete
+from evorl.types import Key, TimeStep
+
+WIDTH, HEIGHT, PADDLE, BALL = 500.0, 640.0, 70.0, 32.0
+PADDLE_SPEED, SERVE, SPIN, FASTEST = 8.0, (10.0, 1.0), 3.0, 13.0
+LOWEST, HIGHEST = -PADDLE / 2, HEIGHT - PADDLE / 2  # where a paddle's lower end may be
+LEFT, RIGHT = 0, 1
+
+
+@struct.dataclass
+class PongState:
+    paddles: Any  # [2] float32, lower ends of the left and the right one
+    x: Any  # [] float32, the ball's left
+    y: Any  # [] float32, its lower end
+    vx: Any
+    vy: Any
+    scores: Any  # [2] int32
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class Pong:
+    """The right paddle is ours: reward 1 for a point, -1 for one of the other's, 0.1 for hitting the ball; to 21.
+
+    PufferLib's rules, at `frameskip` frames a step. A point ends the step; the ball then comes to us, level, up or
+    down. Sees both paddles, the ball's place and speed, and the scores, from 0 to 1; or with `image` a screen.
+    """
+
+    frameskip: int = 8
+    points: int = 21
+    max_episode_steps: int = 3000
+    image: bool = False
+
+    default_params = ()
+    fresh_reset = False
+    action_space = Discrete(3)
+    action_meanings = ("nothing", "up", "down")
+
+    def __post_init__(self) -> None:
+        require(self.frameskip >= 1, "frameskip", self.frameskip, "must be at least 1")
+        require(self.points >= 1, "points", self.points, "must be at least 1")
+
+    @property
+    def observation_space(self) -> Box:
+        return screen.space(80, 68) if self.image else Box(-0.1, 1.1, (8,))
+
+    def chance(self, key: Key) -> Int[Array, ""]:
+        """Whether the next ball is served down, -1, level or up."""
+        return jax.random.randint(key, (), -1, 2)
+
+    def reset(self, key: Key, params: Any) -> tuple[PongState, Array]:
+        del params
+        state = served(jnp.zeros(2, jnp.int32), jnp.int32(0), self.chance(key))
+        return state, self.seen(state)
+
+    def step(self, key: Key, env_state: PongState, action: Int[Array, ""], params: Any) -> tuple[PongState, TimeStep]:
+        del params
+        return self.advance(env_state, action, self.chance(key))
+
+    def advance(
+        self, env_state: PongState, action: Int[Array, ""], chance: Int[Array, ""]
+    ) -> tuple[PongState, TimeStep]:
+        """A step without chance, which is given."""
+        move = (action == 1).astype(jnp.float32) - (action == 2)
+
+        def play(_: Any, carry: tuple[PongState, Array, Array]) -> tuple[PongState, Array, Array]:
+            state, reward, scored = carry
+            ours = PADDLE_SPEED * move
+            theirs = jnp.clip(state.y - (state.paddles[LEFT] + PADDLE / 2), -PADDLE_SPEED, PADDLE_SPEED)
+            after, bounced, points = frame(state, jnp.stack([theirs, ours]), jnp.stack([jnp.float32(0), move]))
+            earned = jnp.where(points[RIGHT], 1.0, jnp.where(points[LEFT], -1.0, jnp.where(bounced, 0.1, reward)))
+            state, reward = tree.where(scored, state, after), jnp.where(scored, reward, earned)
+            return state, reward.astype(jnp.float32), scored | points.any()
+
+        begin = env_state, jnp.float32(0), jnp.bool_(False)
+        state, reward, scored = jax.lax.fori_loop(0, self.frameskip, play, begin)
+        over = (state.scores >= self.points).any()
+        state = tree.where(scored, served(state.scores, state.steps, chance), state)
+        state = replace(state, steps=state.steps + 1)
+        late = ~over & (state.steps >= self.max_episode_steps)
+        return state, TimeStep(self.seen(state), reward, over, late)
+
+    def seen(self, env_state: PongState) -> Array:
+        """The observation."""
+        if self.image:
+            return self.screen(env_state)
+        paddles = (env_state.paddles - LOWEST) / (HIGHEST - LOWEST)
+        speed = (env_state.vx + SERVE[0]) / (2 * SERVE[0]), (env_state.vy + FASTEST) / (2 * FASTEST)
+        ball = jnp.stack([env_state.x / WIDTH, env_state.y / HEIGHT, *speed])
+        return jnp.concatenate([paddles, ball, env_state.scores / self.points])
+
+    def screen(self, env_state: PongState) -> screen.Picture:
+        """80 x 68 pixels, each of 8 x 8."""
+        picture, (left, right) = screen.blank(80, 68), 80 - (env_state.paddles + PADDLE) / 8
+        picture = screen.box(picture, 0, left, 2.5, PADDLE / 8, screen.RED)
+        picture = screen.box(picture, 65.5, right, 2.5, PADDLE / 8, screen.CYAN)
+        ball = BALL / 8
+        return screen.box(picture, 2.5 + env_state.x / 8, 80 - env_state.y / 8 - ball, ball, ball, screen.WHITE)
+
+    def draw(self, states: list[PongState], folder: Path) -> list[Path]:
+        """A GIF and a PNG of an episode."""
+        return screen.draw(self, states, self.frameskip / 60, folder)
+
+
+def served(scores: Int[Array, "2"], steps: Int[Array, ""], chance: Int[Array, ""]) -> PongState:
+    """The start of a round."""
+    middle = jnp.full(2, HEIGHT / 2 - PADDLE / 2, jnp.float32)
+    x, y = jnp.float32(WIDTH / 5), jnp.float32(HEIGHT / 2 - BALL / 2)
+    return PongState(middle, x, y, jnp.float32(SERVE[0]), chance * jnp.float32(SERVE[1]), scores, steps)
+
+
+def frame(
+    state: PongState, moves: Float[Array, "2"], spins: Float[Array, "2"]
+) -> tuple[PongState, Bool[Array, ""], Bool[Array, "2"]]:
+    """A frame in which the paddles move so far; whether the right one hit the ball, and who has scored."""
+    paddles = jnp.clip(state.paddles + moves, LOWEST, HIGHEST)
+    x, y = state.x + state.vx, state.y + state.vy
+    vy = jnp.where((y < 0) | (y + BALL > HEIGHT), -state.vy, state.vy)
+    there = jnp.stack([x < 0, x + BALL > WIDTH])
+    meets = (y + BALL > paddles) & (y < paddles + PADDLE)
+    bounces = there & meets
+    vx = jnp.where(bounces.any(), -state.vx, state.vx)
+    spun = jnp.clip(vy + SPIN * spins[RIGHT], -FASTEST, FASTEST)
+    spun = jnp.where(jnp.abs(spun) < 0.01, SPIN, spun)
+    right = there[RIGHT]
+    vy = jnp.where(bounces[RIGHT], spun, vy)
+    x = jnp.where(right, jnp.clip(x, 0, WIDTH - BALL), x)
+    y = jnp.where(right, jnp.clip(y, 0, HEIGHT - BALL), y)
+    points = (there & ~meets)[::-1]
+    scores = state.scores + points.astype(jnp.int32)
+    return PongState(paddles, x, y, vx, vy, scores, state.steps), bounces[RIGHT], points

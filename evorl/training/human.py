@@ -1,0 +1,136 @@
+"""A person who plays an environment by keyboard, in a terminal."""
+
+import os
+import re
+import select
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl.envs.render import Drawable
+from evorl.envs.wrappers import innermost
+from evorl.errors import OptionError, require
+from evorl.spaces import Discrete, Legal
+from evorl.types import Env
+
+SECONDS = 0.1  # of a step, where one may do nothing
+ARROWS = {"up": "A", "down": "B", "right": "C", "left": "D"}
+OTHERS = {"fire": " ", "drop": " ", "hold": "h"}
+SHOWN = {" ": "space", "\x1b[A": "↑", "\x1b[B": "↓", "\x1b[C": "→", "\x1b[D": "←"}
+PLAIN = "0123456789bcdefgijklmnop"  # of actions that have no name
+QUIT = "q"
+
+
+def keys(env: Env) -> dict[str, int]:
+    """The action of each key: of those whose names say it, others by number. "nothing" has none, and is no key."""
+    count = env.action_space.n  # pyright: ignore[reportAttributeAccessIssue]
+    names = meanings(env) or ("",) * count
+    found = {}
+    for i, (name, plain) in enumerate(zip(names, PLAIN, strict=False)):
+        key = f"\x1b[{ARROWS[name]}" if name in ARROWS else OTHERS.get(name, name if len(name) == 1 else plain)
+        found |= {} if name == "nothing" else {key: i}
+    return found
+
+
+def meanings(env: Env) -> tuple[str, ...]:
+    """The names of its actions, () where they have none."""
+    inner = innermost(env)
+    return vars(type(inner)).get("action_meanings", ())
+
+
+def require_player(env: Env | None = None) -> None:
+    """Raises OptionError where nobody can play: without a terminal, or with an environment that is not of the kind."""
+    require(sys.stdin.isatty(), "human", "true", "needs a terminal, which stdin is not")
+    if env is None:
+        return
+    name = type(innermost(env)).__name__
+    discrete = isinstance(env.action_space, Discrete) and env.action_space.n <= len(PLAIN)
+    require(discrete, "human", "true", f"needs a choice of at most {len(PLAIN)} actions, which {name} has not")
+    require(isinstance(innermost(env), Drawable), "human", "true", f"needs pictures, and {name} draws none")
+
+
+def play(env: Env, env_params: Any, seed: int = 0) -> tuple[float, int]:
+    """One episode by keyboard; its return and its steps. Raises OptionError where nobody can play."""
+    require_player(env)
+    actions, names = keys(env), meanings(env)
+    pause = SECONDS if "nothing" in names else None
+    named = ", ".join(f"{SHOWN.get(key, key)} {names[i]}" if names else key for key, i in actions.items())
+    reset, step, key = jax.jit(env.reset), jax.jit(env.step), jax.random.key(seed)
+    state, obs = reset(jax.random.fold_in(key, 0), env_params)
+    earned, steps, ended = 0.0, 0, False
+    with terminal() as shown:
+        while not ended:
+            told = f"return {earned:.6g} after {steps} steps; keys: {named}, {QUIT} to stop"
+            print(f"\x1b[H{picture(env, state)}\x1b[0m{told}\x1b[K", end="", flush=True, file=shown)
+            pressed = read(sys.stdin.fileno(), pause)
+            if QUIT in pressed:
+                break
+            chosen = [actions[one] for one in pressed if one in actions]
+            action = chosen[-1] if chosen else names.index("nothing") if pause else None
+            legal = obs["legal"] if isinstance(env.observation_space, Legal) else None
+            if action is None or (legal is not None and not legal[action]):
+                continue
+            start = getattr(env.action_space, "start", 0)
+            state, timestep = step(jax.random.fold_in(key, steps + 1), state, np.int32(action + start), env_params)
+            obs, earned, steps = timestep.obs, earned + float(timestep.reward), steps + 1
+            ended = bool(timestep.terminated | timestep.truncated)
+    print(f"return {earned:.6g} after {steps} steps{'' if ended else ', stopped'}")
+    return earned, steps
+
+
+@contextmanager
+def terminal() -> Iterator[Any]:
+    """stdin key by key without echo, and a screen of its own; both are put back."""
+    import termios
+    import tty
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    try:
+        tty.setcbreak(fd, termios.TCSANOW)
+        print("\x1b[?1049h\x1b[?25l\x1b[2J", end="", flush=True)
+        yield sys.stdout
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)
+        print("\x1b[0m\x1b[?25h\x1b[?1049l", end="", flush=True)
+
+
+def read(fd: int, seconds: float | None) -> list[str]:
+    """The keys that were pressed in so many seconds, or, with None, the next one; stops at the end of a terminal."""
+    if seconds is None:
+        text = os.read(fd, 1)
+        if text == b"\x1b":
+            text += os.read(fd, 2)
+    else:
+        text = os.read(fd, 64) if select.select([fd], [], [], seconds)[0] else None
+    if text == b"":
+        return [QUIT]
+    found = re.findall(r"\x1b[\[O][A-D]|.", (text or b"").decode("utf-8", "ignore"))
+    return [one.replace("\x1bO", "\x1b[") for one in found]
+
+
+def picture(env: Any, state: Any) -> str:
+    """A state as text: two pixels above each other are one half block in their colors."""
+    from PIL import Image
+
+    with tempfile.TemporaryDirectory() as folder:
+        found = [path for path in env.draw([state], Path(folder)) if path.suffix == ".png"]
+        if not found:
+            raise OptionError(f"human=true: needs pictures, and {type(innermost(env)).__name__} draws none here")
+        with Image.open(found[0]) as image:
+            size = shutil.get_terminal_size()
+            scale = min(size.columns / image.width, 2 * (size.lines - 2) / image.height)
+            width, height = max(int(image.width * scale), 1), max(int(image.height * scale) // 2 * 2, 2)
+            pixels = np.asarray(image.convert("RGB").resize((width, height), Image.Resampling.BOX))
+    lines = []
+    for above, below in zip(pixels[::2], pixels[1::2], strict=True):
+        cells = zip(above.tolist(), below.tolist(), strict=True)
+        lines.append("".join(f"\x1b[38;2;{a};{b};{c};48;2;{d};{e};{f}m▀" for (a, b, c), (d, e, f) in cells))
+    return "\x1b[0m\x1b[K\n".join(lines) + "\x1b[0m\n"

@@ -1,0 +1,107 @@
+"""Steps a CPU second of the arcade at 1,024 copies with random actions, beside PufferLib's C and gymnax, in turns.
+
+PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/arcade.py PUFFER        PUFFER is PufferLib 3.0.0's unpacked source
+PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/arcade.py               without C
+
+Ours is what a training steps through: episodes that begin again, a key for each step of each copy; actions are drawn
+beforehand, and what is seen, earned and ended is summed. C draws its actions as it goes and begins again by itself. A
+step of Snake is that of one snake of 1,024 maps here, and in C, as PufferLib has it, of 256 on each of 4 maps of 640 x
+360. CPU time of the process, best of the rounds.
+"""
+
+import argparse
+import datetime
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("PJRT_NPROC", "1")
+
+import jax
+import jax.numpy as jnp
+from peers_arcade_games import CARTPOLE, GAMES, library
+from peers_timing import compiled, surroundings
+
+from evorl.envs.arcade import Asteroids, CartPole, Game2048, SpaceInvaders
+from evorl.envs.gymnax import Gymnax
+from evorl.types import Array, Env, Key
+from evorl.vector_env import FromParams, Plan, World, auto_reset
+
+COPIES, STEPS = 1024, 250
+OURS = {name: peer.env for name, peer in GAMES.items()} | {
+    "cartpole": CartPole(), "2048": Game2048(), "asteroids": Asteroids(), "space_invaders": SpaceInvaders(),
+}  # fmt: skip
+SETTINGS = {"WIDE": 640, "HIGH": 360, "FOODS": 4096, "LEVEL": -1}  # PufferLib's, of Snake and of Freeway
+SOURCES = GAMES | {"cartpole": CARTPOLE}
+
+
+def play(env: Env, key: Key) -> Array:
+    """What all observations, rewards and ends sum to."""
+    actions = jax.random.randint(jax.random.fold_in(key, 1), (STEPS, COPIES), 0, env.action_space.n)
+
+    def policy(obs: Any, now: Array, keys: Key) -> tuple[Array, Array, dict[str, Any]]:
+        return jax.lax.dynamic_index_in_dim(actions, now[0], keepdims=False), now + 1, {}
+
+    world = World(env, env.default_params, jnp.int32(0), COPIES)
+    begin, step, _ = auto_reset(world, policy, Plan(FromParams()), None, key)
+
+    def add(carry: Any, _: None) -> tuple[Any, None]:
+        playing, total = carry
+        playing, (seen, _mask) = step(playing, None)
+        obs = sum(leaf.sum(dtype=jnp.float32) for leaf in jax.tree.leaves(seen.next_obs))
+        return (playing, total + obs + seen.reward.sum() + seen.ended.sum()), None
+
+    return jax.lax.scan(add, (begin, jnp.float32(0)), length=STEPS)[0][1]
+
+
+def ours(env: Env) -> tuple[Callable[[int], Any], int]:
+    """A run of it, and its steps."""
+    program, _ = compiled(lambda key: play(env, key), jax.random.key(0))
+    return lambda i: jax.block_until_ready(program(jax.random.key(i))), STEPS * COPIES
+
+
+def theirs(puffer: Path, name: str) -> tuple[Callable[[int], Any], int]:
+    """A run of the C, and its steps."""
+    game = library(puffer, SOURCES[name], SETTINGS)
+    maps, agents = (4, 256) if name == "snake" else (COPIES, 1)
+    game.make(maps, agents)
+    steps = 10 if name == "connect_four" else STEPS
+    return lambda i: game.run(steps), steps * COPIES
+
+
+def rates(programs: dict[str, tuple[Callable[[int], Any], int]], rounds: int) -> dict[str, float]:
+    """Steps a CPU second of each, the best of its turns."""
+    best = dict.fromkeys(programs, 0.0)
+    for i in range(rounds + 1):  # the first warms
+        for name, (run, steps) in programs.items():
+            before = time.process_time()
+            run(i)
+            best[name] = max(best[name], steps / (time.process_time() - before)) if i else 0.0
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("puffer", type=Path, nargs="?")
+    parser.add_argument("--games", nargs="*", default=list(OURS))
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    print(surroundings(args.rounds), datetime.date.today())
+    print("\n| | evorl | C | evorl / C |\n|---|---|---|---|")
+    for name in args.games:
+        programs = {"evorl": ours(OURS[name])}
+        if args.puffer and name in SOURCES:
+            programs["C"] = theirs(args.puffer, name)
+        if name == "space_invaders":
+            programs["gymnax"] = ours(Gymnax("SpaceInvaders-MinAtar"))
+        found = rates(programs, args.rounds)
+        other = next((rate for key, rate in found.items() if key != "evorl"), None)
+        cells = f"{found['evorl'] / 1e6:.2f} M"
+        cells += f" | {other / 1e6:.2f} M | {found['evorl'] / other:.2f}" if other else " | | "
+        print(f"| {name}{' (beside gymnax)' if 'gymnax' in found else ''} | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

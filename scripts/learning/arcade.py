@@ -1,0 +1,82 @@
+"""PPO on each game of the arcade: returns of four seeds beside random actions; prints the table of docs/arcade.md.
+
+python scripts/learning/arcade.py --rows arcade.jsonl                     5 million steps of each, hours on one core
+python scripts/learning/arcade.py --rows few.jsonl --env-steps 600_000    as in docs/arcade.md
+python scripts/learning/arcade.py pong snake                              of some games
+
+A row is kept in --rows when a game is done, and is not run again. All have the options of experiment=arcade/ppo, whose
+learning rate falls to 0 in so many steps. The last evaluation's mean and 95 % interval over seeds stand beside those of
+random actions; halfway is from there to the most that can be had, where that is known.
+"""
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from evorl.stats import interval
+from evorl.training.configuration import config
+from evorl.training.configuration.discovery import choices
+from evorl.training.configuration.parts import played
+from evorl.training.records.rows import evaluations
+from evorl.training.reference import random_return
+
+MOST = {"cartpole": 200.0, "pong": 21.0, "breakout": 864.0, "connect_four": 1.0, "grid": 1.0}  # hits of the ball aside
+GAMES = [name.removeprefix("arcade/") for name in choices("env") if name.startswith("arcade/")]
+
+
+def learned(game: str, env_steps: int) -> dict:
+    """What a training ends with, as a row."""
+    with tempfile.TemporaryDirectory() as folder:
+        run, began = Path(folder) / "run", time.perf_counter()
+        options = ["experiment=arcade/ppo", f"env=arcade/{game}", f"env_steps={env_steps}", "evaluations=1"]
+        options += [f"agent.hyperparams.anneal_steps={env_steps}", f"run_dir={run}", "tensorboard=false", "devices=1"]
+        done = subprocess.run(
+            [sys.executable, "-m", "evorl.train", *options], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"{' '.join(options)}\n{done.stderr[-2000:]}")
+        end, seconds = evaluations(run)[-1], time.perf_counter() - began
+    chance = random_return(played(config.plain(config.load([f"env=arcade/{game}"]))))
+    returns = end["seeds"]["return"]
+    return {"game": game, "steps": end["env_steps"], "returns": returns, "random": chance, "seconds": seconds}
+
+
+def told(row: dict) -> str:
+    """A row of the table."""
+    low, high = interval(row["returns"])
+    mean, (random, *chance) = sum(row["returns"]) / len(row["returns"]), row["random"]
+    halfway = (random + MOST[row["game"]]) / 2 if row["game"] in MOST else None
+    cells = [row["game"], f"{row['steps']:,}", f"{mean:.3g} [{low:.3g}, {high:.3g}]"]
+    cells += [f"{random:.3g} [{chance[0]:.3g}, {chance[1]:.3g}]", "yes" if low > chance[1] else "no"]
+    reached = "" if halfway is None else f"{halfway:.3g}: {'yes' if mean >= halfway else 'no'}"
+    cells += [reached, f"{row['seconds']:.0f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("games", nargs="*", default=GAMES)
+    parser.add_argument("--env-steps", type=int, default=5_000_000)
+    parser.add_argument("--rows", type=Path, help="JSON lines that are kept: what stands there is not run again")
+    args = parser.parse_args()
+    lines = args.rows.read_text(encoding="utf-8").splitlines() if args.rows and args.rows.exists() else []
+    kept = {row["game"]: row for row in map(json.loads, lines)}
+    print(f"{datetime.date.today()}\n\n| | env steps | return of seeds | random | apart | halfway | seconds |")
+    print("|---|---|---|---|---|---|---|")
+    for game in args.games:
+        row = kept.get(game)
+        if row is None:
+            row = learned(game, args.env_steps)
+            if args.rows:
+                with args.rows.open("a", encoding="utf-8") as file:
+                    print(json.dumps(row), file=file)
+        print(told(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
