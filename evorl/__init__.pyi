@@ -160,6 +160,7 @@ from evorl.priors import Integer as Integer
 from evorl.priors import LogUniform as LogUniform
 from evorl.priors import Neg as Neg
 from evorl.priors import OneMinus as OneMinus
+from evorl.priors import PowerOfTwo as PowerOfTwo
 from evorl.priors import Uniform as Uniform
 from evorl.problems.arm import Arm as Arm
 from evorl.problems.bbob import BBOB as BBOB
@@ -188,6 +189,9 @@ from evorl.training.runs import found as found
 from evorl.training.runs import load as load
 from evorl.training.suites.mazes import MazeSuite as MazeSuite
 from evorl.training.suites.risk import Risk as Risk
+from evorl.training.sweeps.protein import Protein as Protein
+from evorl.training.sweeps.random_search import RandomSearch as RandomSearch
+from evorl.training.sweeps.tpe import TPE as TPE
 from evorl.types import Quality as Quality
 from evorl.types import TimeStep as TimeStep
 from evorl.types import Transition as Transition
