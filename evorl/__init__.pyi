@@ -180,6 +180,9 @@ from evorl.spaces import Legal as Legal
 from evorl.spaces import MultiBinary as MultiBinary
 from evorl.spaces import MultiDiscrete as MultiDiscrete
 from evorl.spaces import Tuple as Tuple
+from evorl.sweeps.protein import Protein as Protein
+from evorl.sweeps.random_search import RandomSearch as RandomSearch
+from evorl.sweeps.tpe import TPE as TPE
 from evorl.training.devices import host_devices as host_devices
 from evorl.training.fit import Training as Training
 from evorl.training.fit import fit as fit
@@ -189,9 +192,6 @@ from evorl.training.runs import found as found
 from evorl.training.runs import load as load
 from evorl.training.suites.mazes import MazeSuite as MazeSuite
 from evorl.training.suites.risk import Risk as Risk
-from evorl.training.sweeps.protein import Protein as Protein
-from evorl.training.sweeps.random_search import RandomSearch as RandomSearch
-from evorl.training.sweeps.tpe import TPE as TPE
 from evorl.types import Quality as Quality
 from evorl.types import TimeStep as TimeStep
 from evorl.types import Transition as Transition

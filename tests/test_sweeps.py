@@ -11,12 +11,12 @@ from scipy.stats import multivariate_normal
 
 from evorl.errors import OptionError
 from evorl.priors import LogUniform, PowerOfTwo, Uniform
-from evorl.training.sweeps.gaussian_process import JITTER, GaussianProcess, likelihood
-from evorl.training.sweeps.protein import Protein
-from evorl.training.sweeps.random_search import RandomSearch
-from evorl.training.sweeps.space import Parameter, SearchSpace
-from evorl.training.sweeps.tpe import TPE
-from evorl.training.sweeps.trials import DONE, FAILED, RUNNING, Evaluation, Trial, is_behind, observed, pareto, thinned
+from evorl.sweeps.gaussian_process import JITTER, GaussianProcess, likelihood
+from evorl.sweeps.protein import Protein
+from evorl.sweeps.random_search import RandomSearch
+from evorl.sweeps.space import Parameter, SearchSpace
+from evorl.sweeps.tpe import TPE
+from evorl.sweeps.trials import DONE, FAILED, RUNNING, Evaluation, Trial, is_behind, observed, pareto, thinned
 
 RATE = Parameter("agent.hyperparams.learning_rate", LogUniform(1e-5, 1e-1), 1e-3)
 STEPS = Parameter("env_steps", LogUniform(1_000.0, 64_000.0), 8_000)

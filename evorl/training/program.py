@@ -114,18 +114,19 @@ class Program:
 
         def several(state: State, keys: jax.Array, *job: jax.Array) -> tuple[State, Metrics, Metrics]:
             def one(state: State, keys: jax.Array) -> tuple[State, Metrics, Metrics]:
-                return self._run_one(state, keys, *job)
+                return self.run_one(state, keys, *job)
 
             return jax.vmap(one)(state, keys) if self.side_by_side else in_turn(one, state, keys)
 
         if len(self.seeds) == 1:
-            return self._run_one(state, keys[0], first, count, evaluating)
+            return self.run_one(state, keys[0], first, count, evaluating)
         whole = mesh.spread(several, mesh.SEEDS, (True, True, False, False, False), True)
         return whole(state, keys, first, count, evaluating)
 
-    def _run_one(
-        self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
+    def run_one(
+        self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: bool | jax.Array
     ) -> tuple[State, Metrics, Metrics]:
+        """What run does, of one run alone, with keys [3]."""
         key = jnp.where(evaluating, keys[2], keys[1])
 
         @jax.jit

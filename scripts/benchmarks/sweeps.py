@@ -19,12 +19,12 @@ from collections.abc import Callable
 import numpy as np
 
 from evorl.priors import LogUniform, Uniform
-from evorl.training.sweeps.gaussian_process import GaussianProcess
-from evorl.training.sweeps.protein import Protein
-from evorl.training.sweeps.random_search import RandomSearch
-from evorl.training.sweeps.space import Parameter, SearchSpace
-from evorl.training.sweeps.tpe import TPE
-from evorl.training.sweeps.trials import DONE, Evaluation, Sampler, Trial
+from evorl.sweeps.gaussian_process import GaussianProcess
+from evorl.sweeps.protein import Protein
+from evorl.sweeps.random_search import RandomSearch
+from evorl.sweeps.space import Parameter, SearchSpace
+from evorl.sweeps.tpe import TPE
+from evorl.sweeps.trials import DONE, Evaluation, Sampler, Trial
 
 POINTS, TRIALS, RANDOM = 20, 40, 200
 BUDGET = Parameter("env_steps", LogUniform(0.1, 10.0), 1.0)
@@ -131,7 +131,7 @@ def sklearns(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
     kernel = ConstantKernel() * Matern([0.5] * x.shape[1], nu=1.5) + ConstantKernel() * DotProduct() + WhiteKernel(1e-2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of numbers that end at a bound
-        return GaussianProcessRegressor(kernel).fit(x, y).predict(at)
+        return np.asarray(GaussianProcessRegressor(kernel).fit(x, y).predict(at))
 
 
 def timed(what: Callable[[], object], times: int = 5) -> float:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from evorl.training.sweeps.space import SearchSpace
-from evorl.training.sweeps.trials import Trial
+from evorl.sweeps.space import SearchSpace
+from evorl.sweeps.trials import Trial
 
 
 @dataclass(frozen=True)

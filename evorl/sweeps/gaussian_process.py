@@ -42,7 +42,7 @@ class GaussianProcess:
         def loss(log: Vector) -> tuple[float, Vector]:
             value, slope = likelihood(x, y, log)
             off = (log - center) / scale
-            return 0.5 * off @ off - value, off / scale - slope
+            return float(0.5 * off @ off - value), off / scale - slope
 
         found = minimize(loss, center, jac=True, method="L-BFGS-B", bounds=[BOUNDS] * len(center))
         return cls(x, y, found.x)

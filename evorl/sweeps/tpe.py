@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from evorl.errors import OptionError, require
-from evorl.training.sweeps.space import SearchSpace
-from evorl.training.sweeps.trials import RUNNING, Trial
+from evorl.sweeps.space import SearchSpace
+from evorl.sweeps.trials import RUNNING, Trial
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TPE:
             warnings.simplefilter("ignore")  # constant_liar is an experiment of theirs
             sampler = optuna.samplers.TPESampler(n_startup_trials=self.startup_trials, constant_liar=True, seed=drawn)
             study = optuna.create_study(direction="maximize", sampler=sampler)
-            axes = {f"{i}": optuna.distributions.FloatDistribution(0, 1) for i in range(space.size)}
+            axes: dict[str, Any] = {f"{i}": optuna.distributions.FloatDistribution(0, 1) for i in range(space.size)}
             study.add_trials(list(_told(optuna, trials, axes)))
             asked = [study.ask(axes).params for _ in range(n)]
         return np.array([[params[name] for name in axes] for params in asked])

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from evorl.training.sweeps.space import SearchSpace
+from evorl.sweeps.space import SearchSpace
 
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
 FIRST = 0.2  # of a budget, of which a curve tells nothing yet
@@ -45,6 +45,7 @@ class Trial:
         return self.curve[-1].cost if self.curve else 0.0
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """What says which points to try, as a pure function of the trials there are and a seed."""
 

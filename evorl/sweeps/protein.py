@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from evorl.errors import require
-from evorl.training.sweeps.gaussian_process import GaussianProcess
-from evorl.training.sweeps.space import SearchSpace
-from evorl.training.sweeps.trials import RUNNING, Observed, Trial, observed, pareto
+from evorl.sweeps.gaussian_process import GaussianProcess
+from evorl.sweeps.space import SearchSpace
+from evorl.sweeps.trials import RUNNING, Observed, Trial, observed, pareto
 
 SMALL = 1e-9
 

@@ -16,6 +16,11 @@ DIGITS = 6  # of a number that is tried, which is what it has in float32
 HYPERPARAMS = "agent.hyperparams."
 
 
+def short(name: str) -> str:
+    """The shortest name of an option that is searched."""
+    return name.removeprefix(HYPERPARAMS).removeprefix("agent.")
+
+
 @dataclass(frozen=True)
 class Parameter:
     """An option that is searched."""
