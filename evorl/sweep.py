@@ -21,7 +21,8 @@ HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=P
                    it, and space={} leaves out what is declared
   trials=40        how many
   workers=1        processes that train them, with cores of their own where there are as many
-  vmapped=1        trials that a worker trains in one program, where they differ in hyperparameters alone
+  vmapped=1        trials that a worker trains in one program, where they differ in hyperparameters and budget alone
+  side_by_side=    there: true vmaps them, false takes them in turn, which on a CPU is the default
   score=return     what is to be high: a metric of evaluations, or train/NAME of the steps before
   cost=env_steps   what is to be low: a metric too, or seconds
   sampler=protein  what says which to try next: protein, random, tpe (Optuna's); sampler.OPTION= are its own
@@ -32,8 +33,10 @@ HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=P
 A trial that is below 70 % of at least eight others at its cost is stopped. SWEEP/report.html shows what was found."""
 
 SWEEPS = Path("sweeps")
-OWN = {"trials": 40, "workers": 1, "vmapped": 1, "score": "return", "cost": "env_steps", "sampler": "protein"}
+OWN = {"trials": 40, "workers": 1, "vmapped": 1, "side_by_side": None}
+OWN |= {"score": "return", "cost": "env_steps", "sampler": "protein"}
 WHOLE = ("trials", "workers", "vmapped")
+RUNNING = (*WHOLE, "side_by_side")  # which a sweep that goes on may change
 NOT_OURS = ("run_dir", "init_from", "dry_run", "profile", "debug.nans", "wandb")  # options of a training alone
 
 
@@ -73,6 +76,8 @@ def sweep(given: Sequence[str]) -> None:
         value = options.get(name, OWN[name])
         whole = isinstance(value, int) and not isinstance(value, bool)
         require(whole and value >= 1, name, value, "must be a whole number, at least 1")
+    beside = options.get("side_by_side")
+    require(beside in (None, True, False), "side_by_side", beside, "must be true, false or null")
     if "resume" in options:
         store, definition = resumed(options, rest)
     else:
@@ -82,10 +87,9 @@ def sweep(given: Sequence[str]) -> None:
     settings = store.settings
     try:
         with files.locked(folder, "resume"):
-            print(
-                print(f"{folder}: {settings['trials']} trials over {', '.join(map(short, definition.space.defaults))}")
-            )
-            stopped = running.run(store, definition, settings["workers"], lambda line: print(line, flush=True))
+            say = lambda line: print(line, flush=True)  # noqa: E731
+            say(f"{folder}: {settings['trials']} trials over {', '.join(map(short, definition.space.defaults))}")
+            stopped = running.run(store, definition, settings["workers"], say)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(f"stopped without saving; {go_on}") from interrupt
     if stopped:
@@ -107,9 +111,9 @@ def made(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:
     searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
     chosen = [one for one in rest if one not in searched]
     node = definition.sampler(options.get("sampler", OWN["sampler"]), options.get("sampler.", {}))
-    data, space = definition.searching(chosen, searched)
+    data, space, chosen = definition.searching(chosen, searched)
     score, cost = (str(options.get(name, OWN[name])) for name in ("score", "cost"))
-    found = definition.Definition(data, tuple(chosen), space, node, score, cost, data["seed"])
+    found = definition.Definition(data, chosen, space, node, score, cost, data["seed"])
     known = single.metrics(found)
     for name, value in (("score", score), ("cost", cost)):
         if value not in known:
@@ -119,7 +123,7 @@ def made(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:
     if folder.exists():
         raise OptionError(f"sweep_dir={folder}: exists already; resume={folder} goes on with it")
     folder.mkdir(parents=True)
-    settings = {name: options.get(name, OWN[name]) for name in WHOLE}
+    settings = {name: options.get(name, OWN[name]) for name in RUNNING}
     settings |= {"definition": found.to_data(), "seed": found.seed, "trust": list(options.get("trust", ()))}
     return Store.made(folder, settings), found
 
@@ -129,13 +133,13 @@ def resumed(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:
     from evorl.sweeps import definition, side_by_side
 
     store, found = opened(Path(str(options.pop("resume"))), options.pop("trust", ()), "resume")
-    changed = {name: value for name, value in options.items() if name in WHOLE}
+    changed = {name: value for name, value in options.items() if name in RUNNING}
     searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
     if searched:
-        _, space = definition.searching(found.chosen, searched)
+        _, space, _ = definition.searching(found.chosen, searched)
         _require_same(space, found.space, store.folder)
     for name in [*(set(options) - set(changed)), *(one for one in rest if one not in searched)]:
-        allowed = f"a resumed sweep keeps its configuration; only {', '.join(WHOLE)} may change"
+        allowed = f"a resumed sweep keeps its configuration; only {', '.join(RUNNING)} may change"
         raise OptionError(f"{name}: {allowed}")
     side_by_side.check(found, changed.get("vmapped", 1))
     store.change(**changed)

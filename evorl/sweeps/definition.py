@@ -76,10 +76,11 @@ def put(data: dict[str, Any], name: Sequence[str], value: Any) -> dict[str, Any]
     return data | {name[0]: put(data[name[0]], name[1:], value) if name[1:] else value}
 
 
-def searching(overrides: Sequence[str], given: Sequence[str]) -> tuple[dict[str, Any], SearchSpace]:
-    """The configuration of a training, and the space of what it declares and what is given: space.NAME=PRIOR.
+def searching(overrides: Sequence[str], given: Sequence[str]) -> tuple[dict[str, Any], SearchSpace, tuple[str, ...]]:
+    """The configuration of a training, the space of what it declares and what is given, and what chooses them.
 
-    A number in place of a prior fixes an option; space={} leaves out what is declared. Raises OptionError.
+    space.NAME=PRIOR searches an option, a number in place of a prior fixes it, and space={} leaves out what is
+    declared. Raises OptionError.
     """
     asked = {one.key_or_group: one.value() for one in config.parsed(given)}
     bare = asked.pop(SPACE, None)
@@ -105,7 +106,7 @@ def searching(overrides: Sequence[str], given: Sequence[str]) -> tuple[dict[str,
         raise OptionError(f"{missing[0] if missing else 'an option'}: an environment variable gives it; give it itself")
     space = SearchSpace(tuple(_parameter(cfg, data, option, prior) for option, prior in priors.items()))
     _check_ends(data, space)
-    return data, space
+    return data, space, (*overrides, *(f"{option}={value}" for option, value in fixed.items()))
 
 
 def _prior(name: str, value: Any) -> Any:

@@ -24,7 +24,7 @@ from evorl.training.driver import LAST_EPISODES
 from evorl.training.hosts import environments
 from evorl.training.journal import Journal
 from evorl.training.nans import Sentinel
-from evorl.training.program import RUNS_ONCE, Program
+from evorl.training.program import RUNS_ONCE, Program, in_turn
 from evorl.training.progress import Progress
 from evorl.training.records import files
 from evorl.training.records.checkpoint import Checkpoints
@@ -69,18 +69,21 @@ class Place:
 
 
 class SideBySide:
-    """n trials that differ in hyperparameters and budgets alone, vmapped; each has the keys of a training of its own.
+    """n trials in one program that differ in hyperparameters and budgets alone; each has the keys of a run of its own.
 
-    They take chunks together. Each is evaluated, and ends, as its own budget says, alone: evaluations of the others
-    would be for nothing.
+    On a CPU they go in turn, each as far as its own budget says, and are the same bits as alone; elsewhere they are
+    vmapped, which is the same to rounding, and all are evaluated where one is (see Program).
     """
 
-    def __init__(self, store: Store, definition: Definition, trials: Sequence[Trial]) -> None:
+    def __init__(
+        self, store: Store, definition: Definition, trials: Sequence[Trial], vmapped: bool | None = None
+    ) -> None:
         self.store, self.definition = store, definition
         data = definition.configuration(trials[0].values)
         self.workflow, hyperparams, _ = runs.build(data)
         self.chunk = data["chunk"] or data["agent"].get("chunk", 1)
-        self.program = Program(self.workflow, [data["seed"]] * len(trials), self.chunk, True)
+        self.vmapped = jax.default_backend() != "cpu" if vmapped is None else vmapped
+        self.program = Program(self.workflow, [data["seed"]] * len(trials), self.chunk, self.vmapped)
         self.keys, self.mesh = self.program.keys, self.program.mesh
         with jax.set_mesh(self.mesh):
             self.shapes = jax.eval_shape(self.workflow.init, self.keys[0, 0], hyperparams)
@@ -89,28 +92,29 @@ class SideBySide:
             self._put = jax.jit(tree.put, donate_argnums=0)
         self.places: list[Place | None] = [None] * len(trials)
         states = [self._open(i, trial) for i, trial in enumerate(trials)]
-        whole = [state for state in states if state is not None]
-        if not whole:
+        if not (whole := [state for state in states if state is not None]):
             return
         self.state = tree.stack([whole[0] if state is None else state for state in states])
+        jobs = self._jobs([0] * len(trials), False)
         with jax.set_mesh(self.mesh):
-            self._compile()
-
-    def _compile(self) -> None:
-        one = self.program.run_one
-
-        def run(state: State, keys: jax.Array, first: jax.Array, count: jax.Array) -> tuple[State, Metrics]:
-            return jax.vmap(lambda *each: one(*each, count, False)[:2])(state, keys, first)
-
-        def evaluate(state: State, keys: jax.Array, first: jax.Array, i: jax.Array) -> Metrics:
-            return one(tree.index(state, i), keys, first, jnp.int32(1), True)[2]
-
-        first, count = jnp.zeros(len(self.places), jnp.uint32), jnp.int32(0)
-        run_all = jax.jit(run, donate_argnums=0).lower(self.state, self.keys, first, count)
-        self._run = run_all.compile(compiler_options())
-        evaluates = jax.jit(evaluate).lower(self.state, self.keys[0], first[0], count)
-        self._evaluate = evaluates.compile(compiler_options())
+            run = jax.jit(self._all, donate_argnums=0).lower(self.state, self.keys, *jobs)
+            self._run = run.compile(compiler_options())
         self.sentinel = Sentinel(self.program, self.state, [place is None for place in self.places])
+
+    def _all(
+        self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
+    ) -> tuple[State, Metrics, Metrics]:
+        """Program.run, with a job [n] for each."""
+        one = self.program.run_one
+        if not self.vmapped:
+            return in_turn(lambda state, given: one(state, *given), state, (keys, first, count, evaluating))
+        return jax.vmap(one, (0, 0, 0, None, None))(state, keys, first, count.max(), evaluating.any())
+
+    def _jobs(self, counts: Sequence[int], evaluating: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """So many steps of each, or an evaluation of those whose count is 1."""
+        first = [0 if place is None else place.progress.iteration for place in self.places]
+        todo = jnp.asarray(counts, jnp.int32)
+        return jnp.asarray(first, jnp.uint32), todo, (todo > 0) & evaluating
 
     def _open(self, i: int, trial: Trial) -> State | None:
         """The state of a trial that takes place i, from its checkpoint where it has one; None where it has failed."""
@@ -146,53 +150,61 @@ class SideBySide:
     def train(self, stop: Callable[[], bool], more: Callable[[], Trial | None]) -> None:
         """Trains them, and those that more gives once there is a place, until none is left or it is to stop."""
         while not stop() and any(self.places):
-            for i, place in enumerate(self.places):
-                if place is not None and self._has_ended(i, place):
-                    self._close(i, place)
-                    self._refill(i, more)
+            self._examine([i for i, place in self._there() if self._is_due(place)], least=0)
+            ended = [i for i, place in self._there() if place.used() >= 1 or place.told.behind]
+            whole = [i for i in ended if self._at(i).used() >= 1 and self._at(i).progress.iteration > self._at(i).begun]
+            self._examine(whole, least=LAST_EPISODES)
+            for i in ended:
+                self._close(i, self._at(i))
+                self._refill(i, more)
             if any(self.places):
                 self._advance()
-        for i, place in enumerate(self.places):
-            if place is not None:
-                self._close(i, place)
+        for i, place in self._there():
+            self._close(i, place)
 
-    def _has_ended(self, i: int, place: Place) -> bool:
-        """Evaluates a trial where that is due; whether it has come to its end, or has been stopped."""
+    def _there(self) -> list[tuple[int, Place]]:
+        return [(i, place) for i, place in enumerate(self.places) if place is not None]
+
+    def _at(self, i: int) -> Place:
+        place = self.places[i]
+        assert place is not None
+        return place
+
+    def _is_due(self, place: Place) -> bool:
         done = place.used()
-        if done < 1 and not place.told.behind and place.is_due(int(done * place.data["evaluations"])):
-            self._examine(i, place, least=0)
-        if done >= 1 and place.progress.iteration > place.begun:
-            self._examine(i, place, least=LAST_EPISODES)
-        return done >= 1 or place.told.behind
+        return done < 1 and not place.told.behind and place.is_due(int(done * place.data["evaluations"]))
 
-    def _examine(self, i: int, place: Place, least: int) -> None:
-        """Evaluates a trial in rounds, until they have so many episodes."""
-        now, rounds = time.perf_counter(), list[dict[str, np.ndarray]]()
-        while not rounds or sum(int(one.get("episodes", least)) for one in rounds) < least:
-            keys = self.keys[i]
-            if rounds:
-                keys = jax.vmap(jax.random.fold_in, (0, None))(keys, len(rounds))
-            first = jnp.uint32(place.progress.iteration)
-            rounds.append(jax.device_get(self._evaluate(self.state, keys, first, jnp.int32(i))))
-        found = rounds[0] if len(rounds) == 1 else over_rounds(rounds)
-        place.progress.seconds += time.perf_counter() - now
-        place.journal.evaluated(self._light(self.state, i), found, time.perf_counter() - now)
+    def _examine(self, due: Sequence[int], least: int) -> None:
+        """Evaluates trials in rounds, each until it has so many episodes."""
+        now, rounds = time.perf_counter(), {i: list[dict[str, np.ndarray]]() for i in due}
+        while left := [i for i in due if not rounds[i] or _episodes(rounds[i], least) < least]:
+            part = len(rounds[left[0]])
+            keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(self.keys, part) if part else self.keys
+            jobs = self._jobs([int(i in left) for i in range(len(self.places))], True)
+            self.state, _, found = self._run(self.state, keys, *jobs)
+            found = jax.device_get(found)
+            for i in left:
+                rounds[i].append({name: x[i] for name, x in found.items()})
+        took = (time.perf_counter() - now) / max(len(due), 1)
+        for i in due:
+            place = self._at(i)
+            place.progress.seconds += took
+            found = rounds[i][0] if len(rounds[i]) == 1 else over_rounds(rounds[i])
+            place.journal.evaluated(self._light(self.state, i), found, took)
 
     def _advance(self) -> None:
         """A chunk of all; its seconds are theirs in equal shares."""
-        now, there = time.perf_counter(), [place for place in self.places if place is not None]
-        left = [place.journal.budget.iterations - place.progress.iteration for place in there]
-        count = int(min(self.chunk, *left))
-        first = [0 if place is None else place.progress.iteration for place in self.places]
-        firsts = jnp.asarray(first, jnp.uint32)
-        self.state, metrics = self._run(self.state, self.keys, firsts, jnp.int32(count))
+        now, counts = time.perf_counter(), [0] * len(self.places)
+        for i, place in self._there():
+            counts[i] = int(min(self.chunk, place.journal.budget.iterations - place.progress.iteration))
+        if self.vmapped:
+            counts = [min(filter(None, counts))] * len(counts)
+        self.state, metrics, _ = self._run(self.state, self.keys, *self._jobs(counts, False))
         metrics, found = jax.device_get((metrics, self.sentinel.look(self.state)))
-        lost, took = self.sentinel.diverged(found), (time.perf_counter() - now) / len(there)
-        for i, place in enumerate(self.places):
-            if place is None:
-                continue
+        lost, took = self.sentinel.diverged(found), (time.perf_counter() - now) / len(self._there())
+        for i, place in self._there():
             place.progress.seconds += took
-            one = place.journal.count(count, {name: x[i] for name, x in metrics.items()})
+            one = place.journal.count(counts[i], {name: x[i] for name, x in metrics.items()})
             place.journal.record(row_of(place.progress, one, "train", took))
             if lost[i] is not None:
                 problem = f"diverged: {lost[i]} is not finite after iteration {place.progress.iteration}"
@@ -219,6 +231,10 @@ class SideBySide:
             state = self._open(i, trial)
             if state is not None:
                 self.state = self._put(self.state, jnp.int32(i), state)
+
+
+def _episodes(rounds: Sequence[dict[str, np.ndarray]], otherwise: int) -> int:
+    return sum(int(one.get("episodes", otherwise)) for one in rounds)
 
 
 def check(definition: Definition, vmapped: int) -> None:

@@ -51,7 +51,7 @@ def work(folder: Path, stopping: Stopping) -> None:
                 begun |= {one.number for one in new[:1]}
                 return next(iter(new), None)
 
-            SideBySide(store, definition, alike).train(stopping, more)
+            SideBySide(store, definition, alike, settings["side_by_side"]).train(stopping, more)
     store.close()
 
 
