@@ -64,16 +64,16 @@ def effects(space: SearchSpace, trials: Sequence[Trial]) -> dict[str, float]:
     known = observed(space, trials, CURVE_POINTS)
     spread = max(float(np.ptp(known.score)), 1e-9)
     process = GaussianProcess.fitted(known.x, (known.score - known.score.mean()) / spread)
-    sample = np.random.default_rng(0).uniform(size=(SAMPLE, space.size))
+    sample = np.random.default_rng(0).uniform(size=(GRID * SAMPLE, space.size))
     total = max(float(process.mean(sample).var()), 1e-12)
-    shares = {one.name: _effect(process, sample, i) / total for i, one in enumerate(space.parameters)}
+    shares = {one.name: _effect(process, sample[:SAMPLE], i) / total for i, one in enumerate(space.parameters)}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 def _effect(process: GaussianProcess, sample: Float[np.ndarray, "n d"], i: int) -> float:
     """The variance of the mean along coordinate i."""
     means = []
-    for value in np.linspace(0, 1, GRID):
+    for value in (np.arange(GRID) + 0.5) / GRID:
         moved = sample.copy()
         moved[:, i] = value
         means.append(process.mean(moved).mean())

@@ -87,6 +87,8 @@ def run(store: Store, definition: Definition, workers: int, say: Callable[[str],
     pool, told = Workers(store.folder, workers), {one.number for one in store.trials() if one.state != RUNNING}
     with Stopping() as stopping:
         try:
+            while store.is_worked_on() and not stopping():  # by workers whose parent has died, which save and end
+                time.sleep(POLL)
             while not _finished(store, pool) and not stopping():
                 pool.look()
                 if pool.failed:

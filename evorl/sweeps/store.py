@@ -95,9 +95,17 @@ class Store:
 
     def left(self, total: int) -> int:
         """How many trials could be taken: those not begun, and those whose owner is gone."""
-        owners = [owner for (owner,) in self._file.execute("SELECT owner FROM trials WHERE state = ?", (RUNNING,))]
         (begun,) = self._file.execute("SELECT COUNT(*) FROM trials").fetchone()
-        return max(total - begun, 0) + sum(not self._alive(owner) for owner in owners)
+        return max(total - begun, 0) + self._running().count(False)
+
+    def is_worked_on(self) -> bool:
+        """Whether a trial has an owner that is there."""
+        return any(self._running())
+
+    def _running(self) -> list[bool]:
+        """Of each trial that has not ended whether its owner is there."""
+        owners = self._file.execute("SELECT owner FROM trials WHERE state = ?", (RUNNING,)).fetchall()
+        return [self._alive(owner) for (owner,) in owners]
 
     @contextmanager
     def owner(self) -> Iterator[str]:
