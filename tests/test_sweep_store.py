@@ -13,9 +13,12 @@ import pytest
 
 from evorl.errors import OptionError
 from evorl.sweeps import store as stores
+from evorl.sweeps.definition import Definition
 from evorl.sweeps.random_search import RandomSearch
+from evorl.sweeps.single import Told
 from evorl.sweeps.store import DEATHS, Store, checked
 from evorl.sweeps.trials import DONE, FAILED, RUNNING, STOPPED, Evaluation, Trial
+from evorl.training.progress import Budget, Progress
 from tests.test_sweeps import SPACE
 
 
@@ -127,3 +130,31 @@ def test_what_is_no_sweep_is_refused(tmp_path):
         Store(tmp_path)
     with pytest.raises(OptionError, match="all 2 trials have failed; the first one: out of memory"):
         checked([Trial(i, (), {}, FAILED, message="out of memory") for i in range(2)])
+
+
+def row(kind, used, **numbers):
+    return {"kind": kind, "progress": used, "env_steps": 100 * used} | numbers
+
+
+def test_a_score_of_steps_is_told_at_as_many_points_as_evaluations_and_the_same_after_a_stop(tmp_path):
+    rows = [row("train", used, **{"return": used}) for used in (0.2, 0.3, 0.55, 0.7, 0.8)]
+    rows += [row("evaluation", 0.8, **{"return": 9.0}), row("train", 1.0, **{"return": 1.0}), row("evaluation", 1.0)]
+    found = Definition({"evaluations": 4}, (), SPACE, {}, "train/return", "env_steps", 0)
+    budget = Budget(env_steps=100)
+    with made(tmp_path) as store, store.owner() as owner:
+        store.take(owner, 2, SPACE, RandomSearch())
+        whole, first, second = (
+            Told(store, found, 0, budget),
+            Told(store, found, 1, budget),
+            Told(store, found, 1, budget),
+        )
+        for one in rows:
+            whole(one)
+        for one in rows[:4]:
+            first(one)
+        second.resume(Progress(totals={"env_steps": [30]}))  # the checkpoint is older than what was told
+        for one in rows[2:]:
+            second(one)
+        curves = [one.curve for one in store.trials()]
+    assert [(one.used, one.score) for one in curves[0]] == [(0.3, 0.3), (0.55, 0.55), (0.8, 0.8), (1.0, 1.0)]
+    assert curves[0] == curves[1]

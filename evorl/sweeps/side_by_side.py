@@ -123,7 +123,7 @@ class SideBySide:
                 data, run_dir = opened(self.definition, trial, self.store.folder)
                 _, hyperparams, budget = runs.build(data)
                 require(not budget.is_timed, "vmapped", len(self.places), "minutes are of one run alone")
-                told = Told(self.store, self.definition, trial.number)
+                told = Told(self.store, self.definition, trial.number, budget)
                 stack.enter_context(files.locked(run_dir, "resume"))
                 quiet = lambda line: None  # noqa: E731
                 checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=quiet)

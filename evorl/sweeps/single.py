@@ -17,6 +17,7 @@ from evorl.training.configuration import saved
 from evorl.training.fit import fit
 from evorl.training.plan import indexing, reading
 from evorl.training.program import Program, job
+from evorl.training.progress import Budget, Progress
 from evorl.training.records import files, recorders
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import SECONDS, Row
@@ -26,17 +27,28 @@ TRAIN = "train/"  # begins the names of metrics of steps
 
 
 class Told:
-    """A recorder that tells a store of a trial's evaluations, until it is said to stop."""
+    """A recorder that tells a store how a trial fares, until it is said to stop.
 
-    def __init__(self, store: Store, definition: Definition, number: int) -> None:
-        self._store, self._definition, self._number = store, definition, number
+    It tells of every evaluation; where the score is one of steps (train/NAME), of as many points of the steps too as
+    there could be evaluations, since they cost nothing.
+    """
+
+    def __init__(self, store: Store, definition: Definition, number: int, budget: Budget) -> None:
+        self._store, self._definition, self._number, self._budget = store, definition, number, budget
+        self._of_steps, self._points = definition.score.startswith(TRAIN), definition.base["evaluations"]
         self._trained: Row = {}
-        self.used, self.behind = 0.0, False
+        self.before, self.used, self.behind = 0.0, 0.0, False
+
+    def resume(self, progress: Progress) -> None:
+        """Begins where a checkpoint was, so that the same points are told as without a stop."""
+        self.before = self._budget.used(progress.mark)
 
     def __call__(self, row: Row) -> None:
         if row["kind"] == "train":
-            self._trained = row
-        elif not self.behind:
+            self._trained, before, self.before = row, self.before, row["progress"]
+            if not self._of_steps or int(self.before * self._points) <= int(before * self._points):
+                return
+        if not self.behind:
             self.used = row["progress"]
             cost, score = (self._of(row, name) for name in (self._definition.cost, self._definition.score))
             self.behind = self._store.observe(self._number, Evaluation(self.used, cost, score))
@@ -85,7 +97,7 @@ def train(store: Store, definition: Definition, trial: Trial, stop: Callable[[],
     try:
         data, run_dir = opened(definition, trial, store.folder)
         workflow, hyperparams, budget = runs.build(data)
-        told = Told(store, definition, trial.number)
+        told = Told(store, definition, trial.number, budget)
         checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=lambda line: None)
         with ExitStack() as stack:
             stack.enter_context(files.locked(run_dir, "resume"))
