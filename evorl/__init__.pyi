@@ -171,6 +171,7 @@ from evorl.priors import Integer as Integer
 from evorl.priors import LogUniform as LogUniform
 from evorl.priors import Neg as Neg
 from evorl.priors import OneMinus as OneMinus
+from evorl.priors import PowerOfTwo as PowerOfTwo
 from evorl.priors import Uniform as Uniform
 from evorl.problems.arm import Arm as Arm
 from evorl.problems.bbob import BBOB as BBOB
@@ -190,6 +191,9 @@ from evorl.spaces import Legal as Legal
 from evorl.spaces import MultiBinary as MultiBinary
 from evorl.spaces import MultiDiscrete as MultiDiscrete
 from evorl.spaces import Tuple as Tuple
+from evorl.sweeps.protein import Protein as Protein
+from evorl.sweeps.random_search import RandomSearch as RandomSearch
+from evorl.sweeps.tpe import TPE as TPE
 from evorl.training.devices import host_devices as host_devices
 from evorl.training.fit import Training as Training
 from evorl.training.fit import fit as fit

@@ -125,6 +125,38 @@ class Integer:
 
 
 @dataclass(frozen=True)
+class PowerOfTwo:
+    """Any power of two from low to high."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        _check_ends(self.low, self.high)
+        for name, end in (("low", self.low), ("high", self.high)):
+            require(end >= 1 and math.log2(end).is_integer(), name, end, "must be a power of two")
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @property
+    def span(self) -> float:
+        return math.log(self.high / self.low)
+
+    def decode(self, u: Array) -> Array:
+        powers = [self.low * 2.0**i for i in range(self._count)]  # those that XLA computes are not whole
+        return jnp.asarray(powers, jnp.float32)[_cell(u, self._count)]
+
+    def encode(self, x: Array) -> Array:
+        return jnp.clip((jnp.log2(x / self.low) + 0.5) / self._count, 0, 1)
+
+    @property
+    def _count(self) -> int:
+        return round(math.log2(self.high / self.low)) + 1
+
+
+@dataclass(frozen=True)
 class Choice:
     """One of some numbers; put them in order where they have one, as search moves to the neighbours first."""
 

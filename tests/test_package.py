@@ -49,7 +49,8 @@ FLOORS = (  # from the ground up
     "population levels",
     "workflows",
     "training command",
-    "train play sanity curve lineage",
+    "sweeps",
+    "train play sanity curve lineage sweep",
 )
 
 

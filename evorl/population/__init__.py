@@ -11,10 +11,10 @@ from evorl.population.variation import (
     SwarmHyperparams,
     Variation,
 )
-from evorl.priors import Choice, Integer, LogUniform, Neg, OneMinus, Uniform
+from evorl.priors import Choice, Integer, LogUniform, Neg, OneMinus, PowerOfTwo, Uniform
 
 __all__ = [
     "Choice", "Evolved", "Generation", "Integer", "LogUniform", "Neg", "NoSelection", "OneMinus", "Pairs", "Perturb",
-    "PerturbHyperparams", "Resample", "ResampleHyperparams", "Selection", "Space", "Swarm", "SwarmHyperparams",
-    "Tournament", "Truncation", "Uniform", "Variation",
+    "PerturbHyperparams", "PowerOfTwo", "Resample", "ResampleHyperparams", "Selection", "Space", "Swarm",
+    "SwarmHyperparams", "Tournament", "Truncation", "Uniform", "Variation",
 ]  # fmt: skip

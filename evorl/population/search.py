@@ -7,10 +7,19 @@ from jaxtyping import Array, Float
 
 from evorl.errors import OptionError
 from evorl.hyperparameters import check, leaves, replaced
-from evorl.priors import Choice, Integer, LogUniform, Neg, OneMinus, Uniform
+from evorl.priors import Choice, Integer, LogUniform, Neg, OneMinus, PowerOfTwo, Uniform
 from evorl.types import Hyperparams, Prior
 
-__all__ = ["Choice", "Integer", "LogUniform", "Neg", "OneMinus", "Space", "Uniform"]  # saved configurations name them
+__all__ = [  # saved configurations name them
+    "Choice",
+    "Integer",
+    "LogUniform",
+    "Neg",
+    "OneMinus",
+    "PowerOfTwo",
+    "Space",
+    "Uniform",
+]
 
 
 @dataclass(frozen=True)

@@ -102,9 +102,9 @@ class Driver:
 
         So it depends on the chunks alone, and not on which of them have come back, or on where a run was resumed.
         """
-        before, done = (self.budget.used(mark) for mark in self._marks)
-        if 2 * done - before < 1 and self.dispatched < self.budget.iterations:
-            return done
+        before, done = self._marks
+        if not self.budget.may_end(before, done, self.dispatched):
+            return self.budget.used(done)
         self.receive()
         return self.budget.used(self.progress.mark)
 
@@ -135,11 +135,10 @@ class Driver:
         done = self.progress
         if self.budget.is_timed:
             cost, spent = self.journal.evaluation_took, done.evaluation_seconds
-            total = done.seconds - done.compile_seconds
+            room = spent + cost <= self.terms.share * (done.seconds - done.compile_seconds + cost)
         else:
-            cost, spent = done.last_evaluation_steps, done.evaluation_steps
-            total = self._marks[1].env_steps * len(self.program.seeds) + spent
-        if not self.dispatched or point <= done.evaluated or spent + cost > self.terms.share * (total + cost):
+            room = done.has_room(self._marks[1].env_steps * len(self.program.seeds), self.terms.share)
+        if not self.dispatched or point <= done.evaluated or not room:
             return False
         done.evaluated = point
         return True

@@ -114,18 +114,19 @@ class Program:
 
         def several(state: State, keys: jax.Array, *job: jax.Array) -> tuple[State, Metrics, Metrics]:
             def one(state: State, keys: jax.Array) -> tuple[State, Metrics, Metrics]:
-                return self._run_one(state, keys, *job)
+                return self.run_one(state, keys, *job)
 
             return jax.vmap(one)(state, keys) if self.side_by_side else in_turn(one, state, keys)
 
         if len(self.seeds) == 1:
-            return self._run_one(state, keys[0], first, count, evaluating)
+            return self.run_one(state, keys[0], first, count, evaluating)
         whole = mesh.spread(several, mesh.SEEDS, (True, True, False, False, False), True)
         return whole(state, keys, first, count, evaluating)
 
-    def _run_one(
+    def run_one(
         self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
     ) -> tuple[State, Metrics, Metrics]:
+        """What run does, of one run alone, with keys [3]."""
         key = jnp.where(evaluating, keys[2], keys[1])
 
         @jax.jit
@@ -178,19 +179,20 @@ def mesh_shape(workflow: Workflow, num_seeds: int, devices: int) -> tuple[int, .
 
 
 def in_turn(
-    one: Callable[[State, jax.Array], tuple[State, Metrics, Metrics]], state: State, keys: jax.Array
+    one: Callable[[State, Any], tuple[State, Metrics, Metrics]], state: State, given: Any
 ) -> tuple[State, Metrics, Metrics]:
-    """What vmap gives, one copy after the other."""
+    """What vmap gives over a state and what is given, one copy after the other."""
     one = jax.jit(one)  # so that its shapes and its code come from one trace
-    outputs = jax.eval_shape(one, tree.index(state, 0), keys[0])[1:]
-    outputs = jax.tree.map(lambda x: jnp.zeros((len(keys), *x.shape), x.dtype), outputs)
+    count = tree.size(given)
+    outputs = jax.eval_shape(one, tree.index(state, 0), tree.index(given, 0))[1:]
+    outputs = jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), outputs)
 
     def run(i: jax.Array, carry: tuple[State, Any]) -> tuple[State, Any]:
         state, outputs = carry
-        after, *new = one(tree.index(state, i), keys[i])
+        after, *new = one(tree.index(state, i), tree.index(given, i))
         return tree.put(state, i, after), tree.put(outputs, i, tuple(new))
 
-    state, outputs = jax.lax.fori_loop(0, len(keys), run, (state, outputs))
+    state, outputs = jax.lax.fori_loop(0, count, run, (state, outputs))
     return state, *outputs
 
 

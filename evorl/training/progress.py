@@ -31,6 +31,10 @@ class Budget:
         """The part of the budget that is used, from 0 to 1."""
         return min(1.0, max(self._parts(mark)))
 
+    def may_end(self, before: "Mark", done: "Mark", iterations: int) -> bool:
+        """Whether the chunk after these two may be the last, or so many iterations are all."""
+        return 2 * self.used(done) - self.used(before) >= 1 or iterations >= self.iterations
+
     @property
     def limits(self) -> dict[str, float]:
         """Those that are finite, by name."""
@@ -103,6 +107,11 @@ class Progress:
         """How much of any budget is used, by the seed that has used the least."""
         env_steps, episodes = (min(self.totals.get(count, [0])) for count in ("env_steps", "episodes"))
         return Mark((self.seconds - self.compile_seconds) / 60, env_steps, episodes, self.iteration)
+
+    def has_room(self, env_steps: int, share: float) -> bool:
+        """Whether one more evaluation would leave them all at most a share of the env steps, with so many trained."""
+        cost, spent = self.last_evaluation_steps, self.evaluation_steps
+        return spent + cost <= share * (env_steps + spent + cost)
 
     def mean(self, count: str) -> int:
         """Rounded down."""

@@ -96,6 +96,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "one_minus": _prior("OneMinus", "prior"),
     "neg": _prior("Neg", "prior"),
     "integer": _prior("Integer", "low", "high"),
+    "power_of_two": _prior("PowerOfTwo", "low", "high"),
     "choice": lambda *values: _prior("Choice", "values")(list(values)),
     "searched": _searched,
     "or_inf": lambda number: math.inf if number is None else number,

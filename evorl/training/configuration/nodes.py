@@ -58,15 +58,15 @@ def priors(node: Any) -> dict[str, Any]:
         if isinstance(value, dict):
             found |= {name: inner} if (inner := priors(value)) else {}
         elif name in known and value == known[name].default and (prior := known[name].metadata.get("prior")):
-            found[name] = _node(prior)
+            found[name] = described(prior)
     return found
 
 
-def _node(part: Any) -> Any:
+def described(part: Any) -> Any:
     """A part as the node that describes it."""
     if isinstance(part, tuple):
-        return [_node(value) for value in part]
+        return [described(value) for value in part]
     if not dataclasses.is_dataclass(part):
         return part
-    values = {field.name: _node(getattr(part, field.name)) for field in fields(part)}
+    values = {field.name: described(getattr(part, field.name)) for field in fields(part)}
     return {"_target_": f"{type(part).__module__}.{type(part).__qualname__}", **values}

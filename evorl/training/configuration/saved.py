@@ -69,7 +69,7 @@ def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any
     whole = isinstance(data, dict) and {"agent", "seed", "num_seeds"} <= set(data)
     if not whole or not {"env", "problem"} & set(data):
         raise OptionError(f"{problem} is not that of a training")
-    for place, value in _leaves(data, ""):
+    for place, value in leaves(data, ""):
         if isinstance(value, str) and "${" in value and place.startswith(BUILT):
             raise OptionError(f"{problem} has {place}={value:.60}: an older evorl saved it to be run")
         if value is not None and not isinstance(value, (str, int, float)):
@@ -98,7 +98,7 @@ def trusted(packages: Any) -> tuple[str, ...]:
 
 def missing(data: Mapping[str, Any]) -> list[str]:
     """The dotted names of what was left out when it was saved and is needed to build it."""
-    return [place for place, value in _leaves(data, "") if value == "???" and place.startswith(BUILT)]
+    return [place for place, value in leaves(data, "") if value == "???" and place.startswith(BUILT)]
 
 
 def at(data: Any, name: str, *default: Any) -> Any:
@@ -117,13 +117,13 @@ def _put(data: dict[str, Any], name: Sequence[str], value: Any) -> dict[str, Any
     return data | {name[0]: _put(data[name[0]], name[1:], value) if name[1:] else value}
 
 
-def _leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
+def leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
     """Every value that is no mapping or list, with its dotted name."""
     if isinstance(node, dict):
         for name, value in node.items():
-            yield from _leaves(value, f"{place}.{name}".lstrip("."))
+            yield from leaves(value, f"{place}.{name}".lstrip("."))
     elif isinstance(node, list):
         for i, value in enumerate(node):
-            yield from _leaves(value, f"{place}[{i}]")
+            yield from leaves(value, f"{place}[{i}]")
     else:
         yield place, node

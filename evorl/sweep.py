@@ -1,0 +1,195 @@
+"""python -m evorl.sweep agent=ppo env=cartpole trials=40: trains with other numbers, and finds out which are best."""
+
+import datetime
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evorl.command import command
+from evorl.errors import OptionError, require, unknown
+
+HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=PRIOR ...] [option=value ...]
+       python -m evorl.sweep resume=SWEEP [trials=N] [workers=N]
+       python -m evorl.sweep report SWEEP [experiment=NAME]
+
+  python -m evorl.sweep agent=ppo env=cartpole 'space.env_steps=${log_uniform:20_000,200_000}' trials=40 workers=2
+
+  space.NAME=      what is searched beside what the agent declares, and where: a hyperparameter, a field of the agent's
+                   (space.workflow.num_envs='${power_of_two:16,256}'), of the environment, or a budget; a number fixes
+                   it, and space={} leaves out what is declared
+  trials=40        how many
+  workers=1        processes that train them, with cores of their own where there are as many
+  vmapped=1        trials that a worker trains in one program, where they differ in hyperparameters and budget alone
+  side_by_side=    there: true vmaps them, false takes them in turn, which on a CPU is the default
+  score=return     what is to be high: a metric of evaluations, or train/NAME of the steps before
+  cost=env_steps   what is to be low: a metric too, or seconds
+  sampler=protein  what says which to try next: protein, random, tpe (Optuna's); sampler.OPTION= are its own
+  sweep_dir=       where to write; a new folder in sweeps/
+  seed=0           of the sampler, and of every trial
+  trust=[NAME]     packages whose classes a sweep that goes on may name
+
+A trial that is below 70 % of at least eight others at its cost is stopped. SWEEP/report.html shows what was found."""
+
+SWEEPS = Path("sweeps")
+OWN = {"trials": 40, "workers": 1, "vmapped": 1, "side_by_side": None}
+OWN |= {"score": "return", "cost": "env_steps", "sampler": "protein"}
+WHOLE = ("trials", "workers", "vmapped")
+RUNNING = (*WHOLE, "side_by_side")  # which a sweep that goes on may change
+NOT_OURS = ("run_dir", "init_from", "dry_run", "profile", "debug.nans", "wandb")  # options of a training alone
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; a mistake prints one line and exits with code 2."""
+    with command(arguments) as given:
+        if {"-h", "--help"} & set(given):
+            print(HELP)
+        elif given and given[0] == "report":
+            report(given[1:])
+        else:
+            sweep(given)
+
+
+def report(given: Sequence[str]) -> None:
+    """Draws what a sweep has found so far, and writes its best as an experiment."""
+    from evorl.sweeps import reports
+
+    folders = [one for one in given if "=" not in one]
+    options = parsed([one for one in given if "=" in one], ("experiment", "trust"))
+    require(len(folders) == 1, "report", " ".join(folders) or "nothing", "give one sweep: evorl.sweep report SWEEP")
+    store, definition = opened(Path(folders[0]), options.get("trust", ()), "report")
+    for line in reports.written(store, definition, options.get("experiment")):
+        print(line)
+
+
+def sweep(given: Sequence[str]) -> None:
+    """Makes a sweep, or goes on with one, until all its trials have ended."""
+    from evorl.sweeps import reports, running
+    from evorl.sweeps.space import short
+    from evorl.training.records import files
+
+    own = [one for one in given if one.partition("=")[0].partition(".")[0] in (*OWN, "sweep_dir", "resume", "trust")]
+    options = parsed(own, (*OWN, "sweep_dir", "resume", "trust"))
+    rest = [one for one in given if one not in own]
+    for name in WHOLE:
+        value = options.get(name, OWN[name])
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        require(whole and value >= 1, name, value, "must be a whole number, at least 1")
+    beside = options.get("side_by_side")
+    require(beside in (None, True, False), "side_by_side", beside, "must be true, false or null")
+    if "resume" in options:
+        store, definition = resumed(options, rest)
+    else:
+        store, definition = made(options, rest)
+    folder = store.folder
+    go_on = f"go on with: python -m evorl.sweep resume={folder}"
+    settings = store.settings
+    try:
+        with files.locked(folder, "resume"):
+            say = lambda line: print(line, flush=True)  # noqa: E731
+            say(f"{folder}: {settings['trials']} trials over {', '.join(map(short, definition.space.defaults))}")
+            stopped = running.run(store, definition, settings["workers"], say)
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(f"stopped without saving; {go_on}") from interrupt
+    if stopped:
+        print(f"stopped and saved; {go_on}")
+        sys.exit(130)
+    for line in reports.written(store, definition):
+        print(line)
+    print(f"{go_on} trials={2 * settings['trials']}")
+
+
+def made(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:
+    """A new sweep, as it was asked for; raises OptionError."""
+    from evorl.sweeps import definition, side_by_side, single
+    from evorl.sweeps.store import Store
+
+    for one in rest:
+        if one.partition("=")[0] in NOT_OURS:
+            raise OptionError(f"{one}: is of one training, not of a sweep")
+    searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
+    chosen = [one for one in rest if one not in searched]
+    node = definition.sampler(options.get("sampler", OWN["sampler"]), options.get("sampler.", {}))
+    data, space, chosen = definition.searching(chosen, searched)
+    score, cost = (str(options.get(name, OWN[name])) for name in ("score", "cost"))
+    found = definition.Definition(data, chosen, space, node, score, cost, data["seed"])
+    known = single.metrics(found)
+    for name, value in (("score", score), ("cost", cost)):
+        if value not in known:
+            raise unknown(name, value, known)
+    side_by_side.check(found, options.get("vmapped", OWN["vmapped"]))
+    folder = Path(str(options["sweep_dir"])) if options.get("sweep_dir") else SWEEPS / _name(data)
+    if folder.exists():
+        raise OptionError(f"sweep_dir={folder}: exists already; resume={folder} goes on with it")
+    folder.mkdir(parents=True)
+    settings = {name: options.get(name, OWN[name]) for name in RUNNING}
+    settings |= {"definition": found.to_data(), "seed": found.seed, "trust": list(options.get("trust", ()))}
+    return Store.made(folder, settings), found
+
+
+def resumed(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:
+    """A sweep that is there, with as many trials and workers as are asked for now; raises OptionError."""
+    from evorl.sweeps import definition, side_by_side
+
+    store, found = opened(Path(str(options.pop("resume"))), options.pop("trust", ()), "resume")
+    changed = {name: value for name, value in options.items() if name in RUNNING}
+    searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
+    if searched:
+        _, space, _ = definition.searching(found.chosen, searched)
+        _require_same(space, found.space, store.folder)
+    for name in [*(set(options) - set(changed)), *(one for one in rest if one not in searched)]:
+        allowed = f"a resumed sweep keeps its configuration; only {', '.join(RUNNING)} may change"
+        raise OptionError(f"{name}: {allowed}")
+    side_by_side.check(found, changed.get("vmapped", 1))
+    store.change(**changed)
+    return store, found
+
+
+def _require_same(given: Any, kept: Any, folder: Path) -> None:
+    """Raises OptionError where a store is of another space."""
+    here, there = ({one.name: one.prior for one in space.parameters} for space in (given, kept))
+    for name in [*there, *here]:
+        if here.get(name) != there.get(name):
+            has, asked = (space.get(name, "not searched") for space in (there, here))
+            raise OptionError(f"resume={folder}: is of another space: there {name} is {has}, here {asked}")
+
+
+def opened(folder: Path, trust: Sequence[str], option: str) -> tuple[Any, Any]:
+    """The store of a sweep and what it is; raises OptionError."""
+    from evorl.sweeps.definition import Definition
+    from evorl.sweeps.store import Store
+    from evorl.training.configuration.saved import trusted
+    from evorl.training.records import files
+
+    if folder.is_dir():
+        files.require_own(folder, option)
+    store = Store(folder)
+    return store, Definition.of(store.settings["definition"], trusted(trust or ()), f"{option}={folder}")
+
+
+def parsed(given: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
+    """Our own options, those of the sampler under "sampler."; raises OptionError."""
+    from evorl.training.configuration import config
+
+    found: dict[str, Any] = {}
+    for one in config.parsed(given):
+        name, value = one.key_or_group, one.value()
+        if name.startswith("sampler."):
+            found.setdefault("sampler.", {})[name.removeprefix("sampler.")] = value
+        elif name in known:
+            found[name] = value
+        else:
+            raise unknown("option", name, known)
+    return found
+
+
+def _name(data: dict[str, Any]) -> str:
+    from evorl.training.configuration import config
+
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return f"{config.title(data).replace(' on ', '-').replace('/', '-')}-{now}-{os.getpid()}"
+
+
+if __name__ == "__main__":
+    main()

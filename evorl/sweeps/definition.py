@@ -1,0 +1,199 @@
+"""What a sweep is: a training, what of it is searched, by which sampler, and what counts."""
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from evorl import hyperparameters
+from evorl.errors import OptionError, require, unknown
+from evorl.sweeps.space import HYPERPARAMS, Parameter, SearchSpace, short
+from evorl.sweeps.trials import Sampler
+from evorl.training import runs
+from evorl.training.configuration import config, nodes, parts, saved
+from evorl.training.configuration.discovery import BUDGET, choices
+from evorl.types import Prior
+
+SPACE = "space"
+MARK = "evorl-searched-here"  # a value that no configuration has
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A sweep as its store keeps it."""
+
+    base: Mapping[str, Any]  # the configuration of the training, resolved
+    chosen: tuple[str, ...]  # what was given on the command line, for the experiment file
+    space: SearchSpace
+    sampler: Mapping[str, Any]  # as a node
+    score: str  # a metric of evaluations, or of the steps before them: train/return
+    cost: str
+    seed: int
+
+    def configuration(self, values: Mapping[str, float]) -> dict[str, Any]:
+        """That of a trial with values of its own."""
+        data = copy.deepcopy(dict(self.base))
+        for one in self.space.parameters:
+            for place in one.places:
+                data = put(data, place.split("."), values[one.name])
+        return data
+
+    def suggests(self) -> Sampler:
+        """The sampler."""
+        return parts.make(self.sampler, "sampler", Sampler)
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return vars(self) | {
+            "chosen": list(self.chosen),
+            "space": [
+                vars(one) | {"prior": nodes.described(one.prior), "places": list(one.places)}
+                for one in self.space.parameters
+            ],
+        }
+
+    @classmethod
+    def of(cls, data: Any, trust: Sequence[str] = (), option: str = "resume") -> "Definition":
+        """What to_data gave; raises OptionError where it names what may not be imported."""
+        parts.require_trusted(data, trust, f"{option}: the sweep")
+        try:
+            space = tuple(
+                Parameter(**one | {"prior": parts.make(one["prior"], "space", Prior), "places": tuple(one["places"])})
+                for one in data["space"]
+            )
+            return cls(**data | {"space": SearchSpace(space), "chosen": tuple(data["chosen"])})
+        except (TypeError, KeyError) as error:
+            raise OptionError(f"{option}: its store is not that of a sweep") from error
+
+
+def put(data: dict[str, Any], name: Sequence[str], value: Any) -> dict[str, Any]:
+    """data with a value at a dotted name."""
+    return data | {name[0]: put(data[name[0]], name[1:], value) if name[1:] else value}
+
+
+def searching(overrides: Sequence[str], given: Sequence[str]) -> tuple[dict[str, Any], SearchSpace, tuple[str, ...]]:
+    """The configuration of a training, the space of what it declares and what is given, and what chooses them.
+
+    space.NAME=PRIOR searches an option, a number in place of a prior fixes it, and space={} leaves out what is
+    declared. Raises OptionError.
+    """
+    asked = {one.key_or_group: one.value() for one in config.parsed(given)}
+    bare = asked.pop(SPACE, None)
+    require(bare in (None, {}), SPACE, bare, "can be {}, which leaves out what is declared; or give space.NAME=")
+    wanted = {name.removeprefix(f"{SPACE}."): _prior(name, value) for name, value in asked.items()}
+    cfg = config.load([*overrides, *_budget(overrides, wanted)])
+    data = config.plain(cfg)
+    require(data["num_seeds"] >= 1 and not data["resume"], "resume", data["resume"], "is of one training")
+    priors = {} if bare == {} else declared(data)
+    fixed: dict[str, Any] = {}
+    for name, prior in wanted.items():
+        option = found(data, name)
+        priors.pop(option, None)
+        if isinstance(prior, Prior):
+            priors[option] = prior
+        else:
+            fixed[option] = prior
+    for option, value in fixed.items():
+        OmegaConf.update(cfg, option, value)
+    data = config.plain(cfg)
+    if "???" in str(config.to_save(cfg)):
+        missing = saved.missing(config.to_save(cfg))
+        raise OptionError(f"{missing[0] if missing else 'an option'}: an environment variable gives it; give it itself")
+    space = SearchSpace(tuple(_parameter(cfg, data, option, prior) for option, prior in priors.items()))
+    _check_ends(data, space)
+    return data, space, (*overrides, *(f"{option}={value}" for option, value in fixed.items()))
+
+
+def _prior(name: str, value: Any) -> Any:
+    """A prior, or a number, as an override gives it."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value
+    try:
+        node = OmegaConf.to_container(OmegaConf.create({"value": value}), resolve=True)
+    except OmegaConfBaseException as error:
+        raise OptionError(f"{name}={value}: {str(error).splitlines()[0]}") from error
+    node = node["value"] if isinstance(node, dict) else node
+    require(isinstance(node, dict), name, value, "must be a prior, such as ${log_uniform:1e-5,1e-2}, or a number")
+    return parts.make(node, name, Prior)
+
+
+def _budget(overrides: Sequence[str], wanted: Mapping[str, Any]) -> Iterator[str]:
+    """A budget that is searched is the only one: it begins where it was given, or in the middle."""
+    for name in BUDGET:
+        prior = wanted.get(name)
+        if isinstance(prior, Prior) and not any(one.startswith(f"{name}=") for one in overrides):
+            yield f"{name}={Parameter(name, prior, 0).decode(0.5)}"
+
+
+def declared(data: Mapping[str, Any]) -> dict[str, Prior]:
+    """The priors that an agent's hyperparameters declare, and those of its file, by option."""
+    found: dict[str, Prior] = {}
+
+    def look(node: Any, place: str) -> None:
+        for name, value in node.items() if isinstance(node, dict) else []:
+            if isinstance(value, dict) and "_target_" in value:
+                found[f"{place}{name}"] = parts.make(value, f"{SPACE}.{name}", Prior)
+            else:
+                look(value, f"{place}{name}.")
+
+    look(data["agent"].get("space"), HYPERPARAMS)
+    return found
+
+
+def found(data: Mapping[str, Any], name: str) -> str:
+    """The option that is meant: of the agent's hyperparameters, of the agent, or as it stands; raises OptionError."""
+    for option in (f"{HYPERPARAMS}{name}", f"agent.{name}", name):
+        value = saved.at(data, option, MARK)
+        if value != MARK:
+            number = (isinstance(value, (int, float)) and not isinstance(value, bool)) or option in BUDGET
+            require(number, f"{SPACE}.{name}", value, "is no number, and only numbers are searched")
+            return option
+    raise unknown("parameter", f"{SPACE}.{name}", [f"{SPACE}.{one}" for one in _numbers(data)])
+
+
+def _numbers(data: Mapping[str, Any]) -> Iterator[str]:
+    """What can be searched, by its shortest name."""
+    yield from BUDGET
+    for place, value in saved.leaves(data, ""):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and "[" not in place
+        if number and not place.startswith("agent.space."):
+            yield short(place)
+
+
+def _parameter(cfg: DictConfig, data: Mapping[str, Any], option: str, prior: Prior) -> Parameter:
+    """A parameter with all places to which its value goes, as what stands for it elsewhere is resolved."""
+    marked = copy.deepcopy(cfg)
+    OmegaConf.update(marked, option, MARK)
+    places = tuple(place for place, value in saved.leaves(config.plain(marked), "") if value == MARK)
+    return Parameter(option, prior, saved.at(data, option), places)
+
+
+def _check_ends(data: Mapping[str, Any], space: SearchSpace) -> None:
+    """Raises OptionError where a hyperparameter would be searched where it may not be."""
+    _, hyperparams = runs.assemble(data)
+    legal = hyperparameters.leaves(hyperparams, HYPERPARAMS)
+    for one in space.parameters:
+        _, low, high = legal.get(one.name, (0, 0 if one.name in BUDGET else -math.inf, math.inf))
+        for end in one.prior.ends:
+            require(
+                low <= end <= high, f"{SPACE}.{short(one.name)}", one.prior, f"must be between {low:g} and {high:g}"
+            )
+
+
+def sampler(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The node of a sampler, with options of its own; raises OptionError."""
+    known = choices("sampler")
+    if name not in known:
+        raise unknown("sampler", name, known)
+    node = nodes.filled(yaml.safe_load(known[name].read_text(encoding="utf-8")))
+    for option in given:
+        if option not in node:
+            raise unknown("option", f"sampler.{option}", [f"sampler.{one}" for one in node if one != "_target_"])
+    node = node | given
+    parts.make(node, "sampler", Sampler)
+    return node

@@ -1,0 +1,88 @@
+"""Protein: what is likely to score well for what it is likely to cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from evorl.errors import require
+from evorl.sweeps.gaussian_process import GaussianProcess
+from evorl.sweeps.space import SearchSpace
+from evorl.sweeps.trials import RUNNING, Observed, Trial, observed, pareto
+
+SMALL = 1e-9
+
+
+@dataclass(frozen=True)
+class Protein:
+    """Of candidates around the best for their cost, the one with the largest score (1 - |expansion U(0, 1) - cost|).
+
+    Source: PufferLib 3.0 (Suarez 2025), after CARBS (Fetterman et al. 2023, arXiv:2306.08055). Score and logarithm of
+    the cost, both in [0, 1], are what two Gaussian processes expect there, the latter's prior mean being 1. They know
+    up to curve_points points of each trial's curve. The first trial is that of the defaults. What is pending counts as
+    having the mean score (the constant liar of Ginsbourger et al. 2010). Where all cost the same, the score decides.
+    """
+
+    candidates: int = 256  # around each point that none is better than
+    reach: float = 0.25  # of the unit cube, either way
+    expansion: float = 1.25
+    curve_points: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "curve_points"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        require(0 < self.reach <= 1, "reach", self.reach, "must be above 0 and at most 1")
+        require(self.expansion > 0, "expansion", self.expansion, "must be above 0")
+
+    def suggest(self, space: SearchSpace, trials: Sequence[Trial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
+        rng, known = np.random.default_rng([seed, len(trials)]), observed(space, trials, self.curve_points)
+        pending = [np.array(trial.point) for trial in trials if trial.state == RUNNING]
+        chosen = [] if trials else [space.center]
+        front = pareto(known.score, known.cost)
+        models = _Models.fitted(known) if front.any() else None
+        while len(chosen) < n:
+            around = known.x[front] if models else space.center[None]
+            found = self._around(space, around, rng)
+            if models is None:
+                chosen.append(found[0])
+                continue
+            score, cost = models.expected(found, [*pending, *chosen])
+            weight = 1 - np.abs(self.expansion * rng.uniform() - cost) if cost is not None else 1.0
+            chosen.append(found[np.argmax(score * weight)])
+        return np.array(chosen[:n])
+
+    def _around(
+        self, space: SearchSpace, centers: Float[np.ndarray, "m d"], rng: np.random.Generator
+    ) -> Float[np.ndarray, "candidates d"]:
+        near = np.repeat(centers, self.candidates, axis=0)
+        return np.clip(near + space.reach(self.reach) * rng.uniform(-1, 1, near.shape), 0, 1)
+
+
+@dataclass(frozen=True)
+class _Models:
+    """What is expected of score and cost; no cost where all cost the same."""
+
+    score: GaussianProcess
+    cost: GaussianProcess | None
+
+    @classmethod
+    def fitted(cls, known: Observed) -> "_Models":
+        sound = np.isfinite(known.cost)
+        log = np.log(np.maximum(known.cost[sound], SMALL))
+        same = np.ptp(log) < SMALL
+        cost = None if same else GaussianProcess.fitted(known.x[sound], _unit(log) - 1)
+        return cls(GaussianProcess.fitted(known.x, _unit(known.score)), cost)
+
+    def expected(
+        self, x: Float[np.ndarray, "m d"], pending: list[Float[np.ndarray, " d"]]
+    ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"] | None]:
+        score = self.score
+        if pending:
+            score = score.told(np.array(pending), np.full(len(pending), score.y.mean()))
+        return score.mean(x), None if self.cost is None else 1 + self.cost.mean(x)
+
+
+def _unit(values: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+    """values from 0 to 1."""
+    return (values - values.min()) / max(float(np.ptp(values)), SMALL)

@@ -1,0 +1,157 @@
+"""A sweep while it runs: its workers, each a process, and a line for each trial that ends."""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from evorl.errors import OptionError
+from evorl.sweeps.definition import Definition
+from evorl.sweeps.space import short
+from evorl.sweeps.store import Store
+from evorl.sweeps.trials import FAILED, RUNNING, STOPPED, Trial
+from evorl.training.devices import cores
+from evorl.training.stopping import Stopping
+
+POLL = 0.3  # seconds between two looks at the store
+GRACE = 600  # seconds that workers have to save, before they are killed
+MODULE = "evorl.sweeps.worker"
+
+
+class Workers:
+    """The processes of a sweep; a core or more each where there are enough. Their signals are ours to hand on."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self._folder, self._most = folder, most
+        self._there: dict[int, subprocess.Popen[bytes]] = {}
+        self.failed: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._there)
+
+    def look(self) -> None:
+        """Forgets those that have ended; notes which failed, rather than being killed."""
+        for place, process in list(self._there.items()):
+            if (code := process.poll()) is not None:
+                del self._there[place]
+                if code > 0 and code != 130:
+                    self.failed.append(place)
+
+    def start(self, wanted: int) -> None:
+        """So many more, as far as there is room."""
+        for place in range(self._most):
+            if wanted and place not in self._there:
+                self._there[place] = self._started(place)
+                wanted -= 1
+
+    def _started(self, place: int) -> subprocess.Popen[bytes]:
+        log = self.log(place).open("ab")
+        process = subprocess.Popen(
+            [sys.executable, "-m", MODULE, str(self._folder)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # so that Ctrl-C is for us alone
+        )
+        log.close()
+        if hasattr(os, "sched_setaffinity") and cores() >= self._most > 1:
+            with suppress(OSError):
+                os.sched_setaffinity(process.pid, sorted(os.sched_getaffinity(0))[place :: self._most])
+        return process
+
+    def log(self, place: int) -> Path:
+        """What a worker has said."""
+        return self._folder / f"worker-{place}.log"
+
+    def stop(self) -> None:
+        """Asks all to save and end."""
+        for process in self._there.values():
+            process.terminate()
+
+    def kill(self) -> None:
+        """Ends all where they stand."""
+        for process in self._there.values():
+            process.kill()
+
+
+def run(store: Store, definition: Definition, workers: int, say: Callable[[str], None]) -> bool:
+    """Starts workers until all trials have ended; returns whether it was stopped before.
+
+    Those that are killed are replaced. Raises OptionError where one fails of itself, KeyboardInterrupt at a second
+    signal.
+    """
+    pool, told = Workers(store.folder, workers), {one.number for one in store.trials() if one.state != RUNNING}
+    with Stopping() as stopping:
+        try:
+            while store.is_worked_on() and not stopping():  # by workers whose parent has died, which save and end
+                time.sleep(POLL)
+            while not _finished(store, pool) and not stopping():
+                pool.look()
+                if pool.failed:
+                    lines = pool.log(pool.failed[0]).read_text(encoding="utf-8", errors="replace").split("\n")
+                    last = next((line for line in reversed(lines) if line), "it said nothing")
+                    raise OptionError(f"a worker has failed: {last:.300}; {pool.log(pool.failed[0])} has more")
+                if len(pool) < workers:
+                    pool.start(min(workers - len(pool), store.left(store.settings["trials"])))
+                told |= tell(store.trials(), told, definition, say)
+                time.sleep(POLL)
+            _end(pool)
+        except BaseException:
+            pool.kill()
+            raise
+        tell(store.trials(), told, definition, say)
+        return not _finished(store, pool)
+
+
+def _finished(store: Store, pool: Workers) -> bool:
+    """Whether all trials have ended and all workers left."""
+    trials = store.trials()
+    ended = len(trials) >= store.settings["trials"] and all(one.state != RUNNING for one in trials)
+    pool.look()
+    return ended and not len(pool)
+
+
+def _end(pool: Workers) -> None:
+    """Waits until workers have saved."""
+    pool.stop()
+    deadline = time.monotonic() + GRACE
+    while len(pool) and time.monotonic() < deadline:
+        pool.look()
+        time.sleep(POLL / 3)
+    pool.kill()
+
+
+def tell(trials: Sequence[Trial], told: set[int], definition: Definition, say: Callable[[str], None]) -> set[int]:
+    """Says of each trial that has ended since how, and what is best; returns their numbers."""
+    new = [one for one in trials if one.state != RUNNING and one.number not in told]
+    for trial in new:
+        told.add(trial.number)
+        ended = [one for one in trials if one.number in told]
+        line = f"trial {trial.number}: {came_to(trial, definition)}"
+        if (top := best(ended)) is not None:
+            line += f"; best {top.score:,.6g}, trial {top.number}"
+        say(line)
+    return {one.number for one in new}
+
+
+def came_to(trial: Trial, definition: Definition) -> str:
+    """What came of a trial, in words."""
+    if trial.state == FAILED:
+        return f"failed: {trial.message:.200}"
+    found = f"{definition.score} {trial.score:,.6g} at {trial.cost:,.6g} {definition.cost}"
+    return f"stopped, {found}" if trial.state == STOPPED else found
+
+
+def best(trials: Sequence[Trial]) -> Trial | None:
+    """The one with the highest score at its end, the cheapest of equals; None where no score is a number."""
+    sound = [one for one in trials if one.state != RUNNING and math.isfinite(one.score)]
+    return max(sound, key=lambda one: (one.score, -one.cost), default=None)
+
+
+def shown(values: Mapping[str, float]) -> str:
+    """The values of a trial, by their shortest names."""
+    return ", ".join(f"{short(name)} {f'{x:,}' if isinstance(x, int) else f'{x:g}'}" for name, x in values.items())

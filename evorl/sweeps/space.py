@@ -1,0 +1,105 @@
+"""What a sweep searches: options of a training, each with a prior, as points of the unit cube."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from evorl.errors import require
+from evorl.training.configuration.discovery import BUDGET
+from evorl.types import Prior
+
+DIGITS = 6  # of a number that is tried, which is what it has in float32
+HYPERPARAMS = "agent.hyperparams."
+
+
+def short(name: str) -> str:
+    """The shortest name of an option that is searched."""
+    return name.removeprefix(HYPERPARAMS).removeprefix("agent.")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An option that is searched."""
+
+    name: str  # dotted, as agent.hyperparams.learning_rate
+    prior: Prior
+    default: float  # where the search begins; a whole number where the option is one
+    places: tuple[str, ...] = ()  # in the configuration, where its value stands
+
+    def decode(self, u: float) -> float:
+        """Its value at u in [0, 1]."""
+        value = float(f"{float(self.prior.decode(jnp.float32(u))):.{DIGITS}g}")
+        whole = isinstance(self.default, int) and (value.is_integer() or not self.name.startswith(HYPERPARAMS))
+        return round(value) if whole else value
+
+    def encode(self, value: float) -> float:
+        """Where in [0, 1] a value lies, clipped to the prior's ends."""
+        return float(self.prior.encode(jnp.float32(value)))
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """Options with priors, d of them, whose values are a point in the unit cube [d]."""
+
+    parameters: tuple[Parameter, ...]
+
+    def __post_init__(self) -> None:
+        wanted = "names nothing to search; give space.NAME='${log_uniform:1e-5,1e-2}'"
+        require(bool(self.parameters), "space", "{}", wanted)
+        budgets = [one.name for one in self.parameters if one.name in BUDGET]
+        require(len(budgets) <= 1, "space", " ".join(budgets), "can search one budget")
+
+    @property
+    def size(self) -> int:
+        """How many options, d."""
+        return len(self.parameters)
+
+    @cached_property
+    def budget(self) -> int | None:
+        """Which coordinate says how long a trial trains, if any does."""
+        return next((i for i, one in enumerate(self.parameters) if one.name in BUDGET), None)
+
+    @cached_property
+    def center(self) -> Float[np.ndarray, " d"]:
+        """Where the defaults lie."""
+        return np.array([one.encode(one.default) for one in self.parameters])
+
+    @property
+    def defaults(self) -> dict[str, float]:
+        """The values where the search begins."""
+        return {one.name: one.default for one in self.parameters}
+
+    def decode(self, u: Float[np.ndarray, " d"]) -> dict[str, float]:
+        """The values at a point, by option; at the center the defaults, bit by bit."""
+        if np.array_equal(u, self.center):
+            return self.defaults
+        return {one.name: one.decode(x) for one, x in zip(self.parameters, u, strict=True)}
+
+    def reach(self, part: float) -> Float[np.ndarray, " d"]:
+        """How far from a good point to look: part of the cube; of a budget half an octave, in which a step costs."""
+        far = np.full(self.size, part)
+        if self.budget is not None:
+            low, high = self.parameters[self.budget].prior.ends
+            far[self.budget] = min(part, 1 / (2 * np.log2(high / low)))
+        return far
+
+    def ended(self, u: Float[np.ndarray, " d"], used: float) -> Float[np.ndarray, " d"] | None:
+        """The point of a trial whose budget is only a part of that at u; None where no budget is, or none so small."""
+        if self.budget is None:
+            return u if used == 1 else None
+        one = self.parameters[self.budget]
+        spent, (low, _) = float(one.prior.decode(jnp.float32(u[self.budget]))) * used, one.prior.ends
+        if spent < low:
+            return None
+        point = np.array(u)
+        point[self.budget] = one.encode(spent)
+        return point
+
+    def shape(self, values: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+        """What values of a trial need a program of their own: all but hyperparameters and budgets."""
+        fixed = {name: x for name, x in values.items() if not name.startswith(HYPERPARAMS) and name not in BUDGET}
+        return tuple(sorted(fixed.items()))

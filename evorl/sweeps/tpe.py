@@ -1,0 +1,59 @@
+"""The tree-structured Parzen estimator, of Optuna."""
+
+import importlib.util
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from evorl.errors import OptionError, require
+from evorl.sweeps.space import SearchSpace
+from evorl.sweeps.trials import RUNNING, Trial
+
+
+@dataclass(frozen=True)
+class TPE:
+    """Optuna's TPESampler (Bergstra et al. 2011), which knows no costs, on the unit cube.
+
+    The first startup_trials are random. What is pending counts as bad (constant_liar), and so does what has failed.
+    """
+
+    startup_trials: int = 10
+
+    def __post_init__(self) -> None:
+        require(self.startup_trials >= 1, "startup_trials", self.startup_trials, "must be at least 1")
+        if importlib.util.find_spec("optuna") is None:
+            raise OptionError("sampler=tpe: the package optuna is missing; pip install 'evorl-jax[optuna]'")
+
+    def suggest(self, space: SearchSpace, trials: Sequence[Trial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
+        import optuna  # pyright: ignore[reportMissingImports]  an extra
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        drawn = int(np.random.SeedSequence([seed, len(trials)]).generate_state(1)[0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # constant_liar is an experiment of theirs
+            sampler = optuna.samplers.TPESampler(n_startup_trials=self.startup_trials, constant_liar=True, seed=drawn)
+            study = optuna.create_study(direction="maximize", sampler=sampler)
+            axes: dict[str, Any] = {f"{i}": optuna.distributions.FloatDistribution(0, 1) for i in range(space.size)}
+            study.add_trials(list(_told(optuna, trials, axes)))
+            asked = [study.ask(axes).params for _ in range(n)]
+        return np.array([[params[name] for name in axes] for params in asked])
+
+
+def _told(optuna: Any, trials: Sequence[Trial], axes: dict[str, Any]) -> list[Any]:
+    """Trials as Optuna has them."""
+    scores = [trial.score for trial in trials if trial.state != RUNNING and np.isfinite(trial.score)]
+    states, found = optuna.trial.TrialState, []
+    for trial in trials:
+        params = dict(zip(axes, trial.point, strict=True))
+        if trial.state == RUNNING:
+            found.append(optuna.trial.create_trial(state=states.RUNNING, params=params, distributions=axes))
+        elif scores:
+            value = trial.score if np.isfinite(trial.score) else min(scores)
+            found.append(optuna.trial.create_trial(value=value, params=params, distributions=axes))
+        else:
+            found.append(optuna.trial.create_trial(state=states.FAIL, params=params, distributions=axes))
+    return found

@@ -1,0 +1,83 @@
+"""A worker of a sweep: a process that takes one trial after the other, until none is left.
+
+python -m evorl.sweeps.worker SWEEP        as evorl.sweep starts it; it ends when its standard input does
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from evorl.command import command
+from evorl.sweeps import single
+from evorl.sweeps.definition import Definition
+from evorl.sweeps.side_by_side import SideBySide
+from evorl.sweeps.store import Store
+from evorl.sweeps.trials import Trial
+from evorl.training.devices import enable_compilation_cache
+from evorl.training.stopping import Stopping
+
+
+def work(folder: Path, stopping: Stopping) -> None:
+    """Trains the trials of a sweep that are left."""
+    store = Store(folder)
+    settings = store.settings
+    definition = Definition.of(settings["definition"], settings["trust"])
+    sampler, space, before = definition.suggests(), definition.space, None
+    with store.owner() as owner:
+
+        def taken() -> list[Trial]:
+            return [] if stopping() else store.take(owner, settings["vmapped"], space, sampler)
+
+        while trials := taken():
+            shape = space.shape(trials[0].values)
+            if before not in (None, shape):
+                jax.clear_caches()  # of programs that will hardly come again
+            before = shape
+            alike = [one for one in trials if space.shape(one.values) == shape]
+            if settings["vmapped"] == 1:
+                single.train(store, definition, alike[0], stopping)
+                continue
+            begun = {one.number for one in alike}
+
+            def more(shape: Any = shape, begun: set[int] = begun) -> Trial | None:
+                new = [one for one in taken() if one.number not in begun and space.shape(one.values) == shape]
+                begun |= {one.number for one in new[:1]}
+                return next(iter(new), None)
+
+            SideBySide(store, definition, alike, settings["side_by_side"]).train(stopping, more)
+    store.close()
+
+
+def _end_with_parent() -> None:
+    """Asks this process to save and end once standard input ends, as it does with the process that has started it."""
+
+    def wait() -> None:
+        while os.read(0, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The process of a worker."""
+    for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
+        logging.getLogger(library).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited")
+    with command(arguments) as given, Stopping() as stopping:
+        _end_with_parent()
+        enable_compilation_cache()
+        work(Path(given[0]), stopping)
+        if stopping():
+            sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""python -m evorl.sweep, as a user calls it."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evorl import sweep
+from evorl.errors import OptionError
+from evorl.sweeps.store import Store, folder_of
+from evorl.sweeps.trials import DONE
+
+TINY = [
+    "agent=ppo",
+    "env=fast",
+    "env.max_episode_steps=20",
+    "evaluations=4",
+    "agent.chunk=1",
+    "agent.workflow.num_envs=4",
+    "agent.workflow.num_steps=8",
+    "agent.workflow.batch_size=32",
+    "agent.workflow.num_epochs=1",
+    "agent.workflow.eval_episodes=4",
+    "agent.workflow.agent.hidden=[8]",
+    "tensorboard=false",
+    "space={}",
+    "space.env_steps=${log_uniform:64,256}",
+    "space.learning_rate=${log_uniform:1e-5,1e-2}",
+]
+
+
+def started(folder, *arguments):
+    command = [sys.executable, "-m", "evorl.sweep", *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def swept(folder, *arguments):
+    with started(folder, *arguments) as process:
+        out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def trials(folder):
+    with closing(Store(folder)) as store:
+        return store.trials()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A sweep of one worker that nothing has disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, swept(folder, *TINY, "trials=4", "sweep_dir=s")
+
+
+def test_it_sweeps_and_says_what_was_found(whole):
+    folder, (code, out, err) = whole
+    assert (code, err) == (0, "")
+    found = trials(folder / "s")
+    assert [one.state for one in found] == [DONE] * 4
+    assert found[0].values == {"env_steps": 128, "agent.hyperparams.learning_rate": 3e-4}
+    top = max(found, key=lambda one: one.score)
+    assert f"best: trial {top.number}, return {top.score:,.6g}" in out
+    assert out.endswith("go on with: python -m evorl.sweep resume=s trials=8\n")
+    for one in found:
+        lines = (folder_of(folder / "s", one.number) / "metrics.jsonl").read_text().splitlines()
+        evaluated = [row for row in map(json.loads, lines) if row["kind"] == "evaluation"]
+        assert [(x.cost, x.score) for x in one.curve] == [(row["env_steps"], row["return"]) for row in evaluated]
+        assert one.values["env_steps"] <= one.cost < one.values["env_steps"] + 32
+
+
+def test_a_sweep_that_is_killed_goes_on_and_suggests_the_same(whole, tmp_path):
+    process = started(tmp_path, *TINY, "trials=4", "sweep_dir=s")
+    while not (folder_of(tmp_path / "s", 1) / "metrics.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    code, _, err = swept(tmp_path, "resume=s")
+    assert (code, err) == (0, "")
+    assert trials(tmp_path / "s") == trials(whole[0] / "s")
+
+
+def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
+    process = started(tmp_path, *TINY, "trials=4", "sweep_dir=s")
+    while not (folder_of(tmp_path / "s", 1) / "metrics.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "stopped and saved; go on with: python -m evorl.sweep resume=s" in out
+    assert err == "stopping after this chunk; once more to stop without saving\n"
+    assert swept(tmp_path, "resume=s", "workers=2")[0] == 0
+    assert [one.state for one in trials(tmp_path / "s")] == [DONE] * 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["space.workflow.num_env=${power_of_two:2,8}"], "unknown parameter space.workflow.num_env; did you mean"),
+        (["space.clip=${uniform:-1,2}"], r"space.clip=Uniform\(low=-1.0, high=2.0\): must be between 0 and inf"),
+        (["space.name=${uniform:1,2}"], "space.name=ppo: is no number"),
+        (["score=returns"], "unknown score returns; did you mean return"),
+        (["cost=env_step"], "unknown cost env_step; did you mean env_steps"),
+        (["sampler=protien"], r"unknown sampler protien; did you mean protein\?"),
+        (["sampler.candidate=3"], "unknown option sampler.candidate; did you mean sampler.candidates"),
+        (["trials=0"], "trials=0: must be a whole number, at least 1"),
+        (["run_dir=here"], "run_dir=here: is of one training"),
+        (["resume=nothing"], "resume=nothing: is no sweep, it is not there"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=f"^{message}") as refused:
+        sweep.sweep([*TINY, *arguments])
+    assert "\n" not in str(refused.value)
+    assert not any(Path().iterdir())
+
+
+def test_a_store_of_another_space_and_what_may_not_change_are_refused(whole, monkeypatch):
+    monkeypatch.chdir(whole[0])
+    message = "resume=s: is of another space: there env_steps is LogUniform.*256.*, here LogUniform.*512"
+    with pytest.raises(OptionError, match=message):
+        sweep.sweep(["resume=s", "space={}", "space.env_steps=${log_uniform:64,512}"])
+    with pytest.raises(OptionError, match="seed=1: a resumed sweep keeps its configuration; only trials, workers"):
+        sweep.sweep(["resume=s", "seed=1"])
+    with pytest.raises(OptionError, match="sweep_dir=s: exists already; resume=s goes on with it"):
+        sweep.sweep([*TINY, "sweep_dir=s"])
+
+
+def test_all_trials_failed_is_one_line(tmp_path):
+    impossible = "space.workflow.batch_size=${choice:7,9}"
+    code, _, err = swept(tmp_path, *TINY, impossible, "sampler=random", "trials=2", "sweep_dir=s")
+    assert code == 2
+    assert re.fullmatch(r"error: all 2 trials have failed; the first one: .*batch_size=[79]: must divide.*\n", err)
+
+
+def test_vmapped_trials_equal_those_of_their_own(tmp_path):
+    shared = [*TINY, "trials=5", "sampler=random", "space.workflow.num_epochs=${choice:1,2}"]
+    for name, more in (("alone", []), ("vmapped", ["vmapped=3"])):
+        assert swept(tmp_path, *shared, *more, f"sweep_dir={name}")[::2] == (0, "")
+    one, other = trials(tmp_path / "alone"), trials(tmp_path / "vmapped")
+    assert len({x.values["env_steps"] for x in one}) > 1
+    for a, b in zip(one, other, strict=True):
+        assert (a.state, a.point, a.values) == (b.state, b.point, b.values)
+        assert a.curve == b.curve  # bit by bit, as in turn each is what it is alone
+
+
+def test_vmapped_trials_are_the_same_to_rounding_and_refill_their_places(tmp_path):
+    """Of a policy that hardly learns, so that rounding grows into nothing else."""
+    slow = [*TINY[:-1], "space.learning_rate=${log_uniform:1e-9,1e-8}", "agent.hyperparams.learning_rate=1e-9"]
+    for name, beside in (("turn", "false"), ("vmapped", "true")):
+        more = ["sampler=random", "trials=4", "vmapped=2", f"side_by_side={beside}", f"sweep_dir={name}"]
+        assert swept(tmp_path, *slow, *more)[::2] == (0, "")
+    for a, b in zip(trials(tmp_path / "turn"), trials(tmp_path / "vmapped"), strict=True):
+        assert a.point == b.point
+        np.testing.assert_allclose(a.curve[-1], b.curve[-1], rtol=1e-4)

@@ -1,0 +1,160 @@
+"""The store of a sweep: what several workers, some of them killed, make of it."""
+
+import math
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+
+import numpy as np
+import pytest
+
+from evorl.errors import OptionError
+from evorl.sweeps import store as stores
+from evorl.sweeps.definition import Definition
+from evorl.sweeps.random_search import RandomSearch
+from evorl.sweeps.single import Told
+from evorl.sweeps.store import DEATHS, Store, checked
+from evorl.sweeps.trials import DONE, FAILED, RUNNING, STOPPED, Evaluation, Trial
+from evorl.training.progress import Budget, Progress
+from tests.test_sweeps import SPACE
+
+
+@contextmanager
+def made(folder, trials=6):
+    with closing(Store.made(folder, {"trials": trials, "seed": 0})) as store:
+        yield store
+
+
+def numbers(trials):
+    return [one.number for one in trials]
+
+
+WORKER = """
+import os, sys
+from pathlib import Path
+from evorl.sweeps.store import Store
+from evorl.sweeps.random_search import RandomSearch
+from evorl.sweeps.trials import DONE, Evaluation
+from tests.test_sweeps import SPACE
+store = Store(Path(sys.argv[1]))
+with store.owner() as owner:
+    if sys.argv[2] == "hold":
+        print(store.take(owner, 1, SPACE, RandomSearch())[0].number, flush=True)
+        sys.stdin.read()
+    while taken := store.take(owner, 1, SPACE, RandomSearch()):
+        store.observe(taken[0].number, Evaluation(1.0, 1.0, float(os.getpid())))
+        store.end(taken[0].number, DONE)
+"""
+
+
+def worker(folder, how):
+    command = [sys.executable, "-c", WORKER, str(folder), how]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_processes_share_the_trials_and_none_is_taken_twice(tmp_path):
+    with made(tmp_path, trials=40) as store, worker(tmp_path, "work") as one, worker(tmp_path, "work") as two:
+        assert [one.wait(), two.wait()] == [0, 0]
+        trials = store.trials()
+    assert numbers(trials) == list(range(40))
+    assert {one.state for one in trials} == {DONE}
+    assert all(len(one.curve) == 1 for one in trials)
+    alone = [RandomSearch().suggest(SPACE, trials[:i], 1, 0)[0] for i in range(40)]  # whoever took it
+    np.testing.assert_array_equal([one.point for one in trials], alone)
+
+
+def test_a_killed_workers_trial_is_taken_over_and_keeps_its_point(tmp_path):
+    with made(tmp_path) as store, worker(tmp_path, "hold") as process, store.owner() as owner:
+        assert process.stdout.readline() == "0\n"
+        point = store.trials()[0].point
+        assert numbers(store.take(owner, 1, SPACE, RandomSearch())) == [1]
+        assert store.left(6) == 4
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert store.left(6) == 5
+        taken = store.take(owner, 2, SPACE, RandomSearch())
+        assert numbers(taken) == [0, 1]
+        assert taken[0].point == point
+
+
+def test_a_worker_that_ends_lets_go_of_its_trials(tmp_path):
+    with made(tmp_path) as store:
+        for _ in range(2 * DEATHS):
+            with store.owner() as owner:
+                assert numbers(store.take(owner, 2, SPACE, RandomSearch())) == [0, 1]
+    assert list((tmp_path / "workers").iterdir()) == []
+
+
+def test_a_trial_on_which_workers_die_has_failed(tmp_path):
+    with made(tmp_path) as store, closing(sqlite3.connect(tmp_path / stores.NAME, isolation_level=None)) as file:
+
+        def taken(owner):
+            return numbers(store.take(owner, 1, SPACE, RandomSearch()))
+
+        with store.owner() as owner:
+            for death in range(DEATHS + 1):
+                assert taken(owner) == [0]
+                if death == 0:
+                    file.execute("UPDATE trials SET owner = 'gone'")
+                    assert taken(owner) == [0]
+                    store.observe(
+                        0, Evaluation(0.5, 1.0, 1.0)
+                    )  # it came further, so that the death before counts no more
+                else:
+                    file.execute("UPDATE trials SET owner = 'gone'")
+            assert taken(owner) == [1]
+        assert store.trials()[0].state == FAILED
+        assert "5 workers have died" in store.trials()[0].message
+
+
+def test_what_is_told_again_is_there_once_and_nan_is_none(tmp_path):
+    with made(tmp_path) as store, store.owner() as owner:
+        store.take(owner, 1, SPACE, RandomSearch())
+        for _ in range(2):
+            for used, score in ((0.5, math.nan), (1.0, 3.0)):
+                assert not store.observe(0, Evaluation(used, 10 * used, score))
+        (trial,) = store.trials()
+        assert (trial.state, len(trial.curve), math.isnan(trial.curve[0].score)) == (RUNNING, 2, True)
+        store.end(0, STOPPED, used=0.5)
+        assert len(store.trials()[0].curve) == 1
+
+
+def test_what_is_no_sweep_is_refused(tmp_path):
+    with pytest.raises(OptionError, match="is no sweep, it has no"):
+        Store(tmp_path)
+    (tmp_path / stores.NAME).write_bytes(os.urandom(4096))
+    with pytest.raises(OptionError, match="is not that of a sweep"):
+        Store(tmp_path)
+    with pytest.raises(OptionError, match="all 2 trials have failed; the first one: out of memory"):
+        checked([Trial(i, (), {}, FAILED, message="out of memory") for i in range(2)])
+
+
+def row(kind, used, **numbers):
+    return {"kind": kind, "progress": used, "env_steps": 100 * used} | numbers
+
+
+def test_a_score_of_steps_is_told_at_as_many_points_as_evaluations_and_the_same_after_a_stop(tmp_path):
+    rows = [row("train", used, **{"return": used}) for used in (0.2, 0.3, 0.55, 0.7, 0.8)]
+    rows += [row("evaluation", 0.8, **{"return": 9.0}), row("train", 1.0, **{"return": 1.0}), row("evaluation", 1.0)]
+    found = Definition({"evaluations": 4}, (), SPACE, {}, "train/return", "env_steps", 0)
+    budget = Budget(env_steps=100)
+    with made(tmp_path) as store, store.owner() as owner:
+        store.take(owner, 2, SPACE, RandomSearch())
+        whole, first, second = (
+            Told(store, found, 0, budget),
+            Told(store, found, 1, budget),
+            Told(store, found, 1, budget),
+        )
+        for one in rows:
+            whole(one)
+        for one in rows[:4]:
+            first(one)
+        second.resume(Progress(totals={"env_steps": [30]}))  # the checkpoint is older than what was told
+        for one in rows[2:]:
+            second(one)
+        curves = [one.curve for one in store.trials()]
+    assert [(one.used, one.score) for one in curves[0]] == [(0.3, 0.3), (0.55, 0.55), (0.8, 0.8), (1.0, 1.0)]
+    assert curves[0] == curves[1]

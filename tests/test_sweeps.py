@@ -1,0 +1,158 @@
+"""What a sweep searches, how it is sampled, and when a trial is stopped."""
+
+import importlib.util
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+from scipy.stats import multivariate_normal
+
+from evorl.errors import OptionError
+from evorl.priors import LogUniform, PowerOfTwo, Uniform
+from evorl.sweeps.gaussian_process import JITTER, GaussianProcess, likelihood
+from evorl.sweeps.protein import Protein
+from evorl.sweeps.random_search import RandomSearch
+from evorl.sweeps.space import Parameter, SearchSpace
+from evorl.sweeps.tpe import TPE
+from evorl.sweeps.trials import DONE, FAILED, RUNNING, Evaluation, Trial, is_behind, observed, pareto, thinned
+
+RATE = Parameter("agent.hyperparams.learning_rate", LogUniform(1e-5, 1e-1), 1e-3)
+STEPS = Parameter("env_steps", LogUniform(1_000.0, 64_000.0), 8_000)
+ENVS = Parameter("agent.workflow.num_envs", PowerOfTwo(4, 64), 16)
+SPACE = SearchSpace((RATE, STEPS, ENVS))
+SAMPLERS = [Protein(candidates=16), RandomSearch()] + [TPE()] * (importlib.util.find_spec("optuna") is not None)
+
+
+def trial(number, point, score=1.0, cost=1.0, state=DONE):
+    curve = tuple(Evaluation(part, cost * part, score * part) for part in (0.1, 0.25, 0.5, 0.75, 1.0))
+    return Trial(number, tuple(map(float, point)), SPACE.decode(np.array(point)), state, curve)
+
+
+def tried(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [trial(i, rng.uniform(size=3), rng.uniform(), math.exp(rng.normal())) for i in range(count)]
+
+
+def kernel(a, b, log):
+    """Element by element, as Rasmussen and Williams have it."""
+    matern, linear, bias = np.exp(log[:3])
+    out = np.empty((len(a), len(b)))
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            r = math.sqrt(sum(((x - y) / np.exp(log[4:])) ** 2))
+            out[i, j] = matern * (1 + math.sqrt(3) * r) * math.exp(-math.sqrt(3) * r) + linear * x @ y + bias
+    return out
+
+
+def test_the_process_is_that_of_the_textbook():
+    rng = np.random.default_rng(0)
+    x, y, at, log = rng.uniform(size=(12, 3)), rng.normal(size=12), rng.uniform(size=(4, 3)), rng.normal(size=7) / 2
+    known = kernel(x, x, log) + (np.exp(log[3]) + JITTER) * np.eye(12)
+    density = multivariate_normal(np.zeros(12), known).logpdf(y) + 6 * math.log(2 * math.pi)
+    value, slope = likelihood(x, y, log)
+    assert value == pytest.approx(density)
+    np.testing.assert_allclose(slope, approx_fprime(log, lambda log: likelihood(x, y, log)[0], 1e-7), atol=1e-4)
+    expected = kernel(at, x, log) @ np.linalg.inv(known) @ y
+    np.testing.assert_allclose(GaussianProcess(x, y, log).mean(at), expected)
+    split = GaussianProcess(x[:8], y[:8], log).told(x[8:], y[8:])
+    np.testing.assert_allclose(split.mean(at), expected)
+
+
+def test_a_fitted_process_finds_the_line_and_the_coordinate_that_matters():
+    x = np.random.default_rng(1).uniform(size=(40, 2))
+    line = GaussianProcess.fitted(x, 2 * x[:, 0] - 1)
+    beyond = np.array([[1.3, 0.5], [-0.3, 0.5]])
+    np.testing.assert_allclose(line.mean(beyond), [1.6, -1.6], atol=0.1)
+    lengths = GaussianProcess.fitted(x, np.sin(6 * x[:, 1])).log[4:]
+    assert lengths[0] > lengths[1] + 1
+
+
+def test_a_space_decodes_to_options_as_they_are_given():
+    assert SPACE.decode(np.array([0.5, 0.0, 1.0])) == {RATE.name: 1e-3, "env_steps": 1_000, ENVS.name: 64}
+    assert SPACE.decode(SPACE.center) == {RATE.name: 1e-3, "env_steps": 8_000, ENVS.name: 16}
+    assert all(type(SPACE.decode(np.full(3, 0.3))[name]) is int for name in ("env_steps", ENVS.name))
+    np.testing.assert_allclose(SPACE.center, [0.5, 0.5, 0.5], atol=1e-6)
+    np.testing.assert_allclose(SPACE.reach(0.25), [0.25, 1 / 12, 0.25])  # log2(64) = 6
+    np.testing.assert_allclose(SPACE.ended(np.array([0.2, 0.5, 0.7]), 0.25), [0.2, 1 / 6, 0.7], atol=1e-6)
+    assert SPACE.ended(np.array([0.2, 0.1, 0.7]), 0.25) is None  # below 1,000 steps
+    assert SPACE.shape(SPACE.defaults) == ((ENVS.name, 16),)
+    with pytest.raises(OptionError, match="names nothing to search"):
+        SearchSpace(())
+
+
+def test_a_curve_counts_as_trials_that_ended_sooner():
+    points = thinned(SPACE, trial(0, [0.2, 0.9, 0.7], score=8.0, cost=4.0), 3)
+    assert [one for one, _ in points] == [Evaluation(0.25, 1, 2), Evaluation(0.75, 3, 6), Evaluation(1, 4, 8)]
+    np.testing.assert_allclose([u[1] for _, u in points], [0.9 - 1 / 3, 0.9 + math.log2(0.75) / 6, 0.9], atol=1e-6)
+    assert [one.used for one, _ in thinned(SPACE, trial(0, [0.2, 0.9, 0.7]), 10)] == [0.25, 0.5, 0.75, 1.0]
+    fixed = SearchSpace((RATE, ENVS))
+    assert len(thinned(fixed, replace(trial(0, [0.2, 0.9, 0.7]), point=(0.2, 0.7)), 10)) == 1
+
+
+def test_what_has_failed_is_the_worst():
+    lost = replace(trial(2, [0.1, 0.9, 0.1]), curve=(Evaluation(1.0, 3.0, math.nan),))
+    failed = trial(3, [0.3, 0.9, 0.1], state=FAILED)
+    found = observed(SPACE, [trial(0, [0.5, 0.9, 0.5], 5.0), trial(1, [0.5, 0.9, 0.5], -2.0), lost, failed], 1)
+    np.testing.assert_array_equal(found.score, [5.0, -2.0, -2.0, -2.0])
+    np.testing.assert_array_equal(np.isnan(found.cost), [False, False, True, True])
+
+
+def test_the_front_is_that_of_all_pairs():
+    rng = np.random.default_rng(0)
+    score, cost = rng.integers(0, 6, 40).astype(float), rng.integers(0, 6, 40).astype(float)
+    pairs = set(zip(score, cost, strict=True))
+    dominated = {(s, c) for s, c in pairs for t, d in pairs if t >= s and d <= c and (t, d) != (s, c)}
+    front = pareto(score, cost)
+    assert set(zip(score[front], cost[front], strict=True)) == pairs - dominated
+    assert not pareto(np.zeros(2), np.full(2, np.nan)).any()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda x: type(x).__name__)
+def test_a_sampler_is_a_function_of_the_trials_and_the_seed(sampler):
+    failed = [replace(one, state=FAILED) for one in tried(3)]
+    for trials in ([], [trial(0, SPACE.center, state=RUNNING)], failed, tried(15)):
+        first = sampler.suggest(SPACE, trials, 3, 5)
+        assert first.shape == (3, 3)
+        assert np.all((first >= 0) & (first <= 1))
+        np.testing.assert_array_equal(sampler.suggest(SPACE, list(trials), 3, 5), first)
+    assert not np.array_equal(sampler.suggest(SPACE, tried(15), 3, 6), first)
+    running = [*tried(15), trial(15, first[0], state=RUNNING)]
+    assert not np.array_equal(sampler.suggest(SPACE, running, 1, 5)[0], first[0])
+    assert len({tuple(point) for point in first.tolist()}) == 3
+
+
+def test_protein_begins_with_the_defaults_and_then_stays_within_reach_of_what_is_best():
+    first = Protein().suggest(SPACE, [], 4, 0)
+    np.testing.assert_array_equal(first[0], SPACE.center)
+    assert np.all(np.abs(first - SPACE.center) <= SPACE.reach(0.25) + 1e-9)
+    trials = [trial(0, [0.5, 0.9, 0.5], 9.0, 1.0), trial(1, [0.1, 0.2, 0.1], 1.0, 5.0)]
+    ends = Protein(curve_points=1)
+    found = np.array([ends.suggest(SPACE, trials, 1, seed)[0] for seed in range(8)])
+    assert np.all(np.abs(found - trials[0].point) <= SPACE.reach(0.25) + 1e-9)
+
+
+def test_protein_finds_a_peak_where_all_cost_the_same():
+    space, trials = SearchSpace((Parameter("agent.hyperparams.x", Uniform(0.0, 1.0), 0.1),)), []
+    for i in range(20):
+        u = Protein(candidates=64).suggest(space, trials, 1, 0)[0]
+        curve = (Evaluation(1.0, 100.0, -((float(u[0]) - 0.8) ** 2)),)
+        trials.append(Trial(i, tuple(u), space.decode(u), DONE, curve))
+    assert max(one.score for one in trials) > -1e-3
+
+
+def test_a_trial_is_stopped_below_the_quantile_of_eight_at_its_cost():
+    others = [trial(i, [0.5, 0.9, 0.5], score=float(i + 1), cost=4.0) for i in range(8)]  # at a cost of 2 half of that
+    bar = np.quantile(np.arange(1, 9) / 2, 0.3)
+
+    def running(score, used=0.5, cost=2.0):
+        return Trial(8, (0.5, 0.9, 0.5), {}, RUNNING, (Evaluation(used, cost, score),))
+
+    assert is_behind(running(bar - 0.01), others)
+    assert not is_behind(running(bar + 0.01), others)
+    assert is_behind(running(math.nan), others)
+    assert not is_behind(running(bar - 0.01), others[:7])
+    assert not is_behind(running(bar - 0.01), [*others[:7], replace(others[7], state=FAILED)])
+    assert not is_behind(running(bar - 0.01, used=0.2), others)
+    assert not is_behind(running(0.0, cost=5.0), others)  # none has come that far
