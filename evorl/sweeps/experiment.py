@@ -1,6 +1,6 @@
 """A trial as an experiment file: what was chosen on the command line, and the values that were found."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,19 @@ FOLDER = Path("configs") / "experiment"
 
 def write(definition: Definition, trial: Trial, name: Any) -> Path:
     """Writes configs/experiment/NAME.yaml, which experiment=NAME trains; raises OptionError where it is there."""
-    plain = isinstance(name, str) and bool(name) and not set(name) - set(_letters())
-    require(plain, "experiment", name, "must be a name of letters, numbers, _ and -")
-    path = FOLDER / f"{name}.yaml"
-    if path.exists():
-        raise OptionError(f"experiment={name}: {path} exists already")
+    path = place(name, "experiment")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text(definition, trial), encoding="utf-8")
+    return path
+
+
+def place(name: Any, option: str) -> Path:
+    """The file of an experiment to come; raises OptionError where it is there, or its name is none."""
+    plain = isinstance(name, str) and bool(name) and not set(name) - set(_letters())
+    require(plain, option, name, "must be a name of letters, numbers, _ and -")
+    path = FOLDER / f"{name}.yaml"
+    if path.exists():
+        raise OptionError(f"{option}={name}: {path} exists already")
     return path
 
 
@@ -34,18 +40,23 @@ def _letters() -> str:
 
 def text(definition: Definition, trial: Trial) -> str:
     """The file."""
-    given = placed(definition.chosen)
+    title = f"{config.title(definition.base)}: trial {trial.number} of a sweep, {came_to(trial, definition)}"
+    return as_file(definition.chosen, trial.values, title)
+
+
+def as_file(chosen: Sequence[str], values: Mapping[str, Any], title: str) -> str:
+    """What was chosen on a command line, with values by dotted name, as the text of an experiment."""
+    given = placed(chosen)
     defaults = [_choice(one) for one in given if _is_choice(one)]
     defaults.sort(key=lambda one: not isinstance(one, str))  # an experiment comes first, as what follows changes it
     data: dict[str, Any] = {}
     options = [one for one in given if not _is_choice(one)]
     for one in config.parsed(options):
         data = _filled(data, one.key_or_group.split("."), one.value())
-    if any(name in BUDGET for name in trial.values):
+    if any(name in BUDGET for name in values):
         data |= dict.fromkeys(BUDGET)
-    for name, value in trial.values.items():
+    for name, value in values.items():
         data = _filled(data, name.split("."), value)
-    title = f"{config.title(definition.base)}: trial {trial.number} of a sweep, {came_to(trial, definition)}"
     head = f"# @package _global_\n# {title}\n"
     return head + yaml.safe_dump({"defaults": defaults} | data, sort_keys=False, allow_unicode=True)
 

@@ -43,6 +43,7 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
   python -m evorl.curve curve.png runs/A runs/B               their evaluations as a picture and a table
   python -m evorl.lineage runs/NAME                           who took over from whom in a population
   python -m evorl.sweep --help                                trainings with other numbers, and which are best
+  python -m evorl.autotune --help                             how a training is fastest on this machine
 
   --list        agents, environments and experiments
   --cfg job     every option with its value, as the other arguments set it
