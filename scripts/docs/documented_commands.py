@@ -29,7 +29,7 @@ RUNS = {  # what NAME is: the first one of which a command line holds a word
     "agent=ppo env=cartpole": ("",),
 }
 OWN = ("your_own.md", "environments.md")  # whose lines need the files that they write; tests run them
-OWN_LINES = ("env=corridor", "runs/les")  # and those of other pages that do
+OWN_LINES = ("env=corridor", "runs/les", "human=true")  # and those of other pages that do, or need a keyboard
 
 
 def commands() -> list[str]:
