@@ -1,4 +1,4 @@
-"""The arcade beside PufferLib's C as it was recorded, Gymnasium and pgx, and its rules by hand."""
+"""The arcade beside PufferLib's C as it was recorded and Gymnasium, and its rules by hand."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -94,48 +94,6 @@ def test_cartpole_is_that_of_gymnasium():
         if steps % 50 == 0:
             theirs.unwrapped.state = tuple(map(float, obs))
         state = None if terminated or truncated else state
-
-
-def test_2048_is_that_of_pgx():
-    pgx = pytest.importorskip("pgx", reason="needs pip install 'evorl-jax[pgx]'")
-    env, theirs = Game2048(), pgx.make("2048")
-    step, advance = jax.jit(theirs.step), jax.jit(env.advance)
-    state, rng = jax.jit(theirs.init)(KEY), np.random.default_rng(0)
-    for i in range(2000):
-        board = jnp.asarray(state._x.board if hasattr(state, "_x") else state._board).reshape(4, 4).astype(jnp.int8)
-        np.testing.assert_array_equal(game_2048.legal(board), state.legal_action_mask)
-        action = int(rng.choice(np.flatnonzero(state.legal_action_mask)))
-        state = step(state, action, jax.random.key(i))
-        new = np.asarray(state._x.board if hasattr(state, "_x") else state._board).reshape(4, 4)
-        slid, _ = game_2048.to_the_left(game_2048.turned(board, jnp.int32(action)))
-        slid = np.asarray(game_2048.turned(slid, jnp.int32(action)))
-        ((row, column),) = np.argwhere(slid != new)
-        before = (slid.ravel()[: 4 * row + column] == 0).sum()
-        chance = jnp.float32([(before + 0.5) / (slid == 0).sum(), 0.05 if new[row, column] == 2 else 0.5])
-        after, timestep = advance(Game2048State(board, jnp.int32(i)), jnp.int32(action), chance)
-        np.testing.assert_array_equal(after.board, new)
-        assert float(timestep.reward) == float(state.rewards[0])
-        assert bool(timestep.terminated) == bool(state.terminated)
-        state = jax.jit(theirs.init)(jax.random.key(i)) if state.terminated else state
-
-
-def test_the_board_of_connect_four_is_that_of_pgx():
-    pgx = pytest.importorskip("pgx", reason="needs pip install 'evorl-jax[pgx]'")
-    theirs, rng = pgx.make("connect_four"), np.random.default_rng(0)
-    init, step, won = jax.jit(theirs.init), jax.jit(theirs.step), jax.jit(four.won)
-    state, ours = init(KEY), [(jnp.uint32(0), jnp.uint32(0))] * 2
-    for i in range(2000):
-        both = four.ConnectFourState(jnp.stack([p[0] for p in ours]), jnp.stack([p[1] for p in ours]))
-        height = np.asarray(four.heights(both))
-        np.testing.assert_array_equal(height < 6, state.legal_action_mask)
-        column = int(rng.choice(np.flatnonzero(height < 6)))
-        state = step(state, column)
-        ours = [ours[1], four.either(ours[0], four.cell(jnp.int32(column), jnp.int32(height[column])))]
-        wins = bool(won(ours[1]))
-        assert wins == bool((state.rewards != 0).any())
-        assert (wins or height.sum() == 41) == bool(state.terminated)
-        if state.terminated:
-            state, ours = init(jax.random.key(i)), [(jnp.uint32(0), jnp.uint32(0))] * 2
 
 
 @pytest.mark.parametrize("env", GAMES, ids=lambda env: type(env).__name__)

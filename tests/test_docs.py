@@ -73,7 +73,7 @@ def test_the_windy_grid_is_that_of_the_book():
 
 SHOWN = [
     command
-    for page in ("memory", "curricula", "objectives", "diversity")
+    for page in ("arcade", "memory", "curricula", "objectives", "diversity")
     for command in re.findall(
         r"^python -m evorl.train ([^#\n]*)",
         (ROOT / "docs" / f"{page}.md").read_text().replace("\\\n", ""),

@@ -18,6 +18,16 @@ class Drawable(Protocol):
         ...
 
 
+@runtime_checkable
+class NamesActions(Protocol):
+    """An environment whose actions have names: "nothing", "left", "fire", or the key that they are by keyboard."""
+
+    @property
+    def action_meanings(self) -> tuple[str, ...]:
+        """The name of each action."""
+        ...
+
+
 def save(frames: Sequence[np.ndarray], seconds: float, folder: Path) -> list[Path]:
     """Writes frames [height, width, 3] uint8, each shown for so many seconds, as a GIF, and the middle one as a PNG."""
     from PIL import Image

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from evorl.envs.render import Drawable
+from evorl import spaces
+from evorl.envs.render import Drawable, NamesActions
 from evorl.envs.wrappers import innermost
 from evorl.errors import OptionError, require
 from evorl.spaces import Discrete, Legal
@@ -30,9 +32,8 @@ QUIT = "q"
 
 def keys(env: Env) -> dict[str, int]:
     """The action of each key: of those whose names say it, others by number. "nothing" has none, and is no key."""
-    count = env.action_space.n  # pyright: ignore[reportAttributeAccessIssue]
-    names = meanings(env) or ("",) * count
-    found = {}
+    assert isinstance(env.action_space, Discrete)
+    names, found = meanings(env) or ("",) * env.action_space.n, {}
     for i, (name, plain) in enumerate(zip(names, PLAIN, strict=False)):
         key = f"\x1b[{ARROWS[name]}" if name in ARROWS else OTHERS.get(name, name if len(name) == 1 else plain)
         found |= {} if name == "nothing" else {key: i}
@@ -42,7 +43,7 @@ def keys(env: Env) -> dict[str, int]:
 def meanings(env: Env) -> tuple[str, ...]:
     """The names of its actions, () where they have none."""
     inner = innermost(env)
-    return vars(type(inner)).get("action_meanings", ())
+    return inner.action_meanings if isinstance(inner, NamesActions) else ()
 
 
 def require_player(env: Env | None = None) -> None:
@@ -77,8 +78,8 @@ def play(env: Env, env_params: Any, seed: int = 0) -> tuple[float, int]:
             legal = obs["legal"] if isinstance(env.observation_space, Legal) else None
             if action is None or (legal is not None and not legal[action]):
                 continue
-            start = getattr(env.action_space, "start", 0)
-            state, timestep = step(jax.random.fold_in(key, steps + 1), state, np.int32(action + start), env_params)
+            move = spaces.chosen(env.action_space, jnp.int32(action))
+            state, timestep = step(jax.random.fold_in(key, steps + 1), state, move, env_params)
             obs, earned, steps = timestep.obs, earned + float(timestep.reward), steps + 1
             ended = bool(timestep.terminated | timestep.truncated)
     print(f"return {earned:.6g} after {steps} steps{'' if ended else ', stopped'}")

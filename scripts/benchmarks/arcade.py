@@ -26,7 +26,7 @@ from peers_timing import compiled, surroundings
 
 from evorl.envs.arcade import Asteroids, CartPole, Game2048, SpaceInvaders
 from evorl.envs.gymnax import Gymnax
-from evorl.types import Array, Env, Key
+from evorl.types import Array, Key
 from evorl.vector_env import FromParams, Plan, World, auto_reset
 
 COPIES, STEPS = 1024, 250
@@ -37,7 +37,7 @@ SETTINGS = {"WIDE": 640, "HIGH": 360, "FOODS": 4096, "LEVEL": -1}  # PufferLib's
 SOURCES = GAMES | {"cartpole": CARTPOLE}
 
 
-def play(env: Env, key: Key) -> Array:
+def play(env: Any, key: Key) -> Array:
     """What all observations, rewards and ends sum to."""
     actions = jax.random.randint(jax.random.fold_in(key, 1), (STEPS, COPIES), 0, env.action_space.n)
 
@@ -56,7 +56,7 @@ def play(env: Env, key: Key) -> Array:
     return jax.lax.scan(add, (begin, jnp.float32(0)), length=STEPS)[0][1]
 
 
-def ours(env: Env) -> tuple[Callable[[int], Any], int]:
+def ours(env: Any) -> tuple[Callable[[int], Any], int]:
     """A run of it, and its steps."""
     program, _ = compiled(lambda key: play(env, key), jax.random.key(0))
     return lambda i: jax.block_until_ready(program(jax.random.key(i))), STEPS * COPIES

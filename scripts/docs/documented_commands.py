@@ -29,7 +29,8 @@ RUNS = {  # what NAME is: the first one of which a command line holds a word
     "agent=ppo env=cartpole": ("",),
 }
 OWN = ("your_own.md", "environments.md")  # whose lines need the files that they write; tests run them
-OWN_LINES = ("env=corridor", "runs/les", "sweeps/NAME", "experiment=tuned")  # and those of other pages that do
+# and those of other pages that do, or need a keyboard
+OWN_LINES = ("env=corridor", "runs/les", "sweeps/NAME", "experiment=tuned", "experiment=fast_ant", "human=true")
 
 
 def commands() -> list[str]:
