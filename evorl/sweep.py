@@ -102,8 +102,7 @@ def sweep(given: Sequence[str]) -> None:
 
 def made(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:
     """A new sweep, as it was asked for; raises OptionError."""
-    from evorl.sweeps import definition, side_by_side, single
-    from evorl.sweeps.store import Store
+    from evorl.sweeps import definition, side_by_side, single, store
 
     for one in rest:
         if one.partition("=")[0] in NOT_OURS:
@@ -120,12 +119,12 @@ def made(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:
             raise unknown(name, value, known)
     side_by_side.check(found, options.get("vmapped", OWN["vmapped"]))
     folder = Path(str(options["sweep_dir"])) if options.get("sweep_dir") else SWEEPS / _name(data)
-    if folder.exists():
+    if folder.exists() and not store.is_unmade(folder):
         raise OptionError(f"sweep_dir={folder}: exists already; resume={folder} goes on with it")
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     settings = {name: options.get(name, OWN[name]) for name in RUNNING}
     settings |= {"definition": found.to_data(), "seed": found.seed, "trust": list(options.get("trust", ()))}
-    return Store.made(folder, settings), found
+    return store.Store.made(folder, settings), found
 
 
 def resumed(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:

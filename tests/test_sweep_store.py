@@ -122,6 +122,14 @@ def test_what_is_told_again_is_there_once_and_nan_is_none(tmp_path):
         assert len(store.trials()[0].curve) == 1
 
 
+def test_a_store_whose_making_was_killed_is_made_anew(tmp_path):
+    (tmp_path / stores.HALF).write_bytes(b"half")
+    assert stores.is_unmade(tmp_path)
+    with made(tmp_path) as store:
+        assert store.settings["trials"] == 6
+    assert not stores.is_unmade(tmp_path)
+
+
 def test_what_is_no_sweep_is_refused(tmp_path):
     with pytest.raises(OptionError, match="is no sweep, it has no"):
         Store(tmp_path)

@@ -17,6 +17,7 @@ from evorl.sweeps.space import SearchSpace
 from evorl.sweeps.trials import FAILED, RUNNING, Evaluation, Sampler, Trial, is_behind
 
 NAME, WORKERS, TRIALS = "sweep.sqlite", "workers", "trials"  # in the folder of a sweep
+HALF = f".{NAME}"  # a store that is being made
 SCHEMA = 1
 DEATHS = 5  # of workers in the same place, after which a trial has failed
 SECONDS = 60  # that one waits for another's transaction
@@ -55,7 +56,9 @@ class Store:
     @classmethod
     def made(cls, folder: Path, settings: Mapping[str, Any]) -> "Store":
         """A new one, in a folder that is there."""
-        new = folder / f".{NAME}"  # so that there is a whole one or none
+        for left in folder.glob(f"{HALF}*"):
+            left.unlink()
+        new = folder / HALF  # so that there is a whole one or none
         file = _connected(new)
         file.execute("PRAGMA journal_mode = WAL")  # which the file keeps
         file.executescript(TABLES)
@@ -224,6 +227,11 @@ class Store:
 
 def _connected(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=SECONDS, isolation_level=None)
+
+
+def is_unmade(folder: Path) -> bool:
+    """Whether a folder holds nothing, or what was left of making a store there."""
+    return folder.is_dir() and all(path.name.startswith(HALF) for path in folder.iterdir())
 
 
 def folder_of(sweep: Path, number: int) -> Path:

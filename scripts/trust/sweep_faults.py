@@ -74,8 +74,9 @@ def disturbed(folder: Path, count: int, kills: int, workers_wanted: int, moment:
     options = [*SWEEP, f"trials={count}", f"workers={workers_wanted}", f"sweep_dir={folder}"]
     for kill in range(kills):
         process = subprocess.Popen(command(*options), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and not workers(process.pid):
+        while process.poll() is None and not ((folder / NAME).exists() and workers(process.pid)):
             time.sleep(0.01)
+        assert process.poll() is None, "a sweep has ended by itself"
         time.sleep(moment.uniform(0, LONGEST))
         before, there, of_parent = ended(folder), workers(process.pid), moment.random() < 0.5
         if not there or of_parent:
