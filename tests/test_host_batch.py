@@ -321,9 +321,9 @@ def test_windows_of_slots_that_are_not_in_step():
             own = jax.tree.map(lambda x, slot=slot: x[:, slot : slot + 1], (rows, missing))
             alone[slot], expected, here = alone[slot].advance(own[0], jnp.int32(count), own[1])
             np.testing.assert_array_equal(there[:, slot], here[:, 0])
-            rows, slots = np.flatnonzero(here[:, 0]), np.array([slot])
-            mine = tree.index(longer, (jnp.array(rows), jnp.array(slots)))
-            assert leaves_equal(mine, tree.index(expected, (jnp.array(rows), jnp.array([0]))))
+            kept = jnp.array(np.flatnonzero(here[:, 0]))
+            mine = tree.index(longer, (kept, jnp.array([slot])))
+            assert leaves_equal(mine, tree.index(expected, (kept, jnp.array([0]))))
 
 
 def test_policy_search_and_evaluations_play_whole_episodes_as_in_lockstep():
