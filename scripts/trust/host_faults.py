@@ -148,6 +148,7 @@ def kill_one(kind, told):
         text=True,
         env=os.environ | {"PYTHONPATH": path},
     ) as parent:
+        assert parent.stdout is not None
         workers = [int(pid) for pid in parent.stdout.readline().split()]
         time.sleep(random.uniform(0.5, 1.5))
         parent.send_signal(signal.SIGKILL)
@@ -171,6 +172,7 @@ def interrupt_one(signals):
             text=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])},
         )
+        assert process.stdout is not None
         while "evaluation" not in process.stdout.readline():
             pass
         workers = children(process.pid)
