@@ -83,8 +83,7 @@ class Window:
         after = jax.tree.map(kept, both), jnp.minimum(self.filled + steps, before).astype(jnp.int32)
         if lost is None:
             return Window(*after), longer, there
-        there = there if there.ndim == 2 else there[:, None]
-        return Window(*after, kept(lost)), longer, there & ~lost[:chunk]
+        return Window(*after, kept(lost)), longer, (there if there.ndim == 2 else there[:, None]) & ~lost[:chunk]
 
 
 def fold(batch: Transition, discount: Array | float) -> Transition:

@@ -30,6 +30,6 @@ class HostParams:
     goes_on: Any = False  # [] bool: where a step ends an episode, the next one begins at once
     seed: Any = (0, 0)  # [2] uint32, of that one
     begun: Any = ()  # a HostState: what reset gives, where a step has begun the episode already
-    share: Any = 1.0  # [] float32, of the rows that act, for how many answers a step waits where there is a batch
+    share: Any = ()  # [] float32, of the rows that act, for how many a step waits where there is a batch; () for all
     workers: int = struct.field(pytree_node=False, default=0)  # how many processes there are for it
     batch: int = struct.field(pytree_node=False, default=0)  # of all slots, for how many a step waits; 0 for all

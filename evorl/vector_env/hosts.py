@@ -27,7 +27,7 @@ class Asked:
     goes_on: Any = False
     seed: Any = (0, 0)
     begun: Any = ()
-    share: Any = 1.0
+    share: Any = ()
 
     def of(self, env_params: Any) -> Any:
         """The params of n slots that say so, leaves [n, ...]."""
@@ -38,10 +38,9 @@ class Asked:
             if not isinstance(x, HostParams):
                 return tree.broadcast(x, n)
             seed = spread(jnp.asarray(self.seed, jnp.uint32), 2)
-            said = spread(self.lease), spread(self.leaves), spread(self.goes_on), seed
-            return replace(
-                HostParams(self.acts, *said, self.begun, spread(self.share)), workers=x.workers, batch=x.batch
-            )
+            share = self.share if isinstance(self.share, tuple) else spread(self.share)
+            said = spread(self.lease), spread(self.leaves), spread(self.goes_on), seed, self.begun, share
+            return HostParams(self.acts, *said, x.workers, x.batch)
 
         return jax.tree.map(one, env_params, is_leaf=lambda x: isinstance(x, HostParams))
 

@@ -36,7 +36,7 @@ def asked(
     world: World, keys: Key, acts: Bool[Array, " n"], goes_on: Bool[Array, " n"], begun: Int[Array, " n"]
 ) -> hosts.Asked:
     """What a step asks: that of the slots that act, and, where it ends their episode number `begun`, the next one."""
-    share = world.batch / world.n if world.batch else 1.0
+    share = world.batch / world.n if world.batch else ()
     return hosts.Asked(acts, goes_on=goes_on, seed=hosts.seeds(_keys(keys, begun + 1)), share=share)
 
 

@@ -28,6 +28,8 @@ VARIATIONS: dict[str, tuple[str, ...]] = {
     "steps in random order": (SHUFFLED, "agent.workflow.sampling.length=1"),
     "Adam, rate 1e-3": (
         "agent.workflow.agent.optimizer._target_=evorl.agents.train_state.Adam",
+        "~agent.workflow.agent.optimizer.momentum",
+        "~agent.workflow.agent.optimizer.steps",
         "agent.hyperparams.learning_rate=1e-3",
     ),
     "constant rate": ("agent.hyperparams.anneal_steps=inf",),

@@ -81,7 +81,8 @@ def step(env: Hosted, env_state: HostState, action: Any, params: HostParams) -> 
     asked = *flags, env_state.lease, env_state.steps, seed, *given
     if env.batch:
         call = merged(partial(_turn, env), _answer(env, 2, (*OUTCOME, ((), "bool"))), partial(_failed, env))
-        lease, steps, *answer, waits = call(*_flags(env_state.waits), jnp.float32(params.share), *asked)
+        share = jnp.float32(1 if isinstance(params.share, tuple) else params.share)
+        lease, steps, *answer, waits = call(*_flags(env_state.waits), share, *asked)
     else:
         call = merged(partial(_step, env), _answer(env, 1 + at_once, OUTCOME), partial(_failed, env))
         (lease, steps, *answer), waits = call(*asked), ()
