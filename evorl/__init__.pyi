@@ -14,6 +14,8 @@ from evorl.agents.muon import Muon as Muon
 from evorl.agents.policy_gradient import PolicyGradient as PolicyGradient
 from evorl.agents.ppo import PPO as PPO
 from evorl.agents.ppo import PPOHyperparams as PPOHyperparams
+from evorl.agents.puffer import Puffer as Puffer
+from evorl.agents.puffer import PufferHyperparams as PufferHyperparams
 from evorl.agents.random import Random as Random
 from evorl.agents.random import RandomHyperparams as RandomHyperparams
 from evorl.agents.sac import SAC as SAC
@@ -226,6 +228,8 @@ from evorl.workflows.pga_me import PGAME as PGAME
 from evorl.workflows.pga_me import PGAMEHyperparams as PGAMEHyperparams
 from evorl.workflows.plr import PLR as PLR
 from evorl.workflows.plr import PLRHyperparams as PLRHyperparams
+from evorl.workflows.sampling import PrioritizedSegments as PrioritizedSegments
+from evorl.workflows.sampling import Shuffled as Shuffled
 from evorl.workflows.search import Search as Search
 from evorl.workflows.search import SearchHyperparams as SearchHyperparams
 from evorl.workflows.shared_replay import SharedReplay as SharedReplay

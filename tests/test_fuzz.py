@@ -15,7 +15,7 @@ from evorl import load, play, train
 from evorl.errors import OptionError
 from evorl.training.configuration import config, discovery
 
-AGENTS = ("td3", "ddpg", "cemrl", "erl", "ppo", "a2c", "impala", "dqn", "sac", "discrete_sac", "random")
+AGENTS = ("td3", "ddpg", "cemrl", "erl", "ppo", "a2c", "impala", "puffer", "dqn", "sac", "discrete_sac", "random")
 ENVS = ("fast", "pendulum", "mountain_car_continuous", "cartpole", "delayed")
 APART = ("resume", "init_from", "run_dir")
 VALUES = """

@@ -50,7 +50,7 @@ FLOORS = (  # from the ground up
     "workflows",
     "training command",
     "sweeps",
-    "train play sanity curve lineage sweep",
+    "train play sanity curve lineage sweep autotune",
 )
 
 

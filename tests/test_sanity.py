@@ -284,6 +284,7 @@ SEQUENCES = "replay=sequences agent.workflow.batch_size=32 agent.workflow.agent.
     f"agent.workflow.replay.{name}" for name in ("length=12", "burn_in=6", "stride=6")
 )
 REMEMBERS = [  # docs/sanity.md says why
+    "puffer core=lstm",
     *(f"{agent} core={core} {EXPLORES}" for agent in ("ppo", "a2c", "impala") for core in ("gru", "lstm")),
     f"ppo core=s5 {EXPLORES}",
     f"dqn core=gru {SEQUENCES}",
@@ -317,6 +318,7 @@ SHORT = {  # docs/sanity.md says why
     "cso": "failed: continuous",
     "discrete_sac": "failed: stochastic, squared",
     "impala": "failed: continuous",
+    "puffer": "failed: stochastic",
     "ipop_cma_es": "failed: password",
     "pbt": "failed: stochastic",
 }

@@ -3,8 +3,10 @@ from evorl.agents.discrete_sac import DiscreteSAC, DiscreteSACHyperparams
 from evorl.agents.dqn import DQN, DQNHyperparams
 from evorl.agents.impala import IMPALA, IMPALAHyperparams
 from evorl.agents.mlp_policy import MLPPolicy, MLPPolicyHyperparams
+from evorl.agents.muon import Muon
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.ppo import PPO, PPOHyperparams
+from evorl.agents.puffer import Puffer, PufferHyperparams
 from evorl.agents.sac import SAC, SACHyperparams
 from evorl.agents.td3 import TD3, TD3Hyperparams
 from evorl.agents.train_state import TrainState
@@ -23,8 +25,11 @@ __all__ = [
     "IMPALAHyperparams",
     "MLPPolicy",
     "MLPPolicyHyperparams",
+    "Muon",
     "PPOHyperparams",
     "PolicyGradient",
+    "Puffer",
+    "PufferHyperparams",
     "SACHyperparams",
     "TD3Hyperparams",
     "TrainState",
