@@ -22,7 +22,7 @@ from evorl.training.configuration import parts
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
 from evorl.training.records.checkpoint import Checkpoints
-from evorl.types import Batch, Transition
+from evorl.types import Transition
 from evorl.vector_env import FromParams, Plan, Store, World, hosts, play
 from evorl.workflows import Evolution, OnPolicy, Vmapped, segments
 from tests.conftest import leaves_equal
@@ -282,13 +282,12 @@ def test_a_child_keeps_its_environments_and_begins_anew():
 
 def test_what_is_not_known_takes_no_part_in_learning():
     weight = jnp.array([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
-    rows = jnp.arange(6).reshape(2, 3)
-    whole = segments.cut(Batch(rows, rows, rows, rows, rows, rows), 1)
-    batch, some = segments.filled(whole, weight)
+    there, some = segments.there(weight, 1)
     assert some
-    assert sorted(batch.obs[:, 0].tolist()) == [0, 0, 2, 3, 4, 5]
-    _, some = segments.filled(whole, 0 * weight)
-    assert not some
+    assert sorted(there.tolist()) == [0, 0, 2, 3, 4, 5]
+    there, some = segments.there(weight, 2)
+    assert sorted(there.tolist()) == [0, 0, 2]
+    assert not segments.there(0 * weight, 1)[1]
 
 
 def test_a_window_ends_before_what_is_lost():

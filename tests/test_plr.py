@@ -27,6 +27,7 @@ from evorl.levels import (
 from evorl.levels.generators import EvolvedLevels
 from evorl.networks.recurrent import GRU
 from evorl.priors import Uniform
+from evorl.workflows.passes import standardized
 from evorl.workflows.plr import PLR, PLRHyperparams
 from tests import iterating
 from tests.conftest import leaves_equal
@@ -258,7 +259,7 @@ def test_values_that_disagree_score_levels_and_each_learns_as_it_would_alone():
     np.testing.assert_allclose(metrics["levels/score"], np.mean(scores), rtol=1e-5)
 
     h, params = learner.hyperparams, learner.agent.actor.params
-    segments = student.segments(student.normalized_advantages(batch))
+    segments = student.segments(replace(batch, advantage=standardized(batch.advantage)))
     loss, found = several.loss(params, segments, h)
     alone = []
     for i in range(3):

@@ -153,6 +153,7 @@ def test_vmapped_trials_equal_those_of_their_own(tmp_path):
         assert a.curve == b.curve  # bit by bit, as in turn each is what it is alone
 
 
+@pytest.mark.slow
 def test_vmapped_trials_are_the_same_to_rounding_and_refill_their_places(tmp_path):
     """Of a policy that hardly learns, so that rounding grows into nothing else."""
     slow = [*TINY[:-1], "space.learning_rate=${log_uniform:1e-9,1e-8}", "agent.hyperparams.learning_rate=1e-9"]

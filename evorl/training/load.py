@@ -46,7 +46,9 @@ class Load:
         """Ends what it has asked."""
         if self._asking is not None:
             self._asking.kill()
-            self._asking.communicate()
+            self._asking.wait()
+            if self._asking.stdout is not None:
+                self._asking.stdout.close()
             self._asking = None
 
 

@@ -9,6 +9,7 @@ counts as an end, whose value is 0; next observations are not valued). Medians i
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import flax.linen as nn
@@ -26,6 +27,7 @@ from evorl.networks.encoders import CNN
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
 from evorl.workflows import OnPolicy
+from evorl.workflows.passes import standardized
 
 ENVS, STEPS, EPOCHS = 32, 256, 5
 RATE, DISCOUNT, DECAY, CLIP = 1e-4, 0.995, 0.98, 0.2
@@ -156,9 +158,12 @@ def parts(workflow: OnPolicy, hyperparams: PPOHyperparams, state: Any) -> dict[s
     begun, obs = jax.vmap(env.reset, (0, None))(keys, env.default_params)
     memory = tree.broadcast(agent.memory(), ENVS)
     rollout = jax.jit(lambda state: workflow.collect(state, key)[1])(state)
-    segments = jax.jit(
-        lambda state, rollout: workflow.segments(workflow.normalized_advantages(workflow.batch(state, rollout)))
-    )(state, rollout)
+
+    def normalized(state: Any, rollout: Any) -> Any:
+        batch = workflow.batch(state, rollout)
+        return workflow.segments(replace(batch, advantage=standardized(batch.advantage)))
+
+    segments = jax.jit(normalized)(state, rollout)
 
     def physics(states: Any) -> Any:
         def step(states: Any, i: jax.Array) -> tuple[Any, Any]:
