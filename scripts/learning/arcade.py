@@ -3,10 +3,11 @@
 python scripts/learning/arcade.py --rows arcade.jsonl                     5 million steps of each, hours on one core
 python scripts/learning/arcade.py --rows few.jsonl --env-steps 600_000    as in docs/arcade.md
 python scripts/learning/arcade.py pong snake                              of some games
+python scripts/learning/arcade.py --experiment puffer --rows puffer.jsonl 5 million steps with Puffer, 12 minutes
 
-A row is kept in --rows when a game is done, and is not run again. All have the options of experiment=arcade/ppo, whose
-learning rate falls to 0 in so many steps. The last evaluation's mean and 95 % interval over seeds stand beside those of
-random actions; halfway is from there to the most that can be had, where that is known.
+A row is kept in --rows when a game is done, and is not run again. All have the options of experiment=arcade/ppo, or of
+another one there, whose learning rate falls to 0 in so many steps. The last evaluation's mean and 95 % interval over
+seeds stand beside those of random actions; halfway is from there to the most that can be had, where that is known.
 """
 
 import argparse
@@ -29,11 +30,11 @@ MOST = {"cartpole": 200.0, "pong": 21.0, "breakout": 864.0, "connect_four": 1.0,
 GAMES = [name.removeprefix("arcade/") for name in choices("env") if name.startswith("arcade/")]
 
 
-def learned(game: str, env_steps: int) -> dict:
+def learned(game: str, env_steps: int, experiment: str) -> dict:
     """What a training ends with, as a row."""
     with tempfile.TemporaryDirectory() as folder:
         run, began = Path(folder) / "run", time.perf_counter()
-        options = ["experiment=arcade/ppo", f"env=arcade/{game}", f"env_steps={env_steps}", "evaluations=1"]
+        options = [f"experiment=arcade/{experiment}", f"env=arcade/{game}", f"env_steps={env_steps}", "evaluations=1"]
         options += [f"agent.hyperparams.anneal_steps={env_steps}", f"run_dir={run}", "tensorboard=false", "devices=1"]
         done = subprocess.run(
             [sys.executable, "-m", "evorl.train", *options], capture_output=True, text=True, check=False
@@ -62,6 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("games", nargs="*", default=GAMES)
     parser.add_argument("--env-steps", type=int, default=5_000_000)
+    parser.add_argument("--experiment", default="ppo")
     parser.add_argument("--rows", type=Path, help="JSON lines that are kept: what stands there is not run again")
     args = parser.parse_args()
     lines = args.rows.read_text(encoding="utf-8").splitlines() if args.rows and args.rows.exists() else []
@@ -71,7 +73,7 @@ def main() -> None:
     for game in args.games:
         row = kept.get(game)
         if row is None:
-            row = learned(game, args.env_steps)
+            row = learned(game, args.env_steps, args.experiment)
             if args.rows:
                 with args.rows.open("a", encoding="utf-8") as file:
                     print(json.dumps(row), file=file)

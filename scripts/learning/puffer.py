@@ -3,8 +3,8 @@
 python scripts/learning/puffer.py [--rows FILE]                                  8 minutes on one core
 python scripts/learning/puffer.py --rows FILE --on arcade/pong --seeds 8 --env-steps 12_000_000      for a GPU
 
-All have the options of experiment=arcade/grid, and so many seeds; what is scored is the return of the last evaluation,
-of a grid as the part of its targets that is reached. A row is kept in FILE when it is there, and is not run again.
+All have the options of experiment=arcade/puffer, and so many seeds; what is scored is the return of the last
+evaluation, of a grid as the part of its targets that is reached. A row is kept in FILE, and is not run again.
 """
 
 import argparse
@@ -41,8 +41,14 @@ def learned(label: str, options: argparse.Namespace) -> dict:
     """What a training ends with."""
     with tempfile.TemporaryDirectory() as folder:
         run, began = Path(folder) / "run", time.perf_counter()
-        given = ["experiment=arcade/grid", f"env={options.on}", f"env_steps={options.env_steps}", f"run_dir={run}"]
-        given += [f"num_seeds={options.seeds}", "evaluations=1", "tensorboard=false", "devices=1"]
+        given = ["experiment=arcade/puffer", f"env={options.on}", f"env_steps={options.env_steps}", f"run_dir={run}"]
+        given += [
+            f"num_seeds={options.seeds}",
+            "agent.workflow.eval_episodes=512",
+            "evaluations=1",
+            "tensorboard=false",
+            "devices=1",
+        ]
         command = [sys.executable, "-m", "evorl.train", *given, *VARIATIONS[label]]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
