@@ -27,6 +27,7 @@ from evorl.envs.arcade import (
 )
 from evorl.envs.arcade import connect_four as four
 from evorl.envs.arcade.game_2048 import Game2048State
+from evorl.envs.sanity import Grid
 from evorl.errors import OptionError
 from evorl.spaces import Legal
 from evorl.training.configuration import config, discovery
@@ -346,3 +347,14 @@ def test_rocks_break_in_two_and_again():
     crash = replace(start, rocks=start.rocks.at[0].set(start.place), safe=jnp.int32(0))
     state, timestep = env.advance(crash, jnp.int32(0), jnp.zeros((4, 2)))
     assert (int(state.lives), int(state.safe), float(timestep.reward)) == (2, 40, 0)
+
+
+def test_the_grid_draws_its_target_and_over_it_the_agent(tmp_path):
+    env = Grid()
+    state, _ = env.reset(jax.random.key(0), ())
+    picture = np.asarray(env.screen(state))
+    marked = np.argwhere((picture != picture[0, 0]).any(-1)).tolist()
+    assert marked == sorted([[5, 5], (np.asarray(state.target) + 5).tolist()])
+    there = np.asarray(env.screen(state.replace(position=state.target)))
+    assert (there != there[0, 0]).any(-1).sum() == 1
+    assert {path.suffix for path in env.draw([state, state], tmp_path)} == {".gif", ".png"}

@@ -205,14 +205,14 @@ def test_a_changed_folder_is_taken_or_refused_with_one_line(damage, use, trained
 
 
 @pytest.mark.slow
-@settings(max_examples=1400, **relaxed)
+@settings(max_examples=700, **relaxed)
 @given(command=commands())
 def test_many_configurations(command, folder):
     check(command, folder)
 
 
 @pytest.mark.slow
-@settings(max_examples=500, **relaxed)
+@settings(max_examples=250, **relaxed)
 @given(damage=damages(), use=uses())
 def test_many_changed_folders(damage, use, trained):
     check_use(trained, damage, use)

@@ -7,6 +7,7 @@ python scripts/learning/stages.py ued         tables 2 and 4 of arXiv:2311.12716
 python scripts/learning/stages.py levels      curricula of mazes of 7 x 7: 4 seeds, a million env steps
 python scripts/learning/stages.py physics     curricula of CartPoles: 4 seeds, 2 million env steps of each student
 python scripts/learning/stages.py breakout    Breakout by PPO and by DQN: 4 seeds, 1 million steps
+python scripts/learning/stages.py arcade      the arcade's Breakout by Puffer: 4 seeds, 90 million steps; for a GPU
 python scripts/learning/stages.py memory      what only an agent with a memory can do, with and without one: 4 seeds
 python scripts/learning/stages.py "experiment=classic/ppo_cartpole env_steps=20_000" --folder runs/tries --minutes 1
 
@@ -119,6 +120,7 @@ SETS = {
     ],
     "mazes": [f"experiment=maze/ppo_{core} num_seeds=4 env_steps=4_000_000" for core in ("lstm", "s5")],
     "breakout": [f"experiment=minatar/{agent}" for agent in ("ppo", "dqn")],
+    "arcade": ["experiment=arcade/puffer env=arcade/breakout num_seeds=4 env_steps=90_000_000 evaluations=9"],
     "memory": [
         *(f"{CHAIN} env.params.memory_length={n} core={core}" for n in (5, 30) for core in ("gru", "none")),
         *(f"experiment=maze/memory core={core}" for core in ("lstm", "none")),

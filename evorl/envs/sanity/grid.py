@@ -1,6 +1,7 @@
 """A target to walk to on a grid."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
+from evorl.envs.arcade import screen
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
@@ -74,6 +76,19 @@ class Grid:
             agent, target = ((cells == place).all(-1, keepdims=True) for place in places)
             return jnp.where(agent, 1, jnp.where(target, 2, 0)).astype(jnp.uint8)
         return jnp.concatenate([env_state.position, env_state.target]) / self.distance
+
+    def screen(self, env_state: GridState) -> screen.Picture:
+        """A pixel for each cell."""
+        side = 2 * self.distance + 1
+        rows, columns = np.mgrid[:side, :side] - self.distance
+        picture = screen.blank(side, side)
+        for place, color in ((env_state.target, screen.RED), (env_state.position, screen.CYAN)):
+            picture = screen.painted(picture, (rows == place[0]) & (columns == place[1]), color)
+        return picture
+
+    def draw(self, states: list[GridState], folder: Path) -> list[Path]:
+        """A GIF and a PNG of an episode."""
+        return screen.draw(self, states, 0.2, folder)
 
     def score(self, env_state: GridState) -> Float[Array, ""]:
         return env_state.hit.astype(jnp.float32)
