@@ -1,55 +1,48 @@
-"""What the live panel costs: trainings in a terminal, with a traced profile, beside trainings that only write lines.
+"""What the live panel costs: its share of a core while rows of a training come as fast as they may.
 
-python scripts/benchmarks/panel.py [--repeats 5] [OPTION=VALUE ...]        some minutes; options are those of a training
+python scripts/benchmarks/panel.py [--seconds 20] [--rows 20]
 
-In turn, each in a process of its own: wall seconds of ten million env steps without those of compiling. Run it alone.
+The panel shows rows at most twice a second, and is drawn four times a second, on a terminal of 110 columns that goes
+nowhere. Traces of parts (profile=true) take at most a hundredth of a training's time after the first, by their schedule.
 """
 
 import argparse
-import json
 import os
-import pty
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-from statistics import median
+import time
 
-TRAINING = ["agent=puffer", "env=arcade/grid", "env_steps=10_000_000", "tensorboard=false", "evaluations=1"]
+from rich.console import Console
+
+from evorl.training.records.display import Panel
+
+ROW = {
+    "kind": "train", "iteration": 1, "env_steps": 64, "gradient_steps": 8, "return": 1.0, "progress": 0.5,
+    "host_seconds": 0.1, "compile_seconds": 1.0, "evaluation_seconds": 0.5,
+    "actor_loss": -0.01, "critic_loss": 4.5, "entropy": 1.25, "kl": 0.01,
+}  # fmt: skip
 
 
-def seconds(options: list[str], terminal: bool) -> float:
-    """Wall seconds of the rows of a training without its compilation."""
-    with tempfile.TemporaryDirectory() as folder:
-        run_dir = Path(folder) / "run"
-        command = [sys.executable, "-m", "evorl.train", *options, f"run_dir={run_dir}", f"profile={terminal}".lower()]
-        if terminal:
-            pid, screen = pty.fork()
-            if pid == 0:
-                os.execvp(command[0], command)
-            with open(screen, "rb", closefd=True) as shown:
-                try:
-                    while shown.read(1024):
-                        pass
-                except OSError:  # the other end of a terminal has gone
-                    pass
-            assert os.waitpid(pid, 0)[1] == 0
-        else:
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        last = json.loads((run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-        return last["seconds"] - last["compile_seconds"]
+def share(seconds: float, rows: float) -> float:
+    """CPU seconds of so many wall seconds, less those of the loop alone."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        console = Console(file=nowhere, force_terminal=True, width=110)
+        panel = Panel("a training", console=console)
+        spent = []
+        for show in (panel, lambda row: None):
+            began, cpu = time.perf_counter(), time.process_time()
+            while (now := time.perf_counter() - began) < seconds:
+                show(ROW | {"seconds": 2 + now})
+                time.sleep(1 / rows)
+            spent.append(time.process_time() - cpu)
+            panel.close()
+    return (spent[0] - spent[1]) / seconds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("options", nargs="*", default=[])
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--rows", type=float, default=20)
     given = parser.parse_args()
-    pairs = []
-    for _ in range(given.repeats):
-        pairs.append([seconds([*TRAINING, *given.options], terminal) for terminal in (False, True)])
-        print(f"lines {pairs[-1][0]:.2f} s   panel {pairs[-1][1]:.2f} s", flush=True)
-    print(f"the panel takes {median(b / a - 1 for a, b in pairs):+.1%} (median of {given.repeats} pairs)")
+    print(f"the panel takes {share(given.seconds, given.rows):.2%} of a core")
 
 
 if __name__ == "__main__":
