@@ -3,7 +3,7 @@
 python scripts/benchmarks/panel.py [--seconds 20] [--rows 20]
 
 The panel shows rows at most twice a second, and is drawn four times a second, on a terminal of 110 columns that goes
-nowhere. Traces of parts (profile=true) take at most a hundredth of a training's time after the first, by their schedule.
+nowhere. Traces of parts (profile=true) take, after the first, at most a hundredth of the time by their schedule.
 """
 
 import argparse
