@@ -84,15 +84,8 @@ def clipped_loss(
     actor_loss = -jnp.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
     near = batch.value + jnp.clip(value - batch.value, -h.value_clip, h.value_clip)
     critic_loss = 0.5 * jnp.maximum((value - batch.target) ** 2, (near - batch.target) ** 2).mean()
-    loss = h.actor_weight * actor_loss + h.critic_weight * critic_loss - h.entropy_weight * entropy.mean()
-    metrics = {
-        "actor_loss": actor_loss,
-        "critic_loss": critic_loss,
-        "entropy": entropy.mean(),
-        "kl": (ratio - 1 - log_ratio).mean(),
-        "clipped": (jnp.abs(ratio - 1) > h.clip).mean(),
-    }
-    return loss, jax.lax.stop_gradient(metrics)
+    moved = {"kl": (ratio - 1 - log_ratio).mean(), "clipped": (jnp.abs(ratio - 1) > h.clip).mean()}
+    return _weighed(actor_loss, critic_loss, entropy.mean(), h, moved)
 
 
 def policy_gradient_loss(
@@ -105,7 +98,14 @@ def policy_gradient_loss(
     """-log pi(a|s) A, half the squared error of the value, and the entropy, each with its weight."""
     actor_loss = -(log_prob * batch.advantage).mean()
     critic_loss = 0.5 * ((value - batch.target) ** 2).mean()
+    return _weighed(actor_loss, critic_loss, entropy.mean(), hyperparams, {})
+
+
+def _weighed(
+    actor_loss: Array, critic_loss: Array, entropy: Array, hyperparams: Hyperparams, more: Metrics
+) -> tuple[Float[Array, ""], Metrics]:
+    """The two losses and the entropy, each with its weight, and the metrics that tell of them."""
     h = hyperparams
-    loss = h.actor_weight * actor_loss + h.critic_weight * critic_loss - h.entropy_weight * entropy.mean()
-    metrics = {"actor_loss": actor_loss, "critic_loss": critic_loss, "entropy": entropy.mean()}
+    loss = h.actor_weight * actor_loss + h.critic_weight * critic_loss - h.entropy_weight * entropy
+    metrics = {"actor_loss": actor_loss, "critic_loss": critic_loss, "entropy": entropy} | more
     return loss, jax.lax.stop_gradient(metrics)
