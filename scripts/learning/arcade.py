@@ -12,18 +12,14 @@ seeds stand beside those of random actions; halfway is from there to the most th
 
 import argparse
 import datetime
-import json
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
+
+from trainings import keep, kept, trained
 
 from evorl.stats import interval
 from evorl.training.configuration import config
 from evorl.training.configuration.discovery import choices
 from evorl.training.configuration.parts import played
-from evorl.training.records.rows import evaluations
 from evorl.training.reference import random_return
 
 MOST = {"cartpole": 200.0, "pong": 21.0, "breakout": 864.0, "connect_four": 1.0, "grid": 1.0}  # hits of the ball aside
@@ -32,16 +28,8 @@ GAMES = [name.removeprefix("arcade/") for name in choices("env") if name.startsw
 
 def learned(game: str, env_steps: int, experiment: str) -> dict:
     """What a training ends with, as a row."""
-    with tempfile.TemporaryDirectory() as folder:
-        run, began = Path(folder) / "run", time.perf_counter()
-        options = [f"experiment=arcade/{experiment}", f"env=arcade/{game}", f"env_steps={env_steps}", "evaluations=1"]
-        options += [f"agent.hyperparams.anneal_steps={env_steps}", f"run_dir={run}", "tensorboard=false", "devices=1"]
-        done = subprocess.run(
-            [sys.executable, "-m", "evorl.train", *options], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise SystemExit(f"{' '.join(options)}\n{done.stderr[-2000:]}")
-        end, seconds = evaluations(run)[-1], time.perf_counter() - began
+    options = [f"experiment=arcade/{experiment}", f"env=arcade/{game}", f"env_steps={env_steps}", "evaluations=1"]
+    end, seconds = trained([*options, f"agent.hyperparams.anneal_steps={env_steps}", "devices=1"])
     chance = random_return(played(config.plain(config.load([f"env=arcade/{game}"]))))
     returns = end["seeds"]["return"]
     return {"game": game, "steps": end["env_steps"], "returns": returns, "random": chance, "seconds": seconds}
@@ -66,17 +54,14 @@ def main() -> None:
     parser.add_argument("--experiment", default="ppo")
     parser.add_argument("--rows", type=Path, help="JSON lines that are kept: what stands there is not run again")
     args = parser.parse_args()
-    lines = args.rows.read_text(encoding="utf-8").splitlines() if args.rows and args.rows.exists() else []
-    kept = {row["game"]: row for row in map(json.loads, lines)}
+    known = {row["game"]: row for row in kept(args.rows)}
     print(f"{datetime.date.today()}\n\n| | env steps | return of seeds | random | apart | halfway | seconds |")
     print("|---|---|---|---|---|---|---|")
     for game in args.games:
-        row = kept.get(game)
+        row = known.get(game)
         if row is None:
             row = learned(game, args.env_steps, args.experiment)
-            if args.rows:
-                with args.rows.open("a", encoding="utf-8") as file:
-                    print(json.dumps(row), file=file)
+            keep(args.rows, row)
         print(told(row), flush=True)
 
 

@@ -9,15 +9,11 @@ evaluation, of a grid as the part of its targets that is reached. A row is kept 
 
 import argparse
 import datetime
-import json
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
 
+from trainings import keep, kept, trained
+
 from evorl.stats import interval
-from evorl.training.records.rows import evaluations
 
 SHUFFLED = "agent.workflow.sampling._target_=evorl.workflows.sampling.Shuffled"
 VARIATIONS: dict[str, tuple[str, ...]] = {
@@ -39,21 +35,9 @@ VARIATIONS: dict[str, tuple[str, ...]] = {
 
 def learned(label: str, options: argparse.Namespace) -> dict:
     """What a training ends with."""
-    with tempfile.TemporaryDirectory() as folder:
-        run, began = Path(folder) / "run", time.perf_counter()
-        given = ["experiment=arcade/puffer", f"env={options.on}", f"env_steps={options.env_steps}", f"run_dir={run}"]
-        given += [
-            f"num_seeds={options.seeds}",
-            "agent.workflow.eval_episodes=512",
-            "evaluations=1",
-            "tensorboard=false",
-            "devices=1",
-        ]
-        command = [sys.executable, "-m", "evorl.train", *given, *VARIATIONS[label]]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{' '.join(command[3:])}\n{done.stderr[-2000:]}")
-        end, seconds = evaluations(run)[-1], time.perf_counter() - began
+    given = ["experiment=arcade/puffer", f"env={options.on}", f"env_steps={options.env_steps}", "devices=1"]
+    given += [f"num_seeds={options.seeds}", "agent.workflow.eval_episodes=512", "evaluations=1"]
+    end, seconds = trained([*given, *VARIATIONS[label]])
     return {"label": label, "on": options.on, "returns": end["seeds"]["return"], "seconds": seconds}
 
 
@@ -64,16 +48,13 @@ def main() -> None:
     parser.add_argument("--env-steps", type=int, default=5_000_000)
     parser.add_argument("--rows", type=Path)
     options = parser.parse_args()
-    lines = options.rows.read_text(encoding="utf-8").splitlines() if options.rows and options.rows.exists() else []
-    kept = {(row["on"], row["label"]): row for row in map(json.loads, lines)}
+    known = {(row["on"], row["label"]): row for row in kept(options.rows)}
     print(f"{datetime.date.today()}, {options.on}\n\n| | score | seconds |\n|---|---|---|")
     for label in VARIATIONS:
-        row = kept.get((options.on, label))
+        row = known.get((options.on, label))
         if row is None:
             row = learned(label, options)
-            if options.rows:
-                with options.rows.open("a", encoding="utf-8") as file:
-                    print(json.dumps(row), file=file)
+            keep(options.rows, row)
         scores = [(x + 1) / 2 for x in row["returns"]] if options.on == "arcade/grid" else row["returns"]
         low, high = interval(scores)
         print(

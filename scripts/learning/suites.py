@@ -9,16 +9,13 @@ Options are those of the agents' files but for what is listed here: how long, an
 
 import argparse
 import datetime
-import json
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
+
+from trainings import keep, kept, trained
 
 from evorl.stats import interval
 from evorl.training.configuration import config
 from evorl.training.configuration.parts import played
-from evorl.training.records.rows import evaluations
 from evorl.training.reference import random_return
 
 
@@ -69,33 +66,21 @@ JOBS: dict[str, list[tuple[str, ...]]] = {
 }
 
 
-def train(options: tuple[str, ...]) -> dict:
-    """The row of the last evaluation."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        command = [sys.executable, "-m", "evorl.train", *options, f"run_dir={run}", "tensorboard=false"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{' '.join(options)}\n{done.stderr[-2000:]}")
-        return evaluations(run)[-1]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", default=list(JOBS))
     parser.add_argument("--rows", type=Path, help="JSON lines that are kept: what stands there is not run again")
     args = parser.parse_args()
-    lines = args.rows.read_text(encoding="utf-8").splitlines() if args.rows and args.rows.exists() else []
-    kept = {row["name"]: row for row in map(json.loads, lines)}
+    known = {row["name"]: row for row in kept(args.rows)}
     print(f"{datetime.date.today()}\n\n| | env steps | return of seeds | random actions | apart | seconds |")
     print("|---|---|---|---|---|---|")
     for options in (one for suite in args.suites for one in JOBS[suite]):
         agent = next(one for one in options if one.startswith("agent="))
         name = f"{agent.removeprefix('agent=')} on {options[0].removeprefix('env=')}"
-        row = kept.get(name)
+        row = known.get(name)
         if row is None:
             env = played(config.plain(config.load([one for one in options if one.startswith(("env=", "wrappers="))])))
-            chance, end = random_return(env), train(options)
+            chance, (end, _) = random_return(env), trained(options)
             returns = end["seeds"]["return"] if "seeds" in end else [end["return"]]
             row = {
                 "name": name,
@@ -104,9 +89,7 @@ def main() -> None:
                 "seconds": end["seconds"],
                 "random": chance,
             }
-            if args.rows:
-                with args.rows.open("a", encoding="utf-8") as file:
-                    print(json.dumps(row), file=file)
+            keep(args.rows, row)
         mean = sum(row["returns"]) / len(row["returns"])
         low, high = interval(row["returns"]) if len(row["returns"]) > 1 else (mean, mean)
         chance = row["random"]
