@@ -8,6 +8,7 @@ import numpy as np
 COUNTS = ("env_steps", "episodes", "gradient_steps", "restarts")  # these add up; every other metric is a mean
 OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes, as do those of
 EPISODE = "episode/"  # which begins the names of what an environment summarizes of its episodes
+RETURN = "return/"  # which begins those of the returns of a game's groups
 ERROR = "return_error"  # of an evaluation: the standard error of its return
 MEASURED_STEPS = "measured_steps"  # of an evaluation: env steps of what `fit` measures beside it
 MEMBERS = "members/"  # begins the names of metrics that stay apart for each member of a population
@@ -26,7 +27,7 @@ def apart(values: Metrics, axes: int = 0) -> Metrics:
 
 def is_of_episodes(name: str) -> bool:
     """Whether a metric is a mean over episodes."""
-    return name in OF_EPISODES or name.startswith(EPISODE)
+    return name in OF_EPISODES or name.startswith((EPISODE, RETURN))
 
 
 def weighted(metrics: Metrics) -> Metrics:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import jax
@@ -164,9 +165,44 @@ class Legal:
         return _sample(self, key)
 
 
+@dataclass(frozen=True)
+class Members:
+    """A value of a space for each of n members of a group, who have one role in a game; leaves [n, ...]."""
+
+    space: "Space"
+    n: int
+
+    @property
+    def joint(self) -> "Space":
+        """The space of the same values whose parts are no longer those of members, but arrays that lead with n."""
+        space, n = self.space, self.n
+
+        def each(bound: Bound) -> Bound:
+            return (bound,) * n if isinstance(bound, tuple) else bound
+
+        match space:
+            case Box():
+                return Box(each(space.low), each(space.high), (n, *space.shape), space.dtype)
+            case Discrete():
+                return MultiDiscrete((space.n,) * n, (space.start,) * n)
+            case MultiDiscrete():
+                return MultiDiscrete(space.choices * n, space.starts * n, (n, *space.shape))
+            case MultiBinary():
+                return MultiBinary((n, *space.shape), space.dtype)
+            case Members():
+                return Members(space.joint, n).joint
+            case Tuple():
+                return Tuple(tuple(Members(part, n).joint for part in space.parts))
+        return Dict({name: Members(part, n).joint for name, part in space.parts.items()})
+
+    def sample(self, key: jax.Array) -> Any:
+        """Each member's is drawn apart."""
+        return jax.vmap(self.space.sample)(jax.random.split(key, self.n))
+
+
 Choice: TypeAlias = Discrete | MultiDiscrete | MultiBinary
 Simple: TypeAlias = Box | Choice
-Space: TypeAlias = Simple | Dict | Tuple | Legal
+Space: TypeAlias = Simple | Dict | Tuple | Legal | Members
 
 
 def inner(space: Space) -> list[tuple[Any, "Space"]]:
@@ -176,23 +212,40 @@ def inner(space: Space) -> list[tuple[Any, "Space"]]:
             return sorted(space.parts.items(), key=lambda part: part[0])
         case Tuple():
             return list(enumerate(space.parts))
+        case Members():
+            return inner(space.joint)
     return []
+
+
+def groups(space: Space) -> dict[str, Members]:
+    """The members of each group by name, where a space is that of a game; else none."""
+    parts = inner(space) if isinstance(space, Dict) else []
+    return {name: part for name, part in parts if isinstance(part, Members)}
+
+
+def sizes(space: Space) -> dict[str, int]:
+    """How many members each group of a game has, by its space."""
+    return {name: of.n for name, of in groups(space).items()}
 
 
 def is_simple(space: Space) -> TypeIs[Simple]:
     """Whether a value is one array."""
-    return not isinstance(space, (Dict, Tuple, Legal))
+    return not isinstance(space, (Dict, Tuple, Legal, Members))
 
 
 def leaves(space: Space) -> list[Simple]:
     """The simple spaces that a space is made of, by name."""
-    if isinstance(space, (Dict, Tuple, Legal)):
-        return [leaf for _, part in inner(space) for leaf in leaves(part)]
-    return [space]
+    if isinstance(space, Members):
+        return leaves(space.joint)
+    if is_simple(space):
+        return [space]
+    return [leaf for _, part in inner(space) for leaf in leaves(part)]
 
 
 def flatten(space: Space, value: Any) -> list[Any]:
     """The parts of a value in the order of leaves."""
+    if isinstance(space, Members):
+        return flatten(space.joint, value)
     if is_simple(space):
         return [value]
     return [part for name, of in inner(space) for part in flatten(of, value[name])]
@@ -200,6 +253,8 @@ def flatten(space: Space, value: Any) -> list[Any]:
 
 def unflatten(space: Space, parts: Iterable[Any]) -> Any:
     """The value of a space that has these parts."""
+    if isinstance(space, Members):
+        return unflatten(space.joint, parts)
     parts = iter(parts)
     if is_simple(space):
         return next(parts)
@@ -216,6 +271,8 @@ def mapped(space: Space, change: Callable[[Simple], Simple]) -> Space:
             return Tuple(tuple(mapped(part, change) for part in space.parts))
         case Legal():
             return Legal(mapped(space.space, change), space.choices)
+        case Members():
+            return Members(mapped(space.space, change), space.n)
     return change(space)
 
 
@@ -296,7 +353,15 @@ def masked(space: Space, obs: Any, numbers: jax.Array) -> jax.Array:
 
 
 def random_action(action_space: Space, observation_space: Space, obs: Any, key: jax.Array) -> Any:
-    """A random action after one observation, a legal one where that says what is."""
+    """A random action after one observation, a legal one where that says what is; of a game one for each member."""
+    if isinstance(action_space, Members):
+        assert isinstance(observation_space, Members)
+        of_member = partial(random_action, action_space.space, observation_space.space)
+        return jax.vmap(of_member)(obs, jax.random.split(key, action_space.n))
+    if teams := groups(action_space):
+        parts, keys = groups(observation_space), jax.random.split(key, len(teams))
+        drawn = zip(teams.items(), keys, strict=True)
+        return {name: random_action(of, parts[name], obs[name], key) for (name, of), key in drawn}
     if not isinstance(observation_space, Legal):
         return action_space.sample(key)
     numbers = observation_space.choices

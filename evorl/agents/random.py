@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array
 
 from evorl.agents.train_state import TrainState
-from evorl.spaces import Space, random_action
+from evorl.spaces import Space, random_action, sizes
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
 
 
@@ -28,6 +28,11 @@ class Random:
 
     observation_space: Space
     action_space: Space
+
+    @property
+    def groups(self) -> dict[str, int]:
+        """How many members each group has, where it plays a game."""
+        return sizes(self.action_space)
 
     def hyperparams(self) -> RandomHyperparams:
         return RandomHyperparams()

@@ -12,7 +12,7 @@ import numpy as np
 from evorl import tree
 from evorl.envs.trial import Trial, join, misbehaved, named, reason, run, unequal
 from evorl.errors import EnvError
-from evorl.spaces import Box, Space, inner, is_simple, shapes
+from evorl.spaces import Box, Members, Space, groups, inner, is_simple, shapes
 
 KINDS = [kind.__name__ for kind in typing.get_args(Space)]
 WEAK = " of weak type (a Python number: give it a dtype)"
@@ -66,6 +66,7 @@ def misdeclared(trial: Trial) -> Iterator[str]:
     env, limit = trial.env, trial.env.max_episode_steps
     yield from misformed("observation_space", env.observation_space)
     yield from misformed("action_space", env.action_space)
+    yield from ungrouped(env.observation_space, env.action_space)
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         yield f"max_episode_steps is {limit!r}, must be a whole number, at least 1"
     if not isinstance(env.fresh_reset, bool):
@@ -79,6 +80,11 @@ def misformed(name: str, space: Any) -> Iterator[str]:
     """What is wrong with a space."""
     if not isinstance(space, Space):
         yield f"{name} is {type(space).__name__}, must be one of evorl.spaces: {', '.join(KINDS)}"
+        return
+    if isinstance(space, Members):
+        yield from misformed(f"{name} of a member", space.space)
+        if space.n < 1:
+            yield f"{name} is of {space.n} members, must be of at least 1"
         return
     for part, within in inner(space):
         yield from misformed(f"{name}.{part}", within)
@@ -100,6 +106,21 @@ def misformed(name: str, space: Any) -> Iterator[str]:
         yield f"{name} cannot be hashed: bounds and choices must be numbers or tuples, not lists or arrays"
 
 
+def ungrouped(observation_space: Any, action_space: Any) -> Iterator[str]:
+    """Where the groups of a game are not the same in both of its spaces."""
+    if not isinstance(action_space, Space) or not isinstance(observation_space, Space):
+        return
+    acting, seeing = groups(action_space), groups(observation_space)
+    if not acting and not seeing:
+        return
+    if others := [name for name, part in inner(action_space) if not isinstance(part, Members)]:
+        yield f"action_space.{others[0]} is of no group: each part of a game's must be Members(space, n)"
+    for name in {**acting, **seeing}:
+        sizes = [space[name].n if name in space else 0 for space in (acting, seeing)]
+        if sizes[0] != sizes[1]:
+            yield f"group {name!r} has {sizes[0]} members in action_space and {sizes[1]} in observation_space"
+
+
 def misshapen(trial: Trial) -> Iterator[str]:
     """What cannot be traced, alone and vmapped, and what has another structure, shape or dtype than it must."""
     from evorl.types import TimeStep
@@ -119,7 +140,10 @@ def misshapen(trial: Trial) -> Iterator[str]:
     yield from unlike("reset: obs", plain(obs), shapes(env.observation_space))
     yield from unlike("step: obs", plain(timestep.obs), shapes(env.observation_space))
     yield from unlike("step: state", after, state, "as from reset")
-    yield from unlike("step: reward", reward, jax.tree.map(lambda x: x.update(dtype=jnp.result_type(float)), reward))
+    wanted = jax.tree.map(lambda x: x.update(dtype=jnp.result_type(float)), reward)
+    if teams := groups(env.action_space):
+        wanted = {name: jax.ShapeDtypeStruct((of.n,), jnp.result_type(float)) for name, of in teams.items()}
+    yield from unlike("step: reward", reward, wanted)
     yield from unlike("step: terminated", plain(timestep.terminated), flag)
     yield from unlike("step: truncated", plain(timestep.truncated), flag)
     yield from unsummarized(env, timestep.info)
@@ -150,13 +174,15 @@ def unmapped(trial: Trial) -> Iterator[str]:
 
 def notes(trial: Trial) -> Iterator[str]:
     """What is right in some tasks and a mistake in others."""
-    starts, limit = trial.played["begun"]["reset"], trial.env.max_episode_steps
+    env, limit = trial.env, trial.env.max_episode_steps
+    starts = trial.played["begun"]["reset"]
     if len(trial.keys) > 1 and not unequal(tree.index(starts, slice(1, None)), tree.index(starts, slice(0, -1))):
         yield f"{len(trial.keys)} keys gave the same start; right where the task has only one"
     if limit > 1 and (trial.lengths == limit).all() and np.asarray(trial.played["terminated"])[:, -1].all():
         every = f"all {len(trial.keys)} episodes were terminated at step {limit}, which is max_episode_steps"
         yield f"{every}; right where the task has so many steps, but a time limit is truncated"
-    if (numbers := sum(x[0, 0].size for x in jax.tree.leaves(trial.played["reward"]))) != 1:
+    numbers = sum(x[0, 0].size for x in jax.tree.leaves(trial.played["reward"]))
+    if numbers != 1 and not groups(env.action_space):
         yield f"step: reward is of {numbers} numbers; a workflow that needs one takes Scalarized(env, weights)"
     for path, leaf in named(starts["state"]).items():
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):

@@ -11,7 +11,7 @@ from jax.core import Tracer
 
 from evorl import tree
 from evorl.errors import OptionError, require
-from evorl.spaces import Box, Simple, Space, Tuple, inner, is_simple, leaves, unflatten
+from evorl.spaces import Box, Members, Simple, Space, Tuple, inner, is_simple, leaves, unflatten
 from evorl.types import Acts, Evolves, Key, Population, SlotPolicy, State, Workflow
 
 Member: TypeAlias = int | Sequence[int | None] | None
@@ -82,6 +82,8 @@ class Policy:
 
 def _parts(space: Space, obs: Any, name: str = "obs") -> list[Any]:
     """The parts of an observation in the order of the space's leaves."""
+    if isinstance(space, Members):
+        return _parts(space.joint, obs, name)
     if is_simple(space):
         return [obs]
     parts = dict(inner(space))

@@ -1,6 +1,6 @@
 """The types and protocols that all parts share. Protocols are structural: nothing inherits from them."""
 
-from evorl.types.agents import ActorCritic, Agent, Disagrees, OffPolicyAgent, OnPolicyAgent, Reestimates
+from evorl.types.agents import ActorCritic, Agent, Disagrees, OffPolicyAgent, OnPolicyAgent, Plays, Reestimates
 from evorl.types.data import (
     Array,
     Batch,
@@ -28,6 +28,7 @@ from evorl.types.envs import (
     KnowsOptimum,
     Leveled,
     Mutates,
+    Ranks,
     Summarizes,
 )
 from evorl.types.evolvers import Collects, Evolver, Fits, Found, FromMembers, HasWeights, Judges, Quality, TakesParams
@@ -84,12 +85,14 @@ __all__ = [
     "Parallel",
     "Params",
     "Placed",
+    "Plays",
     "Population",
     "Prior",
     "Prioritized",
     "Prioritizes",
     "Problem",
     "Quality",
+    "Ranks",
     "Reestimates",
     "Replay",
     "Replays",

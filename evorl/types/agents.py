@@ -1,5 +1,6 @@
 """What agents are, on policy and off policy."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from evorl.types.data import Array, Batch, Hyperparams, Key, Memory, Metrics, Params, State, Transition
@@ -27,6 +28,16 @@ class Agent(Protocol):
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """The same for the greedy action."""
+        ...
+
+
+@runtime_checkable
+class Plays(Agent, Protocol):
+    """An agent that acts for every member of a game, by group."""
+
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """How many members each group has."""
         ...
 
 

@@ -55,6 +55,16 @@ class Describes(Protocol):
 
 
 @runtime_checkable
+class Ranks(Protocol):
+    """A game that says whose return is what a policy for it is judged by."""
+
+    @property
+    def ranked(self) -> str:
+        """The group's name."""
+        ...
+
+
+@runtime_checkable
 class Summarizes(Protocol):
     """An environment of whose episodes more than their return is kept, such as energy spent, or a win."""
 

@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array
 
 from evorl import tree
-from evorl.metrics import EPISODE, apart
+from evorl.metrics import EPISODE, RETURN, apart
 from evorl.types import Metrics
 from evorl.vector_env import hosts
 
@@ -38,13 +38,14 @@ class EpisodeStats:
     lengths: Any  # int32, summed over ended episodes
     info: Any = struct.field(default_factory=dict)  # what the environment summarizes, summed over ended episodes
     restarts: Any = ()  # int32, of environments on the host those that failed in the middle of an episode; else ()
+    ranked: str | None = struct.field(pytree_node=False, default=None)  # of a game, the group named, "" for all
 
     @classmethod
-    def zeros(cls, slots: EnvSlot) -> "EpisodeStats":
+    def zeros(cls, slots: EnvSlot, ranked: str | None = None) -> "EpisodeStats":
         """Of these slots, before their first step."""
         nothing = tree.zeros((slots.episode_length, slots.episode_return, slots.episode_info))
         none, returns, info = nothing
-        return cls(none, none, returns, none, info, none if hosts.held(slots.env_state) else ())
+        return cls(none, none, returns, none, info, none if hosts.held(slots.env_state) else (), ranked)
 
     @property
     def turns(self) -> Any:
@@ -62,7 +63,21 @@ class EpisodeStats:
         name, and "return".
         """
         of_each = jax.vmap(lambda sums, episodes: jax.tree.map(lambda x: x / jnp.maximum(episodes, 1), sums))
-        return of_each(self.info | {"return": self.returns}, self.episodes)
+        return of_each(self.info | self.totals, self.episodes)
+
+    @property
+    def totals(self) -> dict[str, Any]:
+        """The "return" that ended episodes add up to, leaves [n, ...], as the rewards are.
+
+        Of a game it is the mean over the members of the group that ranks, or over all, and each group has its own, as
+        "return/GROUP".
+        """
+        if self.ranked is None:
+            return {"return": self.returns}
+        of_groups = {name: x.mean(-1) for name, x in self.returns.items()}
+        everyone = jnp.concatenate(list(self.returns.values()), -1).mean(-1)
+        of_ranked = of_groups[self.ranked] if self.ranked else everyone
+        return {"return": of_ranked} | {f"{RETURN}{name}": x for name, x in of_groups.items()}
 
     @property
     def mean_return(self) -> Array:
@@ -88,7 +103,7 @@ class EpisodeStats:
         metrics = {
             "env_steps": self.steps.sum(),
             "episodes": episodes,
-            "return": self.returns.sum() / ended,
+            **{name: x.sum() / ended for name, x in self.totals.items()},
             "episode_length": self.lengths.sum() / ended,
         }
         if not isinstance(self.restarts, tuple):

@@ -154,8 +154,9 @@ def auto_reset(
         ended, there = transition.ended & mask, mask & ~lost
         sums, restarts = (stats.returns, stats.lengths, stats.info), jax.tree.map(lambda x: x + lost, stats.restarts)
         of_episode = tree.where(ended, world.ended(after), tree.zeros(sums))
-        sums = jax.tree.map(jnp.add, sums, of_episode)
-        stats = EpisodeStats(stats.steps + there, stats.episodes + ended, *sums, restarts=restarts)
+        returns, lengths, info = jax.tree.map(jnp.add, sums, of_episode)
+        counts = {"steps": stats.steps + there, "episodes": stats.episodes + ended, "restarts": restarts}
+        stats = replace(stats, **counts, returns=returns, lengths=lengths, info=info)
         slots = tree.where(acts, after, slots)
         slots = tree.where(ended, hosts.anew(slots), slots) if world.hosted else slots
         begins = (ended | lost) & going_on((slots, stats, left)) if world.hosted else ended
@@ -164,7 +165,7 @@ def auto_reset(
             transition = replace(transition, weight=there.astype(jnp.float32) + ~mask)
         return (slots, stats, left), (transition, there)
 
-    return (begun, EpisodeStats.zeros(begun), left), step, active
+    return (begun, EpisodeStats.zeros(begun, world.ranked), left), step, active
 
 
 def answered(transitions: Transition, mask: Bool[Array, "steps n"]) -> tuple[Transition, Bool[Array, "steps n"]]:

@@ -12,8 +12,8 @@ from jaxtyping import Array, Int
 
 from evorl import mesh, tree
 from evorl.errors import OptionError
-from evorl.spaces import random_action
-from evorl.types import Agent, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, SlotPolicy
+from evorl.spaces import random_action, sizes
+from evorl.types import Agent, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, Plays, SlotPolicy
 from evorl.vector_env import rollout
 from evorl.vector_env.episodes import EnvSlot, EpisodeStats
 from evorl.vector_env.rollout import UNLIMITED, Plan, Store
@@ -81,6 +81,14 @@ class VectorEnv:
     eval_episodes: int
     chunk: int
 
+    def __post_init__(self) -> None:
+        wanted = sizes(self.env.action_space)
+        given = dict(self.agent.groups) if isinstance(self.agent, Plays) else {}
+        if wanted != given:
+            env, agent = type(self.env).__name__, type(self.agent).__name__
+            plays = f"a game of {given}" if given else "for one; a team plays games: agent=ippo (docs/games.md)"
+            raise OptionError(f"env={env}: is of {wanted or 'one'}, and {agent} plays {plays}")
+
     @property
     def most_starts(self) -> int:
         """How many starts of a slot are drawn at most: in an evaluation each episode has its own."""
@@ -123,7 +131,8 @@ class VectorEnv:
             return slots, tree.index(world.interact(policy, slots, keys)[1], 0)
 
         slots, row = jax.eval_shape(one_step)
-        if jax.tree.map(jnp.shape, row.reward) != ():
+        wanted = {name: (n,) for name, n in sizes(self.env.action_space).items()} or ()
+        if jax.tree.map(jnp.shape, row.reward) != wanted:
             given = jax.tree.map(lambda x: list(x.shape), row.reward)
             raise OptionError(
                 f"env: a reward of shape {given} is not one number; Scalarized(env, weights) makes it one"

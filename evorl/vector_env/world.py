@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool
 
 from evorl import tree
 from evorl.errors import OptionError, require, unknown
-from evorl.types import Env, Key, Level, Leveled, Memory, Summarizes, TimeStep, Transition
+from evorl.spaces import groups
+from evorl.types import Env, Key, Level, Leveled, Memory, Ranks, Summarizes, TimeStep, Transition
 from evorl.vector_env import hosts
 from evorl.vector_env.episodes import SUMMARIES, EnvSlot
 
@@ -72,6 +73,15 @@ class World:
     def summary(self) -> dict[str, str]:
         """What of its info the environment summarizes, and how."""
         return dict(self.env.episode_info) if isinstance(self.env, Summarizes) else {}
+
+    @property
+    def ranked(self) -> str | None:
+        """Of a game the group whose return ranks, "" for all; else None. Raises OptionError."""
+        teams = groups(self.env.action_space)
+        named = self.env.ranked if isinstance(self.env, Ranks) else ""
+        if named and named not in teams:
+            raise unknown("ranked", named, teams)
+        return named if teams else None
 
     def timestep(self, env_state: Any) -> TimeStep:
         """What an action in a state, leaves [n, ...], is answered, by its shapes."""

@@ -1,0 +1,75 @@
+"""Games around games."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl.envs.wrappers import Wrapper, WrapperState
+from evorl.errors import OptionError, unknown
+from evorl.spaces import Dict, Space, groups, visible
+from evorl.types import Env, Key, TimeStep
+
+
+@dataclass(frozen=True)
+class Ranked(Wrapper):
+    """The inner game, whose `return`, by which populations are ranked, is the mean over the members of one group."""
+
+    ranked: str = ""  # the name of the group
+
+    def __post_init__(self) -> None:
+        of_game(self.inner, "ranked")
+        if self.ranked not in groups(self.inner.action_space):
+            raise unknown("ranked", self.ranked, groups(self.inner.action_space))
+
+    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return WrapperState(inner), obs
+
+    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
+        inner, timestep = self.inner.step(key, env_state.inner, action, params)
+        return WrapperState(inner), timestep
+
+
+@dataclass(frozen=True)
+class Joint(Wrapper):
+    """A game as one agent plays it, who sees what all members see and acts for each; its reward is their mean.
+
+    Which actions are legal is among what it sees, and no mask: a game with illegal actions needs a team.
+    """
+
+    def __post_init__(self) -> None:
+        of_game(self.inner, "joint")
+        for name, of in groups(self.inner.observation_space).items():
+            if visible(of.space) != of.space:
+                raise OptionError(f"joint: not all actions of the group {name} are legal; a team plays it: agent=ippo")
+
+    @property
+    def observation_space(self) -> Space:
+        return _joint(self.inner.observation_space)
+
+    @property
+    def action_space(self) -> Space:
+        return _joint(self.inner.action_space)
+
+    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return WrapperState(inner), obs
+
+    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
+        inner, timestep = self.inner.step(key, env_state.inner, action, params)
+        reward = jnp.concatenate(jax.tree.leaves(timestep.reward)).mean()
+        return WrapperState(inner), replace(timestep, reward=reward)
+
+
+def of_game(env: Env, place: str) -> None:
+    """Raises OptionError where an environment is no game."""
+    if not groups(env.action_space):
+        raise OptionError(f"{place}: {type(env).__name__} is no game: its actions are of no groups (docs/games.md)")
+
+
+def _joint(space: Space) -> Space:
+    """The space of the same values, whose parts are of no groups."""
+    parts = space.parts if isinstance(space, Dict) else {}
+    return Dict({name: getattr(part, "joint", part) for name, part in parts.items()})
