@@ -22,6 +22,7 @@ from evorl.agents.sac import SAC as SAC
 from evorl.agents.sac import SACHyperparams as SACHyperparams
 from evorl.agents.td3 import TD3 as TD3
 from evorl.agents.td3 import TD3Hyperparams as TD3Hyperparams
+from evorl.agents.team import Team as Team
 from evorl.agents.train_state import Adam as Adam
 from evorl.agents.train_state import TrainState as TrainState
 from evorl.ec.ars import ARS as ARS

@@ -37,9 +37,12 @@ def of(part: Any) -> Any:
 
 def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, float]]:
     """Every number of (nested) hyperparameters, dataclasses or dicts, by dotted name: (value, low, high)."""
-    if isinstance(hyperparams, Mapping):
-        return {f"{prefix}{name}": (value, -math.inf, math.inf) for name, value in hyperparams.items()}
     found = {}
+    if isinstance(hyperparams, Mapping):
+        for name, value in hyperparams.items():
+            number = not dataclasses.is_dataclass(value)
+            found |= {prefix + name: (value, -math.inf, math.inf)} if number else leaves(value, f"{prefix}{name}.")
+        return found
     for field in dataclasses.fields(hyperparams):
         value = getattr(hyperparams, field.name)
         if "low" in field.metadata:
@@ -90,10 +93,15 @@ def searched(hyperparams: Any) -> Any:
     Numbers without a prior, and those that were given another value or a prior, stay as they are.
     """
     changed = {}
+    if isinstance(hyperparams, Mapping):
+        return {
+            name: searched(value) if dataclasses.is_dataclass(value) else value for name, value in hyperparams.items()
+        }
     for field in dataclasses.fields(hyperparams):
         value = getattr(hyperparams, field.name)
         if "low" not in field.metadata:
-            changed[field.name] = searched(value) if dataclasses.is_dataclass(value) else value
+            parts = dataclasses.is_dataclass(value) or isinstance(value, Mapping)
+            changed[field.name] = searched(value) if parts else value
         elif field.metadata["prior"] is not None and not isinstance(value, Prior) and value == field.default:
             changed[field.name] = field.metadata["prior"]
     return dataclasses.replace(hyperparams, **changed)
@@ -111,6 +119,8 @@ def cosine(start: Number, end: Number, steps: Any, over: Number) -> Any:
 
 def at(hyperparams: Any, env_steps: Any) -> Any:
     """The hyperparameters as they are after so many env steps, they or parts of them where these have a schedule."""
+    if isinstance(hyperparams, Mapping):
+        return {name: at(value, env_steps) for name, value in hyperparams.items()}
     if not dataclasses.is_dataclass(hyperparams) or isinstance(hyperparams, type):
         return hyperparams
     if isinstance(hyperparams, Scheduled):
@@ -126,6 +136,8 @@ def as_state(hyperparams: Any) -> Any:
 
 def _declared(params: Any) -> Any:
     """params with whole numbers as floats where the default is one, as 1 for a learning rate."""
+    if isinstance(params, Mapping):
+        return {name: _declared(value) for name, value in params.items()}
     if not dataclasses.is_dataclass(params) or isinstance(params, type):
         return params
     changed = {}
@@ -139,7 +151,12 @@ def _declared(params: Any) -> Any:
 def replaced(hyperparams: Any, numbers: Mapping[str, Any], prefix: str = "") -> Any:
     """hyperparams with the arrays that are given, by dotted name, in place of its numbers, of the types declared."""
     if isinstance(hyperparams, Mapping):
-        return {name: numbers.get(f"{prefix}{name}", value) for name, value in hyperparams.items()}
+        return {
+            name: replaced(value, numbers, f"{prefix}{name}.")
+            if dataclasses.is_dataclass(value)
+            else numbers.get(f"{prefix}{name}", value)
+            for name, value in hyperparams.items()
+        }
     changed = {}
     for field in dataclasses.fields(hyperparams):
         name, value = f"{prefix}{field.name}", getattr(hyperparams, field.name)

@@ -31,9 +31,8 @@ class Window:
     def widen(self, row: Transition) -> Transition:
         """row, or its shape, with the rewards and the number of steps of a longer transition."""
         length = tree.size(self.rows) + 1
-        return jax.eval_shape(
-            lambda: replace(row, reward=jnp.zeros(length), extras=row.extras | {"steps": jnp.int32(0)})
-        )
+        reward = jax.tree.map(lambda x: jnp.zeros((*x.shape, length)), row.reward)
+        return jax.eval_shape(lambda: replace(row, reward=reward, extras=row.extras | {"steps": jnp.int32(0)}))
 
     def cut(self, where: Bool[Array, " n"]) -> "Window":
         """The window, whose slots go on elsewhere where so: their longer transitions end with what is there."""
@@ -50,7 +49,7 @@ class Window:
         [chunk], or [chunk, n] where some may be lost. A longer one ends with its episode, or before what is lost; its
         rewards [length + 1] are 0 from there on.
         """
-        before, chunk = tree.size(self.rows), transitions.reward.shape[0]
+        before, chunk = tree.size(self.rows), tree.size(transitions)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), self.rows, transitions)
         if lost is not None:
             lost = jnp.concatenate([self.lost, lost])
@@ -65,7 +64,7 @@ class Window:
         slot = jnp.arange(last.shape[1])
         longer = replace(
             tree.index(both, slice(0, chunk)),
-            reward=jnp.moveaxis(both.reward[reach] * taken, 1, 2),
+            reward=jax.tree.map(lambda x: jnp.moveaxis(tree.where(taken, x[reach], jnp.zeros(())), 1, -1), both.reward),
             next_obs=tree.index(both.next_obs, (last, slot)),
             terminated=both.terminated[last, slot],
             truncated=both.truncated[last, slot],

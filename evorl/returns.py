@@ -4,6 +4,8 @@ Throughout, an episode that ends inside the trajectory cuts it. next_value is th
 step; it counts where the episode did not terminate, so also where it was truncated.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -29,9 +31,16 @@ def gae(
     return _accumulate(error, discount * decay * ~ended)
 
 
-def n_step_return(reward: Steps, steps: Int[Array, ""], discount: Number) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The discounted sum of rewards, which are 0 from `steps` on, and the discount of the value that comes after it."""
-    return (discount ** jnp.arange(reward.size) * reward).sum(), jnp.float32(discount) ** steps
+def n_step_return(reward: Any, steps: Int[Array, ""], discount: Number) -> tuple[Any, Float[Array, ""]]:
+    """The discounted sum of rewards, which are 0 from `steps` on, and the discount of the value that comes after it.
+
+    Rewards are an array [steps], or of several the leaves [..., steps].
+    """
+
+    def total(x: Array) -> Array:
+        return (discount ** jnp.arange(x.shape[-1]) * x).sum(-1)
+
+    return jax.tree.map(total, reward), jnp.float32(discount) ** steps
 
 
 def vtrace(
@@ -57,6 +66,48 @@ def vtrace(
     last = ended.at[-1].set(True)
     next_target = jnp.where(last, next_value, jnp.roll(target, -1))
     return target, rho * (reward + discount * ~terminated * next_target - value)
+
+
+def is_known(terminated: Flags, cut: Flags, choice: Flags, next_choice: Flags) -> Flags:
+    """Whether what follows each step is worth a known sum: up to an end, or to a step with a choice, which has a value.
+
+    choice says of which steps there was one, next_choice after which ones there is; cut where time ran out, and of the
+    last step.
+    """
+
+    def back(known: Array, now: tuple[Array, ...]) -> tuple[Array, Array]:
+        terminated, cut, choice, next_choice = now
+        known = terminated | jnp.where(cut, next_choice, known)
+        return choice | known, known
+
+    return jax.lax.scan(back, jnp.bool_(True), (terminated, cut, choice, next_choice), reverse=True)[1]
+
+
+def through(
+    reward: Steps,
+    value: Steps,
+    next_value: Steps,
+    terminated: Flags,
+    cut: Flags,
+    choice: Flags,
+    known: Flags,
+    discount: Number,
+) -> tuple[Steps, Steps, Steps]:
+    """Rewards, values and next values of a trajectory in which a step without a choice is worth what comes of it.
+
+    Its error is then 0, so that what it earns reaches the last choice before it. The error is 0 too where what follows
+    is not known (is_known). next_value counts where cut.
+    """
+
+    def back(worth: Array, now: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array, Array]]:
+        reward, value, beyond, terminated, cut, choice, known = now
+        following = jnp.where(cut, beyond, worth)
+        later = discount * ~terminated * following
+        worth = jnp.where(choice, value, reward + later)
+        return worth, (jnp.where(known, reward, worth - later), worth, following)
+
+    steps = reward, value, next_value, terminated, cut, choice, known
+    return jax.lax.scan(back, jnp.zeros_like(reward[0]), steps, reverse=True)[1]
 
 
 def _accumulate(step: Steps, factor: Steps) -> Steps:

@@ -166,6 +166,25 @@ class Legal:
 
 
 @dataclass(frozen=True)
+class Privileged:
+    """Observations of a space, and a state that no policy may see, but a value may while it is learned.
+
+    A value is {"obs": of the space, "state": of the state's}.
+    """
+
+    space: "Space"
+    state: "Space"
+
+    @property
+    def parts(self) -> dict[str, "Space"]:
+        """Its two parts by name."""
+        return {"obs": self.space, "state": self.state}
+
+    def sample(self, key: jax.Array) -> Any:
+        return _sample(self, key)
+
+
+@dataclass(frozen=True)
 class Members:
     """A value of a space for each of n members of a group, who have one role in a game; leaves [n, ...]."""
 
@@ -202,13 +221,13 @@ class Members:
 
 Choice: TypeAlias = Discrete | MultiDiscrete | MultiBinary
 Simple: TypeAlias = Box | Choice
-Space: TypeAlias = Simple | Dict | Tuple | Legal | Members
+Space: TypeAlias = Simple | Dict | Tuple | Legal | Privileged | Members
 
 
 def inner(space: Space) -> list[tuple[Any, "Space"]]:
     """The spaces directly within a space, each with its name or place in a value; none of a simple one."""
     match space:
-        case Dict() | Legal():
+        case Dict() | Legal() | Privileged():
             return sorted(space.parts.items(), key=lambda part: part[0])
         case Tuple():
             return list(enumerate(space.parts))
@@ -230,7 +249,7 @@ def sizes(space: Space) -> dict[str, int]:
 
 def is_simple(space: Space) -> TypeIs[Simple]:
     """Whether a value is one array."""
-    return not isinstance(space, (Dict, Tuple, Legal, Members))
+    return isinstance(space, Simple)
 
 
 def leaves(space: Space) -> list[Simple]:
@@ -271,6 +290,8 @@ def mapped(space: Space, change: Callable[[Simple], Simple]) -> Space:
             return Tuple(tuple(mapped(part, change) for part in space.parts))
         case Legal():
             return Legal(mapped(space.space, change), space.choices)
+        case Privileged():
+            return Privileged(mapped(space.space, change), mapped(space.state, change))
         case Members():
             return Members(mapped(space.space, change), space.n)
     return change(space)
@@ -350,6 +371,15 @@ def masked(space: Space, obs: Any, numbers: jax.Array) -> jax.Array:
     of_group = jnp.asarray(groups[:, None] == np.arange(len(space.choices)), jnp.float32)
     none = (legal.astype(jnp.float32) @ of_group)[..., groups] == 0
     return jnp.where(legal | none, numbers, ILLEGAL)
+
+
+def has_choice(space: Space, obs: Any) -> Any:
+    """Whether more than one action is legal after observations, [*batch]; () where a space says nothing of it."""
+    if not isinstance(space, Legal):
+        return ()
+    parts = jnp.split(obs["legal"], np.cumsum(space.choices)[:-1], axis=-1)
+    several = [(part.sum(-1) != 1) & (n > 1) for part, n in zip(parts, space.choices, strict=True)]
+    return jnp.any(jnp.stack(several), axis=0)
 
 
 def random_action(action_space: Space, observation_space: Space, obs: Any, key: jax.Array) -> Any:

@@ -11,7 +11,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents import soft
-from evorl.agents.losses import bootstrapped, squared_error
+from evorl.agents.losses import bootstrapped, mean_of_rows, squared_error
 from evorl.agents.soft import MAX_ENTROPY, SACState
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer
 from evorl.errors import OptionError, require
@@ -19,7 +19,7 @@ from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Categorical
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.spaces import Discrete, Legal, Space, chosen, index, masked
+from evorl.spaces import Discrete, Legal, Space, chosen, has_choice, index, masked
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -144,22 +144,24 @@ class DiscreteSAC:
     def actor_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: DiscreteSACHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
-        """sum_a pi(a|s) (temperature log pi(a|s) - min_i Q_i(s, a)), mean over the batch (eq. 12)."""
+        """sum_a pi(a|s) (temperature log pi(a|s) - min_i Q_i(s, a)), mean over the rows with a choice (eq. 12)."""
         del key
         policy = self.policy("now", params, batch)
         log_probs = policy.log_probs()
         value = self.values("now", state.critic.params, batch).min(-2)
         temperature = jax.lax.stop_gradient(state.weight(hyperparams))
-        loss = (jnp.exp(log_probs) * (temperature * log_probs - value)).sum(-1).mean()
-        metrics = {"actor_loss": loss, "entropy": policy.entropy().mean(), MAX_ENTROPY: self.max_entropy(batch)}
+        weight = has_choice(self.observation_space, batch.learned.obs)
+        loss = mean_of_rows(weight, (jnp.exp(log_probs) * (temperature * log_probs - value)).sum(-1))
+        entropy = mean_of_rows(weight, policy.entropy())
+        metrics = {"actor_loss": loss, "entropy": entropy, MAX_ENTROPY: self.max_entropy(batch, weight)}
         return loss, jax.lax.stop_gradient(metrics)
 
-    def max_entropy(self, batch: Transition) -> Array | float:
-        """The mean entropy of a policy that takes all legal choices alike."""
+    def max_entropy(self, batch: Transition, weight: Any) -> Array | float:
+        """The mean entropy of a policy that takes all legal choices alike, of rows with weight."""
         if not isinstance(self.observation_space, Legal):
             return math.log(self.choices)
         legal = batch.learned.obs["legal"].sum(-1)
-        return jnp.log(jnp.where(legal > 0, legal, self.choices)).mean()
+        return mean_of_rows(weight, jnp.log(jnp.where(legal > 0, legal, self.choices)))
 
     def update_critic(
         self, state: SACState, loss: Loss, hyperparams: DiscreteSACHyperparams

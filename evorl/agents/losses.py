@@ -1,10 +1,11 @@
 """Losses and targets that several agents share."""
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from evorl.returns import gae
 from evorl.types import Batch, Hyperparams, Metrics, Transition
@@ -33,6 +34,13 @@ def bootstrapped(batch: Transition, value: Float[Array, "*batch"], discount: Arr
 def weighted_mean(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
     """The mean over a batch, of whose rows or sequences some may count more than others."""
     return (of_each if isinstance(batch.weight, tuple) else batch.weight * of_each).mean()
+
+
+def mean_of_rows(weight: Any, of_each: Shaped[Array, "*rows"]) -> Float[Array, ""]:
+    """The mean over rows, of which some may count less than others, or not at all; () where all count alike."""
+    if isinstance(weight, tuple):
+        return of_each.mean()
+    return (weight * of_each).sum() / jnp.maximum(weight.sum(), 1e-8)
 
 
 def squared_error(
@@ -77,15 +85,15 @@ def clipped_loss(
 
     Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9, with a value that is clipped too.
     """
-    h = hyperparams
+    h, mean = hyperparams, partial(mean_of_rows, batch.weight)
     log_ratio = log_prob - batch.log_prob
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - h.clip, 1 + h.clip)
-    actor_loss = -jnp.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
+    actor_loss = -mean(jnp.minimum(ratio * batch.advantage, clipped * batch.advantage))
     near = batch.value + jnp.clip(value - batch.value, -h.value_clip, h.value_clip)
-    critic_loss = 0.5 * jnp.maximum((value - batch.target) ** 2, (near - batch.target) ** 2).mean()
-    moved = {"kl": (ratio - 1 - log_ratio).mean(), "clipped": (jnp.abs(ratio - 1) > h.clip).mean()}
-    return _weighed(actor_loss, critic_loss, entropy.mean(), h, moved)
+    critic_loss = 0.5 * mean(jnp.maximum((value - batch.target) ** 2, (near - batch.target) ** 2))
+    moved = {"kl": mean(ratio - 1 - log_ratio), "clipped": mean(jnp.abs(ratio - 1) > h.clip)}
+    return _weighed(actor_loss, critic_loss, mean(entropy), h, moved)
 
 
 def policy_gradient_loss(
@@ -96,9 +104,10 @@ def policy_gradient_loss(
     hyperparams: Hyperparams,
 ) -> tuple[Float[Array, ""], Metrics]:
     """-log pi(a|s) A, half the squared error of the value, and the entropy, each with its weight."""
-    actor_loss = -(log_prob * batch.advantage).mean()
-    critic_loss = 0.5 * ((value - batch.target) ** 2).mean()
-    return _weighed(actor_loss, critic_loss, entropy.mean(), hyperparams, {})
+    mean = partial(mean_of_rows, batch.weight)
+    actor_loss = -mean(log_prob * batch.advantage)
+    critic_loss = 0.5 * mean((value - batch.target) ** 2)
+    return _weighed(actor_loss, critic_loss, mean(entropy), hyperparams, {})
 
 
 def _weighed(

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -16,9 +15,11 @@ from evorl.agents.ppo import PPO
 from evorl.agents.train_state import ADAM, Loss, Optimizer, TrainState
 from evorl.errors import require
 from evorl.networks.distributions import Distribution, Head
-from evorl.networks.mlp import ACTIVATIONS, MLP, check_layers
+from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.spaces import Space, masked
+from evorl.networks.policy_value import Centralized, PolicyAlone, PolicyValue, masked_policy
+from evorl.returns import is_known, through
+from evorl.spaces import Legal, Privileged, Space, has_choice, showing, visible
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
 
 
@@ -46,35 +47,6 @@ class Objective(Protocol):
     def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
         """Whether to leave out the epochs still to come, from the metrics of the last one."""
         ...
-
-
-class PolicyValue(nn.Module):
-    """The numbers of a distribution and a value, or several, [*batch, values], from one trunk or from one each."""
-
-    numbers: int
-    num_stds: int
-    hidden: tuple[int, ...]
-    activation: str
-    shared_trunk: bool
-    num_values: int = 1
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "*batch features"]) -> tuple[Array, Array, Array]:
-        hidden = self.hidden
-        if self.shared_trunk and hidden:
-            x = ACTIVATIONS[self.activation](MLP(hidden[:-1], hidden[-1], self.activation, name="trunk")(x))
-            hidden = ()
-        numbers = MLP(hidden, self.numbers, self.activation, output_scale=0.01, name="policy")(x)
-        names = [f"value_{i}" for i in range(self.num_values)] if self.num_values > 1 else ["value"]
-        values = jnp.concatenate([MLP(hidden, 1, self.activation, name=name)(x) for name in names], axis=-1)
-        log_std = self.param("log_std", nn.initializers.zeros, (self.num_stds,))
-        return numbers, log_std, values if self.num_values > 1 else values[..., 0]
-
-
-def masked_policy(space: Space, obs: Any, outputs: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-    """The outputs of PolicyValue with the numbers of illegal choices far below all others."""
-    numbers, log_std, value = outputs
-    return masked(space, obs, numbers), log_std, value
 
 
 @struct.dataclass
@@ -106,6 +78,9 @@ class PolicyGradient:
         check_layers(self.hidden, self.activation)
         require(self.num_values >= 1, "num_values", self.num_values, "must be at least 1")
         Head(self.action_space, self.distribution)
+        if isinstance(visible(self.observation_space), Privileged):
+            why = "must be 1 where the value sees what the policy may not"
+            require(self.num_values == 1, "num_values", self.num_values, why)
 
     def hyperparams(self) -> Hyperparams:
         return hyperparameters.of(self.objective)
@@ -116,11 +91,16 @@ class PolicyGradient:
         return Head(self.action_space, self.distribution)
 
     @property
-    def network(self) -> Network:
-        """The numbers of the distribution and a value from observations."""
-        sizes = self.head.size, self.head.num_stds, self.hidden
-        body = PolicyValue(*sizes, self.activation, self.shared_trunk, self.num_values)
-        return Network(self.observation_space, body, self.encoder, self.core, masked_policy)
+    def network(self) -> Network | Centralized:
+        """The numbers of the distribution and a value, or several, from observations."""
+        space, sizes = self.observation_space, (self.head.size, self.head.num_stds, self.hidden, self.activation)
+        match visible(space):
+            case Privileged(space=own, state=state):
+                policy = Network(showing(space, own), PolicyAlone(*sizes), self.encoder, self.core)
+                value = Network(state, MLP(self.hidden, 1, self.activation), self.encoder, self.core)
+                return Centralized(space, policy, value)
+        body = PolicyValue(*sizes, self.shared_trunk, self.num_values)
+        return Network(space, body, self.encoder, self.core, masked_policy)
 
     def init(self, key: Key, hyperparams: Hyperparams) -> PolicyGradientState:
         del hyperparams
@@ -128,7 +108,8 @@ class PolicyGradient:
         return PolicyGradientState(TrainState.fresh(params, follows=False, optimizer=self.optimizer))
 
     def memory(self) -> Memory:
-        return self.core.initial()
+        twice = isinstance(visible(self.observation_space), Privileged)
+        return (self.core.initial(), self.core.initial()) if twice else self.core.initial()
 
     @property
     def remembers(self) -> bool:
@@ -165,11 +146,12 @@ class PolicyGradient:
         """The value: the mean of several."""
         return value.mean(-1) if self.num_values > 1 else value
 
-    def apply(self, params: Params, obs: Any, memory: Memory = ()) -> tuple[Distribution, Array]:
+    def apply(self, params: Params, obs: Any, memory: Memory | None = None) -> tuple[Distribution, Array]:
         """What policy gives for observations with a memory each, leaves [steps, slots, ...].
 
         A batch of any shape where nothing is remembered.
         """
+        memory = self.memory() if memory is None else memory
         return self.policy(self.outputs("step", params, memory, obs)[1])
 
     def along(
@@ -195,10 +177,20 @@ class PolicyGradient:
         beyond = self.beyond(params, replace(t, memory=memory))
         ratio = jnp.exp(policy.log_prob(t.extras["sample"]) - log_prob)
         advantage, target = self.targets(t, ratio, value, beyond, hyperparams)
+        choice = self.choices(t)
+        weight = (choice[0] & choice[1]).astype(jnp.float32) if choice else ()
         of_memory = (t.ended, t.memory) if self.remembers else ((), ())
         several = values if self.num_values > 1 else ()
         known = log_prob, value, advantage, target
-        return Batch(t.obs, t.extras["sample"], *known, *of_memory, values=several, ratio=ratio, beyond=beyond)
+        more = {"values": several, "ratio": ratio, "beyond": beyond, "weight": weight}
+        return Batch(t.obs, t.extras["sample"], *known, *of_memory, **more)
+
+    def choices(self, t: Transition) -> tuple[()] | tuple[Bool[Array, "steps slots"], Bool[Array, "steps slots"]]:
+        """Of which steps there was a choice, and what follows of which is known; () where there always is one."""
+        if not isinstance(self.observation_space, Legal):
+            return ()
+        choice, following = (has_choice(self.observation_space, obs) for obs in (t.obs, t.next_obs))
+        return choice, jax.vmap(is_known, 1, 1)(t.terminated, _cut(t), choice, following)
 
     def targets(
         self,
@@ -208,10 +200,19 @@ class PolicyGradient:
         beyond: Float[Array, "steps slots"],
         hyperparams: Hyperparams,
     ) -> tuple[Float[Array, "steps slots"], Float[Array, "steps slots"]]:
-        """The objective's advantages and targets; beyond is the value of a successor that is not the next step."""
+        """The objective's advantages and targets; beyond is the value of a successor that is not the next step.
+
+        A step without a choice has no advantage; what it earns counts for the last choice before it (returns.through).
+        """
         t = replace(transitions, reward=hyperparams.reward_scale * transitions.reward)
-        next_value = jnp.where(_cut(t), beyond, jnp.roll(value, -1, 0))
-        return jax.vmap(self.objective.targets, (1, 1, 1, 1, None), 1)(t, ratio, value, next_value, hyperparams)
+        next_value, choice = jnp.where(_cut(t), beyond, jnp.roll(value, -1, 0)), self.choices(t)
+        if choice:
+            steps = t.reward, value, beyond, t.terminated, _cut(t), *choice
+            changed = jax.vmap(through, (*(1,) * len(steps), None), 1)(*steps, hyperparams.discount)
+            t, value, next_value = replace(t, reward=changed[0]), *changed[1:]
+        targets = jax.vmap(self.objective.targets, (1, 1, 1, 1, None), 1)
+        advantage, target = targets(t, ratio, value, next_value, hyperparams)
+        return advantage * (choice[0] & choice[1]) if choice else advantage, target
 
     def beyond(self, params: Params, t: Transition) -> Float[Array, "steps slots"]:
         """The values of successors where time ran out, and after the last step; elsewhere 0.

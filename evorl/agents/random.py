@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array
 
+from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.spaces import Space, random_action, sizes
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
@@ -54,7 +55,7 @@ class Random:
 
     def batch(self, params: Params, transitions: Transition, hyperparams: Hyperparams, fresh: bool) -> Batch:
         del params, hyperparams, fresh
-        nothing = jnp.zeros_like(transitions.reward)
+        nothing = tree.zeros(transitions.reward)
         return Batch((), (), nothing, nothing, nothing, nothing)
 
     def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:

@@ -88,3 +88,4 @@ class Batch:
     values: Any = ()  # of which value is the mean, on a last axis; () where there is one
     ratio: Any = ()  # of the probability by the policy that learns, before it does, to log_prob's; () where 1
     beyond: Any = ()  # the value of the successor where time ran out, and after the last step
+    weight: Any = ()  # 1 of rows that are learned from, else 0; () where all are

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from evorl import hyperparameters, mesh, tree
 from evorl.agents.memory import remembers
@@ -208,7 +208,8 @@ class OnPolicy:
         Advantages are in units of rewards, values in those of `value_scale`.
         """
         if self.normalize_values:
-            rewards = state.rewards.update(jnp.abs(tree.merge_axes(rollout.reward)), segments.rows_there(rollout))
+            sizes = jax.tree.map(jnp.abs, tree.merge_axes(rollout.reward))
+            rewards = state.rewards.update(sizes, segments.rows_there(rollout))
             state = replace(state, rewards=rewards)
         batch = self.batch(state, replace(rollout, weight=()))
         return state, batch if self.refresh != NEVER else replace(batch, ratio=(), beyond=())
@@ -252,29 +253,33 @@ class OnPolicy:
         t, scale = self.scaled(state, replace(rollout, obs=obs, next_obs=next_obs))
         fresh = self.staleness == 0 and not self.vector_env.world(state.env_params).batch  # where some acted before
         batch = self.agent.batch(state.agent.actor.params, t, self.now(state), fresh=fresh)
-        return replace(batch, advantage=batch.advantage * scale)
+        return replace(batch, advantage=jax.tree.map(jnp.multiply, batch.advantage, scale))
 
-    def scaled(self, state: OnPolicyState, rollout: Transition) -> tuple[Transition, Float[Array, ""] | float]:
-        """A rollout with rewards in units of what values are, and that unit."""
+    def scaled(self, state: OnPolicyState, rollout: Transition) -> tuple[Transition, Any]:
+        """A rollout with rewards in units of what values are, and that unit, of a game that of each group."""
         scale = self.value_scale(state)
-        return replace(rollout, reward=rollout.reward / scale), scale
+        if not self.normalize_values:
+            scale = jax.tree.map(lambda _: scale, rollout.reward)
+        return replace(rollout, reward=jax.tree.map(jnp.divide, rollout.reward, scale)), scale
 
     def segments(self, batch: Batch) -> Batch:
         """A batch, leaves [num_steps, num_envs, ...], in segments [n, steps, ...] with the memory before each."""
         memory = tree.merge_axes(tree.index(batch.memory, slice(None, None, self.segment)))
         return replace(segments.cut(replace(batch, memory=()), self.segment), memory=memory)
 
-    def value_scale(self, state: OnPolicyState) -> Float[Array, ""] | float:
-        """What the network's values are multiplied by to be sums of rewards, so that it learns numbers around 1.
+    def value_scale(self, state: OnPolicyState) -> Any:
+        """What the network's values are multiplied by to be sums of rewards, so that it learns numbers around 1, [].
 
-        The mean size of rewards so far times the steps that count: 1 / (1 - discount), or an episode's if fewer.
+        The mean size of rewards so far times the steps that count: 1 / (1 - discount), or an episode's if fewer. Of a
+        game each group has its own, for all of its members.
         """
         if not self.normalize_values:
             return 1.0
         now, horizon = self.now(state), float(self.env.max_episode_steps)
         if isinstance(now, Discounted):
             horizon = jnp.minimum(1 / (1 - now.discount), horizon)
-        return jnp.where(state.rewards.mean > 0, state.rewards.mean, 1.0) * horizon
+        sizes = jax.tree.map(jnp.mean, state.rewards.mean)
+        return jax.tree.map(lambda size: jnp.where(size > 0, size, 1.0) * horizon, sizes)
 
     def now(self, state: OnPolicyState) -> Hyperparams:
         """The hyperparameters as they are by this iteration."""

@@ -1,15 +1,16 @@
 """Passes over a rollout: gradient steps on minibatches of its segments, whose advantages may be estimated anew."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl import tree
-from evorl.agents.losses import OF_ROWS, RATIO, VALUE
+from evorl.agents.losses import OF_ROWS, RATIO, VALUE, mean_of_rows
 from evorl.replay import Row
 from evorl.types import Batch, Hyperparams, Key, Metrics, OnPolicyAgent
 from evorl.workflows.base import repeat
@@ -28,10 +29,22 @@ class Estimates:
     target: Any
 
 
-def standardized(x: Float[Array, "..."], among: Float[Array, "..."] | None = None) -> Float[Array, "..."]:
-    """x, or what it is among, with mean 0 and standard deviation 1."""
+def standardized(
+    x: Float[Array, "..."], among: Float[Array, "..."] | None = None, weight: Any = ()
+) -> Float[Array, "..."]:
+    """x, or what it is among, with mean 0 and standard deviation 1, of those that count where not all do."""
     among = x if among is None else among
-    return (x - among.mean()) / (among.std() + 1e-8)
+    if isinstance(weight, tuple):
+        return (x - among.mean()) / (among.std() + 1e-8)
+    mean = mean_of_rows(weight, among)
+    return (x - mean) / (jnp.sqrt(mean_of_rows(weight, (among - mean) ** 2)) + 1e-8)
+
+
+def size_of(advantage: Any) -> Float[Array, "segments steps"]:
+    """How large the advantages of segments are; of a game the sum over its members, by group [segments, steps, n]."""
+    if not isinstance(advantage, Mapping):
+        return advantage
+    return sum((jnp.abs(x).sum(-1) for x in advantage.values()), start=jnp.float32(0))
 
 
 @dataclass(frozen=True)
@@ -56,9 +69,9 @@ class Passes:
         and the number of passes too.
         """
         known = Estimates(batch.value, batch.ratio, batch.advantage, batch.target)
-        raw = batch.advantage
+        raw = size_of(batch.advantage)
         if self.normalized:
-            batch = replace(batch, advantage=standardized(raw, raw if there is None else raw[there]))
+            batch = replace(batch, advantage=_standardized(batch.advantage, batch.weight, there))
         batch = replace(batch, ratio=(), beyond=())
         layout = Row.of(jax.eval_shape(lambda: tree.index(batch, 0)))
         tables, count = layout.pack(batch), len(raw)
@@ -71,7 +84,7 @@ class Passes:
             rows = rows if there is None else there[rows]
             part = layout.unpack(jax.tree.map(lambda x: x[rows], tables))
             if self.refresh != NEVER:
-                part = self.filled(part, known, rows)
+                part = self.filled(part, known, rows, batch.weight)
             part = self.weighed(part, weight)
             agent, metrics = self.agent.update(
                 agent, lambda params: self.agent.loss(params, part, self.hyperparams), self.hyperparams
@@ -101,14 +114,28 @@ class Passes:
         advantage, target = self.estimated(known.value, known.ratio)
         return replace(known, advantage=advantage, target=target)
 
-    def filled(self, part: Batch, known: Estimates, rows: Int[Array, " n"]) -> Batch:
-        """Segments, of which these rows are known."""
-        advantage = standardized(known.advantage[rows], known.advantage) if self.normalized else known.advantage[rows]
+    def filled(self, part: Batch, known: Estimates, rows: Int[Array, " n"], weight: Any) -> Batch:
+        """Segments, of which these rows are known; weight is that of all."""
+        advantage = known.advantage[rows]
+        if self.normalized:
+            advantage = standardized(advantage, known.advantage, weight)
         return replace(part, value=known.value[rows], target=known.target[rows], advantage=advantage)
 
     def weighed(self, part: Batch, weight: Any) -> Batch:
         """Segments, of which each weighs so much."""
         if isinstance(weight, tuple):
             return part
-        advantage = standardized(part.advantage) if self.normalized else part.advantage
-        return replace(part, advantage=weight[:, None] * advantage)
+        advantage = _standardized(part.advantage, part.weight) if self.normalized else part.advantage
+        scaled = jax.vmap(lambda x, w: jax.tree.map(lambda leaf: w * leaf, x))(advantage, weight)
+        return replace(part, advantage=scaled)
+
+
+def _standardized(advantage: Any, weight: Any, there: Int[Array, " segments"] | None = None) -> Any:
+    """Advantages, of a game those of each group, standardized among those that are there and count."""
+
+    def one(x: Array, weight: Any) -> Array:
+        if there is None:
+            return standardized(x, weight=weight)
+        return standardized(x, x[there], tree.index(weight, there))
+
+    return jax.tree.map(one, advantage, weight)

@@ -19,9 +19,12 @@ from typing_extensions import get_protocol_members
 
 from evorl.errors import OptionError, require, unknown
 from evorl.hyperparameters import is_declared
-from evorl.types import Env, Prior, Problem
+from evorl.spaces import Discrete, groups
+from evorl.types import Agent, Env, Plays, Prior, Problem
 
 GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
+TEAM = "evorl.agents.team.Team"  # the target for what plays games
+NO_ACTION = Discrete(1)  # of no game
 GIVEN = {  # fields that make fills in, and what a part is told that lacks them
     "env": "needs an environment, such as env=hopper",
     "problem": "needs a function to search, such as problem=zdt1",
@@ -79,8 +82,9 @@ def _modules(node: Any) -> Iterator[str]:
 def make(node: Any, name: str, hint: Any = Any, **given: Any) -> Any:
     """Builds what a node describes for a place of type hint; some fields (env and its spaces) come from given.
 
-    What stands in a field whose metadata has "env" is given what that function makes of the environment. Raises
-    OptionError where a value is missing, or not what the type of its place declares.
+    What stands in a field whose metadata has "env" is given what that function makes of the environment, or of its two
+    spaces where it has "spaces". Raises OptionError where a value is missing, or not what the type of its place
+    declares.
     """
     return _typed(_made(node, name, hint, given), hint, name)
 
@@ -92,8 +96,11 @@ def _made(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
     if not isinstance(node, dict):
         return node
     if "_target_" not in node:
-        return {key: _made(value, f"{name}.{key}", Any, given) for key, value in node.items()}
+        of = _of_values(hint)
+        return {key: _made(value, f"{name}.{key}", of, given) for key, value in node.items()}
     target = _found(node, name)
+    if _is_for_one(target, hint) and groups(given.get("action_space", NO_ACTION)):
+        return _made({"_target_": TEAM, "agents": node}, name, hint, given)
     if node["_target_"] == GET_CLASS:
         if typing.get_origin(hint) is type:
             return target
@@ -122,6 +129,12 @@ def _made(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
         raise OptionError(f"{name}.{error}" if re.split("[.=]", str(error))[0] in parts else str(error)) from error
 
 
+def _of_values(hint: Any) -> Any:
+    """The type of the values of a mapping, where a type may be one."""
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return next((typing.get_args(kind)[1] for kind in kinds if typing.get_origin(kind) is Mapping), Any)
+
+
 def played(data: Mapping[str, Any]) -> Env | Problem:
     """What a configuration trains on: its environment within its wrappers, or the problem in the place of one.
 
@@ -146,7 +159,11 @@ def surroundings(played: Env | Problem) -> dict[str, Any]:
 
 
 def _given(field: dataclasses.Field[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """What is given to what stands in a field, which may have an environment of its own."""
+    """What is given to what stands in a field, which may have an environment of its own, or spaces."""
+    spaces = "observation_space", "action_space"
+    if "spaces" in field.metadata and set(spaces) <= set(given):
+        own = field.metadata["spaces"](*(given[name] for name in spaces))
+        return given | dict(zip(spaces, own, strict=True))
     return surroundings(field.metadata["env"](given["env"])) if "env" in field.metadata and "env" in given else given
 
 
@@ -187,6 +204,13 @@ def _fits(target: Any, hint: Any) -> bool:
     if getattr(hint, "_is_protocol", False):
         return _follows(target, hint)
     return isinstance(hint, type) and issubclass(target, hint)
+
+
+def _is_for_one(target: Any, hint: Any) -> bool:
+    """Whether it is an agent for one, in the place of any agent: games are played by a team of it."""
+    if not getattr(hint, "_is_protocol", False) or not get_protocol_members(hint) >= get_protocol_members(Agent):
+        return False
+    return _fits(target, Agent) and not _follows(target, Plays)
 
 
 def _follows(cls: type, protocol: type) -> bool:
