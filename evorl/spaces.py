@@ -387,9 +387,9 @@ def random_action(action_space: Space, observation_space: Space, obs: Any, key: 
     if isinstance(action_space, Members):
         assert isinstance(observation_space, Members)
         of_member = partial(random_action, action_space.space, observation_space.space)
-        return jax.vmap(of_member)(obs, jax.random.split(key, action_space.n))
+        return jax.vmap(of_member)(obs, keys_of(key, action_space.n))
     if teams := groups(action_space):
-        parts, keys = groups(observation_space), jax.random.split(key, len(teams))
+        parts, keys = groups(observation_space), keys_of(key, len(teams))
         drawn = zip(teams.items(), keys, strict=True)
         return {name: random_action(of, parts[name], obs[name], key) for (name, of), key in drawn}
     if not isinstance(observation_space, Legal):
@@ -399,6 +399,11 @@ def random_action(action_space: Space, observation_space: Space, obs: Any, key: 
     keys, parts = jax.random.split(key, len(numbers)), jnp.split(logits, np.cumsum(numbers)[:-1])
     indices = jnp.stack([jax.random.categorical(key, part) for key, part in zip(keys, parts, strict=True)])
     return chosen(action_space, indices[0] if isinstance(action_space, Discrete) else indices)
+
+
+def keys_of(key: jax.Array, n: int) -> jax.Array:
+    """A key for each of n, [n]: the key itself for one, so that what one does alone it does as one of one."""
+    return key[None] if n == 1 else jax.random.split(key, n)
 
 
 def bound(values: Any) -> Bound:

@@ -12,6 +12,7 @@ from flax import struct
 from evorl import hyperparameters, tree
 from evorl.agents.losses import OF_ROWS, TD_ERROR
 from evorl.agents.policy_gradient import PolicyGradient
+from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError, require, unknown
 from evorl.spaces import (
     Dict,
@@ -20,6 +21,7 @@ from evorl.spaces import (
     Space,
     flatten,
     groups,
+    keys_of,
     leaves,
     seen,
     showing,
@@ -42,6 +44,7 @@ from evorl.types import (
     Transition,
 )
 
+NOTHING = TrainState((), (), ())
 STATE = "state"  # the part of a game's observation that is no group's, but known where values are learned
 
 
@@ -208,10 +211,10 @@ class Team:
 
     def init(self, key: Key, hyperparams: Hyperparams) -> TeamState:
         states = {}
-        for (name, side), key_side in zip(self.sides.items(), _keys(key, len(self.sides)), strict=True):
+        for (name, side), key_side in zip(self.sides.items(), keys_of(key, len(self.sides)), strict=True):
             h = self.of_group(name, hyperparams)
             many = jax.vmap(lambda key, side=side, h=h: side.agent.init(key, h))
-            states[name] = side.agent.init(key_side, h) if side.shared else many(_keys(key_side, side.n))
+            states[name] = side.agent.init(key_side, h) if side.shared else many(keys_of(key_side, side.n))
         return self._joined(states)
 
     def _joined(self, states: dict[str, Any]) -> TeamState:
@@ -219,7 +222,8 @@ class Team:
         apart = tuple(name for name, side in self.sides.items() if not side.shared)
         params = {name: state.actor.params for name, state in states.items()}
         others = {name: replace(state.actor, params=()) for name, state in states.items()}
-        return TeamState(Actors(params, others, apart), {name: replace(s, actor=()) for name, s in states.items()})
+        rest = {name: replace(state, actor=NOTHING) for name, state in states.items()}
+        return TeamState(Actors(params, others, apart), rest)
 
     def memory(self) -> Memory:
         return {name: tree.broadcast(side.agent.memory(), side.n) for name, side in self.sides.items()}
@@ -237,10 +241,10 @@ class Team:
 
     def _acted(self, how: str, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams) -> Any:
         found = {}
-        for (name, side), key_side in zip(self.sides.items(), _keys(key, len(self.sides)), strict=True):
+        for (name, side), key_side in zip(self.sides.items(), keys_of(key, len(self.sides)), strict=True):
             h, act = self.of_group(name, hyperparams), getattr(side.agent, how)
             each = jax.vmap(lambda *given, act=act, h=h: act(*given, h), (side.over, 0, 0, 0))
-            found[name] = each(params[name], self.observed(name, obs), memory[name], _keys(key_side, side.n))
+            found[name] = each(params[name], self.observed(name, obs), memory[name], keys_of(key_side, side.n))
         return tuple({name: one[i] for name, one in found.items()} for i in range(3))
 
     def rows(self, name: str, t: Transition) -> Transition:
@@ -322,12 +326,12 @@ class Team:
 
     def _on_rows(self, loss: str, state: TeamState, batch: Transition, key: Key, hyperparams: Hyperparams) -> Any:
         """A loss of an agent on what the members of its group learn from."""
-        keys, axes = dict(zip(self.sides, _keys(key, len(self.sides)), strict=True)), batch.terminated.ndim
+        keys, axes = dict(zip(self.sides, keys_of(key, len(self.sides)), strict=True)), batch.terminated.ndim
 
         def one(name: str, agent: Any, params: Params, member: Array | None) -> tuple[Array, Metrics]:
             rows, own, key = self.rows(name, batch), state.group(name), keys[name]
             if member is not None:
-                own, key = tree.index(own, member), jax.random.fold_in(key, member)
+                own, key = tree.index(own, member), keys_of(key, self.groups[name])[member]
             of_each = _taken((rows.memory, rows.weight), member, 1)
             rows = _taken(replace(rows, memory=(), weight=()), member, axes, axes - 1)
             rows = replace(rows, memory=of_each[0], weight=of_each[1])
@@ -384,11 +388,6 @@ def _named(found: dict[str, Metrics], several: bool | None = None) -> Metrics:
     errors = [of[TD_ERROR] for of in found.values() if TD_ERROR in of]
     metrics = {key: x for key, x in metrics.items() if key.partition("/")[0] != TD_ERROR}
     return metrics | ({TD_ERROR: jnp.stack(errors).mean(0)} if errors else {})
-
-
-def _keys(key: Key, n: int) -> Key:
-    """A key for each of n; the key itself for one, so that a team of one is as its agent alone."""
-    return key[None] if n == 1 else jax.random.split(key, n)
 
 
 def _for_members(x: Any, axes: int, n: int) -> Any:

@@ -1,0 +1,98 @@
+"""Small games for tests."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from evorl.spaces import Box, Dict, Discrete, Legal, Members, Space
+from evorl.types import Env, TimeStep
+
+
+@struct.dataclass
+class ChaseState:
+    place: Any  # [3] of two hunters and one hare
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class Chase:
+    """Two hunters step along a line towards a hare, who leaps every other step and rests in between.
+
+    Resting is the only legal action then. Hunters earn what they are nearer than 2, the hare the opposite.
+    """
+
+    real: bool = False  # whether actions are real numbers, and all are legal
+
+    default_params = ()
+    fresh_reset = True
+    max_episode_steps = 4
+
+    @property
+    def observation_space(self) -> Dict:
+        places = Box(-9.0, 9.0, (3,))
+        hare = places if self.real else Legal(places, (3,))
+        return Dict({"hunter": Members(places, 2), "hare": Members(hare, 1), "state": Box(-9.0, 9.0, (4,))})
+
+    @property
+    def action_space(self) -> Dict:
+        action = Box(-1.0, 1.0, (1,)) if self.real else Discrete(3)
+        return Dict({"hunter": Members(action, 2), "hare": Members(action, 1)})
+
+    def observed(self, state: ChaseState) -> dict[str, Any]:
+        place, steps = state.place, state.steps
+        hare = place[None] - place[2]
+        if not self.real:
+            free = steps % 2 == 0
+            hare = {"obs": hare, "legal": jnp.stack([free, jnp.bool_(True), free])[None]}
+        whole = jnp.append(place, steps.astype(jnp.float32))
+        return {"hunter": place[None] - place[:2, None], "hare": hare, "state": whole}
+
+    def reset(self, key: jax.Array, params: Any) -> tuple[ChaseState, Any]:
+        del params
+        state = ChaseState(jax.random.uniform(key, (3,), minval=-1.0), jnp.int32(0))
+        return state, self.observed(state)
+
+    def step(self, key: jax.Array, env_state: ChaseState, action: Any, params: Any) -> tuple[ChaseState, TimeStep]:
+        del key, params
+        moves = jnp.concatenate([action["hunter"], action["hare"]]).astype(jnp.float32)
+        moves = moves[:, 0] if self.real else moves - 1
+        place = jnp.clip(env_state.place + moves * jnp.array([0.3, 0.3, 0.6]), -3.0, 3.0)
+        state = ChaseState(place, env_state.steps + 1)
+        near = 2 - jnp.abs(place[:2] - place[2])
+        reward = {"hunter": near, "hare": -near.mean(keepdims=True)}
+        return state, TimeStep(self.observed(state), reward, jnp.bool_(False), state.steps >= self.max_episode_steps)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """An environment for one as a game of one group of one member."""
+
+    inner: Env
+
+    default_params = ()
+    fresh_reset = True
+
+    @property
+    def max_episode_steps(self) -> int:
+        return self.inner.max_episode_steps
+
+    @property
+    def observation_space(self) -> Space:
+        return Dict({"only": Members(self.inner.observation_space, 1)})
+
+    @property
+    def action_space(self) -> Space:
+        return Dict({"only": Members(self.inner.action_space, 1)})
+
+    def reset(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        state, obs = self.inner.reset(key, params)
+        return state, {"only": jax.tree.map(lambda x: x[None], obs)}
+
+    def step(self, key: jax.Array, env_state: Any, action: Any, params: Any) -> tuple[Any, TimeStep]:
+        own = jax.tree.map(lambda x: x[0], action["only"])
+        state, t = self.inner.step(key, env_state, own, params)
+        obs, reward = jax.tree.map(lambda x: jnp.asarray(x)[None], (t.obs, t.reward))
+        return state, TimeStep({"only": obs}, {"only": reward}, t.terminated, t.truncated, t.info)
