@@ -1,5 +1,10 @@
 """Games: environments in which several members of several groups act at once, or in turn."""
 
 from evorl.envs.games.around import Joint, Ranked
+from evorl.envs.games.kuhn import Kuhn
+from evorl.envs.games.leduc import Leduc
+from evorl.envs.games.open_spiel import OpenSpiel
+from evorl.envs.games.tabled import Tabled
+from evorl.envs.games.tree import GameTree
 
-__all__ = ["Joint", "Ranked"]
+__all__ = ["GameTree", "Joint", "Kuhn", "Leduc", "OpenSpiel", "Ranked", "Tabled"]
