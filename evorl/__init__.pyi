@@ -101,9 +101,11 @@ from evorl.envs.games.around import Joint as Joint
 from evorl.envs.games.around import Ranked as Ranked
 from evorl.envs.games.kuhn import Kuhn as Kuhn
 from evorl.envs.games.leduc import Leduc as Leduc
+from evorl.envs.games.matrix import Matrix as Matrix
 from evorl.envs.games.open_spiel import OpenSpiel as OpenSpiel
 from evorl.envs.games.tabled import Tabled as Tabled
 from evorl.envs.games.tree import GameTree as GameTree
+from evorl.envs.games.two_step import TwoStep as TwoStep
 from evorl.envs.gymnasium import to_gymnasium as to_gymnasium
 from evorl.envs.gymnasium import to_gymnasium_vector as to_gymnasium_vector
 from evorl.envs.gymnax import Gymnax as Gymnax

@@ -3,8 +3,10 @@
 from evorl.envs.games.around import Joint, Ranked
 from evorl.envs.games.kuhn import Kuhn
 from evorl.envs.games.leduc import Leduc
+from evorl.envs.games.matrix import Matrix
 from evorl.envs.games.open_spiel import OpenSpiel
 from evorl.envs.games.tabled import Tabled
 from evorl.envs.games.tree import GameTree
+from evorl.envs.games.two_step import TwoStep
 
-__all__ = ["GameTree", "Joint", "Kuhn", "Leduc", "OpenSpiel", "Ranked", "Tabled"]
+__all__ = ["GameTree", "Joint", "Kuhn", "Leduc", "Matrix", "OpenSpiel", "Ranked", "Tabled", "TwoStep"]
