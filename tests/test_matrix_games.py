@@ -130,7 +130,7 @@ def test_games_by_name():
         ({"game": "", "payoffs": [[1, 2], [3, 4]]}, r"env.payoffs=of shape \[2, 2\]: must be \[n, actions of player 0"),
         (
             {"game": "", "payoffs": [[1, 2], [3]]},
-            r"env.payoffs=\[\[1, 2\], \[3\]\]: must be numbers in lists, of one length",
+            r"env.payoffs=\(\(1, 2\), \(3,\)\): must be numbers in lists, of one length",
         ),
         ({"game": "", "payoffs": THREE.tolist(), "together": True}, "env.together=True: needs players who see and do"),
         ({"rounds": 0}, "env.rounds=0: must be at least 1"),
