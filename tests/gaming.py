@@ -21,7 +21,8 @@ class ChaseState:
 class Chase:
     """Two hunters step along a line towards a hare, who leaps every other step and rests in between.
 
-    Resting is the only legal action then. Hunters earn what they are nearer than 2, the hare the opposite.
+    Resting is the only legal action then; after another one no reward is a number. Hunters earn what they are nearer
+    than 2, the hare the opposite.
     """
 
     real: bool = False  # whether actions are real numbers, and all are legal
@@ -62,6 +63,8 @@ class Chase:
         place = jnp.clip(env_state.place + moves * jnp.array([0.3, 0.3, 0.6]), -3.0, 3.0)
         state = ChaseState(place, env_state.steps + 1)
         near = 2 - jnp.abs(place[:2] - place[2])
+        legal = self.real or (env_state.steps % 2 == 0) | (moves[2] == 0)
+        near = jnp.where(legal, near, jnp.nan)
         reward = {"hunter": near, "hare": -near.mean(keepdims=True)}
         return state, TimeStep(self.observed(state), reward, jnp.bool_(False), state.steps >= self.max_episode_steps)
 
