@@ -1,5 +1,6 @@
 """Teams: each agent of a team learns as it would alone, and steps without a choice teach nothing."""
 
+import re
 from dataclasses import replace
 
 import jax
@@ -21,6 +22,10 @@ from evorl.networks.recurrent import GRU
 from evorl.replay import SequenceReplay
 from evorl.returns import gae, is_known, through
 from evorl.spaces import Box, Dict, Discrete, Legal, Members, MultiDiscrete, has_choice, random_action
+from evorl.training.against import Against, Place
+from evorl.training.configuration import config
+from evorl.training.episodes import evaluate
+from evorl.training.policy import Policy
 from evorl.types import Batch
 from evorl.workflows import Evolution, OffPolicy, OnPolicy
 from evorl.workflows.passes import standardized
@@ -295,3 +300,49 @@ def test_random_play_of_a_game():
     agent = Random(CHASE.observation_space, CHASE.action_space)
     _, metrics = after(OnPolicy(CHASE, agent, 4, 8, 1, 32, eval_episodes=4), 2)
     assert np.isfinite(metrics["return/hare"])
+
+
+def test_cross_play_has_one_place_and_another_policy_the_others():
+    agent = team(CHASE, template(PolicyGradient, CHASE, core=GRU(3)))
+    workflow = on_policy(CHASE, agent)
+    one, other = (Policy(workflow, jax.jit(workflow.init)(jax.random.key(i), workflow.hyperparams())) for i in range(2))
+    obs = jax.vmap(CHASE.reset, (0, None))(jax.random.split(jax.random.key(5), 16), ())[1]
+    alone = [policy(obs, policy.start(16))[0] for policy in (one, other)]
+    differ = {name: alone[0][name] != alone[1][name] for name in alone[0]}
+    assert all(where.any() for where in differ.values())
+    for name in ("hunter", "hare", "hunter/1"):
+        place = Place.named(name, CHASE)
+        both = Against(one, place, other)
+        found, memory = both(obs, both.start(16))
+        expected = {group: np.array(x) for group, x in alone[1].items()}
+        members = slice(None) if place.member is None else place.member
+        expected[place.group][:, members] = alone[0][place.group][:, members]
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+        assert len(memory) == 2
+    by_chance = Against(one, Place("hunter"), None)
+    stats = evaluate(by_chance, 32)
+    assert stats.returns["hunter"].shape == (32, 2)
+    np.testing.assert_allclose(Place("hunter", 1).of(stats.returns), stats.returns["hunter"][:, 1])
+    for wrong, line in (
+        (lambda: Place.named("hair", CHASE), "unknown group hair; did you mean hare?"),
+        (
+            lambda: Place.named(None, CHASE),
+            "group=nothing: must be what this run plays: hare, hunter, hunter/0, hunter/1",
+        ),
+        (lambda: Place.named("hare", ENV), "against: needs a game"),
+        (lambda: Against(one, Place("hare"), replace_env(other, REAL)), "against: that run plays another game"),
+    ):
+        with pytest.raises(OptionError, match=re.escape(line)):
+            wrong()
+
+
+def replace_env(policy, env):
+    policy.env = env
+    return policy
+
+
+def test_what_is_chosen_for_an_agent_reaches_those_of_a_team():
+    cfg = config.load(["agent=ippo", "env=cartpole", "core=gru"])
+    assert cfg.agent.workflow.agent.agents.core._target_ == "evorl.networks.recurrent.GRU"
+    cfg = config.load(["agent=ppo", "env=cartpole", "core=gru"])
+    assert cfg.agent.workflow.agent.core._target_ == "evorl.networks.recurrent.GRU"

@@ -163,7 +163,7 @@ def _is_team(name: str) -> bool:
 
 
 def _learner(split: Sequence[tuple[str, str, str]]) -> tuple[str, str]:
-    """Where the agent is that learns, agent, or of agents within each other the innermost, agent.inner; and its name."""
+    """Where the agent is that learns, of agents within each other the innermost, as agent.inner; and its name."""
     given = {key: value for key, _, value in split}
     of_experiment = agents(given.get("experiment", "null"))
     place, key, name = "agent", "agent", str(_defaults(SHIPPED / "config.yaml").get("agent"))
