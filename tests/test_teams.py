@@ -16,7 +16,7 @@ from evorl.agents.random import Random
 from evorl.agents.team import Team, member_spaces
 from evorl.ec import OpenES
 from evorl.envs import check
-from evorl.envs.games import Joint, Ranked
+from evorl.envs.games import Alone, Joint, Ranked
 from evorl.errors import EnvError, OptionError
 from evorl.networks.recurrent import GRU
 from evorl.replay import SequenceReplay
@@ -29,7 +29,7 @@ from evorl.training.policy import Policy
 from evorl.types import Batch
 from evorl.workflows import Evolution, OffPolicy, OnPolicy
 from evorl.workflows.passes import standardized
-from tests.gaming import Alone, Chase
+from tests.gaming import Chase
 from tests.test_contract import CHOICES, ENV
 
 CHASE, REAL = Chase(), Chase(real=True)
@@ -285,6 +285,7 @@ def test_what_is_no_game_and_who_is_not_there_are_told_in_a_line():
         (lambda: team(ENV, agent), "a team plays games"),
         (lambda: Ranked(CHASE, "hair"), "unknown ranked hair; did you mean hare?"),
         (lambda: Joint(ENV), "joint: Walk is no game"),
+        (lambda: Alone(CHASE), "alone: Chase is a game already"),
         (lambda: Joint(CHASE), "joint: not all actions of the group hare are legal"),
         (lambda: after(on_policy(CHASE, team(CHASE, policy)), 1), "agents=MLPPolicy: does not learn here"),
     ):
