@@ -97,6 +97,7 @@ from evorl.envs.brax import Brax as Brax
 from evorl.envs.craftax import Craftax as Craftax
 from evorl.envs.descriptors import FeetContact as FeetContact
 from evorl.envs.descriptors import FinalPosition as FinalPosition
+from evorl.envs.games.around import Alone as Alone
 from evorl.envs.games.around import Joint as Joint
 from evorl.envs.games.around import Ranked as Ranked
 from evorl.envs.games.kuhn import Kuhn as Kuhn

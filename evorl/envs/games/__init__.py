@@ -1,6 +1,6 @@
 """Games: environments in which several members of several groups act at once, or in turn."""
 
-from evorl.envs.games.around import Joint, Ranked
+from evorl.envs.games.around import Alone, Joint, Ranked
 from evorl.envs.games.kuhn import Kuhn
 from evorl.envs.games.leduc import Leduc
 from evorl.envs.games.matrix import Matrix
@@ -9,4 +9,4 @@ from evorl.envs.games.tabled import Tabled
 from evorl.envs.games.tree import GameTree
 from evorl.envs.games.two_step import TwoStep
 
-__all__ = ["GameTree", "Joint", "Kuhn", "Leduc", "Matrix", "OpenSpiel", "Ranked", "Tabled", "TwoStep"]
+__all__ = ["Alone", "GameTree", "Joint", "Kuhn", "Leduc", "Matrix", "OpenSpiel", "Ranked", "Tabled", "TwoStep"]
