@@ -104,6 +104,8 @@ from evorl.envs.games.kuhn import Kuhn as Kuhn
 from evorl.envs.games.leduc import Leduc as Leduc
 from evorl.envs.games.matrix import Matrix as Matrix
 from evorl.envs.games.open_spiel import OpenSpiel as OpenSpiel
+from evorl.envs.games.pong import PongDuel as PongDuel
+from evorl.envs.games.snakes import Snakes as Snakes
 from evorl.envs.games.tabled import Tabled as Tabled
 from evorl.envs.games.tree import GameTree as GameTree
 from evorl.envs.games.two_step import TwoStep as TwoStep
