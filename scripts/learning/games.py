@@ -1,14 +1,14 @@
-"""What is learned by playing against others who learn: each group beside its untrained self, and self-play beside chance.
+"""What is learned against others who learn: each group beside its untrained self, and self-play beside chance.
 
 python scripts/learning/games.py tag push adversary      IPPO, 8 seeds, a million env steps of each
 python scripts/learning/games.py tic_tac_toe             self-play, 8 seeds; needs evorl-jax[pgx]
 python scripts/learning/games.py connect_four
 python scripts/learning/games.py NAME --env-steps 20_000 --folder runs/tries
 
-Trains into --folder, or takes what is there. Of each seed a group's return against the trained others is set beside that of
-the same group as it began, on the same 512 starts; intervals are over seeds. Of self-play it prints how many of
-2 x 2,048 games against random play, half in each seat, each seed loses. Policies draw their actions (MPE), or are greedy
-(self-play).
+Trains into --folder, or takes what is there. Of each seed a group's return against the trained others is set beside
+that of the same group as it began, on the same 512 starts; intervals are over seeds. Of self-play it prints how many of
+2 x 2,048 games against random play, half in each seat, each seed loses. Policies draw their actions (MPE), or are
+greedy (self-play).
 """
 
 import argparse
@@ -110,10 +110,8 @@ def main() -> None:
     for name in args.games:
         run = trained(name, args.folder, args.env_steps)
         if name not in MPE:
-            lost = 100 * losses(run)
-            print(
-                f"\n{datetime.date.today()} {name}: loses {told(lost)} % to random play, the worst seed {lost.max():.2f} %"
-            )
+            lost, today = 100 * losses(run), datetime.date.today()
+            print(f"\n{today} {name}: loses {told(lost)} % to random play, the worst seed {lost.max():.2f} %")
             continue
         print(f"\n{datetime.date.today()}\n\n| {name} | learned | as it began | difference |\n|---|---|---|---|")
         for group, (end, begun) in groups(run).items():
