@@ -186,7 +186,7 @@ def test_snakes_are_by_their_rules():
 
 def test_who_meets_or_changes_places_dies():
     env = Snakes(2, 4, 6, 2, 2)
-    state = env.reset(KEY, ())[0]
+    state, advance = env.reset(KEY, ())[0], jax.jit(env.advance)
 
     def placed(*cells):
         heads = jnp.array(cells) + 2
@@ -199,7 +199,7 @@ def test_who_meets_or_changes_places_dies():
         (((1, 1), (1, 2)), (2, 3), False),
         (((1, 1), (1, 2)), (3, 3), None),  # into the other's tail, which is there until it has left
     ):
-        after, timestep = env.advance(placed(*cells), {"snake": jnp.array(moves)}, jnp.float32(0))
+        after, timestep = advance(placed(*cells), {"snake": jnp.array(moves)}, jnp.float32(0))
         wanted = [True, False] if dead is None else [dead, dead]
         assert (~after.alive).tolist() == wanted
         assert bool(timestep.terminated) == bool(dead)

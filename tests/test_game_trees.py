@@ -202,7 +202,10 @@ def test_a_game_is_told_in_pictures(tmp_path):
     env = Tabled(Leduc())
     tree = env.nodes
     deep = len(tree.player) - 1
-    assert tree.text(deep).splitlines()[:4] == ["player 0: K", "player 1: K", "both: Q", "pot: 26"]
+    assert tree.text(deep).splitlines() == [
+        "player 0: K", "player 1: K", "both: Q", "pot: 26", "0 calls, 1 raises, 0 raises, 1 calls",
+        "0 calls, 1 raises, 0 raises, 1 calls", "player 0 gets 0", "player 1 gets 0",
+    ]  # fmt: skip
     gif, png = env.draw([env.reset(jax.random.key(0), ())[0].replace(node=node) for node in (0, deep)], tmp_path)
     assert (gif.name, png.name) == ("episode.gif", "episode.png")
     assert png.stat().st_size > 500

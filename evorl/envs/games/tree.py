@@ -94,11 +94,12 @@ class GameTree:
         return found[::-1]
 
     def text(self, node: int) -> str:
-        """A node as the rules tell it."""
+        """A node as the rules tell it, and what is paid there."""
         state = self.rules.start()
         for action in self.history(node):
             state = self.rules.after(state, action)
-        return self.rules.text(state)
+        paid = [f"player {i} gets {payoff:g}" for i, payoff in enumerate(self.payoffs[node])]
+        return "\n".join([self.rules.text(state), *paid * (self.player[node] == OVER)])
 
 
 def reach(tree: GameTree, policy: Float[Array, "sets actions"]) -> Float[Array, "parts nodes"]:
