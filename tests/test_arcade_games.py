@@ -100,8 +100,8 @@ class Field:
 
     def __init__(self, env, state):
         self.env, self.edge = env, env.vision
-        self.bodies = [[tuple(head)] for head in (np.asarray(state.heads) - self.edge).tolist()]
-        self.food = set(map(tuple, (np.argwhere(state.food) - self.edge).tolist()))
+        self.bodies = [[tuple(head)] for head in np.asarray(state.heads).tolist()]
+        self.food = set(map(tuple, np.argwhere(state.food).tolist()))
         self.grows = [0] * env.num_snakes
         self.missing = 0
 
@@ -189,9 +189,9 @@ def test_who_meets_or_changes_places_dies():
     state, advance = env.reset(KEY, ())[0], jax.jit(env.advance)
 
     def placed(*cells):
-        heads = jnp.array(cells) + 2
-        bodies = jnp.stack([jnp.zeros((8, 10), jnp.int16).at[r, c].set(1) for r, c in np.asarray(heads)])
-        return replace(state, heads=heads, bodies=bodies, food=jnp.zeros((8, 10), bool))
+        heads = jnp.array(cells)
+        bodies = jnp.stack([jnp.zeros((4, 6), jnp.int16).at[r, c].set(1) for r, c in np.asarray(heads)])
+        return replace(state, heads=heads, bodies=bodies, food=jnp.zeros((4, 6), bool))
 
     for cells, moves, dead in (
         (((1, 1), (1, 3)), (3, 2), True),  # one cell between them

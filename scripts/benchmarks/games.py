@@ -2,14 +2,15 @@
 
 PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/games.py [--games NAME ...]
 
-As in arcade.py: episodes that begin again, a key for each step of each copy, actions drawn beforehand, of which those that
-are illegal are what a game takes them for; what is seen, earned and ended is summed. A step is one of the game, in
-which all members act. CPU time of the process, best of the rounds.
+As in arcade.py: episodes that begin again, a key for each step of each copy, actions drawn beforehand, of which those
+that are illegal are what a game takes them for; what is seen, earned and ended is summed. A step is one of the game,
+in which all members act. CPU time of the process, best of the rounds.
 """
 
 import argparse
 import datetime
 import os
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("PJRT_NPROC", "1")
@@ -51,6 +52,11 @@ def play(env: Any, copies: int, key: Key) -> Array:
     return jax.lax.scan(add, (begin, jnp.float32(0)), length=STEPS)[0][1]
 
 
+def run(program: Any, seed: int) -> Any:
+    """One play."""
+    return jax.block_until_ready(program(jax.random.key(seed)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="*", default=list(GAMES))
@@ -61,9 +67,8 @@ def main() -> None:
     for name in args.games:
         found = []
         for copies in COPIES:
-            program, _ = compiled(lambda key, copies=copies: play(GAMES[name], copies, key), jax.random.key(0))
-            run = lambda i, program=program: jax.block_until_ready(program(jax.random.key(i)))  # noqa: E731
-            found.append(rates({name: (run, STEPS * copies)}, args.rounds)[name])
+            program, _ = compiled(partial(play, GAMES[name], copies), jax.random.key(0))
+            found.append(rates({"": (partial(run, program), STEPS * copies)}, args.rounds)[""])
         print(f"| {name} | {' | '.join(f'{rate / 1e6:.2f}' for rate in found)} |", flush=True)
 
 

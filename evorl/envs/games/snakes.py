@@ -1,7 +1,6 @@
 """Several snakes in one field."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from evorl.envs.arcade import screen
-from evorl.envs.arcade.snake import EMPTY, MOVES, WALL, Snake, at, free_cell, put
+from evorl.envs.arcade.snake import EMPTY, FOOD, MOVES, WALL, Snake, at, free_cell, put
 from evorl.errors import require
 from evorl.spaces import Box, Dict, Discrete, Legal, Members
 from evorl.types import Key, TimeStep
@@ -68,10 +67,9 @@ class Snakes:
     def action_space(self) -> Dict:
         return Dict({"snake": Members(Discrete(len(MOVES)), self.num_snakes)})
 
-    @cached_property
-    def walls(self) -> Bool[np.ndarray, "rows columns"]:
-        """Where they are, as wide as a snake sees."""
-        return np.pad(np.zeros((self.height, self.width), bool), self.vision, constant_values=True)
+    @property
+    def _names(self) -> Array:
+        return jnp.arange(1, self.num_snakes + 1)
 
     def chance(self, key: Key) -> Float[Array, ""]:
         """Where the next food comes, from 0 for the first of the free cells to 1."""
@@ -79,7 +77,7 @@ class Snakes:
 
     def reset(self, key: Key, params: Any) -> tuple[SnakesState, Any]:
         del params
-        cells = jnp.where(jnp.asarray(self.walls), jnp.int16(WALL), jnp.int16(EMPTY))
+        cells = jnp.full((self.height, self.width), EMPTY, jnp.int16)
 
         def take(cells: Array, part: Array) -> tuple[Array, Array]:
             place = free_cell(cells, part)
@@ -106,10 +104,10 @@ class Snakes:
         move = jnp.asarray(MOVES)[action["snake"]]
         move = jnp.where((move == s.back).all(1, keepdims=True), -move, move)
         heads = s.heads + move
-        there = jax.vmap(lambda place: at(s.food, place))(heads)
-        blocked = jnp.asarray(self.walls) | (s.bodies > 0).any(0)
+        there = jax.vmap(at, (None, 0))(s.food, heads)
+        outside = ((heads < 0) | (heads >= np.array([self.height, self.width]))).any(1)
         meets = (heads[:, None] == heads).all(-1) & s.alive & (everyone[:, None] != everyone)
-        dies = s.alive & ((there & blocked).any((1, 2)) | meets.any(1))
+        dies = s.alive & (outside | (there & (s.bodies > 0).any(0)).any((1, 2)) | meets.any(1))
         goes = s.alive & ~dies
         eats = goes & (there & s.food).any((1, 2))
         lengths = s.lengths + eats
@@ -118,7 +116,7 @@ class Snakes:
         bodies = jnp.where(goes[:, None, None], bodies, jnp.int16(0))
         food = s.food & ~(there & eats[:, None, None]).any(0)
         missing = s.missing + eats.sum(dtype=jnp.int32)
-        taken = jnp.asarray(self.walls) | food | (bodies > 0).any(0)
+        taken = food | (bodies > 0).any(0)
         new = at(food, free_cell(taken.astype(jnp.int16), chance)) & (missing > 0)
         going = goes[:, None]
         state = SnakesState(
@@ -134,27 +132,26 @@ class Snakes:
     def seen(self, env_state: SnakesState) -> dict[str, Any]:
         """What all observe."""
         s, side = env_state, 2 * self.vision + 1
-        bodies = s.bodies > 0
-        anyone = bodies.any(0)
+        cells = jnp.where(s.food, FOOD, EMPTY) + jnp.tensordot(self._names, s.bodies > 0, 1)
+        cells = jnp.pad(cells.astype(jnp.int8), self.vision, constant_values=WALL)
 
-        def one(head: Array, own: Array, alive: Array) -> Array:
-            planes = jnp.stack([s.food, jnp.asarray(self.walls), own, anyone & ~own], -1)
-            return jax.lax.dynamic_slice(planes, (*(head - self.vision), 0), (side, side, 4)) & alive
+        def one(head: Array, name: Array, alive: Array) -> Array:
+            near = jax.lax.dynamic_slice(cells, head, (side, side))
+            return jnp.stack([near == FOOD, near == WALL, near == name, (near > 0) & (near != name)], -1) & alive
 
-        seen = jax.vmap(one)(s.heads, bodies, s.alive).astype(jnp.uint8)
+        seen = jax.vmap(one)(s.heads, self._names, s.alive).astype(jnp.uint8)
         legal = s.alive[:, None] | (np.arange(len(MOVES)) == 0)
         return {"snake": {"obs": seen, "legal": legal}}
 
     def screen(self, env_state: SnakesState) -> screen.Picture:
         """A pixel for each cell, with a wall of one; heads are white."""
-        edge = slice(self.vision - 1, 1 - self.vision or None)
-        walls = self.walls[edge, edge]
+        walls = np.pad(np.zeros((self.height, self.width), bool), 1, constant_values=True)
         picture = screen.painted(screen.blank(*walls.shape), walls, screen.GRAY)
-        picture = screen.painted(picture, env_state.food[edge, edge], screen.RED)
+        picture = screen.painted(picture, jnp.pad(env_state.food, 1), screen.RED)
         for i in range(self.num_snakes):
-            body = env_state.bodies[i][edge, edge]
+            body = jnp.pad(env_state.bodies[i], 1)
             picture = screen.painted(picture, body > 0, COLORS[i % len(COLORS)])
-            head = at(body, env_state.heads[i] - self.vision + 1) & env_state.alive[i]
+            head = at(body, env_state.heads[i] + 1) & env_state.alive[i]
             picture = screen.painted(picture, head, screen.WHITE)
         return picture
 

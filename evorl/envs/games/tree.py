@@ -99,7 +99,7 @@ class GameTree:
         for action in self.history(node):
             state = self.rules.after(state, action)
         paid = [f"player {i} gets {payoff:g}" for i, payoff in enumerate(self.payoffs[node])]
-        return "\n".join([self.rules.text(state), *paid * (self.player[node] == OVER)])
+        return "\n".join([self.rules.text(state), *(paid if self.player[node] == OVER else [])])
 
 
 def reach(tree: GameTree, policy: Float[Array, "sets actions"]) -> Float[Array, "parts nodes"]:
