@@ -16,8 +16,10 @@ from evorl.envs.games.tree import reach, values
 from evorl.envs.games.unroll import unrolled
 from evorl.errors import OptionError
 from evorl.spaces import random_action
+from evorl.training import episodes
 from evorl.training.configuration.discovery import SHIPPED
 from evorl.training.configuration.parts import make
+from evorl.training.policy import Policy
 from evorl.types import Env
 
 RECORDED = Path(__file__).parent / "recorded" / "games"
@@ -209,6 +211,32 @@ def test_a_game_is_told_in_pictures(tmp_path):
     gif, png = env.draw([env.reset(jax.random.key(0), ())[0].replace(node=node) for node in (0, deep)], tmp_path)
     assert (gif.name, png.name) == ("episode.gif", "episode.png")
     assert png.stat().st_size > 500
+
+
+@dataclass(frozen=True)
+class Noted(Tabled):
+    """Writes down the nodes that it is to draw."""
+
+    def draw(self, states, folder):
+        path = folder / "nodes"
+        path.write_text(" ".join(str(int(state.node)) for state in states))
+        return [path]
+
+
+def test_pictures_are_of_a_whole_game_with_its_end(tmp_path):
+    env = Noted(Kuhn())
+
+    def act(obs, memory, key):
+        return random_action(env.action_space, env.observation_space, obs, key), memory, {}
+
+    policy = object.__new__(Policy)
+    vars(policy).update(env=env, env_params=(), memory=(), _modes={False: act})
+    (path,) = episodes.draw(policy, tmp_path)
+    nodes = list(map(int, path.read_text().split()))
+    tree = env.nodes
+    assert [len(tree.history(node)) for node in nodes] == list(range(2, 2 + len(nodes)))
+    assert [tree.player[node] for node in nodes] == [*[0, 1, 0][: len(nodes) - 1], OVER]
+    assert tree.parent[nodes[1:]].tolist() == nodes[:-1]
 
 
 def by_name(name, **tree):
