@@ -39,7 +39,7 @@ def picture(scenario: Scenario, state: Any, real: bool) -> np.ndarray:
     image = Image.new("RGB", (PIXELS, PIXELS), (255, 255, 255))
     pen = ImageDraw.Draw(image)
 
-    def circle(place: np.ndarray, radius: float, fill: Any, border: Any = None, width: int = 1) -> None:
+    def circle(place: np.ndarray, radius: Any, fill: Any, border: Any = None, width: int = 1) -> None:
         x, y = (np.array([1, -1]) * place / reach + 1) * PIXELS / 2
         r = max(radius / reach * PIXELS / 2, 1.5)
         pen.ellipse((x - r, y - r, x + r, y + r), fill, border, width)
@@ -60,11 +60,7 @@ def picture(scenario: Scenario, state: Any, real: bool) -> np.ndarray:
 
 def of_kinds(kinds: Kinds) -> list[Color]:
     """The color of each entity."""
-    colors: list[Color] = []
-    for kind in kinds.values():
-        first = kind.color[0] if kind.n else None
-        colors += [*kind.color] if isinstance(first, tuple) else [kind.color] * kind.n
-    return colors
+    return [color for kind in kinds.values() for color in kind.colors or (kind.color,) * kind.n]
 
 
 def ink(color: Color) -> tuple[int, ...]:

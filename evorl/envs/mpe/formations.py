@@ -56,7 +56,7 @@ class Line:
     def solved(self, state: MPEState) -> Bool[Array, ""]:
         return (self.missing(state) < IN_PLACE).all()
 
-    def missing(self, state: MPEState) -> Float[Array, "agents"]:
+    def missing(self, state: MPEState) -> Float[Array, " agents"]:
         """How far agents are from their places."""
         first, last = state.marks.T
         along = np.linspace(0, 1, self.num_agents, dtype=np.float32)
@@ -97,7 +97,7 @@ class Formation:
     def solved(self, state: MPEState) -> Bool[Array, ""]:
         return (self.missing(state) < IN_PLACE).all()
 
-    def missing(self, state: MPEState) -> Float[Array, "agents"]:
+    def missing(self, state: MPEState) -> Float[Array, " agents"]:
         """How far agents are from their places."""
         n, whole = self.num_agents, 2 * np.pi
         x, y = state.at - state.marks
@@ -107,7 +107,7 @@ class Formation:
         return assigned(distances(state.at, state.marks + RADIUS * jnp.stack([jnp.cos(angles), jnp.sin(angles)])))
 
 
-def assigned(far: Float[Array, "n n"]) -> Float[Array, "n"]:
+def assigned(far: Float[Array, "n n"]) -> Float[Array, " n"]:
     """How far agents, rows, are from their places, columns, where the sum of it is least."""
     n = len(far)
     if n > FEW:
@@ -119,6 +119,6 @@ def assigned(far: Float[Array, "n n"]) -> Float[Array, "n"]:
     return (far * chosen[best]).sum(-1)
 
 
-def shared(missing: Float[Array, "agents"]) -> Float[Array, "agents"]:
+def shared(missing: Float[Array, " agents"]) -> Float[Array, " agents"]:
     """What each earns."""
     return jnp.broadcast_to(-jnp.minimum(missing, 2.0).mean(), missing.shape)

@@ -27,7 +27,7 @@ class Push:
 
     @property
     def landmarks(self) -> Kinds:
-        return {"landmark": Kind(2, color=COLORS)}
+        return {"landmark": Kind(2, colors=COLORS)}
 
     def begin(self, key: Key) -> MPEState:
         return started(key, self.agents, self.landmarks, (2,))

@@ -35,7 +35,7 @@ def to_each(x: Float[Array, "k n"]) -> Float[Array, "k n n"]:
 def nearest(
     away: Float[Array, "2 n m"], count: int | None, *more: Float[Array, "k n m"]
 ) -> Sequence[Float[Array, "k n count"]]:
-    """Of m that lie so far away those nearest to each of n, nearest first and zeros where there are fewer; all for None.
+    """Of m that lie so far away the count nearest to each of n, nearest first, then zeros; all, in order, for None.
 
     And so what else is known of each.
     """

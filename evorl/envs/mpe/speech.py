@@ -30,7 +30,7 @@ class SpeakerListener:
 
     @property
     def landmarks(self) -> Kinds:
-        return {"landmark": Kind(LANDMARKS, 0.04, PURE)}
+        return {"landmark": Kind(LANDMARKS, 0.04, colors=PURE)}
 
     def begin(self, key: Key) -> MPEState:
         return started(key, self.agents, self.landmarks, (LANDMARKS,))
@@ -63,7 +63,7 @@ class Reference:
 
     @property
     def landmarks(self) -> Kinds:
-        return {"landmark": Kind(LANDMARKS, color=PALE)}
+        return {"landmark": Kind(LANDMARKS, colors=PALE)}
 
     def begin(self, key: Key) -> MPEState:
         return started(key, self.agents, self.landmarks, (LANDMARKS, LANDMARKS))

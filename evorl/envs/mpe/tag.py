@@ -7,8 +7,19 @@ from jaxtyping import Array, Bool, Float
 
 from evorl.envs.mpe.sight import nearest, others, require_members, require_neighbors, row, to_each
 from evorl.envs.mpe.world import (
-    GRAY, GREEN, RED, Kind, Kinds, MPEState, by_group, distances, of_each, part, relative, started,
-)  # fmt: skip
+    GRAY,
+    GREEN,
+    RED,
+    Kind,
+    Kinds,
+    MPEState,
+    by_group,
+    distances,
+    of_each,
+    part,
+    relative,
+    started,
+)
 from evorl.errors import require
 from evorl.types import Key
 
@@ -83,7 +94,7 @@ def touching(agents: Kinds, state: MPEState) -> Bool[Array, "predators prey"]:
     return distances(state.at[:, :first], state.at[:, first:]) < size[:first, None] + size[first:]
 
 
-def outside(at: Float[Array, "2 n"]) -> Float[Array, "n"]:
+def outside(at: Float[Array, "2 n"]) -> Float[Array, " n"]:
     """What agents lose for being near the border of the screen or beyond it."""
     x = jnp.abs(at)
     near = jnp.where(x < 0.9, 0.0, (x - 0.9) * 10)

@@ -17,6 +17,7 @@ COLORS = (
     (0.212, 0.408, 0.776), (0.945, 0.553, 0.0), (0.169, 0.627, 0.173), (0.839, 0.149, 0.157), (0.58, 0.404, 0.741),
     (0.549, 0.337, 0.294),
 )  # fmt: skip
+PALE = (0.85,) * 3
 COLLECTOR, DEPOSIT, TREASURE = 0.05, 0.075, 0.025  # sizes
 AWAY = -999.0  # where a treasure lies for a step, that was picked up
 LAST = 1e6  # where one is seen, nearest first, before it is hidden
@@ -52,15 +53,15 @@ class Treasure:
     @property
     def agents(self) -> Kinds:
         own = tuple((0.35 * r, 0.35 * g, 0.35 * b) for r, g, b in COLORS[: self.num_deposits])
-        move = {"accel": 1.5, "max_speed": 1.0}
+        collector = Kind(self.num_collectors, COLLECTOR, PALE, accel=1.5, max_speed=1.0)
         return {
-            "collector": Kind(self.num_collectors, COLLECTOR, (0.85,) * 3, **move),
-            "deposit": Kind(self.num_deposits, DEPOSIT, own, mass=2.25, **move),
+            "collector": collector,
+            "deposit": replace(collector, n=self.num_deposits, size=DEPOSIT, colors=own, mass=2.25),
         }
 
     @property
     def landmarks(self) -> Kinds:
-        return {"treasure": Kind(self.num_treasures, TREASURE, (0.85,) * 3, span=0.95)}
+        return {"treasure": Kind(self.num_treasures, TREASURE, span=0.95)}
 
     def begin(self, key: Key) -> MPEState:
         state = started(key, self.agents, self.landmarks, (self.num_deposits,) * self.num_treasures)

@@ -16,7 +16,7 @@ from evorl.types import Key
 DT, DAMPING = 0.1, 0.25  # seconds of a step; the part of its velocity that an agent loses in one
 CONTACT_FORCE, CONTACT_MARGIN = 100.0, 1e-3
 
-Color = tuple[float, float, float]
+Color = tuple[float, ...]
 GRAY, DARK, RED, GREEN, BLUE = (0.25,) * 3, (0.15,) * 3, (0.85, 0.35, 0.35), (0.35, 0.85, 0.35), (0.35, 0.35, 0.85)
 
 
@@ -26,7 +26,8 @@ class Kind:
 
     n: int
     size: float = 0.05  # radius
-    color: Color | tuple[Color, ...] = GRAY  # of all, or of each
+    color: Color = GRAY
+    colors: tuple[Color, ...] = ()  # of each, where they differ
     collides: bool = False
     moves: bool = True
     accel: float = 5.0  # force of a full action
@@ -50,6 +51,7 @@ class MPEState:
     steps: Any  # [] int32
 
 
+@runtime_checkable
 class Scenario(Protocol):
     """Who is in a world, what they see and what they earn."""
 
@@ -150,7 +152,7 @@ def relative(at: Float[Array, "2 n"], others: Float[Array, "2 m"]) -> Float[Arra
     return others[:, None, :] - at[:, :, None]
 
 
-def norm(x: Float[Array, "2 *n"]) -> Float[Array, "*n"]:
+def norm(x: Float[Array, "2 ..."]) -> Float[Array, "..."]:
     """The lengths of vectors."""
     return jnp.sqrt(x[0] * x[0] + x[1] * x[1])
 
