@@ -122,13 +122,7 @@ def moved(
     state: MPEState, push: Float[Array, "2 agents"], agents: Kinds, landmarks: Kinds
 ) -> tuple[Float[Array, "2 agents"], Float[Array, "2 agents"]]:
     """Where agents are after a step, and their velocity: they move by the one they had."""
-    force, obstacles = push, [kind for kind in landmarks.values() if kind.collides]
-    if of_each(agents, "collides").any():
-        size = of_each(agents, "size")
-        force += contact(state.at, state.at, size[:, None] + size)
-        if obstacles:  # which come first among landmarks
-            other = np.repeat([kind.size for kind in obstacles], [kind.n for kind in obstacles])
-            force += contact(state.at, state.marks[:, : len(other)], size[:, None] + other)
+    force = push + contact(state, agents, landmarks) if of_each(agents, "collides").any() else push
     velocity = state.velocity * (1 - DAMPING) + force * (DT / of_each(agents, "mass")).astype(np.float32)
     fastest = of_each(agents, "max_speed")
     if np.isfinite(fastest).any():
@@ -137,14 +131,24 @@ def moved(
     return state.at + state.velocity * DT, velocity
 
 
-def contact(
-    at: Float[Array, "2 n"], others: Float[Array, "2 m"], least: Float[np.ndarray, "n m"]
-) -> Float[Array, "2 n"]:
-    """The force on each of n by m others that they are pushed away from where nearer than least."""
-    away = -relative(at, others)
-    distance = jnp.maximum(norm(away), 1e-6)  # of what touches itself, which is pushed nowhere
-    depth = CONTACT_MARGIN * jnp.logaddexp(0.0, (least.astype(np.float32) - distance) / CONTACT_MARGIN)
-    return (away * (CONTACT_FORCE * depth / distance)).sum(-1)
+def contact(state: MPEState, agents: Kinds, landmarks: Kinds) -> Float[Array, "2 agents"]:
+    """The force by which pairs of agents, or of one and an obstacle, push each other away where they touch."""
+    solid = of_each(landmarks, "collides")  # which come first
+    sizes = np.concatenate([of_each(agents, "size"), of_each(landmarks, "size")[solid]])
+    pairs, n = incidence(total(agents), len(sizes)), total(agents)
+    at = jnp.concatenate([state.at, state.marks[:, : len(sizes) - n]], axis=1)
+    away = jnp.matmul(at, pairs, precision=jax.lax.Precision.HIGHEST)
+    distance = jnp.maximum(norm(away), 1e-6)
+    deep = np.abs(pairs).T @ sizes - distance
+    depth = jnp.maximum(deep, 0) + CONTACT_MARGIN * jnp.log(1 + jnp.exp(-jnp.abs(deep) / CONTACT_MARGIN))
+    return jnp.matmul(away * (CONTACT_FORCE * depth / distance), pairs[:n].T, precision=jax.lax.Precision.HIGHEST)
+
+
+def incidence(agents: int, entities: int) -> Float[np.ndarray, "entities pairs"]:
+    """By pair, of which the first is an agent, 1 for this and -1 for the other: products that XLA need not repeat."""
+    first, second = np.triu_indices(agents, 1, entities)
+    each = np.arange(entities)[:, None]
+    return (each == first).astype(np.float32) - (each == second)
 
 
 def relative(at: Float[Array, "2 n"], others: Float[Array, "2 m"]) -> Float[Array, "2 n m"]:
