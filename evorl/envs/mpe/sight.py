@@ -11,12 +11,12 @@ from evorl.envs.mpe.world import norm
 from evorl.errors import require
 
 
-def rows(x: Float[Array, "2 n *m"]) -> Float[Array, "n size"]:
+def rows(x: Float[Array, "k n ..."]) -> Float[Array, "n size"]:
     """Vectors of x and y as a row for each of n."""
     return jnp.moveaxis(x, 0, -1).reshape(x.shape[1], -1)
 
 
-def row(*parts: Float[Array, "2 n *m"]) -> Float[Array, "n size"]:
+def row(*parts: Float[Array, "2 n ..."]) -> Float[Array, "n size"]:
     """Several vectors one after another in a row for each of n."""
     return jnp.concatenate([rows(part) for part in parts], axis=-1)
 
@@ -35,7 +35,7 @@ def to_each(x: Float[Array, "k n"]) -> Float[Array, "k n n"]:
 
 def nearest(
     away: Float[Array, "2 n m"], count: int | None, *more: Float[Array, "k n m"]
-) -> Sequence[Float[Array, "k n count"]]:
+) -> Sequence[Float[Array, "_ n count"]]:
     """Of m that lie so far away the count nearest to each of n, nearest first, then zeros; all, in order, for None.
 
     And so what else is known of each.
