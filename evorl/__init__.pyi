@@ -118,6 +118,7 @@ from evorl.envs.jumanji import Jumanji as Jumanji
 from evorl.envs.maze.generators import RandomWalls as RandomWalls
 from evorl.envs.maze.maze import Maze as Maze
 from evorl.envs.maze.ood import OODLevels as OODLevels
+from evorl.envs.mpe.env import MPE as MPE
 from evorl.envs.mujoco.env import MuJoCo as MuJoCo
 from evorl.envs.navix import Navix as Navix
 from evorl.envs.observations import Cast as Cast
