@@ -104,6 +104,7 @@ from evorl.envs.gymnasium import to_gymnasium_vector as to_gymnasium_vector
 from evorl.envs.gymnax import Gymnax as Gymnax
 from evorl.envs.host.env import HostEnv as HostEnv
 from evorl.envs.host.envpool import EnvPool as EnvPool
+from evorl.envs.jaxmarl import JaxMARL as JaxMARL
 from evorl.envs.jumanji import Jumanji as Jumanji
 from evorl.envs.maze.generators import RandomWalls as RandomWalls
 from evorl.envs.maze.maze import Maze as Maze
