@@ -105,6 +105,7 @@ from evorl.envs.gymnasium import to_pettingzoo as to_pettingzoo
 from evorl.envs.gymnax import Gymnax as Gymnax
 from evorl.envs.host.env import HostEnv as HostEnv
 from evorl.envs.host.envpool import EnvPool as EnvPool
+from evorl.envs.host.game import HostGame as HostGame
 from evorl.envs.jaxmarl import JaxMARL as JaxMARL
 from evorl.envs.jumanji import Jumanji as Jumanji
 from evorl.envs.maze.generators import RandomWalls as RandomWalls

@@ -44,12 +44,7 @@ class HostEnv:
     fresh_reset = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "options", frozen(self.options))
-        require(self.workers >= 0, "workers", self.workers, "must not be negative")
-        require(self.batch >= 0, "batch", self.batch, "must not be negative")
-        require(not self.batch or self.workers > 0, "batch", self.batch, "needs workers, env.workers=1 or more")
-        require(self.timeout_seconds > 0, "timeout_seconds", self.timeout_seconds, "must be above 0")
-        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
+        require_options(self)
         if not self.max_episode_steps:
             limit = self.spec.max_episode_steps
             require(limit is not None, "max_episode_steps", 0, f"{self.name} has no limit of its own; give one")
@@ -136,3 +131,13 @@ class HostEnv:
     def step(self, key: Key, env_state: HostState, action: Any, params: HostParams) -> tuple[HostState, TimeStep]:
         del key  # its noise is its own, from the seed of its episode on
         return calls.step(self, env_state, action, params)
+
+
+def require_options(env: Any) -> None:
+    """Raises OptionError where a new environment has options, workers or limits that it cannot have."""
+    object.__setattr__(env, "options", frozen(env.options))
+    require(env.workers >= 0, "workers", env.workers, "must not be negative")
+    require(env.batch >= 0, "batch", env.batch, "must not be negative")
+    require(not env.batch or env.workers > 0, "batch", env.batch, "needs workers, env.workers=1 or more")
+    require(env.timeout_seconds > 0, "timeout_seconds", env.timeout_seconds, "must be above 0")
+    require(env.max_episode_steps >= 0, "max_episode_steps", env.max_episode_steps, "must not be negative")
