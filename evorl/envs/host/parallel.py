@@ -88,7 +88,8 @@ def seen_of(env: Any, agent: str) -> Any:
 def own_limit(env: Any) -> int:
     """After how many steps an environment ends by itself, 0 where it does not say."""
     inside = getattr(env.unwrapped, "aec_env", env).unwrapped
-    return int(getattr(env.unwrapped, "max_cycles", 0) or getattr(inside, "max_cycles", 0) or 0)
+    places = env.unwrapped, inside, getattr(inside, "env", None)
+    return int(next((limit for one in places if (limit := getattr(one, "max_cycles", None))), 0))
 
 
 def nothing(space: Any) -> Any:
