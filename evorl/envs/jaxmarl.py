@@ -29,7 +29,7 @@ MAPS = {  # of which games: the option that is a map, the module that has them b
     "jaxnav": ("map_id", "jaxnav.maps.map_registration", "registered_maps"),
 }
 COOKED = ("overcooked", "overcooked_v2")  # which say what shaped rewards would be
-SHOWN = ("overcooked",)  # which show how little time is left; they end by it alone
+SHOWN = ("overcooked",)  # which show how little time is left, and end by it alone
 STATE = "world_state"
 
 
@@ -59,8 +59,8 @@ class JaxMARL:
     @staticmethod
     def names() -> list[str]:
         """The names of all, without those of JaxRobotarium, which is no package, and enemies that are given."""
-        names = _imported("jaxmarl").registered_envs
-        return [name for name in names if "Robotarium" not in name and name != "LearnedPolicyEnemySMAX"]
+        others = "Robotarium", "LearnedPolicy"
+        return [name for name in _imported("jaxmarl").registered_envs if not any(x in name for x in others)]
 
     @cached_property
     def _own(self) -> Any:
@@ -76,8 +76,8 @@ class JaxMARL:
                 given = {name: _option(one) for name, one in self.options.items()}
                 return _imported("jaxmarl").make(self.name, **given | of_map | limit)
         except Exception as error:
-            why = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise OptionError(f"env.options={dict(self.options)}: {self.name} cannot be made, {why}") from error
+            why = f"{self.name} cannot be made, {type(error).__name__}: {error}".partition("\n")[0]
+            raise OptionError(f"env.options={dict(self.options)}: {why}") from error
 
     @property
     def _map(self) -> dict[str, Any]:
@@ -148,8 +148,7 @@ class JaxMARL:
             seen, action = self._spaces[agent]
             space = Legal(seen, (action.n,)) if self.masked and isinstance(action, Discrete) else seen
             found[group] = Members(space, 1 + len(others))
-        world = self._start[2]
-        return Dict(found if isinstance(world, tuple) else found | {"state": space_of(world)})
+        return Dict(found | ({"state": space_of(self._start[2])} if self._start[2] != () else {}))
 
     @cached_property
     def action_space(self) -> Dict:
@@ -222,9 +221,8 @@ def _actions(space: Any) -> Space:
         return MultiDiscrete(tuple(np.asarray(space.num_categories).tolist()))
     if hasattr(space, "n"):
         return Discrete(int(space.n))
-    shape = (space.shape,) if isinstance(space.shape, int) else tuple(space.shape)
-    low, high = (bound(np.broadcast_to(np.asarray(x), shape)) for x in (space.low, space.high))
-    return Box(low, high, shape)
+    low, high = (bound(np.broadcast_to(np.asarray(x), space.shape)) for x in (space.low, space.high))
+    return Box(low, high, tuple(space.shape))
 
 
 def _option(value: Any) -> Any:
@@ -241,8 +239,7 @@ def _imported(module: str) -> Any:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without what the library prints and warns of when it is imported, made or traced."""
-    nowhere = io.StringIO()
-    kept = sys.__stdout__, sys.__stderr__  # where its import of Brax sends the rest
+    nowhere, kept = io.StringIO(), (sys.__stdout__, sys.__stderr__)  # where its import of Brax sends the rest
     with redirect_stdout(nowhere), redirect_stderr(nowhere), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sys.__stdout__ = sys.__stderr__ = nowhere  # pyright: ignore
