@@ -111,9 +111,12 @@ from evorl.envs.games.tree import GameTree as GameTree
 from evorl.envs.games.two_step import TwoStep as TwoStep
 from evorl.envs.gymnasium import to_gymnasium as to_gymnasium
 from evorl.envs.gymnasium import to_gymnasium_vector as to_gymnasium_vector
+from evorl.envs.gymnasium import to_pettingzoo as to_pettingzoo
 from evorl.envs.gymnax import Gymnax as Gymnax
 from evorl.envs.host.env import HostEnv as HostEnv
 from evorl.envs.host.envpool import EnvPool as EnvPool
+from evorl.envs.host.game import HostGame as HostGame
+from evorl.envs.jaxmarl import JaxMARL as JaxMARL
 from evorl.envs.jumanji import Jumanji as Jumanji
 from evorl.envs.maze.generators import RandomWalls as RandomWalls
 from evorl.envs.maze.maze import Maze as Maze
@@ -126,6 +129,7 @@ from evorl.envs.observations import Flatten as Flatten
 from evorl.envs.observations import TimeLimit as TimeLimit
 from evorl.envs.observations import TimeSeen as TimeSeen
 from evorl.envs.pgx import Pgx as Pgx
+from evorl.envs.pgx import PgxGame as PgxGame
 from evorl.envs.physics import Physics as Physics
 from evorl.envs.playground import Playground as Playground
 from evorl.envs.point_maze import PointMaze as PointMaze

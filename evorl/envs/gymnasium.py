@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space
 
 from evorl import spaces, tree
 from evorl.envs.render import Drawable
+from evorl.envs.suite import imported
 from evorl.errors import OptionError, require
 from evorl.spaces import Box, Dict, Discrete, Legal, MultiBinary, MultiDiscrete, Simple, Space, Tuple, bound
 from evorl.types import Array, Env, Key, TimeStep
@@ -80,46 +81,44 @@ def to_gymnasium_vector(env: Env, n: int, env_params: Any = None) -> "Vector":
     return Vector(env, n, env_params)
 
 
+def to_pettingzoo(env: Env, env_params: Any = None, render_mode: str | None = None) -> Any:
+    """A game as a ParallelEnv of PettingZoo, whose agents are named GROUP_0, GROUP_1 and so on.
+
+    Where not all actions are legal, an agent is told {"observation": ..., "action_mask": ...}. Raises OptionError.
+    """
+    return imported("evorl.envs.pettingzoo", "pettingzoo").Parallel(env, env_params, render_mode)
+
+
 class Single(gymnasium.Env):
     """One environment; made by to_gymnasium."""
 
     def __init__(self, env: Env, env_params: Any, render_mode: str | None) -> None:
-        modes = ["rgb_array"] if isinstance(env, Drawable) else []
-        wanted = f"must be None or one of {modes}" if modes else "must be None: this environment has no pictures"
-        require(render_mode is None or render_mode in modes, "render_mode", render_mode, wanted)
-        self.metadata, self.render_mode = {"render_modes": modes}, render_mode
+        self.metadata, self.render_mode = {"render_modes": modes(env, render_mode)}, render_mode
         self.observation_space = to_gymnasium_space(env.observation_space)
         self.action_space = to_gymnasium_space(env.action_space)
         self._env, self._params = env, env.default_params if env_params is None else env_params
-        self._begin, self._step = jax.jit(partial(_begin, env)), jax.jit(partial(_step, env))
+        self._begin, self._step = jax.jit(partial(begin, env)), jax.jit(partial(step, env))
         self._key: Any = None
         self._state: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         if seed is not None or self._key is None:
-            self._key = _key(self.np_random_seed if seed is None else seed)
+            self._key = key_of(self.np_random_seed if seed is None else seed)
         self._key, self._state, obs = self._begin(self._key, self._params)
-        return _out(self._env.observation_space, obs), {}
+        return outward(self._env.observation_space, obs), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         require(self._state is not None, "step", action, "comes after reset")
-        given = _in(self._env.action_space, action)
+        given = inward(self._env.action_space, action)
         self._key, self._state, timestep = self._step(self._key, self._state, given, self._params)
         ends = bool(timestep.terminated), bool(timestep.truncated)
         info = jax.tree.map(np.asarray, timestep.info)
-        return _out(self._env.observation_space, timestep.obs), float(timestep.reward), *ends, info
+        return outward(self._env.observation_space, timestep.obs), float(timestep.reward), *ends, info
 
     def render(self) -> Any:
         """The picture [height, width, 3] of the state, or None without a render_mode."""
-        if self.render_mode is None:
-            return None
-        from PIL import Image
-
-        assert isinstance(self._env, Drawable)
-        with tempfile.TemporaryDirectory() as folder:
-            pictures = [path for path in self._env.draw([self._state], Path(folder)) if path.suffix == ".png"]
-            return np.asarray(Image.open(pictures[0]).convert("RGB")) if pictures else None
+        return None if self.render_mode is None else picture(self._env, self._state)
 
 
 class Vector(VectorEnv):
@@ -133,7 +132,7 @@ class Vector(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, n)
         self.action_space = batch_space(self.single_action_space, n)
         self._env, self._params = env, env.default_params if env_params is None else env_params
-        self._begin = jax.jit(jax.vmap(partial(_begin, env), (0, None)))
+        self._begin = jax.jit(jax.vmap(partial(begin, env), (0, None)))
         self._step = jax.jit(partial(_steps, env))
         self._keys: Any = None
         self._states: Any = None
@@ -148,13 +147,13 @@ class Vector(VectorEnv):
             first = self.np_random_seed if seed is None else seed
             seeds = [int(first) + i for i in range(self.num_envs)] if alone else list(first)  # pyright: ignore
             require(len(seeds) == self.num_envs, "seed", seed, f"must be one, or {self.num_envs}")
-            self._keys = jnp.stack([_key(one) for one in seeds])
+            self._keys = jnp.stack([key_of(one) for one in seeds])
         self._keys, self._states, obs = self._begin(self._keys, self._params)
         return self._batch(obs), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """What follows actions, [n, ...]; where an episode ended, the first observation of the next."""
-        given = _in(self._env.action_space, actions, self.num_envs)
+        given = inward(self._env.action_space, actions, self.num_envs)
         self._keys, self._states, timestep, obs = self._step(self._keys, self._states, given, self._params)
         terminated, truncated = np.asarray(timestep.terminated), np.asarray(timestep.truncated)
         infos: dict[str, Any] = {}
@@ -166,43 +165,62 @@ class Vector(VectorEnv):
             last = jax.tree.map(np.asarray, timestep.obs)
             final = np.full(self.num_envs, None, object)
             for i in np.flatnonzero(ended):
-                final[i] = _out(self._env.observation_space, tree.index(last, int(i)))
+                final[i] = outward(self._env.observation_space, tree.index(last, int(i)))
             infos |= {"final_obs": final, "_final_obs": ended}
         return self._batch(obs), np.asarray(timestep.reward, np.float64), terminated, truncated, infos
 
     def _batch(self, obs: Any) -> Any:
-        return _out(self._env.observation_space, obs)
+        return outward(self._env.observation_space, obs)
 
 
-def _key(seed: Any) -> Key:
+def modes(env: Env, render_mode: str | None) -> list[str]:
+    """In which modes an environment is drawn; raises OptionError where one that is asked for is none."""
+    there = ["rgb_array"] if isinstance(env, Drawable) else []
+    wanted = f"must be None or one of {there}" if there else "must be None: this environment has no pictures"
+    require(render_mode is None or render_mode in there, "render_mode", render_mode, wanted)
+    return there
+
+
+def picture(env: Any, state: Any) -> Any:
+    """The picture [height, width, 3] of a state, or None where it is none of pixels."""
+    from PIL import Image
+
+    with tempfile.TemporaryDirectory() as folder:
+        pictures = [path for path in env.draw([state], Path(folder)) if path.suffix == ".png"]
+        return np.asarray(Image.open(pictures[0]).convert("RGB")) if pictures else None
+
+
+def key_of(seed: Any) -> Key:
+    """The key that a seed stands for."""
     return jax.random.key(int(seed) % 2**32)
 
 
-def _begin(env: Env, key: Key, params: Any) -> tuple[Key, Any, Any]:
+def begin(env: Env, key: Key, params: Any) -> tuple[Key, Any, Any]:
     """The key for what follows, and the start of an episode."""
     key, key_reset = jax.random.split(key)
     return key, *env.reset(key_reset, params)
 
 
-def _step(env: Env, key: Key, state: Any, action: Any, params: Any) -> tuple[Key, Any, TimeStep]:
+def step(env: Env, key: Key, state: Any, action: Any, params: Any) -> tuple[Key, Any, TimeStep]:
+    """The same, and a step of it."""
     key, key_step = jax.random.split(key)
     return key, *env.step(key_step, state, action, params)
 
 
 def _steps(env: Env, keys: Key, states: Any, actions: Any, params: Any) -> tuple[Key, Any, TimeStep, Any]:
     """The same of n, each reset where it ended, and what they see then."""
-    keys, after, timestep = jax.vmap(partial(_step, env), (0, 0, 0, None))(keys, states, actions, params)
+    keys, after, timestep = jax.vmap(partial(step, env), (0, 0, 0, None))(keys, states, actions, params)
     ended: Array = timestep.terminated | timestep.truncated
 
     def restarted(_: Array, now: Any) -> Any:
-        begun = jax.vmap(partial(_begin, env), (0, None))(now[0], params)
+        begun = jax.vmap(partial(begin, env), (0, None))(now[0], params)
         return tree.where(ended, begun, now)
 
     keys, states, obs = tree.repeat(ended.any().astype(jnp.int32), restarted, (keys, after, timestep.obs))
     return keys, states, timestep, obs
 
 
-def _out(space: Space, value: Any) -> Any:
+def outward(space: Space, value: Any) -> Any:
     """A value, or many, as Gymnasium has it."""
     parts = zip(spaces.leaves(space), spaces.flatten(space, value), strict=True)
     given = [(leaf, np.asarray(part).astype(_dtype(leaf))) for leaf, part in parts]
@@ -216,7 +234,7 @@ def _dtype(space: Simple) -> str:
     return {"bfloat16": "float32", "bool": "int8"}.get(space.dtype, space.dtype)
 
 
-def _in(space: Space, action: Any, *batch: int) -> Any:
+def inward(space: Space, action: Any, *batch: int) -> Any:
     """An action of Gymnasium, or many, as ours; raises OptionError where it is not of the space's shape."""
     given = []
     for leaf, part in zip(spaces.leaves(space), spaces.flatten(space, action), strict=True):

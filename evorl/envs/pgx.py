@@ -1,4 +1,4 @@
-"""Games of pgx (Koyamada et al. 2023, arXiv:2303.17503), played alone or against a policy."""
+"""Games of pgx (Koyamada et al. 2023, arXiv:2303.17503): alone, against a policy, or in all seats."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +11,9 @@ from flax import struct
 from jaxtyping import Array
 
 from evorl import hyperparameters, mesh, tree
-from evorl.envs.suite import imported
+from evorl.envs.suite import SuiteState, imported
 from evorl.errors import require, unknown
-from evorl.spaces import Box, Discrete, Legal, random_action
+from evorl.spaces import Box, Dict, Discrete, Legal, Members, random_action
 from evorl.types import Agent, Key, TimeStep
 
 TWO = 2  # players at most
@@ -49,15 +49,12 @@ class Pgx:
     @staticmethod
     def names() -> list[str]:
         """The names of all, those for more than two players among them."""
-        return list(imported("pgx", "pgx").available_envs())
+        return _names()
 
     @cached_property
     def env(self) -> Any:
         """The wrapped game."""
-        if self.name not in self.names():
-            raise unknown("game of pgx", self.name, self.names(), "--list env=pgx")
-        with mesh.computed_at_once():
-            return imported("pgx", "pgx").make(self.name)
+        return _made(self.name)
 
     @property
     def default_params(self) -> Any:
@@ -69,10 +66,7 @@ class Pgx:
 
     @cached_property
     def observation_space(self) -> Legal:
-        seen = jax.eval_shape(self.env.init, jax.random.key(0)).observation
-        whole = jnp.issubdtype(seen.dtype, jnp.bool_)
-        board = Box(0, 1, tuple(seen.shape), "uint8") if whole else Box(-jnp.inf, jnp.inf, tuple(seen.shape))
-        return Legal(board, (self.action_space.n,))
+        return Legal(_board(self.env), (self.action_space.n,))
 
     @property
     def episode_info(self) -> dict[str, str]:
@@ -136,9 +130,101 @@ class Pgx:
 
     def draw(self, states: list[PgxState], folder: Path) -> list[Path]:
         """The board of the last of states, as SVG."""
-        path = folder / "board.svg"
-        states[-1].inner.save_svg(path)
-        return [path]
+        return _drawn(states[-1].inner, folder)
+
+
+@dataclass(frozen=True)
+class PgxGame:
+    """A game of pgx for any number, all of whose players are members of one group, `player`: PgxGame("connect_four").
+
+    Who begins is drawn. Each player observes the game from its own seat; who is not to move, and all once the game
+    has ended, have one legal action, the first. Games that last longer than max_episode_steps moves are truncated.
+    """
+
+    name: str
+    max_episode_steps: int = 1000
+
+    default_params = ()
+    fresh_reset = True
+
+    def __post_init__(self) -> None:
+        require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
+        _ = self.env
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of all."""
+        return _names()
+
+    @cached_property
+    def env(self) -> Any:
+        """The wrapped game."""
+        return _made(self.name)
+
+    @cached_property
+    def _board(self) -> Box:
+        """What a player sees."""
+        return _board(self.env)
+
+    @property
+    def observation_space(self) -> Dict:
+        seat = Legal(self._board, (int(self.env.num_actions),))
+        return Dict({"player": Members(seat, int(self.env.num_players))})
+
+    @property
+    def action_space(self) -> Dict:
+        return Dict({"player": Members(Discrete(int(self.env.num_actions)), int(self.env.num_players))})
+
+    def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
+        del params
+        state = SuiteState.first(_unseen(self.env.init(key)))
+        return state, self._observation(state.inner)
+
+    def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
+        del params
+        game = env_state.inner
+        state = env_state.after(_unseen(self.env.step(game, action["player"][game.current_player], key)))
+        over = state.inner.terminated
+        truncated = ~over & (state.inner.truncated | (state.steps >= self.max_episode_steps))
+        reward = {"player": jnp.asarray(state.inner.rewards, jnp.float32)}
+        return state, TimeStep(self._observation(state.inner), reward, over, truncated)
+
+    def _observation(self, game: Any) -> dict[str, Any]:
+        players = jnp.arange(self.env.num_players, dtype=jnp.int32)
+        seen = jax.vmap(self.env._observe, (None, 0))(game, players)
+        moves = (players == game.current_player) & ~game.terminated
+        first = jnp.arange(self.env.num_actions) == 0
+        legal = jnp.where(moves[:, None], game.legal_action_mask, first)
+        return {"player": {"legal": legal, "obs": jnp.asarray(seen, self._board.dtype)}}
+
+    def draw(self, states: list[SuiteState], folder: Path) -> list[Path]:
+        """The board of the last of states, as SVG."""
+        return _drawn(states[-1].inner, folder)
+
+
+def _names() -> list[str]:
+    return list(imported("pgx", "pgx").available_envs())
+
+
+def _made(name: str) -> Any:
+    """A game by its name; raises OptionError."""
+    if name not in _names():
+        raise unknown("game of pgx", name, _names(), "--list env=pgx")
+    with mesh.computed_at_once():
+        return imported("pgx", "pgx").make(name)
+
+
+def _board(env: Any) -> Box:
+    """What a player of a game sees of it."""
+    seen = jax.eval_shape(env.init, jax.random.key(0)).observation
+    whole = jnp.issubdtype(seen.dtype, jnp.bool_)
+    return Box(0, 1, tuple(seen.shape), "uint8") if whole else Box(-jnp.inf, jnp.inf, tuple(seen.shape))
+
+
+def _drawn(game: Any, folder: Path) -> list[Path]:
+    path = folder / "board.svg"
+    game.save_svg(path)
+    return [path]
 
 
 def _unseen(game: Any) -> Any:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from flax.core import FrozenDict
 
 from evorl import spaces, tree
 from evorl.errors import OptionError, require
@@ -44,6 +45,24 @@ def imported(module: str, extra: str) -> Any:
     except ImportError as error:
         missing = error.name or module
         raise OptionError(f"env={extra}/...: {missing} is missing; pip install 'evorl-jax[{extra}]'") from error
+
+
+def frozen(value: Any) -> Any:
+    """Options of an environment, hashable: lists as tuples; raises OptionError where one cannot be."""
+    if isinstance(value, Mapping):
+        return FrozenDict({name: frozen(one) for name, one in value.items()})
+    if isinstance(value, (list, tuple)):
+        return tuple(map(frozen, value))
+    try:
+        hash(value)
+    except TypeError:
+        raise OptionError(f"env.options={value}: must be numbers, words, lists or mappings") from None
+    return value
+
+
+def plain(value: Any) -> Any:
+    """Options in dicts, as a library takes them."""
+    return {name: plain(one) for name, one in value.items()} if isinstance(value, Mapping) else value
 
 
 def take_limit(env: Any, own: Callable[[], int]) -> None:

@@ -1,9 +1,10 @@
 """What an adapter costs over the raw library: random actions in a jitted scan of 1 and of 128 environments.
 
-pip install -e ".[suites]" && python scripts/benchmarks/adapters.py [NAME ...] [--steps 200] [--rounds 5]
+pip install -e ".[suites,games]" && python scripts/benchmarks/adapters.py [NAME ...] [--steps 200] [--rounds 5]
 
-NAME as in env=NAME, by default one of each suite. Both play the same actions from a reset each, without another; they
-take turns, and of each the best round counts. The seconds of compiling are those of the adapter's reset and step.
+NAME as in "env=NAME env.option=value", by default one of each suite. Both play the same actions from a reset each,
+without another; they take turns, and of each the best round counts. The seconds of compiling are those of the
+adapter's reset and step.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from evorl.envs.games.rosters import apart
 from evorl.training.configuration import config
 from evorl.training.configuration.parts import played
 
@@ -27,6 +29,9 @@ NAMES = (
     "pgx/2048",
     "xland/MiniGrid-DoorKey-8x8",
     "navix/Navix-Empty-8x8-v0",
+    "pgx_game/connect_four",
+    "jaxmarl/coin_game",
+    "jaxmarl/HeuristicEnemySMAX env.map=3m",
 )
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
@@ -54,6 +59,18 @@ def raw(suite: str, env: Any) -> tuple[Callable[[Any], Any], Step]:
                 after := inner.step(state, action, key),
                 (after.observation, after.legal_action_mask, after.rewards, after.terminated, after.truncated),
             )
+        case "pgx_game":
+            return inner.init, lambda key, state, action: (
+                after := inner.step(state, action["player"][state.current_player], key),
+                (after.observation, after.legal_action_mask, after.rewards, after.terminated, after.truncated),
+            )
+        case "jaxmarl":
+
+            def steps(key: Any, state: Any, action: Any) -> tuple[Any, Any]:
+                obs, state, reward, done, _ = inner.step_env(key, state, apart(env.agents, action))
+                return state, (obs, reward, done)
+
+            return lambda key: inner.reset(key)[1], steps
         case "xland":
             made = env._made[1]
             return lambda key: inner.reset(made, key), lambda key, state, action: (
@@ -95,7 +112,7 @@ def main() -> None:
     args = parser.parse_args()
     print("| env= | compiled in s | steps/s of 1 | of 128 | adapter / library, 1 | 128 |\n|---|---|---|---|---|---|")
     for name in args.names:
-        env: Any = played(config.plain(config.load([f"env={name}"])))
+        env: Any = played(config.plain(config.load(f"env={name}".split())))
         params, suite = env.default_params, name.partition("/")[0]
         ours = lambda key, env=env, params=params: env.reset(key, params)[0]  # noqa: E731
         ours_step = lambda key, state, action, env=env, params=params: env.step(key, state, action, params)  # noqa: E731

@@ -17,7 +17,7 @@ from evorl.envs.host.played import Layout
 from evorl.types import HostParams, HostState, Key, TimeStep
 from evorl.vector_env import hosts
 
-OUTCOME = (((), "float32"), ((), "bool"), ((), "bool"), ((), "bool"))  # reward, terminated, truncated, begun
+ENDS = (((), "bool"),) * 3  # terminated, truncated, begun
 SMALL = 4096  # bytes of an observation that travels twice rather than in a call of its own
 
 
@@ -78,13 +78,14 @@ def step(env: Hosted, env_state: HostState, action: Any, params: HostParams) -> 
     acts, at_once = params.acts & (env_state.lease > 0), begins_at_once(env)
     flags = _flags(acts, params.goes_on if at_once else False)
     seed, n = jnp.asarray(params.seed, jnp.uint32), len(env.layout.obs)
+    outcome = (env.layout.rewards, "float32"), *ENDS
     asked = *flags, env_state.lease, env_state.steps, seed, *given
     if env.batch:
-        call = merged(partial(_turn, env), _answer(env, 2, (*OUTCOME, ((), "bool"))), partial(_failed, env))
+        call = merged(partial(_turn, env), _answer(env, 2, (*outcome, ((), "bool"))), partial(_failed, env))
         share = jnp.float32(1 if isinstance(params.share, tuple) else params.share)
         lease, steps, *answer, waits = call(*_flags(env_state.waits), share, *asked)
     else:
-        call = merged(partial(_step, env), _answer(env, 1 + at_once, OUTCOME), partial(_failed, env))
+        call = merged(partial(_step, env), _answer(env, 1 + at_once, outcome), partial(_failed, env))
         (lease, steps, *answer), waits = call(*asked), ()
     seen, first = (spaces.unflatten(env.observation_space, x) if x else () for x in (answer[:n], answer[n:-4]))
     reward, terminated, truncated, begun = answer[-4:]

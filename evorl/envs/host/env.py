@@ -17,6 +17,7 @@ from evorl.envs.host.layout import layout
 from evorl.envs.host.places import Here, Places
 from evorl.envs.host.played import Layout
 from evorl.envs.host.workers import Workers
+from evorl.envs.suite import frozen, plain
 from evorl.errors import OptionError, require, unknown
 from evorl.types import HostParams, HostState, Key, TimeStep
 
@@ -43,12 +44,7 @@ class HostEnv:
     fresh_reset = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "options", _frozen(self.options))
-        require(self.workers >= 0, "workers", self.workers, "must not be negative")
-        require(self.batch >= 0, "batch", self.batch, "must not be negative")
-        require(not self.batch or self.workers > 0, "batch", self.batch, "needs workers, env.workers=1 or more")
-        require(self.timeout_seconds > 0, "timeout_seconds", self.timeout_seconds, "must be above 0")
-        require(self.max_episode_steps >= 0, "max_episode_steps", self.max_episode_steps, "must not be negative")
+        require_options(self)
         if not self.max_episode_steps:
             limit = self.spec.max_episode_steps
             require(limit is not None, "max_episode_steps", 0, f"{self.name} has no limit of its own; give one")
@@ -85,7 +81,7 @@ class HostEnv:
         import gymnasium
 
         limit = self.max_episode_steps or None
-        return gymnasium.make(self.spec, limit, disable_env_checker=True, **_plain(self.options))
+        return gymnasium.make(self.spec, limit, disable_env_checker=True, **plain(self.options))
 
     def places(self) -> Places:
         """Where there is to be one of it, or many."""
@@ -97,7 +93,7 @@ class HostEnv:
     def recipe(self) -> bytes:
         """What a worker makes one of; raises OptionError where that cannot be sent to it."""
         try:
-            return pickle.dumps((self.spec, self.max_episode_steps or None, _plain(self.options)))
+            return pickle.dumps((self.spec, self.max_episode_steps or None, plain(self.options)))
         except Exception as error:
             why = f"{self.name} cannot be sent to another process; register it as 'module:Class'"
             raise OptionError(f"env.workers={self.workers}: {why}: {first_line(error)}") from error
@@ -137,19 +133,11 @@ class HostEnv:
         return calls.step(self, env_state, action, params)
 
 
-def _frozen(value: Any) -> Any:
-    """The same, hashable; raises OptionError."""
-    if isinstance(value, Mapping):
-        return FrozenDict({name: _frozen(one) for name, one in value.items()})
-    if isinstance(value, (list, tuple)):
-        return tuple(map(_frozen, value))
-    try:
-        hash(value)
-    except TypeError:
-        raise OptionError(f"env.options={value}: must be numbers, words, lists or mappings") from None
-    return value
-
-
-def _plain(value: Any) -> Any:
-    """Options as Gymnasium takes them."""
-    return {name: _plain(one) for name, one in value.items()} if isinstance(value, Mapping) else value
+def require_options(env: Any) -> None:
+    """Raises OptionError where a new environment has options, workers or limits that it cannot have."""
+    object.__setattr__(env, "options", frozen(env.options))
+    require(env.workers >= 0, "workers", env.workers, "must not be negative")
+    require(env.batch >= 0, "batch", env.batch, "must not be negative")
+    require(not env.batch or env.workers > 0, "batch", env.batch, "needs workers, env.workers=1 or more")
+    require(env.timeout_seconds > 0, "timeout_seconds", env.timeout_seconds, "must be above 0")
+    require(env.max_episode_steps >= 0, "max_episode_steps", env.max_episode_steps, "must not be negative")

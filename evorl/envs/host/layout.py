@@ -1,10 +1,10 @@
-"""How the values of Gymnasium's spaces lie on a board."""
+"""How the values of spaces lie on a board."""
 
 from typing import Any
 
 from evorl import spaces
 from evorl.envs.host.played import Layout, Leaf
-from evorl.spaces import Box, MultiBinary, Space
+from evorl.spaces import Box, Members, MultiBinary, Space
 
 
 def layout(env: Any) -> tuple[Space, Space, Layout]:
@@ -12,11 +12,17 @@ def layout(env: Any) -> tuple[Space, Space, Layout]:
     from evorl.envs.gymnasium import from_gymnasium
 
     obs, action = from_gymnasium(env.observation_space), from_gymnasium(env.action_space)
-    found = Layout(tuple(_leaves(obs, ())), tuple(_leaves(action, ())), _nested(action))
-    return spaces.narrowed(obs), spaces.narrowed(action), found
+    return spaces.narrowed(obs), spaces.narrowed(action), layout_of(obs, action)
+
+
+def layout_of(obs: Space, action: Space, rewards: tuple[int, ...] = ()) -> Layout:
+    """What values of spaces with numbers of 64 bits, and rewards of a shape, are made of."""
+    return Layout(tuple(_leaves(obs, ())), tuple(_leaves(action, ())), _nested(action), rewards)
 
 
 def _leaves(space: Space, path: tuple[Any, ...]) -> list[Leaf]:
+    if isinstance(space, Members):
+        return _leaves(space.joint, path)
     if not spaces.is_simple(space):
         return [leaf for name, part in spaces.inner(space) for leaf in _leaves(part, (*path, name))]
     (held,) = spaces.leaves(spaces.narrowed(space))

@@ -43,12 +43,13 @@ class Layout:
     obs: tuple[Leaf, ...]
     action: tuple[Leaf, ...]
     nested: Any  # the containers of an action: {name: ...} or [...], which is a tuple there; None for a leaf
+    rewards: tuple[int, ...] = ()  # the shape of a reward
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> "Layout":
         """That of which data are, as dataclasses.asdict gives them, in JSON."""
         obs, action = (tuple(Leaf.of(leaf) for leaf in data[name]) for name in ("obs", "action"))
-        return cls(obs, action, data["nested"])
+        return cls(obs, action, data["nested"], tuple(data["rewards"]))
 
     @property
     def fields(self) -> list[tuple[str, tuple[int, ...], np.dtype]]:
@@ -56,7 +57,7 @@ class Layout:
         kinds = {"obs": self.obs, "action": self.action}
         found = [(f"{name}{i}", x.shape, x.dtype) for name, leaves in kinds.items() for i, x in enumerate(leaves)]
         found += [(f"first{i}", x.shape, x.dtype) for i, x in enumerate(self.obs)]
-        found += [("reward", (), "float32"), ("terminated", (), "bool"), ("truncated", (), "bool")]
+        found += [("reward", self.rewards, "float32"), ("terminated", (), "bool"), ("truncated", (), "bool")]
         found += [("begun", (), "bool"), ("status", (), "uint8")]
         return [(name, shape, np.dtype(dtype)) for name, shape, dtype in found]
 

@@ -1,7 +1,7 @@
 """A process that plays environments for another one: python worker.py COMMANDS REPLIES LIFE BOARD SIGNS (descriptors).
 
 It ends with the process that it serves, whatever happens to that. It imports no JAX, and nothing of evorl but
-`played`, which it finds beside itself.
+`played` and `parallel`, which it finds beside itself.
 """
 
 import contextlib
@@ -64,6 +64,16 @@ def end_with(life: int) -> None:
             os._exit(0)
 
 
+def beside(name: str) -> Any:
+    """The module of a file beside this one."""
+    spec = importlib.util.spec_from_file_location(f"evorl_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def main(commands: int, replies: int, life: int, board: int, signs: int) -> None:
     """Serves until the commands end."""
     end_with(life)
@@ -72,11 +82,7 @@ def main(commands: int, replies: int, life: int, board: int, signs: int) -> None
     sys.path[:] = settings["path"]
     import numpy as np
 
-    beside = importlib.util.spec_from_file_location("evorl_played", Path(__file__).with_name("played.py"))
-    assert beside is not None
-    assert beside.loader is not None
-    sys.modules["evorl_played"] = played = importlib.util.module_from_spec(beside)
-    beside.loader.exec_module(played)
+    played = beside("played")
     layout = played.Layout.of(settings["layout"])
     own = np.frombuffer(mmap.mmap(signs, 0), np.uint32).reshape(-1, WIDTH)[settings["worker"]]
     (size,) = struct.unpack("<I", read(commands, 4))
@@ -84,7 +90,10 @@ def main(commands: int, replies: int, life: int, board: int, signs: int) -> None
     import gymnasium
 
     def make() -> Any:
-        spec, limit, options = pickle.loads(recipe)  # from the process that it serves
+        given = pickle.loads(recipe)  # from the process that it serves
+        if isinstance(given, dict):
+            return beside("parallel").Parallel(**given)
+        spec, limit, options = given
         return gymnasium.make(spec, limit, disable_env_checker=True, **options)
 
     envs = played.Played(make, layout, layout.board(settings["places"], board))

@@ -30,6 +30,7 @@ GROUPS = (
 )
 NESTED = ("env", "experiment")  # groups with folders
 PACKAGES = "packages: "  # begins the comment of a file that says what it imports
+EXTRA = "extra: "  # and of one that says by what extra, where that is not its own name
 INSIDE = {"core": "workflow.agent", "encoder": "workflow.agent", "replay": "workflow"}  # what is chosen for a learner
 
 HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME] [option=value ...]
@@ -88,7 +89,7 @@ def listing() -> str:
 
 def about(path: Path) -> str:
     """The first comment of a file."""
-    return next((comment for comment in _comments(path) if not comment.startswith(("@package", PACKAGES))), "")
+    return next((comment for comment in _comments(path) if not comment.startswith(("@package", PACKAGES, EXTRA))), "")
 
 
 def is_suite(path: Path) -> bool:
@@ -107,7 +108,8 @@ def _missing(path: Path) -> str:
     """What is to be installed for a file, where it is not."""
     needed = (comment.removeprefix(PACKAGES).split() for comment in _comments(path) if comment.startswith(PACKAGES))
     lacks = any(importlib.util.find_spec(package) is None for packages in needed for package in packages)
-    return f"; pip install 'evorl-jax[{path.stem}]'" if lacks else ""
+    extra = next((x.removeprefix(EXTRA) for x in _comments(path) if x.startswith(EXTRA)), path.stem)
+    return f"; pip install 'evorl-jax[{extra}]'" if lacks else ""
 
 
 def _comments(path: Path) -> list[str]:

@@ -63,7 +63,7 @@ def _targets(node: Any) -> Iterator[tuple[str, bool]]:
         target = node.get("_target_")
         if target is not None:
             yield (str(node.get("path")), False) if target == GET_CLASS else (str(target), True)
-            if str(target).endswith(".HostEnv"):
+            if str(target).endswith((".HostEnv", ".HostGame")):
                 yield from ((module, True) for module in _modules([node.get("name"), node.get("options")]))
         node = list(node.values())
     if isinstance(node, list):
@@ -72,7 +72,7 @@ def _targets(node: Any) -> Iterator[tuple[str, bool]]:
 
 
 def _modules(node: Any) -> Iterator[str]:
-    """The modules in names such as module:Env-v0, which Gymnasium imports."""
+    """The modules in names such as module:Env-v0 and module:function, which are imported."""
     if isinstance(node, str) and ":" in node:
         yield node.partition(":")[0]
     for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else []:

@@ -1,0 +1,114 @@
+"""A parallel environment of PettingZoo as one that is played. A worker imports this: no JAX, nothing of evorl."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+MASK, SEEN = "action_mask", "observation"  # what PettingZoo calls which actions are legal, and what is seen beside it
+
+
+def made(name: str, options: Mapping[str, Any]) -> Any:
+    """The environment of an id in PettingZoo's registry, or what module:function gives."""
+    module, _, function = name.rpartition(":")
+    if module:
+        return getattr(importlib.import_module(module), function)(**options)
+    import pettingzoo
+
+    return pettingzoo.make("parallel", name, **options)
+
+
+class Parallel:
+    """What the agents of each group see, do and earn, leaves [members, ...], of who is there.
+
+    Where actions are discrete, an observation says which are legal. An agent that is not there, or no longer, sees
+    what is nearest to zeros, has one legal action, the first, and earns nothing. The episode ends with the last agent.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any], agents: Mapping[str, Sequence[str]], limit: int) -> None:
+        self.env, self.agents, self.limit, self.steps = made(name, options), agents, limit, 0
+        self.order = [agent for of in agents.values() for agent in of]
+        self.nothing = {agent: nothing(seen_of(self.env, agent)) for agent in self.order}
+        self.choices = {agent: getattr(self.env.action_space(agent), "n", 0) for agent in self.order}
+
+    def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begins an episode."""
+        obs, infos = self.env.reset(seed=seed)
+        self.steps = 0
+        return self._seen(obs, infos), {}
+
+    def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray, bool, bool, dict[str, Any]]:
+        """The next step; rewards are of all agents in a row, by group."""
+        there = set(self.env.agents)
+        every = ((group, i, agent) for group, of in self.agents.items() for i, agent in enumerate(of))
+        given = {agent: each(lambda x, i=i: x[i], action[group]) for group, i, agent in every if agent in there}
+        obs, rewards, _, truncated, infos = self.env.step(given)
+        self.steps += 1
+        over = not self.env.agents
+        cut = any(truncated.values()) if over else self.steps >= self.limit
+        reward = np.array([rewards.get(agent, 0.0) for agent in self.order], np.float32)
+        return self._seen(obs, infos), reward, over and not cut, cut, {}
+
+    def close(self) -> None:
+        """Closes it."""
+        self.env.close()
+
+    def _seen(self, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> dict[str, Any]:
+        there = set(self.env.agents)
+        found = {group: self._of_group(agents, obs, infos, there) for group, agents in self.agents.items()}
+        if hasattr(self.env, "state_space"):
+            found["state"] = self.env.state()
+        return found
+
+    def _of_group(self, agents: Sequence[str], obs: Mapping[str, Any], infos: Mapping[str, Any], there: set) -> Any:
+        told = [(agent, obs.get(agent)) for agent in agents]
+        both = [x if isinstance(x, Mapping) and MASK in x else {**infos.get(agent, {}), SEEN: x} for agent, x in told]
+        masks, told = ([x.get(name) for x in both] for name in (MASK, SEEN))
+        told = [self.nothing[agent] if x is None else x for agent, x in zip(agents, told, strict=True)]
+        seen = each(_stacked, self.nothing[agents[0]], *told)
+        n = self.choices[agents[0]]
+        if not n:
+            return seen
+        legal = np.zeros((len(agents), n), bool)
+        for row, agent, mask in zip(legal, agents, masks, strict=True):
+            if agent in there:
+                row[:] = True if mask is None else mask
+            else:
+                row[0] = True
+        return {"legal": legal, "obs": seen}
+
+
+def seen_of(env: Any, agent: str) -> Any:
+    """The space of what an agent sees, apart from what is legal."""
+    space = env.observation_space(agent)
+    return space[SEEN] if MASK in getattr(space, "spaces", ()) else space
+
+
+def own_limit(env: Any) -> int:
+    """After how many steps an environment ends by itself, 0 where it does not say."""
+    inside = getattr(env.unwrapped, "aec_env", env).unwrapped
+    places = env.unwrapped, inside, getattr(inside, "env", None)
+    return int(next((limit for one in places if (limit := getattr(one, "max_cycles", None))), 0))
+
+
+def nothing(space: Any) -> Any:
+    """The value of a space of Gymnasium that is nearest to zeros."""
+    if hasattr(space, "spaces"):
+        parts = space.spaces
+        return {x: nothing(parts[x]) for x in parts} if isinstance(parts, Mapping) else tuple(map(nothing, parts))
+    zeros = np.zeros(space.shape, space.dtype)
+    return np.clip(zeros, space.low, space.high) if hasattr(space, "low") else zeros + getattr(space, "start", 0)
+
+
+def each(change: Callable[..., Any], value: Any, *others: Any) -> Any:
+    """change of every array of values that are nested alike."""
+    if isinstance(value, Mapping):
+        return {name: each(change, part, *(x[name] for x in others)) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(each(change, part, *(x[i] for x in others)) for i, part in enumerate(value))
+    return change(value, *others)
+
+
+def _stacked(like: Any, *values: Any) -> np.ndarray:
+    return np.stack([np.asarray(x) for x in values]).astype(like.dtype, casting="same_kind")
