@@ -22,6 +22,7 @@ from peers_timing import Program, in_turn, surroundings, timed
 
 from evorl import tree
 from evorl.envs import mpe
+from evorl.spaces import groups
 from evorl.types import Array, Key
 from evorl.vector_env import FromParams, Plan, World, auto_reset
 
@@ -43,7 +44,7 @@ REAL = {"world_comm"}  # where JaxMARL's actions are real numbers by default, an
 
 def summed(*seen: Any) -> Array:
     """The sum of everything."""
-    return sum((leaf.sum(dtype=jnp.float32) for leaf in jax.tree.leaves(seen)), jnp.float32(0))
+    return jnp.stack([leaf.sum(dtype=jnp.float32) for leaf in jax.tree.leaves(seen)]).sum()
 
 
 def drawn(key: Key, batch: tuple[int, ...], space: Any, salt: int) -> Array:
@@ -59,8 +60,8 @@ def ours(name: str, copies: int) -> Callable[[Key], Array]:
     env = mpe.MPE(GAMES[name](), continuous=name in REAL)
 
     def run(key: Key) -> Array:
-        spaces = env.action_space.parts
-        actions = {group: drawn(key, (copies, of.n), of.space, i) for i, (group, of) in enumerate(spaces.items())}
+        teams = groups(env.action_space)
+        actions = {group: drawn(key, (copies, of.n), of.space, i) for i, (group, of) in enumerate(teams.items())}
 
         def policy(obs: Any, now: Array, keys: Key) -> tuple[Any, Array, dict[str, Any]]:
             del obs, keys

@@ -22,7 +22,7 @@ from mpe_peer import CASES, Case, Peer
 
 from evorl.envs import mpe
 from evorl.envs.mpe.treasure import Cargo
-from evorl.envs.mpe.world import MPEState, by_group
+from evorl.envs.mpe.world import MPEState, part
 
 TOLERANCE, KEPT = 1e-5, 8
 
@@ -54,7 +54,7 @@ def state(fields: dict[str, np.ndarray]) -> MPEState:
     cargo = ()
     if "held" in narrow:
         earned = np.zeros(len(narrow["held"]), np.float32)
-        cargo = Cargo(*(narrow.pop(name) for name in ("held", "kinds", "alive")), earned)
+        cargo = Cargo(narrow.pop("held"), narrow.pop("kinds"), narrow.pop("alive"), earned)
     return MPEState(**{"said": (), "goal": ()} | narrow, cargo=cargo)
 
 
@@ -64,8 +64,8 @@ def rows(case: Case, steps: int, seed: int = 0) -> Rows:
     agents = game(case).scenario.agents
 
     def stacked(name: str) -> dict[str, np.ndarray]:
-        of_each = by_group(agents, [[step[name][i] for step in played] for i in range(len(played[0][name]))])
-        return {group: np.moveaxis(np.array(x), 0, 1) for group, x in of_each.items()}
+        each = [np.array([step[name][i] for step in played]) for i in range(len(played[0][name]))]
+        return {group: np.stack(each[part(agents, group)], axis=1) for group in agents}
 
     before, after = (
         state({key: np.array([step[when][key] for step in played]) for key in played[0][when]})
@@ -124,7 +124,7 @@ def main() -> None:
             kept |= {f"{case.label}|{key}": x for key, x in recorded(case, played).items()}
             kept[f"{case.label}|made"] = np.array(json.dumps(made))
     if args.record:
-        np.savez_compressed(args.record, **kept)
+        np.savez_compressed(args.record, allow_pickle=False, **kept)
         print(f"{args.record}: {args.record.stat().st_size / 1e3:.0f} kB")
     sys.exit(wrong > 0)
 

@@ -209,6 +209,6 @@ class Peer:
             x, y = np.array([agent.state.p_pos - self.world.landmarks[0].state.p_pos for agent in self.world.agents]).T
             return bool(((np.abs(y) < EDGE) & (x > 0)).any())
         if "num_agent_neighbors" in self.case.ours or self.case.name == "collect_treasure":
-            rows = [row[part] for row in far for part in (slice(agents), slice(agents, None))]
-            return any((np.diff(np.sort(row[row < 100])) < EDGE).any() for row in rows)
+            rows = [np.sort(row[part]) for row in far for part in (slice(agents), slice(agents, None))]
+            return any(((row[1:] - row[:-1] < EDGE) & (row[1:] < 100)).any() for row in rows)
         return False
