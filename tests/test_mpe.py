@@ -157,6 +157,6 @@ def test_a_game_is_drawn(label, tmp_path):
     assert (gif.suffix, png.suffix) == (".gif", ".png")
     with Image.open(gif) as picture:
         first = np.asarray(picture.convert("RGB"))
-        assert picture.n_frames == 2
+        assert getattr(picture, "n_frames", 1) == 2
     assert first.shape == (400, 400, 3)
     assert len(np.unique(first.reshape(-1, 3), axis=0)) >= 3  # paper, an agent and its border
