@@ -97,8 +97,18 @@ from evorl.envs.brax import Brax as Brax
 from evorl.envs.craftax import Craftax as Craftax
 from evorl.envs.descriptors import FeetContact as FeetContact
 from evorl.envs.descriptors import FinalPosition as FinalPosition
+from evorl.envs.games.around import Alone as Alone
 from evorl.envs.games.around import Joint as Joint
 from evorl.envs.games.around import Ranked as Ranked
+from evorl.envs.games.kuhn import Kuhn as Kuhn
+from evorl.envs.games.leduc import Leduc as Leduc
+from evorl.envs.games.matrix import Matrix as Matrix
+from evorl.envs.games.open_spiel import OpenSpiel as OpenSpiel
+from evorl.envs.games.pong import PongDuel as PongDuel
+from evorl.envs.games.snakes import Snakes as Snakes
+from evorl.envs.games.tabled import Tabled as Tabled
+from evorl.envs.games.tree import GameTree as GameTree
+from evorl.envs.games.two_step import TwoStep as TwoStep
 from evorl.envs.gymnasium import to_gymnasium as to_gymnasium
 from evorl.envs.gymnasium import to_gymnasium_vector as to_gymnasium_vector
 from evorl.envs.gymnasium import to_pettingzoo as to_pettingzoo
@@ -111,6 +121,7 @@ from evorl.envs.jumanji import Jumanji as Jumanji
 from evorl.envs.maze.generators import RandomWalls as RandomWalls
 from evorl.envs.maze.maze import Maze as Maze
 from evorl.envs.maze.ood import OODLevels as OODLevels
+from evorl.envs.mpe.env import MPE as MPE
 from evorl.envs.mujoco.env import MuJoCo as MuJoCo
 from evorl.envs.navix import Navix as Navix
 from evorl.envs.observations import Cast as Cast

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,11 +13,12 @@ import numpy as np
 
 from evorl import tree
 from evorl.command import command
+from evorl.envs.wrappers import Wrapper
 from evorl.errors import OptionError, require, unknown
 from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.training.configuration.discovery import choices
-from evorl.training.configuration.parts import part
+from evorl.training.configuration.parts import find, part
 from evorl.training.devices import compiler_options, enable_compilation_cache
 from evorl.types import ActorCritic, Acts, Array, Env, Evolves, Hyperparams, Key, OffPolicyAgent, SlotPolicy, State
 from evorl.vector_env import EnvSlot, World
@@ -37,6 +39,7 @@ EPISODES = 256  # that a score is the mean of
 CHANCE = 0.4  # what no policy without memory comes above where memory is needed
 SIZES = {  # at most; an agent's experiment sanity/AGENT, where there is one, says what else it needs
     "agent.workflow.agent.hidden": 64,
+    "agent.workflow.agent.agents.hidden": 64,
     "agent.workflow.random_steps": 1000,
     "agent.workflow.vbn_steps": 1000,
 }
@@ -60,13 +63,14 @@ class Check:
     search: tuple[float, int] | None = None  # both, for what searches without gradients; of which else it is not asked
     needs_memory: bool = False  # an agent without it must stay at chance
     needs_chance: bool = False  # the policy that explores is scored; a deterministic one must not pass
+    game: bool = False  # an agent that plays no games plays it as one agent for all members
 
 
 CHECKS = {
     "bandit": Check(0.9, 10_000, search=(0.9, 200_000)),
     "password": Check(0.95, 15_000, search=(0.95, 300_000)),
     "stochastic": Check(0.99, 40_000, search=(0.99, 40_000), needs_chance=True),
-    "pair": Check(0.95, 10_000, search=(0.95, 200_000)),
+    "pair": Check(0.95, 10_000, search=(0.95, 200_000), game=True),
     "spaces": Check(0.95, 40_000),
     "memory": Check(0.95, 200_000, search=(0.5, 1_000_000), needs_memory=True),
     "continuous": Check(0.9, 200_000, search=(0.1, 1_000_000)),
@@ -97,8 +101,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> Iterator[tuple[str, Result]]:
     """Runs the checks that arguments ask for, printing a line for each; raises OptionError."""
-    names, overrides = parse(arguments)
-    built = {name: _built(CHECKS[name], config.load(overrides + _of_check(name, arguments))) for name in names}
+    names, overrides, plays = parse(arguments)
+    built = {name: _built(CHECKS[name], config.load(overrides + _of_check(name, arguments, plays))) for name in names}
     errors = [parts for parts in built.values() if isinstance(parts, OptionError)]
     if len(errors) == len(names):
         raise errors[0]
@@ -130,8 +134,11 @@ def asked(check: Check, workflow: Any) -> Check:
     return replace(check, threshold=threshold, env_steps=env_steps)
 
 
-def parse(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The checks to run, and the overrides of a training that all of them share; raises OptionError."""
+def parse(arguments: Sequence[str]) -> tuple[list[str], list[str], bool]:
+    """The checks to run, the overrides of a training that all of them share, and whether the agent plays games.
+
+    Raises OptionError.
+    """
     given = {name: value for name, _, value in (argument.partition("=") for argument in arguments)}
     agent = given.get("agent")
     require(bool(agent), "agent", agent, "must be given: python -m evorl.sanity agent=NAME")
@@ -147,16 +154,24 @@ def parse(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         overrides.append(f"env_steps={sys.maxsize}")  # the checks say how many
     options = dict(config.paths(config.load([f"agent={agent}", "env=sanity_bandit"])))
     overrides += [f"{name}={_at_most(size, options[name])}" for name, size in SIZES.items() if name in options]
-    return names, overrides
+    return names, overrides, _plays(options)
 
 
 def _at_most(size: int, given: Any) -> Any:
     return [min(size, width) for width in given] if isinstance(given, Sequence) else min(size, given)
 
 
-def _of_check(name: str, arguments: Sequence[str]) -> list[str]:
+def _of_check(name: str, arguments: Sequence[str], plays: bool) -> list[str]:
     own = [argument for argument in arguments if argument.partition("=")[0] not in ("agent", "only")]
-    return [f"env=sanity_{name}", *own]
+    return [f"env=sanity_{name}", *["wrappers=[joint]"] * (CHECKS[name].game and not plays), *own]
+
+
+def _plays(options: Mapping[str, Any]) -> bool:
+    """Whether these are the options of an agent that plays games."""
+    targets = [str(value) for name, value in options.items() if name.endswith("workflow.agent._target_")]
+    with suppress(ImportError, AttributeError, ValueError):  # which is told where it is built
+        return any(hasattr(find(target), "groups") for target in targets)
+    return False
 
 
 def _built(check: Check, cfg: Any) -> tuple[Check, Any, Acts, Hyperparams] | OptionError:
@@ -222,7 +237,6 @@ def train(workflow: Acts, hyperparams: Hyperparams, env_steps: int, key: Key) ->
 def score(workflow: Acts, act: SlotPolicy, key: Key) -> Array:
     """The mean score of EPISODES whole episodes, []."""
     env, memory = workflow.env, workflow.agent.memory()
-    assert isinstance(env, Scored)
     key_start, key_play = jax.random.split(key)
     world = World(env, env.default_params, memory, EPISODES)
     begin = world.slots(world.reset(jax.random.split(key_start, EPISODES)))
@@ -235,7 +249,11 @@ def score(workflow: Acts, act: SlotPolicy, key: Key) -> Array:
 
     keys = jax.random.split(key_play, env.max_episode_steps)
     (slots, _), _ = jax.lax.scan(step, (begin, jnp.zeros(EPISODES, bool)), keys)
-    return jax.vmap(env.score)(slots.env_state).mean()
+    scored, states = env, slots.env_state
+    while isinstance(scored, Wrapper):
+        scored, states = scored.inner, states.inner
+    assert isinstance(scored, Scored)
+    return jax.vmap(scored.score)(states).mean()
 
 
 if __name__ == "__main__":

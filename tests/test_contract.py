@@ -35,6 +35,7 @@ from evorl.agents import (
 )
 from evorl.agents.puffer import Puffer, PufferHyperparams
 from evorl.agents.random import Random, RandomHyperparams
+from evorl.agents.team import Team, member_spaces
 from evorl.ec import (
     ARS,
     CEM,
@@ -125,6 +126,7 @@ from evorl.workflows import (
 from evorl.workflows.base import advance
 from evorl.workflows.sampling import PrioritizedSegments, Shuffled
 from tests.conftest import leaves_equal
+from tests.gaming import Chase
 from tests.remembering import FlaxGRU
 
 
@@ -326,6 +328,17 @@ TEACHER = OnPolicy(EDITOR, PolicyGradient(EDITOR.observation_space, EDITOR.actio
 HALVES = Shuffled(2)
 SEARCH = Search(ZDT(size=4), NSGA2(8))
 DIVIDED = Search(DTLZ(2, 2, 3), RVEA(8, 6, 2))
+CHASE = Chase()
+OF_HUNTER = member_spaces(CHASE.observation_space, CHASE.action_space)
+
+
+def team(agent, **options):
+    """Agents for all who chase or are chased."""
+    return Team(CHASE.observation_space, CHASE.action_space, agent(*OF_HUNTER, hidden=(4,)), **options)
+
+
+MAPPO = OnPolicy(CHASE, team(PolicyGradient, central=True, shared={"hunter": False}), 4, 4, 1, 16, eval_episodes=6)
+IDQN = OffPolicy(CHASE, team(DQN, ids=True), num_envs=4, num_steps=2, num_updates=4, **SMALL)
 SEARCHED = SearchHyperparams(NSGA2Hyperparams(Uniform(0.0, 0.2)))
 OTHERS = [
     *EVOLVERS,
@@ -350,6 +363,9 @@ OTHERS = [
         Vmapped(OnPolicy(WALK, dataclasses.replace(REMEMBERING, core=S5(6, 1, 4, 1)), 4, 4, 1, 16, eval_episodes=6), 2),
         pair(PPOHyperparams()),
     ),
+    Case("mappo", MAPPO, PPOHyperparams()),
+    Case("vmapped_idqn", Vmapped(IDQN, 2), pair(DQNHyperparams())),
+    Case("pbt_mappo", PBT(Vmapped(MAPPO, 4), PPOHyperparams(clip=Uniform(0.1, 0.3))), PBTHyperparams()),
     Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
     Case(
         "recurrent_ppo",
@@ -555,7 +571,7 @@ def test_every_workflow_agent_and_evolver_of_evorl_has_a_case():
     assert wanted - {each for case in cases for each in parts(case.workflow)} == set()
 
 
-@pytest.mark.parametrize("case", [*META_CASES, *OTHERS], ids=lambda case: case.name)
+@of([*META_CASES, *OTHERS], ["pbt_mappo"])
 def test_the_others_keep_the_contract(case):
     """In one test, so that each is compiled once."""
     test_step_keeps_shapes_dtypes_and_weak_types(case)

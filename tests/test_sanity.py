@@ -60,9 +60,9 @@ def stochastic(obs, actions):
 
 
 def pair(obs, actions):
-    assert obs[0].tolist() == [0, 1]
-    right = int(actions[0][0] == 0) + int(actions[0][1] == 1)
-    return [right], "terminated", right / 2
+    assert obs["agent"][0].tolist() == [0, 1]
+    right = int(actions["agent"][0][0] == 0) + int(actions["agent"][0][1] == 1)
+    return [{"agent": [right, right]}], "terminated", right / 2
 
 
 def spaces(obs, actions):
@@ -131,6 +131,13 @@ def image_grid(obs, actions):
     return grid(np.concatenate([agent, target])[None] / 5, actions)
 
 
+def stacked(rewards):
+    """The rewards of steps as an array, or those of a game by group."""
+    if not isinstance(rewards[0], dict):
+        return np.array(rewards)
+    return {name: np.array([reward[name] for reward in rewards]) for name in rewards[0]}
+
+
 RULES = {
     bandit: Bandit(),
     password: Password(),
@@ -154,7 +161,8 @@ def test_an_environment_follows_its_rule(rule):
     for i in range(EPISODES):
         rewards, end, score = rule(tree.index(obs, i), tree.index(actions, i))
         n = len(rewards)
-        np.testing.assert_allclose(timesteps.reward[i, :n], rewards, atol=1e-5)
+        given = jax.tree.map(lambda x, i=i, n=n: x[i, :n], timesteps.reward)
+        jax.tree.map(lambda *x: np.testing.assert_allclose(*x, atol=1e-5), given, stacked(rewards))
         last = [k == n - 1 for k in range(n)]
         assert timesteps.terminated[i, :n].tolist() == [one and end == "terminated" for one in last]
         assert timesteps.truncated[i, :n].tolist() == [one and end == "truncated" for one in last]
@@ -207,7 +215,7 @@ def said(arguments, capsys):
 
 WRONG = {
     "only=bandit": "agent=None: must be given: python -m evorl.sanity agent=NAME",
-    "agent=pppo": "unknown agent pppo; did you mean ppo?",
+    "agent=pppo": "unknown agent pppo; did you mean ppo",
     "agent=ppo only=bandits": "unknown check bandits; did you mean bandit?",
     "agent=ppo env=ant": "env=ant: each check has its own; choose checks with only=",
     "agent=ppo agent.hyperparams.learning_rat=1": "unknown option agent.hyperparams.learning_rat; did you mean ",
@@ -267,6 +275,13 @@ def test_a_mutant_is_caught(check, agent, mistake, capsys):
 def test_ppo_passes_without_a_mistake(check, capsys):
     out, err, code = said(f"agent=ppo only={check}", capsys)
     assert code == 0, out + err
+
+
+def test_what_plays_games_plays_one_and_is_asked_nothing_else(capsys):
+    out, err, code = said("agent=ippo only=bandit,pair", capsys)
+    assert code == 0, out + err
+    assert "cannot handle: env: is for one agent" in out.splitlines()[1]
+    assert out.splitlines()[2].endswith("passed")
 
 
 @pytest.mark.parametrize(

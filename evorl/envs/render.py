@@ -37,3 +37,18 @@ def save(frames: Sequence[np.ndarray], seconds: float, folder: Path) -> list[Pat
     images[0].save(gif, save_all=True, append_images=images[1:], duration=max(20, round(1000 * seconds)), loop=0)
     images[len(images) // 2].save(png)
     return [gif, png]
+
+
+def written(texts: Sequence[str], size: int = 16) -> list[np.ndarray]:
+    """Texts of several lines as frames of one shape, dark on white."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    font, blank = ImageFont.load_default(size), ImageDraw.Draw(Image.new("L", (1, 1)))
+    corners = [blank.multiline_textbbox((size, size), text, font)[2:] for text in texts]
+    shape = round(max(x for x, _ in corners)) + size, round(max(y for _, y in corners)) + size
+    frames = []
+    for text in texts:
+        image = Image.new("RGB", shape, "white")
+        ImageDraw.Draw(image).multiline_text((size, size), text, "black", font)
+        frames.append(np.asarray(image))
+    return frames

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from evorl import tree, vector_env
 from evorl.envs.render import Drawable
@@ -20,10 +19,9 @@ from evorl.vector_env.world import Policy as VectorPolicy
 CHUNK = 20  # steps between two looks at whether all episodes have ended
 
 
-def evaluate(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Returns [episodes] and lengths [episodes] of fresh episodes, side by side."""
-    stats = play(policy.env, policy.env_params, jax.vmap(policy.act(explores)), policy.memory, episodes, seed)
-    return np.asarray(stats.returns), np.asarray(stats.lengths)
+def evaluate(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> EpisodeStats:
+    """What fresh episodes, side by side, were, leaves [episodes]."""
+    return play(policy.env, policy.env_params, jax.vmap(policy.act(explores)), policy.memory, episodes, seed)
 
 
 def play(env: Env, env_params: Any, policy: VectorPolicy, memory: Memory, episodes: int, seed: int) -> EpisodeStats:
@@ -38,7 +36,7 @@ def play(env: Env, env_params: Any, policy: VectorPolicy, memory: Memory, episod
 
 
 def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) -> list[Path]:
-    """Writes pictures of one episode to folder and returns their paths; none where the environment has no renderer."""
+    """Writes pictures of one episode, its end included, to folder and returns their paths; none without a renderer."""
     env, env_params, act = policy.env, policy.env_params, policy.act(explores)
     drawn = innermost(env)
     if not isinstance(drawn, Drawable) or not isinstance(env, Drawable):
@@ -46,22 +44,23 @@ def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) ->
         return []
 
     @jax.jit
-    def episode(key: jax.Array) -> tuple[jax.Array, State]:
+    def episode(key: jax.Array) -> tuple[State, tuple[jax.Array, State]]:
         key_start, key_play = jax.random.split(key)
         world = World(env, env_params, policy.memory, 1)
         first = world.slots(world.reset(jax.random.split(key_start, 1)))
 
         def step(slots: EnvSlot, key: jax.Array) -> tuple[EnvSlot, tuple[jax.Array, State]]:
             after, transition = world.interact(jax.vmap(act), slots, key[None])
-            return after, (transition.ended[0], tree.index(slots.env_state, 0))
+            return after, (transition.ended[0], tree.index(after.env_state, 0))
 
-        return jax.lax.scan(step, first, jax.random.split(key_play, env.max_episode_steps))[1]
+        played = jax.lax.scan(step, first, jax.random.split(key_play, env.max_episode_steps))[1]
+        return tree.index(first.env_state, 0), played
 
-    ended, states = jax.device_get(episode(jax.random.key(seed)))
+    start, (ended, states) = jax.device_get(episode(jax.random.key(seed)))
     length = int(ended.argmax()) + 1 if ended.any() else len(ended)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as new:  # so that nothing is written where a link leads
-        pictures = env.draw([tree.index(states, i) for i in range(length)], Path(new))
+        pictures = env.draw([start, *(tree.index(states, i) for i in range(length))], Path(new))
         written = [path.replace(folder / path.name) for path in pictures]
     if not written:
         with contextlib.suppress(OSError):  # where it was there before, with something in it

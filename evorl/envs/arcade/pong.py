@@ -19,6 +19,7 @@ WIDTH, HEIGHT, PADDLE, BALL = 500.0, 640.0, 70.0, 32.0
 PADDLE_SPEED, SERVE, SPIN, FASTEST = 8.0, (10.0, 1.0), 3.0, 13.0
 LOWEST, HIGHEST = -PADDLE / 2, HEIGHT - PADDLE / 2  # where a paddle's lower end may be
 LEFT, RIGHT = 0, 1
+OURS, BOTH = (False, True), (True, True)  # which paddles are agile
 
 
 @struct.dataclass
@@ -81,8 +82,8 @@ class Pong:
             state, reward, scored = carry
             ours = PADDLE_SPEED * move
             theirs = jnp.clip(state.y - (state.paddles[LEFT] + PADDLE / 2), -PADDLE_SPEED, PADDLE_SPEED)
-            after, bounced, points = frame(state, jnp.stack([theirs, ours]), jnp.stack([jnp.float32(0), move]))
-            earned = jnp.where(points[RIGHT], 1.0, jnp.where(points[LEFT], -1.0, jnp.where(bounced, 0.1, reward)))
+            after, hit, points = frame(state, jnp.stack([theirs, ours]), jnp.stack([jnp.float32(0), move]), OURS)
+            earned = jnp.where(points[RIGHT], 1.0, jnp.where(points[LEFT], -1.0, jnp.where(hit[RIGHT], 0.1, reward)))
             state, reward = tree.where(scored, state, after), jnp.where(scored, reward, earned)
             return state, reward.astype(jnp.float32), scored | points.any()
 
@@ -124,9 +125,12 @@ def served(scores: Int[Array, "2"], steps: Int[Array, ""], chance: Int[Array, ""
 
 
 def frame(
-    state: PongState, moves: Float[Array, "2"], spins: Float[Array, "2"]
-) -> tuple[PongState, Bool[Array, ""], Bool[Array, "2"]]:
-    """A frame in which the paddles move so far; whether the right one hit the ball, and who has scored."""
+    state: PongState, moves: Float[Array, "2"], spins: Float[Array, "2"], agile: tuple[bool, bool]
+) -> tuple[PongState, Bool[Array, "2"], Bool[Array, "2"]]:
+    """A frame in which the paddles move so far; which of them hit the ball, and who has scored.
+
+    Those that are agile spin the ball as they move, and it is put at the edge there.
+    """
     paddles = jnp.clip(state.paddles + moves, LOWEST, HIGHEST)
     x, y = state.x + state.vx, state.y + state.vy
     vy = jnp.where((y < 0) | (y + BALL > HEIGHT), -state.vy, state.vy)
@@ -134,12 +138,12 @@ def frame(
     meets = (y + BALL > paddles) & (y < paddles + PADDLE)
     bounces = there & meets
     vx = jnp.where(bounces.any(), -state.vx, state.vx)
-    spun = jnp.clip(vy + SPIN * spins[RIGHT], -FASTEST, FASTEST)
-    spun = jnp.where(jnp.abs(spun) < 0.01, SPIN, spun)
-    right = there[RIGHT]
-    vy = jnp.where(bounces[RIGHT], spun, vy)
-    x = jnp.where(right, jnp.clip(x, 0, WIDTH - BALL), x)
-    y = jnp.where(right, jnp.clip(y, 0, HEIGHT - BALL), y)
+    for side in [side for side in (LEFT, RIGHT) if agile[side]]:
+        spun = jnp.clip(vy + SPIN * spins[side], -FASTEST, FASTEST)
+        spun = jnp.where(jnp.abs(spun) < 0.01, SPIN, spun)
+        vy = jnp.where(bounces[side], spun, vy)
+        x = jnp.where(there[side], jnp.clip(x, 0, WIDTH - BALL), x)
+        y = jnp.where(there[side], jnp.clip(y, 0, HEIGHT - BALL), y)
     points = (there & ~meets)[::-1]
     scores = state.scores + points.astype(jnp.int32)
-    return PongState(paddles, x, y, vx, vy, scores, state.steps), bounces[RIGHT], points
+    return PongState(paddles, x, y, vx, vy, scores, state.steps), bounces, points

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Float, Int, Int16
+from jaxtyping import Array, Float, Int, Int16, Shaped
 
 from evorl.envs.arcade import screen
 from evorl.errors import require
@@ -128,7 +128,7 @@ class Snake:
         return screen.draw(self, states, 0.1, folder)
 
 
-def at(cells: Cells, place: Int[Array, "2"]) -> Array:
+def at(cells: Shaped[Array, "rows columns"], place: Int[Array, "2"]) -> Array:
     """Which of the cells is at a place."""
     row, column = np.ogrid[: cells.shape[0], : cells.shape[1]]
     return (row == place[0]) & (column == place[1])

@@ -1,0 +1,81 @@
+"""Kuhn poker."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from evorl.envs.games.rules import CHANCE, OVER
+from evorl.errors import require
+
+PASS, BET = range(2)
+RANKS = "JQKA"
+
+
+class Hand(NamedTuple):
+    cards: tuple[int, ...] = ()  # of each player
+    bets: tuple[int, ...] = ()  # PASS or BET, in turn
+
+
+@dataclass(frozen=True)
+class Kuhn:
+    """Each antes 1 and gets one of n + 1 cards; in turn one passes or bets 1, until all have answered the first bet.
+
+    The highest card of those who bet wins, or of all where none did (Kuhn 1950; of three, Szafron et al. 2013).
+    Actions 0, pass or fold, and 1, bet or call, and features are OpenSpiel's: who sees it, its card, who did what.
+    """
+
+    players: int = 2
+
+    num_actions = 2
+
+    def __post_init__(self) -> None:
+        require(2 <= self.players <= 10, "players", self.players, "must be from 2 to 10")
+
+    def start(self) -> Hand:
+        return Hand()
+
+    def mover(self, state: Hand) -> int:
+        if len(state.cards) < self.players:
+            return CHANCE
+        last = state.bets.index(BET) if BET in state.bets else 0
+        return OVER if len(state.bets) == last + self.players else len(state.bets) % self.players
+
+    def legal(self, state: Hand) -> tuple[int, int]:
+        del state
+        return PASS, BET
+
+    def chances(self, state: Hand) -> list[tuple[int, float]]:
+        left = [card for card in range(self.players + 1) if card not in state.cards]
+        return [(card, 1 / len(left)) for card in left]
+
+    def after(self, state: Hand, action: int) -> Hand:
+        if len(state.cards) < self.players:
+            return state._replace(cards=(*state.cards, action))
+        return state._replace(bets=(*state.bets, action))
+
+    def paid(self, state: Hand) -> list[int]:
+        """What each player has in the pot."""
+        return [1 + (BET in state.bets[player :: self.players]) for player in range(self.players)]
+
+    def payoffs(self, state: Hand) -> list[int]:
+        paid = self.paid(state)
+        winner = max(range(self.players), key=lambda player: (paid[player], state.cards[player]))
+        return [sum(paid) * (player == winner) - paid[player] for player in range(self.players)]
+
+    def information(self, state: Hand, player: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return state.cards[player : player + 1], state.bets
+
+    def features(self, state: Hand, player: int) -> list[int]:
+        seat, card = [0] * self.players, [0] * (self.players + 1)
+        bets = [0] * (2 * (2 * self.players - 1))
+        seat[player] = 1
+        for own in state.cards[player : player + 1]:
+            card[own] = 1
+        for i, bet in enumerate(state.bets):
+            bets[2 * i + bet] = 1
+        return seat + card + bets
+
+    def text(self, state: Hand) -> str:
+        ranks = RANKS if self.players < len(RANKS) else "0123456789X"
+        cards = [f"player {player}: {ranks[card]}" for player, card in enumerate(state.cards)]
+        bets = [f"{i % self.players} {'bets' if bet else 'passes'}" for i, bet in enumerate(state.bets)]
+        return "\n".join([*cards, f"pot: {sum(self.paid(state))}", ", ".join(bets)])

@@ -1,0 +1,111 @@
+"""Leduc poker."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from evorl.envs.games.rules import CHANCE, OVER
+
+FOLD, CALL, RAISE = range(3)
+SIZES = 2, 4  # of a raise, by round
+RAISES = 2  # in a round at most
+CARDS, RANKS = 6, "JQK"  # two of each rank, one after the other
+TURNS = 4  # in a round at most
+NAMES = "folds", "calls", "raises"
+
+Moves = tuple[int, ...]
+
+
+class Hand(NamedTuple):
+    cards: tuple[int, ...] = ()  # of player 0, of player 1, for both
+    rounds: tuple[Moves, Moves] = ((), ())
+
+
+def closed(moves: Moves) -> bool:
+    """Whether a round of bets is over without a fold."""
+    return len(moves) > 1 and moves[-1] == CALL
+
+
+@dataclass(frozen=True)
+class Leduc:
+    """Two ante 1 and get one of 6 cards, two of each rank; one round of bets, a card for both, another round.
+
+    A raise is of 2, then of 4, two of them in a round at most; a pair with the card for both wins, else the higher rank
+    (Southey et al. 2005, arXiv:1207.1411). Actions 0, fold, 1, call or check, and 2, raise, and features are
+    OpenSpiel's: who sees it, its card, that for both, calls and raises of both rounds.
+    """
+
+    players = 2
+    num_actions = 3
+
+    def start(self) -> Hand:
+        return Hand()
+
+    def mover(self, state: Hand) -> int:
+        first, second = state.rounds
+        if FOLD in first + second or closed(second):
+            return OVER
+        if len(state.cards) < 2 + closed(first):
+            return CHANCE
+        return len(second if closed(first) else first) % 2
+
+    def legal(self, state: Hand) -> list[int]:
+        moves = state.rounds[len(state.cards) - 2]
+        raised = moves[-1:] == (RAISE,)
+        return [FOLD] * raised + [CALL] + [RAISE] * (moves.count(RAISE) < RAISES)
+
+    def chances(self, state: Hand) -> list[tuple[int, float]]:
+        left = [card for card in range(CARDS) if card not in state.cards]
+        return [(card, 1 / len(left)) for card in left]
+
+    def after(self, state: Hand, action: int) -> Hand:
+        if self.mover(state) == CHANCE:
+            return state._replace(cards=(*state.cards, action))
+        first, second = state.rounds
+        rounds = ((*first, action), second) if len(state.cards) == 2 else (first, (*second, action))
+        return state._replace(rounds=rounds)
+
+    def paid(self, state: Hand) -> list[int]:
+        """What each player has in the pot."""
+        paid = [1, 1]
+        for moves, size in zip(state.rounds, SIZES, strict=True):
+            for i, move in enumerate(moves):
+                if move != FOLD:
+                    paid[i % 2] = paid[1 - i % 2] + size * (move == RAISE)
+        return paid
+
+    def payoffs(self, state: Hand) -> list[int]:
+        paid = self.paid(state)
+        for moves in state.rounds:
+            if FOLD in moves:
+                loser = (len(moves) - 1) % 2
+                break
+        else:
+            *own, both = (card // 2 for card in state.cards)
+            worth = [(card == both, card) for card in own]
+            if worth[0] == worth[1]:
+                return [0, 0]
+            loser = int(worth[0] > worth[1])
+        return [paid[loser] * (-1 if player == loser else 1) for player in range(2)]
+
+    def information(self, state: Hand, player: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Moves, Moves]]:
+        return state.cards[player:2][:1], state.cards[2:], state.rounds
+
+    def features(self, state: Hand, player: int) -> list[int]:
+        own, both, _ = self.information(state, player)
+        bits = [0] * (2 + 2 * CARDS + 2 * 2 * TURNS)
+        bits[player] = 1
+        for card in own:
+            bits[2 + card] = 1
+        for card in both:
+            bits[2 + CARDS + card] = 1
+        for i, moves in enumerate(state.rounds):
+            for j, move in enumerate(moves):
+                if move != FOLD:
+                    bits[2 + 2 * CARDS + 2 * (TURNS * i + j) + move - CALL] = 1
+        return bits
+
+    def text(self, state: Hand) -> str:
+        names = "player 0", "player 1", "both"
+        cards = [f"{name}: {RANKS[card // 2]}" for name, card in zip(names, state.cards, strict=False)]
+        bets = [", ".join(f"{i % 2} {NAMES[move]}" for i, move in enumerate(moves)) for moves in state.rounds]
+        return "\n".join([*cards, f"pot: {sum(self.paid(state))}", *bets])

@@ -1,0 +1,73 @@
+"""Games of OpenSpiel (Lanctot et al. 2019, arXiv:1908.09453) as rules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from evorl.envs.games.rules import CHANCE, OVER
+from evorl.envs.suite import imported
+from evorl.errors import OptionError
+
+
+@dataclass(frozen=True)
+class OpenSpiel:
+    """A game of OpenSpiel by its name, with options, such as OpenSpiel("kuhn_poker(players=3)").
+
+    Players who move at once move in turn. Raises OptionError for an unknown name, and for a game whose chance has no
+    probabilities or whose information states are no tensors.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        kind = self.game.get_type()
+        listed = kind.chance_mode != imported("pyspiel", "open_spiel").GameType.ChanceMode.SAMPLED_STOCHASTIC
+        if not (listed and kind.provides_information_state_tensor and kind.provides_information_state_string):
+            raise OptionError(f"tree={self.name}: has no information states as tensors, or no probabilities of chance")
+
+    @cached_property
+    def game(self) -> Any:
+        """The game, in which players move in turn."""
+        pyspiel = imported("pyspiel", "open_spiel")
+        try:
+            return pyspiel.load_game_as_turn_based(self.name)
+        except pyspiel.SpielError as error:
+            raise OptionError(f"tree={self.name}: {str(error).strip().partition(chr(10))[0]}") from error
+
+    @property
+    def players(self) -> int:
+        return self.game.num_players()
+
+    @property
+    def num_actions(self) -> int:
+        return self.game.num_distinct_actions()
+
+    def start(self) -> Any:
+        return self.game.new_initial_state()
+
+    def mover(self, state: Any) -> int:
+        if state.is_terminal():
+            return OVER
+        return CHANCE if state.is_chance_node() else state.current_player()
+
+    def legal(self, state: Any) -> Sequence[int]:
+        return state.legal_actions()
+
+    def chances(self, state: Any) -> Sequence[tuple[int, float]]:
+        return state.chance_outcomes()
+
+    def after(self, state: Any, action: int) -> Any:
+        return state.child(action)
+
+    def payoffs(self, state: Any) -> Sequence[float]:
+        return state.returns()
+
+    def information(self, state: Any, player: int) -> str:
+        return state.information_state_string(player)
+
+    def features(self, state: Any, player: int) -> Sequence[float]:
+        return state.information_state_tensor(player)
+
+    def text(self, state: Any) -> str:
+        return str(state)

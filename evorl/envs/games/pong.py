@@ -1,0 +1,115 @@
+"""Pong for two."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from evorl import tree
+from evorl.envs.arcade import pong, screen
+from evorl.envs.arcade.pong import BALL, BOTH, PADDLE_SPEED, WIDTH, Pong, PongState
+from evorl.envs.games.seats import Seats
+from evorl.spaces import Dict
+from evorl.types import Key, TimeStep
+
+
+@dataclass(frozen=True)
+class PongDuel:
+    """Pong whose two paddles are players: 1 for a point, -1 for one of the other's, `hit` for hitting the ball.
+
+    The rules are the arcade's, but that both paddles are as fast and spin the ball, and that it is served to either
+    side by chance, from that side's far end. Each player sees what the one of Pong sees, as if it were on the right.
+    They are groups of their own, left and right, or with `together` one, player.
+    """
+
+    frameskip: int = 8
+    points: int = 21
+    max_episode_steps: int = 3000
+    hit: float = 0.0
+    image: bool = False
+    together: bool = False
+
+    default_params = ()
+    fresh_reset = False
+    action_meanings = Pong.action_meanings
+
+    def __post_init__(self) -> None:
+        _ = self.pong
+
+    @cached_property
+    def pong(self) -> Pong:
+        """The game as the right one sees it."""
+        return Pong(self.frameskip, self.points, self.max_episode_steps, self.image)
+
+    @cached_property
+    def seats(self) -> Seats:
+        """The players as groups."""
+        return Seats(("left", "right"), self.together)
+
+    @cached_property
+    def observation_space(self) -> Dict:
+        return self.seats.space(*[self.pong.observation_space] * 2)
+
+    @cached_property
+    def action_space(self) -> Dict:
+        return self.seats.space(*[self.pong.action_space] * 2)
+
+    def chance(self, key: Key) -> Int[Array, "2"]:
+        """Whether the next ball is served down, -1, level or up, and to the right, 1, or to the left."""
+        return jax.random.randint(key, (2,), jnp.array([-1, 0]), 2)
+
+    def reset(self, key: Key, params: Any) -> tuple[PongState, Any]:
+        del params
+        state = served(jnp.zeros(2, jnp.int32), jnp.int32(0), self.chance(key))
+        return state, self.seen(state)
+
+    def step(self, key: Key, env_state: PongState, action: Any, params: Any) -> tuple[PongState, TimeStep]:
+        del params
+        return self.advance(env_state, action, self.chance(key))
+
+    def advance(self, env_state: PongState, action: Any, chance: Int[Array, "2"]) -> tuple[PongState, TimeStep]:
+        """A step without chance, which is given."""
+        chosen = self.seats.joined(action)
+        moves = (chosen == 1).astype(jnp.float32) - (chosen == 2)
+
+        def play(_: Any, carry: tuple[PongState, Array, Array]) -> tuple[PongState, Array, Array]:
+            state, reward, scored = carry
+            after, hits, points = pong.frame(state, PADDLE_SPEED * moves, moves, BOTH)
+            earned = reward + points - points[::-1] + self.hit * hits
+            return tree.where(scored, state, after), jnp.where(scored, reward, earned), scored | points.any()
+
+        begin = env_state, jnp.zeros(2), jnp.bool_(False)
+        state, reward, scored = jax.lax.fori_loop(0, self.frameskip, play, begin)
+        over = (state.scores >= self.points).any()
+        state = tree.where(scored, served(state.scores, state.steps, chance), state)
+        state = replace(state, steps=state.steps + 1)
+        late = ~over & (state.steps >= self.max_episode_steps)
+        return state, TimeStep(self.seen(state), self.seats.split(reward), over, late)
+
+    def seen(self, env_state: PongState) -> dict[str, Any]:
+        """What both observe."""
+        return self.seats.split(jnp.stack([self.pong.seen(mirrored(env_state)), self.pong.seen(env_state)]))
+
+    def screen(self, env_state: PongState) -> screen.Picture:
+        """80 x 68 pixels, each of 8 x 8."""
+        return self.pong.screen(env_state)
+
+    def draw(self, states: list[PongState], folder: Path) -> list[Path]:
+        """A GIF and a PNG of an episode."""
+        return screen.draw(self, states, self.frameskip / 60, folder)
+
+
+def mirrored(state: PongState) -> PongState:
+    """The state with left and right changed."""
+    swapped = {"paddles": state.paddles[::-1], "scores": state.scores[::-1]}
+    return replace(state, x=WIDTH - BALL - state.x, vx=-state.vx, **swapped)
+
+
+def served(scores: Int[Array, "2"], steps: Int[Array, ""], chance: Int[Array, "2"]) -> PongState:
+    """The start of a round."""
+    state = pong.served(scores, steps, chance[0])
+    return tree.where(chance[1] > 0, state, replace(mirrored(state), scores=scores))

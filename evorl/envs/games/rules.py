@@ -1,0 +1,60 @@
+"""The rules of a finite game, in plain Python."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+CHANCE, OVER = -1, -2  # who moves where no player does
+
+
+@runtime_checkable
+class Rules(Protocol):
+    """A finite game of turns; a state is any value, which nothing changes in place.
+
+    Players who move at once move one after another, the later ones without knowing how the earlier ones did.
+    """
+
+    @property
+    def players(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def num_actions(self) -> int:
+        """Actions are numbers below it."""
+        ...
+
+    def start(self) -> Any:
+        """The state in which a game begins."""
+        ...
+
+    def mover(self, state: Any) -> int:
+        """The player whose turn it is, CHANCE or OVER."""
+        ...
+
+    def legal(self, state: Any) -> Sequence[int]:
+        """The legal actions of a player whose turn it is."""
+        ...
+
+    def chances(self, state: Any) -> Sequence[tuple[int, float]]:
+        """The outcomes of CHANCE, each with its probability."""
+        ...
+
+    def after(self, state: Any, action: int) -> Any:
+        """The state after an action, or an outcome of chance."""
+        ...
+
+    def payoffs(self, state: Any) -> Sequence[float]:
+        """What each player gets where the game is OVER."""
+        ...
+
+    def information(self, state: Any, player: int) -> Hashable:
+        """What a player knows: where that is the same for the mover, it decides the same."""
+        ...
+
+    def features(self, state: Any, player: int) -> Sequence[float]:
+        """The same as numbers, of one length, for networks."""
+        ...
+
+    def text(self, state: Any) -> str:
+        """A state in a few lines, as one sees it who sees all."""
+        ...

@@ -1,0 +1,46 @@
+"""Alice tells Bob a secret by a key, and Eve listens."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from evorl.envs.mpe.sight import one_hot
+from evorl.envs.mpe.world import GRAY, GREEN, RED, Kind, Kinds, MPEState, started
+from evorl.types import Key
+
+WORDS, SECRETS = 4, 2
+
+
+@dataclass(frozen=True)
+class Crypto:
+    """Eve loses the squared distance of what she says from the secret; Bob and Alice earn it, and lose that of Bob's.
+
+    Who says nothing at all, which takes continuous actions, is not counted. Alice sees the secret and the key, Bob the
+    key and what Alice said, Eve that alone. Nobody moves.
+    """
+
+    @property
+    def agents(self) -> Kinds:
+        colors = {"eve": RED, "bob": GREEN, "alice": GRAY}
+        return {name: Kind(1, color=color, moves=False, words=WORDS) for name, color in colors.items()}
+
+    @property
+    def landmarks(self) -> Kinds:
+        return {"landmark": Kind(SECRETS)}
+
+    def begin(self, key: Key) -> MPEState:
+        return started(key, self.agents, self.landmarks, (SECRETS, SECRETS))
+
+    def seen(self, state: MPEState) -> dict[str, Array]:
+        (secret, key), heard = one_hot(state.goal, WORDS)[:, None], state.said[2:]
+        return {
+            "eve": heard,
+            "bob": jnp.concatenate([key, heard], axis=-1),
+            "alice": jnp.concatenate([secret, key], axis=-1),
+        }
+
+    def rewards(self, state: MPEState) -> dict[str, Array]:
+        wrong = ((state.said - one_hot(state.goal[0], WORDS)) ** 2).sum(-1)
+        eve, bob, _ = jnp.where((state.said != 0).any(-1), wrong, 0.0)[:, None]
+        return {"eve": -eve, "bob": eve - bob, "alice": eve - bob}

@@ -1,0 +1,118 @@
+"""The game of a scenario."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evorl.envs.mpe import draw
+from evorl.envs.mpe.sight import one_hot
+from evorl.envs.mpe.world import Kind, Lively, MPEState, Scenario, Solvable, moved, of_each
+from evorl.errors import require
+from evorl.spaces import Box, Dict, Discrete, Members
+from evorl.types import Key, TimeStep
+
+MOVES = 5  # none, left, right, down, up
+
+
+@dataclass(frozen=True)
+class MPE:
+    """A multi-agent particle environment, as mpe2 1.1.1 has it; after max_episode_steps time runs out.
+
+    A discrete action is a move, none, left, right, down or up, and where an agent speaks move + 5 word; a continuous
+    one is how much of each of the five, and of each word, from 0 to 1.
+    """
+
+    scenario: Scenario
+    continuous: bool = False
+    max_episode_steps: int = 25
+
+    default_params = ()
+    fresh_reset = True
+
+    def __post_init__(self) -> None:
+        require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
+
+    @property
+    def observation_space(self) -> Dict:
+        """By group."""
+        infinite = float("inf")
+        return Dict({name: Members(Box(-infinite, infinite, shape), n) for name, n, shape in _sights(self.scenario)})
+
+    @property
+    def action_space(self) -> Dict:
+        """By group."""
+        return Dict({name: Members(self.actions_of(kind), kind.n) for name, kind in self.scenario.agents.items()})
+
+    def actions_of(self, kind: Kind) -> Discrete | Box:
+        """The actions of agents of a kind."""
+        if self.continuous:
+            return Box(0.0, 1.0, (MOVES * kind.moves + kind.words,))
+        return Discrete((MOVES if kind.moves else 1) * max(kind.words, 1))
+
+    def reset(self, key: Key, params: Any) -> tuple[MPEState, dict[str, Array]]:
+        del params
+        state = self.scenario.begin(key)
+        return state, self.scenario.seen(state)
+
+    def step(self, key: Key, env_state: MPEState, action: Any, params: Any) -> tuple[MPEState, TimeStep]:
+        del params
+        return self.advance(env_state, action, self.chance(key))
+
+    def chance(self, key: Key) -> Any:
+        """What a step leaves to chance; in most scenarios nothing."""
+        return self.scenario.chance(key) if isinstance(self.scenario, Lively) else ()
+
+    def advance(self, env_state: MPEState, action: Any, chance: Any) -> tuple[MPEState, TimeStep]:
+        """A step without chance, which is given."""
+        scenario, agents = self.scenario, self.scenario.agents
+        push, said = self.pushed(action), self.spoken(action)
+        at, velocity = moved(env_state, push, agents, scenario.landmarks)
+        state = replace(env_state, at=at, velocity=velocity, said=said, steps=env_state.steps + 1)
+        if isinstance(scenario, Lively):
+            state = scenario.follow(state, chance)
+        late, over = state.steps >= self.max_episode_steps, jnp.bool_(False)
+        if isinstance(scenario, Solvable) and scenario.terminate_on_success:
+            over = scenario.solved(state) & ~late
+        return state, TimeStep(scenario.seen(state), scenario.rewards(state), over, late)
+
+    def pushed(self, action: Any) -> Float[Array, "2 agents"]:
+        """The force that each agent moves with."""
+        agents = self.scenario.agents
+        accel = of_each(agents, "accel") * of_each(agents, "moves")
+        if self.continuous:
+            still = {name: jnp.zeros((kind.n, MOVES)) for name, kind in agents.items() if not kind.moves}
+            moves = jnp.concatenate([(action | still)[name][:, :MOVES] for name in agents])
+            none, left, right, down, up = jnp.clip(moves, 0, 1).T
+        else:
+            of_groups = [action[name] % MOVES for name in agents]
+            moves = jnp.concatenate(of_groups) if len(of_groups) > 1 else of_groups[0]
+            none, left, right, down, up = ((moves == i).astype(jnp.float32) for i in range(MOVES))
+        del none
+        return jnp.stack([right - left, up - down]) * accel
+
+    def spoken(self, action: Any) -> Any:
+        """What is said, [speakers, words]."""
+        speaking = {name: kind for name, kind in self.scenario.agents.items() if kind.words}
+        if not speaking:
+            return ()
+        if self.continuous:
+            words = [jnp.clip(action[name][:, MOVES * kind.moves :], 0, 1) for name, kind in speaking.items()]
+        else:
+            words = [one_hot(action[name] // (MOVES if of.moves else 1), of.words) for name, of in speaking.items()]
+        return jnp.concatenate(words)
+
+    def draw(self, states: list[MPEState], folder: Path) -> list[Path]:
+        """A GIF and a PNG of an episode."""
+        return draw.draw(self.scenario, states, self.continuous, folder)
+
+
+@cache
+def _sights(scenario: Scenario) -> list[tuple[str, int, tuple[int, ...]]]:
+    """The groups, how many they are, and the shape of what one of them sees."""
+    seen = jax.eval_shape(lambda key: scenario.seen(scenario.begin(key)), jax.random.key(0))
+    return [(name, x.shape[0], x.shape[1:]) for name, x in seen.items()]

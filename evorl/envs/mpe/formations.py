@@ -1,0 +1,124 @@
+"""Agents that are to stand in a line, or on a circle."""
+
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from optax.assignment import hungarian_algorithm
+
+from evorl.envs.mpe.sight import require_members, row
+from evorl.envs.mpe.world import BLUE, GRAY, Kind, Kinds, MPEState, distances, relative, started
+from evorl.types import Key
+
+LENGTH, RADIUS, IN_PLACE = 1.25, 0.5, 0.05  # of the line, of the circle, and how near to its place an agent must be
+FEW = 5  # agents of which all assignments are tried
+
+
+@dataclass(frozen=True)
+class Line:
+    """All lose the mean distance of agents, 2 at most, from places along the line between two landmarks.
+
+    Places are assigned so that the distances are least in all. Each sees itself and the landmarks.
+    """
+
+    num_agents: int = 4
+    terminate_on_success: bool = False  # when all are within 0.05 of their places
+
+    def __post_init__(self) -> None:
+        require_members(num_agents=self.num_agents)
+
+    @property
+    def agents(self) -> Kinds:
+        return {"agent": Kind(self.num_agents, 0.03, BLUE, collides=True)}
+
+    @property
+    def landmarks(self) -> Kinds:
+        return {"landmark": Kind(2, 0.02, GRAY, span=0.25)}
+
+    def begin(self, key: Key) -> MPEState:
+        """The second landmark lies in a random direction, turned by 5 degrees until it is inside."""
+        state = started(key, self.agents, self.landmarks)
+        first, drawn = state.marks.T
+        angle = jnp.pi * (drawn[0] / 0.25 + 1) + np.radians(5 * np.arange(72)).astype(np.float32)
+        ends = first[:, None] + LENGTH * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+        last = ends[:, (jnp.abs(ends) < 1).all(0).argmax()]
+        return replace(state, marks=jnp.stack([first, last], axis=-1))
+
+    def seen(self, state: MPEState) -> dict[str, Array]:
+        return {"agent": row(state.velocity, state.at, relative(state.at, state.marks))}
+
+    def rewards(self, state: MPEState) -> dict[str, Array]:
+        return {"agent": shared(self.missing(state))}
+
+    def solved(self, state: MPEState) -> Bool[Array, ""]:
+        return (self.missing(state) < IN_PLACE).all()
+
+    def missing(self, state: MPEState) -> Float[Array, " agents"]:
+        """How far agents are from their places."""
+        first, last = state.marks.T
+        along = np.linspace(0, 1, self.num_agents, dtype=np.float32)
+        return assigned(distances(state.at, first[:, None] + (last - first)[:, None] * along))
+
+
+@dataclass(frozen=True)
+class Formation:
+    """All lose the mean distance of agents, 2 at most, from places around a landmark, a circle of radius 0.5.
+
+    The first place is in the direction of the agent with the least angle, from 0 on; places are assigned so that the
+    distances are least in all. Each sees itself and the landmark.
+    """
+
+    num_agents: int = 4
+    terminate_on_success: bool = False  # when all are within 0.05 of their places
+
+    def __post_init__(self) -> None:
+        require_members(num_agents=self.num_agents)
+
+    @property
+    def agents(self) -> Kinds:
+        return {"agent": Kind(self.num_agents, 0.05, BLUE, collides=True)}
+
+    @property
+    def landmarks(self) -> Kinds:
+        return {"landmark": Kind(1, 0.03, GRAY, span=0.5)}
+
+    def begin(self, key: Key) -> MPEState:
+        return started(key, self.agents, self.landmarks)
+
+    def seen(self, state: MPEState) -> dict[str, Array]:
+        return {"agent": row(state.velocity, state.at, relative(state.at, state.marks))}
+
+    def rewards(self, state: MPEState) -> dict[str, Array]:
+        return {"agent": shared(self.missing(state))}
+
+    def solved(self, state: MPEState) -> Bool[Array, ""]:
+        return (self.missing(state) < IN_PLACE).all()
+
+    def missing(self, state: MPEState) -> Float[Array, " agents"]:
+        """How far agents are from their places."""
+        n, whole = self.num_agents, 2 * np.pi
+        x, y = state.at - state.marks
+        angle = jnp.arctan2(y, x)
+        first = jnp.where(angle < 0, angle + whole, angle).min()
+        angles = first + np.arange(n, dtype=np.float32) * np.float32(whole / n)
+        return assigned(distances(state.at, state.marks + RADIUS * jnp.stack([jnp.cos(angles), jnp.sin(angles)])))
+
+
+def assigned(far: Float[Array, "n n"]) -> Float[Array, " n"]:
+    """How far agents, rows, are from their places, columns, where the sum of it is least."""
+    n = len(far)
+    if n > FEW:
+        agents, places = hungarian_algorithm(far)
+        return far[agents, places]
+    orders = np.array([*permutations(range(n))])
+    chosen = jax.nn.one_hot(orders, n)  # [orders, n, n]
+    best = (far * chosen).sum((-2, -1)).argmin()
+    return (far * chosen[best]).sum(-1)
+
+
+def shared(missing: Float[Array, " agents"]) -> Float[Array, " agents"]:
+    """What each earns."""
+    return jnp.broadcast_to(-jnp.minimum(missing, 2.0).mean(), missing.shape)

@@ -1,0 +1,190 @@
+"""A plane with round entities that are pushed, collide and slow down (Lowe et al. 2017, arXiv:1706.02275; mpe2)."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+from evorl.types import Key
+
+DT, DAMPING = 0.1, 0.25  # seconds of a step; the part of its velocity that an agent loses in one
+CONTACT_FORCE, CONTACT_MARGIN = 100.0, 1e-3
+
+Color = tuple[float, ...]
+GRAY, DARK, RED, GREEN, BLUE = (0.25,) * 3, (0.15,) * 3, (0.85, 0.35, 0.35), (0.35, 0.85, 0.35), (0.35, 0.35, 0.85)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What n entities have in common."""
+
+    n: int
+    size: float = 0.05  # radius
+    color: Color = GRAY
+    colors: tuple[Color, ...] = ()  # of each, where they differ
+    collides: bool = False
+    moves: bool = True
+    accel: float = 5.0  # force of a full action
+    max_speed: float = math.inf
+    mass: float = 1.0
+    words: int = 0  # it has to choose from; 0 where it is silent
+    span: float = 1.0  # it begins between minus this and this
+
+
+Kinds = Mapping[str, Kind]  # by name, in the order of mpe2
+
+
+@struct.dataclass
+class MPEState:
+    at: Any  # [2, agents] x and y
+    velocity: Any  # [2, agents]
+    marks: Any  # [2, landmarks] x and y
+    said: Any  # [speakers, words] in the last step, of one-hot words or of real numbers
+    goal: Any  # int32: numbers of landmarks or what else a scenario chooses for an episode; () for nothing
+    cargo: Any  # what else changes in an episode; () for nothing
+    steps: Any  # [] int32
+
+
+@runtime_checkable
+class Scenario(Protocol):
+    """Who is in a world, what they see and what they earn."""
+
+    @property
+    def agents(self) -> Kinds:
+        """The groups."""
+        ...
+
+    @property
+    def landmarks(self) -> Kinds:
+        """What does not move."""
+        ...
+
+    def begin(self, key: Key) -> MPEState:
+        """The start of an episode."""
+        ...
+
+    def seen(self, state: MPEState) -> dict[str, Array]:
+        """What the members of each group see, [members, size]."""
+        ...
+
+    def rewards(self, state: MPEState) -> dict[str, Array]:
+        """What the members of each group earn for having come to a state, [members]."""
+        ...
+
+
+@runtime_checkable
+class Solvable(Scenario, Protocol):
+    """A scenario whose episodes may end with success."""
+
+    @property
+    def terminate_on_success(self) -> bool:
+        """Whether they do."""
+        ...
+
+    def solved(self, state: MPEState) -> Bool[Array, ""]:
+        """Whether a state is one."""
+        ...
+
+
+@runtime_checkable
+class Lively(Scenario, Protocol):
+    """A scenario in which more happens than that agents move."""
+
+    def chance(self, key: Key) -> Any:
+        """What a step leaves to chance."""
+        ...
+
+    def follow(self, state: MPEState, chance: Any) -> MPEState:
+        """The state after agents have moved and spoken, and what follows from it has happened."""
+        ...
+
+
+def started(key: Key, agents: Kinds, landmarks: Kinds, choices: Iterable[int] = ()) -> MPEState:
+    """Entities at rest, each uniform within its span, and goals uniform of so many choices."""
+    choices = np.array([*choices], np.int32)
+    spans = np.repeat(of_each(agents, "span").tolist() + of_each(landmarks, "span").tolist(), 2).astype(np.float32)
+    drawn = jax.random.uniform(key, (len(spans) + len(choices),))
+    places = ((2 * drawn[: len(spans)] - 1) * spans).reshape(-1, 2).T
+    at, marks = places[:, : total(agents)], places[:, total(agents) :]
+    goal = (drawn[len(spans) :] * choices).astype(jnp.int32) if len(choices) else ()
+    speakers = [kind for kind in agents.values() if kind.words]
+    said = jnp.zeros((sum(kind.n for kind in speakers), speakers[0].words)) if speakers else ()
+    return MPEState(at, jnp.zeros_like(at), marks, said, goal, (), jnp.int32(0))
+
+
+def moved(
+    state: MPEState, push: Float[Array, "2 agents"], agents: Kinds, landmarks: Kinds
+) -> tuple[Float[Array, "2 agents"], Float[Array, "2 agents"]]:
+    """Where agents are after a step, and their velocity: they move by the one they had."""
+    force = push + contact(state, agents, landmarks) if of_each(agents, "collides").any() else push
+    velocity = state.velocity * (1 - DAMPING) + force * (DT / of_each(agents, "mass")).astype(np.float32)
+    fastest = of_each(agents, "max_speed")
+    if np.isfinite(fastest).any():
+        speed = norm(velocity)
+        velocity *= jnp.where(speed > fastest, fastest / speed, 1.0)
+    return state.at + state.velocity * DT, velocity
+
+
+def contact(state: MPEState, agents: Kinds, landmarks: Kinds) -> Float[Array, "2 agents"]:
+    """The force by which pairs of agents, or of one and an obstacle, push each other away where they touch."""
+    solid = of_each(landmarks, "collides")  # which come first
+    sizes = np.concatenate([of_each(agents, "size"), of_each(landmarks, "size")[solid]])
+    pairs, n = incidence(total(agents), len(sizes)), total(agents)
+    at = jnp.concatenate([state.at, state.marks[:, : len(sizes) - n]], axis=1)
+    away = jnp.matmul(at, pairs, precision=jax.lax.Precision.HIGHEST)
+    distance = jnp.maximum(norm(away), 1e-6)
+    deep = np.abs(pairs).T @ sizes - distance
+    depth = jnp.maximum(deep, 0) + CONTACT_MARGIN * jnp.log(1 + jnp.exp(-jnp.abs(deep) / CONTACT_MARGIN))
+    return jnp.matmul(away * (CONTACT_FORCE * depth / distance), pairs[:n].T, precision=jax.lax.Precision.HIGHEST)
+
+
+def incidence(agents: int, entities: int) -> Float[np.ndarray, "entities pairs"]:
+    """By pair, of which the first is an agent, 1 for this and -1 for the other: products that XLA need not repeat."""
+    first, second = np.triu_indices(agents, 1, entities)
+    each = np.arange(entities)[:, None]
+    return (each == first).astype(np.float32) - (each == second)
+
+
+def relative(at: Float[Array, "2 n"], others: Float[Array, "2 m"]) -> Float[Array, "2 n m"]:
+    """Where others lie as seen from each of n places."""
+    return others[:, None, :] - at[:, :, None]
+
+
+def norm(x: Float[Array, "2 ..."]) -> Float[Array, "..."]:
+    """The lengths of vectors."""
+    return jnp.sqrt(x[0] * x[0] + x[1] * x[1])
+
+
+def distances(at: Float[Array, "2 n"], others: Float[Array, "2 m"]) -> Float[Array, "n m"]:
+    """Of each of n from each of m."""
+    return norm(relative(at, others))
+
+
+def total(kinds: Kinds) -> int:
+    """How many entities there are."""
+    return sum(kind.n for kind in kinds.values())
+
+
+def of_each(kinds: Kinds, name: str) -> np.ndarray:
+    """A number of each entity, [n]."""
+    values = np.array([getattr(kind, name) for kind in kinds.values()])
+    values = np.repeat(values, [kind.n for kind in kinds.values()])
+    return values.astype(np.float32) if np.issubdtype(values.dtype, np.floating) else values
+
+
+def part(kinds: Kinds, name: str) -> slice:
+    """Where the entities of a name are among all."""
+    names = list(kinds)
+    first = sum(kinds[other].n for other in names[: names.index(name)])
+    return slice(first, first + kinds[name].n)
+
+
+def by_group(kinds: Kinds, values: Array) -> dict[str, Array]:
+    """What each group has of values [agents, ...]."""
+    return {name: values[part(kinds, name)] for name in kinds}

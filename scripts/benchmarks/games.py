@@ -1,0 +1,76 @@
+"""Steps a CPU second of evorl's own games, at 128 and 1,024 copies with random actions.
+
+PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/games.py [--games NAME ...]
+
+As in arcade.py: episodes that begin again, a key for each step of each copy, actions drawn beforehand, of which those
+that are illegal are what a game takes them for; what is seen, earned and ended is summed. A step is one of the game,
+in which all members act. CPU time of the process, best of the rounds.
+"""
+
+import argparse
+import datetime
+import os
+from functools import partial
+from typing import Any
+
+os.environ.setdefault("PJRT_NPROC", "1")
+
+import jax
+import jax.numpy as jnp
+from arcade import rates
+from peers_timing import compiled, surroundings
+
+from evorl import tree
+from evorl.envs.games import Kuhn, Leduc, Matrix, PongDuel, Snakes, Tabled, TwoStep
+from evorl.types import Array, Key
+from evorl.vector_env import FromParams, Plan, World, auto_reset
+
+COPIES, STEPS = (128, 1024), 250
+GAMES = {
+    "matrix": Matrix("rock_paper_scissors", rounds=100), "two_step": TwoStep(), "kuhn": Tabled(Kuhn()),
+    "kuhn, three": Tabled(Kuhn(3)), "leduc": Tabled(Leduc()), "pong_duel": PongDuel(), "snakes": Snakes(),
+}  # fmt: skip
+
+
+def play(env: Any, copies: int, key: Key) -> Array:
+    """What all observations, rewards and ends sum to."""
+    keys = jax.random.split(jax.random.fold_in(key, 1), (STEPS, copies))
+    actions = jax.vmap(jax.vmap(env.action_space.sample))(keys)
+
+    def policy(obs: Any, now: Array, keys: Key) -> tuple[Any, Array, dict[str, Any]]:
+        return tree.index(actions, now[0]), now + 1, {}
+
+    world = World(env, env.default_params, jnp.int32(0), copies)
+    begin, step, _ = auto_reset(world, policy, Plan(FromParams()), None, key)
+
+    def add(carry: Any, _: None) -> tuple[Any, None]:
+        playing, total = carry
+        playing, (seen, _mask) = step(playing, None)
+        told = jax.tree.leaves((seen.next_obs, seen.reward, seen.ended))
+        return (playing, total + sum(leaf.sum(dtype=jnp.float32) for leaf in told)), None
+
+    return jax.lax.scan(add, (begin, jnp.float32(0)), length=STEPS)[0][1]
+
+
+def run(program: Any, seed: int) -> Any:
+    """One play."""
+    return jax.block_until_ready(program(jax.random.key(seed)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--games", nargs="*", default=list(GAMES))
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    print(surroundings(args.rounds), datetime.date.today())
+    print(f"\nmillion steps a CPU second\n\n| | {' | '.join(map(str, COPIES))} |\n|---|{'---|' * len(COPIES)}")
+    for name in args.games:
+        found = []
+        for copies in COPIES:
+            program, _ = compiled(partial(play, GAMES[name], copies), jax.random.key(0))
+            found.append(rates({"": (partial(run, program), STEPS * copies)}, args.rounds)[""])
+        print(f"| {name} | {' | '.join(f'{rate / 1e6:.2f}' for rate in found)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

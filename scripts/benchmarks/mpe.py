@@ -1,0 +1,135 @@
+"""Steps a second of the particle environments with random actions, beside JaxMARL 0.2.0's, in turns (M1).
+
+pip install jaxmarl==0.2.0 && PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/mpe.py [NAME ...]
+python scripts/benchmarks/mpe.py --curve            on a GPU: 128 to 65,536 copies of each, evorl's alone
+
+Both step copies whose episodes begin again, with a key for each step of each copy and fresh starts; actions are drawn
+beforehand, and what is seen, earned and ended is summed. JaxMARL's episodes are 26 steps, ours 25. Median of the rounds
+by the clock and by CPU time of the process.
+"""
+
+import argparse
+import datetime
+import os
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("PJRT_NPROC", "1")
+
+import jax
+import jax.numpy as jnp
+from peers_timing import Program, in_turn, surroundings, timed
+
+from evorl import tree
+from evorl.envs import mpe
+from evorl.types import Array, Key
+from evorl.vector_env import FromParams, Plan, World, auto_reset
+
+STEPS = 100
+GAMES: dict[str, Callable[[], Any]] = {
+    "spread": mpe.Spread, "tag": mpe.Tag, "adversary": mpe.Adversary, "simple": mpe.Simple, "push": mpe.Push,
+    "crypto": mpe.Crypto, "speaker_listener": mpe.SpeakerListener, "reference": mpe.Reference,
+    "world_comm": mpe.WorldComm, "collect_treasure": mpe.Treasure, "line": mpe.Line, "formation": mpe.Formation,
+}  # fmt: skip
+THEIRS = {
+    "spread": "MPE_simple_spread_v3", "tag": "MPE_simple_tag_v3", "adversary": "MPE_simple_adversary_v3",
+    "simple": "MPE_simple_v3", "push": "MPE_simple_push_v3", "crypto": "MPE_simple_crypto_v3",
+    "speaker_listener": "MPE_simple_speaker_listener_v4", "reference": "MPE_simple_reference_v3",
+    "world_comm": "MPE_simple_world_comm_v3",
+}  # fmt: skip
+
+
+def summed(*seen: Any) -> Array:
+    """The sum of everything."""
+    return sum((leaf.sum(dtype=jnp.float32) for leaf in jax.tree.leaves(seen)), jnp.float32(0))
+
+
+def ours(name: str, copies: int) -> Callable[[Key], Array]:
+    """A run of evorl's."""
+    env = mpe.MPE(GAMES[name]())
+
+    def run(key: Key) -> Array:
+        drawn = jax.random.bits(jax.random.fold_in(key, 1), (STEPS, copies), jnp.uint16).astype(jnp.int32)
+        actions = {
+            group: (drawn[..., None] // jnp.arange(1, 1 + of.n)) % of.space.n
+            for group, of in env.action_space.parts.items()
+        }
+
+        def policy(obs: Any, now: Array, keys: Key) -> tuple[Any, Array, dict[str, Any]]:
+            del obs, keys
+            return tree.index(actions, now[0]), now + 1, {}
+
+        world = World(env, env.default_params, jnp.int32(0), copies)
+        begin, step, _ = auto_reset(world, policy, Plan(FromParams()), None, key)
+
+        def add(carry: Any, _: None) -> tuple[Any, None]:
+            playing, total = carry
+            playing, (seen, _mask) = step(playing, None)
+            return (playing, total + summed(seen.next_obs, seen.reward, seen.ended)), None
+
+        return jax.lax.scan(add, (begin, jnp.float32(0)), length=STEPS)[0][1]
+
+    return run
+
+
+def theirs(name: str, copies: int) -> Callable[[Key], Array]:
+    """A run of JaxMARL's."""
+    import jaxmarl
+
+    env = jaxmarl.make(THEIRS[name])
+
+    def run(key: Key) -> Array:
+        drawn = jax.random.bits(jax.random.fold_in(key, 1), (STEPS, copies), jnp.uint16).astype(jnp.int32)
+        actions = {agent: (drawn // (1 + i)) % env.action_space(agent).n for i, agent in enumerate(env.agents)}
+        _, state = jax.vmap(env.reset)(jax.random.split(key, copies))
+
+        def add(carry: Any, now: tuple[Key, Any]) -> tuple[Any, None]:
+            (state, total), (key, action) = carry, now
+            keys = jax.random.split(key, copies)
+            obs, state, reward, done, _ = jax.vmap(env.step)(keys, state, action)
+            return (state, total + summed(obs, reward, done["__all__"])), None
+
+        return jax.lax.scan(add, (state, jnp.float32(0)), (jax.random.split(key, STEPS), actions))[0][1]
+
+    return run
+
+
+def compare(names: list[str], copies: list[int], rounds: int) -> None:
+    """Prints a row for each game and number of copies."""
+    print("\n| env=mpe/ | copies | evorl, steps/s | JaxMARL | ratio | ratio by CPU time |\n|---|---|---|---|---|---|")
+    for name in names:
+        for n in copies:
+            makers = {"evorl": ours} | ({"JaxMARL": theirs} if name in THEIRS else {})
+            programs = {who: Program(make(name, n), (jax.random.key(0),), n * STEPS) for who, make in makers.items()}
+            found = in_turn(programs, "rate", rounds)
+            rate = f"{found['evorl']['rate']:,.0f}"
+            peer = found.get("JaxMARL", {})
+            others = f"{peer['rate']:,.0f} | {peer['ratio']:.1f} | {peer['ratio_cpu']:.1f}" if peer else "| |"
+            print(f"| {name} | {n:,} | {rate} | {others} |", flush=True)
+
+
+def curve(names: list[str], rounds: int) -> None:
+    """Prints evorl's rates from 128 to 65,536 copies."""
+    copies = [128 * 2**i for i in range(10)]
+    print("\n| million steps/s | " + " | ".join(f"{n:,}" for n in copies) + " |\n|---" + "|---" * len(copies) + "|")
+    for name in names:
+        rates = [n * STEPS / timed(jax.jit(ours(name, n)), jax.random.key(0), repeats=rounds)[0] for n in copies]
+        print(f"| {name} | " + " | ".join(f"{rate / 1e6:.2f}" for rate in rates) + " |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--copies", type=int, nargs="*", default=[128, 1024])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--curve", action="store_true")
+    args = parser.parse_args()
+    print(surroundings(args.rounds), datetime.date.today())
+    if args.curve:
+        curve(args.names or ["spread", "tag", "adversary"], args.rounds)
+    else:
+        compare(args.names or list(GAMES), args.copies, args.rounds)
+
+
+if __name__ == "__main__":
+    main()

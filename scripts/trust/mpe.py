@@ -1,0 +1,133 @@
+"""Every scenario beside mpe2: 3,000 random steps at each setting, stepped from mpe2's state, in 32 bits and in 64.
+
+pip install mpe2==1.1.1 && python scripts/trust/mpe.py [NAME ...] [--steps 3000] [--record tests/recorded/mpe.npz]
+
+Before each step mpe2's places and velocities are rounded to 32 bits, so that both begin it at the same. Prints for each
+setting the largest difference of what is seen and of what is earned, steps of which only one of both says that they are
+the last, steps in which an agent touched something, those that ended an episode early, and how many were skipped
+because a pair lay within 2e-6 of where either begins. Where treasures come back is copied. --record keeps 8 steps of
+each for tests/test_mpe.py. Exits with 1 where anything differs by over 1e-5.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from mpe_peer import CASES, Case, Peer
+
+from evorl.envs import mpe
+from evorl.envs.mpe.treasure import Cargo
+from evorl.envs.mpe.world import MPEState, by_group
+
+TOLERANCE, KEPT = 1e-5, 8
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Steps side by side, as our game takes and gives them."""
+
+    before: MPEState
+    action: dict[str, np.ndarray]
+    chance: Any
+    obs: dict[str, np.ndarray]
+    reward: dict[str, np.ndarray]
+    terminated: np.ndarray
+    truncated: np.ndarray
+    touches: np.ndarray
+    edge: np.ndarray
+
+
+def game(case: Case) -> mpe.MPE:
+    """Ours."""
+    return mpe.MPE(getattr(mpe, case.scenario)(**case.ours), case.continuous, case.limit)
+
+
+def state(fields: dict[str, np.ndarray]) -> MPEState:
+    """Ours of mpe2's, leaves [steps, ...]."""
+    narrow = {name: x.astype(np.float32) if x.dtype == np.float64 else x for name, x in fields.items()}
+    narrow = {name: x.astype(np.int32) if x.dtype == np.int64 else x for name, x in narrow.items()}
+    cargo = ()
+    if "held" in narrow:
+        earned = np.zeros(len(narrow["held"]), np.float32)
+        cargo = Cargo(*(narrow.pop(name) for name in ("held", "kinds", "alive")), earned)
+    return MPEState(**{"said": (), "goal": ()} | narrow, cargo=cargo)
+
+
+def rows(case: Case, steps: int, seed: int = 0) -> Rows:
+    """What mpe2 plays."""
+    played = [*Peer(case, seed).steps(steps)]
+    agents = game(case).scenario.agents
+
+    def stacked(name: str) -> dict[str, np.ndarray]:
+        of_each = by_group(agents, [[step[name][i] for step in played] for i in range(len(played[0][name]))])
+        return {group: np.moveaxis(np.array(x), 0, 1) for group, x in of_each.items()}
+
+    before, after = (
+        state({key: np.array([step[when][key] for step in played]) for key in played[0][when]})
+        for when in ("before", "after")
+    )
+    chance = (after.marks, after.cargo.kinds) if before.cargo else ()
+    action = {k: x.astype(np.float32 if case.continuous else np.int32) for k, x in stacked("action").items()}
+    flags = (np.array([step[name] for step in played]) for name in ("terminated", "truncated", "touches", "edge"))
+    return Rows(before, action, chance, stacked("obs"), stacked("reward"), *flags)
+
+
+def differences(case: Case, rows: Rows) -> tuple[float, float, int]:
+    """The largest of what is seen and of what is earned, and how many ends differ, but for steps on an edge."""
+    _, ours = jax.jit(jax.vmap(game(case).advance))(rows.before, rows.action, rows.chance)
+    kept = ~rows.edge
+
+    def most(a: Any, b: Any) -> float:
+        return max(float(np.abs(np.asarray(a[k], float) - b[k])[kept].max(initial=0)) for k in b)
+
+    ends = (ours.terminated != rows.terminated) | (ours.truncated != rows.truncated)
+    return most(ours.obs, rows.obs), most(ours.reward, rows.reward), int((np.asarray(ends) & kept).sum())
+
+
+def recorded(case: Case, rows: Rows) -> dict[str, np.ndarray]:
+    """The first steps that are on no edge and the most lively ones, by name."""
+    lively = np.concatenate([x.reshape(len(rows.edge), -1) for x in rows.reward.values()], -1)
+    lively = np.abs(lively - np.median(lively, 0)).sum(-1) + 100 * rows.terminated + 50 * rows.truncated
+    lively[rows.edge] = -1
+    chosen = np.unique(np.concatenate([np.argsort(-lively)[: KEPT // 2], np.flatnonzero(~rows.edge)[: KEPT // 2]]))
+    parts = {name: getattr(rows, name) for name in ("before", "action", "chance", "obs", "reward")}
+    leaves = jax.tree.leaves(parts)
+    out = {f"{i}": np.asarray(x)[chosen] for i, x in enumerate(leaves)}
+    out = {key: x.astype(np.float32) if x.dtype == np.float64 else x for key, x in out.items()}
+    return out | {"terminated": rows.terminated[chosen], "truncated": rows.truncated[chosen]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--record", type=Path)
+    args = parser.parse_args()
+    cases = [case for case in CASES if not args.names or case.name in args.names]
+    kept: dict[str, np.ndarray] = {}
+    wrong = 0
+    print("| setting | seen differs by | earned differs by | other ends | touches | early ends | skipped |")
+    print("|---|---|---|---|---|---|---|")
+    for case in cases:
+        played = rows(case, args.steps)
+        seen, earned, ends = differences(case, played)
+        wrong += seen > TOLERANCE or earned > TOLERANCE or ends > 0
+        counts = f"{ends} | {played.touches.sum()} | {played.terminated.sum()} | {played.edge.sum()}"
+        print(f"| {case.label} | {seen:.1e} | {earned:.1e} | {counts} |", flush=True)
+        if args.record:
+            made = {"scenario": case.scenario, "options": case.ours, "continuous": case.continuous, "limit": case.limit}
+            kept |= {f"{case.label}|{key}": x for key, x in recorded(case, played).items()}
+            kept[f"{case.label}|made"] = np.array(json.dumps(made))
+    if args.record:
+        np.savez_compressed(args.record, **kept)
+        print(f"{args.record}: {args.record.stat().st_size / 1e3:.0f} kB")
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Matrix games beside OpenSpiel's and by hand, and QMIX's two-step game."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import yaml
+
+from evorl.envs import check
+from evorl.envs.games import Matrix, TwoStep
+from evorl.envs.games.payoffs import CLASSICS, classic
+from evorl.errors import OptionError
+from evorl.spaces import Discrete, Members, groups
+from evorl.training.configuration.discovery import SHIPPED
+from evorl.training.configuration.parts import make
+from evorl.types import Env
+
+THREE = np.arange(3 * 2 * 3 * 4, dtype=np.float32).reshape(3, 2, 3, 4)
+KEY = jax.random.key(0)
+OPEN_SPIEL = {  # load_matrix_game of open_spiel 2.0.2: the rows' payoffs, and the columns'
+    "stag_hunt": ("sh", [[2, 0], [1, 1]], [[2, 1], [0, 1]]),
+    "chicken": ("cd", [[0, 4], [1, 3]], [[0, 1], [4, 3]]),
+    "matching_pennies": ("mp", [[1, -1], [-1, 1]], [[-1, 1], [1, -1]]),
+    "rock_paper_scissors": ("rps", [[0, -1, 1], [1, 0, -1], [-1, 1, 0]], [[0, 1, -1], [-1, 0, 1], [1, -1, 0]]),
+    "battle_of_the_sexes": ("bos", [[3, 0], [0, 2]], [[2, 0], [0, 3]]),
+    "coordination": ("coordination", [[1, 0], [0, 1]], [[1, 0], [0, 1]]),
+    "shapley": ("shapleys_game", [[0, 0, 1], [1, 0, 0], [0, 1, 0]], [[0, 1, 0], [0, 0, 1], [1, 0, 0]]),
+}
+
+
+def pays(env, actions):
+    action = {name: jnp.array(actions[who], jnp.int32) for name, who in env.seats.groups.items()}
+    state, _ = env.reset(KEY, ())
+    _, timestep = env.step(KEY, state, action, ())
+    return np.concatenate([timestep.reward[name] for name in env.seats.groups]).tolist()
+
+
+@pytest.mark.parametrize("name", OPEN_SPIEL)
+def test_a_classic_is_that_of_open_spiel(name):
+    kind, rows, columns = OPEN_SPIEL[name]
+    np.testing.assert_array_equal(classic(name), [rows, columns])
+    pyspiel = pytest.importorskip("pyspiel", reason="open_spiel is not installed")
+    game = pyspiel.load_matrix_game(f"matrix_{kind}")
+    np.testing.assert_array_equal(classic(name), [game.row_utilities(), game.col_utilities()])
+
+
+def test_the_other_classics_are_those_of_their_papers():
+    assert set(CLASSICS) - set(OPEN_SPIEL) == {"prisoners_dilemma", "climbing", "penalty", "non_monotonic"}
+    assert [pays(Matrix("prisoners_dilemma"), moves) for moves in ((0, 0), (0, 1), (1, 0), (1, 1))] == [
+        [3, 3], [0, 5], [5, 0], [1, 1],
+    ]  # fmt: skip
+    for name, best, worst, safe in (("climbing", 11, -30, 5), ("penalty", 10, -100, 2), ("non_monotonic", 8, -12, 0)):
+        rows, columns = classic(name)
+        np.testing.assert_array_equal(rows, columns)
+        assert (rows.max(), rows.min(), rows[0, 0]) == (best, worst, best)
+        assert rows[{"climbing": 2, "penalty": 1, "non_monotonic": 2}[name]].max() == safe
+
+
+def test_any_tensor_is_paid():
+    env = Matrix(payoffs=THREE.tolist())
+    assert groups(env.action_space) == {f"player_{i}": Members(Discrete(n), 1) for i, n in enumerate((2, 3, 4))}
+    for moves in itertools.product(range(2), range(3), range(4)):
+        assert pays(env, moves) == THREE[(slice(None), *moves)].tolist()
+    shared = Matrix(payoffs=((1, 2), (3, 4)), shared=True)
+    assert [pays(shared, moves) for moves in ((0, 1), (1, 0))] == [[2, 2], [3, 3]]
+    assert groups(shared.action_space) == {"player": Members(Discrete(2), 2)}
+    alone = Matrix(payoffs=[[4, 5, 6]])
+    assert pays(alone, (2,)) == [6]
+
+
+def test_rounds_show_what_all_did_and_the_last_is_truncated():
+    env = Matrix("prisoners_dilemma", rounds=2)
+    state, obs = env.reset(KEY, ())
+    assert jax.tree.map(lambda x: x.tolist(), obs) == {"player_0": [[0, 0, 0, 0]], "player_1": [[0, 0, 0, 0]]}
+    action = {"player_0": jnp.array([0]), "player_1": jnp.array([1])}
+    state, one = env.step(KEY, state, action, ())
+    assert (one.obs["player_0"].tolist(), one.obs["player_1"].tolist()) == ([[1, 0, 0, 1]], [[0, 1, 1, 0]])
+    state, two = env.step(KEY, state, action, ())
+    ends = [(bool(t.terminated), bool(t.truncated)) for t in (one, two)]
+    assert ends == [(False, False), (False, True)]
+    once = Matrix("prisoners_dilemma")
+    last = once.step(KEY, once.reset(KEY, ())[0], action, ())[1]
+    assert (bool(last.terminated), bool(last.truncated)) == (True, False)
+
+
+def test_the_two_step_game_is_that_of_the_paper():
+    env = TwoStep()
+    for first, ignored, a, b in itertools.product(range(2), repeat=4):
+        state, obs = env.reset(KEY, ())
+        assert obs["state"].tolist() == [1, 0, 0]
+        state, one = env.step(KEY, state, {"agent": jnp.array([first, ignored])}, ())
+        assert one.obs["agent"].tolist() == [[0, 1 - first, first]] * 2
+        state, two = env.step(KEY, state, {"agent": jnp.array([a, b])}, ())
+        paid = 7 if first == 0 else [[0, 1], [1, 8]][a][b]
+        assert (one.reward["agent"].tolist(), two.reward["agent"].tolist()) == ([0, 0], [paid, paid])
+        assert (bool(one.terminated), bool(two.terminated)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        TwoStep(),
+        Matrix("climbing", rounds=3),
+        pytest.param(Matrix(payoffs=THREE.tolist()), marks=pytest.mark.slow),
+        pytest.param(Matrix("rock_paper_scissors", together=True), marks=pytest.mark.slow),
+    ],
+)
+def test_a_game_meets_the_protocol(env):
+    check(env, episodes=2)
+
+
+def by_name(**options):
+    return make(yaml.safe_load((SHIPPED / "env" / "matrix.yaml").read_text()) | options, "env", Env)
+
+
+def test_games_by_name():
+    assert by_name() == Matrix("prisoners_dilemma")
+    assert by_name(game="stag_hunt", rounds=5) == Matrix("stag_hunt", rounds=5)
+    assert by_name(game="", payoffs=[[1, 2], [3, 4]], shared=True) == Matrix(payoffs=((1, 2), (3, 4)), shared=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"game": "stag_hunts"}, "unknown matrix game stag_hunts; did you mean stag_hunt?"),
+        ({"game": ""}, 'env.game="": give a name, or payoffs'),
+        ({"payoffs": [[1, 2], [3, 4]]}, "env.game=prisoners_dilemma: give a name, or payoffs"),
+        ({"game": "", "payoffs": [[1, 2], [3, 4]]}, r"env.payoffs=of shape \[2, 2\]: must be \[n, actions of player 0"),
+        (
+            {"game": "", "payoffs": [[1, 2], [3]]},
+            r"env.payoffs=\(\(1, 2\), \(3,\)\): must be numbers in lists, of one length",
+        ),
+        ({"game": "", "payoffs": THREE.tolist(), "together": True}, "env.together=True: needs players who see and do"),
+        ({"rounds": 0}, "env.rounds=0: must be at least 1"),
+    ],
+)
+def test_mistakes_are_told_on_one_line(options, said):
+    with pytest.raises(OptionError, match=f"^{said}") as told:
+        by_name(**options)
+    assert "\n" not in str(told.value)

@@ -1,0 +1,162 @@
+"""The particle environments beside mpe2 as it was recorded, and SciPy."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from scipy.optimize import linear_sum_assignment
+
+from evorl import envs, tree
+from evorl.envs import mpe
+from evorl.envs.mpe.formations import assigned
+from evorl.envs.mpe.sight import nearest
+from evorl.errors import OptionError
+from evorl.spaces import sizes
+from evorl.training.configuration import config
+from evorl.training.configuration.parts import played
+
+ROOT = Path(__file__).parents[1]
+FILE = np.load(ROOT / "tests" / "recorded" / "mpe.npz")
+LABELS = [name.removesuffix("|made") for name in FILE if name.endswith("|made")]
+DEFAULT = [label for label in LABELS if " " not in label]
+ENDING = [label for label in LABELS if "terminate_on_success" in label]
+QUICK = [*DEFAULT, *ENDING, "crypto continuous=True", "tag stage=1 continuous=True"]
+REST = [label for label in LABELS if label not in QUICK]
+SCENARIOS = [getattr(mpe, name) for name in mpe.__all__ if name != "MPE"]
+KEY = jax.random.key(0)
+
+
+def game(label):
+    made = json.loads(str(FILE[f"{label}|made"]))
+    return mpe.MPE(getattr(mpe, made["scenario"])(**made["options"]), made["continuous"], made["limit"])
+
+
+def recorded(label):
+    """What mpe2 did, leaves [steps, ...], and which steps were the last."""
+    env = game(label)
+
+    def like():
+        state, _ = env.reset(KEY, ())
+        action = env.action_space.sample(KEY)
+        chance = env.chance(KEY)
+        _, after = env.advance(state, action, chance)
+        return {"action": action, "before": state, "chance": chance, "obs": after.obs, "reward": after.reward}
+
+    structure = jax.tree.structure(jax.eval_shape(like))
+    steps = jax.tree.unflatten(structure, [FILE[f"{label}|{i}"] for i in range(structure.num_leaves)])
+    return steps, FILE[f"{label}|terminated"], FILE[f"{label}|truncated"]
+
+
+@pytest.mark.parametrize("labels", [QUICK, pytest.param(REST, marks=pytest.mark.slow)], ids=["quick", "rest"])
+def test_a_step_is_that_of_mpe2(labels):
+    """Steps that scripts/trust/mpe.py has recorded, from mpe2's state: the first ones and the most lively."""
+    steps = {label: recorded(label) for label in labels}
+
+    def advance():
+        return {
+            label: jax.vmap(game(label).advance)(*(step[name] for name in ("before", "action", "chance")))[1]
+            for label, (step, _, _) in steps.items()
+        }
+
+    ours = jax.device_get(jax.jit(advance)())
+    for label, (step, terminated, truncated) in steps.items():
+        for name in ("obs", "reward"):
+            for group, x in step[name].items():
+                found = getattr(ours[label], name)[group]
+                np.testing.assert_allclose(found, x, rtol=0, atol=1e-5, err_msg=f"{label}: {name} of {group}")
+        np.testing.assert_array_equal(ours[label].terminated, terminated, label)
+        np.testing.assert_array_equal(ours[label].truncated, truncated, label)
+        assert len(terminated) >= 5
+        assert label not in ENDING or (terminated.any() and not terminated.all())
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(s, marks=() if s in (mpe.Simple, mpe.Line) else pytest.mark.slow) for s in SCENARIOS],
+)
+def test_a_game_meets_the_protocol(scenario):
+    envs.check(mpe.MPE(scenario(), continuous=scenario is mpe.Line, max_episode_steps=4), episodes=2)
+
+
+def test_episodes_begin_where_they_may():
+    starts = jax.jit(lambda keys: [jax.vmap(s().begin)(keys) for s in (mpe.Tag, mpe.Line, mpe.Reference, mpe.Treasure)])
+    tag, line, reference, treasure = jax.device_get(starts(jax.random.split(KEY, 2000)))
+    for x, most in ((tag.at, 1.0), (tag.marks, 0.9), (line.marks[..., 0], 0.25), (treasure.marks, 0.95)):
+        assert most - 0.01 < np.abs(x).max() <= most
+        assert abs(x.mean()) < 0.02
+    assert (np.abs(line.marks) < 1).all()
+    np.testing.assert_allclose(np.linalg.norm(line.marks[..., 1] - line.marks[..., 0], axis=-1), 1.25, rtol=1e-5)
+    for drawn, choices in ((reference.goal, 3), (treasure.cargo.kinds, 2)):
+        np.testing.assert_allclose(np.bincount(drawn.ravel()) / drawn.size, 1 / choices, atol=0.03)
+    assert (tag.velocity == 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 3, 6])
+def test_places_are_assigned_as_by_scipy(n):
+    far = np.random.default_rng(n).uniform(0, 2, (20, n, n)).astype(np.float32)
+    ours = jax.jit(jax.vmap(assigned))(far)
+    for x, found in zip(far, ours, strict=True):
+        np.testing.assert_allclose(np.sort(found), np.sort(x[linear_sum_assignment(x)]), rtol=1e-6)
+
+
+def test_the_nearest_come_first():
+    away = np.array([[[3.0, 1.0, -2.0]], [[0.0, 0.0, 0.0]]], np.float32)
+    known = np.array([[[7.0, 8.0, 9.0]]], np.float32)
+    few, of_few = nearest(jnp.asarray(away), 2, jnp.asarray(known))
+    many, of_many = nearest(jnp.asarray(away), 4, jnp.asarray(known))
+    assert few[0].tolist() == [[1, -2]]
+    assert of_few.tolist() == [[[8, 9]]]
+    assert many[0].tolist() == [[1, -2, 3, 0]]
+    assert of_many.tolist() == [[[8, 9, 7, 0]]]
+
+
+def test_games_by_name():
+    named = [yaml.safe_load(file.read_text()) for file in (ROOT / "configs" / "env" / "mpe").glob("*.yaml")]
+    assert {made["_target_"] for made in named} == {"evorl.envs.mpe.env.MPE"}
+    assert {made["scenario"]["_target_"] for made in named} == {f"{s.__module__}.{s.__name__}" for s in SCENARIOS}
+    assert len(named) == len(SCENARIOS) == len(DEFAULT) == 12
+    asked = config.load(["env=mpe/spread", "env.scenario.num_agents=5", "env.continuous=true"])
+    assert played(config.plain(asked)) == mpe.MPE(mpe.Spread(5), continuous=True)
+
+
+def test_groups():
+    assert sizes(mpe.MPE(mpe.WorldComm()).action_space) == {"adversary": 3, "agent": 2, "lead": 1}
+    assert sizes(mpe.MPE(mpe.WorldComm(num_adversaries=1)).observation_space) == {"agent": 2, "lead": 1}
+
+
+def test_wrong_options_are_refused():
+    for make, named in (
+        (lambda: mpe.Spread(0), "num_agents=0"), (lambda: mpe.Spread(local_ratio=2), "local_ratio=2"),
+        (lambda: mpe.Spread(stage=2), "stage=2"), (lambda: mpe.Tag(stage=3), "stage=3"),
+        (lambda: mpe.Adversary(num_agent_neighbors=0), "num_agent_neighbors=0"),
+        (lambda: mpe.WorldComm(num_food=0), "num_food=0"), (lambda: mpe.Tag(num_obstacles=-1), "num_obstacles=-1"),
+        (lambda: mpe.Treasure(num_deposits=7), "num_deposits=7"), (lambda: mpe.MPE(mpe.Simple(), False, 0), "steps=0"),
+        (lambda: mpe.Reference(-1), "local_ratio=-1"), (lambda: mpe.Line(0), "num_agents=0"),
+    ):  # fmt: skip
+        with pytest.raises(OptionError, match=named) as refused:
+            make()
+        assert "\n" not in str(refused.value)
+    with pytest.raises(OptionError, match="mpe/spread"):
+        config.load(["env=mpe/spred"])
+
+
+@pytest.mark.parametrize("label", [*DEFAULT, "crypto continuous=True"])
+def test_a_game_is_drawn(label, tmp_path):
+    env, steps = game(label), recorded(label)[0]
+    states = [tree.index(steps["before"], i) for i in (0, -1)]
+    if isinstance(env.scenario, mpe.Treasure):
+        gone = np.full_like(states[1].marks, -999.0)
+        states[1] = replace(states[1], marks=gone)  # all are picked up
+    gif, png = env.draw(states, tmp_path)
+    assert (gif.suffix, png.suffix) == (".gif", ".png")
+    with Image.open(gif) as picture:
+        first = np.asarray(picture.convert("RGB"))
+        assert picture.n_frames == 2
+    assert first.shape == (400, 400, 3)
+    assert len(np.unique(first.reshape(-1, 3), axis=0)) >= 3  # paper, an agent and its border
