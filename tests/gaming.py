@@ -96,3 +96,44 @@ class Alone:
         state, t = self.inner.step(key, env_state, own, params)
         obs, reward = jax.tree.map(lambda x: jnp.asarray(x)[None], (t.obs, t.reward))
         return state, TimeStep({"only": obs}, {"only": reward}, t.terminated, t.truncated, t.info)
+
+
+@struct.dataclass
+class TwoStepState:
+    place: Any  # [] int32: 0 at first, then 1 or 2
+
+
+@dataclass(frozen=True)
+class TwoStep:
+    """QMIX's game for two: the first's first move leads to where all earn 7, or to [[0, 1], [1, 8]] by their moves.
+
+    Each member earns half of it; all see the place alone.
+    """
+
+    default_params = ()
+    fresh_reset = False
+    max_episode_steps = 2
+
+    @property
+    def observation_space(self) -> Dict:
+        return Dict({"pair": Members(Discrete(3), 2)})
+
+    @property
+    def action_space(self) -> Dict:
+        return Dict({"pair": Members(Discrete(2), 2)})
+
+    def observed(self, state: TwoStepState) -> dict[str, Any]:
+        return {"pair": jnp.stack([state.place, state.place])}
+
+    def reset(self, key: jax.Array, params: Any) -> tuple[TwoStepState, Any]:
+        del key, params
+        state = TwoStepState(jnp.int32(0))
+        return state, self.observed(state)
+
+    def step(self, key: jax.Array, env_state: TwoStepState, action: Any, params: Any) -> tuple[TwoStepState, TimeStep]:
+        del key, params
+        first, second = action["pair"]
+        state = TwoStepState(jnp.where(env_state.place == 0, 1 + first, env_state.place).astype(jnp.int32))
+        payoff = jnp.array([[[0.0, 0.0], [0.0, 0.0]], [[7.0, 7.0], [7.0, 7.0]], [[0.0, 1.0], [1.0, 8.0]]])
+        reward = {"pair": jnp.full(2, payoff[env_state.place, first, second] / 2)}
+        return state, TimeStep(self.observed(state), reward, env_state.place > 0, jnp.bool_(False))
