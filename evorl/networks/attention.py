@@ -16,7 +16,7 @@ class Embedding(nn.Module):
     width: int
 
     @nn.compact
-    def __call__(self, *given: Float[Array, "*batch n"]) -> Float[Array, "*batch width"]:
+    def __call__(self, *given: Float[Array, "*batch _"]) -> Float[Array, "*batch width"]:
         return activated(jnp.concatenate(given, axis=-1), (self.width,), "leaky_relu")
 
 
