@@ -98,42 +98,27 @@ class Alone:
         return state, TimeStep({"only": obs}, {"only": reward}, t.terminated, t.truncated, t.info)
 
 
-@struct.dataclass
-class TwoStepState:
-    place: Any  # [] int32: 0 at first, then 1 or 2
-
-
 @dataclass(frozen=True)
 class TwoStep:
-    """QMIX's game for two: the first's first move leads to where all earn 7, or to [[0, 1], [1, 8]] by their moves.
+    """QMIX's game for two: the first's first move leads to where both earn 7, or to [[0, 1], [1, 8]] by their moves.
 
-    Each member earns half of it; all see the place alone.
+    Its state, which both see, is 0, then 1 or 2.
     """
 
     default_params = ()
     fresh_reset = False
     max_episode_steps = 2
+    observation_space = Dict({"agent": Members(Discrete(3), 2)})
+    action_space = Dict({"agent": Members(Discrete(2), 2)})
 
-    @property
-    def observation_space(self) -> Dict:
-        return Dict({"pair": Members(Discrete(3), 2)})
-
-    @property
-    def action_space(self) -> Dict:
-        return Dict({"pair": Members(Discrete(2), 2)})
-
-    def observed(self, state: TwoStepState) -> dict[str, Any]:
-        return {"pair": jnp.stack([state.place, state.place])}
-
-    def reset(self, key: jax.Array, params: Any) -> tuple[TwoStepState, Any]:
+    def reset(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
         del key, params
-        state = TwoStepState(jnp.int32(0))
-        return state, self.observed(state)
+        return jnp.int32(0), {"agent": jnp.zeros(2, jnp.int32)}
 
-    def step(self, key: jax.Array, env_state: TwoStepState, action: Any, params: Any) -> tuple[TwoStepState, TimeStep]:
+    def step(self, key: jax.Array, env_state: jax.Array, action: Any, params: Any) -> tuple[jax.Array, TimeStep]:
         del key, params
-        first, second = action["pair"]
-        state = TwoStepState(jnp.where(env_state.place == 0, 1 + first, env_state.place).astype(jnp.int32))
-        payoff = jnp.array([[[0.0, 0.0], [0.0, 0.0]], [[7.0, 7.0], [7.0, 7.0]], [[0.0, 1.0], [1.0, 8.0]]])
-        reward = {"pair": jnp.full(2, payoff[env_state.place, first, second] / 2)}
-        return state, TimeStep(self.observed(state), reward, env_state.place > 0, jnp.bool_(False))
+        first, second = action["agent"]
+        paid = jnp.array([[[0.0, 0.0], [0.0, 0.0]], [[7.0, 7.0], [7.0, 7.0]], [[0.0, 1.0], [1.0, 8.0]]])
+        reward = {"agent": jnp.full(2, paid[env_state, first, second])}
+        state = jnp.where(env_state == 0, 1 + first, env_state).astype(jnp.int32)
+        return state, TimeStep({"agent": jnp.full(2, state)}, reward, env_state > 0, jnp.bool_(False))

@@ -19,6 +19,8 @@ from evorl.agents import (
     A2C,
     DQN,
     IMPALA,
+    MAAC,
+    MADDPG,
     PPO,
     SAC,
     TD3,
@@ -27,14 +29,18 @@ from evorl.agents import (
     DiscreteSACHyperparams,
     DQNHyperparams,
     IMPALAHyperparams,
+    MAACHyperparams,
+    MADDPGHyperparams,
     MLPPolicy,
     PolicyGradient,
     PPOHyperparams,
     SACHyperparams,
     TD3Hyperparams,
+    ValueDecomposition,
 )
 from evorl.agents.puffer import Puffer, PufferHyperparams
 from evorl.agents.random import Random, RandomHyperparams
+from evorl.agents.team import member_spaces
 from evorl.ec import (
     ARS,
     CEM,
@@ -79,6 +85,7 @@ from evorl.envs.probe import Probe
 from evorl.envs.wrappers import Frames
 from evorl.levels import Learnability
 from evorl.networks.encoders import CNN
+from evorl.networks.mixers import MonotonicMixer
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
 from evorl.population import (
@@ -125,6 +132,7 @@ from evorl.workflows import (
 from evorl.workflows.base import advance
 from evorl.workflows.sampling import PrioritizedSegments, Shuffled
 from tests.conftest import leaves_equal
+from tests.gaming import Chase, TwoStep
 from tests.remembering import FlaxGRU
 
 
@@ -327,6 +335,9 @@ HALVES = Shuffled(2)
 SEARCH = Search(ZDT(size=4), NSGA2(8))
 DIVIDED = Search(DTLZ(2, 2, 3), RVEA(8, 6, 2))
 SEARCHED = SearchHyperparams(NSGA2Hyperparams(Uniform(0.0, 0.2)))
+CHASE, TWO_STEP = Chase(), TwoStep()
+MIXED = DQN(*member_spaces(TWO_STEP.observation_space, TWO_STEP.action_space), hidden=(4,))
+QMIX = ValueDecomposition(TWO_STEP.observation_space, TWO_STEP.action_space, MIXED, MonotonicMixer(3, (4,)))
 OTHERS = [
     *EVOLVERS,
     Case("search", SEARCH, SearchHyperparams(NSGA2Hyperparams(0.1)), 1),
@@ -350,6 +361,9 @@ OTHERS = [
         Vmapped(OnPolicy(WALK, dataclasses.replace(REMEMBERING, core=S5(6, 1, 4, 1)), 4, 4, 1, 16, eval_episodes=6), 2),
         pair(PPOHyperparams()),
     ),
+    Case("qmix", OffPolicy(TWO_STEP, QMIX, 4, 2, 4, **SMALL), DQNHyperparams()),
+    Case("maddpg", off_policy(MADDPG, CHASE), MADDPGHyperparams()),
+    Case("maac", off_policy(MAAC, CHASE, of_agent={"width": 8}), MAACHyperparams()),
     Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
     Case(
         "recurrent_ppo",

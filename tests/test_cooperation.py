@@ -1,7 +1,6 @@
 """Learners of cooperation: their losses are NumPy's, their actions legal, and the two-step game tells them apart."""
 
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -340,3 +339,124 @@ def test_the_losses_of_maac(shared):
     )
     np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-5)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(slope))
+
+
+AGENTS = {
+    "vdn": ValueDecomposition(*MASKED, DQN(MASKED[0].parts["crew"].space, Discrete(CHOICES), hidden=(5,))),
+    "maddpg": MADDPG(*game(Discrete(2)), hidden=(5,)),
+    "maac": MAAC(*game(Discrete(2)), hidden=(5,), width=4, heads=2),
+}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_no_illegal_choice_is_made(name):
+    agent, batch = AGENTS[name], masked_batch(boss=None if name == "vdn" else Discrete(2))
+    h = hyperparameters.as_state(agent.hyperparams())
+    params = jax.jit(agent.init)(jax.random.key(0), h).actor.params
+    params = jax.tree.map(lambda x: 3 * x, moved(params, 0))
+    act = jax.vmap(agent.act, (None, 0, None, 0, None))
+    many = jax.vmap(lambda key: act(params, batch.obs, agent.memory(), jax.random.split(key, ROWS), h)[0])
+    drawn = np.asarray(jax.jit(many)(jax.random.split(jax.random.key(1), 2000))["crew"])
+    mode = jax.vmap(agent.mode, (None, 0, None, None, None))(params, batch.obs, agent.memory(), jax.random.key(0), h)
+    legal = np.asarray(batch.obs["crew"]["legal"])
+    for choice in (drawn, np.asarray(mode[0]["crew"])[None]):
+        assert of_all(np.broadcast_to(legal, (*choice.shape, CHOICES)), choice).all()
+    seen = np.zeros_like(legal)
+    for i in range(CHOICES):
+        seen[..., i] = (drawn == i).any(0)
+    assert (seen == legal).mean() > 0.8  # all that are legal, but for those that are all but never taken
+
+
+@pytest.mark.parametrize(
+    ("env", "agent", "options"),
+    [
+        pytest.param(CHASE, MADDPG, {}, id="maddpg"),
+        pytest.param(CHASE, MAAC, {"width": 4, "heads": 2}, id="maac", marks=pytest.mark.slow),
+        pytest.param(REAL, MADDPG, {"shared": True, "num_critics": 2}, id="maddpg_real", marks=pytest.mark.slow),
+    ],
+)
+def test_groups_learn_beside_each_other(env, agent, options):
+    workflow = off_policy(env, agent(env.observation_space, env.action_space, hidden=(4,), **options), n_step=2)
+    state, metrics = after(workflow, 4)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((state.agent, metrics)))
+    np.testing.assert_allclose(metrics["return/hare"], -metrics["return/hunter"], rtol=1e-5)
+    if not options.get("shared"):
+        apart = jax.tree.leaves(state.agent.actor.params["hunter"])
+        assert all(x.shape[0] == 2 for x in apart)
+        assert max(np.abs(x[0] - x[1]).max() for x in apart) > 1e-3
+
+
+@pytest.mark.parametrize("mixer", [SumMixer(), MonotonicMixer(8, (4,))], ids=["vdn", "qmix"])
+def test_who_takes_the_best_by_its_own_value_takes_the_best_of_all(mixer):
+    rng = np.random.default_rng(0)
+    values, states = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((50, N, CHOICES), (50, 2)))
+    params = moved(mixer.init(jax.random.key(0), values[0, :, 0], states[0]), 1)
+    slope = jax.vmap(jax.grad(lambda x, state: mixer.apply(params, x, state)))(values[..., 0], states)
+    assert (slope >= 0).all()
+    assert slope.max() > 0.1
+    joint = np.stack(np.meshgrid(*[range(CHOICES)] * N, indexing="ij"), -1).reshape(-1, N)
+    each = jnp.stack([values[:, i, joint[:, i]] for i in range(N)], -1)
+    worth = np.asarray(mixer.apply(params, each, jnp.repeat(states[:, None], len(joint), 1)))
+    greedy = (joint[None] == values.argmax(-1)[:, None]).all(-1)
+    np.testing.assert_allclose(worth[greedy], worth.max(1), rtol=1e-5)
+
+
+def test_members_that_remember_are_mixed_step_by_step():
+    agent = decomposed(TWO_STEP, MonotonicMixer(4, (4,)), core=GRU(3))
+    replay = SequenceReplay(length=3, burn_in=1, stride=2)
+    state, metrics = after(off_policy(TWO_STEP, agent, replay=replay, n_step=2))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((state.agent, metrics)))
+    assert tree.size(state.slots.memory["agent"][0]) == 4
+
+
+@pytest.mark.slow
+def test_the_two_step_game_tells_a_sum_from_a_mixer():
+    """All actions are random; least squares give the sum -1.5, 2.5, 2.5 and 6.5 where [[0, 1], [1, 8]] is paid."""
+    h = hyperparameters.as_state(
+        replace(
+            hyperparameters.of(DQN(Discrete(3), Discrete(2))),
+            epsilon=1.0,
+            final_epsilon=1.0,
+            learning_rate=1e-3,
+            tau=0.02,
+        )
+    )
+    for mixer, plays_for in ((SumMixer(), 7), (MonotonicMixer(), 8)):
+        sizes = {"num_updates": 8, "batch_size": 128, "capacity": 16_384, "random_steps": 512, "eval_episodes": 1}
+        one = OffPolicy(TWO_STEP, decomposed(TWO_STEP, mixer, hidden=(64,)), 16, 2, actor_interval=1, **sizes)
+        population = Vmapped(one, 8)
+
+        @jax.jit
+        def returns(key, population=population):
+            keys = jax.random.split(key, 602)
+            state = population.init(keys[0], tree.broadcast(h, 8))
+            state, _ = jax.lax.scan(population.step, state, keys[1:-1])
+            return population.evaluate(state, keys[-1])["return"]
+
+        np.testing.assert_array_equal(returns(jax.random.key(0)), plays_for)
+
+
+def test_what_they_do_not_play_is_told_in_a_line():
+    real = REAL.observation_space, REAL.action_space
+    for wrong, line in (
+        (
+            lambda: decomposed(CHASE, MonotonicMixer()),
+            "env: QMIX over opponents: .* here are the groups hare, hunter; .*idqn",
+        ),
+        (lambda: decomposed(CHASE, SumMixer()), "env: VDN over opponents"),
+        (lambda: MADDPG(Box(-1.0, 1.0, (2,)), Box(-1.0, 1.0, (1,))), "MADDPG plays games"),
+        (lambda: MAAC(Box(-1.0, 1.0, (2,)), Discrete(2)), "MAAC plays games"),
+        (lambda: MADDPG(*game(Box(-1.0, 1.0, (2, 2)))), "vectors of real numbers, or choices, not .* of group boss"),
+        (lambda: MADDPG(*game(Box(-np.inf, np.inf, (2,)))), "finite bounds"),
+        (lambda: MAAC(*real), "MAAC needs actions that are one choice, not .* of group hare"),
+        (lambda: MAAC(*game(Discrete(2)), width=6), "width=6: must be a multiple of heads, 4"),
+        (lambda: MADDPG(*real, num_critics=0), "num_critics=0: must be at least 1"),
+        (lambda: MonotonicMixer(0), "width=0: must be at least 1"),
+    ):
+        with pytest.raises(OptionError, match=line) as error:
+            wrong()
+        assert "\n" not in str(error.value)
+
+
+def test_the_two_step_game_is_one():
+    check(TWO_STEP)

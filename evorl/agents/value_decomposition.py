@@ -22,9 +22,9 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 class ValueDecomposition:
     """Q-learning of what a group earns together, by what a mixer makes of the values of its members.
 
-    The sum is VDN (Sunehag et al. 2017, arXiv:1706.05296), MonotonicMixer QMIX (Rashid et al. 2018, arXiv:1803.11485). All
-    members have the weights of one DQN; with `ids` each sees which member it is. The mixer sees the state of the game,
-    which is all that is observed unless the game has its own.
+    SumMixer is VDN (Sunehag et al. 2017, arXiv:1706.05296), MonotonicMixer QMIX (Rashid et al. 2018, arXiv:1803.11485).
+    All members have the weights of one DQN; with `ids` each sees which member it is. The mixer sees the state of the
+    game, which is all that is observed unless the game has its own.
     """
 
     observation_space: Space
