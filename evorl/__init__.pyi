@@ -102,6 +102,7 @@ from evorl.envs.brax import Brax as Brax
 from evorl.envs.craftax import Craftax as Craftax
 from evorl.envs.descriptors import FeetContact as FeetContact
 from evorl.envs.descriptors import FinalPosition as FinalPosition
+from evorl.envs.games.around import Alone as Alone
 from evorl.envs.games.around import Joint as Joint
 from evorl.envs.games.around import Ranked as Ranked
 from evorl.envs.gymnasium import to_gymnasium as to_gymnasium

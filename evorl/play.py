@@ -19,6 +19,8 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
   seed=, member=   of several seeds or of a population; by default the best, of PBT the fittest;
                    member=[2,0] of populations within each other, the outermost first;
                    a suite takes all seeds, for intervals over seeds, unless one is given
+  against=         in a game, another run of it, which plays all but group=; random: chance does
+  group=           what this run then plays: GROUP, or of a group of several GROUP/NUMBER
   explore=false    true: acts as it did to explore, as is the default of suite=risk
   key=0            seeds the episodes
   human=false      true: you play an episode by keyboard, in the terminal, which says what the keys are
@@ -42,6 +44,8 @@ class Options:
     solution: int | None = None
     seed: int | None = None
     member: int | list | None = None
+    against: str | None = None
+    group: str | None = None
     explore: bool | None = None
     key: int = 0
     human: bool = False
@@ -132,22 +136,47 @@ def play(options: Options) -> dict[str, Any]:
 
 def evaluate(workflow: Any, state: Any, folder: Path | None, options: Options) -> tuple[Any, Any, list[Path]]:
     """Prints what a policy earns; gives returns, lengths and the pictures of an episode."""
-    from evorl import stats
+    import numpy as np
+
     from evorl.training import episodes
+    from evorl.training.against import Against, Place
     from evorl.training.policy import Policy
+    from evorl.training.runs import restored
 
     policy, explores = Policy(workflow, state), bool(options.explore)
-    returns, lengths = episodes.evaluate(policy, options.episodes, options.key, explores)
-    low, high = stats.interval(returns)
-    spread = f" [{low:.1f}, {high:.1f}]" if len(returns) > 1 else ""
+    place = None
+    if options.against is not None:
+        place = Place.named(options.group, workflow.env)
+        other = None
+        if options.against != "random":
+            of_other = restored(Path(options.against), "against", None, options.trust).one(None, None)
+            other = Policy(*of_other)
+        policy = Against(policy, place, other)
+    else:
+        require(options.group is None, "group", options.group, "is what this run plays against=RUN; give that too")
+    played = episodes.evaluate(policy, options.episodes, options.key, explores)
+    earned, lengths = {name: np.asarray(x) for name, x in played.totals.items()}, np.asarray(played.lengths)
+    returns = earned.pop("return") if place is None else np.asarray(place.of(played.returns))
     print(
-        f"return {returns.mean():.1f}{spread} over {len(returns)} episodes of {lengths.mean():.0f} steps "
-        f"(median {sorted(returns)[len(returns) // 2]:.1f}, from {returns.min():.1f} to {returns.max():.1f})"
+        f"return{f' of {options.group}' if place else ''} {_mean(returns)} over {len(returns)} episodes of "
+        f"{lengths.mean():.0f} steps (median {sorted(returns)[len(returns) // 2]:.1f}, "
+        f"from {returns.min():.1f} to {returns.max():.1f})"
     )
+    for name, x in earned.items():
+        if name != "return":
+            print(f"{name} {_mean(x)}")
     written = [] if folder is None else episodes.draw(policy, folder, options.key, explores)
     for path in written:
         print(path)
     return returns, lengths, written
+
+
+def _mean(returns: Any) -> str:
+    """A mean, and its interval where it is of several."""
+    from evorl import stats
+
+    low, high = stats.interval(returns)
+    return f"{returns.mean():.1f}" + (f" [{low:.1f}, {high:.1f}]" if len(returns) > 1 else "")
 
 
 def by_hand(options: Options) -> dict[str, Any]:

@@ -37,6 +37,7 @@ EPISODES = 256  # that a score is the mean of
 CHANCE = 0.4  # what no policy without memory comes above where memory is needed
 SIZES = {  # at most; an agent's experiment sanity/AGENT, where there is one, says what else it needs
     "agent.workflow.agent.hidden": 64,
+    "agent.workflow.agent.agents.hidden": 64,
     "agent.workflow.random_steps": 1000,
     "agent.workflow.vbn_steps": 1000,
 }

@@ -165,7 +165,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
     from evorl.training.profile import Profile
     from evorl.training.records.checkpoint import Checkpoints
     from evorl.training.records.remembered import Remembered
-    from evorl.training.reference import verdict
+    from evorl.training.reference import rivals, verdict
     from evorl.types import Acts, Finds, Population
 
     workflow, hyperparams, budget, measure = built
@@ -225,6 +225,8 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
     say(f"saved in {run_dir}")
     if isinstance(workflow, (Acts, Finds, Population)):
         say(f"see it with: python -m evorl.play {run_dir}")
+    for group in rivals(workflow.env) if isinstance(workflow, Acts) else []:
+        say(f"what {group} has learned: python -m evorl.play {run_dir} against=random group={group}")
     say(f"go on with: {go_on} {' '.join(f'{name}={2 * limit:g}' for name, limit in budget.limits.items())}")
     return result
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from evorl.spaces import Box, Dict, Discrete, Legal, Members, Space
-from evorl.types import Env, TimeStep
+from evorl.spaces import Box, Dict, Discrete, Legal, Members
+from evorl.types import TimeStep
 
 
 @struct.dataclass
@@ -21,7 +21,8 @@ class ChaseState:
 class Chase:
     """Two hunters step along a line towards a hare, who leaps every other step and rests in between.
 
-    Resting is the only legal action then. Hunters earn what they are nearer than 2, the hare the opposite.
+    Resting is the only legal action then; after another one no reward is a number. Hunters earn what they are nearer
+    than 2, the hare the opposite.
     """
 
     real: bool = False  # whether actions are real numbers, and all are legal
@@ -62,40 +63,10 @@ class Chase:
         place = jnp.clip(env_state.place + moves * jnp.array([0.3, 0.3, 0.6]), -3.0, 3.0)
         state = ChaseState(place, env_state.steps + 1)
         near = 2 - jnp.abs(place[:2] - place[2])
+        legal = self.real or (env_state.steps % 2 == 0) | (moves[2] == 0)
+        near = jnp.where(legal, near, jnp.nan)
         reward = {"hunter": near, "hare": -near.mean(keepdims=True)}
         return state, TimeStep(self.observed(state), reward, jnp.bool_(False), state.steps >= self.max_episode_steps)
-
-
-@dataclass(frozen=True)
-class Alone:
-    """An environment for one as a game of one group of one member."""
-
-    inner: Env
-
-    default_params = ()
-    fresh_reset = True
-
-    @property
-    def max_episode_steps(self) -> int:
-        return self.inner.max_episode_steps
-
-    @property
-    def observation_space(self) -> Space:
-        return Dict({"only": Members(self.inner.observation_space, 1)})
-
-    @property
-    def action_space(self) -> Space:
-        return Dict({"only": Members(self.inner.action_space, 1)})
-
-    def reset(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
-        state, obs = self.inner.reset(key, params)
-        return state, {"only": jax.tree.map(lambda x: x[None], obs)}
-
-    def step(self, key: jax.Array, env_state: Any, action: Any, params: Any) -> tuple[Any, TimeStep]:
-        own = jax.tree.map(lambda x: x[0], action["only"])
-        state, t = self.inner.step(key, env_state, own, params)
-        obs, reward = jax.tree.map(lambda x: jnp.asarray(x)[None], (t.obs, t.reward))
-        return state, TimeStep({"only": obs}, {"only": reward}, t.terminated, t.truncated, t.info)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from evorl.agents import (
 )
 from evorl.agents.puffer import Puffer, PufferHyperparams
 from evorl.agents.random import Random, RandomHyperparams
-from evorl.agents.team import member_spaces
+from evorl.agents.team import Team, member_spaces
 from evorl.ec import (
     ARS,
     CEM,
@@ -334,8 +334,19 @@ TEACHER = OnPolicy(EDITOR, PolicyGradient(EDITOR.observation_space, EDITOR.actio
 HALVES = Shuffled(2)
 SEARCH = Search(ZDT(size=4), NSGA2(8))
 DIVIDED = Search(DTLZ(2, 2, 3), RVEA(8, 6, 2))
+CHASE = Chase()
+OF_HUNTER = member_spaces(CHASE.observation_space, CHASE.action_space)
+
+
+def team(agent, **options):
+    """Agents for all who chase or are chased."""
+    return Team(CHASE.observation_space, CHASE.action_space, agent(*OF_HUNTER, hidden=(4,)), **options)
+
+
+MAPPO = OnPolicy(CHASE, team(PolicyGradient, central=True, shared={"hunter": False}), 4, 4, 1, 16, eval_episodes=6)
+IDQN = OffPolicy(CHASE, team(DQN, ids=True), num_envs=4, num_steps=2, num_updates=4, **SMALL)
 SEARCHED = SearchHyperparams(NSGA2Hyperparams(Uniform(0.0, 0.2)))
-CHASE, TWO_STEP = Chase(), TwoStep()
+TWO_STEP = TwoStep()
 MIXED = DQN(*member_spaces(TWO_STEP.observation_space, TWO_STEP.action_space), hidden=(4,))
 QMIX = ValueDecomposition(TWO_STEP.observation_space, TWO_STEP.action_space, MIXED, MonotonicMixer(3, (4,)))
 OTHERS = [
@@ -361,8 +372,11 @@ OTHERS = [
         Vmapped(OnPolicy(WALK, dataclasses.replace(REMEMBERING, core=S5(6, 1, 4, 1)), 4, 4, 1, 16, eval_episodes=6), 2),
         pair(PPOHyperparams()),
     ),
+    Case("mappo", MAPPO, PPOHyperparams()),
+    Case("vmapped_idqn", Vmapped(IDQN, 2), pair(DQNHyperparams())),
+    Case("pbt_mappo", PBT(Vmapped(MAPPO, 4), PPOHyperparams(clip=Uniform(0.1, 0.3))), PBTHyperparams()),
     Case("qmix", OffPolicy(TWO_STEP, QMIX, 4, 2, 4, **SMALL), DQNHyperparams()),
-    Case("maddpg", off_policy(MADDPG, CHASE), MADDPGHyperparams()),
+    Case("maddpg", off_policy(MADDPG, CHASE, n_step=2), MADDPGHyperparams()),
     Case("maac", off_policy(MAAC, CHASE, of_agent={"width": 8}), MAACHyperparams()),
     Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
     Case(
@@ -569,7 +583,7 @@ def test_every_workflow_agent_and_evolver_of_evorl_has_a_case():
     assert wanted - {each for case in cases for each in parts(case.workflow)} == set()
 
 
-@pytest.mark.parametrize("case", [*META_CASES, *OTHERS], ids=lambda case: case.name)
+@of([*META_CASES, *OTHERS], ["pbt_mappo"])
 def test_the_others_keep_the_contract(case):
     """In one test, so that each is compiled once."""
     test_step_keeps_shapes_dtypes_and_weak_types(case)

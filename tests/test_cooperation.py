@@ -12,11 +12,10 @@ from evorl.agents import DQN, MAAC, MADDPG, ValueDecomposition
 from evorl.agents.maac import MAACHyperparams
 from evorl.agents.maddpg import MADDPGHyperparams
 from evorl.agents.team import member_spaces
-from evorl.envs import check
 from evorl.errors import OptionError
 from evorl.networks.mixers import MonotonicMixer, SumMixer
 from evorl.networks.recurrent import GRU
-from evorl.replay import SequenceReplay
+from evorl.replay import PrioritizedReplay, SequenceReplay
 from evorl.spaces import Box, Dict, Discrete, Legal, Members
 from evorl.types import Transition
 from evorl.workflows import OffPolicy, Vmapped
@@ -367,16 +366,22 @@ def test_no_illegal_choice_is_made(name):
     assert (seen == legal).mean() > 0.8  # all that are legal, but for those that are all but never taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "agent", "options"),
     [
         pytest.param(CHASE, MADDPG, {}, id="maddpg"),
-        pytest.param(CHASE, MAAC, {"width": 4, "heads": 2}, id="maac", marks=pytest.mark.slow),
-        pytest.param(REAL, MADDPG, {"shared": True, "num_critics": 2}, id="maddpg_real", marks=pytest.mark.slow),
+        pytest.param(CHASE, MAAC, {"width": 4, "heads": 2}, id="maac"),
+        pytest.param(REAL, MADDPG, {"shared": True, "num_critics": 2}, id="maddpg_real"),
     ],
 )
 def test_groups_learn_beside_each_other(env, agent, options):
-    workflow = off_policy(env, agent(env.observation_space, env.action_space, hidden=(4,), **options), n_step=2)
+    workflow = off_policy(
+        env,
+        agent(env.observation_space, env.action_space, hidden=(4,), **options),
+        n_step=2,
+        replay=PrioritizedReplay(),
+    )
     state, metrics = after(workflow, 4)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((state.agent, metrics)))
     np.testing.assert_allclose(metrics["return/hare"], -metrics["return/hunter"], rtol=1e-5)
@@ -456,7 +461,3 @@ def test_what_they_do_not_play_is_told_in_a_line():
         with pytest.raises(OptionError, match=line) as error:
             wrong()
         assert "\n" not in str(error.value)
-
-
-def test_the_two_step_game_is_one():
-    check(TWO_STEP)

@@ -35,6 +35,7 @@ def test_every_agent_but_the_random_one_has_a_page():
         pages |= set(re.findall(r"<!-- hyperparameters of (\w+)", page.read_text()))
     # no numbers of their own
     parts_alone = {"accel", "evolved_levels", "learnable", "minimax", "paired", "search", "sep_cma_es"}
+    parts_alone |= {"ia2c", "iimpala", "idqn", "iddpg", "itd3", "isac", "idiscrete_sac"}
     assert agents - pages == {"evosax", "random"} | parts_alone
 
 
@@ -53,6 +54,27 @@ def test_the_environment_of_the_docs_is_checked_and_trained(tmp_path):
         assert ran.returncode == 0, ran.stderr
         assert ran.stderr == ""  # nor a note of the check
     assert (tmp_path / "run" / "config.yaml").is_file()
+
+
+def test_the_game_of_the_docs_is_checked_and_played_by_a_team(tmp_path, monkeypatch, capsys):
+    definition, checked, team = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "games.md").read_text(), re.DOTALL)
+    assert len(definition.splitlines()) <= 45
+    (tmp_path / "ring_tag.py").write_text(definition)
+    monkeypatch.syspath_prepend(tmp_path)
+    names = {}
+    exec(checked, names)
+    exec(team, names)
+    assert capsys.readouterr() == ("", "")  # no note of the check
+    workflow = names["workflow"]
+    state = jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams())
+    assert {"return/hider", "return/seeker"} <= set(jax.eval_shape(workflow.step, state, jax.random.key(0))[1])
+    env, moves = names["RingTag"](), {"hider": jnp.array([2, 0]), "seeker": jnp.array([2])}
+    state = names["env"].reset(jax.random.key(0), ())[0].replace(place=jnp.array([0.0, 0.4, 2 * np.pi - 0.4]))
+    _, after = env.step(jax.random.key(0), state, moves, ())
+    # 0.3 beside 0.6 and -0.6
+    np.testing.assert_allclose(after.reward["hider"], [0, 0])
+    moves["hider"] = jnp.array([0, 1])
+    np.testing.assert_allclose(env.step(jax.random.key(0), state, moves, ())[1].reward["seeker"], [1])
 
 
 def test_the_windy_grid_is_that_of_the_book():

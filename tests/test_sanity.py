@@ -207,7 +207,7 @@ def said(arguments, capsys):
 
 WRONG = {
     "only=bandit": "agent=None: must be given: python -m evorl.sanity agent=NAME",
-    "agent=pppo": "unknown agent pppo; did you mean ppo?",
+    "agent=pppo": "unknown agent pppo; did you mean ppo",
     "agent=ppo only=bandits": "unknown check bandits; did you mean bandit?",
     "agent=ppo env=ant": "env=ant: each check has its own; choose checks with only=",
     "agent=ppo agent.hyperparams.learning_rat=1": "unknown option agent.hyperparams.learning_rat; did you mean ",

@@ -1,5 +1,6 @@
 """Teams: each agent of a team learns as it would alone, and steps without a choice teach nothing."""
 
+import re
 from dataclasses import replace
 
 import jax
@@ -15,16 +16,20 @@ from evorl.agents.random import Random
 from evorl.agents.team import Team, member_spaces
 from evorl.ec import OpenES
 from evorl.envs import check
-from evorl.envs.games import Joint, Ranked
-from evorl.errors import OptionError
+from evorl.envs.games import Alone, Joint, Ranked
+from evorl.errors import EnvError, OptionError
 from evorl.networks.recurrent import GRU
 from evorl.replay import SequenceReplay
 from evorl.returns import gae, is_known, through
 from evorl.spaces import Box, Dict, Discrete, Legal, Members, MultiDiscrete, has_choice, random_action
+from evorl.training.against import Against, Place
+from evorl.training.configuration import config
+from evorl.training.episodes import evaluate
+from evorl.training.policy import Policy
 from evorl.types import Batch
 from evorl.workflows import Evolution, OffPolicy, OnPolicy
 from evorl.workflows.passes import standardized
-from tests.gaming import Alone, Chase
+from tests.gaming import Chase
 from tests.test_contract import CHOICES, ENV
 
 CHASE, REAL = Chase(), Chase(real=True)
@@ -78,3 +83,267 @@ def test_a_team_of_one_is_its_agent(make, env, agent, options, shared):
     own = as_team.agent.actor.params["only"]
     own = own if shared else tree.index(own, 0)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), own, plain.agent.actor.params)
+
+
+@pytest.mark.parametrize(
+    ("make", "agents", "options"),
+    [
+        pytest.param(
+            on_policy,
+            lambda: {
+                "hunter": template(PolicyGradient, CHASE, objective=A2C()),
+                "hare": PolicyGradient(CHASE.observation_space.parts["hare"].space, Discrete(3), hidden=(4,)),
+            },
+            {"central": True, "ids": True, "shared": {"hunter": False}},
+            id="central_a2c_and_ppo",
+        ),
+        pytest.param(off_policy, lambda: template(DQN, CHASE), {"shared": False}, id="dqn"),
+        pytest.param(off_policy, lambda: template(DiscreteSAC, CHASE), {"ids": True}, id="discrete_sac"),
+        pytest.param(
+            on_policy, lambda: template(PolicyGradient, CHASE, objective=IMPALA(), core=GRU(3)), {}, id="impala_gru"
+        ),
+    ],
+)
+def test_all_actions_are_legal_and_all_weights_stay_finite(make, agents, options):
+    """Rewards after an illegal action are no numbers, also in the random prefill."""
+    state, metrics = after(make(CHASE, team(CHASE, agents(), **options)), 6)
+    for x in jax.tree.leaves((state.agent, metrics["return"])):
+        assert np.isfinite(x).all()
+    np.testing.assert_allclose(metrics["return/hare"], -metrics["return/hunter"], rtol=1e-5)
+    np.testing.assert_allclose(metrics["return"], metrics["return/hunter"] / 3, rtol=1e-5)
+
+
+def worth_by_hand(reward, value, beyond, terminated, cut, choice, following, discount, decay):
+    """Advantages of the steps with a choice, with what comes between two of them as one step; None where not known."""
+    found = {}
+    for t in reversed(np.flatnonzero(choice)):
+        total, factor, s = 0.0, 1.0, t
+        while True:
+            total, factor = total + factor * reward[s], factor * discount
+            if terminated[s]:
+                found[t] = total - value[t]
+            elif cut[s]:
+                found[t] = total + factor * beyond[s] - value[t] if following[s] else None
+            elif choice[s + 1]:
+                later = decay ** (s + 1 - t) * (found[s + 1] or 0.0)
+                found[t] = total + factor * (value[s + 1] + later) - value[t]
+            else:
+                s += 1
+                continue
+            break
+    return found
+
+
+def test_what_is_earned_between_two_choices_counts_for_the_first():
+    rng, steps = np.random.default_rng(0), 400
+    reward, value, beyond = rng.normal(size=(3, steps)).astype(np.float32)
+    terminated, choice, following = rng.random((3, steps)) < np.array([[0.1], [0.5], [0.5]])
+    cut = (rng.random(steps) < 0.1) & ~terminated
+    cut[-1] = True
+    following = np.where(terminated | cut, following, np.append(choice[1:], False))
+    by_hand = worth_by_hand(reward, value, beyond, terminated, cut, choice, following, 0.9, 0.8)
+    known = is_known(*map(jnp.asarray, (terminated, cut, choice, following)))
+    changed = through(*map(jnp.asarray, (reward, value, beyond, terminated, cut, choice)), known, 0.9)
+    advantage = np.asarray(gae(*changed, jnp.asarray(terminated), jnp.asarray(terminated | cut), 0.9, 0.8))
+    assert len(by_hand) > 150
+    assert any(x is None for x in by_hand.values())
+    for t, x in by_hand.items():
+        assert bool(known[t]) == (x is not None)
+        np.testing.assert_allclose(advantage[t], x or 0, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_without_a_choice_weigh_nothing():
+    rng = np.random.default_rng(1)
+    log_prob, value, advantage, target, now, new, entropy = jnp.asarray(rng.normal(size=(7, 30)), jnp.float32)
+    weight = jnp.asarray(rng.random(30) < 0.5, jnp.float32)
+    there = weight > 0
+
+    def loss(of, weight):
+        batch = Batch((), (), log_prob[of], value[of], advantage[of], target[of], weight=weight)
+        return clipped_loss(batch, now[of], new[of], entropy[of], PPOHyperparams(entropy_weight=0.3))
+
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), loss(np.arange(30), weight), loss(there, ()))
+    few = (advantage[there] - advantage[there].mean()) / advantage[there].std()
+    np.testing.assert_allclose(standardized(advantage, weight=weight)[there], few, rtol=1e-4)
+    np.testing.assert_allclose(mean_of_rows(weight, value), value[there].mean(), rtol=1e-5)
+    assert mean_of_rows(jnp.zeros(30), value) == 0
+
+
+def test_a_central_value_sees_the_state_and_whom_it_values_and_its_policy_does_not():
+    agent = team(CHASE, template(PolicyGradient, CHASE), central=True)
+    key = jax.random.key(0)
+    params = agent.init(key, agent.hyperparams()).actor.params
+    obs = jax.vmap(CHASE.reset, (0, None))(jax.random.split(key, 5), ())[1]
+    shown = agent.observed("hunter", obs)
+    np.testing.assert_array_equal(shown["state"]["state"], np.repeat(obs["state"][:, None], 2, 1))
+    np.testing.assert_array_equal(shown["state"]["id"], np.tile([0, 1], (5, 1)))
+    np.testing.assert_array_equal(shown["obs"], obs["hunter"])
+    np.testing.assert_array_equal(agent.observed("hare", obs)["legal"], obs["hare"]["legal"])
+
+    def outputs(obs, name):
+        given = params[name], ((), ()), agent.observed(name, obs)
+        numbers, _, value = agent.sides[name].agent.outputs("step", *given)[1]
+        return np.asarray(numbers), np.asarray(value)
+
+    other = obs | {"state": obs["state"] + 1}
+    for name in ("hunter", "hare"):
+        np.testing.assert_array_equal(outputs(obs, name)[0], outputs(other, name)[0])
+        assert np.abs(outputs(obs, name)[1] - outputs(other, name)[1]).min() > 1e-6
+    same = obs | {"hunter": jnp.repeat(obs["hunter"][:, :1], 2, 1)}
+    numbers, value = outputs(same, "hunter")
+    np.testing.assert_array_equal(numbers[:, 0], numbers[:, 1])
+    assert np.abs(value[:, 0] - value[:, 1]).min() > 1e-6
+    shown = team(CHASE, template(PolicyGradient, CHASE), ids=True).observed("hunter", obs)
+    np.testing.assert_array_equal(shown["id"], np.tile([0, 1], (5, 1)))
+
+
+def test_without_a_state_of_its_own_a_game_has_all_that_is_observed():
+    spaces = {name: part for name, part in CHASE.observation_space.parts.items() if name != "state"}
+    agent = Team(Dict(spaces), CHASE.action_space, template(PolicyGradient, CHASE), central=True)
+    obs = CHASE.reset(jax.random.key(0), ())[1]
+    shown = agent.observed("hunter", {name: obs[name] for name in spaces})
+    np.testing.assert_array_equal(shown["state"]["state"]["hunter"], np.tile(obs["hunter"], (2, 1, 1)))
+    np.testing.assert_array_equal(shown["state"]["state"]["hare"][1], obs["hare"]["obs"])
+
+
+def test_evolution_and_memories_take_a_team():
+    evolved = Evolution(CHASE, team(CHASE, template(MLPPolicy, CHASE)), OpenES(4), 2, vbn_steps=8, eval_episodes=4)
+    ranked = replace(evolved, env=Ranked(CHASE, "hare"))
+    for workflow in (evolved, ranked):
+        state, metrics = after(workflow, 2)
+        np.testing.assert_allclose(metrics["return/hare"], -metrics["return/hunter"], rtol=1e-5)
+    np.testing.assert_allclose(metrics["return"], metrics["return/hare"], rtol=1e-6)
+    recurrent = team(CHASE, template(DQN, CHASE, core=GRU(3)), shared={"hunter": False})
+    state, _ = after(off_policy(CHASE, recurrent, replay=SequenceReplay(length=3, burn_in=1, stride=2)))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.agent))
+
+
+def test_members_that_share_nothing_learn_apart():
+    agent = team(CHASE, template(DQN, CHASE), shared=False)
+    state, _ = after(off_policy(CHASE, agent))
+    apart = jax.tree.leaves(state.agent.actor.params["hunter"])
+    assert all(x.shape[0] == 2 for x in apart)
+    assert max(np.abs(x[0] - x[1]).max() for x in apart) > 1e-3
+
+
+def test_joint_and_ranked():
+    game = Chase(real=True)
+    joint = Joint(game)
+    assert joint.observation_space.parts["hunter"].shape == (2, 3)
+    assert joint.action_space.parts["hare"].shape == (1, 1)
+    key = jax.random.key(0)
+    state, obs = joint.reset(key, ())
+    action = joint.action_space.sample(key)
+    _, t = joint.step(key, state, action, ())
+    _, of_game = game.step(key, game.reset(key, ())[0], action, ())
+    np.testing.assert_allclose(t.reward, np.concatenate([*of_game.reward.values()]).mean(), rtol=1e-6)
+    assert obs["hunter"].shape == (2, 3)
+    for env in (CHASE, REAL, joint, Ranked(CHASE, "hare")):
+        check(env)
+
+
+def test_spaces_of_members():
+    for space, joint in (
+        (Box(-1.0, (1.0, 2.0), (2,)), Box(-1.0, ((1.0, 2.0),) * 3, (3, 2))),
+        (Discrete(4, 1), MultiDiscrete((4, 4, 4), (1, 1, 1))),
+        (MultiDiscrete((2, 3)), MultiDiscrete((2, 3) * 3, (0, 0) * 3, (3, 2))),
+    ):
+        assert Members(space, 3).joint == joint
+        value = Members(space, 3).sample(jax.random.key(0))
+        low, high = joint.bounds
+        assert value.shape == joint.shape
+        assert (value >= low).all()
+        assert (value <= high).all()
+    legal = Legal(Box(0.0, 1.0, (1,)), (3,))
+    masks = jnp.array([[1, 0, 0], [0, 1, 1], [0, 0, 1]], bool)
+    obs = {"team": {"obs": jnp.zeros((3, 1)), "legal": masks}}
+    spaces = Dict({"team": Members(Discrete(3), 3)}), Dict({"team": Members(legal, 3)})
+    drawn = jax.vmap(lambda key: random_action(*spaces, obs, key))(jax.random.split(jax.random.key(0), 200))["team"]
+    assert set(map(tuple, np.asarray(drawn).tolist())) == {(0, 1, 2), (0, 2, 2)}
+    np.testing.assert_array_equal(has_choice(legal, obs["team"]), [False, True, False])
+
+
+class Unequal(Chase):
+    @property
+    def action_space(self):
+        return Dict({"hunter": Members(Discrete(3), 3), "hare": Members(Discrete(3), 1)})
+
+
+class Unpaid(Chase):
+    def step(self, key, env_state, action, params):
+        state, t = super().step(key, env_state, action, params)
+        return state, replace(t, reward=t.reward | {"hare": jnp.float32(0)})
+
+
+def test_what_is_no_game_and_who_is_not_there_are_told_in_a_line():
+    agent, policy = template(PolicyGradient, CHASE), template(MLPPolicy, CHASE)
+    for wrong, line in (
+        (lambda: team(CHASE, {"hunter": agent, "hair": agent}), "unknown group in agents hair; did you mean hare?"),
+        (lambda: team(CHASE, {"hunter": agent}), "must have one for each group, also hare"),
+        (lambda: team(CHASE, agent, shared={"hair": True}), "unknown group in shared hair; did you mean hare?"),
+        (lambda: team(CHASE, template(DQN, CHASE), central=True), "central=True: needs agents with a value"),
+        (lambda: team(ENV, agent), "a team plays games"),
+        (lambda: Ranked(CHASE, "hair"), "unknown ranked hair; did you mean hare?"),
+        (lambda: Joint(ENV), "joint: Walk is no game"),
+        (lambda: Alone(CHASE), "alone: Chase is a game already"),
+        (lambda: Joint(CHASE), "joint: not all actions of the group hare are legal"),
+        (lambda: after(on_policy(CHASE, team(CHASE, policy)), 1), "agents=MLPPolicy: does not learn here"),
+    ):
+        with pytest.raises(OptionError, match=line.replace("?", r"\?")) as error:
+            wrong()
+        assert "\n" not in str(error.value)
+    for wrong, line in ((Unequal(), "hunter"), (Unpaid(), "hare")):
+        with pytest.raises(EnvError, match=line):
+            check(wrong)
+
+
+def test_random_play_of_a_game():
+    agent = Random(CHASE.observation_space, CHASE.action_space)
+    _, metrics = after(OnPolicy(CHASE, agent, 4, 8, 1, 32, eval_episodes=4), 2)
+    assert np.isfinite(metrics["return/hare"])
+
+
+def test_cross_play_has_one_place_and_another_policy_the_others():
+    agent = team(CHASE, template(PolicyGradient, CHASE, core=GRU(3)))
+    workflow = on_policy(CHASE, agent)
+    one, other = (Policy(workflow, jax.jit(workflow.init)(jax.random.key(i), workflow.hyperparams())) for i in range(2))
+    obs = jax.vmap(CHASE.reset, (0, None))(jax.random.split(jax.random.key(5), 16), ())[1]
+    alone = [policy(obs, policy.start(16))[0] for policy in (one, other)]
+    differ = {name: alone[0][name] != alone[1][name] for name in alone[0]}
+    assert all(where.any() for where in differ.values())
+    for name in ("hunter", "hare", "hunter/1"):
+        place = Place.named(name, CHASE)
+        both = Against(one, place, other)
+        found, memory = both(obs, both.start(16))
+        expected = {group: np.array(x) for group, x in alone[1].items()}
+        members = slice(None) if place.member is None else place.member
+        expected[place.group][:, members] = alone[0][place.group][:, members]
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+        assert len(memory) == 2
+    by_chance = Against(one, Place("hunter"), None)
+    stats = evaluate(by_chance, 32)
+    assert stats.returns["hunter"].shape == (32, 2)
+    np.testing.assert_allclose(Place("hunter", 1).of(stats.returns), stats.returns["hunter"][:, 1])
+    for wrong, line in (
+        (lambda: Place.named("hair", CHASE), "unknown group hair; did you mean hare?"),
+        (
+            lambda: Place.named(None, CHASE),
+            "group=nothing: must be what this run plays: hare, hunter, hunter/0, hunter/1",
+        ),
+        (lambda: Place.named("hare", ENV), "against: needs a game"),
+        (lambda: Against(one, Place("hare"), replace_env(other, REAL)), "against: that run plays another game"),
+    ):
+        with pytest.raises(OptionError, match=re.escape(line)):
+            wrong()
+
+
+def replace_env(policy, env):
+    policy.env = env
+    return policy
+
+
+def test_what_is_chosen_for_an_agent_reaches_those_of_a_team():
+    cfg = config.load(["agent=ippo", "env=cartpole", "core=gru"])
+    assert cfg.agent.workflow.agent.agents.core._target_ == "evorl.networks.recurrent.GRU"
+    cfg = config.load(["agent=ppo", "env=cartpole", "core=gru"])
+    assert cfg.agent.workflow.agent.core._target_ == "evorl.networks.recurrent.GRU"

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array
@@ -56,7 +57,7 @@ class Random:
     def batch(self, params: Params, transitions: Transition, hyperparams: Hyperparams, fresh: bool) -> Batch:
         del params, hyperparams, fresh
         nothing = tree.zeros(transitions.reward)
-        return Batch((), (), nothing, nothing, nothing, nothing)
+        return Batch((), (), *(nothing,) * 4, weight=jax.tree.map(lambda _: (), nothing))
 
     def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
         del params, batch, hyperparams

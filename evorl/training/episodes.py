@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from evorl import tree, vector_env
 from evorl.envs.render import Drawable
@@ -20,10 +19,9 @@ from evorl.vector_env.world import Policy as VectorPolicy
 CHUNK = 20  # steps between two looks at whether all episodes have ended
 
 
-def evaluate(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Returns [episodes] and lengths [episodes] of fresh episodes, side by side."""
-    stats = play(policy.env, policy.env_params, jax.vmap(policy.act(explores)), policy.memory, episodes, seed)
-    return np.asarray(stats.returns), np.asarray(stats.lengths)
+def evaluate(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> EpisodeStats:
+    """What fresh episodes, side by side, were, leaves [episodes]."""
+    return play(policy.env, policy.env_params, jax.vmap(policy.act(explores)), policy.memory, episodes, seed)
 
 
 def play(env: Env, env_params: Any, policy: VectorPolicy, memory: Memory, episodes: int, seed: int) -> EpisodeStats:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from evorl.spaces import random_action
+from evorl.spaces import random_action, sizes
 from evorl.training.episodes import play
 from evorl.training.progress import Progress
 from evorl.training.records.remembered import Remembered, read
-from evorl.types import Env, Problem, Quality
+from evorl.types import Env, Problem, Quality, Ranks
 
 SHIPPED = Path(__file__).parent / "random_returns.json"  # of the environments that evorl ships, as they are by default
 EPISODES = 64
@@ -53,7 +53,9 @@ def verdict(progress: Progress, env: Env | Problem) -> list[str]:
         return []
     last, chance = Return.of(progress.last), random_return(env)
     best = f"; the best was {np.mean(progress.best):.4g}" if progress.best is not None else ""
-    if last.low > chance.high:
+    if isinstance(env, Env) and rivals(env):
+        judged = "what one group gains another may lose, so that this says little"
+    elif last.low > chance.high:
         judged = "this is better"
     else:
         judged = "this is worse" if last.high < chance.low else "this cannot be told from it"
@@ -63,6 +65,12 @@ def verdict(progress: Progress, env: Env | Problem) -> list[str]:
         f"return {last} after {steps}; it began at {Return.of(progress.first)}{best}",
         f"random {what} earn {chance}: {judged}",
     ]
+
+
+def rivals(env: Env) -> list[str]:
+    """The groups of a game of several in which no one's return ranks."""
+    names = list(sizes(env.action_space))
+    return names if len(names) > 1 and not (isinstance(env, Ranks) and env.ranked) else []
 
 
 def drawn(problem: Problem, count: int) -> Return:
@@ -85,5 +93,5 @@ def played(env: Env, episodes: int) -> Return:
         return jax.vmap(draw)(obs, keys), memory, {}
 
     stats = play(env, env.default_params, policy, (), episodes, seed=0)
-    mean, reach = float(np.mean(stats.returns)), 1.96 * float(stats.error)
+    mean, reach = float(np.mean(stats.totals["return"])), 1.96 * float(stats.error)
     return Return(mean, mean - reach, mean + reach)

@@ -9,6 +9,10 @@ python scripts/learning/stages.py physics     curricula of CartPoles: 4 seeds, 2
 python scripts/learning/stages.py breakout    Breakout by PPO and by DQN: 4 seeds, 1 million steps
 python scripts/learning/stages.py arcade      the arcade's Breakout by Puffer: 4 seeds, 90 million steps; for a GPU
 python scripts/learning/stages.py memory      what only an agent with a memory can do, with and without one: 4 seeds
+python scripts/learning/stages.py spread      IPPO and MAPPO on MPE's spread: 8 seeds, a million env steps
+python scripts/learning/stages.py speaker     MAPPO, MADDPG and its independent kin on speaker_listener: 2 million
+python scripts/learning/stages.py malib       every learner on MALib's seven scenarios: 4 seeds; for a GPU
+python scripts/learning/stages.py smax        QMIX and MAPPO on SMAX: 4 seeds, 10 million env steps; for a GPU
 python scripts/learning/stages.py "experiment=classic/ppo_cartpole env_steps=20_000" --folder runs/tries --minutes 1
 
 Say it again until it prints its tables. What is done is read from the run folders alone; Ctrl-C, or the end of a
@@ -141,6 +145,27 @@ PUBLISHED = {  # sampled, mean and standard deviation of 10 runs: arXiv:2311.127
     "ued_plr_parallel_s5": "0.73, 0.04",
     "ued_accel_s5": "0.72, 0.06",
     "ued_accel_parallel_s5": "0.74, 0.04",
+}
+SETS |= {
+    "spread": [f"agent={agent} env=mpe/spread num_seeds=8 env_steps=1_000_000" for agent in ("ippo", "mappo")],
+    "speaker": [
+        "agent=mappo env=mpe/speaker_listener num_seeds=8 env_steps=2_000_000",
+        *(
+            f"agent={agent} env=mpe/speaker_listener num_seeds=4 env_steps=2_000_000 evaluations=8"
+            for agent in ("maddpg", "maddpg agent.workflow.agent.centralized=false seed=100")
+        ),
+    ],
+    "malib": [
+        f"agent={agent} env=mpe/{scenario} num_seeds=4 env_steps=2_000_000"
+        for scenario in ("adversary", "crypto", "push", "reference", "speaker_listener", "spread", "tag")
+        for agent in ("ippo", "mappo", "ia2c", "iimpala", "idqn", "idiscrete_sac", "maddpg", "maac")
+    ]
+    + [f"agent={agent} env=mpe/spread num_seeds=4 env_steps=2_000_000" for agent in ("vdn", "qmix")],
+    "smax": [
+        f"agent={agent} env=jaxmarl/HeuristicEnemySMAX env.map={level} num_seeds=4 env_steps=10_000_000"
+        for level in ("3m", "8m", "2s3z")
+        for agent in ("qmix", "mappo")
+    ],
 }
 COUNTS = ("num_seeds", "env_steps", "evaluations")
 ALWAYS = ["tensorboard=false", "checkpoint.minutes=3"]

@@ -1,5 +1,5 @@
 """Games: environments in which several members of several groups act at once, or in turn."""
 
-from evorl.envs.games.around import Joint, Ranked
+from evorl.envs.games.around import Alone, Joint, Ranked
 
-__all__ = ["Joint", "Ranked"]
+__all__ = ["Alone", "Joint", "Ranked"]

@@ -6,9 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from evorl import tree
 from evorl.envs.wrappers import Wrapper, WrapperState
 from evorl.errors import OptionError, unknown
-from evorl.spaces import Dict, Space, groups, visible
+from evorl.spaces import Dict, Members, Space, groups, visible
 from evorl.types import Env, Key, TimeStep
 
 
@@ -61,6 +62,32 @@ class Joint(Wrapper):
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
         reward = jnp.concatenate(jax.tree.leaves(timestep.reward)).mean()
         return WrapperState(inner), replace(timestep, reward=reward)
+
+
+@dataclass(frozen=True)
+class Alone(Wrapper):
+    """The inner environment, which is for one agent, as a game of one group, `only`, of one member."""
+
+    def __post_init__(self) -> None:
+        if groups(self.inner.action_space):
+            raise OptionError(f"alone: {type(self.inner).__name__} is a game already")
+
+    @property
+    def observation_space(self) -> Space:
+        return Dict({"only": Members(self.inner.observation_space, 1)})
+
+    @property
+    def action_space(self) -> Space:
+        return Dict({"only": Members(self.inner.action_space, 1)})
+
+    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return WrapperState(inner), {"only": tree.broadcast(obs, 1)}
+
+    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
+        inner, timestep = self.inner.step(key, env_state.inner, tree.index(action["only"], 0), params)
+        obs, reward = tree.broadcast((timestep.obs, timestep.reward), 1)
+        return WrapperState(inner), replace(timestep, obs={"only": obs}, reward={"only": reward})
 
 
 def of_game(env: Env, place: str) -> None:

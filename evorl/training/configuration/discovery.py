@@ -5,6 +5,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -29,7 +30,7 @@ GROUPS = (
 )
 NESTED = ("env", "experiment")  # groups with folders
 PACKAGES = "packages: "  # begins the comment of a file that says what it imports
-INSIDE = {"core": "workflow.agent.core", "encoder": "workflow.agent.encoder", "replay": "workflow.replay"}
+INSIDE = {"core": "workflow.agent", "encoder": "workflow.agent", "replay": "workflow"}  # what is chosen for a learner
 
 HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME] [option=value ...]
        python -m evorl.train agent=search problem=NAME [agent/evolver=NAME] [option=value ...]
@@ -132,7 +133,7 @@ def placed(arguments: Sequence[str]) -> list[str]:
     given = {key.lstrip("+"): value for key, _, value in split if key.lstrip("+") in BUDGET}
     others = [f"{name}=null" for name in BUDGET if name not in given] if set(given.values()) - {"null"} else []
     others += ["~env"] * _instead(split)
-    keys = (f"+{key}@{_learner(split)}.{INSIDE[key]}" if key in INSIDE else group_of(key)[1] for key, _, _ in split)
+    keys = (f"+{key}@{_inside(split, key)}.{key}" if key in INSIDE else group_of(key)[1] for key, _, _ in split)
     return [*(f"{key}{equals}{value}" for key, (_, equals, value) in zip(keys, split, strict=True)), *others]
 
 
@@ -144,8 +145,25 @@ def _instead(split: Sequence[tuple[str, str, str]]) -> bool:
     return "problem" in given
 
 
-def _learner(split: Sequence[tuple[str, str, str]]) -> str:
-    """Where the agent is that learns: agent, or the innermost of agents within each other, as agent.inner."""
+def _inside(split: Sequence[tuple[str, str, str]], key: str) -> str:
+    """Where in what learns a choice goes; in a team to its agents."""
+    place, name = _learner(split)
+    of_agents = INSIDE[key].endswith("agent") and _is_team(name)
+    return f"{place}.{INSIDE[key]}{'.agents' if of_agents else ''}"
+
+
+def _is_team(name: str) -> bool:
+    """Whether the agent of a file, or of the one that it goes on from, is a team of others."""
+    path = choices("agent").get(name)
+    node: Any = _read(path)
+    for part in ("workflow", "agent"):
+        node = node[part] if isinstance(node.get(part), dict) else {}
+    bases = (base for base, same in _defaults(path).items() if base == same and base != name)
+    return "agents" in node or any(map(_is_team, bases))
+
+
+def _learner(split: Sequence[tuple[str, str, str]]) -> tuple[str, str]:
+    """Where the agent is that learns, of agents within each other the innermost, as agent.inner; and its name."""
     given = {key: value for key, _, value in split}
     of_experiment = agents(given.get("experiment", "null"))
     place, key, name = "agent", "agent", str(_defaults(SHIPPED / "config.yaml").get("agent"))
@@ -153,7 +171,7 @@ def _learner(split: Sequence[tuple[str, str, str]]) -> str:
         name = given.get(key) or of_experiment.get(group_of(key)[1], name)
         inner = _inner(name)
         if inner is None:
-            return place
+            return place, name
         place, key, name = f"{place}.inner", f"{key}/inner", inner
 
 
@@ -204,11 +222,16 @@ def agents(experiment: str) -> dict[str, str]:
 def _defaults(path: Path | None) -> dict[str, str]:
     """What a file chooses, by place, or by itself where it says none; nothing where it cannot be read."""
     found: dict[str, str] = {}
-    try:
-        file = yaml.safe_load(path.read_text(encoding="utf-8")) if path is not None else None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return found
-    for choice in (isinstance(file, dict) and file.get("defaults")) or []:
+    for choice in _read(path).get("defaults") or []:
         choice = choice if isinstance(choice, dict) else {choice: choice}
         found |= {str(key).removeprefix("override ").lstrip("/"): str(name) for key, name in choice.items()}
     return found
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    """What a file says; nothing where it cannot be read."""
+    try:
+        file = yaml.safe_load(path.read_text(encoding="utf-8")) if path is not None else None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return {}
+    return file if isinstance(file, dict) else {}

@@ -7,6 +7,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from evorl import stats
+from evorl.metrics import RETURN
 from evorl.training.devices import memory
 from evorl.training.load import Load
 from evorl.training.profile import Profile
@@ -155,7 +156,13 @@ class Speed:
 
 
 def returns(row: Row) -> str:
-    """The mean return, over the seeds in which an episode ended with its 95 % bootstrap interval."""
+    """The mean return, over the seeds in which an episode ended with its 95 % bootstrap interval; a game's by group."""
+    groups = [f"{name.removeprefix(RETURN)} {row[name]:.1f}" for name in row if name.startswith(RETURN)]
+    return _over_seeds(row) + (f" ({', '.join(groups)})" if len(groups) > 1 else "")
+
+
+def _over_seeds(row: Row) -> str:
+    """The mean return, and where it is of several seeds its interval."""
     seeds: dict[str, list[Any]] = row.get("seeds", {})
     found = seeds.get("return", [row["return"]])
     lengths = seeds.get("episode_length", [row.get("episode_length", 1)] * len(found))  # which not every workflow tells

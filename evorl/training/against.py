@@ -1,0 +1,71 @@
+"""Cross-play: a policy takes a place in a game, and another policy, or chance, all others."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+
+from evorl.errors import OptionError, require, unknown
+from evorl.spaces import random_action, sizes
+from evorl.training.policy import Policy
+from evorl.types import Env, Key
+
+
+@dataclass(frozen=True)
+class Place:
+    """A group of a game, or one member of it."""
+
+    group: str
+    member: int | None = None
+
+    @classmethod
+    def named(cls, name: str | None, env: Env) -> "Place":
+        """That of GROUP or GROUP/NUMBER in a game; raises OptionError where there is none."""
+        teams = sizes(env.action_space)
+        if not teams:
+            raise OptionError("against: needs a game, and this run's environment is for one agent")
+        members = [f"{group}/{i}" for group, n in teams.items() for i in range(n) if n > 1]
+        places = [*teams, *members]
+        require(name is not None, "group", "nothing", f"must be what this run plays: {', '.join(places)}")
+        if name not in places:
+            raise unknown("group", str(name), places)
+        group, _, member = str(name).partition("/")
+        return cls(group, int(member) if member else None)
+
+    def of(self, values: Mapping[str, Any]) -> Any:
+        """What is of this place among values by group, leaves [..., members]: their mean, or the member's."""
+        return values[self.group].mean(-1) if self.member is None else values[self.group][..., self.member]
+
+    def taken(self, own: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+        """Actions by group, leaves [members, ...]: here one's own, elsewhere those of others."""
+        if self.member is None:
+            return {**others, self.group: own[self.group]}
+        mine = jax.tree.map(lambda a, b: b.at[self.member].set(a[self.member]), own[self.group], others[self.group])
+        return {**others, self.group: mine}
+
+
+class Against(Policy):
+    """A policy that has one place in a game, while another, or chance where that is None, has all others."""
+
+    def __init__(self, policy: Policy, place: Place, other: Policy | None) -> None:
+        self.env, self.env_params = policy.env, policy.env_params
+        spaces = self.env.observation_space, self.env.action_space
+        if other is not None and (other.env.observation_space, other.env.action_space) != spaces:
+            raise OptionError("against: that run plays another game; its observations or actions differ")
+        self.memory = policy.memory, () if other is None else other.memory
+        act = partial(self._both, policy, place, other)
+        self._modes = {explores: partial(act, explores) for explores in (False, True)}
+        self._act = jax.jit(self._rows, static_argnames="explores")
+
+    def _both(self, policy: Policy, place: Place, other: Policy | None, explores: bool, *given: Any) -> Any:
+        obs, (memory, memory_other), key = given
+        keys = jax.random.split(key)
+        own, memory, extras = policy.act(explores)(obs, memory, keys[0])
+        play = self._by_chance if other is None else other.act(explores)
+        others, memory_other, _ = play(obs, memory_other, keys[1])
+        return place.taken(own, others), (memory, memory_other), extras
+
+    def _by_chance(self, obs: Any, memory: Any, key: Key) -> Any:
+        return random_action(self.env.action_space, self.env.observation_space, obs, key), memory, {}

@@ -1,0 +1,122 @@
+"""What is learned against others who learn: each group beside its untrained self, and self-play beside chance.
+
+python scripts/learning/games.py tag push adversary      IPPO, 8 seeds, a million env steps of each
+python scripts/learning/games.py tic_tac_toe             self-play, 8 seeds; needs evorl-jax[pgx]
+python scripts/learning/games.py connect_four
+python scripts/learning/games.py NAME --env-steps 20_000 --folder runs/tries
+
+Trains into --folder, or takes what is there. Of each seed a group's return against the trained others is set beside
+that of the same group as it began, on the same 512 starts; intervals are over seeds. Of self-play it prints how many of
+2 x 2,048 games against random play, half in each seat, each seed loses. Policies draw their actions (MPE), or are
+greedy (self-play).
+"""
+
+import argparse
+import datetime
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import stats, vector_env
+from evorl.spaces import sizes
+from evorl.training.against import Against, Place
+from evorl.training.policy import Policy
+from evorl.training.runs import Restored, restored
+from evorl.vector_env import EpisodeStats, FromParams, Plan, Store, World
+
+MPE = ("tag", "push", "adversary")
+STEPS = {"tic_tac_toe": 5_000_000, "connect_four": 10_000_000}
+
+
+def options(name: str, env_steps: int) -> list[str]:
+    """Those of a training, with the defaults of its agent but for how many play side by side in pgx."""
+    many = ["agent.workflow.num_envs=64", "agent.workflow.batch_size=2048"]
+    env = [f"env=mpe/{name}"] if name in MPE else [f"env=pgx_game/{name}", *many]
+    return ["agent=ippo", *env, "num_seeds=8", f"env_steps={env_steps}", "evaluations=4"]
+
+
+def trained(name: str, folder: Path, env_steps: int | None) -> Restored:
+    """The run of a game, trained unless it is there."""
+    run = folder / name
+    if not run.exists():
+        given = options(name, env_steps or STEPS.get(name, 1_000_000))
+        subprocess.run([sys.executable, "-m", "evorl.train", *given, f"run_dir={run}", "tensorboard=false"], check=True)
+    return restored(run, "run", "last")
+
+
+def played(policy: Policy, episodes: int, explores: bool, key: jax.Array) -> EpisodeStats:
+    """What so many episodes were, leaves [episodes]."""
+    env = policy.env
+    world, store = World(env, policy.env_params, policy.memory, episodes), Store(8, (), lambda *_: ())
+    act = jax.vmap(policy.act(explores))
+    return vector_env.play(world, act, Plan(FromParams(), episodes=1), None, key, store)[1]
+
+
+def groups(run: Restored) -> dict[str, np.ndarray]:
+    """Of each group the returns of each seed, [2, seeds]: as it has learned, and as it began."""
+    workflow: Any = run.workflow
+    teams = sizes(workflow.env.action_space)
+
+    @jax.jit
+    @jax.vmap
+    def of_seed(state: Any, key: jax.Array) -> dict[str, Any]:
+        key_begun, key_play = jax.random.split(key)
+        end, begun = (Policy(workflow, s) for s in (state, workflow.init(key_begun, state.hyperparams)))
+        everyone = played(end, 512, True, key_play).returns
+        return {
+            name: jnp.stack([
+                everyone[name].mean(),
+                Place(name).of(played(Against(begun, Place(name), end), 512, True, key_play).returns).mean(),
+            ])
+            for name in teams
+        }  # fmt: skip
+
+    found = of_seed(run.state, jax.random.split(jax.random.key(0), 8))
+    return {name: np.asarray(x).T for name, x in found.items()}
+
+
+def losses(run: Restored) -> np.ndarray:
+    """The part of games that each seed loses against random play, [seeds]."""
+    workflow: Any = run.workflow
+    (group,) = sizes(workflow.env.action_space)
+
+    @jax.jit
+    @jax.vmap
+    def of_seed(state: Any, key: jax.Array) -> Any:
+        seats = [Place(group, i) for i in range(2)]
+        policy = Policy(workflow, state)
+        returns = [seat.of(played(Against(policy, seat, None), 2048, False, key).returns) for seat in seats]
+        return (jnp.stack(returns) < 0).mean()
+
+    return np.asarray(of_seed(run.state, jax.random.split(jax.random.key(0), 8)))
+
+
+def told(values: np.ndarray) -> str:
+    low, high = stats.interval(values)
+    return f"{values.mean():.2f} [{low:.2f}, {high:.2f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("games", nargs="+")
+    parser.add_argument("--env-steps", type=int)
+    parser.add_argument("--folder", type=Path, default=Path("runs/games"))
+    args = parser.parse_args()
+    for name in args.games:
+        run = trained(name, args.folder, args.env_steps)
+        if name not in MPE:
+            lost, today = 100 * losses(run), datetime.date.today()
+            print(f"\n{today} {name}: loses {told(lost)} % to random play, the worst seed {lost.max():.2f} %")
+            continue
+        print(f"\n{datetime.date.today()}\n\n| {name} | learned | as it began | difference |\n|---|---|---|---|")
+        for group, (end, begun) in groups(run).items():
+            print(f"| {group} | {told(end)} | {told(begun)} | {told(end - begun)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
