@@ -451,7 +451,7 @@ def test_what_they_do_not_play_is_told_in_a_line():
         (lambda: decomposed(CHASE, SumMixer()), "env: VDN over opponents"),
         (lambda: MADDPG(Box(-1.0, 1.0, (2,)), Box(-1.0, 1.0, (1,))), "MADDPG plays games"),
         (lambda: MAAC(Box(-1.0, 1.0, (2,)), Discrete(2)), "MAAC plays games"),
-        (lambda: MADDPG(*game(Box(-1.0, 1.0, (2, 2)))), "vectors of real numbers, or choices, not .* of group boss"),
+        (lambda: MADDPG(*game(Box(-1.0, 1.0, (2, 2)))), "vectors of real numbers, or choices, not Box"),
         (lambda: MADDPG(*game(Box(-np.inf, np.inf, (2,)))), "finite bounds"),
         (lambda: MAAC(*real), "MAAC needs actions that are one choice, not .* of group hare"),
         (lambda: MAAC(*game(Discrete(2)), width=6), "width=6: must be a multiple of heads, 4"),

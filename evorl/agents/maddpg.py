@@ -9,6 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.agents.differentiable import Differentiable
 from evorl.agents.losses import TD_ERROR, bootstrapped, squared_error
 from evorl.agents.members import (
     TrainStates,
@@ -24,25 +25,11 @@ from evorl.agents.members import (
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
-from evorl.networks.distributions import Head, straight_through
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics, check_layers
 from evorl.networks.network import FLAT, Encoder, Network
 from evorl.priors import LogUniform
-from evorl.spaces import (
-    Box,
-    Dict,
-    Discrete,
-    MultiBinary,
-    Space,
-    groups,
-    has_choice,
-    keys_of,
-    leaves,
-    masked,
-    sizes,
-    visible,
-)
+from evorl.spaces import Dict, Discrete, Space, groups, has_choice, keys_of, sizes, visible
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -91,11 +78,8 @@ class MADDPG:
         check_layers(self.hidden)
         if not self.groups:
             raise OptionError("env: is for one agent, and MADDPG plays games, whose actions are by group; see ddpg")
-        for name, of in groups(self.action_space).items():
-            real = isinstance(of.space, Box) and len(of.space.shape) == 1
-            if not (real or all(not isinstance(leaf, Box | MultiBinary) for leaf in leaves(of.space))):
-                raise OptionError(f"MADDPG needs vectors of real numbers, or choices, not {of.space} of group {name}")
-            Head(of.space)
+        for name in self.groups:
+            self.actions(name)
 
     @property
     def groups(self) -> dict[str, int]:
@@ -106,13 +90,17 @@ class MADDPG:
         """What a member of a group observes and does."""
         return groups(self.observation_space)[name].space, groups(self.action_space)[name].space
 
+    def actions(self, name: str) -> Differentiable:
+        """What the numbers of a group's actors mean."""
+        return Differentiable(*self.spaces(name))
+
     def hyperparams(self) -> MADDPGHyperparams:
         return MADDPGHyperparams()
 
     def actor(self, name: str) -> Network:
         """Logits of choices, or real numbers before they are bounded, from what a member observes."""
-        observed, action = self.spaces(name)
-        return Network(observed, MLP(self.hidden, Head(action).size), self.encoder)
+        body = MLP(self.hidden, self.actions(name).head.size)
+        return Network(self.spaces(name)[0], body, self.encoder)
 
     def critic(self, name: str) -> Network:
         """Values of what the critic of a member sees, and of actions."""
@@ -154,49 +142,28 @@ class MADDPG:
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MADDPGHyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """For each member choices that are drawn, or its greedy real action with normal noise."""
-        actions = {}
-        numbers, keys = self.numbers(params, obs, 0), keys_of(key, len(self.groups))
-        for (name, x), key_group in zip(numbers.items(), keys, strict=True):
-            space, head = self.spaces(name)[1], Head(self.spaces(name)[1])
-            if isinstance(space, Box):
-                noise = hyperparams.explore_std * half_range(space) * jax.random.normal(key_group, x.shape)
-                actions[name] = jnp.clip(bounded(space, x) + noise, *space.bounds)
-            else:
-                actions[name] = head.action(head.distribution(self.masked(name, obs, x)).sample(key_group))
+        actions, numbers = {}, self.numbers(params, obs, 0)
+        for (name, x), key_group in zip(numbers.items(), keys_of(key, len(numbers)), strict=True):
+            actions[name] = self.actions(name).sample(x, obs[name], key_group, hyperparams.explore_std)
         return actions, memory, {}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MADDPGHyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         del key, hyperparams
-        actions = {}
-        for name, x in self.numbers(params, obs, 0).items():
-            space, head = self.spaces(name)[1], Head(self.spaces(name)[1])
-            likeliest = lambda x, name=name, head=head: head.distribution(self.masked(name, obs, x)).mode()  # noqa: E731
-            actions[name] = bounded(space, x) if isinstance(space, Box) else head.action(likeliest(x))
-        return actions, memory, {}
+        numbers = self.numbers(params, obs, 0)
+        return {name: self.actions(name).mode(x, obs[name]) for name, x in numbers.items()}, memory, {}
 
     def numbers(self, params: Params, obs: Any, axis: int) -> dict[str, Float[Array, "*batch members size"]]:
         """What the actors give, for observations whose batch has so many axes."""
         actors = {name: each_member(self.actor(name).apply, self.shared, axis) for name in self.groups}
         return {name: actor(params[name], obs[name]) for name, actor in actors.items()}
 
-    def masked(self, name: str, obs: Any, numbers: Array) -> Array:
-        """The numbers of a group, ILLEGAL where its choices are."""
-        return masked(self.spaces(name)[0], obs[name], numbers)
-
     def drawn(self, numbers: dict[str, Array], obs: Any, key: Key) -> dict[str, Array]:
         """Actions as critics see them, [*batch, members, features], with a gradient."""
-        actions = {}
-        for (name, x), key_group in zip(numbers.items(), keys_of(key, len(numbers)), strict=True):
-            space = self.spaces(name)[1]
-            choices = Head(space).choices
-            actions[name] = (
-                bounded(space, x)
-                if isinstance(space, Box)
-                else straight_through(self.masked(name, obs, x), choices, key_group)
-            )
-        return actions
+        keys = keys_of(key, len(numbers))
+        drawn = zip(numbers.items(), keys, strict=True)
+        return {name: self.actions(name).seen(x, obs[name], key) for (name, x), key in drawn}
 
     def values(
         self, name: str, params: Params, obs: Any, actions: dict[str, Array], own: Array, axis: int
@@ -264,18 +231,6 @@ class MADDPG:
     def update_targets(self, state: MADDPGState, hyperparams: MADDPGHyperparams) -> MADDPGState:
         """All targets follow, after the actors have moved (algorithm 1)."""
         return MADDPGState(state.actor.follow(hyperparams.tau), state.critic.follow(hyperparams.tau))
-
-
-def half_range(space: Box) -> np.ndarray:
-    """Half of what lies between the bounds, of each number."""
-    low, high = space.bounds
-    return (high - low) / 2
-
-
-def bounded(space: Box, numbers: Array) -> Array:
-    """The real action that numbers stand for."""
-    low, _ = space.bounds
-    return jnp.asarray(low + half_range(space) * (1 + jnp.tanh(numbers)))
 
 
 def shown(name: str, actions: dict[str, Array], own: Array) -> Float[Array, "*batch members features"]:
