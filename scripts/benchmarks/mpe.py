@@ -1,6 +1,6 @@
 """Steps a second of the particle environments with random actions, beside JaxMARL 0.2.0's, in turns (M1).
 
-pip install jaxmarl==0.2.0 && PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/mpe.py [NAME ...]
+pip install jaxmarl==0.2.0 chex && PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/mpe.py [NAME ...]
 python scripts/benchmarks/mpe.py --curve            on a GPU: 128 to 65,536 copies of each, evorl's alone
 
 Both step copies whose episodes begin again, with a key for each step of each copy and fresh starts; actions are drawn
@@ -37,6 +37,7 @@ THEIRS = {
     "speaker_listener": "MPE_simple_speaker_listener_v4", "reference": "MPE_simple_reference_v3",
     "world_comm": "MPE_simple_world_comm_v3",
 }  # fmt: skip
+REAL = {"world_comm"}  # where JaxMARL's actions are real numbers by default, and so ours
 
 
 def summed(*seen: Any) -> Array:
@@ -44,16 +45,21 @@ def summed(*seen: Any) -> Array:
     return sum((leaf.sum(dtype=jnp.float32) for leaf in jax.tree.leaves(seen)), jnp.float32(0))
 
 
+def drawn(key: Key, batch: tuple[int, ...], space: Any, salt: int) -> Array:
+    """Random actions of a space, [STEPS, *batch, ...]."""
+    key, shape = jax.random.fold_in(key, 1 + salt), (STEPS, *batch)
+    if hasattr(space, "n"):
+        return jax.random.randint(key, shape, 0, space.n)
+    return jax.random.uniform(key, (*shape, *space.shape))
+
+
 def ours(name: str, copies: int) -> Callable[[Key], Array]:
     """A run of evorl's."""
-    env = mpe.MPE(GAMES[name]())
+    env = mpe.MPE(GAMES[name](), continuous=name in REAL)
 
     def run(key: Key) -> Array:
-        drawn = jax.random.bits(jax.random.fold_in(key, 1), (STEPS, copies), jnp.uint16).astype(jnp.int32)
-        actions = {
-            group: (drawn[..., None] // jnp.arange(1, 1 + of.n)) % of.space.n
-            for group, of in env.action_space.parts.items()
-        }
+        spaces = env.action_space.parts
+        actions = {group: drawn(key, (copies, of.n), of.space, i) for i, (group, of) in enumerate(spaces.items())}
 
         def policy(obs: Any, now: Array, keys: Key) -> tuple[Any, Array, dict[str, Any]]:
             del obs, keys
@@ -79,8 +85,7 @@ def theirs(name: str, copies: int) -> Callable[[Key], Array]:
     env = jaxmarl.make(THEIRS[name])
 
     def run(key: Key) -> Array:
-        drawn = jax.random.bits(jax.random.fold_in(key, 1), (STEPS, copies), jnp.uint16).astype(jnp.int32)
-        actions = {agent: (drawn // (1 + i)) % env.action_space(agent).n for i, agent in enumerate(env.agents)}
+        actions = {agent: drawn(key, (copies,), env.action_space(agent), i) for i, agent in enumerate(env.agents)}
         _, state = jax.vmap(env.reset)(jax.random.split(key, copies))
 
         def add(carry: Any, now: tuple[Key, Any]) -> tuple[Any, None]:
