@@ -67,29 +67,3 @@ class Chase:
         near = jnp.where(legal, near, jnp.nan)
         reward = {"hunter": near, "hare": -near.mean(keepdims=True)}
         return state, TimeStep(self.observed(state), reward, jnp.bool_(False), state.steps >= self.max_episode_steps)
-
-
-@dataclass(frozen=True)
-class TwoStep:
-    """QMIX's game for two: the first's first move leads to where both earn 7, or to [[0, 1], [1, 8]] by their moves.
-
-    Its state, which both see, is 0, then 1 or 2.
-    """
-
-    default_params = ()
-    fresh_reset = False
-    max_episode_steps = 2
-    observation_space = Dict({"agent": Members(Discrete(3), 2)})
-    action_space = Dict({"agent": Members(Discrete(2), 2)})
-
-    def reset(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
-        del key, params
-        return jnp.int32(0), {"agent": jnp.zeros(2, jnp.int32)}
-
-    def step(self, key: jax.Array, env_state: jax.Array, action: Any, params: Any) -> tuple[jax.Array, TimeStep]:
-        del key, params
-        first, second = action["agent"]
-        paid = jnp.array([[[0.0, 0.0], [0.0, 0.0]], [[7.0, 7.0], [7.0, 7.0]], [[0.0, 1.0], [1.0, 8.0]]])
-        reward = {"agent": jnp.full(2, paid[env_state, first, second])}
-        state = jnp.where(env_state == 0, 1 + first, env_state).astype(jnp.int32)
-        return state, TimeStep({"agent": jnp.full(2, state)}, reward, env_state > 0, jnp.bool_(False))

@@ -80,6 +80,7 @@ from evorl.ec.cma_me import ImprovementEmitter
 from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
+from evorl.envs.games import TwoStep
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.probe import Probe
 from evorl.envs.wrappers import Frames
@@ -132,7 +133,7 @@ from evorl.workflows import (
 from evorl.workflows.base import advance
 from evorl.workflows.sampling import PrioritizedSegments, Shuffled
 from tests.conftest import leaves_equal
-from tests.gaming import Chase, TwoStep
+from tests.gaming import Chase
 from tests.remembering import FlaxGRU
 
 

@@ -12,6 +12,7 @@ from evorl.agents import DQN, MAAC, MADDPG, ValueDecomposition
 from evorl.agents.maac import MAACHyperparams
 from evorl.agents.maddpg import MADDPGHyperparams
 from evorl.agents.team import member_spaces
+from evorl.envs.games import TwoStep
 from evorl.errors import OptionError
 from evorl.networks.mixers import MonotonicMixer, SumMixer
 from evorl.networks.recurrent import GRU
@@ -19,7 +20,7 @@ from evorl.replay import PrioritizedReplay, SequenceReplay
 from evorl.spaces import Box, Dict, Discrete, Legal, Members
 from evorl.types import Transition
 from evorl.workflows import OffPolicy, Vmapped
-from tests.gaming import Chase, TwoStep
+from tests.gaming import Chase
 
 CHASE, REAL, TWO_STEP = Chase(), Chase(real=True), TwoStep()
 SMALL = {"num_updates": 4, "batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 4, "chunk": 3}
