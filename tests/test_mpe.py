@@ -78,14 +78,15 @@ def test_a_step_is_that_of_mpe2(labels):
 
 @pytest.mark.parametrize(
     "scenario",
-    [pytest.param(s, marks=() if s in (mpe.Simple, mpe.Line) else pytest.mark.slow) for s in SCENARIOS],
+    [pytest.param(s, marks=() if s in (mpe.Simple, mpe.SimpleLine) else pytest.mark.slow) for s in SCENARIOS],
 )
 def test_a_game_meets_the_protocol(scenario):
-    envs.check(mpe.MPE(scenario(), continuous=scenario is mpe.Line, max_episode_steps=4), episodes=2)
+    envs.check(mpe.MPE(scenario(), continuous=scenario is mpe.SimpleLine, max_episode_steps=4), episodes=2)
 
 
 def test_episodes_begin_where_they_may():
-    starts = jax.jit(lambda keys: [jax.vmap(s().begin)(keys) for s in (mpe.Tag, mpe.Line, mpe.Reference, mpe.Treasure)])
+    drawn_from = (mpe.SimpleTag, mpe.SimpleLine, mpe.SimpleReference, mpe.CollectTreasure)
+    starts = jax.jit(lambda keys: [jax.vmap(scenario().begin)(keys) for scenario in drawn_from])
     tag, line, reference, treasure = jax.device_get(starts(jax.random.split(KEY, 2000)))
     for x, most in ((tag.at, 1.0), (tag.marks, 0.9), (line.marks[..., 0], 0.25), (treasure.marks, 0.95)):
         assert most - 0.01 < np.abs(x).max() <= most
@@ -122,22 +123,24 @@ def test_games_by_name():
     assert {made["scenario"]["_target_"] for made in named} == {f"{s.__module__}.{s.__name__}" for s in SCENARIOS}
     assert len(named) == len(SCENARIOS) == len(DEFAULT) == 12
     asked = config.load(["env=mpe/spread", "env.scenario.num_agents=5", "env.continuous=true"])
-    assert played(config.plain(asked)) == mpe.MPE(mpe.Spread(5), continuous=True)
+    assert played(config.plain(asked)) == mpe.MPE(mpe.SimpleSpread(5), continuous=True)
 
 
 def test_groups():
-    assert sizes(mpe.MPE(mpe.WorldComm()).action_space) == {"adversary": 3, "agent": 2, "lead": 1}
-    assert sizes(mpe.MPE(mpe.WorldComm(num_adversaries=1)).observation_space) == {"agent": 2, "lead": 1}
+    assert sizes(mpe.MPE(mpe.SimpleWorldComm()).action_space) == {"adversary": 3, "agent": 2, "lead": 1}
+    assert sizes(mpe.MPE(mpe.SimpleWorldComm(num_adversaries=1)).observation_space) == {"agent": 2, "lead": 1}
 
 
 def test_wrong_options_are_refused():
     for make, named in (
-        (lambda: mpe.Spread(0), "num_agents=0"), (lambda: mpe.Spread(local_ratio=2), "local_ratio=2"),
-        (lambda: mpe.Spread(stage=2), "stage=2"), (lambda: mpe.Tag(stage=3), "stage=3"),
-        (lambda: mpe.Adversary(num_agent_neighbors=0), "num_agent_neighbors=0"),
-        (lambda: mpe.WorldComm(num_food=0), "num_food=0"), (lambda: mpe.Tag(num_obstacles=-1), "num_obstacles=-1"),
-        (lambda: mpe.Treasure(num_deposits=7), "num_deposits=7"), (lambda: mpe.MPE(mpe.Simple(), False, 0), "steps=0"),
-        (lambda: mpe.Reference(-1), "local_ratio=-1"), (lambda: mpe.Line(0), "num_agents=0"),
+        (lambda: mpe.SimpleSpread(0), "num_agents=0"), (lambda: mpe.SimpleSpread(local_ratio=2), "local_ratio=2"),
+        (lambda: mpe.SimpleSpread(stage=2), "stage=2"), (lambda: mpe.SimpleTag(stage=3), "stage=3"),
+        (lambda: mpe.SimpleAdversary(num_agent_neighbors=0), "num_agent_neighbors=0"),
+        (lambda: mpe.SimpleWorldComm(num_food=0), "num_food=0"),
+        (lambda: mpe.SimpleTag(num_obstacles=-1), "num_obstacles=-1"),
+        (lambda: mpe.CollectTreasure(num_deposits=7), "num_deposits=7"),
+        (lambda: mpe.MPE(mpe.Simple(), False, 0), "steps=0"),
+        (lambda: mpe.SimpleReference(-1), "local_ratio=-1"), (lambda: mpe.SimpleLine(0), "num_agents=0"),
     ):  # fmt: skip
         with pytest.raises(OptionError, match=named) as refused:
             make()
@@ -150,7 +153,7 @@ def test_wrong_options_are_refused():
 def test_a_game_is_drawn(label, tmp_path):
     env, steps = game(label), recorded(label)[0]
     states = [tree.index(steps["before"], i) for i in (0, -1)]
-    if isinstance(env.scenario, mpe.Treasure):
+    if isinstance(env.scenario, mpe.CollectTreasure):
         gone = np.full_like(states[1].marks, -999.0)
         states[1] = replace(states[1], marks=gone)  # all are picked up
     gif, png = env.draw(states, tmp_path)

@@ -27,9 +27,10 @@ from evorl.vector_env import FromParams, Plan, World, auto_reset
 
 STEPS = 100
 GAMES: dict[str, Callable[[], Any]] = {
-    "spread": mpe.Spread, "tag": mpe.Tag, "adversary": mpe.Adversary, "simple": mpe.Simple, "push": mpe.Push,
-    "crypto": mpe.Crypto, "speaker_listener": mpe.SpeakerListener, "reference": mpe.Reference,
-    "world_comm": mpe.WorldComm, "collect_treasure": mpe.Treasure, "line": mpe.Line, "formation": mpe.Formation,
+    "spread": mpe.SimpleSpread, "tag": mpe.SimpleTag, "adversary": mpe.SimpleAdversary, "simple": mpe.Simple,
+    "push": mpe.SimplePush, "crypto": mpe.SimpleCrypto, "speaker_listener": mpe.SimpleSpeakerListener,
+    "reference": mpe.SimpleReference, "world_comm": mpe.SimpleWorldComm, "collect_treasure": mpe.CollectTreasure,
+    "line": mpe.SimpleLine, "formation": mpe.SimpleFormation,
 }  # fmt: skip
 THEIRS = {
     "spread": "MPE_simple_spread_v3", "tag": "MPE_simple_tag_v3", "adversary": "MPE_simple_adversary_v3",

@@ -49,40 +49,42 @@ N = {"num_agents": "N", "num_good": "N"}
 CASES = [
     *several("simple", "Simple", "simple_v3", REAL, {"limit": 7}),
     *several(
-        "spread", "Spread", "simple_spread_v3", both(N, num_agents=5, local_ratio=0.2) | REAL,
+        "spread", "SimpleSpread", "simple_spread_v3", both(N, num_agents=5, local_ratio=0.2) | REAL,
         both(N, num_agents=2, terminate_on_success=True, **NEAR),
         {"ours": {"stage": 0}, "theirs": {"curriculum": True}, "stage": 0},
     ),
     *several(
-        "adversary", "Adversary", "simple_adversary_v3", both(N, num_good=4) | REAL, both(N, num_good=3, **NEAR)
+        "adversary", "SimpleAdversary", "simple_adversary_v3", both(N, num_good=4) | REAL, both(N, num_good=3, **NEAR)
     ),
     *several(
-        "tag", "Tag", "simple_tag_v3", both(num_good=3, num_adversaries=4, num_obstacles=3) | REAL,
+        "tag", "SimpleTag", "simple_tag_v3", both(num_good=3, num_adversaries=4, num_obstacles=3) | REAL,
         both(num_good=2, num_adversaries=2, num_obstacles=0, terminate_on_success=True),
         both(num_good=2, num_landmark_neighbors=1, num_agent_neighbors=6),
         {"ours": {"stage": 1}, "theirs": {"curriculum": True}, "stage": 1, "continuous": True},
     ),
-    *several("push", "Push", "simple_push_v3", REAL, {"limit": 60}),
-    *several("crypto", "Crypto", "simple_crypto_v3", REAL, {"limit": 3}),
-    *several("speaker_listener", "SpeakerListener", "simple_speaker_listener_v4", REAL, {"limit": 60}),
-    *several("reference", "Reference", "simple_reference_v3", both(local_ratio=0.9) | REAL, both(local_ratio=0.0)),
+    *several("push", "SimplePush", "simple_push_v3", REAL, {"limit": 60}),
+    *several("crypto", "SimpleCrypto", "simple_crypto_v3", REAL, {"limit": 3}),
+    *several("speaker_listener", "SimpleSpeakerListener", "simple_speaker_listener_v4", REAL, {"limit": 60}),
     *several(
-        "world_comm", "WorldComm", "simple_world_comm_v3",
+        "reference", "SimpleReference", "simple_reference_v3", both(local_ratio=0.9) | REAL, both(local_ratio=0.0)
+    ),
+    *several(
+        "world_comm", "SimpleWorldComm", "simple_world_comm_v3",
         both(num_good=3, num_adversaries=2, num_obstacles=2, num_food=3, num_forests=3) | REAL,
         both(num_good=1, num_adversaries=1, num_obstacles=0, num_food=1, num_forests=1),
         both(num_forests=0),
     ),
     *several(
-        "collect_treasure", "Treasure", "collect_treasure_v1",
+        "collect_treasure", "CollectTreasure", "collect_treasure_v1",
         both(num_collectors=4, num_deposits=3, num_treasures=8) | REAL,
         both(num_collectors=1, num_deposits=1, num_treasures=1),
     ),
     *several(
-        "line", "Line", "simple_line_v1", both(N, num_agents=7) | REAL,
+        "line", "SimpleLine", "simple_line_v1", both(N, num_agents=7) | REAL,
         both(N, num_agents=3, terminate_on_success=True),
     ),
     *several(
-        "formation", "Formation", "simple_formation_v1", both(N, num_agents=6) | REAL,
+        "formation", "SimpleFormation", "simple_formation_v1", both(N, num_agents=6) | REAL,
         both(N, num_agents=3, terminate_on_success=True),
     ),
 ]  # fmt: skip

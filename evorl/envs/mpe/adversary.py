@@ -10,7 +10,7 @@ from evorl.types import Key
 
 
 @dataclass(frozen=True)
-class Adversary:
+class SimpleAdversary:
     """The adversary loses its distance from the goal; the others earn it, and lose that of the nearest of them.
 
     There are as many landmarks as agents that know. All see landmarks and the others, or so many `num_..._neighbors`

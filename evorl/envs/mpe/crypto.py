@@ -13,7 +13,7 @@ WORDS, SECRETS = 4, 2
 
 
 @dataclass(frozen=True)
-class Crypto:
+class SimpleCrypto:
     """Eve loses the squared distance of what she says from the secret; Bob and Alice earn it, and lose that of Bob's.
 
     Who says nothing at all, which takes continuous actions, is not counted. Alice sees the secret and the key, Bob the

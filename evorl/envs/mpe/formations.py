@@ -18,7 +18,7 @@ FEW = 5  # agents of which all assignments are tried
 
 
 @dataclass(frozen=True)
-class Line:
+class SimpleLine:
     """All lose the mean distance of agents, 2 at most, from places along the line between two landmarks.
 
     Places are assigned so that the distances are least in all. Each sees itself and the landmarks.
@@ -64,7 +64,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Formation:
+class SimpleFormation:
     """All lose the mean distance of agents, 2 at most, from places around a landmark, a circle of radius 0.5.
 
     The first place is in the direction of the agent with the least angle, from 0 on; places are assigned so that the

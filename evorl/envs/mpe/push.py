@@ -15,7 +15,7 @@ OWN = np.array([[0.25, 0.75, 0.25], [0.25, 0.25, 0.75]], np.float32)  # of the a
 
 
 @dataclass(frozen=True)
-class Push:
+class SimplePush:
     """The agent loses its distance from the goal; the adversary earns it and loses its own.
 
     The adversary sees landmarks and the agent, the agent also the goal and colors that say which it is.

@@ -17,7 +17,7 @@ PALE = ((0.75, 0.25, 0.25), (0.25, 0.75, 0.25), (0.25, 0.25, 0.75))
 
 
 @dataclass(frozen=True)
-class SpeakerListener:
+class SimpleSpeakerListener:
     """Both lose the squared distance of the listener from the goal, whose color the speaker sees.
 
     The speaker says one of three words and stands still; the listener sees landmarks and hears it.
@@ -46,7 +46,7 @@ class SpeakerListener:
 
 
 @dataclass(frozen=True)
-class Reference:
+class SimpleReference:
     """Each of two agents knows the color of the landmark to which the other is to go, and says one of ten words.
 
     Each loses the distance of the other from there, with the weight `local_ratio`, and both the mean with the rest.

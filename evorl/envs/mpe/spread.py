@@ -15,7 +15,7 @@ SIZE = 0.15
 
 
 @dataclass(frozen=True)
-class Spread:
+class SimpleSpread:
     """All lose the distance from each landmark to the nearest agent, and each one 1 for every other that it touches.
 
     `local_ratio` is the weight of the second, the rest that of the first. `stage` 0 is mpe2's curriculum before

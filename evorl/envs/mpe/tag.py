@@ -27,7 +27,7 @@ SPEED_OF_PREY = (0.5, 0.75, 1.0)  # by stage, a part of the full one
 
 
 @dataclass(frozen=True)
-class Tag:
+class SimpleTag:
     """Each predator earns 10 for each touch of a predator and a prey, and the prey loses it; prey also loses outside.
 
     Predators are the group adversary, prey is agent. `stage` 0 or 1 is mpe2's curriculum before prey is as fast as it

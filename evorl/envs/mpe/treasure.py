@@ -33,7 +33,7 @@ class Cargo:
 
 
 @dataclass(frozen=True)
-class Treasure:
+class CollectTreasure:
     """All earn 5 for each treasure that is picked up or delivered to the deposit of its kind.
 
     A collector loses 5 for each other that it touches, and 0.1 of its distance from the nearest treasure, or from where

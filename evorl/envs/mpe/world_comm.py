@@ -16,7 +16,7 @@ WORDS = 4
 
 
 @dataclass(frozen=True)
-class WorldComm:
+class SimpleWorldComm:
     """Predators earn 5 for each touch and lose 0.1 of their distance from the nearest prey.
 
     Prey loses 5 for each predator that touches it, twice what it loses in tag outside, and 0.05 of its distance from
@@ -80,7 +80,7 @@ class WorldComm:
         return {name: groups[name] for name in self.agents}
 
 
-def touched(scenario: WorldComm, state: MPEState, who: slice, what: str) -> Array:
+def touched(scenario: SimpleWorldComm, state: MPEState, who: slice, what: str) -> Array:
     """Which of some agents touch which landmarks of a name, [agents, landmarks]."""
     kinds = scenario.landmarks
     least = of_each(scenario.agents, "size")[who, None] + kinds[what].size
