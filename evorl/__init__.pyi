@@ -8,6 +8,10 @@ from evorl.agents.dqn import DQN as DQN
 from evorl.agents.dqn import DQNHyperparams as DQNHyperparams
 from evorl.agents.impala import IMPALA as IMPALA
 from evorl.agents.impala import IMPALAHyperparams as IMPALAHyperparams
+from evorl.agents.maac import MAAC as MAAC
+from evorl.agents.maac import MAACHyperparams as MAACHyperparams
+from evorl.agents.maddpg import MADDPG as MADDPG
+from evorl.agents.maddpg import MADDPGHyperparams as MADDPGHyperparams
 from evorl.agents.mlp_policy import MLPPolicy as MLPPolicy
 from evorl.agents.mlp_policy import MLPPolicyHyperparams as MLPPolicyHyperparams
 from evorl.agents.muon import Muon as Muon
@@ -25,6 +29,7 @@ from evorl.agents.td3 import TD3Hyperparams as TD3Hyperparams
 from evorl.agents.team import Team as Team
 from evorl.agents.train_state import Adam as Adam
 from evorl.agents.train_state import TrainState as TrainState
+from evorl.agents.value_decomposition import ValueDecomposition as ValueDecomposition
 from evorl.ec.ars import ARS as ARS
 from evorl.ec.ars import ARSHyperparams as ARSHyperparams
 from evorl.ec.cells import CVTArchive as CVTArchive
@@ -181,6 +186,8 @@ from evorl.levels.scores import RelativeRegret as RelativeRegret
 from evorl.levels.scores import TrueRegret as TrueRegret
 from evorl.levels.scores import ValueDisagreement as ValueDisagreement
 from evorl.networks.encoders import CNN as CNN
+from evorl.networks.mixers import MonotonicMixer as MonotonicMixer
+from evorl.networks.mixers import SumMixer as SumMixer
 from evorl.networks.network import Feedforward as Feedforward
 from evorl.networks.network import Flat as Flat
 from evorl.networks.recurrent import GRU as GRU

@@ -19,6 +19,8 @@ from evorl.agents import (
     A2C,
     DQN,
     IMPALA,
+    MAAC,
+    MADDPG,
     PPO,
     SAC,
     TD3,
@@ -27,11 +29,14 @@ from evorl.agents import (
     DiscreteSACHyperparams,
     DQNHyperparams,
     IMPALAHyperparams,
+    MAACHyperparams,
+    MADDPGHyperparams,
     MLPPolicy,
     PolicyGradient,
     PPOHyperparams,
     SACHyperparams,
     TD3Hyperparams,
+    ValueDecomposition,
 )
 from evorl.agents.puffer import Puffer, PufferHyperparams
 from evorl.agents.random import Random, RandomHyperparams
@@ -75,11 +80,13 @@ from evorl.ec.cma_me import ImprovementEmitter
 from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
+from evorl.envs.games import TwoStep
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.probe import Probe
 from evorl.envs.wrappers import Frames
 from evorl.levels import Learnability
 from evorl.networks.encoders import CNN
+from evorl.networks.mixers import MonotonicMixer
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
 from evorl.population import (
@@ -340,6 +347,9 @@ def team(agent, **options):
 MAPPO = OnPolicy(CHASE, team(PolicyGradient, central=True, shared={"hunter": False}), 4, 4, 1, 16, eval_episodes=6)
 IDQN = OffPolicy(CHASE, team(DQN, ids=True), num_envs=4, num_steps=2, num_updates=4, **SMALL)
 SEARCHED = SearchHyperparams(NSGA2Hyperparams(Uniform(0.0, 0.2)))
+TWO_STEP = TwoStep()
+MIXED = DQN(*member_spaces(TWO_STEP.observation_space, TWO_STEP.action_space), hidden=(4,))
+QMIX = ValueDecomposition(TWO_STEP.observation_space, TWO_STEP.action_space, MIXED, MonotonicMixer(3, (4,)))
 OTHERS = [
     *EVOLVERS,
     Case("search", SEARCH, SearchHyperparams(NSGA2Hyperparams(0.1)), 1),
@@ -366,6 +376,9 @@ OTHERS = [
     Case("mappo", MAPPO, PPOHyperparams()),
     Case("vmapped_idqn", Vmapped(IDQN, 2), pair(DQNHyperparams())),
     Case("pbt_mappo", PBT(Vmapped(MAPPO, 4), PPOHyperparams(clip=Uniform(0.1, 0.3))), PBTHyperparams()),
+    Case("qmix", OffPolicy(TWO_STEP, QMIX, 4, 2, 4, **SMALL), DQNHyperparams()),
+    Case("maddpg", off_policy(MADDPG, CHASE, n_step=2), MADDPGHyperparams()),
+    Case("maac", off_policy(MAAC, CHASE, of_agent={"width": 8}), MAACHyperparams()),
     Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
     Case(
         "recurrent_ppo",

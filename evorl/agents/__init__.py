@@ -2,6 +2,8 @@ from evorl.agents.a2c import A2C, A2CHyperparams
 from evorl.agents.discrete_sac import DiscreteSAC, DiscreteSACHyperparams
 from evorl.agents.dqn import DQN, DQNHyperparams
 from evorl.agents.impala import IMPALA, IMPALAHyperparams
+from evorl.agents.maac import MAAC, MAACHyperparams
+from evorl.agents.maddpg import MADDPG, MADDPGHyperparams
 from evorl.agents.mlp_policy import MLPPolicy, MLPPolicyHyperparams
 from evorl.agents.muon import Muon
 from evorl.agents.policy_gradient import PolicyGradient
@@ -10,11 +12,14 @@ from evorl.agents.puffer import Puffer, PufferHyperparams
 from evorl.agents.sac import SAC, SACHyperparams
 from evorl.agents.td3 import TD3, TD3Hyperparams
 from evorl.agents.train_state import TrainState
+from evorl.agents.value_decomposition import ValueDecomposition
 
 __all__ = [
     "A2C",
     "DQN",
     "IMPALA",
+    "MAAC",
+    "MADDPG",
     "PPO",
     "SAC",
     "TD3",
@@ -23,6 +28,8 @@ __all__ = [
     "DiscreteSAC",
     "DiscreteSACHyperparams",
     "IMPALAHyperparams",
+    "MAACHyperparams",
+    "MADDPGHyperparams",
     "MLPPolicy",
     "MLPPolicyHyperparams",
     "Muon",
@@ -33,4 +40,5 @@ __all__ = [
     "SACHyperparams",
     "TD3Hyperparams",
     "TrainState",
+    "ValueDecomposition",
 ]

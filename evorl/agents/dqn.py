@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import TD_ERROR, bootstrapped, weighted_mean
+from evorl.agents.losses import TD_ERROR, bootstrapped, of_choice, weighted_mean
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
 from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter, linear
@@ -130,15 +130,26 @@ class DQN:
         both: Any = self.network.apply(params, batch, batch.memory, method="both")
         return both
 
-    def target(
-        self, state: DQNState, batch: Transition, following: Array, hyperparams: DQNHyperparams
-    ) -> Float[Array, "*batch"]:
-        """r + discount Q'(s', argmax_a Q(s', a)), or max_a Q'(s', a) unless double; following is Q(s', a)."""
-        values = self.values(state.actor.target, batch)[1]
-        value = _chosen(values, (following if self.double else values).argmax(-1))
+    def made(self, values: Float[Array, "*batch choices"], batch: Transition) -> Float[Array, "*batch"]:
+        """The values of the choices that were made."""
+        return of_choice(values, index(self.action_space, batch.learned.action))
+
+    def best(self, target: Params, batch: Transition, following: Array) -> Float[Array, "*batch"]:
+        """Q'(s', argmax_a Q(s', a)), or max_a Q'(s', a) unless double; following is Q(s', a)."""
+        values = self.values(target, batch)[1]
+        return of_choice(values, (following if self.double else values).argmax(-1))
+
+    def bootstrapped(self, batch: Transition, value: Array, hyperparams: DQNHyperparams) -> Float[Array, "*batch"]:
+        """r + discount * value, on the scale of the values."""
         if not self.rescaled:
             return bootstrapped(batch.learned, value, hyperparams.discount)
         return rescaled(bootstrapped(batch.learned, unscaled(value), hyperparams.discount))
+
+    def target(
+        self, state: DQNState, batch: Transition, following: Array, hyperparams: DQNHyperparams
+    ) -> Float[Array, "*batch"]:
+        """r + discount * the value of the best choice; following is Q(s', a)."""
+        return self.bootstrapped(batch, self.best(state.actor.target, batch, following), hyperparams)
 
     def critic_loss(
         self, params: Params, state: DQNState, batch: Transition, key: Key, hyperparams: DQNHyperparams
@@ -146,9 +157,14 @@ class DQN:
         """Huber's loss of the values of the choices made, mean over the batch."""
         del key
         values, following = self.values(params, batch)
-        target = jax.lax.stop_gradient(self.target(state, batch, following, hyperparams))
-        value = _chosen(values, index(self.action_space, batch.learned.action))
-        error = value - target
+        target = self.target(state, batch, following, hyperparams)
+        return self.error_loss(batch, self.made(values, batch), target, hyperparams)
+
+    def error_loss(
+        self, batch: Transition, value: Float[Array, "*batch"], target: Array, hyperparams: DQNHyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Huber's loss of values against targets, mean over the batch."""
+        error = value - jax.lax.stop_gradient(target)
         bounded = jnp.clip(error, -hyperparams.max_error, hyperparams.max_error)
         loss = weighted_mean(batch, bounded * (error - 0.5 * bounded))
         return loss, {"critic_loss": loss, "value": value.mean(), TD_ERROR: jnp.abs(error)}
@@ -159,7 +175,3 @@ class DQN:
 
     def update_targets(self, state: DQNState, hyperparams: DQNHyperparams) -> DQNState:
         return DQNState(state.actor.follow(hyperparams.tau))
-
-
-def _chosen(values: Float[Array, "*batch choices"], choice: Array) -> Float[Array, "*batch"]:
-    return jnp.take_along_axis(values, choice[..., None], axis=-1)[..., 0]

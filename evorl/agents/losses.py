@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from evorl.returns import gae
 from evorl.types import Batch, Hyperparams, Metrics, Transition
@@ -53,6 +53,11 @@ def squared_error(
     error = value - target[..., None]
     loss = weighted_mean(batch, (error**2).sum(-1))
     return loss, {"critic_loss": loss, "value": value.mean(), TD_ERROR: jnp.abs(error).mean(-1)}
+
+
+def of_choice(values: Float[Array, "*batch choices"], choice: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """The value of one choice of all."""
+    return jnp.take_along_axis(values, choice[..., None], axis=-1)[..., 0]
 
 
 def least(values: Float[Array, "*batch critics"]) -> Float[Array, "*batch"]:

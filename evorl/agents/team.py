@@ -11,6 +11,7 @@ from flax import struct
 
 from evorl import hyperparameters, tree
 from evorl.agents.losses import OF_ROWS, TD_ERROR
+from evorl.agents.members import TrainStates, all_seen, everything, for_members, member_rows, named
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError, require, unknown
@@ -49,32 +50,13 @@ STATE = "state"  # the part of a game's observation that is no group's, but know
 
 
 @struct.dataclass
-class Actors:
-    """The actors of all groups, each a TrainState; of a group whose members do not share, leaves [members, ...]."""
-
-    params: Any  # by group
-    others: Any  # by group, what else a TrainState has
-    apart: tuple[str, ...] = struct.field(pytree_node=False, default=())  # groups whose members do not share
-
-    def renewed(self, params: Params) -> "Actors":
-        """Other params at their beginning, with targets where self has some."""
-
-        def one(name: str) -> Any:
-            renew = lambda state, params: state.renewed(params)  # noqa: E731
-            return (jax.vmap(renew) if name in self.apart else renew)(self.others[name], params[name])
-
-        return Actors(params, {name: replace(one(name), params=()) for name in params}, self.apart)
-
-
-@struct.dataclass
 class TeamState:
-    actor: Actors
+    actor: TrainStates
     rest: Any  # by group, the state of its agent without the actor
 
     def group(self, name: str) -> Any:
         """The state of a group's agent."""
-        actor = replace(self.actor.others[name], params=self.actor.params[name])
-        return replace(self.rest[name], actor=actor)
+        return replace(self.rest[name], actor=self.actor.group(name))
 
 
 @struct.dataclass
@@ -169,7 +151,11 @@ class Team:
         assert isinstance(self.observation_space, Dict)
         if STATE in self.observation_space.parts:
             return self.observation_space.parts[STATE]
-        return Dict({name: replace(of, space=visible(of.space)) for name, of in groups(self.observation_space).items()})
+        return everything(self.observation_space)
+
+    def state_of(self, obs: Any) -> Any:
+        """The value of the state space by a game's observations."""
+        return obs[STATE] if STATE in obs else all_seen(self.observation_space, obs)
 
     def sees(self, name: str) -> Space:
         """What the agent of a group takes as the observation of a member."""
@@ -194,9 +180,7 @@ class Team:
         if self.ids:
             own = {"obs": own, **member}
         if self.central:
-            everything = {other: seen(part.space, obs[other]) for other, part in groups(self.observation_space).items()}
-            state = obs.get(STATE, everything)
-            own = {"obs": own, "state": {"state": _for_members(state, len(batch), n), **member}}
+            own = {"obs": own, "state": {"state": for_members(self.state_of(obs), len(batch), n), **member}}
         return shown(of.space, obs[name], own)
 
     def hyperparams(self) -> Hyperparams:
@@ -220,10 +204,8 @@ class Team:
     def _joined(self, states: dict[str, Any]) -> TeamState:
         """The state of a team from those of its agents."""
         apart = tuple(name for name, side in self.sides.items() if not side.shared)
-        params = {name: state.actor.params for name, state in states.items()}
-        others = {name: replace(state.actor, params=()) for name, state in states.items()}
         rest = {name: replace(state, actor=NOTHING) for name, state in states.items()}
-        return TeamState(Actors(params, others, apart), rest)
+        return TeamState(TrainStates.of({name: state.actor for name, state in states.items()}, apart), rest)
 
     def memory(self) -> Memory:
         return {name: tree.broadcast(side.agent.memory(), side.n) for name, side in self.sides.items()}
@@ -249,20 +231,8 @@ class Team:
 
     def rows(self, name: str, t: Transition) -> Transition:
         """What the members of a group learn from, leaves [*batch, members, ...], of steps of the game, [*batch]."""
-        n, axes = self.groups[name], t.terminated.ndim
-        return replace(
-            t,
-            obs=self.observed(name, t.obs),
-            next_obs=self.observed(name, t.next_obs),
-            action=t.action[name],
-            reward=t.reward[name],
-            terminated=_for_members(t.terminated, axes, n),
-            truncated=_for_members(t.truncated, axes, n),
-            discount=_for_members(t.discount, axes, n),
-            weight=_for_members(t.weight, 1, n),
-            extras=t.extras.get(name, {}),
-            memory=t.memory[name],
-        )
+        shown = {"obs": self.observed(name, t.obs), "next_obs": self.observed(name, t.next_obs)}
+        return replace(member_rows(t, name, self.groups[name]), **shown)
 
     def batch(self, params: Params, transitions: Transition, hyperparams: Hyperparams, fresh: bool) -> Batch:
         """What each agent learns from by group, leaves [steps, slots, members, ...]."""
@@ -358,7 +328,7 @@ class Team:
                 value, metrics = value.sum(), tree.mean(metrics)
             total += value
             found[name] = {key: x for key, x in metrics.items() if key not in OF_ROWS}
-        return total, _named(found)
+        return total, named(found)
 
     def _updated(self, how: str, state: TeamState, loss: Any, hyperparams: Hyperparams, able: Any) -> Any:
         """A step of each agent that can take it, of members that are apart one by one, and the metrics by group."""
@@ -378,21 +348,7 @@ class Team:
 
             states[name], metrics = jax.vmap(one)(before, jnp.arange(side.n))
             found[name] = tree.mean(metrics)
-        return self._joined(states), _named(found, several=len(self.sides) > 1)
-
-
-def _named(found: dict[str, Metrics], several: bool | None = None) -> Metrics:
-    """The metrics of groups under names of their own, "NAME/GROUP" where there are several; errors of rows as means."""
-    several = len(found) > 1 if several is None else several
-    metrics = {f"{key}/{name}" if several else key: x for name, of in found.items() for key, x in of.items()}
-    errors = [of[TD_ERROR] for of in found.values() if TD_ERROR in of]
-    metrics = {key: x for key, x in metrics.items() if key.partition("/")[0] != TD_ERROR}
-    return metrics | ({TD_ERROR: jnp.stack(errors).mean(0)} if errors else {})
-
-
-def _for_members(x: Any, axes: int, n: int) -> Any:
-    """What all n members have in common, leaves [*batch, ...], for each of them, leaves [*batch, n, ...]."""
-    return jax.tree.map(lambda x: jnp.repeat(jnp.expand_dims(x, axes), n, axes), x)
+        return self._joined(states), named(found, several=len(self.sides) > 1)
 
 
 def _of(field: Any, name: str) -> Any:

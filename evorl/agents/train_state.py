@@ -93,12 +93,16 @@ class TrainState:
     def descend(self, loss: Loss, learning_rate: Number, max_grad_norm: Number) -> tuple["TrainState", Metrics]:
         """One step of the optimizer on loss(params) -> (value, metrics), its gradient clipped by its norm."""
         gradient, metrics = jax.grad(loss, has_aux=True)(self.params)
+        return self.moved(gradient, learning_rate, max_grad_norm), metrics
+
+    def moved(self, gradient: Params, learning_rate: Number, max_grad_norm: Number) -> "TrainState":
+        """One step of the optimizer along a gradient, clipped by its norm."""
         numbers, unravel = ravel_pytree(gradient)
         norm = jnp.maximum(jnp.linalg.norm(numbers), jnp.finfo(numbers.dtype).tiny)
         numbers *= jnp.minimum(1.0, max_grad_norm / norm)  # optax's own makes NaN of an infinite bound, and masks it
         direction, moments = self.optimizer.update(unravel(numbers), self.moments, self.params)
         params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, direction)
-        return replace(self, params=params, moments=moments), metrics
+        return replace(self, params=params, moments=moments)
 
     def follow(self, tau: Number) -> "TrainState":
         """The target moves to params by the fraction tau (Lillicrap et al. 2016, arXiv:1509.02971, algorithm 1)."""

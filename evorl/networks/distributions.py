@@ -6,6 +6,7 @@ takes it to the environment.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -87,6 +88,17 @@ class Categoricals:
 
     def entropy(self) -> Float[Array, "*batch"]:
         return jnp.stack([part.entropy() for part in self.parts]).sum(0)
+
+
+def straight_through(logits: Float[Array, "*batch n"], choices: Sequence[int], key: Key) -> Float[Array, "*batch n"]:
+    """A sample of several choices, one-hot and side by side, with the gradient of the softmax of their noisy logits.
+
+    Straight-through Gumbel-softmax of temperature 1 (Jang et al. 2017, arXiv:1611.01144).
+    """
+    noisy = jnp.split(logits + jax.random.gumbel(key, logits.shape), np.cumsum(choices)[:-1], axis=-1)
+    soft = jnp.concatenate([jax.nn.softmax(part) for part in noisy], axis=-1)
+    hard = jnp.concatenate([jax.nn.one_hot(part.argmax(-1), part.shape[-1]) for part in noisy], axis=-1)
+    return jax.lax.stop_gradient(hard - soft) + soft
 
 
 @struct.dataclass

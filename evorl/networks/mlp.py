@@ -24,6 +24,7 @@ class Dense(nn.Module):
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
+    "leaky_relu": nn.leaky_relu,
     "tanh": nn.tanh,
     "swish": nn.swish,
     "elu": nn.elu,

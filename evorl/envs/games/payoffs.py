@@ -11,13 +11,10 @@ Nested = Sequence[Any]  # of numbers, or of such again
 
 
 class Classic(NamedTuple):
-    """The payoffs of the player of rows, and of the other one: by rows too, or as those of the first "alike".
-
-    Alike: what the first gets with roles changed, what the first gets, or the opposite.
-    """
+    """A game of two: the payoffs of who plays rows, and those of the other one, or what they are made of."""
 
     rows: Nested
-    other: str | Nested
+    other: str | Nested  # CHANGED, SAME, OPPOSITE, or payoffs by rows too
     actions: tuple[str, ...]
     source: str
 

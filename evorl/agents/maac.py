@@ -1,0 +1,243 @@
+"""MAAC: for each member of a game a policy of its own, and a critic that attends to what the others see and do."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.agents.losses import TD_ERROR, bootstrapped, of_choice, squared_error
+from evorl.agents.members import TrainStates, each_member, fresh, member_rows, named, summed
+from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
+from evorl.errors import OptionError, require
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.networks.attention import Attention, Embedding
+from evorl.networks.distributions import Categorical
+from evorl.networks.features import features
+from evorl.networks.mlp import MLP, check_layers
+from evorl.networks.network import FLAT, Encoder, Network
+from evorl.spaces import Discrete, Space, chosen, groups, has_choice, index, keys_of, masked, sizes
+from evorl.types import Key, Memory, Metrics, Params, Transition
+
+
+@struct.dataclass
+class MAACHyperparams:
+    """Defaults: Iqbal & Sha 2019, and their code."""
+
+    actor_lr: Number = hyperparameter(1e-3, 0, 1, "learning rate of the actors", RATE)
+    critic_lr: Number = hyperparameter(1e-3, 0, 1, "learning rate of the critics", RATE)
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
+    tau: Number = hyperparameter(1e-3, 0, 1, "fraction by which targets follow at each update")
+    temperature: Number = hyperparameter(0.01, 0, about="weight of the entropy")
+    logit_weight: Number = hyperparameter(1e-3, 0, about="of the mean square of a head's logits of attention")
+    actor_grad_norm: Number = hyperparameter(0.5, 0, about="gradients of each actor are clipped to this norm")
+    critic_grad_norm: Number = hyperparameter(10.0, 0, about="those of all critics together, times how many there are")
+
+
+@struct.dataclass
+class MAACState:
+    actor: TrainStates
+    critic: TrainState  # of all members
+
+
+@dataclass(frozen=True)
+class MAAC:
+    """Multi-actor-attention-critic (Iqbal & Sha 2019, arXiv:1810.02912), for one choice of each member.
+
+    Q_i = f_i(g_i(o_i), what each head has heard of the others' e_j(o_j, a_j)), of all choices of i at once, from which
+    its baseline is. Heads are common to all members; f, g, e and the policy are a member's own, or with `shared` a
+    group's.
+    """
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...] = (128, 128)  # of the policies
+    width: int = 128  # of the critics
+    heads: int = 4
+    shared: bool = False
+    encoder: Encoder = FLAT
+    optimizer: Optimizer = ADAM
+
+    def __post_init__(self) -> None:
+        check_layers(self.hidden)
+        require(self.heads >= 1, "heads", self.heads, "must be at least 1")
+        whole = self.width >= 1 and self.width % self.heads == 0
+        require(whole, "width", self.width, f"must be a multiple of heads, {self.heads}")
+        if not self.groups:
+            raise OptionError(
+                "env: is for one agent, and MAAC plays games, whose actions are by group; see discrete_sac"
+            )
+        for name, of in groups(self.action_space).items():
+            if not isinstance(of.space, Discrete):
+                raise OptionError(f"MAAC needs actions that are one choice, not {of.space} of group {name}")
+
+    @property
+    def groups(self) -> dict[str, int]:
+        """How many members each group has."""
+        return sizes(self.action_space)
+
+    def spaces(self, name: str) -> tuple[Space, Discrete]:
+        """What a member of a group observes and does."""
+        action: Any = groups(self.action_space)[name].space
+        return groups(self.observation_space)[name].space, action
+
+    def hyperparams(self) -> MAACHyperparams:
+        return MAACHyperparams()
+
+    def actor(self, name: str) -> Network:
+        """Logits from what a member observes."""
+        observed, action = self.spaces(name)
+        return Network(observed, MLP(self.hidden, action.n, "leaky_relu"), self.encoder, masked=masked)
+
+    def embedding(self, name: str) -> Network:
+        """g or e, from what a member observes, and for e what it does."""
+        return Network(self.spaces(name)[0], Embedding(self.width), self.encoder)
+
+    def value(self, name: str) -> MLP:
+        """f, from g and what was heard."""
+        return MLP((self.width,), self.spaces(name)[1].n, "leaky_relu")
+
+    def init(self, key: Key, hyperparams: MAACHyperparams) -> MAACState:
+        del hyperparams
+        key_attention, *keys = jax.random.split(key, 1 + len(self.groups))
+        actors, parts = {}, {}
+        wide = jnp.zeros(2 * self.width)
+        for (name, n), key_group in zip(self.groups.items(), keys, strict=True):
+            action = jnp.zeros(self.spaces(name)[1].n)
+            embedding, value, actor = self.embedding(name), self.value(name), self.actor(name)
+            makes = {
+                "own": embedding.fresh,
+                "pair": lambda key, embedding=embedding, action=action: embedding.fresh(key, action),
+                "value": lambda key, value=value: value.init(key, wide),
+            }
+            key_actor, *key_parts = jax.random.split(key_group, 1 + len(makes))
+            begun = lambda key, actor=actor: TrainState.fresh(actor.fresh(key), optimizer=self.optimizer)  # noqa: E731
+            actors[name] = fresh(begun, key_actor, n, self.shared)
+            parts[name] = {
+                part: fresh(make, key, n, self.shared)
+                for (part, make), key in zip(makes.items(), key_parts, strict=True)
+            }
+        everyone = jnp.zeros((sum(self.groups.values()), self.width))
+        critic = {"attention": self.attention.init(key_attention, everyone, everyone), "groups": parts}
+        apart = () if self.shared else tuple(self.groups)
+        return MAACState(TrainStates.of(actors, apart), TrainState.fresh(critic, optimizer=self.optimizer))
+
+    @property
+    def attention(self) -> Attention:
+        """What each member hears of the others."""
+        return Attention(self.heads)
+
+    def memory(self) -> Memory:
+        return ()
+
+    def act(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MAACHyperparams
+    ) -> tuple[Any, Memory, dict[str, Any]]:
+        """A choice of each member, drawn from its policy."""
+        del hyperparams
+        return self.drawn(self.policies(params, obs, 0), key), memory, {}
+
+    def mode(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MAACHyperparams
+    ) -> tuple[Any, Memory, dict[str, Any]]:
+        del key, hyperparams
+        policies = self.policies(params, obs, 0)
+        return {name: chosen(self.spaces(name)[1], of.mode()) for name, of in policies.items()}, memory, {}
+
+    def policies(self, params: Params, obs: Any, axis: int) -> dict[str, Categorical]:
+        """Those of each group, [*batch, members], for observations whose batch has so many axes."""
+        actors = {name: each_member(self.actor(name).apply, self.shared, axis) for name in self.groups}
+        return {name: Categorical(actor(params[name], obs[name])) for name, actor in actors.items()}
+
+    def drawn(self, policies: dict[str, Categorical], key: Key) -> dict[str, Array]:
+        """An action of each member."""
+        keys = keys_of(key, len(policies))
+        return {
+            name: chosen(self.spaces(name)[1], of.sample(key))
+            for (name, of), key in zip(policies.items(), keys, strict=True)
+        }
+
+    def values(
+        self, params: Params, obs: Any, actions: dict[str, Array], axis: int
+    ) -> tuple[dict[str, Float[Array, "*batch members choices"]], Float[Array, ""]]:
+        """Q_i of all choices of each member, beside the actions of the others, and the penalty of the attention."""
+        own, pair = {}, {}
+        for name in self.groups:
+            embed, of = each_member(self.embedding(name).apply, self.shared, axis), params["groups"][name]
+            own[name] = embed(of["own"], obs[name])
+            pair[name] = embed(of["pair"], obs[name], features(self.spaces(name)[1], actions[name]))
+        together = [jnp.concatenate([*of.values()], axis=-2) for of in (own, pair)]
+        attended: Any = self.attention.apply(params["attention"], *together)
+        heard, penalty = attended
+        ends = np.cumsum([*self.groups.values()])[:-1]
+        found = {}
+        for name, of_others in zip(self.groups, jnp.split(heard, ends, axis=-2), strict=True):
+            value = each_member(self.value(name).apply, self.shared, axis)
+            seen = jnp.concatenate([own[name], of_others], axis=-1)
+            found[name] = value(params["groups"][name]["value"], seen)
+        return found, penalty
+
+    def critic_loss(
+        self, params: Params, state: MAACState, batch: Transition, key: Key, hyperparams: MAACHyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Squared errors against r + discount (Q_i'(o', a') - temperature log pi_i'(a_i'|o_i')), and the penalty.
+
+        All a' are drawn now from the targets of the policies; a sum over members, a mean over the batch (section 3.2).
+        """
+        h, t, axis = hyperparams, batch.learned, batch.learned.terminated.ndim
+        policies = self.policies(state.actor.target, t.next_obs, axis)
+        following = self.drawn(policies, key)
+        after, _ = self.values(state.critic.target, t.next_obs, following, axis)
+        values, penalty = self.values(params, t.obs, t.action, axis)
+        total, found = h.logit_weight * penalty, {}
+        for name, n in self.groups.items():
+            rows = member_rows(t, name, n)
+            choice = index(self.spaces(name)[1], following[name])
+            soft = of_choice(after[name], choice) - h.temperature * policies[name].log_prob(choice)
+            target = jax.lax.stop_gradient(bootstrapped(rows, soft, h.discount))
+            value = of_choice(values[name], index(self.spaces(name)[1], t.action[name]))
+            loss, metrics = squared_error(rows, value[..., None], target)
+            total += n * loss
+            found[name] = metrics | {TD_ERROR: metrics[TD_ERROR].mean(-1)}
+        return total, named(found)
+
+    def actor_loss(
+        self, params: Params, state: MAACState, batch: Transition, key: Key, hyperparams: MAACHyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """log pi_i(a_i|o_i) times temperature log pi_i(a_i|o_i) - Q_i(o, a) + sum_b pi_i(b|o_i) Q_i(o, b, others).
+
+        All actions are drawn now, and the second factor has no gradient; means over rows with a choice (section 3.2).
+        """
+        t, axis = batch.learned, batch.learned.terminated.ndim
+        policies = self.policies(params, t.obs, axis)
+        actions = self.drawn(policies, key)
+        values, _ = self.values(state.critic.params, t.obs, actions, axis)
+        total, found = jnp.float32(0), {}
+        for name, policy in policies.items():
+            choice = index(self.spaces(name)[1], actions[name])
+            log_prob = policy.log_prob(choice)
+            baseline = (jnp.exp(policy.log_probs()) * values[name]).sum(-1)
+            worse = hyperparams.temperature * log_prob - of_choice(values[name], choice) + baseline
+            weight = has_choice(self.spaces(name)[0], t.obs[name])
+            loss = summed(weight, log_prob * jax.lax.stop_gradient(worse), self.shared)
+            total += loss
+            members = 1 if self.shared else self.groups[name]
+            entropy = summed(weight, policy.entropy(), self.shared) / members
+            found[name] = {"actor_loss": loss / members, "entropy": entropy}
+        return total, jax.lax.stop_gradient(named(found))
+
+    def update_critic(self, state: MAACState, loss: Loss, hyperparams: MAACHyperparams) -> tuple[MAACState, Metrics]:
+        norm = hyperparams.critic_grad_norm * sum(self.groups.values())
+        critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, norm)
+        return replace(state, critic=critic), metrics
+
+    def update_actor(self, state: MAACState, loss: Loss, hyperparams: MAACHyperparams) -> tuple[MAACState, Metrics]:
+        actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.actor_grad_norm)
+        return replace(state, actor=actor), metrics
+
+    def update_targets(self, state: MAACState, hyperparams: MAACHyperparams) -> MAACState:
+        """All targets follow, after the actors have moved."""
+        return MAACState(state.actor.follow(hyperparams.tau), state.critic.follow(hyperparams.tau))

@@ -1,0 +1,245 @@
+"""MADDPG: for each member of a game a policy of what it sees, and a critic of what all see and do."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.agents.differentiable import Differentiable
+from evorl.agents.losses import TD_ERROR, bootstrapped, squared_error
+from evorl.agents.members import (
+    TrainStates,
+    all_seen,
+    each_member,
+    everything,
+    for_members,
+    fresh,
+    member_rows,
+    named,
+    summed,
+)
+from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
+from evorl.errors import OptionError, require
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.networks.features import features, num_features
+from evorl.networks.mlp import MLP, Critics, check_layers
+from evorl.networks.network import FLAT, Encoder, Network
+from evorl.priors import LogUniform
+from evorl.spaces import Dict, Discrete, Space, groups, has_choice, keys_of, sizes, visible
+from evorl.types import Key, Memory, Metrics, Params, Transition
+
+
+@struct.dataclass
+class MADDPGHyperparams:
+    """Defaults: Lowe et al. 2017, and their code."""
+
+    actor_lr: Number = hyperparameter(1e-2, 0, 1, "learning rate of the actors", RATE)
+    critic_lr: Number = hyperparameter(1e-2, 0, 1, "learning rate of the critics", RATE)
+    discount: Number = hyperparameter(0.95, 0, 1, "discount factor", HORIZON)
+    tau: Number = hyperparameter(0.01, 0, 1, "fraction by which targets follow at each update")
+    explore_std: Number = hyperparameter(
+        0.1, 0, 10, "std of noise on real actions, in half ranges", LogUniform(0.02, 0.5)
+    )
+    logit_weight: Number = hyperparameter(1e-3, 0, about="of the mean square of the numbers that an actor gives")
+    max_grad_norm: Number = hyperparameter(0.5, 0, about="gradients of each network are clipped to this norm")
+
+
+@struct.dataclass
+class MADDPGState:
+    actor: TrainStates
+    critic: TrainStates
+
+
+@dataclass(frozen=True)
+class MADDPG:
+    """Deterministic policy gradients with critics that are centralized (Lowe et al. 2017, arXiv:1706.02275).
+
+    A choice is drawn by Gumbel's noise on its logits, and has the gradient of the softmax (arXiv:1611.01144). Unless
+    `centralized`, a critic sees and values what its member alone sees and does. Unless `shared`, each member has
+    networks of its own, else each group; centralized critics see whom they value then. The first of several critics
+    is what a policy climbs, the least of them what is bootstrapped.
+    """
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...] = (64, 64)
+    num_critics: int = 1
+    centralized: bool = True
+    shared: bool = False
+    encoder: Encoder = FLAT
+    optimizer: Optimizer = ADAM
+
+    def __post_init__(self) -> None:
+        require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
+        check_layers(self.hidden)
+        if not self.groups:
+            raise OptionError("env: is for one agent, and MADDPG plays games, whose actions are by group; see ddpg")
+        for name in self.groups:
+            self.actions(name)
+
+    @property
+    def groups(self) -> dict[str, int]:
+        """How many members each group has."""
+        return sizes(self.action_space)
+
+    def spaces(self, name: str) -> tuple[Space, Space]:
+        """What a member of a group observes and does."""
+        return groups(self.observation_space)[name].space, groups(self.action_space)[name].space
+
+    def actions(self, name: str) -> Differentiable:
+        """What the numbers of a group's actors mean."""
+        return Differentiable(*self.spaces(name))
+
+    def hyperparams(self) -> MADDPGHyperparams:
+        return MADDPGHyperparams()
+
+    def actor(self, name: str) -> Network:
+        """Logits of choices, or real numbers before they are bounded, from what a member observes."""
+        body = MLP(self.hidden, self.actions(name).head.size)
+        return Network(self.spaces(name)[0], body, self.encoder)
+
+    def critic(self, name: str) -> Network:
+        """Values of what the critic of a member sees, and of actions."""
+        return Network(self.valued(name), Critics(self.num_critics, self.hidden), self.encoder)
+
+    def valued(self, name: str) -> Space:
+        """What the critic of a member sees besides actions."""
+        if not self.centralized:
+            return visible(self.spaces(name)[0])
+        everyone = everything(self.observation_space)
+        return Dict({"all": everyone, "id": Discrete(self.groups[name])}) if self.identifies(name) else everyone
+
+    def identifies(self, name: str) -> bool:
+        """Whether critics of a group, which several members share, see whom they value."""
+        return self.centralized and self.shared and self.groups[name] > 1
+
+    def init(self, key: Key, hyperparams: MADDPGHyperparams) -> MADDPGState:
+        del hyperparams
+        actors, critics = {}, {}
+        widths = {name: num_features(self.spaces(name)[1]) for name in self.groups}
+        together = sum(n * widths[name] for name, n in self.groups.items())
+        for (name, n), key_group in zip(self.groups.items(), keys_of(key, len(self.groups)), strict=True):
+            key_actor, key_critic = jax.random.split(key_group)
+            action = jnp.zeros(together if self.centralized else widths[name])
+            critic = self.critic(name)
+            actors[name] = self._begun(self.actor(name).fresh, key_actor, n)
+            critics[name] = self._begun(lambda key, critic=critic, x=action: critic.fresh(key, x), key_critic, n)
+        apart = () if self.shared else tuple(self.groups)
+        return MADDPGState(TrainStates.of(actors, apart), TrainStates.of(critics, apart))
+
+    def _begun(self, make: Any, key: Key, n: int) -> TrainState:
+        begin = lambda key: TrainState.fresh(make(key), optimizer=self.optimizer)  # noqa: E731
+        return fresh(begin, key, n, self.shared)
+
+    def memory(self) -> Memory:
+        return ()
+
+    def act(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MADDPGHyperparams
+    ) -> tuple[Any, Memory, dict[str, Any]]:
+        """For each member choices that are drawn, or its greedy real action with normal noise."""
+        actions, numbers = {}, self.numbers(params, obs, 0)
+        for (name, x), key_group in zip(numbers.items(), keys_of(key, len(numbers)), strict=True):
+            actions[name] = self.actions(name).sample(x, obs[name], key_group, hyperparams.explore_std)
+        return actions, memory, {}
+
+    def mode(
+        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MADDPGHyperparams
+    ) -> tuple[Any, Memory, dict[str, Any]]:
+        del key, hyperparams
+        numbers = self.numbers(params, obs, 0)
+        return {name: self.actions(name).mode(x, obs[name]) for name, x in numbers.items()}, memory, {}
+
+    def numbers(self, params: Params, obs: Any, axis: int) -> dict[str, Float[Array, "*batch members size"]]:
+        """What the actors give, for observations whose batch has so many axes."""
+        actors = {name: each_member(self.actor(name).apply, self.shared, axis) for name in self.groups}
+        return {name: actor(params[name], obs[name]) for name, actor in actors.items()}
+
+    def drawn(self, numbers: dict[str, Array], obs: Any, key: Key) -> dict[str, Array]:
+        """Actions as critics see them, [*batch, members, features], with a gradient."""
+        keys = keys_of(key, len(numbers))
+        drawn = zip(numbers.items(), keys, strict=True)
+        return {name: self.actions(name).seen(x, obs[name], key) for (name, x), key in drawn}
+
+    def values(
+        self, name: str, params: Params, obs: Any, actions: dict[str, Array], own: Array, axis: int
+    ) -> Float[Array, "*batch members critics"]:
+        """Q_i of each member of a group for its own action, [*batch, members, features], and those of the others."""
+        n, batch = self.groups[name], own.shape[:-2]
+        everyone = all_seen(self.observation_space, obs)
+        seen = for_members(everyone, axis, n) if self.centralized else everyone[name]
+        if self.identifies(name):
+            seen = {"all": seen, "id": jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32), (*batch, n))}
+        joint = shown(name, actions, own) if self.centralized else own
+        return jnp.asarray(each_member(self.critic(name).apply, self.shared, axis)(params, seen, joint))
+
+    def critic_loss(
+        self, params: Params, state: MADDPGState, batch: Transition, key: Key, hyperparams: MADDPGHyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Squared error of each critic, mean over the batch; in its target all act by their own targets (eq. 6)."""
+        h, t, axis = hyperparams, batch.learned, batch.learned.terminated.ndim
+        actions = {name: features(self.spaces(name)[1], t.action[name]) for name in self.groups}
+        following = self.drawn(self.numbers(state.actor.target, t.next_obs, axis), t.next_obs, key)
+        total, found = jnp.float32(0), {}
+        for name, n in self.groups.items():
+            rows = member_rows(t, name, n)
+            after = self.values(name, state.critic.target[name], t.next_obs, following, following[name], axis)
+            target = jax.lax.stop_gradient(bootstrapped(rows, after.min(-1), h.discount))
+            value = self.values(name, params[name], t.obs, actions, actions[name], axis)
+            loss, metrics = squared_error(rows, value, target)
+            total += loss if self.shared else n * loss
+            found[name] = metrics | {TD_ERROR: metrics[TD_ERROR].mean(-1)}
+        return total, named(found)
+
+    def actor_loss(
+        self, params: Params, state: MADDPGState, batch: Transition, key: Key, hyperparams: MADDPGHyperparams
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """-Q_i for its own action now and the others' as they were (eq. 5), and the mean square of what an actor gives.
+
+        Means over the rows with a choice.
+        """
+        t, axis = batch.learned, batch.learned.terminated.ndim
+        actions = {name: features(self.spaces(name)[1], t.action[name]) for name in self.groups}
+        numbers = self.numbers(params, t.obs, axis)
+        own = self.drawn(numbers, t.obs, key)
+        total, found = jnp.float32(0), {}
+        for name, x in numbers.items():
+            value = self.values(name, state.critic.params[name], t.obs, actions, own[name], axis)[..., 0]
+            small = hyperparams.logit_weight * (x**2).mean(-1)
+            weight = has_choice(self.spaces(name)[0], t.obs[name])
+            loss = summed(weight, small - value, self.shared)
+            total += loss
+            found[name] = {"actor_loss": loss / (1 if self.shared else self.groups[name])}
+        return total, jax.lax.stop_gradient(named(found))
+
+    def update_critic(
+        self, state: MADDPGState, loss: Loss, hyperparams: MADDPGHyperparams
+    ) -> tuple[MADDPGState, Metrics]:
+        critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
+        return replace(state, critic=critic), metrics
+
+    def update_actor(
+        self, state: MADDPGState, loss: Loss, hyperparams: MADDPGHyperparams
+    ) -> tuple[MADDPGState, Metrics]:
+        actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
+        return replace(state, actor=actor), metrics
+
+    def update_targets(self, state: MADDPGState, hyperparams: MADDPGHyperparams) -> MADDPGState:
+        """All targets follow, after the actors have moved (algorithm 1)."""
+        return MADDPGState(state.actor.follow(hyperparams.tau), state.critic.follow(hyperparams.tau))
+
+
+def shown(name: str, actions: dict[str, Array], own: Array) -> Float[Array, "*batch members features"]:
+    """The actions of all as each member of a group is valued for: its own, and those of the others as given."""
+    *batch, n, _ = own.shape
+    parts = []
+    for other, taken in actions.items():
+        each = jnp.broadcast_to(taken[..., None, :, :], (*batch, n, *taken.shape[-2:]))
+        if other == name:
+            each = jnp.where(np.eye(n, dtype=bool)[..., None], own[..., None, :], each)
+        parts.append(each.reshape(*batch, n, -1))
+    return jnp.concatenate(parts, axis=-1)

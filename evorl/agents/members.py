@@ -1,0 +1,127 @@
+"""What agents of several members share: parameters that each has for itself, and what each learns from."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.agents.losses import TD_ERROR, mean_of_rows
+from evorl.agents.train_state import Loss, TrainState
+from evorl.hyperparameters import Number
+from evorl.spaces import Dict, Space, groups, keys_of, seen, visible
+from evorl.types import Key, Metrics, Params, Transition
+
+
+@struct.dataclass
+class TrainStates:
+    """A TrainState for each group; of one whose members do not share theirs, leaves [members, ...]."""
+
+    params: Any  # by group
+    others: Any  # by group, what else a TrainState has
+    apart: tuple[str, ...] = struct.field(pytree_node=False, default=())  # groups whose members do not share
+
+    @classmethod
+    def of(cls, states: dict[str, TrainState], apart: tuple[str, ...]) -> "TrainStates":
+        """Those by group."""
+        others = {name: replace(state, params=()) for name, state in states.items()}
+        return cls({name: state.params for name, state in states.items()}, others, apart)
+
+    @property
+    def target(self) -> Params:
+        """The targets of all, by group."""
+        return {name: state.target for name, state in self.others.items()}
+
+    def group(self, name: str) -> TrainState:
+        """That of a group."""
+        return replace(self.others[name], params=self.params[name])
+
+    def each(self, change: Callable[..., TrainState], *given: Params) -> "TrainStates":
+        """change(state, *given) of each, where given is by group; of members that are apart one by one."""
+
+        def one(name: str) -> TrainState:
+            changed = jax.vmap(change) if name in self.apart else change
+            return changed(self.group(name), *(x[name] for x in given))
+
+        return TrainStates.of({name: one(name) for name in self.params}, self.apart)
+
+    def renewed(self, params: Params) -> "TrainStates":
+        """Other params at their beginning, with targets where self has some."""
+        return self.each(lambda state, params: state.renewed(params), params)
+
+    def descend(self, loss: Loss, learning_rate: Number, max_grad_norm: Number) -> tuple["TrainStates", Metrics]:
+        """A step of each on the gradient of one loss, which is clipped by the norm of its own part."""
+        gradient, metrics = jax.grad(loss, has_aux=True)(self.params)
+        return self.each(lambda state, slope: state.moved(slope, learning_rate, max_grad_norm), gradient), metrics
+
+    def follow(self, tau: Number) -> "TrainStates":
+        """All targets move to their params by the fraction tau."""
+        return self.each(lambda state: state.follow(tau))
+
+
+def fresh(make: Callable[[Key], Params], key: Key, n: int, shared: bool) -> Params:
+    """Parameters for n members, leaves [n, ...], or the same for all where shared."""
+    return make(key) if shared else jax.vmap(make)(keys_of(key, n))
+
+
+def each_member(apply: Callable[..., Any], shared: bool, axis: int) -> Callable[..., Any]:
+    """apply(params, *given) for all members, whose leaves lie along an axis of what is given and of the result."""
+    over = None if shared else 0, axis
+
+    def applied(params: Params, *given: Any) -> Any:
+        return jax.vmap(lambda params, given: apply(params, *given), over, axis)(params, given)
+
+    return applied
+
+
+def everything(space: Space) -> Dict:
+    """The space of what all members of a game see."""
+    return Dict({name: replace(of, space=visible(of.space)) for name, of in groups(space).items()})
+
+
+def all_seen(space: Space, obs: Any) -> dict[str, Any]:
+    """What all members see of observations of a game, a value of everything."""
+    return {name: seen(of.space, obs[name]) for name, of in groups(space).items()}
+
+
+def for_members(x: Any, axes: int, n: int) -> Any:
+    """What all n members have in common, leaves [*batch, ...], for each of them, leaves [*batch, n, ...]."""
+    return jax.tree.map(lambda x: jnp.repeat(jnp.expand_dims(x, axes), n, axes), x)
+
+
+def member_rows(t: Transition, name: str, n: int) -> Transition:
+    """What the n members of a group learn from, leaves [*batch, n, ...], of steps of the game, [*batch]."""
+    axes = t.terminated.ndim
+    return replace(
+        t,
+        obs=t.obs[name],
+        next_obs=t.next_obs[name],
+        action=t.action[name],
+        reward=t.reward[name],
+        terminated=for_members(t.terminated, axes, n),
+        truncated=for_members(t.truncated, axes, n),
+        discount=for_members(t.discount, axes, n),
+        weight=for_members(t.weight, 1, n),
+        extras=t.extras.get(name, {}),
+        memory=t.memory[name] if t.memory else (),
+    )
+
+
+def summed(weight: Any, of_each: Float[Array, "*batch members"], shared: bool) -> Float[Array, ""]:
+    """The sum over members of their mean over rows, or the mean over the rows of all where they share what learns."""
+    if shared:
+        return mean_of_rows(weight, of_each)
+    members = of_each.shape[-1]
+    return jax.vmap(mean_of_rows, 1)(*jax.tree.map(lambda x: x.reshape(-1, members), (weight, of_each))).sum()
+
+
+def named(found: dict[str, Metrics], several: bool | None = None) -> Metrics:
+    """The metrics of groups under names of their own, "NAME/GROUP" where there are several; errors of rows as means."""
+    several = len(found) > 1 if several is None else several
+    metrics = {f"{key}/{name}" if several else key: x for name, of in found.items() for key, x in of.items()}
+    errors = [of[TD_ERROR] for of in found.values() if TD_ERROR in of]
+    metrics = {key: x for key, x in metrics.items() if key.partition("/")[0] != TD_ERROR}
+    return metrics | ({TD_ERROR: jnp.stack(errors).mean(0)} if errors else {})

@@ -1,0 +1,73 @@
+"""QMIX's two-step game, on which a sum of values is not enough: what VDN and QMIX learn to play for, and their tables.
+
+python scripts/learning/two_step.py [--seeds 8] [--iterations 1000]
+
+Rashid et al. 2018 (arXiv:1803.11485, section 5). The first member's first move leads to where every joint action pays
+7, or to where [[0, 1], [1, 8]] does. All actions are random, so that VDN learns of the second what least squares give,
+-1.5, 2.5, 2.5 and 6.5, and plays for 7. Of each learner the greedy return of each seed, and what it takes joint actions
+to be worth where the game pays, means over seeds.
+"""
+
+import argparse
+import datetime
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import DQN, DQNHyperparams, MonotonicMixer, OffPolicy, SumMixer, ValueDecomposition, Vmapped, tree
+from evorl.agents.team import member_spaces
+from evorl.envs.games import TwoStep
+from evorl.hyperparameters import as_state
+
+ENV = TwoStep()
+EXPLORING = DQNHyperparams(learning_rate=1e-3, epsilon=1.0, final_epsilon=1.0, tau=0.02)
+LEARNERS = {"vdn": SumMixer(), "qmix": MonotonicMixer()}
+
+
+def workflow(mixer: SumMixer | MonotonicMixer) -> OffPolicy:
+    """16 random episodes, then 8 updates on 128 steps of all episodes so far."""
+    agents = DQN(*member_spaces(ENV.observation_space, ENV.action_space), hidden=(64,))
+    agent = ValueDecomposition(ENV.observation_space, ENV.action_space, agents, mixer)
+    sizes = {"num_envs": 16, "num_steps": 2, "num_updates": 8, "actor_interval": 1, "batch_size": 128}
+    return OffPolicy(ENV, agent, **sizes, capacity=32_768, random_steps=512, eval_episodes=1)
+
+
+def trained(mixer: SumMixer | MonotonicMixer, seeds: int, iterations: int) -> tuple[np.ndarray, np.ndarray]:
+    """The greedy return of each seed [seeds], and its values of joint actions [seeds, place, first, second]."""
+    population = Vmapped(workflow(mixer), seeds)
+    agent = workflow(mixer).agent
+
+    def run(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        keys = jax.random.split(key, iterations + 2)
+        state = population.init(keys[0], tree.broadcast(as_state(EXPLORING), seeds))
+        state, _ = jax.lax.scan(population.step, state, keys[1:-1])
+        tables = jax.vmap(lambda of: jnp.stack([table(of.actor.params, place) for place in (1, 2)]))(state.agent)
+        return population.evaluate(state, keys[-1])["return"], tables
+
+    def table(params: dict, place: int) -> jax.Array:
+        obs = ENV.step(jax.random.key(0), jnp.int32(0), {"agent": jnp.array([place - 1, 0])}, ())[1].obs
+        _, values = agent.agent.network.apply(params["agent"], (), agent.team.observed("agent", obs), method="step")
+        joint = [[jnp.stack([values[0, i], values[1, j]]) for j in range(2)] for i in range(2)]
+        # both earn what is paid, and what they earn is summed
+        return jnp.stack([jnp.stack([agent.mixed(params["mixer"], x, obs) for x in row]) for row in joint]) / 2
+
+    returns, tables = jax.jit(run)(jax.random.key(0))
+    return np.asarray(returns), np.asarray(tables)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--iterations", type=int, default=1000, help="of 16 episodes")
+    args = parser.parse_args()
+    print(f"{datetime.date.today()}, {args.seeds} seeds, {16 * args.iterations:,} episodes\n")
+    print("| | plays for, by seed | worth where all pays 7 | worth where [[0, 1], [1, 8]] is paid |\n|---|---|---|---|")
+    for name, mixer in LEARNERS.items():
+        returns, tables = trained(mixer, args.seeds, args.iterations)
+        cells = [", ".join(f"{x:.2f}" for x in np.ravel(of)) for of in tables.mean(0)]
+        print(f"| {name} | {', '.join(f'{x:g}' for x in returns)} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
