@@ -211,7 +211,8 @@ def test_returns_of_play_are_those_of_the_environment_stepped_by_hand(run):
     from evorl.training import episodes
 
     policy = evorl.load(run)
-    returns, lengths = episodes.evaluate(policy, 3, seed=1)
+    stats = episodes.evaluate(policy, 3, seed=1)
+    returns, lengths = stats.returns, stats.lengths
     key = jax.random.split(jax.random.key(1))[0]
     for i, start in enumerate(jax.random.split(key, 3)):
         state, obs = policy.env.reset(start, ())

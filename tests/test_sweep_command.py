@@ -142,6 +142,7 @@ def test_all_trials_failed_is_one_line(tmp_path):
     assert re.fullmatch(r"error: all 2 trials have failed; the first one: .*batch_size=[79]: must divide.*\n", err)
 
 
+@pytest.mark.slow
 def test_vmapped_trials_equal_those_of_their_own(tmp_path):
     shared = [*TINY, "trials=5", "sampler=random", "space.workflow.num_epochs=${choice:1,2}"]
     for name, more in (("alone", []), ("vmapped", ["vmapped=3"])):
