@@ -9,6 +9,9 @@ from flax import struct
 
 from evorl.spaces import Box, Dict, Discrete, Legal, Members
 from evorl.types import TimeStep
+from evorl.workflows import OffPolicy
+
+SMALL = {"num_updates": 4, "batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 4, "chunk": 3}
 
 
 @struct.dataclass
@@ -67,3 +70,15 @@ class Chase:
         near = jnp.where(legal, near, jnp.nan)
         reward = {"hunter": near, "hare": -near.mean(keepdims=True)}
         return state, TimeStep(self.observed(state), reward, jnp.bool_(False), state.steps >= self.max_episode_steps)
+
+
+def off_policy(env, agent, **options):
+    return OffPolicy(env, agent, num_envs=4, num_steps=4, **SMALL | options)
+
+
+def after(workflow, steps=3):
+    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    step = jax.jit(workflow.step)
+    for i in range(steps):
+        state, metrics = step(state, jax.random.key(i))
+    return state, metrics

@@ -20,10 +20,9 @@ from evorl.replay import PrioritizedReplay, SequenceReplay
 from evorl.spaces import Box, Dict, Discrete, Legal, Members
 from evorl.types import Transition
 from evorl.workflows import OffPolicy, Vmapped
-from tests.gaming import Chase
+from tests.gaming import Chase, after, off_policy
 
 CHASE, REAL, TWO_STEP = Chase(), Chase(real=True), TwoStep()
-SMALL = {"num_updates": 4, "batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 4, "chunk": 3}
 ROWS, N, CHOICES = 6, 3, 4
 MASKED = (
     Dict({"crew": Members(Legal(Box(-1.0, 1.0, (2,)), (CHOICES,)), N)}),
@@ -34,18 +33,6 @@ MASKED = (
 def decomposed(env, mixer, **options):
     agents = DQN(*member_spaces(env.observation_space, env.action_space), **{"hidden": (8,)} | options)
     return ValueDecomposition(env.observation_space, env.action_space, agents, mixer)
-
-
-def off_policy(env, agent, **options):
-    return OffPolicy(env, agent, num_envs=4, num_steps=4, **SMALL | options)
-
-
-def after(workflow, steps=3):
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
-    step = jax.jit(workflow.step)
-    for i in range(steps):
-        state, metrics = step(state, jax.random.key(i))
-    return state, metrics
 
 
 def moved(params, seed):

@@ -27,13 +27,12 @@ from evorl.training.configuration import config
 from evorl.training.episodes import evaluate
 from evorl.training.policy import Policy
 from evorl.types import Batch
-from evorl.workflows import Evolution, OffPolicy, OnPolicy
+from evorl.workflows import Evolution, OnPolicy
 from evorl.workflows.passes import standardized
-from tests.gaming import Chase
+from tests.gaming import Chase, after, off_policy
 from tests.test_contract import CHOICES, ENV
 
 CHASE, REAL = Chase(), Chase(real=True)
-SMALL = {"num_updates": 4, "batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 4, "chunk": 3}
 
 
 def template(agent, env, *args, **options):
@@ -46,18 +45,6 @@ def team(env, agent, **options):
 
 def on_policy(env, agent, **options):
     return OnPolicy(env, agent, num_envs=4, num_steps=8, num_epochs=2, batch_size=16, eval_episodes=4, **options)
-
-
-def off_policy(env, agent, **options):
-    return OffPolicy(env, agent, num_envs=4, num_steps=4, **SMALL | options)
-
-
-def after(workflow, steps=3):
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
-    step = jax.jit(workflow.step)
-    for i in range(steps):
-        state, metrics = step(state, jax.random.key(i))
-    return state, metrics
 
 
 @pytest.mark.parametrize(
