@@ -158,7 +158,7 @@ def test_a_step_keeps_one_copy_of_the_replay(key):
     ("evolver", "hyperparams"),
     [
         (CEM(6), CEMHyperparams()),
-        (Evosax(SNES, 6), {"std_init": 0.05}),
+        pytest.param(Evosax(SNES, 6), {"std_init": 0.05}, marks=pytest.mark.slow),
     ],
 )
 def test_it_learns_to_choose_with_any_evolver(evolver, hyperparams):

@@ -584,7 +584,18 @@ def test_every_workflow_agent_and_evolver_of_evorl_has_a_case():
     assert wanted - {each for case in cases for each in parts(case.workflow)} == set()
 
 
-@of([*META_CASES, *OTHERS], ["pbt_mappo"])
+NESTED = [
+    "pbt_pbt_ppo",
+    "vmapped_pbt_cem_rl",
+    "pbt_cem_rl",
+    "vmapped_pga_me",
+    "vmapped_accel",
+    "vmapped_s5",
+    "pbt_mappo",
+]
+
+
+@of([*META_CASES, *OTHERS], NESTED)  # their parts have cases of their own
 def test_the_others_keep_the_contract(case):
     """In one test, so that each is compiled once."""
     test_step_keeps_shapes_dtypes_and_weak_types(case)

@@ -192,13 +192,13 @@ def check_use(run, damage, use):
 relaxed = {"deadline": None, "database": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
 
 
-@settings(max_examples=100, **relaxed)
+@settings(max_examples=30, **relaxed)
 @given(command=commands())
 def test_a_configuration_is_accepted_or_refused_with_one_line(command, folder):
     check(command, folder)
 
 
-@settings(max_examples=100, **relaxed)
+@settings(max_examples=30, **relaxed)
 @given(damage=damages(), use=uses())
 def test_a_changed_folder_is_taken_or_refused_with_one_line(damage, use, trained):
     check_use(trained, damage, use)

@@ -26,6 +26,7 @@ def nothing_fails():
     pools.close()
 
 
+@pytest.mark.slow
 def test_cem_rl_keeps_the_contract():
     contract.test_step_keeps_shapes_dtypes_and_weak_types(CEM_RL)
     contract.test_evaluation_leaves_the_state_alone(CEM_RL)

@@ -92,6 +92,7 @@ def test_what_cannot_be_learned_is_refused():
             replace(SMALL, **{name: value})
 
 
+@pytest.mark.slow
 def test_what_was_learned_is_kept_as_data_and_taken_by_name(tmp_path, monkeypatch):
     """A run's weights from Python and from its play, as the configuration of another run takes them."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

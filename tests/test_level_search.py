@@ -108,7 +108,7 @@ AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,))
 STUDENT = OnPolicy(ENV, AGENT, num_envs=4, num_steps=0, batch_size=0)
 
 
-@pytest.mark.parametrize("generator", [BredLevels(2), EvolvedLevels(OpenES(4))])
+@pytest.mark.parametrize("generator", [pytest.param(BredLevels(2), marks=pytest.mark.slow), EvolvedLevels(OpenES(4))])
 def test_a_curriculum_takes_them(generator):
     workflow = PLR(STUDENT, generator, capacity=8)
     state = workflow.init(jax.random.key(0), workflow.hyperparams())

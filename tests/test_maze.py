@@ -155,6 +155,7 @@ def test_it_is_an_environment():
     check(Maze(RandomWalls(4, 5, 2, 9, solvable=True), max_episode_steps=20, see_agent=True), episodes=3)
 
 
+@pytest.mark.slow
 def test_metrics_of_the_levels_are_in_the_log():
     env = Maze(RandomWalls(5, 5, 3, 3, replacement=False, solvable=True), max_episode_steps=10, num_actions=3)
     agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))

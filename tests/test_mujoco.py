@@ -153,6 +153,7 @@ TD3_AGENT = TD3(ENV.observation_space, ENV.action_space, hidden=(8, 8))
 PPO = OnPolicy(ENV, PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(8,)), **SMALL)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_a_checkpoint_bit_by_bit(tmp_path):
     """Two seeds, side by side."""
     settings = {"evaluations": 1, "num_seeds": 2, "side_by_side": True}

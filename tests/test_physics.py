@@ -217,7 +217,9 @@ def test_brax_is_scaled_as_mujoco_scales_its_model():
             np.testing.assert_allclose(numbers(found[path]), numbers(value), tolerance, 1e-6, err_msg=f"{name} {path}")
 
 
-@pytest.mark.parametrize("number", ["gravity", "mass", "friction"])
+@pytest.mark.parametrize(
+    "number", ["mass", *(pytest.param(number, marks=pytest.mark.slow) for number in ("gravity", "friction"))]
+)
 def test_braxs_numbers_take_effect_as_in_a_system_replaced_by_hand(number, key):
     """Hopper falls and slides as in an environment whose system was made by MuJoCo, and not as in its own."""
     import copy

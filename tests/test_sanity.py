@@ -256,7 +256,7 @@ MUTANTS = [  # check, agent, mistake
     ("spaces", PPO, OBJECTIVE + "NoMask"),
     ("stochastic", PPO, AGENT + "NeverExplores"),
     ("pair", PPO, AGENT + "SecondPartDropped"),
-    ("memory", PPO, "env._target_=tests.mutants.Leaky"),
+    pytest.param("memory", PPO, "env._target_=tests.mutants.Leaky", marks=pytest.mark.slow),
     pytest.param("spaces", PPO, AGENT + "PartUnseen", marks=pytest.mark.slow),
     pytest.param("continuous", "agent=td3", AGENT + "ActorDescends", marks=pytest.mark.slow),
     pytest.param("squared", PPO, AGENT + "OneStepLate", marks=pytest.mark.slow),
@@ -271,7 +271,9 @@ def test_a_mutant_is_caught(check, agent, mistake, capsys):
     assert "FAILED" in out.splitlines()[1]
 
 
-@pytest.mark.parametrize("check", ["bandit", "password", "stochastic", "pair", "memory"])
+@pytest.mark.parametrize(
+    "check", ["bandit", "password", "stochastic", "pair", pytest.param("memory", marks=pytest.mark.slow)]
+)
 def test_ppo_passes_without_a_mistake(check, capsys):
     out, err, code = said(f"agent=ppo only={check}", capsys)
     assert code == 0, out + err
@@ -286,7 +288,7 @@ def test_what_plays_games_plays_one_and_is_asked_nothing_else(capsys):
 
 @pytest.mark.parametrize(
     ("agent", "check"),
-    [("openes", "bandit"), ("openes", "stochastic"), pytest.param("pbt", "bandit", marks=pytest.mark.slow)],
+    [("openes", "stochastic"), *(pytest.param(agent, "bandit", marks=pytest.mark.slow) for agent in ("openes", "pbt"))],
 )
 def test_evolvers_and_populations_take_part(agent, check, capsys):
     out, err, code = said(f"agent={agent} only={check}", capsys)

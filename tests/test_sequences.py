@@ -260,6 +260,7 @@ def test_every_agent_learns_from_them(agent):
     assert np.isfinite(float(jax.jit(workflow.evaluate)(state, jax.random.key(9))["return"]))
 
 
+@pytest.mark.slow
 def test_populations_and_hybrids_take_them():
     shared = SharedReplay(off_policy(DQN, CHOICES, capacity=800), 2)
     hyperparams = shared.hyperparams()

@@ -64,7 +64,7 @@ def test_padded_mazes_look_and_end_as_they_are(key):
         np.testing.assert_allclose(seen.reward, seen_own.reward, rtol=1e-6)  # XLA multiplies by a constant's inverse
 
 
-@pytest.mark.parametrize("explores", [False, True])
+@pytest.mark.parametrize("explores", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_suite_in_one_program_gives_the_returns_of_each_maze_by_itself(explores, key):
     """Of an agent that sees two frames, and whose rewards are scaled where it learns."""
     workflow = student(Rewards(Frames(ENV, 2), scale=3))
@@ -225,6 +225,7 @@ def test_a_training_measures_beside_each_evaluation_and_goes_on_bitwise(tmp_path
     assert leaves_equal(resumed.state, whole.state)
 
 
+@pytest.mark.slow
 def test_a_training_knows_its_solved_rates_on_held_out_mazes():
     workflow = PBT(Vmapped(PLAIN, 4), steps_per_generation=1)
     test = MazeSuite(workflow, episodes=1)

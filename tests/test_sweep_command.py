@@ -87,6 +87,7 @@ def test_a_sweep_that_is_killed_goes_on_and_suggests_the_same(whole, tmp_path):
     assert trials(tmp_path / "s") == trials(whole[0] / "s")
 
 
+@pytest.mark.slow
 def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
     process = started(tmp_path, *TINY, "trials=4", "sweep_dir=s")
     while not (folder_of(tmp_path / "s", 1) / "metrics.jsonl").exists():

@@ -89,6 +89,7 @@ def test_a_multirun_trains_each_into_a_folder_of_its_name_and_ends_with_a_table(
     assert [line[-1] for line in table[2:]] == ["", "refused", "", "refused"]
 
 
+@pytest.mark.slow
 def test_runs_of_a_multirun_with_other_devices_have_a_process_each(tmp_path):
     result = train(tmp_path, "-m", "agent=td3", "devices=1,2", "num_seeds=2", "iterations=1", "run_dir=many", *TINY)
     assert result.returncode == 0, result.stderr
