@@ -90,7 +90,7 @@ class Brax:
 
     @cached_property
     def _obs_shape(self) -> tuple[int, ...]:
-        return jax.eval_shape(self.env.reset, jax.random.key(0)).obs.shape
+        return jax.eval_shape(self.reset, jax.random.key(0), ())[1].shape  # traced once for all that equal it
 
     @property
     def observation_space(self) -> Box:
