@@ -1,0 +1,95 @@
+"""What of a training's state its policy reads, so that a pool keeps that alone."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import jax
+
+from evorl import tree
+from evorl.leagues.roles import Role
+from evorl.spaces import random_action
+from evorl.types import Acts, Hyperparams, Key, Memory, State
+
+
+class Cast(Protocol):
+    """How the players of a role act, by what a pool keeps of a policy."""
+
+    @property
+    def memory(self) -> Memory:
+        """The memory at the start of an episode."""
+        ...
+
+    def act(self, kept: Any, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
+        """An action, and the memory after it."""
+        ...
+
+
+@dataclass(frozen=True)
+class ByChance:
+    """Players of whom nothing is kept: any legal action is as likely."""
+
+    role: Role
+
+    memory = ()
+
+    def act(self, kept: Any, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
+        del kept
+        return random_action(self.role.action_space, self.role.observation_space, obs, key), memory
+
+
+@dataclass(frozen=True, eq=False)
+class Acting:
+    """How a workflow's policy acts, by the leaves of its state that it reads: {path: leaf}.
+
+    They are found by tracing, so that any workflow with a policy has players in a league, and none says how.
+    """
+
+    workflow: Acts
+    hyperparams: Hyperparams
+    explores: bool
+
+    @cached_property
+    def memory(self) -> Memory:
+        return self.workflow.agent.memory()
+
+    @cached_property
+    def shapes(self) -> State:
+        """The state by its shapes."""
+        return jax.eval_shape(self.workflow.init, jax.random.key(0), self.hyperparams)
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """The paths of the leaves that the policy reads."""
+        paths, leaves, structure = _by_path(self.shapes)
+
+        def act(leaves: list[Any], obs: Any, memory: Memory, key: Key) -> Any:
+            state = jax.tree.unflatten(structure, leaves)
+            return self.workflow.policy(state, self.explores)(obs, memory, key)[:2]
+
+        space = self.workflow.env.observation_space
+        obs = jax.eval_shape(space.sample, jax.random.key(0))
+        jaxpr = jax.make_jaxpr(act)(leaves, obs, self.memory, jax.random.key(0)).jaxpr
+        needed = set(map(id, jaxpr.outvars))
+        for equation in reversed(jaxpr.eqns):
+            if needed & set(map(id, equation.outvars)):
+                needed |= set(map(id, equation.invars))
+        return tuple(path for path, x in zip(paths, jaxpr.invars[: len(paths)], strict=True) if id(x) in needed)
+
+    def taken(self, state: State) -> dict[str, Any]:
+        """What of a state a pool keeps."""
+        paths, leaves, _ = _by_path(state)
+        by_path = dict(zip(paths, leaves, strict=True))
+        return {path: by_path[path] for path in self.read}
+
+    def act(self, kept: dict[str, Any], obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
+        """An action by what was kept, and the memory after it."""
+        paths, leaves, structure = _by_path(self.shapes)
+        whole = [kept[path] if path in kept else tree.zeros(x) for path, x in zip(paths, leaves, strict=True)]
+        policy = self.workflow.policy(jax.tree.unflatten(structure, whole), self.explores)
+        return policy(obs, memory, key)[:2]
+
+
+def _by_path(state: State) -> tuple[list[str], list[Any], Any]:
+    found, structure = jax.tree.flatten_with_path(state)
+    return [jax.tree_util.keystr(path) for path, _ in found], [x for _, x in found], structure

@@ -1,0 +1,110 @@
+"""What answers mixtures of policies: exact best responses, or trainings."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.envs.games.tabled import Tabled
+from evorl.envs.games.tree import GameTree
+from evorl.errors import OptionError
+from evorl.leagues.acting import Cast
+from evorl.leagues.exact import best_response, mixture
+from evorl.leagues.tables import uniform
+from evorl.types import Env, Hyperparams, Key, Metrics
+
+
+@struct.dataclass
+class Answers:
+    """A policy for each player, and how it was come by."""
+
+    policies: Any  # what the pool keeps of them
+    rest: Any  # what the oracle keeps until the next time
+    metrics: Metrics  # with env_steps, episodes and gradient_steps
+
+
+@struct.dataclass
+class Rivals:
+    """The policies that there are, and how likely each player draws them."""
+
+    env_params: Any  # of the game
+    pool: Any  # what is kept of policies, leaves [capacity, ...]
+    weights: Any  # [players, capacity]
+
+
+class Oracle(Protocol):
+    """What answers the mixtures of others with a policy for each player of a game."""
+
+    def check(self, game: Env) -> None:
+        """Raises OptionError for games in which it has no answers."""
+        ...
+
+    def hyperparams(self) -> Hyperparams:
+        """Those that it takes."""
+        ...
+
+    def first(self, game: Env, key: Key, hyperparams: Hyperparams) -> Answers:
+        """The policies that a pool begins with."""
+        ...
+
+    def respond(self, game: Env, rivals: Rivals, rest: Any, key: Key, hyperparams: Hyperparams) -> Answers:
+        """A policy for each player that does well against the mixtures of all others."""
+        ...
+
+    def casts(self, game: Env) -> dict[str, Cast]:
+        """By role, how players act by what is kept."""
+        ...
+
+    def tables(self, game: Env, pool: Any) -> Float[Array, "capacity sets actions"]:
+        """What the policies of a pool do in each information set of a game with a tree."""
+        ...
+
+
+def tree_of(game: Env) -> GameTree | None:
+    """The tree of a game that has one."""
+    return game.nodes if isinstance(game, Tabled) and not game.together else None
+
+
+NOTHING_SPENT = {name: jnp.int32(0) for name in ("env_steps", "episodes", "gradient_steps")}
+
+
+@dataclass(frozen=True)
+class BestResponses:
+    """Exact best responses in a game with a tree, from the policy on that takes all actions alike.
+
+    Of actions that are worth the same one is drawn, or with random_ties=false the first is taken.
+    """
+
+    random_ties: bool = True
+
+    def check(self, game: Env) -> None:
+        if tree_of(game) is None:
+            raise OptionError(
+                f"oracle=BestResponses: needs a game with a tree whose players are groups of their own, such as "
+                f"env=leduc; {type(game).__name__} takes a training for an oracle"
+            )
+
+    def hyperparams(self) -> dict[str, Any]:
+        return {}
+
+    def first(self, game: Env, key: Key, hyperparams: Hyperparams) -> Answers:
+        return Answers(uniform(self._tree(game)), (), NOTHING_SPENT)
+
+    def respond(self, game: Env, rivals: Rivals, rest: Any, key: Key, hyperparams: Hyperparams) -> Answers:
+        tree = self._tree(game)
+        policy = mixture(tree, rivals.pool, rivals.weights)
+        ties = jax.random.uniform(key, tree.legal.shape) if self.random_ties else None
+        return Answers(best_response(tree, policy, ties)[1], rest, NOTHING_SPENT)
+
+    def casts(self, game: Env) -> dict[str, Cast]:
+        raise OptionError("oracle=BestResponses: its policies are tables, whose payoffs are computed: episodes=0")
+
+    def tables(self, game: Env, pool: Any) -> Float[Array, "capacity sets actions"]:
+        return pool
+
+    def _tree(self, game: Env) -> GameTree:
+        assert isinstance(game, Tabled)
+        return game.nodes

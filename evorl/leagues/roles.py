@@ -1,0 +1,98 @@
+"""The players of a game by what they see and do."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from evorl import tree
+from evorl.envs.games.around import of_game
+from evorl.errors import OptionError, unknown
+from evorl.spaces import Dict, Members, Space, groups
+from evorl.types import Env
+
+
+@dataclass(frozen=True)
+class Role:
+    """Players of equal spaces, which are groups of a game; one of several members plays as the team of its group."""
+
+    players: tuple[str, ...]
+    observed: Members
+    does: Members
+
+    @property
+    def name(self) -> str:
+        """That of its first player."""
+        return self.players[0]
+
+    @property
+    def is_team(self) -> bool:
+        return self.does.n > 1
+
+    @property
+    def observation_space(self) -> Space:
+        """What one that plays alone observes: its member's, or of a team that of a game of this group, `team`."""
+        return Dict({"team": self.observed}) if self.is_team else self.observed.space
+
+    @property
+    def action_space(self) -> Space:
+        return Dict({"team": self.does}) if self.is_team else self.does.space
+
+    def alone(self, values: Any) -> Any:
+        """What a player has, leaves [members, ...], as one that plays alone has it."""
+        return {"team": values} if self.is_team else tree.index(values, 0)
+
+    def among(self, values: Any) -> Any:
+        """What one that plays alone has, as a player has it, leaves [members, ...]."""
+        return values["team"] if self.is_team else tree.broadcast(values, 1)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """All players of a game, in its order; by role those with equal spaces."""
+
+    game: Env
+
+    def __post_init__(self) -> None:
+        of_game(self.game, "env")
+        if len(self.players) < 2:
+            raise OptionError(f"env: {type(self.game).__name__} has one group, and a league needs players against each "
+                              f"other: each is a group (docs/leagues.md)")
+
+    @cached_property
+    def players(self) -> tuple[str, ...]:
+        return tuple(groups(self.game.action_space))
+
+    @property
+    def num_players(self) -> int:
+        return len(self.players)
+
+    @cached_property
+    def roles(self) -> tuple[Role, ...]:
+        sees, does = groups(self.game.observation_space), groups(self.game.action_space)
+        alike: dict[Any, list[str]] = {}
+        for name in self.players:
+            alike.setdefault((sees[name], does[name]), []).append(name)
+        return tuple(Role(tuple(names), *spaces) for spaces, names in alike.items())
+
+    def role(self, player: str) -> Role:
+        """That of a player; raises OptionError where there is none."""
+        for role in self.roles:
+            if player in role.players:
+                return role
+        raise unknown("player", player, self.players)
+
+    def numbers(self, role: Role) -> list[int]:
+        """Which of all players those of a role are."""
+        return [self.players.index(name) for name in role.players]
+
+    def stacked(self, role: Role, values: dict[str, Any]) -> Any:
+        """What the players of a role have of values by group, as they have it who play alone, leaves [players, ...]."""
+        return tree.stack([role.alone(values[name]) for name in role.players])
+
+    def spread(self, role: Role, values: Any) -> dict[str, Any]:
+        """The reverse of stacked: by group, leaves [members, ...]."""
+        return {name: role.among(tree.index(values, i)) for i, name in enumerate(role.players)}

@@ -1,0 +1,157 @@
+"""Policy-space response oracles: populations of policies that answer mixtures of each other."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+from evorl import hyperparameters, tree
+from evorl.envs.games.tree import GameTree
+from evorl.errors import require
+from evorl.hyperparameters import as_state, default
+from evorl.leagues.exact import best_response, mixture, nash_conv, payoffs
+from evorl.leagues.meta_games import deviations
+from evorl.leagues.nash import Nash
+from evorl.leagues.oracles import BestResponses, Oracle, Rivals, tree_of
+from evorl.leagues.payoffs import Payoffs
+from evorl.leagues.playing import Profiles
+from evorl.leagues.roles import Roles
+from evorl.leagues.solvers import Solver
+from evorl.types import Declares, Env, Key, Metrics
+
+LEAST = 1e-3  # weight with which a policy counts as one that is played
+ZERO = 1e-6  # up to which payoffs that sum to it are of a zero-sum game
+
+
+@struct.dataclass
+class PSROHyperparams:
+    """Those of the oracle and of the meta-solver."""
+
+    oracle: Any = default(dict)
+    solver: Any = default(dict)
+
+
+@struct.dataclass
+class PSROState:
+    hyperparams: PSROHyperparams
+    env_params: Any
+    pool: Any  # what is kept of each policy, leaves [capacity, ...]
+    filled: Any  # [] int32, how many there are
+    payoffs: Payoffs  # [players, capacity, ..., capacity]
+    weights: Any  # [players, capacity], the mixtures by the solver
+    gains: Any  # [players], by how much the newest policies are better than the mixtures before them
+    rest: Any  # what the oracle keeps
+
+
+@dataclass(frozen=True)
+class PSRO:
+    """An iteration is a policy for each player against the others' mixtures, what it is paid, and new mixtures.
+
+    Lanctot et al. 2017, arXiv:1711.00832; an opponent stays for an episode. What policies pay each other is the mean of
+    so many episodes or, in a game with a tree, with 0 episodes computed. The pool is full after capacity - 1
+    iterations, with which a training ends. What is evaluated is the mixture: `return` is minus its exploitability in a
+    game with a tree, else minus what a player gains on average by the newest policy.
+    """
+
+    env: Env
+    oracle: Oracle = field(default_factory=BestResponses)
+    solver: Solver = field(default_factory=Nash)
+    capacity: int = 64
+    episodes: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.capacity >= 2, "capacity", self.capacity, "must be at least 2")
+        require(self.episodes >= 0, "episodes", self.episodes, "must not be negative")
+        self.oracle.check(self.env)
+        needs = "computes payoffs, for which a game needs a tree: say how many episodes are played"
+        require(self.episodes > 0 or self.tree is not None, "episodes", 0, needs)
+        zero_sum = self.tree is None or bool(np.abs(self.tree.payoffs.sum(1)).max() < ZERO)
+        self.solver.check(self.roles.num_players, zero_sum)
+
+    @cached_property
+    def tree(self) -> GameTree | None:
+        """That of the game, where it has one."""
+        return tree_of(self.env)
+
+    @cached_property
+    def roles(self) -> Roles:
+        """The players of the game."""
+        return Roles(self.env)
+
+    @property
+    def most_iterations(self) -> int:
+        """After how many the pool is full."""
+        return self.capacity - 1
+
+    def hyperparams(self) -> PSROHyperparams:
+        of_solver = hyperparameters.of(self.solver) if isinstance(self.solver, Declares) else {}
+        return PSROHyperparams(self.oracle.hyperparams(), of_solver)
+
+    def init(self, key: Key, hyperparams: PSROHyperparams, env_params: Any = None) -> PSROState:
+        key_first, key_pay = jax.random.split(key)
+        hyperparams = as_state(hyperparams)
+        env_params = as_state(self.env.default_params if env_params is None else env_params)
+        players = self.roles.num_players
+        first = self.oracle.first(self.env, key_first, hyperparams.oracle)
+        pool = tree.put(tree.zeros(tree.broadcast(first.policies, self.capacity)), jnp.int32(0), first.policies)
+        weights = jnp.zeros((players, self.capacity)).at[:, 0].set(1.0)
+        none = Payoffs.empty(players, self.capacity)
+        state = PSROState(hyperparams, env_params, pool, jnp.int32(1), none, weights, jnp.zeros(players), first.rest)
+        return replace(state, payoffs=self.paid(state, key_pay))
+
+    def step(self, state: PSROState, key: Key) -> tuple[PSROState, Metrics]:
+        key_respond, key_pay = jax.random.split(key)
+        rivals = Rivals(state.env_params, state.pool, state.weights)
+        answers = self.oracle.respond(self.env, rivals, state.rest, key_respond, state.hyperparams.oracle)
+        pool = tree.put(state.pool, state.filled, answers.policies)
+        new = replace(state, pool=pool, filled=state.filled + 1, rest=answers.rest)
+        new = replace(new, payoffs=self.paid(new, key_pay))
+        weights, gap = self.solver(new.payoffs.mean, self.there(new), new.hyperparams.solver)
+        each = deviations(new.payoffs.mean, state.weights)
+        gains = each[:, state.filled] - (each * state.weights).sum(1)
+        new = replace(new, weights=weights, gains=gains)
+        found = {"gap": gap, "gain": gains.mean(), "policies": new.filled, "support": (weights > LEAST).sum(1).mean()}
+        if self.tree is not None:
+            best = best_response(self.tree, self.mixture(state))[0]
+            left = (best - (each * state.weights).sum(1)).sum()
+            found["reached"] = jnp.where(left > ZERO, gains.sum() / jnp.where(left > ZERO, left, 1), 1.0)
+        return new, answers.metrics | found | self.judged(new)
+
+    def evaluate(self, state: PSROState, key: Key) -> Metrics:
+        del key
+        counts = {"episodes": jnp.int32(1), "episode_length": jnp.float32(1), "return_error": jnp.float32(0)}
+        return self.judged(state) | counts
+
+    def judged(self, state: PSROState) -> Metrics:
+        """How good the mixtures are: "return", and of a game with a tree "nash_conv" and "exploitability"."""
+        if self.tree is None:
+            return {"return": -state.gains.mean()}
+        found = nash_conv(self.tree, self.mixture(state))
+        return {"return": -found / self.tree.players, "nash_conv": found, "exploitability": found / self.tree.players}
+
+    def mixture(self, state: PSROState) -> Float[Array, "sets actions"]:
+        """The policy that plays as the mixtures do, of a game with a tree."""
+        assert self.tree is not None
+        return mixture(self.tree, self.oracle.tables(self.env, state.pool), state.weights)
+
+    def there(self, state: PSROState) -> Bool[Array, "players capacity"]:
+        """Which places of the pool are filled."""
+        return jnp.broadcast_to(jnp.arange(self.capacity) < state.filled, (self.roles.num_players, self.capacity))
+
+    def paid(self, state: PSROState, key: Key) -> Payoffs:
+        """The table with the cells of the newest policies, each with all others of the other players."""
+        newest, players = state.filled - 1, self.roles.num_players
+        if self.episodes == 0:
+            assert self.tree is not None
+            tables = self.oracle.tables(self.env, state.pool)
+            cells = Payoffs.expected(payoffs(self.tree, tables))
+            return state.payoffs.with_cells(cells, Profiles(players, self.capacity).of(newest))
+
+    def inherit(self, state: PSROState, parent: PSROState) -> PSROState:
+        """The parent, but with the state's own params of the game."""
+        return replace(parent, env_params=state.env_params)
