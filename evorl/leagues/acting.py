@@ -84,10 +84,13 @@ class Acting:
 
     def act(self, kept: dict[str, Any], obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
         """An action by what was kept, and the memory after it."""
+        return self.policy(kept)(obs, memory, key)[:2]
+
+    def policy(self, kept: dict[str, Any]) -> Any:
+        """The workflow's, of a state of which nothing else is known."""
         paths, leaves, structure = _by_path(self.shapes)
         whole = [kept[path] if path in kept else tree.zeros(x) for path, x in zip(paths, leaves, strict=True)]
-        policy = self.workflow.policy(jax.tree.unflatten(structure, whole), self.explores)
-        return policy(obs, memory, key)[:2]
+        return self.workflow.policy(jax.tree.unflatten(structure, whole), self.explores)
 
 
 def _by_path(state: State) -> tuple[list[str], list[Any], Any]:

@@ -68,7 +68,7 @@ def tree_of(game: Env) -> GameTree | None:
     return game.nodes if isinstance(game, Tabled) and not game.together else None
 
 
-NOTHING_SPENT = {name: jnp.int32(0) for name in ("env_steps", "episodes", "gradient_steps")}
+SPENT = "env_steps", "episodes", "gradient_steps"
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,13 @@ class BestResponses:
         return {}
 
     def first(self, game: Env, key: Key, hyperparams: Hyperparams) -> Answers:
-        return Answers(uniform(self._tree(game)), (), NOTHING_SPENT)
+        return Answers(uniform(self._tree(game)), (), {name: jnp.int32(0) for name in SPENT})
 
     def respond(self, game: Env, rivals: Rivals, rest: Any, key: Key, hyperparams: Hyperparams) -> Answers:
         tree = self._tree(game)
         policy = mixture(tree, rivals.pool, rivals.weights)
         ties = jax.random.uniform(key, tree.legal.shape) if self.random_ties else None
-        return Answers(best_response(tree, policy, ties)[1], rest, NOTHING_SPENT)
+        return Answers(best_response(tree, policy, ties)[1], rest, {name: jnp.int32(0) for name in SPENT})
 
     def casts(self, game: Env) -> dict[str, Cast]:
         raise OptionError("oracle=BestResponses: its policies are tables, whose payoffs are computed: episodes=0")

@@ -22,15 +22,12 @@ class Role:
     players: tuple[str, ...]
     observed: Members
     does: Members
+    is_team: bool  # whether its players act as teams do, as all do where one has several members
 
     @property
     def name(self) -> str:
         """That of its first player."""
         return self.players[0]
-
-    @property
-    def is_team(self) -> bool:
-        return self.does.n > 1
 
     @property
     def observation_space(self) -> Space:
@@ -59,8 +56,8 @@ class Roles:
     def __post_init__(self) -> None:
         of_game(self.game, "env")
         if len(self.players) < 2:
-            raise OptionError(f"env: {type(self.game).__name__} has one group, and a league needs players against each "
-                              f"other: each is a group (docs/leagues.md)")
+            one = f"env: {type(self.game).__name__} is of one group"
+            raise OptionError(f"{one}, and a league is of players, each a group of its own (docs/leagues.md)")
 
     @cached_property
     def players(self) -> tuple[str, ...]:
@@ -76,7 +73,8 @@ class Roles:
         alike: dict[Any, list[str]] = {}
         for name in self.players:
             alike.setdefault((sees[name], does[name]), []).append(name)
-        return tuple(Role(tuple(names), *spaces) for spaces, names in alike.items())
+        is_team = any(of.n > 1 for of in does.values())
+        return tuple(Role(tuple(names), *spaces, is_team) for spaces, names in alike.items())
 
     def role(self, player: str) -> Role:
         """That of a player; raises OptionError where there is none."""

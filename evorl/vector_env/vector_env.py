@@ -11,9 +11,10 @@ from flax import struct
 from jaxtyping import Array, Int
 
 from evorl import mesh, tree
+from evorl.agents.memory import remembers
 from evorl.errors import OptionError
-from evorl.spaces import random_action, sizes
-from evorl.types import Agent, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, Plays, SlotPolicy
+from evorl.spaces import choices, groups, random_action, sizes
+from evorl.types import Agent, Chooses, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, Plays
 from evorl.vector_env import rollout
 from evorl.vector_env.episodes import EnvSlot, EpisodeStats
 from evorl.vector_env.rollout import UNLIMITED, Plan, Store
@@ -49,9 +50,40 @@ class Behaviour:
             action = tree.where(jnp.asarray(random), drawn, action)
         return action, memory, extras
 
-    def policy(self, params: Params, explores: bool) -> SlotPolicy:
+    def policy(self, params: Params, explores: bool) -> "ActingBy":
         """(obs, memory, key) -> (action, memory, extras), with these params."""
-        return partial(self.act, params, explores, ())
+        return ActingBy(self, params, explores)
+
+
+@dataclass(frozen=True, eq=False)
+class ActingBy:
+    """A behaviour with the parameters of one actor, as a policy of one slot."""
+
+    behaviour: Behaviour
+    params: Params
+    explores: bool
+
+    def __call__(self, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
+        return self.behaviour.act(self.params, self.explores, (), obs, memory, key)
+
+    def probabilities(self, obs: Any) -> Any:
+        """How likely it takes each choice after an observation, [choices]; of a game by group, [members, choices].
+
+        Raises OptionError where its agent remembers, or tells no probabilities.
+        """
+        agent, seen = self.behaviour.agent, self.behaviour.see(obs)
+        params, hyperparams = self.behaviour.express(self.params), self.behaviour.hyperparams
+        name = type(agent).__name__
+        if remembers(agent):
+            raise OptionError(f"agent={name}: remembers, and has no probabilities by what it sees now")
+        if self.explores and isinstance(agent, Chooses):
+            return agent.probabilities(params, seen, hyperparams)
+        if self.explores:
+            raise OptionError(f"agent={name}: tells no probabilities of actions; explores=false has those it prefers")
+        action, _, _ = agent.mode(params, seen, agent.memory(), jax.random.key(0), hyperparams)
+        space = self.behaviour.env.action_space
+        sides = {name: choices(of.space)[0] for name, of in groups(space).items()}
+        return jax.tree.map(jax.nn.one_hot, action, sides or choices(space)[0])
 
 
 @struct.dataclass

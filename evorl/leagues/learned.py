@@ -1,0 +1,168 @@
+"""Trainings that answer mixtures of policies."""
+
+import dataclasses
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl import hyperparameters, tree
+from evorl.envs.games.around import of_game
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.leagues.acting import Acting
+from evorl.leagues.against import Against, Match
+from evorl.leagues.oracles import SPENT, Answers, Rivals, tree_of
+from evorl.leagues.roles import Role, Roles
+from evorl.leagues.tables import tabulated
+from evorl.types import Acts, Env, Hyperparams, Key, Metrics
+from evorl.workflows.base import check_positive
+
+
+def of_a_player(env: Env) -> Env:
+    """The environment of a training: a game as its first player plays it; itself where it is no game."""
+    return Against(env, Roles(env).players[0])
+
+
+@struct.dataclass
+class LearnedHyperparams:
+    """When a training ends, and those of its workflow."""
+
+    training: Any
+    iterations: Number = hyperparameter(32.0, 1, about="of a training, at most")
+    patience: Number = hyperparameter(
+        float("inf"), 1, about="iterations without a higher return, after which a training ends"
+    )
+
+
+@struct.dataclass
+class Training:
+    """One on its way."""
+
+    state: Any
+    best: Any  # [], the highest return of an iteration
+    since: Any  # [], iterations ago
+    spent: Metrics
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A training of any workflow for each player, whose environment is the game against the others' mixtures.
+
+    Of so many restarts, all at once, the one is taken that has the highest return when it is evaluated. Trainings begin
+    anew or, where `warm`, where the last one ended. Policies are kept as they explore, or greedy.
+    """
+
+    workflow: Acts = field(metadata={"env": of_a_player})
+    restarts: int = 1
+    warm: bool = False
+    explores: bool = True
+
+    def __post_init__(self) -> None:
+        check_positive(self, "restarts")
+
+    def check(self, game: Env) -> None:
+        of_game(game, "env")
+        for role in Roles(game).roles:
+            self.within(game, role)
+
+    def hyperparams(self) -> LearnedHyperparams:
+        return LearnedHyperparams(hyperparameters.of(self.workflow))
+
+    def within(self, game: Env, role: Role, casts: Any = None) -> Acts:
+        """The workflow of a role, against casts, or against chance."""
+        env = Against(game, role.name, casts or {})
+        return _changed(self.workflow, env)
+
+    def casts(self, game: Env) -> dict[str, Acting]:
+        return _casts(self, game)
+
+    def first(self, game: Env, key: Key, hyperparams: LearnedHyperparams) -> Answers:
+        policies, rest = {}, {}
+        for i, role in enumerate(Roles(game).roles):
+            begin = jax.vmap(jax.vmap(lambda key, role=role: self.within(game, role).init(key, hyperparams.training)))
+            keys = jax.random.split(jax.random.fold_in(key, i), (len(role.players), self.restarts))
+            states = begin(keys)
+            policies[role.name] = self.casts(game)[role.name].taken(tree.index(states, (slice(None), 0)))
+            rest[role.name] = replace(states, env_params=(), hyperparams=()) if self.warm else ()
+        return Answers(policies, rest, {name: jnp.int32(0) for name in SPENT})
+
+    def respond(self, game: Env, rivals: Rivals, rest: Any, key: Key, hyperparams: LearnedHyperparams) -> Answers:
+        policies, after, spent = {}, {}, []
+        for i, role in enumerate(Roles(game).roles):
+            workflow, shape = self.within(game, role, self.casts(game)), (len(role.players), self.restarts)
+
+            def train(player: Array, key: Key, before: Any, workflow: Any = workflow) -> tuple[Training, Array]:
+                key_init, key_steps, key_value = jax.random.split(key, 3)
+                match = Match(rivals.env_params, player, rivals.pool, rivals.weights)
+                if self.warm:
+                    state = replace(before, env_params=match, hyperparams=hyperparams.training)
+                else:
+                    state = workflow.init(key_init, hyperparams.training, match)
+                done = trained(workflow, state, key_steps, hyperparams)
+                return done, workflow.evaluate(done.state, key_value)["return"]
+
+            keys = jax.random.split(jax.random.fold_in(key, i), shape)
+            each = jax.vmap(jax.vmap(train, (None, 0, 0)))
+            done, values = each(jnp.arange(shape[0]), keys, rest[role.name])
+            chosen = jnp.arange(shape[0]), jnp.nan_to_num(values, nan=-jnp.inf).argmax(1)
+            policies[role.name] = self.casts(game)[role.name].taken(tree.index(done.state, chosen))
+            after[role.name] = replace(done.state, env_params=(), hyperparams=()) if self.warm else ()
+            spent.append(jax.tree.map(jnp.sum, done.spent))
+        return Answers(policies, after, jax.tree.map(lambda *x: sum(x[1:], x[0]), *spent))
+
+    def tables(self, game: Env, pool: Any) -> Float[Array, "capacity sets actions"]:
+        nodes = tree_of(game)
+        assert nodes is not None
+        owner, rows = nodes.owner, jnp.arange(len(nodes.owner))
+
+        def one(kept: Any, role: Role) -> Float[Array, "sets actions"]:
+            """Of a player's policy, in all information sets, also those of others."""
+            return tabulated(nodes, self.casts(game)[role.name].policy(kept).probabilities)
+
+        def of_all(policies: Any) -> Float[Array, "sets actions"]:
+            found = jnp.zeros(nodes.legal.shape)
+            for role in Roles(game).roles:
+                each = jax.vmap(lambda kept, role=role: one(kept, role))(policies[role.name])
+                for i, number in enumerate(Roles(game).numbers(role)):
+                    found = jnp.where((owner == number)[:, None], each[i], found)
+            return found
+
+        del rows
+        return jax.vmap(of_all)(pool)
+
+
+def trained(workflow: Acts, state: Any, key: Key, hyperparams: LearnedHyperparams) -> Training:
+    """A training until its iterations are done, or none of the last few had a higher return."""
+
+    def iteration(i: Int[Array, ""], run: Training) -> Training:
+        state, metrics = workflow.step(run.state, jax.random.fold_in(key, i))
+        value = jnp.nan_to_num(metrics["return"], nan=-jnp.inf)
+        spent = {name: run.spent[name] + metrics[name].astype(jnp.int32) for name in SPENT}
+        since = jnp.where(value > run.best, 0.0, run.since + 1)
+        return Training(state, jnp.maximum(run.best, value), since, spent)
+
+    begun = Training(state, jnp.float32(-jnp.inf), jnp.float32(0), {name: jnp.int32(0) for name in SPENT})
+    going_on = lambda run: run.since < hyperparams.patience  # noqa: E731
+    return tree.repeat(hyperparams.iterations.astype(jnp.int32), iteration, begun, going_on)
+
+
+def _changed(part: Any, env: Env) -> Any:
+    """A part, and those within it, in another environment."""
+    new = {"env": env, "observation_space": env.observation_space, "action_space": env.action_space}
+    if not dataclasses.is_dataclass(part) or isinstance(part, (type, Env)):
+        return part
+    values = {x.name: getattr(part, x.name) for x in dataclasses.fields(part) if x.init}
+    changed = {name: new[name] if name in new else _changed(value, env) for name, value in values.items()}
+    return replace(part, **{name: value for name, value in changed.items() if value is not values[name]})
+
+
+@lru_cache(maxsize=16)
+def _casts(oracle: Learned, game: Env) -> dict[str, Acting]:
+    given = hyperparameters.as_state(oracle.hyperparams().training)
+    return {
+        role.name: Acting(oracle.within(game, role), given, oracle.explores) for role in Roles(game).roles
+    }
