@@ -13,8 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from open_spiel.python import policy as tables
+from open_spiel.python.algorithms import cfr, expected_game_score, exploitability
 
-from evorl.envs.games import GameTree, Goofspiel, Kuhn, Leduc, LiarsDice
+from evorl.envs.games import GameTree, Goofspiel, Kuhn, Leduc, LiarsDice, OpenSpiel
 from evorl.leagues.cfr import cfr_plus
 from evorl.leagues.exact import best_response, nash_conv
 
@@ -39,22 +41,27 @@ SLOW = "leduc", "goofspiel3"  # of whose CFR+ 10 iterations are compared
 
 
 def random_policies(legal: np.ndarray, n: int) -> np.ndarray:
-    """Policies [n, sets, actions], which tests draw again; every third is a pure one."""
+    """Policies [n, sets, actions], every third a pure one."""
     rng = np.random.default_rng(0)
     drawn = np.where(legal, rng.random((n, *legal.shape)), 0)
     drawn[::3] = drawn[::3] == drawn[::3].max(-1, keepdims=True)
     return drawn / drawn.sum(-1, keepdims=True)
 
 
-def theirs(name: str, legal: np.ndarray, policies: np.ndarray, iterations: list[int]) -> dict[str, np.ndarray]:
-    """What OpenSpiel has: values of the best responses, NashConv, and NashConv of CFR+."""
-    import pyspiel
-    from open_spiel.python import policy as tables
-    from open_spiel.python.algorithms import cfr, exploitability
+def same(ours: GameTree, theirs: GameTree) -> np.ndarray:
+    """For each information set of ours, that of theirs, where all histories are the same; ours may know more."""
+    for name in ("player", "parent", "action", "chance", "payoffs"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-6, err_msg=name)
+    sets = ours.sets[ours.player >= 0]
+    known = theirs.sets[ours.player >= 0][np.unique(sets, return_index=True)[1]]
+    np.testing.assert_array_equal(known[sets], theirs.sets[ours.player >= 0])
+    return known
 
-    tree = GameTree.of(name)
-    np.testing.assert_array_equal(tree.legal, legal)
-    game = pyspiel.load_game_as_turn_based(name)
+
+def theirs(tree: GameTree, policies: np.ndarray, iterations: list[int]) -> dict[str, np.ndarray]:
+    """What OpenSpiel has: values of the best responses, NashConv, and NashConv of CFR+."""
+    assert isinstance(tree.rules, OpenSpiel)
+    game = tree.rules.game
     table: Any = tables.TabularPolicy(game)
     rows = np.array([table.state_lookup[known] for known in informed(tree)])
     best, conv = [], []
@@ -64,7 +71,7 @@ def theirs(name: str, legal: np.ndarray, policies: np.ndarray, iterations: list[
         best.append(np.asarray(found.player_improvements) + values(game, table))
         conv.append(found.nash_conv)
     solver, curve = cfr.CFRPlusSolver(game), []
-    for iteration in range(1, 1 + max(iterations)):
+    for iteration in range(1, 1 + max(iterations, default=0)):
         solver.evaluate_and_update_policy()
         if iteration in iterations:
             curve.append(exploitability.nash_conv(game, solver.average_policy()))
@@ -73,8 +80,6 @@ def theirs(name: str, legal: np.ndarray, policies: np.ndarray, iterations: list[
 
 def values(game: Any, table: Any) -> np.ndarray:
     """What each player gets where all play a policy, by OpenSpiel."""
-    from open_spiel.python.algorithms import expected_game_score
-
     return np.asarray(expected_game_score.policy_value(game.new_initial_state(), [table] * game.num_players()))
 
 
@@ -110,15 +115,16 @@ def main() -> None:
     parser.add_argument("--games", nargs="+", default=list(GAMES), choices=list(GAMES))
     args = parser.parse_args()
     for key in args.games:
-        rules, name = GAMES[key]
-        tree = GameTree.of(rules)
-        policies = random_policies(tree.legal, RECORDED if args.record else args.policies)
-        iterations = [t for t in ITERATIONS if t <= 10 or key not in SLOW]
-        wanted, found = theirs(name, tree.legal, policies, iterations), ours(tree, policies, iterations)
-        apart = ", ".join(f"{what} {np.abs(found[what] - x).max():.1e}" for what, x in wanted.items())
-        print(f"{key}: {len(policies)} policies, most apart: {apart}", flush=True)
+        tree, known = GameTree.of(GAMES[key][0]), GameTree.of(GAMES[key][1])
+        rows = same(tree, known)
+        policies = random_policies(known.legal, RECORDED if args.record else args.policies)
+        iterations = [t for t in ITERATIONS if t <= 10 or key not in SLOW] if len(rows) == len(known.legal) else []
+        wanted, found = theirs(known, policies, iterations), ours(tree, policies[:, rows], iterations)
+        apart = ", ".join(f"{what} {np.abs(found[what] - x).max(initial=0):.1e}" for what, x in wanted.items())
+        print(f"{key}: {len(tree.player):,} histories, {len(policies)} policies, most apart: {apart}", flush=True)
         if args.record is not None:
-            columns: dict[str, Any] = {what: x.astype(np.float32) for what, x in wanted.items()}
+            recorded = wanted | {"policies": policies[:, rows]}
+            columns: dict[str, Any] = {what: x.astype(np.float32) for what, x in recorded.items()}
             args.record.mkdir(parents=True, exist_ok=True)
             np.savez_compressed(args.record / f"{key}.npz", **columns)
 
