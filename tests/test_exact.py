@@ -92,7 +92,7 @@ def test_every_history_is_that_of_open_spiel(name):
         np.testing.assert_allclose(getattr(ours, key), getattr(theirs, key), atol=1e-6, err_msg=key)
 
 
-@pytest.mark.parametrize("name", ["kuhn", "kuhn3"])
+@pytest.mark.parametrize("name", ["kuhn", pytest.param("kuhn3", marks=pytest.mark.slow)])
 def test_a_best_response_is_the_best_of_all(name):
     tree, policy = GameTree.of(GAMES[name]), drawn(GameTree.of(GAMES[name]))
     best, table = jax.jit(lambda policy: best_response(tree, policy))(policy)
@@ -129,7 +129,7 @@ def test_of_actions_that_are_worth_the_same_it_takes_the_first_or_the_one_that_i
     np.testing.assert_array_equal(last[np.array(unseen)].argmax(1), 2 - tree.legal[unseen][:, ::-1].argmax(1))
 
 
-@pytest.mark.parametrize("name", ["kuhn", "kuhn3"])
+@pytest.mark.parametrize("name", [pytest.param("kuhn", marks=pytest.mark.slow), "kuhn3"])
 def test_a_mixture_is_worth_what_its_policies_are_worth_on_average(name):
     tree = GameTree.of(GAMES[name])
     policies, weights = drawn(tree, 3), np.random.default_rng(1).dirichlet(np.ones(3), tree.players)
