@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +14,25 @@ from evorl.agents.mlp_policy import MLPPolicy
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.random import Random
 from evorl.agents.team import Team, member_spaces
-from evorl.envs.games import GameTree, Kuhn, Leduc, Tabled
+from evorl.envs.games import GameTree, Goofspiel, Kuhn, Leduc, LiarsDice, OpenSpiel, Tabled
 from evorl.envs.games.tree import reach, values
 from evorl.errors import OptionError
+from evorl.leagues.cfr import cfr_plus
 from evorl.leagues.exact import best_response, exploitability, mixture, nash_conv, payoffs
 from evorl.leagues.tables import of_agent, tabulated, uniform
 from evorl.networks.recurrent import GRU
 
-GAMES = {"kuhn": Kuhn(), "kuhn3": Kuhn(3), "leduc": Leduc()}
+RECORDED = Path(__file__).parent / "recorded" / "exact"
+GAMES = {
+    "kuhn": Kuhn(),
+    "kuhn3": Kuhn(3),
+    "leduc": Leduc(),
+    "goofspiel": Goofspiel(4),
+    "goofspiel_seen": Goofspiel(4, imp_info=False, returns_type="point_difference"),
+    "goofspiel3": Goofspiel(3, players=3, points_order="random", returns_type="total_points"),
+    "liars_dice": LiarsDice(dice_sides=3),
+}
+LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("leduc", "goofspiel3")]
 
 
 def drawn(tree, *shape, seed=0):
@@ -29,18 +41,66 @@ def drawn(tree, *shape, seed=0):
     return jnp.asarray(policy / policy.sum(-1, keepdims=True), jnp.float32)
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("kuhn", 0.916667), ("kuhn3", 2.0625), ("leduc", 4.747222)])
-def test_nash_conv_of_uniform_play(name, wanted):
-    tree = GameTree.of(GAMES[name])
-    assert float(nash_conv(tree, uniform(tree))) == pytest.approx(wanted, abs=1e-5)
-    assert float(exploitability(tree, uniform(tree))) == pytest.approx(wanted / tree.players, abs=1e-5)
+@pytest.mark.parametrize(
+    ("rules", "wanted"),
+    [
+        (Kuhn(), 0.916667),
+        (Kuhn(3), 2.0625),
+        (Leduc(), 4.747222),
+        (Goofspiel(4), 1.416667),
+        (Goofspiel(4, imp_info=False), 1.5),
+        (Goofspiel(4, imp_info=False, returns_type="point_difference"), 2.5),
+        (LiarsDice(dice_sides=3), 1.111111),
+    ],
+    ids=repr,
+)
+def test_nash_conv_of_uniform_play(rules, wanted):
+    tree = GameTree.of(rules)
+    found = jax.jit(lambda policy: (nash_conv(tree, policy), exploitability(tree, policy)))(uniform(tree))
+    np.testing.assert_allclose(found, [wanted, wanted / tree.players], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["kuhn", "kuhn3"])
+@pytest.mark.parametrize("name", ["kuhn3", "goofspiel", "goofspiel_seen", "liars_dice", *LARGE])
+def test_best_responses_to_random_policies_are_those_of_open_spiel(name):
+    tree, recorded = GameTree.of(GAMES[name]), np.load(RECORDED / f"{name}.npz")
+    best, _ = jax.jit(jax.vmap(lambda policy: best_response(tree, policy)))(jnp.asarray(recorded["policies"]))
+    np.testing.assert_allclose(best, recorded["best"], atol=1e-5)
+    conv = jax.jit(jax.vmap(lambda policy: nash_conv(tree, policy)))(jnp.asarray(recorded["policies"]))
+    np.testing.assert_allclose(conv, recorded["nash_conv"], atol=1e-5)
+
+
+ITERATED = [pytest.param(name, marks=pytest.mark.slow) for name in ("kuhn3", "goofspiel", "liars_dice", "leduc")]
+
+
+@pytest.mark.parametrize("name", ["kuhn", *ITERATED])
+def test_cfr_plus_comes_as_near_to_an_equilibrium_as_that_of_open_spiel(name):
+    tree, wanted = GameTree.of(GAMES[name]), np.load(RECORDED / f"{name}.npz")["cfr_plus"]
+    after = jax.jit(lambda iterations: nash_conv(tree, cfr_plus(tree, iterations)))
+    np.testing.assert_allclose([after(t) for t in (10, 100)[: len(wanted)]], wanted, atol=1e-5)
+
+
+NAMES = {
+    "goofspiel": "goofspiel(num_cards=4,points_order=descending,imp_info=True)",
+    "goofspiel_seen": "goofspiel(num_cards=4,points_order=descending,returns_type=point_difference)",
+    "goofspiel3": "goofspiel(players=3,num_cards=3,imp_info=True,returns_type=total_points)",
+    "liars_dice": "liars_dice(dice_sides=3)",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_history_is_that_of_open_spiel(name):
+    pytest.importorskip("pyspiel", reason="open_spiel is not installed")
+    ours, theirs = GameTree.of(GAMES[name]), GameTree.of(OpenSpiel(NAMES[name]))
+    for key in ("player", "parent", "action", "chance", "payoffs", *(("sets",) if name != "goofspiel_seen" else ())):
+        np.testing.assert_allclose(getattr(ours, key), getattr(theirs, key), atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["kuhn", pytest.param("kuhn3", marks=pytest.mark.slow)])
 def test_a_best_response_is_the_best_of_all(name):
     tree, policy = GameTree.of(GAMES[name]), drawn(GameTree.of(GAMES[name]))
     best, table = jax.jit(lambda policy: best_response(tree, policy))(policy)
     np.testing.assert_array_equal(table.sum(1), 1)
+    many = jax.jit(jax.vmap(lambda x: values(tree, x)))
     for player in range(tree.players):
         own = tree.owner == player
         against = jnp.where(own[:, None], table, policy)
@@ -49,19 +109,20 @@ def test_a_best_response_is_the_best_of_all(name):
         first = np.flatnonzero(own)[: every.shape[1]]  # all its pure policies, or all that differ in four sets
         tables = np.tile(against, (len(every), 1, 1))
         tables[:, first] = np.eye(2)[every]
-        gained = jax.vmap(lambda x: values(tree, x))(jnp.asarray(tables))[:, player]
+        gained = many(jnp.asarray(tables))[:, player]
         np.testing.assert_allclose(gained.max(), best[player], atol=1e-6)
 
 
 def test_of_actions_that_are_worth_the_same_it_takes_the_first_or_the_one_that_is_preferred():
     tree = GameTree.of(Leduc())
     folds = jnp.asarray(np.eye(3)[tree.legal.argmax(1)], jnp.float32)
-    best, first = best_response(tree, folds)
-    again, last = best_response(tree, folds, jnp.tile(jnp.arange(3.0), (936, 1)))
+    of = jax.jit(lambda ties: best_response(tree, folds, ties))
+    (best, first), (again, last) = of(None), of(jnp.tile(jnp.arange(3.0), (936, 1)))
+    value = jax.jit(lambda policy: values(tree, policy))
     np.testing.assert_array_equal(best, again)
     for player in range(2):
         for table in (first, last):
-            found = values(tree, jnp.where((tree.owner == player)[:, None], table, folds))
+            found = value(jnp.where((tree.owner == player)[:, None], table, folds))
             np.testing.assert_allclose(found[player], best[player], atol=1e-5)
     never = np.asarray(reach(tree, folds).prod(0)) == 0
     unseen = np.setdiff1d(np.arange(936), tree.sets[(tree.player >= 0) & ~never])
@@ -71,21 +132,22 @@ def test_of_actions_that_are_worth_the_same_it_takes_the_first_or_the_one_that_i
     np.testing.assert_array_equal(last[np.array(unseen)].argmax(1), 2 - tree.legal[unseen][:, ::-1].argmax(1))
 
 
-@pytest.mark.parametrize("name", ["kuhn", "kuhn3"])
+@pytest.mark.parametrize("name", [pytest.param("kuhn", marks=pytest.mark.slow), "kuhn3"])
 def test_a_mixture_is_worth_what_its_policies_are_worth_on_average(name):
     tree = GameTree.of(GAMES[name])
     policies, weights = drawn(tree, 3), np.random.default_rng(1).dirichlet(np.ones(3), tree.players)
     table = payoffs(tree, policies)
     assert table.shape == (tree.players, *(3,) * tree.players)
+    value = jax.jit(lambda policy: values(tree, policy))
     for profile in product(range(3), repeat=tree.players):
         joint = jnp.stack([policies[profile[player], i] for i, player in enumerate(tree.owner)])
-        np.testing.assert_allclose(table[(slice(None), *profile)], values(tree, joint), atol=1e-6)
+        np.testing.assert_allclose(table[(slice(None), *profile)], value(joint), atol=1e-6)
     mixed = mixture(tree, policies, jnp.asarray(weights, jnp.float32))
     np.testing.assert_allclose(mixed.sum(1), 1, atol=1e-6)
     wanted = np.asarray(table, float)
     for own in weights[::-1]:
         wanted = wanted @ own
-    np.testing.assert_allclose(values(tree, mixed), wanted, atol=1e-6)
+    np.testing.assert_allclose(value(mixed), wanted, atol=1e-6)
     new = payoffs(tree, [policies[2:], *[policies] * (tree.players - 1)])
     np.testing.assert_allclose(new, table[:, 2:], atol=1e-6)
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from evorl.envs.games.tree import GameTree
 from evorl.leagues.sequences import SequenceForm
-from evorl.leagues.tables import uniform
+from evorl.leagues.tables import normalized
 
 ROUNDING = 1e-6  # of what is summed, up to which two actions are worth the same
 
@@ -55,10 +55,8 @@ def mixture(
     Actions are averaged by how likely the player itself comes there (Kuhn 1953), and are alike where it never does.
     """
     form = SequenceForm.of(tree)
-    plans = jax.vmap(form.plan)(policies)[:, tree.players :].reshape(len(policies), *tree.legal.shape)
-    plan = (weights.T[:, tree.owner[form.order], None] * plans).sum(0)[np.argsort(form.order)]
-    total = plan.sum(-1, keepdims=True)
-    return jnp.where(total > 0, plan / jnp.where(total > 0, total, 1), uniform(tree))
+    plans = jax.vmap(lambda policy: form.table(form.plan(policy)))(policies)
+    return normalized(tree, (weights.T[:, tree.owner, None] * plans).sum(0))
 
 
 def payoffs(

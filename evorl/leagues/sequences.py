@@ -53,6 +53,10 @@ class SequenceForm:
             found.append((found[-1][above, None] * policy[self.rows(moves)]).ravel())
         return jnp.concatenate(found)
 
+    def table(self, plan: Float[Array, " sequences"]) -> Float[Array, "sets actions"]:
+        """The sequences of a plan that are not empty, by the information set and the action that they end with."""
+        return plan[self.tree.players :].reshape(self.tree.legal.shape)[np.argsort(self.order)]
+
     def others(self, plan: Float[Array, " sequences"]) -> Float[Array, "players ends"]:
         """Each player's payoff at each end, times how likely chance and the others come there."""
         own = plan[self.last]

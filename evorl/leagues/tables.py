@@ -20,6 +20,12 @@ def uniform(tree: GameTree) -> Float[Array, "sets actions"]:
     return jnp.asarray(tree.legal / tree.legal.sum(1, keepdims=True), jnp.float32)
 
 
+def normalized(tree: GameTree, weights: Float[Array, "sets actions"]) -> Float[Array, "sets actions"]:
+    """The policy that takes actions in proportion to weights, which are not negative, and all legal ones alike at 0."""
+    total = weights.sum(-1, keepdims=True)
+    return jnp.where(total > 0, weights / jnp.where(total > 0, total, 1), uniform(tree))
+
+
 def tabulated(tree: GameTree, probabilities: Callable[[Any], Float[Array, " actions"]]) -> Float[Array, "sets actions"]:
     """What a function of a player's observation gives in each information set, as one batch.
 
