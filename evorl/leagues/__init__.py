@@ -1,0 +1,1 @@
+"""Populations of players: payoffs, meta-solvers, exact values and ratings."""
