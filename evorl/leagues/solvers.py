@@ -27,7 +27,7 @@ class Solver(Protocol):
 
 
 @dataclass(frozen=True)
-class Uniform:
+class UniformMixture:
     """All policies alike, which makes PSRO fictitious self-play (Heinrich et al. 2015)."""
 
     def check(self, players: int, zero_sum: bool) -> None:
