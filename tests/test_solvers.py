@@ -85,7 +85,9 @@ def test_nash_of_sixty_policies():
     np.testing.assert_allclose(weights[0] @ a @ weights[1], linear_program(a), atol=1e-4 * np.ptp(a))
 
 
-@pytest.mark.parametrize("solver", [UniformMixture(), Last(), Nash(), FictitiousPlay(50), RegretMatching(50), AlphaRank()])
+@pytest.mark.parametrize(
+    "solver", [UniformMixture(), Last(), Nash(), FictitiousPlay(50), RegretMatching(50), AlphaRank()]
+)
 def test_a_masked_solve_is_that_of_the_smaller_game_and_may_be_vmapped(solver):
     assert isinstance(solver, Solver)
     solver.check(2, zero_sum=True)
