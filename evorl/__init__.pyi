@@ -105,8 +105,10 @@ from evorl.envs.descriptors import FinalPosition as FinalPosition
 from evorl.envs.games.around import Alone as Alone
 from evorl.envs.games.around import Joint as Joint
 from evorl.envs.games.around import Ranked as Ranked
+from evorl.envs.games.goofspiel import Goofspiel as Goofspiel
 from evorl.envs.games.kuhn import Kuhn as Kuhn
 from evorl.envs.games.leduc import Leduc as Leduc
+from evorl.envs.games.liars_dice import LiarsDice as LiarsDice
 from evorl.envs.games.matrix import Matrix as Matrix
 from evorl.envs.games.open_spiel import OpenSpiel as OpenSpiel
 from evorl.envs.games.pong import PongDuel as PongDuel

@@ -46,7 +46,7 @@ FLOORS = (  # from the ground up
     "hyperparameters priors replay vector_env",
     "returns normalize networks",
     "n_step agents ec envs problems",
-    "population levels",
+    "population levels leagues",
     "workflows",
     "training command",
     "sweeps",

@@ -115,6 +115,10 @@ class DiscreteSAC:
         memory, logits = self.actor.apply(params, memory, obs, method="step")
         return chosen(self.action_space, Categorical(logits).mode()), memory, {}
 
+    def probabilities(self, params: Params, obs: Any, hyperparams: DiscreteSACHyperparams) -> Float[Array, " choices"]:
+        del hyperparams
+        return Categorical(self.actor.apply(params, self.memory(), obs, method="step")[1]).probs()
+
     def policy(self, method: str, params: Params, batch: Transition) -> Categorical:
         """The actor's on what is learned from ("now"), or on its successors ("following")."""
         return Categorical(self.actor.apply(params, batch, batch.memory, method=method))

@@ -125,6 +125,12 @@ class DQN:
         memory, values = self.network.apply(params, memory, obs, method="step")
         return chosen(self.action_space, jnp.asarray(values).argmax(-1).astype(jnp.int32)), memory, {}
 
+    def probabilities(self, params: Params, obs: Any, hyperparams: DQNHyperparams) -> Float[Array, " choices"]:
+        values = jnp.asarray(self.network.apply(params, self.memory(), obs, method="step")[1])
+        greedy = jax.nn.one_hot(values.argmax(-1), values.shape[-1])
+        random = jax.nn.softmax(masked(self.observation_space, obs, jnp.zeros_like(values)))
+        return greedy + hyperparams.epsilon * (random - greedy)
+
     def values(self, params: Params, batch: Transition) -> tuple[Float[Array, "*batch choices"], Array]:
         """Q(s, a) and Q(s', a) of all choices a."""
         both: Any = self.network.apply(params, batch, batch.memory, method="both")

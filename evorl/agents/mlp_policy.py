@@ -5,9 +5,10 @@ from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Float
 
 from evorl.agents.train_state import TrainState
-from evorl.networks.distributions import Distribution, Head
+from evorl.networks.distributions import Distribution, Head, one_choice
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.spaces import Box, Space, masked
@@ -67,6 +68,10 @@ class MLPPolicy:
         """Of the samples that actions come from, for one observation, and the memory after it."""
         memory, numbers = self.network.apply(params, memory, obs, method="step")
         return self.head.distribution(jnp.asarray(numbers), jnp.zeros(self.head.num_stds)), memory
+
+    def probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Float[Array, " choices"]:
+        del hyperparams
+        return one_choice(self.distribution(params, obs, self.memory())[0]).probs()
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams

@@ -14,7 +14,7 @@ from evorl.agents.memory import remembers
 from evorl.agents.ppo import PPO
 from evorl.agents.train_state import ADAM, Loss, Optimizer, TrainState
 from evorl.errors import require
-from evorl.networks.distributions import Distribution, Head
+from evorl.networks.distributions import Distribution, Head, one_choice
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.networks.policy_value import Centralized, PolicyAlone, PolicyValue, masked_policy
@@ -132,6 +132,10 @@ class PolicyGradient:
         memory, outputs = self.outputs("step", params, memory, obs)
         sample = self.policy(outputs)[0].mode()
         return self.head.action(sample), memory, {"sample": sample, "outputs": outputs}
+
+    def probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Float[Array, " choices"]:
+        del hyperparams
+        return one_choice(self.apply(params, obs)[0]).probs()
 
     def outputs(self, method: str, params: Params, *args: Any) -> Any:
         """What a method of the network gives."""

@@ -6,11 +6,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from evorl import tree
 from evorl.agents.train_state import TrainState
-from evorl.spaces import Space, random_action, sizes
+from evorl.spaces import Space, choices, masked, random_action, sizes
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
 
 
@@ -53,6 +53,10 @@ class Random:
         return random_action(self.action_space, self.observation_space, obs, key), memory, {}
 
     mode = act
+
+    def probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Float[Array, " choices"]:
+        del params, hyperparams
+        return jax.nn.softmax(masked(self.observation_space, obs, jnp.zeros(sum(choices(self.action_space)))))
 
     def batch(self, params: Params, transitions: Transition, hyperparams: Hyperparams, fresh: bool) -> Batch:
         del params, hyperparams, fresh

@@ -35,6 +35,7 @@ from evorl.types import (
     Agent,
     Array,
     Batch,
+    Chooses,
     Hyperparams,
     Key,
     Memory,
@@ -220,6 +221,15 @@ class Team:
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         return self._acted("mode", params, obs, memory, key, hyperparams)
+
+    def probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> dict[str, Array]:
+        """How likely each member takes each choice, [members, choices] by group."""
+        found = {}
+        for name, side in self.sides.items():
+            h, agent = self.of_group(name, hyperparams), _able(side.agent, Chooses)
+            each = jax.vmap(lambda params, obs, agent=agent, h=h: agent.probabilities(params, obs, h), (side.over, 0))
+            found[name] = each(params[name], self.observed(name, obs))
+        return found
 
     def _acted(self, how: str, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams) -> Any:
         found = {}

@@ -62,12 +62,23 @@ class Categorical:
         """The log probability of every choice."""
         return jax.nn.log_softmax(self.logits)
 
+    def probs(self) -> Float[Array, "*batch n"]:
+        """The probability of every choice."""
+        return jax.nn.softmax(self.logits)
+
     def log_prob(self, x: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
         return jnp.take_along_axis(self.log_probs(), x[..., None], axis=-1)[..., 0]
 
     def entropy(self) -> Float[Array, "*batch"]:
         log_probs = self.log_probs()
         return -(jnp.exp(log_probs) * log_probs).sum(-1)
+
+
+def one_choice(of: Distribution) -> Categorical:
+    """A distribution that is of one choice; raises OptionError for another."""
+    if not isinstance(of, Categorical):
+        raise OptionError("action_space: must be Discrete, so that actions have probabilities")
+    return of
 
 
 @struct.dataclass

@@ -1,6 +1,15 @@
 """The types and protocols that all parts share. Protocols are structural: nothing inherits from them."""
 
-from evorl.types.agents import ActorCritic, Agent, Disagrees, OffPolicyAgent, OnPolicyAgent, Plays, Reestimates
+from evorl.types.agents import (
+    ActorCritic,
+    Agent,
+    Chooses,
+    Disagrees,
+    OffPolicyAgent,
+    OnPolicyAgent,
+    Plays,
+    Reestimates,
+)
 from evorl.types.data import (
     Array,
     Batch,
@@ -49,6 +58,7 @@ __all__ = [
     "Batch",
     "Bound",
     "Bounded",
+    "Chooses",
     "Collects",
     "Crosses",
     "Declares",

@@ -42,6 +42,15 @@ class Plays(Agent, Protocol):
 
 
 @runtime_checkable
+class Chooses(Agent, Protocol):
+    """An agent that tells how likely it takes each choice of an action that is one; it must not remember."""
+
+    def probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Any:
+        """Those with which `act` draws after one observation, [choices]; of a game by group, [members, choices]."""
+        ...
+
+
+@runtime_checkable
 class Disagrees(Agent, Protocol):
     """An agent that may have several values, which its batches have side by side."""
 

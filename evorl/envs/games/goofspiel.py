@@ -1,0 +1,128 @@
+"""Goofspiel, the game of pure strategy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from evorl.envs.games.rules import CHANCE, OVER
+from evorl.errors import require
+
+ORDERS = "random", "ascending", "descending"
+RETURNS = "win_loss", "point_difference", "total_points"
+
+
+class Bids(NamedTuple):
+    prizes: tuple[int, ...] = ()  # worth of each round
+    cards: tuple[int, ...] = ()  # bid in each round by each player, in turn
+
+
+@dataclass(frozen=True)
+class Goofspiel:
+    """All bid a card, of 1 to n, for a prize of 1 to n points until all are gone; the highest bid wins, if it is alone.
+
+    Bids are made at once, and the last ones, which nobody chooses, by themselves (Ross 1971). With `imp_info` players
+    learn who has won a round, else what all have bid, all of which they remember. Points are paid as they are, less
+    their mean, or 1 is shared by those who have most and is paid by the others. Actions, a card less 1, and options are
+    OpenSpiel's. Seen are one's seat and bids, prizes, who won them, points, and all bids where they are known.
+    """
+
+    num_cards: int = 4
+    players: int = 2
+    points_order: str = "descending"
+    imp_info: bool = True
+    returns_type: str = "win_loss"
+
+    def __post_init__(self) -> None:
+        require(self.num_cards >= 2, "num_cards", self.num_cards, "must be at least 2")
+        require(2 <= self.players <= 10, "players", self.players, "must be from 2 to 10")
+        for name, value, allowed in (
+            ("points_order", self.points_order, ORDERS),
+            ("returns_type", self.returns_type, RETURNS),
+        ):
+            require(value in allowed, name, value, f"must be one of {', '.join(allowed)}")
+
+    @property
+    def num_actions(self) -> int:
+        """As many as cards."""
+        return self.num_cards
+
+    def start(self) -> Bids:
+        prizes = range(1, self.num_cards + 1)
+        in_order = {"random": (), "ascending": tuple(prizes), "descending": tuple(prizes[::-1])}
+        return Bids(in_order[self.points_order])
+
+    def mover(self, state: Bids) -> int:
+        rounds, player = divmod(len(state.cards), self.players)
+        if rounds == self.num_cards:
+            return OVER
+        return CHANCE if rounds == len(state.prizes) else player
+
+    def legal(self, state: Bids) -> list[int]:
+        own = state.cards[self.mover(state) :: self.players]
+        return [card - 1 for card in self.left(own)]
+
+    def left(self, cards: Sequence[int]) -> list[int]:
+        """Those of all cards that are not among some."""
+        return [card for card in range(1, self.num_cards + 1) if card not in cards]
+
+    def chances(self, state: Bids) -> list[tuple[int, float]]:
+        left = self.left(state.prizes)
+        return [(prize - 1, 1 / len(left)) for prize in left]
+
+    def after(self, state: Bids, action: int) -> Bids:
+        if self.mover(state) == CHANCE:
+            return state._replace(prizes=(*state.prizes, action + 1))
+        state = state._replace(cards=(*state.cards, action + 1))
+        if len(state.cards) != (self.num_cards - 1) * self.players:
+            return state
+        last = [card for player in range(self.players) for card in self.left(state.cards[player :: self.players])]
+        return Bids((*state.prizes, *self.left(state.prizes)), (*state.cards, *last))
+
+    def winners(self, state: Bids) -> list[int]:
+        """Who has won each round, as many as there are players where none has."""
+        n, found = self.players, []
+        for i in range(len(state.cards) // n):
+            bids = state.cards[i * n : (i + 1) * n]
+            found.append(bids.index(max(bids)) if bids.count(max(bids)) == 1 else n)
+        return found
+
+    def points(self, state: Bids) -> list[int]:
+        """The points of each player."""
+        won = list(zip(self.winners(state), state.prizes, strict=False))
+        return [sum(prize for winner, prize in won if winner == player) for player in range(self.players)]
+
+    def payoffs(self, state: Bids) -> list[float]:
+        points = self.points(state)
+        if self.returns_type == "total_points":
+            return [float(own) for own in points]
+        if self.returns_type == "point_difference":
+            return [own - sum(points) / self.players for own in points]
+        most = points.count(max(points))
+        if most == self.players:
+            return [0.0] * self.players
+        return [1 / most if own == max(points) else -1 / (self.players - most) for own in points]
+
+    def information(self, state: Bids, player: int) -> tuple[object, ...]:
+        rounds = len(state.cards) // self.players
+        public = () if self.imp_info else state.cards[: rounds * self.players]
+        return state.cards[player :: self.players], state.prizes[: rounds + 1], tuple(self.winners(state)), public
+
+    def features(self, state: Bids, player: int) -> list[float]:
+        own, prizes, winners, public = self.information(state, player)
+        rounds, points = self.num_cards - 1, self.points(state)
+        seat = [float(i == player) for i in range(self.players)]
+        everybody = [] if self.imp_info else self._ones(public, rounds * self.players, 1, self.num_cards)
+        cards = self._ones(own, rounds, 1, self.num_cards) + self._ones(prizes, rounds, 1, self.num_cards)
+        earned = [x / sum(range(self.num_cards + 1)) for x in points]
+        return seat + cards + self._ones(winners, rounds, 0, self.players) + earned + everybody
+
+    def _ones(self, numbers: object, n: int, low: int, high: int) -> list[float]:
+        """Each of at most n numbers as one among zeros."""
+        assert isinstance(numbers, tuple)
+        padded = (*numbers, *(None,) * n)[:n]
+        return [float(number == x) for number in padded for x in range(low, high + 1)]
+
+    def text(self, state: Bids) -> str:
+        shown = state.prizes[: len(state.cards) // self.players + 1]
+        bids = [f"player {i} bids {' '.join(map(str, state.cards[i :: self.players]))}" for i in range(self.players)]
+        return "\n".join([f"prizes: {' '.join(map(str, shown))}", *bids, f"points: {self.points(state)}"])

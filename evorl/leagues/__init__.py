@@ -1,0 +1,1 @@
+"""Leagues of policies: payoff tables, meta-solvers, exact values, ratings."""

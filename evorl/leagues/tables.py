@@ -1,0 +1,65 @@
+"""Policies of a game tree as tables: the probability of each action in each information set."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from evorl.agents.memory import remembers
+from evorl.envs.games.tabled import Tabled, TabledState
+from evorl.envs.games.tree import GameTree
+from evorl.errors import OptionError
+from evorl.types import Agent, Chooses, Hyperparams, Params, Plays
+
+
+def uniform(tree: GameTree) -> Float[Array, "sets actions"]:
+    """The policy that takes all legal actions alike."""
+    return jnp.asarray(tree.legal / tree.legal.sum(1, keepdims=True), jnp.float32)
+
+
+def normalized(tree: GameTree, weights: Float[Array, "sets actions"]) -> Float[Array, "sets actions"]:
+    """The policy that takes actions in proportion to weights, which are not negative, and all legal ones alike at 0."""
+    total = weights.sum(-1, keepdims=True)
+    return jnp.where(total > 0, weights / jnp.where(total > 0, total, 1), uniform(tree))
+
+
+def tabulated(tree: GameTree, probabilities: Callable[[Any], Float[Array, " actions"]]) -> Float[Array, "sets actions"]:
+    """What a function of a player's observation gives in each information set, as one batch.
+
+    Observations are those of Tabled: {"obs": features, "legal": which actions are}.
+    """
+    obs = {"obs": tree.features[: len(tree.legal)], "legal": tree.legal}
+    return jax.vmap(probabilities)(jax.tree.map(jnp.asarray, obs))
+
+
+def of_agent(
+    tree: GameTree, agent: Agent, params: Params, hyperparams: Hyperparams = (), greedy: bool = False
+) -> Float[Array, "sets actions"]:
+    """How an agent with these params acts: by the probabilities of `act`, or where it is greedy the choice of `mode`.
+
+    An agent for one plays for all players, a team of agents for its own. Raises OptionError for an agent that
+    remembers, whose policy is no table, and for one that tells no probabilities unless it is greedy.
+    """
+    name = type(agent).__name__
+    if remembers(agent):
+        raise OptionError(f"agent={name}: remembers, and a table knows its information set alone; core=feedforward")
+    if not (greedy or isinstance(agent, Chooses)):
+        raise OptionError(f"agent={name}: tells no probabilities of actions; greedy=True has the one it prefers")
+
+    greedy = greedy and agent.mode != agent.act  # the random agent is never
+
+    def one(obs: Any) -> Any:
+        if greedy:
+            action = agent.mode(params, obs, agent.memory(), jax.random.key(0), hyperparams)[0]
+            return jax.tree.map(lambda x: jax.nn.one_hot(x, tree.num_actions), action)
+        assert isinstance(agent, Chooses)
+        return agent.probabilities(params, obs, hyperparams)
+
+    if not (isinstance(agent, Plays) and agent.groups):
+        return tabulated(tree, one)
+    env = Tabled(tree, together="player" in agent.groups)
+    some = jnp.asarray(np.unique(tree.sets, return_index=True)[1][-len(tree.owner) :], jnp.int32)  # a node of each
+    return jax.vmap(lambda node, owner: env.seats.joined(one(env.seen(TabledState(node))))[owner])(some, tree.owner)

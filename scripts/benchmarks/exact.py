@@ -1,0 +1,51 @@
+"""Milliseconds of exact values a policy, and CPU seconds of compiling them, of random policies side by side.
+
+PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/exact.py [--policies 64] [--repeats 20] [--games NAME ...]
+
+NashConv, best responses as tables, payoffs of all policies against all (a cell), one iteration of CFR+ (one at a time).
+Median of the repeats, CPU time of the process.
+"""
+
+import argparse
+import os
+
+os.environ.setdefault("PJRT_NPROC", "1")
+
+import jax
+import jax.numpy as jnp
+from peers_timing import compiled, surroundings, timed
+
+from evorl.envs.games import GameTree, Goofspiel, Kuhn, Leduc, LiarsDice
+from evorl.leagues.cfr import cfr_plus
+from evorl.leagues.exact import best_response, nash_conv, payoffs
+from evorl.leagues.tables import normalized
+
+GAMES = {"kuhn": Kuhn(), "leduc": Leduc(), "goofspiel": Goofspiel(), "liars_dice": LiarsDice(dice_sides=3)}
+ITERATIONS = 100
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--policies", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--games", nargs="+", default=list(GAMES), choices=list(GAMES))
+    args = parser.parse_args()
+    print(surroundings(args.repeats), flush=True)
+    for name in args.games:
+        tree = GameTree.of(GAMES[name])
+        drawn = jax.random.uniform(jax.random.key(0), (args.policies, *tree.legal.shape))
+        policies = jax.vmap(lambda x, tree=tree: normalized(tree, jnp.where(tree.legal, x, 0)))(drawn)
+        cases = {
+            "NashConv": (lambda x, tree=tree: jax.vmap(lambda p: nash_conv(tree, p))(x), args.policies),
+            "best responses": (lambda x, tree=tree: jax.vmap(lambda p: best_response(tree, p))(x), args.policies),
+            "payoffs": (lambda x, tree=tree: payoffs(tree, x), args.policies**tree.players),
+            "CFR+": (lambda x, tree=tree: cfr_plus(tree, ITERATIONS + 0 * x[0, 0, 0].astype(int)), ITERATIONS),
+        }
+        for what, (function, work) in cases.items():
+            program, compiling = compiled(function, policies)
+            cpu = timed(program, policies, repeats=args.repeats)[1]
+            print(f"{name:12} {what:15} {1e3 * cpu / work:10.5f} ms, compiled in {compiling:.2f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

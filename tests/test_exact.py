@@ -1,0 +1,224 @@
+"""Exact values of policies beside OpenSpiel 2.0.2's, which scripts/trust/exact.py recorded, and beside brute force."""
+
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agents.dqn import DQN
+from evorl.agents.mlp_policy import MLPPolicy
+from evorl.agents.policy_gradient import PolicyGradient
+from evorl.agents.random import Random
+from evorl.agents.team import Team, member_spaces
+from evorl.envs.games import GameTree, Goofspiel, Kuhn, Leduc, LiarsDice, OpenSpiel, Tabled
+from evorl.envs.games.tree import reach, values
+from evorl.errors import OptionError
+from evorl.leagues.cfr import cfr_plus
+from evorl.leagues.exact import best_response, exploitability, mixture, nash_conv, payoffs
+from evorl.leagues.tables import of_agent, tabulated, uniform
+from evorl.networks.recurrent import GRU
+
+RECORDED = Path(__file__).parent / "recorded" / "exact"
+GAMES = {
+    "kuhn": Kuhn(),
+    "kuhn3": Kuhn(3),
+    "leduc": Leduc(),
+    "goofspiel": Goofspiel(4),
+    "goofspiel_seen": Goofspiel(4, imp_info=False, returns_type="point_difference"),
+    "goofspiel3": Goofspiel(3, players=3, points_order="random", returns_type="total_points"),
+    "liars_dice": LiarsDice(dice_sides=3),
+}
+LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("leduc", "goofspiel3")]
+
+
+def drawn(tree, *shape, seed=0):
+    """Random policies, [*shape, sets, actions]."""
+    policy = np.where(tree.legal, np.random.default_rng(seed).random((*shape, *tree.legal.shape)), 0)
+    return jnp.asarray(policy / policy.sum(-1, keepdims=True), jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("rules", "wanted"),
+    [
+        (Kuhn(), 0.916667),
+        (Kuhn(3), 2.0625),
+        (Leduc(), 4.747222),
+        (Goofspiel(4), 1.416667),
+        (Goofspiel(4, imp_info=False), 1.5),
+        (Goofspiel(4, imp_info=False, returns_type="point_difference"), 2.5),
+        (LiarsDice(dice_sides=3), 1.111111),
+    ],
+    ids=repr,
+)
+def test_nash_conv_of_uniform_play(rules, wanted):
+    tree = GameTree.of(rules)
+    found = jax.jit(lambda policy: (nash_conv(tree, policy), exploitability(tree, policy)))(uniform(tree))
+    np.testing.assert_allclose(found, [wanted, wanted / tree.players], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["kuhn3", "goofspiel", "goofspiel_seen", "liars_dice", *LARGE])
+def test_best_responses_to_random_policies_are_those_of_open_spiel(name):
+    tree, recorded = GameTree.of(GAMES[name]), np.load(RECORDED / f"{name}.npz")
+    best, _ = jax.jit(jax.vmap(lambda policy: best_response(tree, policy)))(jnp.asarray(recorded["policies"]))
+    np.testing.assert_allclose(best, recorded["best"], atol=1e-5)
+    conv = jax.jit(jax.vmap(lambda policy: nash_conv(tree, policy)))(jnp.asarray(recorded["policies"]))
+    np.testing.assert_allclose(conv, recorded["nash_conv"], atol=1e-5)
+
+
+ITERATED = [pytest.param(name, marks=pytest.mark.slow) for name in ("kuhn3", "goofspiel", "liars_dice", "leduc")]
+
+
+@pytest.mark.parametrize("name", ["kuhn", *ITERATED])
+def test_cfr_plus_comes_as_near_to_an_equilibrium_as_that_of_open_spiel(name):
+    tree, wanted = GameTree.of(GAMES[name]), np.load(RECORDED / f"{name}.npz")["cfr_plus"]
+    after = jax.jit(lambda iterations: nash_conv(tree, cfr_plus(tree, iterations)))
+    np.testing.assert_allclose([after(t) for t in (10, 100)[: len(wanted)]], wanted, atol=1e-5)
+
+
+NAMES = {
+    "goofspiel": "goofspiel(num_cards=4,points_order=descending,imp_info=True)",
+    "goofspiel_seen": "goofspiel(num_cards=4,points_order=descending,returns_type=point_difference)",
+    "goofspiel3": "goofspiel(players=3,num_cards=3,imp_info=True,returns_type=total_points)",
+    "liars_dice": "liars_dice(dice_sides=3)",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_history_is_that_of_open_spiel(name):
+    pytest.importorskip("pyspiel", reason="open_spiel is not installed")
+    ours, theirs = GameTree.of(GAMES[name]), GameTree.of(OpenSpiel(NAMES[name]))
+    for key in ("player", "parent", "action", "chance", "payoffs", *(("sets",) if name != "goofspiel_seen" else ())):
+        np.testing.assert_allclose(getattr(ours, key), getattr(theirs, key), atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["kuhn", pytest.param("kuhn3", marks=pytest.mark.slow)])
+def test_a_best_response_is_the_best_of_all(name):
+    tree, policy = GameTree.of(GAMES[name]), drawn(GameTree.of(GAMES[name]))
+    best, table = jax.jit(lambda policy: best_response(tree, policy))(policy)
+    np.testing.assert_array_equal(table.sum(1), 1)
+    many = jax.jit(jax.vmap(lambda x: values(tree, x)))
+    for player in range(tree.players):
+        own = tree.owner == player
+        against = jnp.where(own[:, None], table, policy)
+        np.testing.assert_allclose(values(tree, against)[player], best[player], atol=1e-6)
+        every = np.array(list(product(range(2), repeat=own.sum() if tree.players == 2 else 4)))
+        first = np.flatnonzero(own)[: every.shape[1]]  # all its pure policies, or all that differ in four sets
+        tables = np.tile(against, (len(every), 1, 1))
+        tables[:, first] = np.eye(2)[every]
+        gained = many(jnp.asarray(tables))[:, player]
+        np.testing.assert_allclose(gained.max(), best[player], atol=1e-6)
+
+
+def test_of_actions_that_are_worth_the_same_it_takes_the_first_or_the_one_that_is_preferred():
+    tree = GameTree.of(Leduc())
+    folds = jnp.asarray(np.eye(3)[tree.legal.argmax(1)], jnp.float32)
+    of = jax.jit(lambda ties: best_response(tree, folds, ties))
+    (best, first), (again, last) = of(None), of(jnp.tile(jnp.arange(3.0), (936, 1)))
+    value = jax.jit(lambda policy: values(tree, policy))
+    np.testing.assert_array_equal(best, again)
+    for player in range(2):
+        for table in (first, last):
+            found = value(jnp.where((tree.owner == player)[:, None], table, folds))
+            np.testing.assert_allclose(found[player], best[player], atol=1e-5)
+    never = np.asarray(reach(tree, folds).prod(0)) == 0
+    unseen = np.setdiff1d(np.arange(936), tree.sets[(tree.player >= 0) & ~never])
+    unseen = [row for row in unseen if (first[row] != last[row]).any()]
+    assert len(unseen) > 500
+    np.testing.assert_array_equal(first[np.array(unseen)].argmax(1), tree.legal[unseen].argmax(1))
+    np.testing.assert_array_equal(last[np.array(unseen)].argmax(1), 2 - tree.legal[unseen][:, ::-1].argmax(1))
+
+
+@pytest.mark.parametrize("name", [pytest.param("kuhn", marks=pytest.mark.slow), "kuhn3"])
+def test_a_mixture_is_worth_what_its_policies_are_worth_on_average(name):
+    tree = GameTree.of(GAMES[name])
+    policies, weights = drawn(tree, 3), np.random.default_rng(1).dirichlet(np.ones(3), tree.players)
+    table = payoffs(tree, policies)
+    assert table.shape == (tree.players, *(3,) * tree.players)
+    value = jax.jit(lambda policy: values(tree, policy))
+    for profile in product(range(3), repeat=tree.players):
+        joint = jnp.stack([policies[profile[player], i] for i, player in enumerate(tree.owner)])
+        np.testing.assert_allclose(table[(slice(None), *profile)], value(joint), atol=1e-6)
+    mixed = mixture(tree, policies, jnp.asarray(weights, jnp.float32))
+    np.testing.assert_allclose(mixed.sum(1), 1, atol=1e-6)
+    wanted = np.asarray(table, float)
+    for own in weights[::-1]:
+        wanted = wanted @ own
+    np.testing.assert_allclose(value(mixed), wanted, atol=1e-6)
+    new = payoffs(tree, [policies[2:], *[policies] * (tree.players - 1)])
+    np.testing.assert_allclose(new, table[:, 2:], atol=1e-6)
+
+
+def test_a_mixture_is_uniform_where_none_of_its_policies_comes():
+    tree = GameTree.of(Kuhn())
+    passes = jnp.tile(jnp.array([1.0, 0.0]), (12, 1))
+    mixed = mixture(tree, jnp.stack([passes, passes]), jnp.full((2, 2), 0.5))
+    np.testing.assert_array_equal(mixed, passes)  # the first player passes before it is bet against
+    bets = mixture(tree, (1 - passes)[None], jnp.ones((2, 1)))
+    twice = [row for row in range(12) if row in set(tree.sets[[len(tree.history(n)) == 4 for n in range(58)]])]
+    np.testing.assert_array_equal(bets[np.array(twice)], 0.5)
+    np.testing.assert_array_equal(np.delete(bets, twice, 0)[:, 1], 1)
+
+
+@dataclass(frozen=True)
+class Forgetful(Kuhn):
+    """Kuhn whose players no longer know their card after a bet."""
+
+    def information(self, state, player):
+        card, bets = super().information(state, player)
+        return (card if len(bets) < 2 else ()), bets
+
+
+def test_a_player_who_forgets_has_no_exact_values():
+    tree = GameTree.of(Forgetful())
+    with pytest.raises(OptionError, match="player 0 forgets what it did or knew before 'player 0: Q") as told:
+        nash_conv(tree, uniform(tree))
+    assert "\n" not in str(told.value)
+
+
+def test_what_agents_play_as_a_table():
+    tree = GameTree.of(Kuhn())
+    env = Tabled(tree)
+    spaces = member_spaces(env.observation_space, env.action_space)
+    obs = {"obs": jnp.asarray(tree.features[5]), "legal": jnp.asarray(tree.legal[5])}
+    for agent in (PolicyGradient(*spaces, hidden=(8,)), MLPPolicy(*spaces), DQN(*spaces, hidden=(8,)), Random(*spaces)):
+        h = agent.hyperparams()
+        params = agent.init(jax.random.key(0), h).actor.params
+        table = of_agent(tree, agent, params, h)
+        keys = jax.random.split(jax.random.key(1), 4000)
+        acts = jax.vmap(lambda key, a=agent, p=params, h=h: a.act(p, obs, (), key, h)[0])(keys)
+        np.testing.assert_allclose(acts.mean(), table[5, 1], atol=4 * 0.5 / 4000**0.5)
+        if not isinstance(agent, Random):
+            greedy = of_agent(tree, agent, params, h, greedy=True)
+            mode = agent.mode(params, obs, (), keys[0], h)[0]
+            assert greedy[5].tolist() == [1 - mode, mode]
+        else:
+            np.testing.assert_array_equal(of_agent(tree, agent, params, h, greedy=True), uniform(tree))
+    np.testing.assert_array_equal(tabulated(tree, lambda obs: obs["legal"] / obs["legal"].sum()), uniform(tree))
+    with pytest.raises(OptionError, match="agent=MLPPolicy: remembers"):
+        of_agent(tree, MLPPolicy(*spaces, core=GRU(4)), ())
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_team_plays_a_row_for_each_of_its_members(together):
+    tree = GameTree.of(Kuhn())
+    env = Tabled(tree, together)
+    team = Team(env.observation_space, env.action_space, MLPPolicy(*member_spaces(*spaces(env))), ids=True)
+    params = team.init(jax.random.key(0), team.hyperparams()).actor.params
+    table = of_agent(tree, team, params)
+    greedy = of_agent(tree, team, params, greedy=True)
+    np.testing.assert_array_equal(table.argmax(1), greedy.argmax(1))
+    for row in (0, 7):
+        player = int(tree.owner[row])
+        name, member = ("player", player) if together else (f"player_{player}", 0)
+        own = {"obs": jnp.asarray(tree.features[row])} | ({"id": jnp.int32(member)} if together else {})
+        agent = team.sides[name].agent
+        logits = agent.distribution(params[name], {"obs": own, "legal": jnp.asarray(tree.legal[row])}, ())[0].logits
+        np.testing.assert_allclose(table[row], jax.nn.softmax(logits), atol=1e-6)
+
+
+def spaces(env):
+    return env.observation_space, env.action_space
