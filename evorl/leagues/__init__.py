@@ -1,1 +1,1 @@
-"""Leagues of policies: payoff tables, meta-solvers, exact values, ratings."""
+"""Populations of players: payoffs, meta-solvers, exact values and ratings."""

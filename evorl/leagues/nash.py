@@ -1,0 +1,101 @@
+"""Nash equilibria of two-player zero-sum tables."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from evorl.errors import OptionError
+from evorl.leagues.meta_games import Mask, Table, Weights, filled, gap, span
+from evorl.leagues.solvers import Gap
+from evorl.types import Hyperparams
+
+INSIDE = 0.95  # of the way to the boundary that a step goes
+LEAST = 1e-10  # by which weights and slacks stay inside
+SMALL = 1e-4  # of the payoffs' range, by which the sums of a zero-sum table may differ
+
+
+@dataclass(frozen=True)
+class Nash:
+    """An equilibrium of a two-player zero-sum table by an interior point method (Mehrotra 1992).
+
+    Where there are several it is one near the centre of all, with the widest support. It ends where what one player is
+    sure of is within `tolerance` of the payoffs' range of what the other is, or after so many steps with the best so
+    far. Raises OptionError for other games.
+    """
+
+    tolerance: float = 1e-5
+    steps: int = 50
+
+    def check(self, players: int, zero_sum: bool) -> None:
+        """Raises OptionError beyond two players and zero sums."""
+        given = f"{players} players" if players != 2 else "a general-sum game"
+        if players != 2 or not zero_sum:
+            raise OptionError(f"solver=Nash: solves two-player zero-sum games, not {given}; AlphaRank solves any")
+
+    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+        scale = span(payoffs, mask)
+        total = jnp.broadcast_to(payoffs.sum(0), payoffs.shape)
+        self.check(len(mask), isinstance(total, Tracer) or bool(span(total, mask) <= SMALL * scale))
+        scaled = filled(payoffs, mask)[0] / jnp.where(scale > 0, scale, 1.0)
+        weights = _equilibrium(scaled, mask, self.tolerance, self.steps)
+        return weights, gap(payoffs, mask, weights)
+
+
+def _equilibrium(a: Float[Array, "k k"], mask: Mask, tolerance: float, steps: int) -> Weights:
+    """The mixtures z = (x, y) of max min x A y: a path on which z s = mu for all policies, mu to 0.
+
+    s = (u - A y, A' x - v) is what each policy is worse than the bounds u and v. Those that are not there have z = 0
+    and s = 1, and change nothing.
+    """
+    k, count, there = len(a), mask.sum(), mask.reshape(-1)
+
+    def slacks(z: Array, bounds: Array) -> Array:
+        s = jnp.concatenate([bounds[0] - a @ z[k:], a.T @ z[:k] - bounds[1]])
+        return jnp.where(there, jnp.maximum(s, LEAST), 1.0)
+
+    def sure(z: Array) -> Array:
+        """The most that y leaves to x, and the least that x leaves to y."""
+        most = jnp.where(mask[0], a @ z[k:], -jnp.inf).max()
+        return jnp.stack([most, jnp.where(mask[1], a.T @ z[:k], jnp.inf).min()])
+
+    def step(carry: Any) -> Any:
+        i, z, bounds, best, least = carry
+        s = slacks(z, bounds)
+        mu = (z * s).sum() / count
+        # Newton's w = dz / d, d^2 = z / s: (I + skew) w + d (1' du, -1' dv) = target / sqrt(z s), and d w sums to 0
+        d = jnp.sqrt(z / s)
+        coupled = d[:k, None] * a * d[k:]
+        side = jnp.zeros((2 * k, 2)).at[:k, 0].set(d[:k]).at[k:, 1].set(-d[k:])
+        inner = jnp.eye(2 * k).at[:k, k:].set(-coupled).at[k:, :k].set(coupled.T)
+        factors = jax.scipy.linalg.lu_factor(inner)
+
+        def newton(target: Array) -> tuple[Array, Array, Array, Array]:
+            right = jnp.where(there, target / jnp.sqrt(jnp.where(there, z * s, 1.0)), 0.0)
+            solved = jax.scipy.linalg.lu_solve(factors, jnp.concatenate([side, right[:, None]], 1))
+            sums = side.T @ solved
+            dbounds = jnp.linalg.solve(sums[:, :2], sums[:, 2])
+            dz = d * (solved[:, 2] - solved[:, :2] @ dbounds)
+            ds = jnp.concatenate([dbounds[0] - a @ dz[k:], a.T @ dz[:k] - dbounds[1]])
+            falls = jnp.where(there, jnp.maximum(-dz / jnp.where(there, z, 1.0), -ds / s), 0.0)
+            return dz, ds, dbounds, jnp.minimum(1.0, INSIDE / jnp.maximum(falls.max(), LEAST))
+
+        dz, ds, dbounds, far = newton(-z * s)
+        left = jnp.where(there, (z + far * dz) * (s + far * ds), 0.0).sum() / count
+        aim = jnp.clip(left / mu, 0.1, 1.0) ** 3 * mu
+        dz, _, dbounds, far = newton(aim - z * s - dz * ds)
+        z = jnp.where(there, jnp.maximum(z + far * dz, LEAST), 0.0).reshape(2, k)
+        z, bounds = (z / z.sum(1, keepdims=True)).reshape(-1), bounds + far * dbounds
+        now = sure(z)
+        apart = now[0] - now[1]
+        best = jnp.where(apart < least, z, best)
+        return i + 1, z, bounds, best, jnp.minimum(least, apart)
+
+    z = (mask / mask.sum(1, keepdims=True)).reshape(-1)
+    now = sure(z)
+    start = jnp.int32(0), z, now + jnp.array([1.0, -1.0]), z, now[0] - now[1]
+    unfinished = lambda carry: (carry[0] < steps) & (carry[-1] > tolerance)  # noqa: E731
+    return jax.lax.while_loop(unfinished, step, start)[3].reshape(2, k)

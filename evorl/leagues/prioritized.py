@@ -1,0 +1,75 @@
+"""Weights by who beats whom: prioritized fictitious self-play, and rectified Nash."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evorl.errors import unknown
+from evorl.leagues.meta_games import Mask, Table, Weights, deviations, filled, gap, normalized
+from evorl.leagues.nash import Nash
+from evorl.leagues.solvers import Gap, newest
+from evorl.types import Hyperparams
+
+SUPPORT = 1e-3  # of a Nash mixture, above which a policy trains
+PRIORITIES: Mapping[str, Callable[[Array], Array]] = {"hard": lambda p: (1 - p) ** 2, "even": lambda p: p * (1 - p)}
+
+
+@dataclass(frozen=True)
+class PFSP:
+    """Policies by how often the newest ones of the others win against them, p (Vinyals et al. 2019).
+
+    priority=hard weighs them by (1 - p)^2, priority=even by p (1 - p); where all weights are 0 all are alike. Payoffs
+    are taken for odds: p is 1/2 where the others' mean payoff is 0, and 0 or 1 where it is the table's largest.
+    """
+
+    priority: str = "hard"
+
+    def __post_init__(self) -> None:
+        if self.priority not in PRIORITIES:
+            raise unknown("priority", self.priority, PRIORITIES)
+
+    def check(self, players: int, zero_sum: bool) -> None:
+        """Solves all."""
+
+    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+        table, last = filled(payoffs, mask), newest(mask).astype(jnp.float32)
+        largest = jnp.abs(table).max()
+        others = (table.sum(0) - table) / (len(mask) - 1)
+        won = (1 + deviations(others, last) / jnp.where(largest > 0, largest, 1.0)) / 2
+        weights = normalized(PRIORITIES[self.priority](won), mask)
+        return weights, gap(payoffs, mask, weights)
+
+
+@dataclass(frozen=True)
+class RectifiedNash:
+    """The weights of Nash, where each policy trains against those alone that it beats (Balduzzi et al. 2019).
+
+    arXiv:1901.08106, algorithm 4: `training` says who trains against whom.
+    """
+
+    nash: Nash = field(default_factory=Nash)
+
+    def check(self, players: int, zero_sum: bool) -> None:
+        """Raises OptionError beyond two players and zero sums."""
+        self.nash.check(players, zero_sum)
+
+    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+        return self.nash(payoffs, mask, hyperparams)
+
+    def training(self, payoffs: Table, mask: Mask, weights: Weights) -> Float[Array, "players capacity capacity"]:
+        """For each policy of a player (row) the mixture of the other's that it trains against.
+
+        Of the other's Nash mixture those against which it gets the value of the game or more; 0 in the rows of policies
+        without weight, which do not train.
+        """
+        table = filled(payoffs, mask)
+        own = jnp.stack([table[0], table[1].T])
+        value = (weights * deviations(table, weights)).sum(1)
+        scale = jnp.abs(table).max()
+        beaten = own >= value[:, None, None] - self.nash.tolerance * scale
+        left = jnp.where(beaten, weights[::-1, None, :], 0.0)
+        total = left.sum(2, keepdims=True)
+        trains = (weights > SUPPORT)[:, :, None] & (total > 0)
+        return jnp.where(trains, left / jnp.where(trains, total, 1.0), 0.0)

@@ -1,0 +1,138 @@
+"""Ratings: players by numbers, from how often they win against each other."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax.scipy.stats import norm
+from jaxtyping import Array, Bool, Float, Int
+
+from evorl.leagues.nash import Nash
+
+SCALE = 400 / math.log(10)  # of Elo: points that make the odds e to 1
+STEPS, LONGEST = 50, 2.0  # of Newton's method, the latter in units of SCALE
+LEAST = 1e-12  # a probability
+
+
+@struct.dataclass
+class Elo:
+    """Ratings whose mean is 0, and their standard errors."""
+
+    rating: Float[Array, " n"]
+    error: Float[Array, " n"]
+
+
+def elo(won: Float[Array, "n n"], prior: float = 4000.0) -> Elo:
+    """Ratings by maximum likelihood of how often each (row) has won against each (column), a draw as half of a win.
+
+    A weak Gaussian prior of that many points keeps finite who has always won, or lost, and leaves players who have no
+    opponent in common where they are, with an error of about its size. Errors are of the distance from the mean.
+    """
+    n, precision = len(won), (SCALE / prior) ** 2
+    games = won + won.T
+    centred = jnp.eye(n) - 1 / n
+
+    def information(x: Float[Array, " n"]) -> Float[Array, "n n"]:
+        p = jax.nn.sigmoid(x[:, None] - x)
+        each = games * p * (1 - p)
+        return jnp.diag(each.sum(1) + precision) - each
+
+    def step(_: Int[Array, ""], x: Float[Array, " n"]) -> Float[Array, " n"]:
+        slope = (won - games * jax.nn.sigmoid(x[:, None] - x)).sum(1) - precision * x
+        change = jnp.linalg.solve(information(x), slope)
+        return centred @ (x + change * jnp.minimum(1.0, LONGEST / jnp.maximum(jnp.abs(change).max(), LEAST)))
+
+    won = won * (1 - jnp.eye(n))
+    games = games * (1 - jnp.eye(n))
+    x = jax.lax.fori_loop(0, STEPS, step, jnp.zeros(n))
+    covariance = centred @ jnp.linalg.inv(information(x)) @ centred
+    return Elo(SCALE * x, SCALE * jnp.sqrt(jnp.diagonal(covariance)))
+
+
+@struct.dataclass
+class Skills:
+    """A normal distribution of each player's skill."""
+
+    mean: Float[Array, " n"]
+    std: Float[Array, " n"]
+
+    @classmethod
+    def unknown(cls, n: int, mean: float = 25.0, std: float = 25 / 3) -> "Skills":
+        """Of players of whom nothing is known."""
+        return cls(jnp.full(n, mean), jnp.full(n, std))
+
+
+def played(
+    skills: Skills,
+    players: Int[Array, "games 2"],
+    drawn: Bool[Array, " games"],
+    noise: float = 25 / 6,
+    margin: float = 0.74,
+) -> Skills:
+    """Skills after games in their order, of which the first player has won where it was no draw.
+
+    TrueSkill for two (Herbrich et al. 2006): each plays by its skill and noise, it is a draw where they are within a
+    margin, and what is known of both is matched by mean and variance.
+    """
+
+    def game(now: Skills, result: tuple[Array, Array]) -> tuple[Skills, None]:
+        who, draw = result
+        mean, variance = now.mean[who], now.std[who] ** 2
+        spread = jnp.sqrt(2 * noise**2 + variance.sum())
+        by, e = (mean[0] - mean[1]) / spread, margin / spread
+        lowest, highest = jnp.where(draw, -e, e) - by, jnp.where(draw, e - by, jnp.inf)
+        mass = jnp.maximum(norm.cdf(-lowest) - norm.cdf(-highest), LEAST)
+        at_low, at_high = norm.pdf(lowest), norm.pdf(highest)
+        moved = (at_low - at_high) / mass
+        edge = jnp.where(draw, highest * at_high, 0.0)
+        shrunk = moved**2 + (edge - lowest * at_low) / mass
+        mean += jnp.array([1.0, -1.0]) * variance / spread * moved
+        variance *= jnp.maximum(1 - variance / spread**2 * shrunk, LEAST)
+        return Skills(now.mean.at[who].set(mean), now.std.at[who].set(jnp.sqrt(variance))), None
+
+    return jax.lax.scan(game, skills, (players, drawn))[0]
+
+
+@struct.dataclass
+class Multidimensional:
+    """Log-odds as rating[i] - rating[j] plus planes in which players go round: cycles[i] x cycles[j], added up."""
+
+    rating: Float[Array, " n"]  # log-odds
+    cycles: Float[Array, "n planes 2"]
+    cyclic: Float[Array, ""]  # the share of the squared log-odds that no rating tells
+
+    @property
+    def log_odds(self) -> Float[Array, "n n"]:
+        """Of each against each, as they are told by these."""
+        a, b = self.cycles[..., 0], self.cycles[..., 1]
+        return self.rating[:, None] - self.rating + a @ b.T - b @ a.T
+
+
+def multidimensional(log_odds: Float[Array, "n n"], planes: int = 1) -> Multidimensional:
+    """Elo and cycles of antisymmetric log-odds of each (row) against each (Balduzzi et al. 2018, arXiv:1806.02643).
+
+    The rating is the mean over opponents; what it leaves, its curl, is told by as many planes as are given, the largest
+    first.
+    """
+    rating = log_odds.mean(1)
+    rest = log_odds - (rating[:, None] - rating)
+    cyclic = (rest**2).sum() / jnp.maximum((log_odds**2).sum(), LEAST)
+    found = []
+    for _ in range(planes):
+        u, s, v = jnp.linalg.svd(rest)
+        plane = jnp.sqrt(s[0]) * jnp.stack([u[:, 0], v[0]], 1)
+        found.append(plane)
+        rest = rest - (plane[:, :1] * plane[:, 1] - plane[:, 1:] * plane[:, 0])
+    return Multidimensional(rating, jnp.stack(found, 1), cyclic)
+
+
+def nash_averaging(payoffs: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """What each earns against an equilibrium of an antisymmetric table, and the weights of that equilibrium.
+
+    Balduzzi et al. 2018, arXiv:1806.02643: who is there twice counts once, and 0 is the most. Where there are several
+    equilibria theirs is the one of the highest entropy, here that near the centre.
+    """
+    weights, _ = Nash()(jnp.stack([payoffs, -payoffs]), jnp.ones((2, len(payoffs)), bool))
+    weights = weights.mean(0)
+    return payoffs @ weights, weights

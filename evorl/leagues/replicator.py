@@ -1,0 +1,87 @@
+"""Replicator dynamics in a table: policies grow by what they get more than their mixture."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from evorl.errors import require
+from evorl.leagues.meta_games import Mask, Table, Weights, deviations, filled, gap, normalized
+from evorl.leagues.solvers import Gap
+from evorl.types import Hyperparams
+
+ROUNDS = 4  # of Newton's method, which a projection of a few low weights takes
+
+
+@dataclass(frozen=True)
+class Replicator:
+    """The average over the path from even mixtures, by steps of dt (Taylor and Jonker 1978)."""
+
+    dt: float = 1e-3  # in units of 1 / payoff
+    steps: int = 50_000
+
+    def __post_init__(self) -> None:
+        require(self.dt > 0, "dt", self.dt, "must be above 0")
+        require(self.steps >= 1, "steps", self.steps, "must be at least 1")
+
+    def check(self, players: int, zero_sum: bool) -> None:
+        """Solves all, though averages need not converge beyond two-player zero-sum games."""
+
+    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+        weights = _average(filled(payoffs, mask), mask, self.dt, self.steps, 0.0)
+        return weights, gap(payoffs, mask, weights)
+
+
+@dataclass(frozen=True)
+class ProjectedReplicator:
+    """The same where each step is projected to weights above a floor (Lanctot et al. 2017, arXiv:1711.00832)."""
+
+    dt: float = 1e-3  # in units of 1 / payoff
+    floor: float = 1e-10
+    steps: int = 50_000
+
+    def __post_init__(self) -> None:
+        require(self.dt > 0, "dt", self.dt, "must be above 0")
+        require(0 <= self.floor < 1, "floor", self.floor, "must be at least 0 and below 1")
+        require(self.steps >= 1, "steps", self.steps, "must be at least 1")
+
+    def check(self, players: int, zero_sum: bool) -> None:
+        """Solves all, though averages need not converge beyond two-player zero-sum games."""
+
+    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+        require(self.floor * mask.shape[1] <= 1, "floor", self.floor, f"must be at most 1 / {mask.shape[1]} policies")
+        weights = _average(filled(payoffs, mask), mask, self.dt, self.steps, self.floor)
+        return weights, gap(payoffs, mask, weights)
+
+
+def _average(table: Table, mask: Mask, dt: float, steps: int, floor: float) -> Weights:
+    """Of the start and so many steps."""
+
+    def step(i: jax.Array, carry: tuple[Weights, ...]) -> tuple[Weights, ...]:
+        now, lost, total, lost_of_total = carry
+        each = deviations(table, now)
+        mean = (each * now).sum(1, keepdims=True) / now.sum(1, keepdims=True)
+        change = _lifting(now, dt * now * (each - mean), mask, floor)
+        return *_added(now, lost, change), *_added(total, lost_of_total, now)
+
+    even, zeros = normalized(jnp.ones(mask.shape), mask), jnp.zeros(mask.shape)
+    last, _, total, _ = jax.lax.fori_loop(0, steps, step, (even, zeros, zeros, zeros))
+    return normalized(total + last, mask)
+
+
+def _lifting(weights: Weights, change: Weights, mask: Mask, floor: float) -> Weights:
+    """The change to the nearest mixtures with no weight below a floor: to max(w - x, floor), x pays for the lifted."""
+    x = jnp.zeros((len(mask), 1))
+    low = jnp.zeros_like(mask)
+    for _ in range(ROUNDS):
+        low = mask & (weights + change - x < floor)
+        lifted = jnp.where(low, floor - weights - change, 0.0).sum(1, keepdims=True)
+        x = lifted / (mask & ~low).sum(1, keepdims=True)
+    return jnp.where(low, floor - weights, jnp.where(mask, change - x, 0.0))
+
+
+def _added(total: Weights, lost: Weights, more: Weights) -> tuple[Weights, Weights]:
+    """A sum and what rounding has lost of it (Kahan 1965), so that small changes add up."""
+    more -= lost
+    new = total + more
+    return new, (new - total) - more

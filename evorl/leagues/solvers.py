@@ -1,0 +1,76 @@
+"""Meta-solvers: how policies are weighted by the table of what they pay."""
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evorl.errors import require
+from evorl.leagues.meta_games import Mask, Table, Weights, gap, normalized
+from evorl.types import Hyperparams
+
+Gap: TypeAlias = Float[Array, ""]  # the most that a player gains by a policy instead of its mixture
+
+
+@runtime_checkable
+class Solver(Protocol):
+    """What makes mixtures of a table; unfilled cells may hold anything."""
+
+    def check(self, players: int, zero_sum: bool) -> None:
+        """Raises OptionError for games that it cannot solve."""
+        ...
+
+    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+        """The weights of policies, and how far they are from an equilibrium of the table."""
+        ...
+
+
+@dataclass(frozen=True)
+class UniformMixture:
+    """All policies alike, which makes PSRO fictitious self-play (Heinrich et al. 2015)."""
+
+    def check(self, players: int, zero_sum: bool) -> None:
+        """Solves all."""
+
+    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+        weights = normalized(jnp.ones(mask.shape), mask)
+        return weights, gap(payoffs, mask, weights)
+
+
+@dataclass(frozen=True)
+class Last:
+    """The newest policy alone, which makes PSRO self-play."""
+
+    def check(self, players: int, zero_sum: bool) -> None:
+        """Solves all."""
+
+    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+        weights = newest(mask).astype(jnp.float32)
+        return weights, gap(payoffs, mask, weights)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """The weights of another solver, with a share of even ones, so that no policy is forgotten."""
+
+    solver: Solver
+    uniform: float = 0.2
+
+    def __post_init__(self) -> None:
+        require(0 <= self.uniform <= 1, "uniform", self.uniform, "must be between 0 and 1")
+
+    def check(self, players: int, zero_sum: bool) -> None:
+        """As its solver does."""
+        self.solver.check(players, zero_sum)
+
+    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+        weights, _ = self.solver(payoffs, mask, hyperparams)
+        weights = (1 - self.uniform) * weights + self.uniform * normalized(jnp.ones(mask.shape), mask)
+        return weights, gap(payoffs, mask, weights)
+
+
+def newest(mask: Mask) -> Mask:
+    """The last policy that each player has."""
+    last = mask.shape[1] - 1 - jnp.argmax(mask[:, ::-1], axis=1)
+    return jnp.arange(mask.shape[1]) == last[:, None]

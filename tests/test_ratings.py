@@ -1,0 +1,141 @@
+"""Ratings against scipy's optimum, numerical integration and closed forms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import integrate, optimize, stats
+
+from evorl.command import pyplot
+from evorl.leagues import pictures
+from evorl.leagues.ratings import SCALE, Skills, elo, multidimensional, nash_averaging, played
+
+ROCK_PAPER_SCISSORS = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]], np.float32)
+
+
+def wins(strengths, games, rng):
+    """Of a round robin of players whose log-odds are differences of strengths."""
+    won = np.zeros((len(strengths),) * 2)
+    for i in range(len(strengths)):
+        for j in range(i):
+            won[i, j] = rng.binomial(games, 1 / (1 + np.exp(strengths[j] - strengths[i])))
+            won[j, i] = games - won[i, j]
+    return won
+
+
+def test_elo_is_scipys_maximum_of_the_likelihood_and_its_curvature():
+    rng = np.random.default_rng(0)
+    won = wins(np.linspace(-1, 1, 6), 200, rng)
+
+    def loss(x):
+        x = np.r_[x, -x.sum()]
+        return (won * np.logaddexp(0, x[None] - x[:, None])).sum()
+
+    x = optimize.minimize(loss, np.zeros(5), method="BFGS", options={"gtol": 1e-6}).x
+    x = np.r_[x, -x.sum()]
+    found = jax.jit(elo)(jnp.asarray(won, jnp.float32))
+    np.testing.assert_allclose(found.rating, SCALE * x, atol=0.3)
+    p = 1 / (1 + np.exp(x[None] - x[:, None]))
+    each = (won + won.T) * p * (1 - p)
+    curvature = np.diag(each.sum(1)) - each
+    np.testing.assert_allclose(found.error, SCALE * np.sqrt(np.diag(np.linalg.pinv(curvature))), rtol=1e-2)
+
+
+def test_elo_of_two_is_the_log_odds_and_a_draw_is_half_of_a_win():
+    found = elo(jnp.array([[0.0, 75.0], [25.0, 0.0]]))
+    np.testing.assert_allclose(found.rating[0] - found.rating[1], 400 * np.log10(3), atol=0.1)
+    np.testing.assert_allclose(found.error, SCALE / 2 / np.sqrt(100 * 0.75 * 0.25), rtol=1e-3)
+
+
+def test_elo_of_who_always_wins_or_has_no_opponent_in_common_is_finite_and_unsure():
+    always = elo(jnp.array([[0.0, 50.0], [0.0, 0.0]]))
+    assert 500 < always.rating[0] - always.rating[1] < 4000
+    assert (always.error > 100).all()
+    apart = np.zeros((4, 4), np.float32)
+    apart[:2, :2] = apart[2:, 2:] = [[0, 60], [40, 0]]
+    found = elo(jnp.asarray(apart))
+    np.testing.assert_allclose(found.rating[:2], found.rating[2:], atol=1)
+    assert (found.error > 1000).all()
+
+
+def moments(mean, std, noise, margin, drawn):
+    """Of both skills after a game, by integration over the first one's."""
+    spread = np.sqrt(std[1] ** 2 + 2 * noise**2)
+
+    def likelihood(x):
+        cdf = stats.norm(x - mean[1], spread).cdf
+        return cdf(margin) - cdf(-margin) if drawn else 1 - cdf(margin)
+
+    def integral(power):
+        def f(x):
+            return x**power * stats.norm(mean[0], std[0]).pdf(x) * likelihood(x)
+
+        return integrate.quad(f, mean[0] - 10 * std[0], mean[0] + 10 * std[0], epsabs=1e-12)[0]
+
+    mass, first, second = (integral(i) for i in range(3))
+    return first / mass, np.sqrt(second / mass - (first / mass) ** 2)
+
+
+def test_a_game_changes_skills_as_integration_does():
+    skills = Skills(jnp.array([25.0, 28.0]), jnp.array([6.0, 3.0]))
+    for drawn in (False, True):
+        after = played(skills, jnp.array([[0, 1]]), jnp.array([drawn]))
+        mean, std = moments((25.0, 28.0), (6.0, 3.0), 25 / 6, 0.74, drawn)
+        np.testing.assert_allclose([after.mean[0], after.std[0]], [mean, std], rtol=1e-4)
+
+
+def test_skills_find_the_order_of_players():
+    rng = np.random.default_rng(1)
+    strengths, games = np.array([20.0, 25.0, 30.0]), []
+    for _ in range(300):
+        i, j = rng.permutation(3)[:2]
+        wins_first = rng.normal(strengths[i], 25 / 6) > rng.normal(strengths[j], 25 / 6)
+        games.append((i, j) if wins_first else (j, i))
+    after = jax.jit(played)(Skills.unknown(3), jnp.asarray(games), jnp.zeros(300, bool))
+    np.testing.assert_allclose(after.mean - after.mean.mean(), strengths - 25, atol=3 * after.std.max())
+    assert after.std.max() < 1
+
+
+def test_multidimensional_elo_tells_a_cycle_that_elo_does_not():
+    found = multidimensional(jnp.asarray(2 * ROCK_PAPER_SCISSORS))
+    np.testing.assert_allclose(found.rating, 0, atol=1e-6)
+    np.testing.assert_allclose(found.cyclic, 1, atol=1e-6)
+    np.testing.assert_allclose(found.log_odds, 2 * ROCK_PAPER_SCISSORS, atol=1e-5)
+    transitive = np.subtract.outer(np.arange(4.0), np.arange(4.0)).astype(np.float32)
+    found = multidimensional(jnp.asarray(transitive))
+    np.testing.assert_allclose(found.rating, np.arange(4) - 1.5, atol=1e-6)
+    np.testing.assert_allclose(found.cyclic, 0, atol=1e-6)
+
+
+def test_planes_of_cycles_add_up_to_all_log_odds():
+    a = np.random.default_rng(2).normal(size=(6, 6)).astype(np.float32)
+    odds = a - a.T
+    apart = [np.abs(multidimensional(jnp.asarray(odds), n).log_odds - odds).max() for n in (1, 2, 3)]
+    assert apart[0] > apart[1] > apart[2]
+    np.testing.assert_allclose(apart[2], 0, atol=1e-4)
+    rating = odds.mean(1)
+    rest = odds - np.subtract.outer(rating, rating)
+    found = multidimensional(jnp.asarray(odds))
+    np.testing.assert_allclose(found.cyclic, (rest**2).sum() / (odds**2).sum(), rtol=1e-4)
+    plane = found.log_odds - np.subtract.outer(rating, rating)
+    np.testing.assert_allclose(np.linalg.norm(rest - plane) ** 2, (np.linalg.svd(rest)[1][2:] ** 2).sum(), rtol=1e-3)
+
+
+def test_nash_averaging_counts_who_is_there_twice_once():
+    twice = [0, 1, 2, 2]
+    skill, weights = nash_averaging(jnp.asarray(ROCK_PAPER_SCISSORS[twice][:, twice]))
+    np.testing.assert_allclose(skill, 0, atol=1e-4)
+    np.testing.assert_allclose([*weights[:2], weights[2:].sum()], 1 / 3, atol=1e-4)
+    skill, weights = nash_averaging(jnp.asarray(np.subtract.outer(np.arange(3.0), np.arange(3.0)), jnp.float32))
+    np.testing.assert_allclose(skill, [-2, -1, 0], atol=1e-4)
+    np.testing.assert_allclose(weights, [0, 0, 1], atol=1e-4)
+
+
+def test_pictures_hold_the_numbers():
+    plt = pyplot()
+    figure = pictures.payoffs(plt, ROCK_PAPER_SCISSORS, ["rock", "paper", "scissors"], np.full((3, 3), 0.1))
+    np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), ROCK_PAPER_SCISSORS)
+    assert [text.get_text() for text in figure.axes[0].texts[:2]] == ["0\n±0.1", "-1\n±0.1"]
+    weights = np.eye(4)[:3]
+    figure = pictures.iterations(plt, weights, [3.0, 2.0, 1.0])
+    np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), weights.T)
+    np.testing.assert_array_equal(figure.axes[1].lines[0].get_ydata(), [3, 2, 1])
