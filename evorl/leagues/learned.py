@@ -18,7 +18,7 @@ from evorl.leagues.against import Against, Match
 from evorl.leagues.oracles import SPENT, Answers, Rivals, tree_of
 from evorl.leagues.roles import Role, Roles
 from evorl.leagues.tables import tabulated
-from evorl.types import Acts, Env, Hyperparams, Key, Metrics
+from evorl.types import Acts, Env, Key, Metrics
 from evorl.workflows.base import check_positive
 
 
@@ -114,10 +114,13 @@ class Learned:
             spent.append(jax.tree.map(jnp.sum, done.spent))
         return Answers(policies, after, jax.tree.map(lambda *x: sum(x[1:], x[0]), *spent))
 
+    def players(self, game: Env, pool: Any) -> dict[str, Any]:
+        del game
+        return pool
+
     def tables(self, game: Env, pool: Any) -> Float[Array, "capacity sets actions"]:
         nodes = tree_of(game)
         assert nodes is not None
-        owner, rows = nodes.owner, jnp.arange(len(nodes.owner))
 
         def one(kept: Any, role: Role) -> Float[Array, "sets actions"]:
             """Of a player's policy, in all information sets, also those of others."""
@@ -128,10 +131,9 @@ class Learned:
             for role in Roles(game).roles:
                 each = jax.vmap(lambda kept, role=role: one(kept, role))(policies[role.name])
                 for i, number in enumerate(Roles(game).numbers(role)):
-                    found = jnp.where((owner == number)[:, None], each[i], found)
+                    found = jnp.where((nodes.owner == number)[:, None], each[i], found)
             return found
 
-        del rows
         return jax.vmap(of_all)(pool)
 
 
@@ -163,6 +165,4 @@ def _changed(part: Any, env: Env) -> Any:
 @lru_cache(maxsize=16)
 def _casts(oracle: Learned, game: Env) -> dict[str, Acting]:
     given = hyperparameters.as_state(oracle.hyperparams().training)
-    return {
-        role.name: Acting(oracle.within(game, role), given, oracle.explores) for role in Roles(game).roles
-    }
+    return {role.name: Acting(oracle.within(game, role), given, oracle.explores) for role in Roles(game).roles}

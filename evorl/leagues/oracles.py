@@ -1,7 +1,7 @@
 """What answers mixtures of policies: exact best responses, or trainings."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,9 @@ from evorl.envs.games.tree import GameTree
 from evorl.errors import OptionError
 from evorl.leagues.acting import Cast
 from evorl.leagues.exact import best_response, mixture
+from evorl.leagues.roles import Role, Roles
 from evorl.leagues.tables import uniform
-from evorl.types import Env, Hyperparams, Key, Metrics
+from evorl.types import Env, Hyperparams, Key, Memory, Metrics
 
 
 @struct.dataclass
@@ -35,6 +36,7 @@ class Rivals:
     weights: Any  # [players, capacity]
 
 
+@runtime_checkable
 class Oracle(Protocol):
     """What answers the mixtures of others with a policy for each player of a game."""
 
@@ -58,6 +60,10 @@ class Oracle(Protocol):
         """By role, how players act by what is kept."""
         ...
 
+    def players(self, game: Env, pool: Any) -> dict[str, Any]:
+        """What casts act by of a pool, by role, leaves [capacity, players, ...]."""
+        ...
+
     def tables(self, game: Env, pool: Any) -> Float[Array, "capacity sets actions"]:
         """What the policies of a pool do in each information set of a game with a tree."""
         ...
@@ -66,6 +72,22 @@ class Oracle(Protocol):
 def tree_of(game: Env) -> GameTree | None:
     """The tree of a game that has one."""
     return game.nodes if isinstance(game, Tabled) and not game.together else None
+
+
+@dataclass(frozen=True, eq=False)
+class TableCast:
+    """Players of a tabulated policy, which find their information set by what they see."""
+
+    role: Role
+    tree: GameTree
+
+    memory = ()
+
+    def act(self, kept: Float[Array, "sets actions"], obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
+        rows = jnp.asarray(self.tree.features[: len(self.tree.owner)])
+        here = jnp.argmin(jnp.abs(rows - obs["obs"]).sum(-1))
+        chances = jnp.where(obs["legal"], kept[here], 0.0)
+        return jax.random.categorical(key, jnp.log(jnp.where(chances.sum() > 0, chances, obs["legal"]))), memory
 
 
 SPENT = "env_steps", "episodes", "gradient_steps"
@@ -100,7 +122,10 @@ class BestResponses:
         return Answers(best_response(tree, policy, ties)[1], rest, {name: jnp.int32(0) for name in SPENT})
 
     def casts(self, game: Env) -> dict[str, Cast]:
-        raise OptionError("oracle=BestResponses: its policies are tables, whose payoffs are computed: episodes=0")
+        return {role.name: TableCast(role, self._tree(game)) for role in Roles(game).roles}
+
+    def players(self, game: Env, pool: Any) -> dict[str, Any]:
+        return {role.name: jnp.stack([pool] * len(role.players), 1) for role in Roles(game).roles}
 
     def tables(self, game: Env, pool: Any) -> Float[Array, "capacity sets actions"]:
         return pool

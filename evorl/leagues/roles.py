@@ -4,10 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Int
-
 from evorl import tree
 from evorl.envs.games.around import of_game
 from evorl.errors import OptionError, unknown

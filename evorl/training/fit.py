@@ -16,7 +16,7 @@ from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import Row
 from evorl.training.terms import Terms
-from evorl.types import Hyperparams, State, Workflow
+from evorl.types import Fills, Hyperparams, State, Workflow
 from evorl.vector_env import hosts
 
 TIMED_SHARE = 0.15  # of a budget in minutes, that evaluations take at most
@@ -81,6 +81,7 @@ def fit(
     started = time.perf_counter() if started is None else started
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
     hyperparams = hyperparameters.of(workflow) if hyperparams is None else hyperparams
+    budget = budget.within(workflow.most_iterations) if isinstance(workflow, Fills) else budget
     devices = most_devices(workflow, num_seeds) if devices is None else devices
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
     share = (TIMED_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share

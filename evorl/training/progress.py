@@ -1,7 +1,7 @@
 """How far a training has come, and when it ends."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,14 @@ class Budget:
             require(limit > 0, name, limit, "must be above 0")
         if not self.limits:
             raise OptionError("no budget: give env_steps, episodes, iterations or minutes")
+
+    def within(self, iterations: int) -> "Budget":
+        """The same, ending after so many iterations at the latest; raises OptionError where it has more of its own."""
+        full = f"at most {iterations}, after which the workflow is full; a larger capacity has room for more"
+        require(
+            self.iterations <= iterations or not math.isfinite(self.iterations), "iterations", self.iterations, full
+        )
+        return replace(self, iterations=min(self.iterations, iterations))
 
     def used(self, mark: "Mark") -> float:
         """The part of the budget that is used, from 0 to 1."""

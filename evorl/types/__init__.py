@@ -46,7 +46,18 @@ from evorl.types.hyperparameters import Declares, Discounted, Prior, Prioritized
 from evorl.types.populations import Evolves, Population
 from evorl.types.problems import Bound, Bounded, Problem
 from evorl.types.replays import Prioritizes, Replay, Replays
-from evorl.types.workflows import Acts, ActsAs, Advances, Finds, Iterates, Parallel, Placed, SpreadByDefault, Workflow
+from evorl.types.workflows import (
+    Acts,
+    ActsAs,
+    Advances,
+    Fills,
+    Finds,
+    Iterates,
+    Parallel,
+    Placed,
+    SpreadByDefault,
+    Workflow,
+)
 
 __all__ = [
     "ActorCritic",
@@ -72,6 +83,7 @@ __all__ = [
     "Env",
     "Evolver",
     "Evolves",
+    "Fills",
     "Finds",
     "Fits",
     "Found",

@@ -103,6 +103,16 @@ class Iterates(Protocol):
 
 
 @runtime_checkable
+class Fills(Protocol):
+    """A workflow that has room for what so many iterations give, with which a training ends."""
+
+    @property
+    def most_iterations(self) -> int:
+        """How many."""
+        ...
+
+
+@runtime_checkable
 class Parallel(Protocol):
     """A workflow of independent parts, which several devices can share among them."""
 

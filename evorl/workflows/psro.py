@@ -1,7 +1,7 @@
 """Policy-space response oracles: populations of policies that answer mixtures of each other."""
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -14,15 +14,16 @@ from evorl import hyperparameters, tree
 from evorl.envs.games.tree import GameTree
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
+from evorl.leagues.cohort import Cohort, Mixtures
 from evorl.leagues.exact import best_response, mixture, nash_conv, payoffs
 from evorl.leagues.meta_games import deviations
 from evorl.leagues.nash import Nash
 from evorl.leagues.oracles import BestResponses, Oracle, Rivals, tree_of
 from evorl.leagues.payoffs import Payoffs
-from evorl.leagues.playing import Profiles
+from evorl.leagues.playing import of_newest, played, table, with_newest
 from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import Solver
-from evorl.types import Declares, Env, Key, Metrics
+from evorl.types import Declares, Env, Key, Metrics, SlotPolicy
 
 LEAST = 1e-3  # weight with which a policy counts as one that is played
 ZERO = 1e-6  # up to which payoffs that sum to it are of a zero-sum game
@@ -150,7 +151,22 @@ class PSRO:
             assert self.tree is not None
             tables = self.oracle.tables(self.env, state.pool)
             cells = Payoffs.expected(payoffs(self.tree, tables))
-            return state.payoffs.with_cells(cells, Profiles(players, self.capacity).of(newest))
+        else:
+            pool = self.oracle.players(self.env, state.pool)
+            profiles, casts = with_newest(newest, players, self.capacity), self.oracle.casts(self.env)
+            returns = played(self.roles, casts, pool, state.env_params, profiles, self.episodes, key)
+            cells = table(returns, profiles, self.capacity)
+        return state.payoffs.with_cells(cells, of_newest(newest, players, self.capacity))
+
+    @cached_property
+    def agent(self) -> Cohort:
+        """All players as they draw their policies."""
+        return Cohort(self.roles, self.oracle.casts(self.env))
+
+    def policy(self, state: PSROState, explores: bool = False) -> SlotPolicy:
+        """How all players act by the mixtures; exploring or not is the oracle's choice."""
+        del explores
+        return partial(self.agent.act, Mixtures(self.oracle.players(self.env, state.pool), state.weights))
 
     def inherit(self, state: PSROState, parent: PSROState) -> PSROState:
         """The parent, but with the state's own params of the game."""

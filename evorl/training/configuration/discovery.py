@@ -21,6 +21,7 @@ GROUPS = (
     "agent/population",
     "agent/selection",
     "agent/variation",
+    "agent/solver",
     "env",
     "problem",
     "core",
