@@ -81,9 +81,12 @@ from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.envs.games import TwoStep
+from evorl.envs.games.kuhn import Kuhn
+from evorl.envs.games.tabled import Tabled
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.probe import Probe
 from evorl.envs.wrappers import Frames
+from evorl.leagues.learned import Learned, LearnedHyperparams, of_a_player
 from evorl.levels import Learnability
 from evorl.networks.encoders import CNN
 from evorl.networks.mixers import MonotonicMixer
@@ -131,6 +134,7 @@ from evorl.workflows import (
     Vmapped,
 )
 from evorl.workflows.base import advance
+from evorl.workflows.psro import PSRO, PSROHyperparams
 from evorl.workflows.sampling import PrioritizedSegments, Shuffled
 from tests.conftest import leaves_equal
 from tests.gaming import Chase
@@ -350,6 +354,11 @@ SEARCHED = SearchHyperparams(NSGA2Hyperparams(Uniform(0.0, 0.2)))
 TWO_STEP = TwoStep()
 MIXED = DQN(*member_spaces(TWO_STEP.observation_space, TWO_STEP.action_space), hidden=(4,))
 QMIX = ValueDecomposition(TWO_STEP.observation_space, TWO_STEP.action_space, MIXED, MonotonicMixer(3, (4,)))
+KUHN = Tabled(Kuhn())
+OPPOSED = of_a_player(KUHN)
+PLAYER = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
+PLAYER = OnPolicy(OPPOSED, PLAYER, 4, 4, 1, 16, eval_episodes=6)
+ANSWERING = PSROHyperparams(LearnedHyperparams(PPOHyperparams(), iterations=2.0))
 OTHERS = [
     *EVOLVERS,
     Case("search", SEARCH, SearchHyperparams(NSGA2Hyperparams(0.1)), 1),
@@ -379,6 +388,9 @@ OTHERS = [
     Case("qmix", OffPolicy(TWO_STEP, QMIX, 4, 2, 4, **SMALL), DQNHyperparams()),
     Case("maddpg", off_policy(MADDPG, CHASE, n_step=2), MADDPGHyperparams()),
     Case("maac", off_policy(MAAC, CHASE, of_agent={"width": 8}), MAACHyperparams()),
+    Case("psro_exact", PSRO(KUHN, capacity=6), PSROHyperparams(), 1),
+    Case("psro", PSRO(KUHN, Learned(PLAYER, restarts=2), capacity=6, episodes=4), ANSWERING, 1),
+    Case("vmapped_psro", Vmapped(PSRO(KUHN, capacity=6), 2), PSROHyperparams(), 1),
     Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
     Case(
         "recurrent_ppo",

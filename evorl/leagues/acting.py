@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 
@@ -12,6 +12,7 @@ from evorl.spaces import random_action
 from evorl.types import Acts, Hyperparams, Key, Memory, State
 
 
+@runtime_checkable
 class Cast(Protocol):
     """How the players of a role act, by what a pool keeps of a policy."""
 

@@ -86,7 +86,7 @@ class Learned:
             begin = jax.vmap(jax.vmap(lambda key, role=role: self.within(game, role).init(key, hyperparams.training)))
             keys = jax.random.split(jax.random.fold_in(key, i), (len(role.players), self.restarts))
             states = begin(keys)
-            policies[role.name] = self.casts(game)[role.name].taken(tree.index(states, (slice(None), 0)))
+            policies[role.name] = self.casts(game)[role.name].taken(jax.tree.map(lambda x: x[:, 0], states))
             rest[role.name] = replace(states, env_params=(), hyperparams=()) if self.warm else ()
         return Answers(policies, rest, {name: jnp.int32(0) for name in SPENT})
 

@@ -1,5 +1,7 @@
 """What every profile of policies pays: a table that lives on the device and knows how sure it is."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float
@@ -12,9 +14,9 @@ class Payoffs:
     A cell that was computed and not played has the variance 0 and infinitely many episodes, one not yet filled none.
     """
 
-    mean: Float[Array, "players ..."]
-    variance: Float[Array, "players ..."]  # of one episode
-    episodes: Float[Array, "players ..."]  # that the mean is of
+    mean: Any
+    variance: Any  # of one episode
+    episodes: Any  # that the mean is of
 
     @classmethod
     def empty(cls, players: int, capacity: int) -> "Payoffs":

@@ -56,7 +56,8 @@ class PSRO:
     Lanctot et al. 2017, arXiv:1711.00832; an opponent stays for an episode. What policies pay each other is the mean of
     so many episodes or, in a game with a tree, with 0 episodes computed. The pool is full after capacity - 1
     iterations, with which a training ends. What is evaluated is the mixture: `return` is minus its exploitability in a
-    game with a tree, else minus what a player gains on average by the newest policy.
+    game with a tree, else minus what a player gains on average by the newest policy. To judge it counts as an episode;
+    env_steps are those of the oracle.
     """
 
     env: Env
@@ -109,19 +110,21 @@ class PSRO:
         key_respond, key_pay = jax.random.split(key)
         rivals = Rivals(state.env_params, state.pool, state.weights)
         answers = self.oracle.respond(self.env, rivals, state.rest, key_respond, state.hyperparams.oracle)
-        pool = tree.put(state.pool, state.filled, answers.policies)
-        new = replace(state, pool=pool, filled=state.filled + 1, rest=answers.rest)
+        place = jnp.minimum(state.filled, self.capacity - 1)  # in a full pool the last one makes room
+        pool = tree.put(state.pool, place, answers.policies)
+        new = replace(state, pool=pool, filled=place + 1, rest=answers.rest)
         new = replace(new, payoffs=self.paid(new, key_pay))
         weights, gap = self.solver(new.payoffs.mean, self.there(new), new.hyperparams.solver)
         each = deviations(new.payoffs.mean, state.weights)
-        gains = each[:, state.filled] - (each * state.weights).sum(1)
+        gains = each[:, place] - (each * state.weights).sum(1)
         new = replace(new, weights=weights, gains=gains)
         found = {"gap": gap, "gain": gains.mean(), "policies": new.filled, "support": (weights > LEAST).sum(1).mean()}
         if self.tree is not None:
             best = best_response(self.tree, self.mixture(state))[0]
             left = (best - (each * state.weights).sum(1)).sum()
             found["reached"] = jnp.where(left > ZERO, gains.sum() / jnp.where(left > ZERO, left, 1), 1.0)
-        return new, answers.metrics | found | self.judged(new)
+        spent = answers.metrics | {"episodes": answers.metrics["episodes"] + 1}
+        return new, spent | found | self.judged(new)
 
     def evaluate(self, state: PSROState, key: Key) -> Metrics:
         del key
