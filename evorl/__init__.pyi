@@ -175,7 +175,10 @@ from evorl.hyperparameters import searched as searched
 from evorl.leagues.alpha_rank import AlphaRank as AlphaRank
 from evorl.leagues.fictitious import FictitiousPlay as FictitiousPlay
 from evorl.leagues.fictitious import RegretMatching as RegretMatching
+from evorl.leagues.learned import Learned as Learned
+from evorl.leagues.learned import LearnedHyperparams as LearnedHyperparams
 from evorl.leagues.nash import Nash as Nash
+from evorl.leagues.oracles import BestResponses as BestResponses
 from evorl.leagues.payoffs import Payoffs as Payoffs
 from evorl.leagues.prioritized import PFSP as PFSP
 from evorl.leagues.prioritized import RectifiedNash as RectifiedNash
@@ -279,6 +282,8 @@ from evorl.workflows.pga_me import PGAME as PGAME
 from evorl.workflows.pga_me import PGAMEHyperparams as PGAMEHyperparams
 from evorl.workflows.plr import PLR as PLR
 from evorl.workflows.plr import PLRHyperparams as PLRHyperparams
+from evorl.workflows.psro import PSRO as PSRO
+from evorl.workflows.psro import PSROHyperparams as PSROHyperparams
 from evorl.workflows.sampling import PrioritizedSegments as PrioritizedSegments
 from evorl.workflows.sampling import Shuffled as Shuffled
 from evorl.workflows.search import Search as Search

@@ -49,10 +49,12 @@ class Against:
 
     @property
     def roles(self) -> Roles:
+        """The players of the game."""
         return Roles(self.game)
 
     @property
     def own(self) -> Role:
+        """That of the one that plays."""
         return self.roles.role(self.role)
 
     @property

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters, tree
 from evorl.envs.games.around import of_game
+from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.leagues.acting import Acting
 from evorl.leagues.against import Against, Match
@@ -19,7 +20,6 @@ from evorl.leagues.oracles import SPENT, Answers, Rivals, tree_of
 from evorl.leagues.roles import Role, Roles
 from evorl.leagues.tables import tabulated
 from evorl.types import Acts, Env, Key, Metrics
-from evorl.workflows.base import check_positive
 
 
 def of_a_player(env: Env) -> Env:
@@ -62,7 +62,7 @@ class Learned:
     explores: bool = True
 
     def __post_init__(self) -> None:
-        check_positive(self, "restarts")
+        require(self.restarts >= 1, "restarts", self.restarts, "must be at least 1")
 
     def check(self, game: Env) -> None:
         of_game(game, "env")

@@ -57,14 +57,17 @@ class Roles:
 
     @cached_property
     def players(self) -> tuple[str, ...]:
+        """Their names, those of the groups."""
         return tuple(groups(self.game.action_space))
 
     @property
     def num_players(self) -> int:
+        """How many there are."""
         return len(self.players)
 
     @cached_property
     def roles(self) -> tuple[Role, ...]:
+        """The players by what they see and do."""
         sees, does = groups(self.game.observation_space), groups(self.game.action_space)
         alike: dict[Any, list[str]] = {}
         for name in self.players:

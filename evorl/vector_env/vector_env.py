@@ -11,7 +11,6 @@ from flax import struct
 from jaxtyping import Array, Int
 
 from evorl import mesh, tree
-from evorl.agents.memory import remembers
 from evorl.errors import OptionError
 from evorl.spaces import choices, groups, random_action, sizes
 from evorl.types import Agent, Chooses, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, Plays
@@ -74,7 +73,7 @@ class ActingBy:
         agent, seen = self.behaviour.agent, self.behaviour.see(obs)
         params, hyperparams = self.behaviour.express(self.params), self.behaviour.hyperparams
         name = type(agent).__name__
-        if remembers(agent):
+        if jax.tree.leaves(agent.memory()):
             raise OptionError(f"agent={name}: remembers, and has no probabilities by what it sees now")
         if self.explores and isinstance(agent, Chooses):
             return agent.probabilities(params, seen, hyperparams)
