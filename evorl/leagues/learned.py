@@ -11,9 +11,10 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters, tree
+from evorl.agents.ppo import PPOHyperparams
 from evorl.envs.games.around import of_game
 from evorl.errors import require
-from evorl.hyperparameters import Number, hyperparameter
+from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.leagues.acting import Acting
 from evorl.leagues.against import Against, Match
 from evorl.leagues.oracles import SPENT, Answers, Rivals, tree_of
@@ -31,7 +32,7 @@ def of_a_player(env: Env) -> Env:
 class LearnedHyperparams:
     """When a training ends, and those of its workflow."""
 
-    training: Any
+    training: Any = default(PPOHyperparams)
     iterations: Number = hyperparameter(32.0, 1, about="of a training, at most")
     patience: Number = hyperparameter(
         float("inf"), 1, about="iterations without a higher return, after which a training ends"

@@ -73,7 +73,7 @@ class ActingBy:
         agent, seen = self.behaviour.agent, self.behaviour.see(obs)
         params, hyperparams = self.behaviour.express(self.params), self.behaviour.hyperparams
         name = type(agent).__name__
-        if jax.tree.leaves(agent.memory()):
+        if jax.tree.leaves(jax.eval_shape(agent.memory)):
             raise OptionError(f"agent={name}: remembers, and has no probabilities by what it sees now")
         if self.explores and isinstance(agent, Chooses):
             return agent.probabilities(params, seen, hyperparams)

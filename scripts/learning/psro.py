@@ -31,7 +31,8 @@ AT = (1, 10, 20, 40, 60)
 
 def nash_conv(solver: Any, iterations: int, seeds: int) -> np.ndarray:
     """After each iteration, [seeds, iterations]."""
-    psro = PSRO(Tabled(Leduc()), solver=solver, capacity=iterations + 1)
+    game: Any = Tabled(Leduc())
+    psro = PSRO(game, solver=solver, capacity=iterations + 1)
 
     @jax.jit
     def run(key: jax.Array) -> jax.Array:
