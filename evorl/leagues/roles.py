@@ -73,7 +73,7 @@ class Roles:
         for name in self.players:
             alike.setdefault((sees[name], does[name]), []).append(name)
         is_team = any(of.n > 1 for of in does.values())
-        return tuple(Role(tuple(names), *spaces, is_team) for spaces, names in alike.items())
+        return tuple(Role(tuple(names), *spaces, is_team=is_team) for spaces, names in alike.items())
 
     def role(self, player: str) -> Role:
         """That of a player; raises OptionError where there is none."""
