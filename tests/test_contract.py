@@ -604,6 +604,8 @@ NESTED = [
     "vmapped_accel",
     "vmapped_s5",
     "pbt_mappo",
+    "pbt_shared_sac",
+    "vmapped_psro",
 ]
 
 
