@@ -12,19 +12,18 @@ from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters, tree
 from evorl.agents.ppo import PPOHyperparams
-from evorl.envs.games.around import of_game
 from evorl.errors import require
 from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.leagues.acting import Acting
 from evorl.leagues.against import Against, Match
-from evorl.leagues.oracles import SPENT, Answers, Rivals, tree_of
+from evorl.leagues.oracles import SPENT, Answers, Rivals, nothing_spent, tree_of
 from evorl.leagues.roles import Role, Roles
 from evorl.leagues.tables import tabulated
 from evorl.types import Acts, Env, Key, Metrics
 
 
 def of_a_player(env: Env) -> Env:
-    """The environment of a training: a game as its first player plays it; itself where it is no game."""
+    """The environment of a training: a game as its first player plays it; raises OptionError for other games."""
     return Against(env, Roles(env).players[0])
 
 
@@ -66,7 +65,6 @@ class Learned:
         require(self.restarts >= 1, "restarts", self.restarts, "must be at least 1")
 
     def check(self, game: Env) -> None:
-        of_game(game, "env")
         for role in Roles(game).roles:
             self.within(game, role)
 
@@ -89,7 +87,7 @@ class Learned:
             states = begin(keys)
             policies[role.name] = self.casts(game)[role.name].taken(jax.tree.map(lambda x: x[:, 0], states))
             rest[role.name] = replace(states, env_params=(), hyperparams=()) if self.warm else ()
-        return Answers(policies, rest, {name: jnp.int32(0) for name in SPENT})
+        return Answers(policies, rest, nothing_spent())
 
     def respond(self, game: Env, rivals: Rivals, rest: Any, key: Key, hyperparams: LearnedHyperparams) -> Answers:
         policies, after, spent = {}, {}, []
@@ -148,7 +146,7 @@ def trained(workflow: Acts, state: Any, key: Key, hyperparams: LearnedHyperparam
         since = jnp.where(value > run.best, 0.0, run.since + 1)
         return Training(state, jnp.maximum(run.best, value), since, spent)
 
-    begun = Training(state, jnp.float32(-jnp.inf), jnp.float32(0), {name: jnp.int32(0) for name in SPENT})
+    begun = Training(state, jnp.float32(-jnp.inf), jnp.float32(0), nothing_spent())
     going_on = lambda run: run.since < hyperparams.patience  # noqa: E731
     return tree.repeat(hyperparams.iterations.astype(jnp.int32), iteration, begun, going_on)
 

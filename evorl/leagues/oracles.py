@@ -93,6 +93,11 @@ class TableCast:
 SPENT = "env_steps", "episodes", "gradient_steps"
 
 
+def nothing_spent() -> Metrics:
+    """Counts before anything is played."""
+    return {name: jnp.int32(0) for name in SPENT}
+
+
 @dataclass(frozen=True)
 class BestResponses:
     """Exact best responses in a game with a tree, from the policy on that takes all actions alike.
@@ -113,13 +118,13 @@ class BestResponses:
         return {}
 
     def first(self, game: Env, key: Key, hyperparams: Hyperparams) -> Answers:
-        return Answers(uniform(self._tree(game)), (), {name: jnp.int32(0) for name in SPENT})
+        return Answers(uniform(self._tree(game)), (), nothing_spent())
 
     def respond(self, game: Env, rivals: Rivals, rest: Any, key: Key, hyperparams: Hyperparams) -> Answers:
         tree = self._tree(game)
         policy = mixture(tree, rivals.pool, rivals.weights)
         ties = jax.random.uniform(key, tree.legal.shape) if self.random_ties else None
-        return Answers(best_response(tree, policy, ties)[1], rest, {name: jnp.int32(0) for name in SPENT})
+        return Answers(best_response(tree, policy, ties)[1], rest, nothing_spent())
 
     def casts(self, game: Env) -> dict[str, Cast]:
         return {role.name: TableCast(role, self._tree(game)) for role in Roles(game).roles}
