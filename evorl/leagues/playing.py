@@ -12,10 +12,11 @@ from evorl import tree, vector_env
 from evorl.leagues.acting import Cast
 from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.roles import Roles
-from evorl.types import Key
+from evorl.types import Key, Metrics
 from evorl.vector_env import FromParams, Plan, Store, World
 
 CHUNK = 8  # steps between two looks at whether all have ended
+BLOCK = 8  # cells that are played side by side
 
 
 def of_newest(newest: Int[Array, ""], players: int, capacity: int) -> Bool[Array, "..."]:
@@ -24,15 +25,16 @@ def of_newest(newest: Int[Array, ""], players: int, capacity: int) -> Bool[Array
     return (grid == newest).any(0) & (grid <= newest).all(0)
 
 
-def with_newest(newest: Int[Array, ""], players: int, capacity: int) -> Int[Array, "cells players"]:
-    """Profiles in which some player has the newest policy, each once; those that there are not have all the newest."""
+def with_newest(newest: Int[Array, ""], players: int, capacity: int) -> tuple[Int[Array, "cells players"], Array]:
+    """Profiles in which some player has the newest policy, and how many there are; the rest are of the newest alone."""
     cells = []
     for player in range(players):
         others = np.indices((capacity,) * (players - 1)).reshape(players - 1, -1).T
-        cell = jnp.insert(jnp.asarray(others, jnp.int32), player, newest, axis=1)
-        again = (cell[:, :player] == newest).any(1) | (cell > newest).any(1)
-        cells.append(jnp.where(again[:, None], newest, cell))
-    return jnp.concatenate(cells)
+        cells.append(jnp.insert(jnp.asarray(others, jnp.int32), player, newest, axis=1))
+    found = jnp.concatenate(cells)
+    first = jnp.repeat(jnp.arange(players), len(cells[0]))[:, None] > jnp.arange(players)
+    none = ((found == newest) & first).any(1) | (found > newest).any(1)  # no policy, or here a second time
+    return jnp.where(none[:, None], newest, found)[jnp.argsort(none)], (~none).sum()
 
 
 def acts_together(
@@ -70,8 +72,11 @@ def played(
     profiles: Int[Array, "cells players"],
     episodes: int,
     key: Key,
-) -> Float[Array, "episodes cells players"]:
-    """What each player of each profile gets in so many episodes, all side by side; of a group its members' mean."""
+) -> tuple[Float[Array, "episodes cells players"], Int[Array, ""]]:
+    """What each player of each profile gets in so many episodes, all side by side, and the steps that it took.
+
+    Of a group it is its members' mean.
+    """
     cells = len(profiles)
     kept = jax.vmap(lambda profile: taken(roles, pool, profile))(profiles)
 
@@ -85,17 +90,27 @@ def played(
     nothing: Store[tuple[()]] = Store(CHUNK, (), lambda *_: ())
     stats = vector_env.play(world, act, Plan(FromParams(), episodes=1), None, key, nothing)[1]
     returns = jnp.stack([stats.returns[name].mean(-1) for name in roles.players], -1)
-    return jnp.moveaxis(returns.reshape(cells, episodes, -1), 0, 1)
+    return jnp.moveaxis(returns.reshape(cells, episodes, -1), 0, 1), stats.steps.sum()
 
 
-def table(
-    returns: Float[Array, "episodes cells players"], profiles: Int[Array, "cells players"], capacity: int
-) -> Payoffs:
-    """The payoffs of profiles in their places; a profile that comes several times has the last one's."""
-    players = profiles.shape[1]
-    cells, places = Payoffs.played(returns), tuple(profiles.T)
+def played_newest(
+    roles: Roles, casts: Mapping[str, Cast], pool: Any, env_params: Any, newest: Int[Array, ""], episodes: int, key: Key
+) -> tuple[Payoffs, Metrics]:
+    """What profiles with the newest policies pay in so many episodes each, in a table; the steps and episodes of it."""
+    players = roles.num_players
+    capacity = jax.tree.leaves(pool)[0].shape[0]
+    profiles, count = with_newest(newest, players, capacity)
+    blocks = -(-len(profiles) // BLOCK)
+    spare = jnp.full((blocks * BLOCK - len(profiles), players), newest)
+    profiles = jnp.concatenate([profiles, spare]).reshape(blocks, BLOCK, players)
 
-    def put(values: Float[Array, "cells players"]) -> Float[Array, "players ..."]:
-        return jnp.zeros((players,) + (capacity,) * players).at[(slice(None), *places)].set(values.T)
+    def block(i: Int[Array, ""], carry: tuple[Payoffs, Array]) -> tuple[Payoffs, Array]:
+        done, steps = carry
+        returns, more = played(roles, casts, pool, env_params, profiles[i], episodes, jax.random.fold_in(key, i))
+        cells, places = Payoffs.played(returns), (slice(None), *profiles[i].T)
+        return jax.tree.map(lambda old, new: old.at[places].set(new.T), done, cells), steps + more
 
-    return Payoffs(put(cells.mean), put(cells.variance), put(cells.episodes))
+    played_blocks = -(-count // BLOCK)
+    begun = Payoffs.empty(players, capacity), jnp.int32(0)
+    done, steps = jax.lax.fori_loop(0, played_blocks, block, begun)
+    return done, {"env_steps": steps, "episodes": played_blocks.astype(jnp.int32) * BLOCK * episodes}

@@ -15,12 +15,12 @@ from evorl.envs.games.tree import GameTree
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.leagues.cohort import Cohort, Mixtures
-from evorl.leagues.exact import best_response, mixture, nash_conv, payoffs
+from evorl.leagues.exact import mixture, nash_conv, payoffs
 from evorl.leagues.meta_games import deviations
 from evorl.leagues.nash import Nash
 from evorl.leagues.oracles import BestResponses, Oracle, Rivals, tree_of
 from evorl.leagues.payoffs import Payoffs
-from evorl.leagues.playing import of_newest, played, table, with_newest
+from evorl.leagues.playing import of_newest, played_newest
 from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import Solver
 from evorl.types import Declares, Env, Key, Metrics, SlotPolicy
@@ -46,6 +46,7 @@ class PSROState:
     payoffs: Payoffs  # [players, capacity, ..., capacity]
     weights: Any  # [players, capacity], the mixtures by the solver
     gains: Any  # [players], by how much the newest policies are better than the mixtures before them
+    nash_conv: Any  # [], of the mixtures, 0 where the game has no tree
     rest: Any  # what the oracle keeps
 
 
@@ -56,8 +57,8 @@ class PSRO:
     Lanctot et al. 2017, arXiv:1711.00832; an opponent stays for an episode. What policies pay each other is the mean of
     so many episodes or, in a game with a tree, with 0 episodes computed. The pool is full after capacity - 1
     iterations, with which a training ends. What is evaluated is the mixture: `return` is minus its exploitability in a
-    game with a tree, else minus what a player gains on average by the newest policy. To judge it counts as an episode;
-    env_steps are those of the oracle.
+    game with a tree, else minus what a player gains on average by the newest policy. env_steps are those of the oracle
+    and of what is played for payoffs.
     """
 
     env: Env
@@ -103,8 +104,9 @@ class PSRO:
         pool = tree.put(tree.zeros(tree.broadcast(first.policies, self.capacity)), jnp.int32(0), first.policies)
         weights = jnp.zeros((players, self.capacity)).at[:, 0].set(1.0)
         none = Payoffs.empty(players, self.capacity)
-        state = PSROState(hyperparams, env_params, pool, jnp.int32(1), none, weights, jnp.zeros(players), first.rest)
-        return replace(state, payoffs=self.paid(state, key_pay))
+        gains, conv = jnp.zeros(players), jnp.float32(0)
+        state = PSROState(hyperparams, env_params, pool, jnp.int32(1), none, weights, gains, conv, first.rest)
+        return replace(state, payoffs=self.paid(state, key_pay)[0], nash_conv=self.exploited(state))
 
     def step(self, state: PSROState, key: Key) -> tuple[PSROState, Metrics]:
         key_respond, key_pay = jax.random.split(key)
@@ -113,18 +115,18 @@ class PSRO:
         place = jnp.minimum(state.filled, self.capacity - 1)  # in a full pool the last one makes room
         pool = tree.put(state.pool, place, answers.policies)
         new = replace(state, pool=pool, filled=place + 1, rest=answers.rest)
-        new = replace(new, payoffs=self.paid(new, key_pay))
-        weights, gap = self.solver(new.payoffs.mean, self.there(new), new.hyperparams.solver)
-        each = deviations(new.payoffs.mean, state.weights)
+        paid, spent = self.paid(new, key_pay)
+        weights, gap = self.solver(paid.mean, self.there(new), new.hyperparams.solver)
+        each = deviations(paid.mean, state.weights)
         gains = each[:, place] - (each * state.weights).sum(1)
-        new = replace(new, weights=weights, gains=gains)
+        new = replace(new, payoffs=paid, weights=weights, gains=gains)
+        new = replace(new, nash_conv=self.exploited(new))
         found = {"gap": gap, "gain": gains.mean(), "policies": new.filled, "support": (weights > LEAST).sum(1).mean()}
         if self.tree is not None:
-            best = best_response(self.tree, self.mixture(state))[0]
-            left = (best - (each * state.weights).sum(1)).sum()
+            left = state.nash_conv
             found["reached"] = jnp.where(left > ZERO, gains.sum() / jnp.where(left > ZERO, left, 1), 1.0)
-        spent = answers.metrics | {"episodes": answers.metrics["episodes"] + 1}
-        return new, spent | found | self.judged(new)
+        counts = {name: answers.metrics[name] + n for name, n in spent.items()}
+        return new, answers.metrics | counts | found | self.judged(new)
 
     def evaluate(self, state: PSROState, key: Key) -> Metrics:
         del key
@@ -135,8 +137,12 @@ class PSRO:
         """How good the mixtures are: "return", and of a game with a tree "nash_conv" and "exploitability"."""
         if self.tree is None:
             return {"return": -state.gains.mean()}
-        found = nash_conv(self.tree, self.mixture(state))
+        found = state.nash_conv
         return {"return": -found / self.tree.players, "nash_conv": found, "exploitability": found / self.tree.players}
+
+    def exploited(self, state: PSROState) -> Float[Array, ""]:
+        """NashConv of the mixtures, 0 where the game has no tree."""
+        return jnp.float32(0) if self.tree is None else nash_conv(self.tree, self.mixture(state))
 
     def mixture(self, state: PSROState) -> Float[Array, "sets actions"]:
         """The policy that plays as the mixtures do, of a game with a tree."""
@@ -147,19 +153,21 @@ class PSRO:
         """Which places of the pool are filled."""
         return jnp.broadcast_to(jnp.arange(self.capacity) < state.filled, (self.roles.num_players, self.capacity))
 
-    def paid(self, state: PSROState, key: Key) -> Payoffs:
-        """The table with the cells of the newest policies, each with all others of the other players."""
-        newest, players = state.filled - 1, self.roles.num_players
+    def paid(self, state: PSROState, key: Key) -> tuple[Payoffs, Metrics]:
+        """The table with the cells of the newest policies, each with all others of the other players; what was played.
+
+        To judge the mixtures counts as an episode.
+        """
+        newest = state.filled - 1
         if self.episodes == 0:
             assert self.tree is not None
-            tables = self.oracle.tables(self.env, state.pool)
-            cells = Payoffs.expected(payoffs(self.tree, tables))
+            cells = Payoffs.expected(payoffs(self.tree, self.oracle.tables(self.env, state.pool)))
+            spent = {"env_steps": jnp.int32(0), "episodes": jnp.int32(0)}
         else:
-            pool = self.oracle.players(self.env, state.pool)
-            profiles, casts = with_newest(newest, players, self.capacity), self.oracle.casts(self.env)
-            returns = played(self.roles, casts, pool, state.env_params, profiles, self.episodes, key)
-            cells = table(returns, profiles, self.capacity)
-        return state.payoffs.with_cells(cells, of_newest(newest, players, self.capacity))
+            pool, casts = self.oracle.players(self.env, state.pool), self.oracle.casts(self.env)
+            cells, spent = played_newest(self.roles, casts, pool, state.env_params, newest, self.episodes, key)
+        paid = state.payoffs.with_cells(cells, of_newest(newest, self.roles.num_players, self.capacity))
+        return paid, spent | {"episodes": spent["episodes"] + 1}
 
     @cached_property
     def agent(self) -> Cohort:
