@@ -11,6 +11,7 @@ from jaxtyping import Array, Int
 
 from evorl import tree
 from evorl.leagues.acting import ByChance, Cast
+from evorl.leagues.grouped import act_as
 from evorl.leagues.roles import Role, Roles
 from evorl.spaces import Space
 from evorl.types import Env, Key, TimeStep
@@ -91,10 +92,11 @@ class Against:
         for i, role in enumerate(self.roles.roles):
             who, cast = self.others(role, params.player), self.cast(role)
             number = jnp.asarray(self.roles.numbers(role))[who]
-            kept = tree.index(params.pool.get(role.name, {}), (env_state.opponents[number], who))
-            obs = tree.index(self.roles.stacked(role, env_state.obs), who)
-            keys = jax.random.split(jax.random.fold_in(key_act, i), len(who))
-            theirs, memory[role.name] = jax.vmap(cast.act)(kept, obs, env_state.memory[role.name], keys)
+            seen = tree.index(self.roles.stacked(role, env_state.obs), who)
+            having = seen, env_state.memory[role.name], jax.random.fold_in(key_act, i)
+            theirs, memory[role.name] = act_as(
+                cast, params.pool.get(role.name, {}), env_state.opponents[number], who, *having
+            )
             if role == self.own:  # own, next, next, ...: turned so that each stands in its place
                 line = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), action, theirs)
                 theirs = tree.index(line, (jnp.arange(len(role.players)) - params.player) % len(role.players))

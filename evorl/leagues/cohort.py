@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from evorl.leagues.acting import Cast
-from evorl.leagues.playing import acts_together, memories, taken
+from evorl.leagues.playing import acts_together, memories
 from evorl.leagues.roles import Roles
 from evorl.spaces import sizes
 from evorl.types import Hyperparams, Key, Memory
@@ -56,8 +56,7 @@ class Cohort:
         key_draw, key_act = jax.random.split(key)
         drawn = jax.random.categorical(key_draw, jnp.log(params.weights)).astype(jnp.int32)
         profile = jnp.where(memory.profile < 0, drawn, memory.profile)
-        kept = taken(self.roles, params.pool, profile)
-        actions, after = acts_together(self.roles, self.casts, kept, obs, memory.memory, key_act)
+        actions, after = acts_together(self.roles, self.casts, params.pool, profile, obs, memory.memory, key_act)
         return actions, Drawn(profile, after), {}
 
     mode = act  # a mixture has no other greedy action

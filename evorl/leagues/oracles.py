@@ -13,9 +13,10 @@ from evorl.envs.games.tree import GameTree
 from evorl.errors import OptionError
 from evorl.leagues.acting import Cast
 from evorl.leagues.exact import best_response, mixture
-from evorl.leagues.roles import Role, Roles
+from evorl.leagues.roles import Roles
+from evorl.leagues.table_cast import TableCast
 from evorl.leagues.tables import uniform
-from evorl.types import Env, Hyperparams, Key, Memory, Metrics
+from evorl.types import Env, Hyperparams, Key, Metrics
 
 
 @struct.dataclass
@@ -74,22 +75,6 @@ def tree_of(game: Env) -> GameTree | None:
     return game.nodes if isinstance(game, Tabled) and not game.together else None
 
 
-@dataclass(frozen=True, eq=False)
-class TableCast:
-    """Players of a tabulated policy, which find their information set by what they see."""
-
-    role: Role
-    tree: GameTree
-
-    memory = ()
-
-    def act(self, kept: Float[Array, "sets actions"], obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
-        rows = jnp.asarray(self.tree.features[: len(self.tree.owner)])
-        here = jnp.argmin(jnp.abs(rows - obs["obs"]).sum(-1))
-        chances = jnp.where(obs["legal"], kept[here], 0.0)
-        return jax.random.categorical(key, jnp.log(jnp.where(chances.sum() > 0, chances, obs["legal"]))), memory
-
-
 SPENT = "env_steps", "episodes", "gradient_steps"
 
 
@@ -127,7 +112,7 @@ class BestResponses:
         return Answers(best_response(tree, policy, ties)[1], rest, nothing_spent())
 
     def casts(self, game: Env) -> dict[str, Cast]:
-        return {role.name: TableCast(role, self._tree(game)) for role in Roles(game).roles}
+        return {role.name: TableCast(self._tree(game)) for role in Roles(game).roles}
 
     def players(self, game: Env, pool: Any) -> dict[str, Any]:
         return {role.name: jnp.stack([pool] * len(role.players), 1) for role in Roles(game).roles}

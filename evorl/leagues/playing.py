@@ -1,6 +1,7 @@
 """What policies of a pool pay each other, found by playing."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree, vector_env
 from evorl.leagues.acting import Cast
+from evorl.leagues.grouped import act_as
 from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.roles import Roles
 from evorl.types import Key, Metrics
@@ -38,25 +40,22 @@ def with_newest(newest: Int[Array, ""], players: int, capacity: int) -> tuple[In
 
 
 def acts_together(
-    roles: Roles, casts: Mapping[str, Cast], kept: Any, obs: Any, memory: Any, key: Key
+    roles: Roles,
+    casts: Mapping[str, Cast],
+    pool: Any,
+    profile: Int[Array, " players"],
+    obs: Any,
+    memory: dict[str, Any],
+    key: Key,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What all players do, by group, and the memory of each role after it; kept and memory lead with its players."""
+    """What all players do by the policies of a profile, by group, and the memory of each role after it."""
     actions, after = {}, {}
     for i, role in enumerate(roles.roles):
-        keys = jax.random.split(jax.random.fold_in(key, i), len(role.players))
-        seen = roles.stacked(role, obs)
-        done, after[role.name] = jax.vmap(casts[role.name].act)(kept[role.name], seen, memory[role.name], keys)
+        policies, all_of_it = profile[jnp.asarray(roles.numbers(role))], jnp.arange(len(role.players))
+        having = roles.stacked(role, obs), memory[role.name], jax.random.fold_in(key, i)
+        done, after[role.name] = act_as(casts[role.name], pool[role.name], policies, all_of_it, *having)
         actions |= roles.spread(role, done)
     return actions, after
-
-
-def taken(roles: Roles, pool: Any, profile: Int[Array, " players"]) -> dict[str, Any]:
-    """What is kept of the policies of a profile, by role, leaves [players, ...]."""
-    found = {}
-    for role in roles.roles:
-        chosen = profile[jnp.asarray(roles.numbers(role))], jnp.arange(len(role.players))
-        found[role.name] = tree.index(pool[role.name], chosen)
-    return found
 
 
 def memories(roles: Roles, casts: Mapping[str, Cast]) -> dict[str, Any]:
@@ -78,13 +77,11 @@ def played(
     Of a group it is its members' mean.
     """
     cells = len(profiles)
-    kept = jax.vmap(lambda profile: taken(roles, pool, profile))(profiles)
 
     def act(obs: Any, memory: Any, keys: Key) -> tuple[Any, Any, dict[str, Any]]:
         rows = jax.tree.map(lambda x: x.reshape(cells, episodes, *x.shape[1:]), (obs, memory, keys))
-        one = lambda kept, *slot: acts_together(roles, casts, kept, *slot)  # noqa: E731
-        found = jax.vmap(jax.vmap(one, (None, 0, 0, 0)))(kept, *rows)
-        return *tree.merge_axes(found), {}
+        of_cell = jax.vmap(partial(acts_together, roles, casts, pool), (None, 0, 0, 0))
+        return *tree.merge_axes(jax.vmap(of_cell)(profiles, *rows)), {}
 
     world = World(roles.game, env_params, memories(roles, casts), cells * episodes)
     nothing: Store[tuple[()]] = Store(CHUNK, (), lambda *_: ())

@@ -1,0 +1,199 @@
+"""PSRO on Leduc beside OpenSpiel's, played payoffs, alpha-rank, and ways to act for many opponents: CPU seconds.
+
+taskset -c 0 env PJRT_NPROC=1 python scripts/benchmarks/leagues.py [--repeats 5] [--only NAME ...]
+
+psro       M2: 20 iterations with exact best responses and Nash; OpenSpiel's psro_v2 plays 100 episodes a cell
+payoffs    81 cells of 2,000 episodes, of tables, and of networks of two layers; OpenSpiel plays at random
+alpha_rank of 40 x 40 policies
+opponents  a step of 2,048 games against 16 policies: those drawn are gathered, all answer and one is picked, or slots
+           are grouped by opponent, each policy having as many
+OpenSpiel's need `pip install open_spiel cvxpy ecos`.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from peers_timing import Program, clock, in_turn, surroundings, timed
+
+from evorl import PSRO, AlphaRank, tree
+from evorl.agents import PolicyGradient
+from evorl.agents.ppo import PPOHyperparams
+from evorl.envs.games.leduc import Leduc
+from evorl.envs.games.tabled import Tabled
+from evorl.leagues.acting import Acting
+from evorl.leagues.grouped import by_policy
+from evorl.leagues.learned import of_a_player
+from evorl.leagues.playing import played
+from evorl.leagues.roles import Roles
+from evorl.leagues.table_cast import TableCast
+from evorl.leagues.tables import normalized
+from evorl.workflows.on_policy import OnPolicy
+
+ITERATIONS, SIMULATIONS = 20, 100
+CELLS, EPISODES = 9, 2000
+SLOTS, POLICIES = 2048, 16
+GAME: Any = Tabled(Leduc())
+
+
+def psro(repeats: int) -> None:
+    workflow = PSRO(GAME, capacity=ITERATIONS + 1)
+
+    def run(key: jax.Array) -> jax.Array:
+        state = workflow.init(key, workflow.hyperparams())
+        return jax.lax.scan(workflow.step, state, jax.random.split(key, ITERATIONS))[1]["nash_conv"]
+
+    ours = jax.jit(run)
+    cpu = timed(ours, jax.random.key(0), repeats=repeats)[1]
+    print(f"psro: {cpu:.3f} CPU s, NashConv {float(ours(jax.random.key(0))[-1]):.2f}", flush=True)
+    theirs, found = openspiel_psro()
+    print(f"psro: OpenSpiel {theirs:.1f} CPU s, NashConv {found:.2f}: {theirs / cpu:.0f} times as long", flush=True)
+
+
+def openspiel_psro() -> tuple[float, float]:
+    import pyspiel  # pyright: ignore
+    from open_spiel.python import policy  # pyright: ignore
+    from open_spiel.python.algorithms import exploitability, policy_aggregator  # pyright: ignore
+    from open_spiel.python.algorithms.psro_v2 import best_response_oracle, psro_v2  # pyright: ignore
+
+    np.random.seed(0)
+    game = pyspiel.load_game("leduc_poker")
+
+    def run() -> Any:
+        solver = psro_v2.PSROSolver(
+            game,
+            best_response_oracle.BestResponseOracle(game=game),
+            initial_policies=[policy.UniformRandomPolicy(game) for _ in range(2)],
+            meta_strategy_method="nash",
+            sims_per_entry=SIMULATIONS,
+            training_strategy_selector="probabilistic",
+            symmetric_game=False,
+        )
+        for _ in range(ITERATIONS):
+            solver.iteration()
+        return solver
+
+    start = time.process_time()
+    solver = run()
+    spent = time.process_time() - start
+    mixture = policy_aggregator.PolicyAggregator(game).aggregate(
+        range(2), solver.get_policies(), solver.get_meta_strategies()
+    )
+    return spent, exploitability.nash_conv(game, mixture)
+
+
+def acting(policies: int, hidden: int = 256) -> tuple[Roles, Acting, Any]:
+    """Policies of networks of two layers for both players, leaves [policies, players, ...]; those of PPO have 256."""
+    alone = of_a_player(GAME)
+    agent = PolicyGradient(alone.observation_space, alone.action_space, hidden=(hidden, hidden))
+    workflow: Any = OnPolicy(alone, agent, 8, 8, 2, 32)
+    cast = Acting(workflow, PPOHyperparams(), explores=True)
+    keys = jax.random.split(jax.random.key(0), (policies, 2))
+    init: Callable[[jax.Array], Any] = lambda key: cast.taken(workflow.init(key, PPOHyperparams()))  # noqa: E731
+    return Roles(GAME), cast, jax.jit(jax.vmap(jax.vmap(init)))(keys)
+
+
+def tables(policies: int) -> tuple[Roles, TableCast, Any]:
+    """Random ones."""
+    nodes = GAME.nodes
+    drawn = jnp.where(nodes.legal, jax.random.uniform(jax.random.key(0), (policies, *nodes.legal.shape)), 0)
+    table = jax.vmap(lambda x: normalized(nodes, x))(drawn)
+    return Roles(GAME), TableCast(nodes), jnp.stack([table, table], 1)
+
+
+def payoffs(repeats: int) -> None:
+    theirs = openspiel_episode()
+    print(f"payoffs: OpenSpiel at random {theirs:.1f} us an episode", flush=True)
+    cases = {"tables": tables(CELLS), "64 x 64": acting(CELLS, 64), "256 x 256": acting(CELLS)}
+    for name, (roles, cast, pool) in cases.items():
+        ours = played_episode(roles, {"player_0": cast}, {"player_0": pool}, repeats)
+        print(f"payoffs: {name} {ours:.2f} us an episode, {theirs / ours:.1f} times as fast", flush=True)
+
+
+def played_episode(roles: Roles, casts: Any, pool: Any, repeats: int) -> float:
+    """Microseconds."""
+    grid = jnp.stack(jnp.meshgrid(jnp.arange(CELLS), jnp.arange(CELLS)), -1)
+
+    def run(key: jax.Array) -> Any:
+        return jax.lax.map(lambda cells: played(roles, casts, pool, (), cells, EPISODES, key)[0].mean(0), grid)
+
+    return 1e6 * timed(jax.jit(run), jax.random.key(0), repeats=repeats)[1] / (CELLS**2 * EPISODES)
+
+
+def openspiel_episode(episodes: int = 5000) -> float:
+    """Microseconds."""
+    import pyspiel  # pyright: ignore
+
+    game, rng = pyspiel.load_game("leduc_poker"), np.random.default_rng(0)
+
+    def run() -> None:
+        for _ in range(episodes):
+            state = game.new_initial_state()
+            while not state.is_terminal():
+                if state.is_chance_node():
+                    actions, chances = zip(*state.chance_outcomes(), strict=True)
+                    state.apply_action(actions[np.searchsorted(np.cumsum(chances), rng.random())])
+                else:
+                    actions = state.legal_actions()
+                    state.apply_action(actions[int(rng.random() * len(actions))])
+            state.returns()
+
+    return 1e6 * clock(run)[1] / episodes
+
+
+def alpha_rank(repeats: int) -> None:
+    table = jax.random.normal(jax.random.key(0), (40, 40))
+    payoff, mask = jnp.stack([table, -table]), jnp.ones((2, 40), bool)
+    cpu = timed(jax.jit(AlphaRank()), payoff, mask, repeats=repeats)[1]
+    print(f"alpha_rank: {cpu:.2f} CPU s", flush=True)
+
+
+def opponents(repeats: int) -> None:
+    roles, cast, pool = acting(POLICIES)
+    pool = jax.tree.map(lambda x: x[:, 0], pool)
+    key = jax.random.key(1)
+    states, obs = jax.vmap(GAME.reset, (0, None))(jax.random.split(key, SLOTS), ())
+    del states
+    seen = jax.vmap(lambda x: tree.index(roles.stacked(roles.roles[0], x), 0))(obs)
+    drawn = jax.random.randint(key, (SLOTS,), 0, POLICIES)
+    keys = jax.random.split(key, SLOTS)
+
+    def gathered(seen: Any, drawn: jax.Array) -> Any:
+        return jax.vmap(lambda o, i, k: cast.act(tree.index(pool, i), o, (), k)[0])(seen, drawn, keys)
+
+    def picked(seen: Any, drawn: jax.Array) -> Any:
+        def one(o: Any, i: jax.Array, k: jax.Array) -> Any:
+            return jax.vmap(lambda p: cast.act(p, o, (), k)[0])(pool)[i]
+
+        return jax.vmap(one)(seen, drawn, keys)
+
+    def grouped(seen: Any, drawn: jax.Array) -> Any:
+        del drawn
+        rows = jax.tree.map(lambda x: x.reshape(POLICIES, -1, *x.shape[1:]), (seen, keys))
+        return jax.vmap(jax.vmap(lambda p, o, k: cast.act(p, o, (), k)[0], (None, 0, 0)))(pool, *rows)
+
+    def by_policies(seen: Any, drawn: jax.Array) -> Any:
+        return by_policy(lambda *x: cast.act(*x)[0], pool, drawn, (seen, (), keys))
+
+    programs = {f.__name__: Program(f, (seen, drawn), SLOTS) for f in (gathered, picked, grouped, by_policies)}
+    for name, row in in_turn(programs, "us", repeats).items():
+        print(f"opponents: {name} {1e3 * row['cpu_s']:.2f} CPU ms", flush=True)
+
+
+def main() -> None:
+    parts = {f.__name__: f for f in (psro, payoffs, alpha_rank, opponents)}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", nargs="+", choices=list(parts), default=list(parts))
+    given = parser.parse_args()
+    print(surroundings(given.repeats), flush=True)
+    for name in given.only:
+        parts[name](given.repeats)
+
+
+if __name__ == "__main__":
+    main()
