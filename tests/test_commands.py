@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from evorl import curve, lineage, play, train
+from evorl import curve, league, lineage, play, train
 from tests.test_train import TINY
 
-COMMANDS = {"train": train.main, "play": play.main, "curve": curve.main, "lineage": lineage.main}
+COMMANDS = {"train": train.main, "play": play.main, "curve": curve.main, "league": league.main, "lineage": lineage.main}
 WRONG = {
     "train agent=tt3": "unknown agent tt3; did you mean td3?",
     "train agent=": "unknown agent ''; all ",
@@ -146,6 +146,14 @@ WRONG = {
     "lineage nowhere": "run=nowhere: holds no metrics.jsonl",
     "lineage run": "run=run: trained no population that evolves",
     "lineage run --seed=x": "argument --seed: invalid int value: 'x'; python -m evorl.lineage --help",
+    "league": "the following arguments are required: runs; python -m evorl.league --help",
+    "league random": "runs=random: a tournament is of two or more",
+    "league random x=random": "runs=random: one at least must be a run",
+    "league a/run run": "runs=run: is there twice: LABEL=RUN names a run",
+    "league nowhere random": "run=nowhere: is not there",
+    "league x= random": "run=x=: must be RUN or LABEL=RUN",
+    "league run random --episodes=0": "episodes=0: must be at least 1",
+    "league run random": "env=Brax: is no game of several, and a tournament needs one",
     "play run suite=ood": "suite=ood: is for agents trained on mazes, not on Brax",
     "play run suite=risk": "suite=risk: is for levels that are solved or not (evorl.types.Judged), not for Brax",
     "play run suites=ood": "unknown option suites; did you mean suite?",

@@ -38,6 +38,13 @@ class Place:
         """What is of this place among values by group, leaves [..., members]: their mean, or the member's."""
         return values[self.group].mean(-1) if self.member is None else values[self.group][..., self.member]
 
+    def put(self, actions: Mapping[str, Any], done: Mapping[str, Any], rows: Any, here: Any) -> dict[str, Any]:
+        """Actions by group, leaves [slots, members, ...]; those of this place in rows are those `here` of done."""
+        who = (rows,) if self.member is None else (rows, self.member)
+        those = (here,) if self.member is None else (here, self.member)
+        group = jax.tree.map(lambda a, b: a.at[who].set(b[those]), actions[self.group], done[self.group])
+        return {**actions, self.group: group}
+
     def taken(self, own: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
         """Actions by group, leaves [members, ...]: here one's own, elsewhere those of others."""
         if self.member is None:

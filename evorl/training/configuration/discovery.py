@@ -45,6 +45,7 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
   python -m evorl.play runs/NAME                              evaluate a run and write its viewer, or its front
   python -m evorl.curve curve.png runs/A runs/B               their evaluations as a picture and a table
   python -m evorl.lineage runs/NAME                           who took over from whom in a population
+  python -m evorl.league runs/A runs/B random                 a tournament of runs of one game
   python -m evorl.sweep --help                                trainings with other numbers, and which are best
   python -m evorl.autotune --help                             how a training is fastest on this machine
 

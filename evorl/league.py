@@ -1,0 +1,151 @@
+"""python -m evorl.league RUN RUN ...: a tournament of runs of one game, each against each in every place.
+
+Prints Markdown: what each is paid against each, with standard errors, and ratings. Elo is by maximum likelihood of who
+is paid more; where the share of cycles is large it tells little, and Nash averaging is what each is paid against an
+equilibrium of the entrants, in which copies count once.
+
+python -m evorl.league runs/a runs/b random
+python -m evorl.league "PSRO=runs/a" "PPO=runs/b" random --episodes 10000 --explore --out league
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evorl.command import Parser, command, pyplot, save
+from evorl.errors import OptionError, require
+
+if TYPE_CHECKING:
+    from evorl.training.tournament import Table
+
+CHANCE = "random"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; a mistake prints one line and exits with code 2."""
+    shape: Any = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m evorl.league", description=__doc__, formatter_class=shape)
+    parser.add_argument("runs", nargs="+", help=f"RUN, LABEL=RUN, or {CHANCE}, who acts by chance")
+    parser.add_argument("--episodes", type=int, default=1000, help="of each pair in each place (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--explore", action="store_true", help="all act as they did to explore, and not greedily")
+    parser.add_argument("--trust", nargs="+", default=[], help="packages whose classes configurations may name")
+    parser.add_argument("--out", type=Path, help="a folder for payoffs.csv, and payoffs.png where matplotlib is there")
+    with command(arguments) as words:
+        given = parser.parse_args(words)
+        require(given.episodes >= 1, "episodes", given.episodes, "must be at least 1")
+        require(0 <= given.seed < 2**32, "seed", given.seed, "must be from 0 to 2^32 - 1")
+        names = [entrant(word)[0] for word in given.runs]
+        require(len(names) > 1, "runs", " ".join(given.runs), "a tournament is of two or more")
+        twice = [name for name in names if names.count(name) > 1]
+        require(not twice, "runs", twice[0] if twice else "", "is there twice: LABEL=RUN names a run")
+        found = tournament(given)
+        print(payoffs(names, found), end="\n\n")
+        print(ratings(names, found))
+        if given.out is not None:
+            write(given.out, names, found)
+
+
+def entrant(word: str) -> tuple[str, Path | None]:
+    """The label and the run of LABEL=RUN, or of RUN under the name of its folder; no run of who acts by chance."""
+    label, named, folder = word.partition("=")
+    if word == CHANCE or folder == CHANCE:
+        return label, None
+    run = Path(folder if named else word)
+    require(bool(label and (folder or not named)), "run", word, "must be RUN or LABEL=RUN")
+    return (label if named else run.resolve().name), run
+
+
+def tournament(given: argparse.Namespace) -> "Table":
+    """Loads the runs and plays."""
+    from evorl.play import choose_opengl
+
+    choose_opengl()
+    from evorl.training import tournament
+    from evorl.training.configuration.saved import trusted
+    from evorl.training.devices import enable_compilation_cache
+    from evorl.training.policy import Policy
+    from evorl.training.runs import restored
+
+    enable_compilation_cache()
+    runs = [entrant(word)[1] for word in given.runs]
+    require(any(runs), "runs", CHANCE, "one at least must be a run")
+    for run in runs:
+        if run is not None and not run.is_dir():
+            raise OptionError(f"run={run}: is not there")
+    trust = trusted(given.trust) if given.trust else ()
+    policies = [None if run is None else Policy(*restored(run, "run", None, trust).one(None, None)) for run in runs]
+    return tournament.play(policies, given.episodes, given.seed, given.explore)
+
+
+def payoffs(names: list[str], found: "Table") -> str:
+    """The table as Markdown."""
+
+    def cell(i: int, j: int) -> str:
+        return "" if i == j else f"{found.mean[i, j]:.3g} ± {found.error[i, j]:.2g}"
+
+    rows = [[name, *(cell(i, j) for j in range(len(names)))] for i, name in enumerate(names)]
+    return _markdown(["paid against", *names], rows)
+
+
+def ratings(names: list[str], found: "Table") -> str:
+    """Ratings as Markdown, the best first, and the share of cycles."""
+    import jax.numpy as jnp
+
+    from evorl.leagues.ratings import elo, multidimensional, nash_averaging
+
+    ranks = elo(jnp.asarray(found.won))
+    games = found.won + found.won.T + np.eye(len(names))
+    chances = (found.won + 0.5) / (games + 1)
+    log_odds = np.log(chances / chances.T)
+    np.fill_diagonal(log_odds, 0)
+    gains = np.nan_to_num(found.mean - found.mean.T) / 2
+    scale = max(float(np.abs(gains).max()), 1e-9)
+    earned, weights = nash_averaging(jnp.asarray(gains / scale))
+    means = np.nanmean(found.mean, 1)
+    order = np.argsort(-np.asarray(ranks.rating), kind="stable")
+    rows = [
+        [
+            names[i],
+            f"{ranks.rating[i]:.0f} ± {ranks.error[i]:.0f}",
+            f"{means[i]:.3g}",
+            f"{scale * earned[i]:.3g}",
+            f"{weights[i]:.2f}",
+        ]
+        for i in order
+    ]
+    told = _markdown(["", "Elo", "mean payoff", "Nash averaging", "weight in Nash"], rows)
+    cyclic = float(multidimensional(jnp.asarray(log_odds)).cyclic)
+    return f"{told}\n\n{100 * cyclic:.0f} % of the log-odds are cycles, which Elo does not tell"
+
+
+def write(folder: Path, names: list[str], found: "Table") -> None:
+    """Writes payoffs.csv and payoffs.png into a folder and prints their paths."""
+    from evorl.leagues import pictures
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "payoffs.csv").open("w", encoding="utf-8") as file:
+            file.write("player,against,mean,error,won,games\n")
+            for i, j in zip(*np.nonzero(~np.eye(len(names), dtype=bool)), strict=True):
+                numbers = found.mean[i, j], found.error[i, j], found.won[i, j], found.won[i, j] + found.won[j, i]
+                file.write(",".join([names[i], names[j], *map(str, numbers)]) + "\n")
+    except OSError as error:
+        raise OptionError(f"out={folder}: cannot be written: {error.strerror}") from error
+    print(folder / "payoffs.csv")
+    try:
+        save(pictures.payoffs(pyplot(), found.mean, names, found.error), folder / "payoffs.png")
+        print(folder / "payoffs.png")
+    except OptionError as missing:
+        print(f"no picture: {missing}")
+
+
+def _markdown(head: list[str], rows: list[list[str]]) -> str:
+    lines = [" | ".join(head), "|".join(["---"] * len(head)), *(" | ".join(row) for row in rows)]
+    return "\n".join(f"|{line}|" if line.startswith("---") else f"| {line} |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
