@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes.util import find_library
 from typing import Any, NoReturn
 
 from evorl.errors import OptionError, refuse
@@ -63,6 +64,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises OptionError."""
         raise OptionError(f"{message}; {self.prog} --help")
+
+
+def choose_opengl() -> None:
+    """EGL where there is no window and EGL is there: without it MuJoCo could not even be imported."""
+    if sys.platform == "linux" and "DISPLAY" not in os.environ and find_library("EGL"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def pyplot() -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.command import Parser, command, pyplot, save
+from evorl.command import Parser, choose_opengl, command, pyplot, save
 from evorl.errors import OptionError, require
 
 if TYPE_CHECKING:
@@ -60,8 +60,6 @@ def entrant(word: str) -> tuple[str, Path | None]:
 
 def tournament(given: argparse.Namespace) -> "Table":
     """Loads the runs and plays."""
-    from evorl.play import choose_opengl
-
     choose_opengl()
     from evorl.training import tournament
     from evorl.training.configuration.saved import trusted

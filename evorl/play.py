@@ -1,14 +1,12 @@
 """python -m evorl.play RUN: evaluates what a run has learned; writes a viewer and pictures of an episode; its front."""
 
-import os
 import sys
 from collections.abc import Mapping
-from ctypes.util import find_library
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from evorl.command import command, pyplot, save
+from evorl.command import choose_opengl, command, pyplot, save
 from evorl.errors import OptionError, require, unknown
 
 HELP = """usage: python -m evorl.play RUN [option=value ...]
@@ -235,12 +233,6 @@ def draw(front: Any) -> Any:
         axis.grid(alpha=0.3)
     figure.tight_layout()
     return figure
-
-
-def choose_opengl() -> None:
-    """EGL where there is no window and EGL is there: without it MuJoCo could not even be imported."""
-    if sys.platform == "linux" and "DISPLAY" not in os.environ and find_library("EGL"):
-        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def test(options: Options) -> dict[Any, Any]:

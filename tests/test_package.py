@@ -50,7 +50,7 @@ FLOORS = (  # from the ground up
     "workflows",
     "training command",
     "sweeps",
-    "train play sanity curve lineage sweep autotune",
+    "train play sanity curve lineage league sweep autotune",
 )
 
 
