@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from evorl import play
+from evorl import command
 from evorl.envs import viewer
 from evorl.envs.brax import Brax
 from evorl.envs.gymnax import Gymnax
@@ -96,8 +96,8 @@ def test_egl_is_chosen_only_where_it_is_and_a_choice_that_is_not_there_is_named(
     monkeypatch.delenv("DISPLAY", raising=False)
     for found, chosen in ((None, None), ("libEGL.so.1", "egl")):
         monkeypatch.delenv("MUJOCO_GL", raising=False)
-        monkeypatch.setattr(play, "find_library", lambda name, found=found: found)
-        play.choose_opengl()
+        monkeypatch.setattr(command, "find_library", lambda name, found=found: found)
+        command.choose_opengl()
         assert os.environ.get("MUJOCO_GL") == chosen
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
     monkeypatch.setitem(sys.modules, "mujoco", None)
