@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'evorl-jax[ray]'")
 
-from evorl.distributed.cluster import SHORT  # noqa: E402
-from tests import clusters  # noqa: E402
+from evorl.distributed.cluster import SHORT
+from tests import clusters
 
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 

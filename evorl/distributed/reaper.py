@@ -1,4 +1,4 @@
-"""python reaper.py FOLDER: once standard input ends, ends the processes that have files open in a folder, and removes it.
+"""python reaper.py FOLDER: once standard input ends, ends who has files open in a folder, and removes it.
 
 So a cluster ends with the process that has started it, however that ends: of Ray's own processes two would go on for a
 minute where that was killed.

@@ -88,12 +88,9 @@ def played(
     return jnp.moveaxis(returns.reshape(cells, episodes, -1), 0, 1)
 
 
-def table(
-    returns: Float[Array, "episodes cells players"], profiles: Int[Array, "cells players"], capacity: int
-) -> Payoffs:
-    """The payoffs of profiles in their places; a profile that comes several times has the last one's."""
-    players = profiles.shape[1]
-    cells, places = Payoffs.played(returns), tuple(profiles.T)
+def table(cells: Payoffs, profiles: Int[Array, "cells players"], capacity: int) -> Payoffs:
+    """Payoffs of profiles, leaves [cells, players], in their places; one that comes several times has the last's."""
+    players, places = profiles.shape[1], tuple(profiles.T)
 
     def put(values: Float[Array, "cells players"]) -> Float[Array, "players ..."]:
         return jnp.zeros((players,) + (capacity,) * players).at[(slice(None), *places)].set(values.T)
