@@ -14,11 +14,11 @@ from tests import clusters
 
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
-ENDS = {
-    "at its end": ("pass", lambda process: process.communicate("\n", timeout=30)),
-    "by an error": ("raise RuntimeError", lambda process: process.communicate("\n", timeout=30)),
-    "by Ctrl-C": ("pass", lambda process: os.killpg(process.pid, signal.SIGINT)),
-    "by SIGKILL": ("pass", lambda process: process.kill()),
+ENDS = {  # what it does, what is done to it, and its exit status
+    "at its end": ("pass", lambda process: process.communicate("\n", timeout=30), 0),
+    "by an error": ("raise RuntimeError", lambda process: process.communicate("\n", timeout=30), 1),
+    "by Ctrl-C": ("pass", lambda process: os.killpg(process.pid, signal.SIGINT), -signal.SIGINT),
+    "by SIGKILL": ("pass", lambda process: process.kill(), -signal.SIGKILL),
 }
 
 
@@ -34,7 +34,7 @@ def test_the_kernel_prints_the_loopback_address_as_expected():
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 def test_it_listens_on_loopback_alone_and_leaves_nothing(end, tmp_path):
-    then, ended = ENDS[end]
+    then, ended, status = ENDS[end]
     before = set(SHORT.glob("evorl-ray-*"))
     process = clusters.started(then, tmp_path)
     try:
@@ -45,6 +45,7 @@ def test_it_listens_on_loopback_alone_and_leaves_nothing(end, tmp_path):
         assert set(found) <= LOOPBACK
         ended(process)
         assert not clusters.gone_within(all_of_it, 30)
+        assert process.wait(1) == status
     finally:
         process.kill()
         process.communicate(timeout=30)

@@ -7,6 +7,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,7 +59,7 @@ def _at(ray: Any, address: str) -> Iterator[None]:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # each of its layers raises its own
-        raise OptionError(f"address={address}: {_line(error)}") from error
+        raise OptionError(f"address={address}: {first_line(error)}") from error
     try:
         yield
     finally:
@@ -71,16 +72,18 @@ def _alone(ray: Any, cpus: int) -> Iterator[None]:
     with _cleared_up() as folder:
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:
-            ray.init(
-                num_cpus=cpus,
-                num_gpus=0,
-                include_dashboard=False,
-                object_store_memory=STORE,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                _temp_dir=folder,
-                _node_ip_address=LOOPBACK,
-            )
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*os.fork", RuntimeWarning)  # JAX warns of it
+                ray.init(
+                    num_cpus=cpus,
+                    num_gpus=0,
+                    include_dashboard=False,
+                    object_store_memory=STORE,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    _temp_dir=folder,
+                    _node_ip_address=LOOPBACK,
+                )
             here = ray.util.get_node_ip_address()
             require(here == LOOPBACK, "executor", "ray", f"Ray listens on {here}: import it nowhere before evorl does")
             yield
@@ -103,6 +106,6 @@ def _cleared_up() -> Iterator[str]:
             process.wait(SECONDS)
 
 
-def _line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """What an error says first."""
     return (str(error).strip().partition("\n")[0] or type(error).__name__)[:200]

@@ -14,20 +14,20 @@ from pathlib import Path
 
 
 def users(folder: str) -> set[int]:
-    """The processes that have files open in a folder, but for this one; none where the system has no /proc."""
+    """The processes that have files open in a folder; none where the system has no /proc."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
             if os.readlink(path).startswith(f"{folder}/"):
                 found.add(int(path.parts[2]))
-    return found - {os.getpid()}
+    return found
 
 
 def main() -> None:
     """Waits, and clears up."""
-    folder = sys.argv[1]
+    folder, parent = sys.argv[1], os.getppid()
     sys.stdin.buffer.read()
-    while left := users(folder):
+    while left := users(folder) - {parent}:
         for process in left:
             with contextlib.suppress(OSError):
                 os.kill(process, signal.SIGKILL)
