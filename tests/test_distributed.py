@@ -4,9 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,38 +21,44 @@ from evorl.agents.ppo import PPOHyperparams
 from evorl.distributed.coordinator import coordinate
 from evorl.distributed.executors import InTurn
 from evorl.distributed.results import Results
+from evorl.distributed.task import BEST_RESPONSE
 from evorl.distributed.values import packed, unpacked
 from evorl.errors import OptionError
 from evorl.leagues.exact import payoffs
 from evorl.leagues.learned import Learned, LearnedHyperparams, of_a_player
+from evorl.training import runs
 from evorl.workflows.on_policy import OnPolicy
 from evorl.workflows.psro import PSRO, PSROHyperparams
 from tests.conftest import leaves_equal
 from tests.distributing import EXACT, KUHN, PLAYED, state_of
 
 OPPOSED = of_a_player(KUHN)
-PPO = OnPolicy(OPPOSED, PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(8,)), 8, 8, 2, 32, 8)
+AGENT = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(8,))
+PPO = OnPolicy(OPPOSED, AGENT, 8, 8, 2, 32, eval_episodes=8)
 FEW = PSROHyperparams(LearnedHyperparams(PPOHyperparams(), iterations=2.0))
 
 
 @dataclass(frozen=True)
-class Shuffled:
-    """Completes tasks in any order."""
+class Reordered:
+    """Completes that task next which a function of those that wait chooses."""
 
-    seed: int
+    chooses: Callable[[Any], int]
 
     @contextmanager
     def begun(self, programs):
         workers = InTurn(programs)
-        order = np.random.default_rng(self.seed)
         in_turn = workers.completed
 
         def completed():
-            workers._tasks.rotate(int(order.integers(len(workers._tasks))))
+            workers._tasks.rotate(-self.chooses(workers._tasks))
             return in_turn()
 
         workers.completed = completed
         yield workers
+
+
+def answers_first(tasks):
+    return next((i for i, task in enumerate(tasks) if task.kind == BEST_RESPONSE), 0)
 
 
 def by_one_program(psro, hyperparams, iterations, seed=0):
@@ -100,23 +108,26 @@ def test_played_payoffs_are_those_that_are_expected(played):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_order_in_which_tasks_end_changes_nothing(seed, played):
-    assert leaves_equal(state_of(PLAYED, Shuffled(seed)), played)
+    drawn = np.random.default_rng(seed)
+    assert leaves_equal(state_of(PLAYED, Reordered(lambda tasks: int(drawn.integers(len(tasks))))), played)
 
 
 @pytest.mark.parametrize("staleness", [1, 2])
 def test_best_responses_may_begin_on_an_older_table(staleness):
-    ages = [int(one.metrics["age"]) for one in coordinate(EXACT, Shuffled(0), staleness=staleness)]
+    ages = [int(one.metrics["age"]) for one in coordinate(EXACT, Reordered(answers_first), staleness=staleness)]
     assert max(ages) == staleness
     assert len(ages) == 5
 
 
-def test_a_training_that_was_killed_twice_goes_on_as_if_nothing_had_been(tmp_path, played):
-    for tasks in (6, 7):
-        command = [sys.executable, "-m", "tests.distributing", str(tmp_path), str(tasks), "serial"]
-        killed = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+def test_a_training_that_was_killed_and_stopped_goes_on_as_if_nothing_had_been(tmp_path, played):
+    command = [sys.executable, "-m", "tests.distributing", str(tmp_path), "6", "serial"]
+    killed = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    stopped = coordinate(PLAYED, results=Results(tmp_path))
+    assert [next(stopped).number for _ in range(2)] == [1, 2]
+    stopped.close()
     kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.npz")}
-    assert len(kept) == 13
+    assert len(kept) == 10  # the first policies and their payoff; two answers, payoffs and the time of two iterations
     (tmp_path / ".payoff-1-0.npz.0").write_bytes(b"half")  # what a kill may leave
     assert leaves_equal(state_of(PLAYED, results=Results(tmp_path)), played)
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}.items() > kept.items()
@@ -223,7 +234,4 @@ def test_the_command_trains_and_goes_on_where_it_was(tmp_path, monkeypatch, caps
     assert "see it with: python -m evorl.play run" in said
     rows = [line for line in (tmp_path / "run" / "train.csv").read_text().splitlines()[1:] if line]
     assert len(rows) == 5
-    from evorl import load
-
-    policy = load("run", which="last")
-    assert leaves_equal(policy.state.pool, state_of(EXACT).pool)
+    assert leaves_equal(runs.restored(tmp_path / "run", "run", "last").state.pool, state_of(EXACT).pool)

@@ -29,7 +29,8 @@ class Results:
         path = self._path(name)
         if path is None or not path.is_file() or path.is_symlink():
             return None
-        with contextlib.suppress(*UNREADABLE), np.load(path, allow_pickle=False) as found:
+        with contextlib.suppress(*UNREADABLE):
+            found = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
             return [found[f"arr_{i}"] for i in range(len(found.files))]
         return None
 

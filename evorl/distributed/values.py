@@ -21,14 +21,14 @@ def unpacked(shapes: Any, value: Value) -> Any:
     return jax.tree.unflatten(structure, [_leaf(*both) for both in zip(leaves, value, strict=True)])
 
 
-def _leaf(shape: jax.ShapeDtypeStruct, array: np.ndarray) -> Any:
+def _leaf(shape: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
     if _is_key(shape):
-        array = jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(shape))  # pyright: ignore
-    elif array.dtype.kind == "V":  # a type that NumPy does not know, such as bfloat16, is read as bytes
+        return jax.random.wrap_key_data(jnp.asarray(array))
+    if array.dtype.kind == "V":  # a type that NumPy does not know, such as bfloat16, is read as bytes
         array = array.view(shape.dtype)
     if (array.shape, array.dtype) != (shape.shape, shape.dtype):
         raise ValueError(f"is {array.dtype}{list(array.shape)}, not {shape.dtype}{list(shape.shape)}")
-    return array
+    return jnp.asarray(array)
 
 
 def _is_key(x: Any) -> bool:

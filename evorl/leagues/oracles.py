@@ -25,7 +25,7 @@ class Answers:
 
     policies: Any  # what the pool keeps of them
     rest: Any  # what the oracle keeps until the next time
-    metrics: Metrics  # with env_steps, episodes and gradient_steps
+    metrics: Any  # env_steps, episodes and gradient_steps, by name
 
 
 @struct.dataclass
