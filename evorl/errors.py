@@ -25,6 +25,10 @@ class HostError(RuntimeError):
     """An environment on the host that has failed, and ended a training; its message is one line."""
 
 
+class WorkerError(RuntimeError):
+    """Processes that have died again and again, or a task that has failed in one; its message is one line."""
+
+
 def require(condition: bool, option: str, value: object, allowed: str) -> None:
     """Raises OptionError unless condition."""
     if not condition:

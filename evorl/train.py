@@ -6,7 +6,6 @@ import datetime
 import io
 import logging
 import os
-import shutil
 import sys
 import time
 import warnings
@@ -17,12 +16,11 @@ from typing import Any, NoReturn
 import yaml
 
 from evorl.command import command
-from evorl.errors import DivergedError, HostError, OptionError, refuse, require, unknown
+from evorl.errors import DivergedError, HostError, OptionError, refuse, unknown
 from evorl.training.configuration import discovery
 from evorl.training.stopping import Stopping
 
 STARTED = [time.perf_counter()]  # of the process, which the first training in it takes for its own
-RUNS = Path("runs")  # where run directories go that are not named
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 SWITCHES = ("tensorboard", "wandb", "debug", "dry_run", "profile")
 OF_THE_RUN = (
@@ -67,6 +65,7 @@ def _main(arguments: list[str]) -> None:
     from hydra._internal.utils import get_args_parser
 
     from evorl.training.configuration import config, multirun
+    from evorl.training.records.run_dirs import RUNS
     from evorl.training.runs import devices
 
     def run(arguments: list[str]) -> None:
@@ -128,7 +127,7 @@ def train(cfg: Any) -> Any:
 
     from evorl.training import runs
     from evorl.training.configuration import config, saved
-    from evorl.training.records import files
+    from evorl.training.records import files, run_dirs
     from evorl.training.suites import in_training
 
     if cfg.resume:
@@ -145,14 +144,14 @@ def train(cfg: Any) -> Any:
         print(runs.plan(data, workflow, hyperparams))
         return None
     with Stopping() as stopping:
-        run_dir = Path(cfg.resume) if cfg.resume else _new_run_dir(data)
+        run_dir = Path(cfg.resume) if cfg.resume else run_dirs.new(data)
         try:
             lock = files.locked(run_dir, "resume" if cfg.resume else "run_dir")
             with lock, saved.written(kept, run_dir, lambda: stopping.begun):
                 return _train(data, run_dir, (workflow, hyperparams, budget, measure), stopping)
         except (OptionError, KeyboardInterrupt):
             if not cfg.resume and not stopping.begun:
-                _remove(run_dir)
+                run_dirs.remove(run_dir)
             raise
 
 
@@ -236,31 +235,6 @@ def _left(checkpoints: Any, run_dir: Path) -> str:
     if checkpoints.latest is None:
         return "it had no checkpoint yet"
     return f"its last checkpoint is of iteration {checkpoints.latest}: init_from={run_dir} begins with its best policy"
-
-
-def _new_run_dir(data: Mapping[str, Any]) -> Path:
-    from evorl.training.configuration import config
-
-    if data["run_dir"] is not None:
-        run_dir = Path(str(data["run_dir"]))
-        require(bool(run_dir.name), "run_dir", data["run_dir"], "must be the name of a folder to come")
-        if run_dir.exists():
-            raise OptionError(f"run_dir={run_dir}: exists already; resume={run_dir} goes on with it")
-    else:
-        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        run_dir = RUNS / f"{config.title(data).replace(' on ', '-').replace('/', '-')}-{now}-{os.getpid()}"
-    try:
-        run_dir.mkdir(parents=True)
-    except (OSError, ValueError) as error:
-        raise OptionError(f"run_dir={run_dir}: cannot be made: {getattr(error, 'strerror', error)}") from error
-    return run_dir
-
-
-def _remove(run_dir: Path) -> None:
-    """Removes a folder in which nothing was trained."""
-    shutil.rmtree(run_dir)
-    if run_dir.parent == RUNS and not any(RUNS.iterdir()):
-        RUNS.rmdir()
 
 
 if __name__ == "__main__":

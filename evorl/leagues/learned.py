@@ -1,8 +1,9 @@
 """Trainings that answer mixtures of policies."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from evorl.errors import require
 from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.leagues.acting import Acting
 from evorl.leagues.against import Against, Match
-from evorl.leagues.oracles import SPENT, Answers, Rivals, nothing_spent, tree_of
+from evorl.leagues.oracles import SPENT, Answers, Rivals, nothing_spent, spent_by, tree_of
 from evorl.leagues.roles import Role, Roles
 from evorl.leagues.tables import tabulated
 from evorl.types import Acts, Env, Key, Metrics
@@ -91,27 +92,63 @@ class Learned:
 
     def respond(self, game: Env, rivals: Rivals, rest: Any, key: Key, hyperparams: LearnedHyperparams) -> Answers:
         policies, after, spent = {}, {}, []
-        for i, role in enumerate(Roles(game).roles):
-            workflow, shape = self.within(game, role, self.casts(game)), (len(role.players), self.restarts)
+        for role in Roles(game).roles:
+            one = partial(self._answer, game, role, rivals, key, hyperparams)
+            answers = jax.vmap(one)(jnp.arange(len(role.players)), rest[role.name])
+            policies[role.name], after[role.name] = answers.policies, answers.rest
+            spent.append(jax.tree.map(jnp.sum, answers.metrics))
+        return Answers(policies, after, spent_by(spent))
 
-            def train(player: Array, key: Key, before: Any, workflow: Any = workflow) -> tuple[Training, Array]:
-                key_init, key_steps, key_value = jax.random.split(key, 3)
-                match = Match(rivals.env_params, player, rivals.pool, rivals.weights)
-                if self.warm:
-                    state = replace(before, env_params=match, hyperparams=hyperparams.training)
-                else:
-                    state = workflow.init(key_init, hyperparams.training, match)
-                done = trained(workflow, state, key_steps, hyperparams)
-                return done, workflow.evaluate(done.state, key_value)["return"]
+    def answer(
+        self,
+        game: Env,
+        role: Role,
+        place: Int[Array, ""],
+        rivals: Rivals,
+        rest: Any,
+        key: Key,
+        hyperparams: LearnedHyperparams,
+    ) -> Answers:
+        return self._answer(game, role, rivals, key, hyperparams, place, tree.index(rest[role.name], place))
 
-            keys = jax.random.split(jax.random.fold_in(key, i), shape)
-            each = jax.vmap(jax.vmap(train, (None, 0, 0)))
-            done, values = each(jnp.arange(shape[0]), keys, rest[role.name])
-            chosen = jnp.arange(shape[0]), jnp.nan_to_num(values, nan=-jnp.inf).argmax(1)
-            policies[role.name] = self.casts(game)[role.name].taken(tree.index(done.state, chosen))
-            after[role.name] = replace(done.state, env_params=(), hyperparams=()) if self.warm else ()
-            spent.append(jax.tree.map(jnp.sum, done.spent))
-        return Answers(policies, after, jax.tree.map(lambda *x: sum(x[1:], x[0]), *spent))
+    def joined(self, game: Env, answers: Sequence[Answers]) -> Answers:
+        policies, rest = {}, {}
+        for role in Roles(game).roles:
+            own = [answers[number] for number in Roles(game).numbers(role)]
+            policies[role.name] = tree.stack([one.policies for one in own])
+            rest[role.name] = tree.stack([one.rest for one in own])
+        return Answers(policies, rest, spent_by([one.metrics for one in answers]))
+
+    def _answer(
+        self,
+        game: Env,
+        role: Role,
+        rivals: Rivals,
+        key: Key,
+        hyperparams: LearnedHyperparams,
+        place: Int[Array, ""],
+        rest: Any,
+    ) -> Answers:
+        """The best of the restarts of a player, which go on from rest where they are warm."""
+        workflow = self.within(game, role, self.casts(game))
+        match = Match(rivals.env_params, place, rivals.pool, rivals.weights)
+
+        def train(key: Key, before: Any) -> tuple[Training, Array]:
+            key_init, key_steps, key_value = jax.random.split(key, 3)
+            if self.warm:
+                state = replace(before, env_params=match, hyperparams=hyperparams.training)
+            else:
+                state = workflow.init(key_init, hyperparams.training, match)
+            done = trained(workflow, state, key_steps, hyperparams)
+            return done, workflow.evaluate(done.state, key_value)["return"]
+
+        key = jax.random.fold_in(key, Roles(game).roles.index(role))
+        keys = jax.random.split(key, (len(role.players), self.restarts))[place]
+        done, values = jax.vmap(train)(keys, rest)
+        chosen = tree.index(done.state, jnp.nan_to_num(values, nan=-jnp.inf).argmax())
+        after = replace(done.state, env_params=(), hyperparams=()) if self.warm else ()
+        policies = self.casts(game)[role.name].taken(chosen)
+        return Answers(policies, after, jax.tree.map(jnp.sum, done.spent))
 
     def players(self, game: Env, pool: Any) -> dict[str, Any]:
         del game

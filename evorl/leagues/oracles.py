@@ -1,19 +1,20 @@
 """What answers mixtures of policies: exact best responses, or trainings."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from evorl.envs.games.tabled import Tabled
 from evorl.envs.games.tree import GameTree
 from evorl.errors import OptionError
 from evorl.leagues.acting import Cast
 from evorl.leagues.exact import best_response, mixture
-from evorl.leagues.roles import Roles
+from evorl.leagues.roles import Role, Roles
 from evorl.leagues.table_cast import TableCast
 from evorl.leagues.tables import uniform
 from evorl.types import Env, Hyperparams, Key, Metrics
@@ -25,7 +26,7 @@ class Answers:
 
     policies: Any  # what the pool keeps of them
     rest: Any  # what the oracle keeps until the next time
-    metrics: Metrics  # with env_steps, episodes and gradient_steps
+    metrics: Any  # env_steps, episodes and gradient_steps, by name
 
 
 @struct.dataclass
@@ -70,6 +71,28 @@ class Oracle(Protocol):
         ...
 
 
+@runtime_checkable
+class Divides(Oracle, Protocol):
+    """An oracle that can answer for one player at a time, with the same numbers."""
+
+    def answer(
+        self,
+        game: Env,
+        role: Role,
+        place: Int[Array, ""],
+        rivals: Rivals,
+        rest: Any,
+        key: Key,
+        hyperparams: Hyperparams,
+    ) -> Answers:
+        """What respond finds for the player in a place among those of a role."""
+        ...
+
+    def joined(self, game: Env, answers: Sequence[Answers]) -> Answers:
+        """What respond gives, of the answers for all players in their order."""
+        ...
+
+
 def tree_of(game: Env) -> GameTree | None:
     """The tree of a game that has one."""
     return game.nodes if isinstance(game, Tabled) and not game.together else None
@@ -81,6 +104,11 @@ SPENT = "env_steps", "episodes", "gradient_steps"
 def nothing_spent() -> Metrics:
     """Counts before anything is played."""
     return {name: jnp.int32(0) for name in SPENT}
+
+
+def spent_by(counts: Sequence[Metrics]) -> Metrics:
+    """Counts of all together."""
+    return {name: sum((one[name] for one in counts[1:]), counts[0][name]) for name in SPENT}
 
 
 @dataclass(frozen=True)
@@ -110,6 +138,24 @@ class BestResponses:
         policy = mixture(tree, rivals.pool, rivals.weights)
         ties = jax.random.uniform(key, tree.legal.shape) if self.random_ties else None
         return Answers(best_response(tree, policy, ties)[1], rest, nothing_spent())
+
+    def answer(
+        self,
+        game: Env,
+        role: Role,
+        place: Int[Array, ""],
+        rivals: Rivals,
+        rest: Any,
+        key: Key,
+        hyperparams: Hyperparams,
+    ) -> Answers:
+        every = self.respond(game, rivals, rest, key, hyperparams)
+        own = jnp.asarray(self._tree(game).owner) == jnp.asarray(Roles(game).numbers(role))[place]
+        return replace(every, policies=jnp.where(own[:, None], every.policies, 0.0))
+
+    def joined(self, game: Env, answers: Sequence[Answers]) -> Answers:
+        own = sum((one.policies for one in answers[1:]), answers[0].policies)  # each has its player's rows alone
+        return Answers(own, answers[-1].rest, spent_by([one.metrics for one in answers]))
 
     def casts(self, game: Env) -> dict[str, Cast]:
         return {role.name: TableCast(self._tree(game)) for role in Roles(game).roles}

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl import hyperparameters, tree
 from evorl.envs.games.tree import GameTree
@@ -18,9 +18,9 @@ from evorl.leagues.cohort import Cohort, Mixtures
 from evorl.leagues.exact import mixture, nash_conv, payoffs
 from evorl.leagues.meta_games import deviations
 from evorl.leagues.nash import Nash
-from evorl.leagues.oracles import BestResponses, Oracle, Rivals, tree_of
+from evorl.leagues.oracles import Answers, BestResponses, Oracle, Rivals, tree_of
 from evorl.leagues.payoffs import Payoffs
-from evorl.leagues.playing import of_newest, played_newest
+from evorl.leagues.playing import of_newest, played, played_newest
 from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import Solver
 from evorl.types import Declares, Env, Key, Metrics, SlotPolicy
@@ -97,36 +97,49 @@ class PSRO:
 
     def init(self, key: Key, hyperparams: PSROHyperparams, env_params: Any = None) -> PSROState:
         key_first, key_pay = jax.random.split(key)
+        state = self.begun(key_first, hyperparams, env_params)
+        return replace(state, payoffs=self.paid(state, key_pay)[0])
+
+    def begun(self, key: Key, hyperparams: PSROHyperparams, env_params: Any = None) -> PSROState:
+        """The state before anything was paid."""
         hyperparams = as_state(hyperparams)
         env_params = as_state(self.env.default_params if env_params is None else env_params)
         players = self.roles.num_players
-        first = self.oracle.first(self.env, key_first, hyperparams.oracle)
+        first = self.oracle.first(self.env, key, hyperparams.oracle)
         pool = tree.put(tree.zeros(tree.broadcast(first.policies, self.capacity)), jnp.int32(0), first.policies)
         weights = jnp.zeros((players, self.capacity)).at[:, 0].set(1.0)
         none = Payoffs.empty(players, self.capacity)
         gains, conv = jnp.zeros(players), jnp.float32(0)
         state = PSROState(hyperparams, env_params, pool, jnp.int32(1), none, weights, gains, conv, first.rest)
-        return replace(state, payoffs=self.paid(state, key_pay)[0], nash_conv=self.exploited(state))
+        return replace(state, nash_conv=self.exploited(state))
 
     def step(self, state: PSROState, key: Key) -> tuple[PSROState, Metrics]:
         key_respond, key_pay = jax.random.split(key)
         rivals = Rivals(state.env_params, state.pool, state.weights)
         answers = self.oracle.respond(self.env, rivals, state.rest, key_respond, state.hyperparams.oracle)
-        place = jnp.minimum(state.filled, self.capacity - 1)  # in a full pool the last one makes room
-        pool = tree.put(state.pool, place, answers.policies)
-        new = replace(state, pool=pool, filled=place + 1, rest=answers.rest)
+        new = self.grown(state, answers)
         paid, spent = self.paid(new, key_pay)
-        weights, gap = self.solver(paid.mean, self.there(new), new.hyperparams.solver)
-        each = deviations(paid.mean, state.weights)
-        gains = each[:, place] - (each * state.weights).sum(1)
-        new = replace(new, payoffs=paid, weights=weights, gains=gains)
+        counts = {name: answers.metrics[name] + n for name, n in spent.items()}
+        return self.weighed(state, replace(new, payoffs=paid), answers.metrics | counts)
+
+    def grown(self, state: PSROState, answers: Answers) -> PSROState:
+        """The state with the answers in the pool; in a full one they take the place of the last."""
+        place = jnp.minimum(state.filled, self.capacity - 1)
+        pool = tree.put(state.pool, place, answers.policies)
+        return replace(state, pool=pool, filled=place + 1, rest=answers.rest)
+
+    def weighed(self, state: PSROState, new: PSROState, spent: Metrics) -> tuple[PSROState, Metrics]:
+        """A state whose newest policies are paid, weighted anew; they have answered the mixtures of the one before."""
+        weights, gap = self.solver(new.payoffs.mean, self.there(new), new.hyperparams.solver)
+        each = deviations(new.payoffs.mean, state.weights)
+        gains = each[:, new.filled - 1] - (each * state.weights).sum(1)
+        new = replace(new, weights=weights, gains=gains)
         new = replace(new, nash_conv=self.exploited(new))
         found = {"gap": gap, "gain": gains.mean(), "policies": new.filled, "support": (weights > LEAST).sum(1).mean()}
         if self.tree is not None:
             left = state.nash_conv
             found["reached"] = jnp.where(left > ZERO, gains.sum() / jnp.where(left > ZERO, left, 1), 1.0)
-        counts = {name: answers.metrics[name] + n for name, n in spent.items()}
-        return new, answers.metrics | counts | found | self.judged(new)
+        return new, spent | {"episodes": spent["episodes"] + 1} | found | self.judged(new)
 
     def evaluate(self, state: PSROState, key: Key) -> Metrics:
         del key
@@ -154,10 +167,7 @@ class PSRO:
         return jnp.broadcast_to(jnp.arange(self.capacity) < state.filled, (self.roles.num_players, self.capacity))
 
     def paid(self, state: PSROState, key: Key) -> tuple[Payoffs, Metrics]:
-        """The table with the cells of the newest policies, each with all others of the other players; what was played.
-
-        To judge the mixtures counts as an episode.
-        """
+        """The table with the cells of the newest policies, each with all of the other players; what was played."""
         newest = state.filled - 1
         if self.episodes == 0:
             assert self.tree is not None
@@ -166,8 +176,18 @@ class PSRO:
         else:
             pool, casts = self.oracle.players(self.env, state.pool), self.oracle.casts(self.env)
             cells, spent = played_newest(self.roles, casts, pool, state.env_params, newest, self.episodes, key)
-        paid = state.payoffs.with_cells(cells, of_newest(newest, self.roles.num_players, self.capacity))
-        return paid, spent | {"episodes": spent["episodes"] + 1}
+        return state.payoffs.with_cells(cells, of_newest(newest, self.roles.num_players, self.capacity)), spent
+
+    def cells(self, pool: Any, env_params: Any, profiles: Int[Array, "cells players"], key: Key) -> Payoffs:
+        """What profiles of a pool are paid, leaves [cells, players]."""
+        if self.episodes > 0:
+            policies, casts = self.oracle.players(self.env, pool), self.oracle.casts(self.env)
+            return Payoffs.played(played(self.roles, casts, policies, env_params, profiles, self.episodes, key)[0])
+        nodes = self.tree
+        assert nodes is not None
+        tables = self.oracle.tables(self.env, pool)
+        each = jax.vmap(lambda profile: payoffs(nodes, [tables[one][None] for one in profile]).ravel())
+        return Payoffs.expected(each(profiles))
 
     @cached_property
     def agent(self) -> Cohort:

@@ -1,0 +1,111 @@
+"""Ray: a cluster of this machine alone, on its loopback address, or one that is there already."""
+
+import contextlib
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evorl.distributed import reaper
+from evorl.errors import OptionError, require
+from evorl.training.devices import cores
+
+LOOPBACK = "127.0.0.1"
+SHORT = Path("/tmp")  # the path of a socket has at most 107 bytes, most of which are Ray's
+SECONDS = 20  # in which all of a cluster is gone
+STORE = 100 * 2**20  # bytes of memory that all its objects take, more go to the disk
+SETTINGS = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # or a loopback address is changed to the machine's own
+    "RAY_USAGE_STATS_ENABLED": "0",  # which are sent over the internet
+    "RAY_AUTH_MODE": "token",
+}
+
+
+def imported() -> Any:
+    """The module ray, told before it is imported what it may not do; raises OptionError where there is none."""
+    os.environ.update(SETTINGS)
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or it writes one into the home folder
+    try:
+        import ray
+    except ImportError as error:
+        raise OptionError("executor=ray: Ray is missing; pip install 'evorl-jax[ray]'") from error
+    return ray
+
+
+@contextmanager
+def connected(address: str | None = None, cpus: int | None = None) -> Iterator[Any]:
+    """Ray, with a cluster of so many of this machine's CPUs, by default all, or the one at an address.
+
+    Where it is connected already it stays so. A cluster of its own ends with the block, and with this process, however
+    it ends. Raises OptionError where there is no Ray, or no cluster at the address.
+    """
+    ray = imported()
+    if ray.is_initialized():
+        yield ray
+        return
+    with _at(ray, address) if address is not None else _alone(ray, cores() if cpus is None else cpus):
+        yield ray
+
+
+@contextmanager
+def _at(ray: Any, address: str) -> Iterator[None]:
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # each of its layers raises its own
+        raise OptionError(f"address={address}: {first_line(error)}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _alone(ray: Any, cpus: int) -> Iterator[None]:
+    require(1 <= cpus <= cores(), "cpus", cpus, f"must be from 1 to {cores()}, as many as this machine has")
+    with _cleared_up() as folder:
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*os.fork", RuntimeWarning)  # JAX warns of it
+                ray.init(
+                    num_cpus=cpus,
+                    num_gpus=0,
+                    include_dashboard=False,
+                    object_store_memory=STORE,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    _temp_dir=folder,
+                    _node_ip_address=LOOPBACK,
+                )
+            here = ray.util.get_node_ip_address()
+            require(here == LOOPBACK, "executor", "ray", f"Ray listens on {here}: import it nowhere before evorl does")
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _cleared_up() -> Iterator[str]:
+    """A new folder for a cluster, which ends with the block, or with this process, together with the folder."""
+    folder = os.path.realpath(tempfile.mkdtemp(prefix="evorl-ray-", dir=SHORT if os.access(SHORT, os.W_OK) else None))
+    waits = [sys.executable, reaper.__file__, folder]
+    process = subprocess.Popen(waits, stdin=subprocess.PIPE, start_new_session=True)  # which Ctrl-C does not reach
+    try:
+        yield folder
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SECONDS)
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first."""
+    return (str(error).strip().partition("\n")[0] or type(error).__name__)[:200]

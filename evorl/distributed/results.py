@@ -1,0 +1,56 @@
+"""What tasks have given, on disk: a file each, whole or not there, of arrays and nothing that could run."""
+
+import contextlib
+import io
+import os
+import secrets
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from evorl.distributed.task import Value
+
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
+
+
+class Results:
+    """Values by name in a folder, or nowhere."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            for left in folder.glob(".*.npz.*"):
+                left.unlink(missing_ok=True)
+
+    def get(self, name: str) -> Value | None:
+        """A value, or None where there is none that is whole (each array has its CRC-32)."""
+        path = self._path(name)
+        if path is None or not path.is_file() or path.is_symlink():
+            return None
+        with contextlib.suppress(*UNREADABLE):
+            found = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+            return [found[f"arr_{i}"] for i in range(len(found.files))]
+        return None
+
+    def put(self, name: str, value: Value) -> None:
+        """Writes a value, which is on disk when this returns."""
+        if (path := self._path(name)) is None:
+            return
+        data = io.BytesIO()
+        np.savez(data, *value, allow_pickle=False)
+        new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        with new.open("xb") as file:
+            file.write(data.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _path(self, name: str) -> Path | None:
+        return None if self._folder is None else self._folder / f"{name}.npz"

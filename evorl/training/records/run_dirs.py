@@ -1,0 +1,37 @@
+"""Folders of runs to come."""
+
+import datetime
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evorl.errors import OptionError, require
+from evorl.training.configuration import config
+
+RUNS = Path("runs")  # where those go that are not named
+
+
+def new(data: Mapping[str, Any]) -> Path:
+    """The folder of a configuration's run, made; raises OptionError where it exists already, or cannot be made."""
+    if data["run_dir"] is not None:
+        run_dir = Path(str(data["run_dir"]))
+        require(bool(run_dir.name), "run_dir", data["run_dir"], "must be the name of a folder to come")
+        if run_dir.exists():
+            raise OptionError(f"run_dir={run_dir}: exists already; resume={run_dir} goes on with it")
+    else:
+        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+        run_dir = RUNS / f"{config.title(data).replace(' on ', '-').replace('/', '-')}-{now}-{os.getpid()}"
+    try:
+        run_dir.mkdir(parents=True)
+    except (OSError, ValueError) as error:
+        raise OptionError(f"run_dir={run_dir}: cannot be made: {getattr(error, 'strerror', error)}") from error
+    return run_dir
+
+
+def remove(run_dir: Path) -> None:
+    """Removes a folder in which nothing was trained."""
+    shutil.rmtree(run_dir)
+    if run_dir.parent == RUNS and not any(RUNS.iterdir()):
+        RUNS.rmdir()

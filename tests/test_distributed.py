@@ -1,0 +1,237 @@
+"""PSRO by tasks: the same as by one program, in any order, and after any death of who says what is next."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl import distribute
+from evorl.agents import PolicyGradient
+from evorl.agents.ppo import PPOHyperparams
+from evorl.distributed.coordinator import coordinate
+from evorl.distributed.executors import InTurn
+from evorl.distributed.results import Results
+from evorl.distributed.task import BEST_RESPONSE
+from evorl.distributed.values import packed, unpacked
+from evorl.errors import OptionError
+from evorl.leagues.exact import payoffs
+from evorl.leagues.learned import Learned, LearnedHyperparams, of_a_player
+from evorl.training import runs
+from evorl.workflows.on_policy import OnPolicy
+from evorl.workflows.psro import PSRO, PSROHyperparams
+from tests.conftest import leaves_equal
+from tests.distributing import EXACT, KUHN, PLAYED, state_of
+
+OPPOSED = of_a_player(KUHN)
+AGENT = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(8,))
+PPO = OnPolicy(OPPOSED, AGENT, 8, 8, 2, 32, eval_episodes=8)
+FEW = PSROHyperparams(LearnedHyperparams(PPOHyperparams(), iterations=2.0))
+
+
+@dataclass(frozen=True)
+class Reordered:
+    """Completes that task next which a function of those that wait chooses."""
+
+    chooses: Callable[[Any], int]
+
+    @contextmanager
+    def begun(self, programs):
+        workers = InTurn(programs)
+        in_turn = workers.completed
+
+        def completed():
+            workers._tasks.rotate(-self.chooses(workers._tasks))
+            return in_turn()
+
+        workers.completed = completed
+        yield workers
+
+
+def answers_first(tasks):
+    return next((i for i, task in enumerate(tasks) if task.kind == BEST_RESPONSE), 0)
+
+
+def by_one_program(psro, hyperparams, iterations, seed=0):
+    """The state that a training by one program ends with, with the same keys."""
+    keys = jax.random.split(jax.random.key(seed), 3)
+
+    def run(keys):
+        step = lambda state, i: psro.step(state, jax.random.fold_in(keys[1], i))  # noqa: E731
+        return jax.lax.scan(step, psro.init(keys[0], hyperparams), jnp.arange(iterations))
+
+    return jax.jit(run)(keys)
+
+
+@pytest.fixture(scope="module")
+def played():
+    return state_of(PLAYED)
+
+
+def test_it_is_the_training_by_one_program():
+    trained = list(coordinate(EXACT, seed=3))
+    state, metrics = by_one_program(EXACT, EXACT.hyperparams(), 5, seed=3)
+    for name in metrics:
+        found = [float(one.metrics[name]) for one in trained]
+        np.testing.assert_allclose(found, np.asarray(metrics[name], float), atol=1e-5, err_msg=name)
+    np.testing.assert_array_equal(trained[-1].state.pool, state.pool)
+    np.testing.assert_allclose(trained[-1].state.weights, state.weights, atol=1e-5)
+    assert [int(one.metrics["age"]) for one in trained] == [0] * 5
+
+
+@pytest.mark.slow
+def test_trainings_are_those_of_one_program():
+    psro = PSRO(KUHN, Learned(PPO, restarts=2, warm=True), capacity=3, episodes=0)
+    trained = list(coordinate(psro, hyperparams=FEW))
+    state, metrics = by_one_program(psro, FEW, 2)
+    assert [int(one.metrics["env_steps"]) for one in trained] == list(metrics["env_steps"])
+    for found, expected in zip(jax.tree.leaves(trained[-1].state.pool), jax.tree.leaves(state.pool), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_played_payoffs_are_those_that_are_expected(played):
+    expected = payoffs(PLAYED.tree, played.pool)
+    assert np.asarray(played.payoffs.episodes == 20).all()
+    apart = np.abs(played.payoffs.mean - expected) / np.where(played.payoffs.errors > 0, played.payoffs.errors, np.inf)
+    assert float(np.asarray(apart).max()) < 5
+    assert float(np.abs(played.payoffs.mean - expected).mean()) > 0.01  # they are played
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_in_which_tasks_end_changes_nothing(seed, played):
+    drawn = np.random.default_rng(seed)
+    assert leaves_equal(state_of(PLAYED, Reordered(lambda tasks: int(drawn.integers(len(tasks))))), played)
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_best_responses_may_begin_on_an_older_table(staleness):
+    ages = [int(one.metrics["age"]) for one in coordinate(EXACT, Reordered(answers_first), staleness=staleness)]
+    assert max(ages) == staleness
+    assert len(ages) == 5
+
+
+def test_a_training_that_was_killed_and_stopped_goes_on_as_if_nothing_had_been(tmp_path, played):
+    command = [sys.executable, "-m", "tests.distributing", str(tmp_path), "6", "serial"]
+    killed = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    stopped = coordinate(PLAYED, results=Results(tmp_path))
+    assert [next(stopped).number for _ in range(2)] == [1, 2]
+    stopped.close()
+    kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.npz")}
+    assert len(kept) == 10  # the first policies and their payoff; two answers, payoffs and the time of two iterations
+    (tmp_path / ".payoff-1-0.npz.0").write_bytes(b"half")  # what a kill may leave
+    assert leaves_equal(state_of(PLAYED, results=Results(tmp_path)), played)
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}.items() > kept.items()
+
+
+def test_a_damaged_result_comes_again(tmp_path, played):
+    assert leaves_equal(state_of(PLAYED, results=Results(tmp_path)), played)
+    for path in sorted(tmp_path.glob("payoff-*.npz"))[:2]:
+        whole = path.read_bytes()
+        path.write_bytes(
+            whole[:-40] if path.name == "payoff-0-0.npz" else whole.replace(whole[200:204], b"\1\2\3\4", 1)
+        )
+    assert leaves_equal(state_of(PLAYED, results=Results(tmp_path)), played)
+
+
+def test_results_hold_nothing_that_could_run(tmp_path):
+    results = Results(tmp_path)
+    np.savez(tmp_path / "evil.npz", arr_0=np.array([{}], object), allow_pickle=True)
+    assert results.get("evil") is None
+    with pytest.raises(ValueError, match="allow_pickle"):
+        results.put("evil", [np.array([{}], object)])
+
+
+def test_a_tree_with_keys_is_packed_and_comes_back():
+    tree = {"key": jax.random.split(jax.random.key(0), 3), "x": jnp.ones((2, 2), jnp.bfloat16), "n": jnp.int32(1)}
+    back = unpacked(jax.eval_shape(lambda: tree), packed(tree))
+    assert leaves_equal(jax.random.key_data(back["key"]), jax.random.key_data(tree["key"]))
+    assert leaves_equal({**tree, "key": 0}, {**back, "key": 0})
+    with pytest.raises(ValueError, match="is int32"):
+        unpacked(jax.eval_shape(lambda: jnp.ones(2)), [np.ones(2, np.int32)])
+
+
+class AllAtOnce:
+    """An oracle that does not divide."""
+
+    check = hyperparams = first = respond = casts = players = tables = lambda *_: None
+
+
+@pytest.mark.parametrize(
+    ("begin", "message"),
+    [
+        (
+            lambda folder: coordinate(EXACT, iterations=6),
+            "iterations=6: must be from 1 to 5, with which the pool is full",
+        ),
+        (lambda folder: coordinate(EXACT, iterations=0), "iterations=0: must be from 1 to 5"),
+        (lambda folder: coordinate(EXACT, staleness=-1), "staleness=-1: must not be negative"),
+        (lambda folder: coordinate(PSRO(KUHN, AllAtOnce())), "oracle=AllAtOnce: answers for all players at once only"),
+        (lambda folder: coordinate(PLAYED, seed=1, results=Results(folder)), "resume: what is kept is of another"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
+    Results(tmp_path).put("first", [np.zeros((12, 2), np.float32)])
+    with pytest.raises(OptionError, match=message) as error:
+        next(begin(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("agent=ppo env=kuhn executor=serial", "agent=ppo: only PSRO has such tasks"),
+        ("agent=psro_exact env=kuhn executor=rya", "unknown executor rya; did you mean ray?"),
+        ("agent=psro_exact env=kuhn executor=serial env_steps=9", "env_steps=9: is of a training in one program"),
+        ("agent=psro_exact env=kuhn executor=serial iterations=64", "iterations=64: must be from 1 to 63"),
+        (
+            "agent=psro_exact env=kuhn executor=serial agent.workflow.capactiy=3",
+            "unknown option agent.workflow.capactiy",
+        ),
+        ("resume=nowhere executor=serial", "resume=nowhere: is not a run directory"),
+        ("agent=psro_exact env=kuhn workers=0", "workers=0: must be at least 1"),
+        ("agent=psro_exact env=kuhn workers=two", "workers=two: must be a whole number"),
+        ("agent=psro_exact env=kuhn cpus_per_worker=0", "cpus_per_worker=0: must be above 0"),
+        ("agent=psro_exact env=kuhn workers=4000", "workers=4000: take 4000 CPUs, and there are "),
+    ],
+)
+def test_a_wrong_command_is_told_in_one_line(given, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PJRT_NPROC", "1")
+    with pytest.raises(SystemExit) as end:
+        distribute.main(given.split())
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {message}")
+    assert said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_there_is_no_ray_one_line_says_so(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    with pytest.raises(SystemExit):
+        distribute.main(["agent=psro_exact", "env=kuhn", "workers=1"])
+    assert capsys.readouterr().err == "error: executor=ray: Ray is missing; pip install 'evorl-jax[ray]'\n"
+
+
+def test_the_command_trains_and_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PJRT_NPROC", "1")
+    small = "agent.workflow.capacity=6 tensorboard=false"
+    distribute.main(f"agent=psro_exact env=kuhn {small} iterations=2 executor=serial run_dir=run".split())
+    distribute.main(["resume=run", "iterations=5", "executor=serial"])
+    said = capsys.readouterr().out
+    assert "see it with: python -m evorl.play run" in said
+    rows = [line for line in (tmp_path / "run" / "train.csv").read_text().splitlines()[1:] if line]
+    assert len(rows) == 5
+    assert leaves_equal(runs.restored(tmp_path / "run", "run", "last").state.pool, state_of(EXACT).pool)
