@@ -280,6 +280,7 @@ from evorl.workflows.pbt import PBT as PBT
 from evorl.workflows.pbt import PBTHyperparams as PBTHyperparams
 from evorl.workflows.pga_me import PGAME as PGAME
 from evorl.workflows.pga_me import PGAMEHyperparams as PGAMEHyperparams
+from evorl.workflows.pipeline_psro import PipelinePSRO as PipelinePSRO
 from evorl.workflows.plr import PLR as PLR
 from evorl.workflows.plr import PLRHyperparams as PLRHyperparams
 from evorl.workflows.psro import PSRO as PSRO

@@ -134,6 +134,7 @@ from evorl.workflows import (
     Vmapped,
 )
 from evorl.workflows.base import advance
+from evorl.workflows.pipeline_psro import PipelinePSRO
 from evorl.workflows.psro import PSRO, PSROHyperparams
 from evorl.workflows.sampling import PrioritizedSegments, Shuffled
 from tests.conftest import leaves_equal
@@ -358,6 +359,7 @@ KUHN = Tabled(Kuhn())
 OPPOSED = of_a_player(KUHN)
 PLAYER = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
 PLAYER = OnPolicy(OPPOSED, PLAYER, 4, 4, 1, 16, eval_episodes=6)
+PIPELINE = PipelinePSRO(KUHN, oracle=Learned(PLAYER, warm=True), capacity=6, episodes=4, levels=2)
 ANSWERING = PSROHyperparams(LearnedHyperparams(PPOHyperparams(), iterations=2.0))
 OTHERS = [
     *EVOLVERS,
@@ -390,6 +392,7 @@ OTHERS = [
     Case("maac", off_policy(MAAC, CHASE, of_agent={"width": 8}), MAACHyperparams()),
     Case("psro_exact", PSRO(KUHN, capacity=6), PSROHyperparams(), 1),
     Case("psro", PSRO(KUHN, Learned(PLAYER, restarts=2), capacity=6, episodes=4), ANSWERING, 1),
+    Case("pipeline_psro", PIPELINE, ANSWERING, 1),
     Case("vmapped_psro", Vmapped(PSRO(KUHN, capacity=6), 2), PSROHyperparams(), 1),
     Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
     Case(

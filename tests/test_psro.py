@@ -1,5 +1,7 @@
 """PSRO: what it reaches on Kuhn and Leduc poker, and how its players are kept, drawn and played."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,10 +23,11 @@ from evorl.leagues.learned import Learned, LearnedHyperparams, of_a_player
 from evorl.leagues.nash import Nash
 from evorl.leagues.playing import of_newest, with_newest
 from evorl.leagues.roles import Roles
-from evorl.leagues.solvers import Last
+from evorl.leagues.solvers import Last, UniformMixture
 from evorl.training.policy import Policy
 from evorl.training.progress import Budget
 from evorl.workflows.on_policy import OnPolicy
+from evorl.workflows.pipeline_psro import PipelinePSRO
 from evorl.workflows.psro import PSRO, PSROHyperparams
 
 KUHN = Tabled(Kuhn())
@@ -146,6 +149,28 @@ def test_the_mixture_plays(learned):
     assert set(again) == set(actions)
 
 
+def test_levels_answer_all_below_them_and_the_lowest_is_done():
+    workflow = PipelinePSRO(KUHN, oracle=Learned(PLAYER, warm=True), solver=UniformMixture(), capacity=6, levels=3)
+    state = workflow.init(jax.random.key(0), FEW)
+    uniform = np.tril(np.ones((3, 6))) / np.arange(1, 4)[:, None]
+    np.testing.assert_allclose(workflow.mixtures(state)[:, 0], uniform, atol=1e-6)
+    after, metrics = jax.jit(workflow.step)(state, jax.random.key(1))
+    assert int(after.filled) == 2
+    assert int(metrics["env_steps"]) == 3 * 2 * 2 * 64  # levels, players, iterations
+    np.testing.assert_allclose(after.weights[0], [0.5, 0.5, 0, 0, 0, 0])
+    tables = workflow.oracle.tables(KUHN, after.pool)
+    rows = np.asarray(payoffs(workflow.tree, tables[:4]))  # one that is done, and two that go on
+    np.testing.assert_allclose(after.payoffs.mean[:, :4, :4], rows, atol=1e-5)
+    # what goes on is what the pool has of it, and the top is new
+    path = next(iter(after.pool["player_0"]))
+    for level in (0, 1):
+        going_on = jax.tree.map(lambda x, level=level: x[level, :, 0], after.rest["player_0"])
+        taken = workflow.oracle.casts(KUHN)["player_0"].taken(replace(going_on, hyperparams=FEW.oracle.training))
+        np.testing.assert_array_equal(taken[path], after.pool["player_0"][path][2 + level])
+    assert not np.array_equal(*(np.asarray(after.pool["player_0"][path][i]) for i in (2, 3)))
+    assert workflow.most_iterations == 3
+
+
 def test_a_training_ends_with_a_full_pool():
     assert Budget(env_steps=1e9).within(5).iterations == 5
     with pytest.raises(OptionError, match="iterations=9: at most 5, after which the workflow is full"):
@@ -158,6 +183,11 @@ def test_a_training_ends_with_a_full_pool():
         (lambda: PSRO(Tabled(Kuhn(3))), "solver=Nash: solves two-player zero-sum games, not 3 players"),
         (lambda: PSRO(Matrix("prisoners_dilemma")), "oracle=BestResponses: needs a game with a tree"),
         (lambda: PSRO(KUHN, capacity=1), "capacity=1: must be at least 2"),
+        (
+            lambda: PipelinePSRO(KUHN, oracle=Learned(PLAYER, warm=True), capacity=4, levels=4),
+            "levels=4: must be from 2 to 3, fewer than the pool has room for",
+        ),
+        (lambda: PipelinePSRO(KUHN, oracle=Learned(PLAYER)), "oracle=Learned: must be a training that goes on"),
         (lambda: PSRO(Matrix("matching_pennies"), Learned(PLAYER)), "episodes=0: computes payoffs"),
         (lambda: Roles(Tabled(Kuhn(), together=True)), "is of one group, and a league is of players"),
         (lambda: Against(KUHN, "player_9").own, "player=player_9|unknown player player_9"),

@@ -124,7 +124,7 @@ class PSRO:
 
     def grown(self, state: PSROState, answers: Answers) -> PSROState:
         """The state with the answers in the pool; in a full one they take the place of the last."""
-        place = jnp.minimum(state.filled, self.capacity - 1)
+        place = jnp.minimum(state.filled, self.most_iterations)
         pool = tree.put(state.pool, place, answers.policies)
         return replace(state, pool=pool, filled=place + 1, rest=answers.rest)
 
@@ -166,17 +166,23 @@ class PSRO:
         """Which places of the pool are filled."""
         return jnp.broadcast_to(jnp.arange(self.capacity) < state.filled, (self.roles.num_players, self.capacity))
 
-    def paid(self, state: PSROState, key: Key) -> tuple[Payoffs, Metrics]:
-        """The table with the cells of the newest policies, each with all of the other players; what was played."""
-        newest = state.filled - 1
+    def paid(self, state: PSROState, key: Key, beyond: int = 0) -> tuple[Payoffs, Metrics]:
+        """The table with the cells of the newest policies and so many beyond them, and what was played for it."""
+        newest = [state.filled - 1 + i for i in range(1 + beyond)]
+        found = {"env_steps": jnp.int32(0), "episodes": jnp.int32(0)}
+        table, roles = state.payoffs, self.roles
         if self.episodes == 0:
             assert self.tree is not None
-            cells = Payoffs.expected(payoffs(self.tree, self.oracle.tables(self.env, state.pool)))
-            spent = {"env_steps": jnp.int32(0), "episodes": jnp.int32(0)}
-        else:
-            pool, casts = self.oracle.players(self.env, state.pool), self.oracle.casts(self.env)
-            cells, spent = played_newest(self.roles, casts, pool, state.env_params, newest, self.episodes, key)
-        return state.payoffs.with_cells(cells, of_newest(newest, self.roles.num_players, self.capacity)), spent
+            expected = Payoffs.expected(payoffs(self.tree, self.oracle.tables(self.env, state.pool)))
+            for one in newest:
+                table = table.with_cells(expected, of_newest(one, roles.num_players, self.capacity))
+            return table, found
+        pool, casts = self.oracle.players(self.env, state.pool), self.oracle.casts(self.env)
+        for one, key_one in zip(newest, jax.random.split(key, len(newest)), strict=True):
+            cells, spent = played_newest(roles, casts, pool, state.env_params, one, self.episodes, key_one)
+            table = table.with_cells(cells, of_newest(one, roles.num_players, self.capacity))
+            found = jax.tree.map(jnp.add, found, spent)
+        return table, found
 
     def cells(self, pool: Any, env_params: Any, profiles: Int[Array, "cells players"], key: Key) -> Payoffs:
         """What profiles of a pool are paid, leaves [cells, players]."""
