@@ -290,3 +290,5 @@ from evorl.workflows.search import Search as Search
 from evorl.workflows.search import SearchHyperparams as SearchHyperparams
 from evorl.workflows.shared_replay import SharedReplay as SharedReplay
 from evorl.workflows.vmapped import Vmapped as Vmapped
+from evorl.workflows.xfp import XFP as XFP
+from evorl.workflows.xfp import XFPHyperparams as XFPHyperparams

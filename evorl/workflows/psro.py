@@ -15,7 +15,7 @@ from evorl.envs.games.tree import GameTree
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.leagues.cohort import Cohort, Mixtures
-from evorl.leagues.exact import best_response, mixture, nash_conv, payoffs
+from evorl.leagues.exact import best_response, judged, mixture, payoffs
 from evorl.leagues.meta_games import deviations
 from evorl.leagues.nash import Nash
 from evorl.leagues.oracles import BestResponses, Oracle, Rivals, tree_of
@@ -135,8 +135,7 @@ class PSRO:
         """How good the mixtures are: "return", and of a game with a tree "nash_conv" and "exploitability"."""
         if self.tree is None:
             return {"return": -state.gains.mean()}
-        found = nash_conv(self.tree, self.mixture(state))
-        return {"return": -found / self.tree.players, "nash_conv": found, "exploitability": found / self.tree.players}
+        return judged(self.tree, self.mixture(state))
 
     def mixture(self, state: PSROState) -> Float[Array, "sets actions"]:
         """The policy that plays as the mixtures do, of a game with a tree."""
