@@ -25,6 +25,7 @@ class Reservoir:
 
     tables: Any  # dtype -> [capacity, width]
     added: Any  # [] uint32, rows so far
+    size: Any  # [] int32
     bits: Any  # uint32, of the key by which it decides on the next rows
     row: Row = struct.field(pytree_node=False)
 
@@ -33,16 +34,12 @@ class Reservoir:
         """A replay for rows like `row`, a pytree of arrays or of their shapes (jax.eval_shape)."""
         layout = Row.of(row)
         tables = {dtype: jnp.zeros((capacity, width), dtype) for dtype, width in layout.widths.items()}
-        return cls(tables, jnp.uint32(0), jax.random.key_data(key), layout)
+        return cls(tables, jnp.uint32(0), jnp.int32(0), jax.random.key_data(key), layout)
 
     @property
     def capacity(self) -> int:
         """How many rows there is room for."""
         return tree.size(self.tables)
-
-    @property
-    def size(self) -> Int[Array, ""]:
-        return jnp.minimum(self.added, self.capacity).astype(jnp.int32)
 
     @jax.named_scope("replay")
     def add(self, rows: PyTree, mask: Bool[Array, "..."]) -> "Reservoir":
@@ -60,7 +57,8 @@ class Reservoir:
             for dtype, table in self.tables.items()
         }
         added = before + mask.sum(dtype=jnp.uint32)
-        return Reservoir(tables, added, jax.random.key_data(after), self.row)
+        size = jnp.minimum(added, self.capacity).astype(jnp.int32)
+        return Reservoir(tables, added, size, jax.random.key_data(after), self.row)
 
     def _last(self, place: Int[Array, " n"]) -> Int[Array, " n"]:
         """The places, of which those that come again later lie beyond the capacity, as do those from there on; unique."""
