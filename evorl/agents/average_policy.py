@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 

@@ -1,4 +1,4 @@
-"""Players who answer the others with their best response in some episodes, and in all others play what they did so far."""
+"""Players who play their best response to the others in some episodes, and the average of their past in all others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ class Anticipants:
     ) -> tuple[Any, Memory, dict[str, Any]]:
         del hyperparams
         casts = {name: Averaging(pair) for name, pair in self.pairs.items()}
-        nothing = {name: () for name in self.pairs}
+        nothing = dict.fromkeys(self.pairs, ())
         return acts_together(self.roles, casts, params, obs, nothing, key)[0], memory, memory
 
     def probabilities(self, params: Any, obs: Any, hyperparams: Hyperparams) -> dict[str, Array]:

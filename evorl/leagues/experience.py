@@ -1,12 +1,14 @@
-"""What a player of fictitious self-play learns from: a replay for its best response, a reservoir for its average policy."""
+"""What a player of fictitious self-play learns from: a replay for its response, a reservoir for its average policy."""
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool
 
-from evorl.leagues.turns import Turns, chosen
+from evorl.leagues.roles import Roles
+from evorl.leagues.turns import Turns, chosen, of_role
 from evorl.replay.reservoir import Reservoir
 from evorl.spaces import Space
 from evorl.types import Key, Replay, Replays, Transition
@@ -21,9 +23,7 @@ class Experience:
     turns: Turns
 
     @classmethod
-    def empty(
-        cls, row: Transition, n: int, replay: tuple[Replays, int], reservoir: int, key: Key
-    ) -> "Experience":
+    def empty(cls, row: Transition, n: int, replay: tuple[Replays, int], reservoir: int, key: Key) -> "Experience":
         """Of transitions like row, by their shapes; a replay is of a kind and a capacity."""
         kind, capacity = replay
         choices = Reservoir.empty(reservoir, {"obs": row.obs, "action": row.action}, key)
@@ -40,3 +40,18 @@ class Experience:
         choices: Any = {"obs": t.obs, "action": t.action}
         kept = self.reservoir.add(choices, mask & responds & chosen(space, t.obs, mask.shape))
         return Experience(self.replay.add(rows, there), kept, turns)
+
+
+def of_players(
+    roles: Roles, before: dict[str, Experience], t: Transition, mask: Bool[Array, "steps n"], by_policy: Bool[Array, ""]
+) -> dict[str, Experience]:
+    """By role what the players have then, with a game's transitions, leaves [steps, n, ...], where mask.
+
+    Extras are who plays a response, by role [steps, n, players]; unless by_policy all have acted at random.
+    """
+    found = {}
+    for role in roles.roles:
+        responds = jnp.moveaxis(t.extras[role.name] == 1, -1, 0) & by_policy
+        add = jax.vmap(Experience.add, (0, None, 0, None, 0))
+        found[role.name] = add(before[role.name], role.observation_space, of_role(roles, role, t), mask, responds)
+    return found

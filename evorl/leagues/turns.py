@@ -60,8 +60,9 @@ def of_role(roles: Roles, role: Role, t: Transition) -> Transition:
     """What the players of a role have of a game's transitions, [steps, n, ...]: leaves [players, steps, n, ...]."""
     of_one = lambda values: roles.stacked(role, values)  # noqa: E731
     each = jax.vmap(jax.vmap(of_one, out_axes=1), out_axes=1)
-    own = [each(x) for x in (t.obs, t.action, t.reward, t.next_obs)]
-    return Transition(*own, *tree.broadcast((t.terminated, t.truncated), len(role.players)))
+    obs, action, reward, next_obs = (each(x) for x in (t.obs, t.action, t.reward, t.next_obs))
+    terminated, truncated = tree.broadcast((t.terminated, t.truncated), len(role.players))
+    return Transition(obs, action, reward, next_obs, terminated, truncated)
 
 
 def chosen(space: Space, obs: Any, shape: tuple[int, ...]) -> Bool[Array, "..."]:

@@ -26,7 +26,7 @@ class Reservoir:
     tables: Any  # dtype -> [capacity, width]
     added: Any  # [] uint32, rows so far
     size: Any  # [] int32
-    bits: Any  # uint32, of the key by which it decides on the next rows
+    bits: Any  # uint32, of the key by which it decides
     row: Row = struct.field(pytree_node=False)
 
     @classmethod
@@ -46,7 +46,7 @@ class Reservoir:
         """Takes rows, leaves [*shape of mask, ...], one after another, where mask and all finite."""
         packed = self.row.pack(jax.tree.map(lambda x: x.reshape(mask.size, *x.shape[mask.ndim :]), rows))
         mask = mask.reshape(-1) & tree.finite_rows(packed)
-        key, after = jax.random.split(jax.random.wrap_key_data(self.bits))
+        key = jax.random.fold_in(jax.random.wrap_key_data(self.bits), self.added)
         before = jnp.minimum(self.added, jnp.uint32(MOST - mask.size))
         number = before + jnp.cumsum(mask, dtype=jnp.uint32)  # of each row that is added, from 1 on
         drawn = jax.random.randint(key, mask.shape, 0, jnp.maximum(number, 1), jnp.uint32)
@@ -58,10 +58,10 @@ class Reservoir:
         }
         added = before + mask.sum(dtype=jnp.uint32)
         size = jnp.minimum(added, self.capacity).astype(jnp.int32)
-        return Reservoir(tables, added, size, jax.random.key_data(after), self.row)
+        return Reservoir(tables, added, size, self.bits, self.row)
 
     def _last(self, place: Int[Array, " n"]) -> Int[Array, " n"]:
-        """The places, of which those that come again later lie beyond the capacity, as do those from there on; unique."""
+        """The places, of which those that come again later, and those from the capacity on, become others there."""
         order = jnp.argsort(place, stable=True)
         ordered = place[order]
         again = jnp.append(ordered[1:] == ordered[:-1], False)

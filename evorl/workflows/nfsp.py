@@ -1,6 +1,5 @@
 """Neural fictitious self-play: each player learns a best response to the others, and the average of its responses."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters, mesh, tree
 from evorl.agents.average_policy import AveragePolicy, AveragePolicyHyperparams
@@ -19,19 +18,20 @@ from evorl.envs.games.tree import GameTree
 from evorl.errors import require
 from evorl.hyperparameters import Number, as_state, default, hyperparameter
 from evorl.leagues.against import Against
-from evorl.leagues.anticipation import Anticipants, Pair, Strategies
+from evorl.leagues.anticipation import Anticipants, Strategies
 from evorl.leagues.exact import judged
-from evorl.leagues.experience import Experience
+from evorl.leagues.experience import Experience, of_players
 from evorl.leagues.learned import in_env, of_a_player
 from evorl.leagues.oracles import tree_of
-from evorl.leagues.roles import Role, Roles
+from evorl.leagues.roles import Roles
 from evorl.leagues.tables import of_agent
 from evorl.leagues.turns import of_role
-from evorl.types import Env, Hyperparams, Key, Metrics, SlotPolicy, Transition
+from evorl.types import Env, Key, Metrics, SlotPolicy, Transition
 from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv
 from evorl.workflows import base
-from evorl.workflows.base import check_positive, repeat, revived
-from evorl.workflows.off_policy import OffPolicy, OffPolicyState
+from evorl.workflows.base import check_positive, revived
+from evorl.workflows.off_policy import OffPolicy
+from evorl.workflows.players import Learning
 
 
 @struct.dataclass
@@ -41,14 +41,6 @@ class NFSPHyperparams:
     response: Any = default(DQNHyperparams)
     average: Any = default(AveragePolicyHyperparams)
     anticipation: Number = hyperparameter(0.1, 0, 1, "probability that a player plays an episode by its response (eta)")
-
-
-@struct.dataclass
-class Player:
-    """What a player has learned."""
-
-    response: Any  # the state of its agent
-    average: Any  # of its average policy
 
 
 @struct.dataclass
@@ -63,10 +55,7 @@ class NFSPState:
     @property
     def strategies(self) -> dict[str, Strategies]:
         """What players act by."""
-        return {
-            name: Strategies(player.response.actor.params, player.average.actor.params)
-            for name, player in self.agent.items()
-        }
+        return {name: player.strategies for name, player in self.agent.items()}
 
     @property
     def sizes(self) -> Int[Array, " players"]:
@@ -112,26 +101,21 @@ class NFSP:
     def hyperparams(self) -> NFSPHyperparams:
         return NFSPHyperparams(hyperparameters.of(self.response), hyperparameters.of(self.average))
 
-    def of_role(self, role: Role) -> tuple[OffPolicy, AveragePolicy]:
-        """What its players learn by."""
-        env = Against(self.env, role.name)
-        return in_env(self.response, env), in_env(self.average, env)
-
     @cached_property
-    def pairs(self) -> dict[str, Pair]:
-        """The agents of each role."""
-        return {role.name: Pair(self.of_role(role)[0].agent, self.of_role(role)[1]) for role in self.roles.roles}
+    def learning(self) -> dict[str, Learning]:
+        """By what the players of each role learn."""
+        envs = {role.name: Against(self.env, role.name) for role in self.roles.roles}
+        return {name: Learning(in_env(self.response, env), in_env(self.average, env)) for name, env in envs.items()}
 
     @cached_property
     def agent(self) -> Anticipants:
         """All players by their average policies."""
-        return Anticipants(self.roles, self.pairs)
+        return Anticipants(self.roles, {name: learning.pair for name, learning in self.learning.items()})
 
     @cached_property
     def vector_env(self) -> VectorEnv:
         """The games in which it collects and evaluates."""
-        players = Anticipants(self.roles, self.pairs, anticipates=True)
-        return replace(self.response.vector_env, env=self.env, agent=players)
+        return replace(self.response.vector_env, env=self.env, agent=replace(self.agent, anticipates=True))
 
     @property
     def parallel(self) -> dict[str, int]:
@@ -151,21 +135,18 @@ class NFSP:
         hyperparams, off = as_state(hyperparams), self.response
         env_params = as_state(self.env.default_params if env_params is None else env_params)
         keys, agents, experience = {}, {}, {}
-        for i, (role, pair) in enumerate(zip(self.roles.roles, self.pairs.values(), strict=True)):
-            keys[role.name] = jax.random.split(jax.random.fold_in(key, i), (len(role.players), 3))
-
-            def player(keys: Key, pair: Pair = pair) -> Player:
-                of = hyperparams.response, hyperparams.average
-                return Player(pair.response.init(keys[0], of[0]), pair.average.init(keys[1], of[1]))
-
-            agents[role.name] = jax.vmap(player)(keys[role.name])
+        for i, role in enumerate(self.roles.roles):
+            keys[role.name] = jax.random.split(jax.random.fold_in(key, i), (2, len(role.players)))
+            begin = jax.vmap(self.learning[role.name].begin, (0, None))
+            agents[role.name] = begin(keys[role.name][0], hyperparams)
         state = NFSPState(hyperparams, env_params, agents, {}, (), jnp.int32(0))
         slots, row = self.vector_env.blank(state.strategies, hyperparams, env_params)
         seen = tree.broadcast(tree.zeros(row), 1, 1)
         for role in self.roles.roles:
-            own = jax.eval_shape(lambda role=role: tree.index(of_role(self.roles, role, seen), (0, 0, 0)))
+            rows = jax.eval_shape(partial(of_role, self.roles, role), seen)
+            own = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[3:], x.dtype), rows)
             empty = partial(Experience.empty, own, off.num_envs, (off.replay, off.capacity), self.reservoir)
-            experience[role.name] = jax.vmap(empty)(keys[role.name][:, 2])
+            experience[role.name] = jax.vmap(empty)(keys[role.name][1])
         return replace(state, experience=experience, slots=slots)
 
     def step(self, state: NFSPState, key: Key) -> tuple[NFSPState, Metrics]:
@@ -198,26 +179,16 @@ class NFSP:
 
     def play(self, state: NFSPState, plan: Plan, key: Key) -> tuple[NFSPState, Played]:
         """What was played, and the state with it in its experience."""
-        experience = {name: replace(x, turns=x.turns.without(plan.random)) for name, x in state.experience.items()}
-        behaviour = Behaviour(self.env, self.vector_env.agent, self.now(state))
-        store = Store(self.vector_env.chunk, experience, self.storing(plan))
+        anew = jnp.asarray(plan.random)
+        experience = {name: replace(x, turns=x.turns.without(anew)) for name, x in state.experience.items()}
+        behaviour, stores = Behaviour(self.env, self.vector_env.agent, self.now(state)), jnp.asarray(plan.stores)
+
+        def add(experience: dict[str, Experience], t: Transition, mask: Array) -> dict[str, Experience]:
+            return of_players(self.roles, experience, t, mask & stores, ~anew)
+
+        store = Store(self.vector_env.chunk, experience, add)
         played = self.vector_env.play(behaviour, state.env_params, plan, state.slots, key, store)
         return replace(state, experience=played.stored), replace(played, stored=())
-
-    def storing(self, plan: Plan) -> Callable[[dict[str, Experience], Transition, Bool[Array, "steps n"]], Any]:
-        """Puts what each player has seen into its experience, where the plan stores it."""
-        stores, by_policy = jnp.asarray(plan.stores), ~jnp.asarray(plan.random)
-
-        def store(experience: dict[str, Experience], t: Transition, mask: Array) -> dict[str, Experience]:
-            found = {}
-            for role in self.roles.roles:
-                responds = jnp.moveaxis(t.extras[role.name] == 1, -1, 0) & by_policy
-                add = jax.vmap(Experience.add, (0, None, 0, None, 0))
-                rows = of_role(self.roles, role, t)
-                found[role.name] = add(experience[role.name], role.observation_space, rows, mask & stores, responds)
-            return found
-
-        return store
 
     def now(self, state: NFSPState) -> NFSPHyperparams:
         """The hyperparameters as they are by this iteration."""
@@ -226,47 +197,28 @@ class NFSP:
 
     def absorb(self, state: NFSPState, carry: tuple[()], played: Played, key: Key) -> tuple[NFSPState, Metrics]:
         del carry
-        off = self.response
-        rounds = jnp.where(tree.any_unbatched(state.sizes > 0), off.num_updates // off.actor_interval, 0)
+        rounds = self.response.num_updates // self.response.actor_interval
+        rounds = jnp.where(tree.any_unbatched(state.sizes > 0), rounds, 0)
         agents, experience, found, spent = {}, {}, {}, jnp.int32(0)
-        for i, role in enumerate(self.roles.roles):
-            learn = lambda *given, role=role: self.learn(role, state, rounds, *given)  # noqa: E731
-            keys = jax.random.split(jax.random.fold_in(key, i), len(role.players))
-            name = role.name
-            agents[name], experience[name], metrics = jax.vmap(learn)(state.agent[name], state.experience[name], keys)
+        for i, (name, learning) in enumerate(self.learning.items()):
+            keys = jax.random.split(jax.random.fold_in(key, i), tree.size(state.agent[name]))
+            learn = jax.vmap(learning.learn, (0, 0, 0, None, None, None))
+            given = state.hyperparams, state.iteration, rounds
+            agents[name], experience[name], metrics = learn(state.agent[name], state.experience[name], keys, *given)
             spent += metrics.pop("gradient_steps").sum()
             found[name] = tree.mean(metrics)
         new = replace(state, agent=agents, experience=experience, slots=played.slots, iteration=state.iteration + 1)
         return new, played.metrics() | named(found) | {"gradient_steps": spent}
 
-    @jax.named_scope("learning")
-    def learn(
-        self, role: Role, state: NFSPState, rounds: Int[Array, ""], player: Player, experience: Experience, key: Key
-    ) -> tuple[Player, Experience, Metrics]:
-        """What a player is after its gradient steps, those of its response in rounds."""
-        (off, agent), (key_response, key_average) = self.of_role(role), jax.random.split(key)
-        h = self.now(state)
-        own = OffPolicyState(state.hyperparams.response, (), player.response, (), experience.replay, (), state.iteration)
-        own, metrics = off.learn(own, key_response, rounds)
-
-        def once(i: Array, average: Any) -> tuple[Any, Metrics]:
-            rows = experience.reservoir.sample(jax.random.fold_in(key_average, i), (off.batch_size,)).rows
-            return agent.update(average, lambda params: agent.loss(params, rows["obs"], rows["action"]), h.average)
-
-        there = experience.reservoir.size > 0
-        average, of_average, steps = repeat(rounds * off.actor_interval, once, player.average)
-        average, of_average = tree.where(there, (average, of_average), (player.average, tree.zeros(of_average)))
-        metrics |= of_average | {"gradient_steps": metrics["gradient_steps"] + there * steps}
-        return Player(own.agent, average), replace(experience, replay=own.replay), metrics
-
     def report(self, state: NFSPState, played: Played) -> Metrics:
         found = played.stats.evaluation()
         if self.tree is None:
             return found
-        table = lambda: judged(self.tree, self.table(state)) | {"return_error": jnp.float32(0)}  # noqa: E731
-        nothing = tree.zeros(jax.eval_shape(table))
+        exact = partial(judged, self.tree)
+        nothing = tree.zeros(jax.eval_shape(lambda: exact(self.table(state))))
         examined = tree.any_unbatched(jnp.asarray(played.plan.leaves))  # else it would be computed in each step
-        return found | jax.lax.cond(examined, table, lambda: nothing)
+        judgement = jax.lax.cond(examined, lambda: exact(self.table(state)), lambda: nothing)
+        return found | judgement | {"return_error": jnp.float32(0)}
 
     def table(self, state: NFSPState) -> Float[Array, "sets actions"]:
         """The average policies: how likely each action is in each information set of a game with a tree."""
@@ -286,5 +238,5 @@ class NFSP:
         turns, theirs = ({name: x.turns for name, x in s.experience.items()} for s in (state, parent))
         slots, turns = revived((state.slots, turns), (parent.slots, theirs), (0, 1))
         experience = {name: replace(x, turns=turns[name]) for name, x in state.experience.items()}
-        new = {"agent": parent.agent, "hyperparams": parent.hyperparams, "slots": slots, "experience": experience}
-        return replace(state, **new)
+        state = replace(state, slots=slots, experience=experience)
+        return replace(state, agent=parent.agent, hyperparams=parent.hyperparams)

@@ -3,7 +3,7 @@
 python scripts/learning/nfsp.py [--games kuhn leduc] [--seeds 4] [--option agent.inner.workflow.num_updates=8 ...]
 python scripts/learning/nfsp.py --smoke    a few steps of each
 
-Options are those of configs/agent/nfsp.yaml, but for replays and reservoirs, which are smaller where a run fills no more.
+Options are those of configs/agent/nfsp.yaml, but for reservoirs, which are smaller since a run fills no more.
 CPU seconds are those of all seeds together, compiling apart; intervals are over seeds (95 %, bootstrap).
 """
 
@@ -21,13 +21,17 @@ from evorl.stats import interval
 from evorl.training import runs
 from evorl.training.configuration import config
 
-STEPS = {"kuhn": (20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000), "leduc": (100_000, 500_000, 1_000_000, 2_000_000)}
-ROOM = ("agent.inner.workflow.capacity=200_000", "agent.workflow.reservoir=400_000")
+STEPS = {
+    "kuhn": (20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000),
+    "leduc": (100_000, 500_000, 1_000_000, 2_000_000),
+}
+ROOM = "agent.workflow.reservoir=400_000"
+Curve = tuple[list[np.ndarray], list[float], float]
 
 
-def curve(game: str, at: tuple[int, ...], seeds: int, options: list[str]) -> tuple[list[np.ndarray], list[float], float]:
-    """After so many env steps of each seed the exploitabilities [seeds] and CPU seconds so far; and those of compiling."""
-    cfg = config.load(["agent=nfsp", f"env={game}", *ROOM, *options])
+def curve(game: str, at: tuple[int, ...], seeds: int, options: list[str]) -> Curve:
+    """After so many env steps of each seed the exploitabilities [seeds] and CPU seconds so far; those of compiling."""
+    cfg = config.load(["agent=nfsp", f"env={game}", ROOM, *options])
     workflow, hyperparams, _ = runs.build(cfg)
     one: Any = workflow
     population, every = Vmapped(one, seeds), one.work["env_steps"][0]
@@ -61,7 +65,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, nargs="+")
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
-    print(f"{datetime.date.today()}, {args.seeds} seeds\n\n| | env steps of each | exploitability | interval | CPU s |\n{'|---' * 5}|")
+    print(f"{datetime.date.today()}, {args.seeds} seeds\n")
+    print(f"| | env steps of each | exploitability | interval | CPU s |\n{'|---' * 5}|")
     for game in args.games:
         at = (1_000, 2_000) if args.smoke else tuple(args.steps or STEPS[game])
         found, spent, compiling = curve(game, at, args.seeds, args.option)
