@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from evorl.agents import DQN
 from evorl.envs.games.kuhn import Kuhn
@@ -101,6 +102,7 @@ def test_where_nothing_is_added_nothing_changes(key):
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), before, after))
 
 
+@pytest.mark.slow
 def test_it_is_a_replay_of_any_workflow():
     env = of_a_player(Tabled(Kuhn()))
     agent = DQN(env.observation_space, env.action_space, hidden=(4,))

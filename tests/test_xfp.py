@@ -61,12 +61,16 @@ def test_on_kuhn_open_spiel_averages_best_responses_as_it_does():
     np.testing.assert_allclose(found, wanted[:2], atol=1e-6)
     tree = game.nodes
     form = SequenceForm.of(tree)
-    plans = jax.vmap(form.plan)(jnp.asarray(wanted))
     counts = np.arange(2, 1 + len(wanted))[:, None]
-    answers = (counts + 1) * plans[1:] - counts * plans[:-1]  # what the step averaged in
-    own = jax.vmap(lambda before, answer: (form.others(before) * answer[form.last]).sum(1))(plans[:-1], answers)
-    best = jax.vmap(lambda policy: best_response(tree, policy)[0])(jnp.asarray(wanted[:-1]))
-    np.testing.assert_allclose(own, best, atol=1e-5)
+
+    @jax.jit
+    def earned(policies):
+        plans = jax.vmap(form.plan)(policies)
+        answers = (counts + 1) * plans[1:] - counts * plans[:-1]  # what the step averaged in
+        own = jax.vmap(lambda before, answer: (form.others(before) * answer[form.last]).sum(1))(plans[:-1], answers)
+        return own, jax.vmap(lambda policy: best_response(tree, policy)[0])(policies[:-1])
+
+    np.testing.assert_allclose(*earned(jnp.asarray(wanted)), atol=1e-5)
 
 
 def test_it_comes_near_to_an_equilibrium_of_kuhn_poker_and_plays_it():

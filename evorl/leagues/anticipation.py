@@ -91,18 +91,17 @@ class Anticipants:
         raise NotImplementedError("its policies are learned by NFSP")
 
     def casts(self, hyperparams: Hyperparams = ()) -> dict[str, Cast]:
-        """How each role's players act when they explore."""
-        return {
-            name: Anticipating(pair, hyperparams) if self.anticipates else Averaging(pair)
-            for name, pair in self.pairs.items()
-        }
+        """How each role's players act who anticipate."""
+        return {name: Anticipating(pair, hyperparams) for name, pair in self.pairs.items()}
 
     def memory(self) -> Memory:
-        return memories(self.roles, self.casts())
+        return memories(self.roles, self.casts()) if self.anticipates else ()
 
     def act(
         self, params: Any, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
+        if not self.anticipates:
+            return self.mode(params, obs, memory, key, hyperparams)
         actions, memory = acts_together(self.roles, self.casts(hyperparams), params, obs, memory, key)
         return actions, memory, memory
 
@@ -111,8 +110,8 @@ class Anticipants:
     ) -> tuple[Any, Memory, dict[str, Any]]:
         del hyperparams
         casts = {name: Averaging(pair) for name, pair in self.pairs.items()}
-        nothing = dict.fromkeys(self.pairs, ())
-        return acts_together(self.roles, casts, params, obs, nothing, key)[0], memory, memory
+        actions, _ = acts_together(self.roles, casts, params, obs, dict.fromkeys(casts, ()), key)
+        return actions, memory, {}
 
     def probabilities(self, params: Any, obs: Any, hyperparams: Hyperparams) -> dict[str, Array]:
         """Those of the average policies, [1, choices] by group."""
