@@ -2,6 +2,8 @@
 
 from evorl.agents.a2c import A2C as A2C
 from evorl.agents.a2c import A2CHyperparams as A2CHyperparams
+from evorl.agents.average_policy import AveragePolicy as AveragePolicy
+from evorl.agents.average_policy import AveragePolicyHyperparams as AveragePolicyHyperparams
 from evorl.agents.discrete_sac import DiscreteSAC as DiscreteSAC
 from evorl.agents.discrete_sac import DiscreteSACHyperparams as DiscreteSACHyperparams
 from evorl.agents.dqn import DQN as DQN
@@ -238,6 +240,7 @@ from evorl.problems.sphere import Sphere as Sphere
 from evorl.problems.zdt import ZDT as ZDT
 from evorl.replay.frames import FrameReplay as FrameReplay
 from evorl.replay.prioritized import PrioritizedReplay as PrioritizedReplay
+from evorl.replay.reservoir import ReservoirReplay as ReservoirReplay
 from evorl.replay.ring import UniformReplay as UniformReplay
 from evorl.replay.sequences import SequenceReplay as SequenceReplay
 from evorl.spaces import Box as Box
@@ -274,6 +277,8 @@ from evorl.workflows.learnable import Learnable as Learnable
 from evorl.workflows.learnable import LearnableHyperparams as LearnableHyperparams
 from evorl.workflows.meta_es import MetaES as MetaES
 from evorl.workflows.meta_es import MetaESHyperparams as MetaESHyperparams
+from evorl.workflows.nfsp import NFSP as NFSP
+from evorl.workflows.nfsp import NFSPHyperparams as NFSPHyperparams
 from evorl.workflows.off_policy import OffPolicy as OffPolicy
 from evorl.workflows.on_policy import OnPolicy as OnPolicy
 from evorl.workflows.pbt import PBT as PBT
@@ -291,3 +296,5 @@ from evorl.workflows.search import Search as Search
 from evorl.workflows.search import SearchHyperparams as SearchHyperparams
 from evorl.workflows.shared_replay import SharedReplay as SharedReplay
 from evorl.workflows.vmapped import Vmapped as Vmapped
+from evorl.workflows.xfp import XFP as XFP
+from evorl.workflows.xfp import XFPHyperparams as XFPHyperparams

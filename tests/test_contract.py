@@ -38,6 +38,7 @@ from evorl.agents import (
     TD3Hyperparams,
     ValueDecomposition,
 )
+from evorl.agents.average_policy import AveragePolicy
 from evorl.agents.puffer import Puffer, PufferHyperparams
 from evorl.agents.random import Random, RandomHyperparams
 from evorl.agents.team import Team, member_spaces
@@ -134,9 +135,11 @@ from evorl.workflows import (
     Vmapped,
 )
 from evorl.workflows.base import advance
+from evorl.workflows.nfsp import NFSP, NFSPHyperparams
 from evorl.workflows.pipeline_psro import PipelinePSRO
 from evorl.workflows.psro import PSRO, PSROHyperparams
 from evorl.workflows.sampling import PrioritizedSegments, Shuffled
+from evorl.workflows.xfp import XFP, XFPHyperparams
 from tests.conftest import leaves_equal
 from tests.gaming import Chase
 from tests.remembering import FlaxGRU
@@ -360,6 +363,11 @@ OPPOSED = of_a_player(KUHN)
 PLAYER = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
 PLAYER = OnPolicy(OPPOSED, PLAYER, 4, 4, 1, 16, eval_episodes=6)
 PIPELINE = PipelinePSRO(KUHN, oracle=Learned(PLAYER, warm=True), capacity=6, episodes=4, levels=2)
+RESPONSE = DQN(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
+RESPONSE = OffPolicy(OPPOSED, RESPONSE, num_envs=4, num_steps=4, num_updates=2, actor_interval=1, **SMALL)
+AVERAGE = AveragePolicy(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
+SELF_PLAY = NFSP(KUHN, RESPONSE, AVERAGE, reservoir=16)
+OFTEN_ANSWERED = NFSPHyperparams(anticipation=0.5)
 ANSWERING = PSROHyperparams(LearnedHyperparams(PPOHyperparams(), iterations=2.0))
 OTHERS = [
     *EVOLVERS,
@@ -394,6 +402,9 @@ OTHERS = [
     Case("psro", PSRO(KUHN, Learned(PLAYER, restarts=2), capacity=6, episodes=4), ANSWERING, 1),
     Case("pipeline_psro", PIPELINE, ANSWERING, 1),
     Case("vmapped_psro", Vmapped(PSRO(KUHN, capacity=6), 2), PSROHyperparams(), 1),
+    Case("xfp", XFP(KUHN), XFPHyperparams(), 1),
+    Case("nfsp", SELF_PLAY, OFTEN_ANSWERED),
+    Case("vmapped_nfsp", Vmapped(SELF_PLAY, 2), pair(OFTEN_ANSWERED)),
     Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
     Case(
         "recurrent_ppo",
@@ -609,6 +620,7 @@ NESTED = [
     "pbt_mappo",
     "pbt_shared_sac",
     "vmapped_psro",
+    "vmapped_nfsp",
 ]
 
 

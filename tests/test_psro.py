@@ -149,6 +149,7 @@ def test_the_mixture_plays(learned):
     assert set(again) == set(actions)
 
 
+@pytest.mark.slow
 def test_levels_answer_all_below_them_and_the_lowest_is_done():
     workflow = PipelinePSRO(KUHN, oracle=Learned(PLAYER, warm=True), solver=UniformMixture(), capacity=6, levels=3)
     state = workflow.init(jax.random.key(0), FEW)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from evorl.envs.games.tree import GameTree
 from evorl.leagues.sequences import SequenceForm
 from evorl.leagues.tables import normalized
+from evorl.types import Metrics
 
 ROUNDING = 1e-6  # of what is summed, up to which two actions are worth the same
 
@@ -45,6 +46,16 @@ def nash_conv(tree: GameTree, policy: Float[Array, "sets actions"]) -> Float[Arr
 def exploitability(tree: GameTree, policy: Float[Array, "sets actions"]) -> Float[Array, ""]:
     """NashConv for each player: in a zero-sum game of two what a policy loses to its best response on average."""
     return nash_conv(tree, policy) / tree.players
+
+
+def judged(tree: GameTree, policy: Float[Array, "sets actions"]) -> Metrics:
+    """How good a policy is: "nash_conv", "exploitability" and "return", which is minus the latter."""
+    return in_metrics(nash_conv(tree, policy), tree.players)
+
+
+def in_metrics(found: Float[Array, ""], players: int) -> Metrics:
+    """NashConv as judged tells it."""
+    return {"return": -found / players, "nash_conv": found, "exploitability": found / players}
 
 
 def mixture(

@@ -15,7 +15,7 @@ from evorl.envs.games.tree import GameTree
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.leagues.cohort import Cohort, Mixtures
-from evorl.leagues.exact import mixture, nash_conv, payoffs
+from evorl.leagues.exact import in_metrics, mixture, nash_conv, payoffs
 from evorl.leagues.meta_games import deviations
 from evorl.leagues.nash import Nash
 from evorl.leagues.oracles import Answers, BestResponses, Oracle, Rivals, tree_of
@@ -150,8 +150,7 @@ class PSRO:
         """How good the mixtures are: "return", and of a game with a tree "nash_conv" and "exploitability"."""
         if self.tree is None:
             return {"return": -state.gains.mean()}
-        found = state.nash_conv
-        return {"return": -found / self.tree.players, "nash_conv": found, "exploitability": found / self.tree.players}
+        return in_metrics(state.nash_conv, self.tree.players)
 
     def exploited(self, state: PSROState) -> Float[Array, ""]:
         """NashConv of the mixtures, 0 where the game has no tree."""

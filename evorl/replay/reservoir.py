@@ -1,0 +1,88 @@
+"""A replay that keeps a uniform sample of all rows that it was ever given."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Bool, Int, PyTree
+
+from evorl import tree
+from evorl.replay.row import Row
+from evorl.types import Key, Sample
+
+MOST = np.iinfo(np.uint32).max  # rows that are counted
+
+
+@struct.dataclass
+class Reservoir:
+    """Of t rows of any pytree each is kept with probability capacity / t (Vitter 1985, algorithm R), to 4e9 rows.
+
+    From then on each new one is kept as if it were the last of so many.
+    """
+
+    tables: Any  # dtype -> [capacity, width]
+    added: Any  # [] uint32, rows so far
+    size: Any  # [] int32
+    bits: Any  # uint32, of the key by which it decides
+    row: Row = struct.field(pytree_node=False)
+
+    @classmethod
+    def empty(cls, capacity: int, row: PyTree, key: Key) -> "Reservoir":
+        """A replay for rows like `row`, a pytree of arrays or of their shapes (jax.eval_shape)."""
+        layout = Row.of(row)
+        tables = {dtype: jnp.zeros((capacity, width), dtype) for dtype, width in layout.widths.items()}
+        return cls(tables, jnp.uint32(0), jnp.int32(0), jax.random.key_data(key), layout)
+
+    @property
+    def capacity(self) -> int:
+        """How many rows there is room for."""
+        return tree.size(self.tables)
+
+    @jax.named_scope("replay")
+    def add(self, rows: PyTree, mask: Bool[Array, "..."]) -> "Reservoir":
+        """Takes rows, leaves [*shape of mask, ...], one after another, where mask and all finite."""
+        packed = self.row.pack(jax.tree.map(lambda x: x.reshape(mask.size, *x.shape[mask.ndim :]), rows))
+        mask = mask.reshape(-1) & tree.finite_rows(packed)
+        key = jax.random.fold_in(jax.random.wrap_key_data(self.bits), self.added)
+        before = jnp.minimum(self.added, jnp.uint32(MOST - mask.size))
+        number = before + jnp.cumsum(mask, dtype=jnp.uint32)  # of each row that is added, from 1 on
+        drawn = jax.random.randint(key, mask.shape, 0, jnp.maximum(number, 1), jnp.uint32)
+        place = jnp.where(number <= self.capacity, number - 1, drawn)
+        target = self._last(jnp.where(mask & (place < self.capacity), place, self.capacity).astype(jnp.int32))
+        tables = {
+            dtype: table.at[target].set(packed[dtype], mode="drop", unique_indices=True)
+            for dtype, table in self.tables.items()
+        }
+        added = before + mask.sum(dtype=jnp.uint32)
+        size = jnp.minimum(added, self.capacity).astype(jnp.int32)
+        return Reservoir(tables, added, size, self.bits, self.row)
+
+    def _last(self, place: Int[Array, " n"]) -> Int[Array, " n"]:
+        """The places, of which those that come again later, and those from the capacity on, become others there."""
+        order = jnp.argsort(place, stable=True)
+        ordered = place[order]
+        again = jnp.append(ordered[1:] == ordered[:-1], False)
+        again = jnp.zeros(len(place), bool).at[order].set(again, unique_indices=True)
+        return jnp.where(again | (place >= self.capacity), self.capacity + jnp.arange(len(place)), place)
+
+    @jax.named_scope("replay")
+    def sample(self, key: Array, shape: tuple[int, ...]) -> Sample:
+        """Drawn uniformly with replacement, leaves [*shape, ...]; it must hold some."""
+        drawn = jax.random.randint(key, shape, 0, jnp.maximum(self.size, 1))
+        return Sample(self.row.unpack(tree.index(self.tables, drawn)), drawn)
+
+
+@dataclass(frozen=True)
+class ReservoirReplay:
+    """A reservoir, of which all rows are drawn alike. What it keeps, runs with equal rows keep alike."""
+
+    @property
+    def sequences(self) -> bool:
+        return False
+
+    def empty(self, capacity: int, row: PyTree, num_slots: int = 1) -> Reservoir:
+        del num_slots
+        return Reservoir.empty(capacity, row, jax.random.key(0))

@@ -1,0 +1,242 @@
+"""Neural fictitious self-play: each player learns a best response to the others, and the average of its responses."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl import hyperparameters, mesh, tree
+from evorl.agents.average_policy import AveragePolicy, AveragePolicyHyperparams
+from evorl.agents.dqn import DQNHyperparams
+from evorl.agents.members import named
+from evorl.agents.memory import remembers
+from evorl.envs.games.tree import GameTree
+from evorl.errors import require
+from evorl.hyperparameters import Number, as_state, default, hyperparameter
+from evorl.leagues.against import Against
+from evorl.leagues.anticipation import Anticipants, Strategies
+from evorl.leagues.exact import judged
+from evorl.leagues.experience import Experience, of_players
+from evorl.leagues.learned import in_env, of_a_player
+from evorl.leagues.oracles import tree_of
+from evorl.leagues.roles import Roles
+from evorl.leagues.tables import of_agent
+from evorl.leagues.turns import of_role
+from evorl.types import Env, Key, Metrics, SlotPolicy, Transition
+from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv
+from evorl.workflows import base
+from evorl.workflows.base import check_positive, revived
+from evorl.workflows.off_policy import OffPolicy
+from evorl.workflows.players import Learning
+
+
+@struct.dataclass
+class NFSPHyperparams:
+    """Those of both that learn, and how often a best response is played."""
+
+    response: Any = default(DQNHyperparams)
+    average: Any = default(AveragePolicyHyperparams)
+    anticipation: Number = hyperparameter(0.1, 0, 1, "probability that a player plays an episode by its response (eta)")
+
+
+@struct.dataclass
+class NFSPState:
+    hyperparams: Any
+    env_params: Any
+    agent: Any  # by role a Player, leaves [players, ...]
+    experience: Any  # by role an Experience, leaves [players, ...]
+    slots: Any  # leaves [num_envs, ...]
+    iteration: Any  # [] int32
+
+    @property
+    def strategies(self) -> dict[str, Strategies]:
+        """What players act by."""
+        return {name: player.strategies for name, player in self.agent.items()}
+
+    @property
+    def sizes(self) -> Int[Array, " players"]:
+        """Rows in each player's replay."""
+        return jnp.concatenate([experience.replay.size for experience in self.experience.values()])
+
+
+@dataclass(frozen=True)
+class NFSP:
+    """An iteration is num_steps steps of num_envs games, then num_updates gradient steps of all that learn.
+
+    Heinrich and Silver 2016, arXiv:1603.01121. Each player draws when an episode begins whether it plays the response
+    that it learns, exploring, with the probability `anticipation`, or else its average policy. All that it does teaches
+    the response, the choices of its responses teach the average policy, from a reservoir. Average policies are what is
+    evaluated: in a game with a tree `return` is minus their exploitability. num_envs and so on, the replay, and random
+    steps at first are those of `response`; its discount counts a player's own choices.
+    """
+
+    env: Env
+    response: OffPolicy = field(metadata={"env": of_a_player})
+    average: AveragePolicy = field(metadata={"env": of_a_player})
+    reservoir: int = 2_000_000
+
+    def __post_init__(self) -> None:
+        check_positive(self, "reservoir")
+        off, agent = self.response, type(self.response.agent).__name__
+        require(not remembers(off.agent), "response.agent", agent, "must not remember: core=none")
+        require(not off.replay.sequences, "response.replay", type(off.replay).__name__, "must keep single rows")
+        require(off.n_step == 1, "response.n_step", off.n_step, "must be 1")
+        teams = any(role.is_team for role in self.roles.roles)
+        require(not teams, "env", type(self.env).__name__, "must be a game whose groups have one member each")
+
+    @cached_property
+    def roles(self) -> Roles:
+        """The players of the game."""
+        return Roles(self.env)
+
+    @cached_property
+    def tree(self) -> GameTree | None:
+        """That of the game, where it has one."""
+        return tree_of(self.env)
+
+    def hyperparams(self) -> NFSPHyperparams:
+        return NFSPHyperparams(hyperparameters.of(self.response), hyperparameters.of(self.average))
+
+    @cached_property
+    def learning(self) -> dict[str, Learning]:
+        """By what the players of each role learn."""
+        envs = {role.name: Against(self.env, role.name) for role in self.roles.roles}
+        return {name: Learning(in_env(self.response, env), in_env(self.average, env)) for name, env in envs.items()}
+
+    @cached_property
+    def agent(self) -> Anticipants:
+        """All players by their average policies."""
+        return Anticipants(self.roles, {name: learning.pair for name, learning in self.learning.items()})
+
+    @cached_property
+    def vector_env(self) -> VectorEnv:
+        """The games in which it collects and evaluates."""
+        return replace(self.response.vector_env, env=self.env, agent=replace(self.agent, anticipates=True))
+
+    @property
+    def parallel(self) -> dict[str, int]:
+        """What is independent."""
+        return self.vector_env.parallel
+
+    def axes(self, state: NFSPState) -> NFSPState:
+        return NFSPState("", "", "", "", mesh.SLOTS, "")
+
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration takes; the first one takes random_steps instead."""
+        steps, players = self.response.num_envs * self.response.num_steps, self.roles.num_players
+        return {"env_steps": (steps, steps), "gradient_steps": (0, 2 * players * self.response.num_updates)}
+
+    def init(self, key: Key, hyperparams: NFSPHyperparams, env_params: Any = None) -> NFSPState:
+        hyperparams, off = as_state(hyperparams), self.response
+        env_params = as_state(self.env.default_params if env_params is None else env_params)
+        keys, agents, experience = {}, {}, {}
+        for i, role in enumerate(self.roles.roles):
+            keys[role.name] = jax.random.split(jax.random.fold_in(key, i), (2, len(role.players)))
+            begin = jax.vmap(self.learning[role.name].begin, (0, None))
+            agents[role.name] = begin(keys[role.name][0], hyperparams)
+        state = NFSPState(hyperparams, env_params, agents, {}, (), jnp.int32(0))
+        slots, row = self.vector_env.blank(state.strategies, hyperparams, env_params)
+        seen = tree.broadcast(tree.zeros(row), 1, 1)
+        for role in self.roles.roles:
+            rows = jax.eval_shape(partial(of_role, self.roles, role), seen)
+            own = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[3:], x.dtype), rows)
+            empty = partial(Experience.empty, own, off.num_envs, (off.replay, off.capacity), self.reservoir)
+            experience[role.name] = jax.vmap(empty)(keys[role.name][1])
+        return replace(state, experience=experience, slots=slots)
+
+    def step(self, state: NFSPState, key: Key) -> tuple[NFSPState, Metrics]:
+        return base.step(self, state, key)
+
+    def evaluate(self, state: NFSPState, key: Key) -> Metrics:
+        return base.evaluate(self, state, key)
+
+    def plan(self, state: NFSPState, key: Key) -> tuple[Plan, tuple[()]]:
+        """num_steps steps of every game, by responses and averages; or the random ones."""
+        del key
+        off = self.response
+        random = (state.sizes.max() == 0) & (off.random_steps > 0)
+        plan = Plan(
+            self.vector_env.starts(every=random),
+            restart=(state.iteration == 0) | random,
+            episodes=UNLIMITED,
+            steps=jnp.where(random, -(-off.random_steps // off.num_envs), off.num_steps),
+            params=tree.broadcast(state.strategies, 1),
+            explores=True,
+            random=random,
+            stores=True,
+        )
+        return plan, ()
+
+    def exam(self, state: NFSPState, key: Key) -> Plan:
+        """Whole episodes by the average policies."""
+        del key
+        return self.vector_env.exam(tree.broadcast(state.strategies, 1), explores=False, random=False, stores=False)
+
+    def play(self, state: NFSPState, plan: Plan, key: Key) -> tuple[NFSPState, Played]:
+        """What was played, and the state with it in its experience."""
+        anew = jnp.asarray(plan.random)
+        experience = {name: replace(x, turns=x.turns.without(anew)) for name, x in state.experience.items()}
+        behaviour, stores = Behaviour(self.env, self.vector_env.agent, self.now(state)), jnp.asarray(plan.stores)
+
+        def add(experience: dict[str, Experience], t: Transition, mask: Array) -> dict[str, Experience]:
+            return of_players(self.roles, experience, t, mask & stores, ~anew)
+
+        store = Store(self.vector_env.chunk, experience, add)
+        played = self.vector_env.play(behaviour, state.env_params, plan, state.slots, key, store)
+        return replace(state, experience=played.stored), replace(played, stored=())
+
+    def now(self, state: NFSPState) -> NFSPHyperparams:
+        """The hyperparameters as they are by this iteration."""
+        steps = self.response.num_envs * self.response.num_steps
+        return hyperparameters.at(state.hyperparams, state.iteration.astype(jnp.float32) * steps)
+
+    def absorb(self, state: NFSPState, carry: tuple[()], played: Played, key: Key) -> tuple[NFSPState, Metrics]:
+        del carry
+        rounds = self.response.num_updates // self.response.actor_interval
+        rounds = jnp.where(tree.any_unbatched(state.sizes > 0), rounds, 0)
+        agents, experience, found, spent = {}, {}, {}, jnp.int32(0)
+        for i, (name, learning) in enumerate(self.learning.items()):
+            keys = jax.random.split(jax.random.fold_in(key, i), tree.size(state.agent[name]))
+            learn = jax.vmap(learning.learn, (0, 0, 0, None, None, None))
+            given = state.hyperparams, state.iteration, rounds
+            agents[name], experience[name], metrics = learn(state.agent[name], state.experience[name], keys, *given)
+            spent += metrics.pop("gradient_steps").sum()
+            found[name] = tree.mean(metrics)
+        new = replace(state, agent=agents, experience=experience, slots=played.slots, iteration=state.iteration + 1)
+        return new, played.metrics() | named(found) | {"gradient_steps": spent}
+
+    def report(self, state: NFSPState, played: Played) -> Metrics:
+        found = played.stats.evaluation()
+        if self.tree is None:
+            return found
+        exact = partial(judged, self.tree)
+        nothing = tree.zeros(jax.eval_shape(lambda: exact(self.table(state))))
+        examined = tree.any_unbatched(jnp.asarray(played.plan.leaves))  # else it would be computed in each step
+        judgement = jax.lax.cond(examined, lambda: exact(self.table(state)), lambda: nothing)
+        return found | judgement | {"return_error": jnp.float32(0)}
+
+    def table(self, state: NFSPState) -> Float[Array, "sets actions"]:
+        """The average policies: how likely each action is in each information set of a game with a tree."""
+        assert self.tree is not None
+        return of_agent(self.tree, self.agent, state.strategies)
+
+    def policy(self, state: NFSPState, explores: bool = False) -> SlotPolicy:
+        """How all players act by their average policies, exploring or not."""
+        del explores
+        return Behaviour(self.env, self.agent, self.now(state)).policy(state.strategies, True)
+
+    def inherit(self, state: NFSPState, parent: NFSPState) -> NFSPState:
+        """state with what the parent's players have learned, and its hyperparameters; it keeps experience and games.
+
+        Games that hold NaN, or whose last choices do, are the parent's too.
+        """
+        turns, theirs = ({name: x.turns for name, x in s.experience.items()} for s in (state, parent))
+        slots, turns = revived((state.slots, turns), (parent.slots, theirs), (0, 1))
+        experience = {name: replace(x, turns=turns[name]) for name, x in state.experience.items()}
+        state = replace(state, slots=slots, experience=experience)
+        return replace(state, agent=parent.agent, hyperparams=parent.hyperparams)
