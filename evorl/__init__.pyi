@@ -32,6 +32,10 @@ from evorl.agents.team import Team as Team
 from evorl.agents.train_state import Adam as Adam
 from evorl.agents.train_state import TrainState as TrainState
 from evorl.agents.value_decomposition import ValueDecomposition as ValueDecomposition
+from evorl.distributed.actors import Ray as Ray
+from evorl.distributed.coordinator import coordinate as coordinate
+from evorl.distributed.executors import Serial as Serial
+from evorl.distributed.results import Results as Results
 from evorl.ec.ars import ARS as ARS
 from evorl.ec.ars import ARSHyperparams as ARSHyperparams
 from evorl.ec.cells import CVTArchive as CVTArchive

@@ -6,6 +6,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from evorl.distributed.cluster import imported
+from evorl.errors import OptionError
+
 LISTENS = "0A"  # of /proc/net/tcp
 UP = """
 import os, signal, sys, time
@@ -17,6 +22,14 @@ if __name__ == "__main__":
         sys.stdin.readline()
         {then}
 """
+
+
+def require_ray():
+    """Skips a module where there is no Ray; imports it as evorl does."""
+    try:
+        imported()
+    except OptionError as missing:
+        pytest.skip(str(missing), allow_module_level=True)
 
 
 def processes(root):

@@ -7,11 +7,10 @@ import struct
 
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'evorl-jax[ray]'")
-
 from evorl.distributed.cluster import SHORT
 from tests import clusters
 
+clusters.require_ray()
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
 ENDS = {  # what it does, what is done to it, and its exit status

@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 
 from evorl import distribute
-from evorl.agents import PolicyGradient
-from evorl.agents.ppo import PPOHyperparams
 from evorl.distributed.coordinator import coordinate
 from evorl.distributed.executors import InTurn
 from evorl.distributed.results import Results
@@ -25,17 +23,10 @@ from evorl.distributed.task import BEST_RESPONSE
 from evorl.distributed.values import packed, unpacked
 from evorl.errors import OptionError
 from evorl.leagues.exact import payoffs
-from evorl.leagues.learned import Learned, LearnedHyperparams, of_a_player
 from evorl.training import runs
-from evorl.workflows.on_policy import OnPolicy
-from evorl.workflows.psro import PSRO, PSROHyperparams
+from evorl.workflows.psro import PSRO
 from tests.conftest import leaves_equal
-from tests.distributing import EXACT, KUHN, PLAYED, state_of
-
-OPPOSED = of_a_player(KUHN)
-AGENT = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(8,))
-PPO = OnPolicy(OPPOSED, AGENT, 8, 8, 2, 32, eval_episodes=8)
-FEW = PSROHyperparams(LearnedHyperparams(PPOHyperparams(), iterations=2.0))
+from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, state_of
 
 
 @dataclass(frozen=True)
@@ -90,9 +81,8 @@ def test_it_is_the_training_by_one_program():
 
 @pytest.mark.slow
 def test_trainings_are_those_of_one_program():
-    psro = PSRO(KUHN, Learned(PPO, restarts=2, warm=True), capacity=3, episodes=0)
-    trained = list(coordinate(psro, hyperparams=FEW))
-    state, metrics = by_one_program(psro, FEW, 2)
+    trained = list(coordinate(LEARNED, hyperparams=FEW, iterations=2))
+    state, metrics = by_one_program(LEARNED, FEW, 2)
     assert [int(one.metrics["env_steps"]) for one in trained] == list(metrics["env_steps"])
     for found, expected in zip(jax.tree.leaves(trained[-1].state.pool), jax.tree.leaves(state.pool), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-4)

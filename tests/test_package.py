@@ -49,8 +49,8 @@ FLOORS = (  # from the ground up
     "population levels leagues",
     "workflows",
     "training command",
-    "sweeps",
-    "train play sanity curve lineage league sweep autotune",
+    "sweeps distributed",
+    "train play sanity curve lineage league sweep autotune distribute",
 )
 
 

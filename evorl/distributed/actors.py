@@ -162,4 +162,5 @@ class Actors:
 
 def _cause(error: Exception) -> str:
     """What was raised in an actor."""
-    return first_line(getattr(error, "cause", None) or error)
+    cause = getattr(error, "cause", None) or error
+    return f"{type(cause).__name__}: {first_line(cause)}"

@@ -51,22 +51,23 @@ class Averaging:
 class Anticipating:
     """Players who draw when an episode begins which of their policies they play, their response as it explores.
 
-    The memory is UNDRAWN, then 1 with a response or 0.
+    What is kept of them are their Strategies and the hyperparameters: `anticipation`, how likely a response is, and
+    those of responses. The memory is UNDRAWN, then 1 with a response or 0.
     """
 
     pair: Pair
-    hyperparams: Any = ()  # with `anticipation`, how likely a response is, and those of responses
 
     @property
     def memory(self) -> Array:
         return jnp.int8(UNDRAWN)
 
-    def act(self, kept: Strategies, obs: Any, memory: Array, key: Key) -> tuple[Any, Array]:
+    def act(self, kept: tuple[Strategies, Any], obs: Any, memory: Array, key: Key) -> tuple[Any, Array]:
+        policies, hyperparams = kept
         key_drawn, key_response, key_average = jax.random.split(key, 3)
-        drawn = jax.random.bernoulli(key_drawn, self.hyperparams.anticipation).astype(jnp.int8)
+        drawn = jax.random.bernoulli(key_drawn, hyperparams.anticipation).astype(jnp.int8)
         responds = jnp.where(memory == UNDRAWN, drawn, memory)
-        response = self.pair.response.act(kept.response, obs, (), key_response, self.hyperparams.response)[0]
-        average = self.pair.average.act(kept.average, obs, (), key_average, ())[0]
+        response = self.pair.response.act(policies.response, obs, (), key_response, hyperparams.response)[0]
+        average = self.pair.average.act(policies.average, obs, (), key_average, ())[0]
         return tree.where(responds == 1, response, average), responds
 
 
@@ -90,19 +91,22 @@ class Anticipants:
     def init(self, key: Key, hyperparams: Hyperparams) -> Any:
         raise NotImplementedError("its policies are learned by NFSP")
 
-    def casts(self, hyperparams: Hyperparams = ()) -> dict[str, Cast]:
+    @property
+    def casts(self) -> dict[str, Cast]:
         """How each role's players act who anticipate."""
-        return {name: Anticipating(pair, hyperparams) for name, pair in self.pairs.items()}
+        return {name: Anticipating(pair) for name, pair in self.pairs.items()}
 
     def memory(self) -> Memory:
-        return memories(self.roles, self.casts()) if self.anticipates else ()
+        return memories(self.roles, self.casts) if self.anticipates else ()
 
     def act(
         self, params: Any, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         if not self.anticipates:
             return self.mode(params, obs, memory, key, hyperparams)
-        actions, memory = self._all(self.casts(hyperparams), params, obs, memory, key)
+        of_each = [(role, tree.broadcast(hyperparams, len(role.players))) for role in self.roles.roles]
+        kept = {role.name: (params[role.name], numbers) for role, numbers in of_each}
+        actions, memory = self._all(self.casts, kept, obs, memory, key)
         return actions, memory, memory
 
     def mode(
@@ -123,7 +127,7 @@ class Anticipants:
             found |= self.roles.spread(role, each(params[role.name].average, self.roles.stacked(role, obs)))
         return found
 
-    def _all(self, casts: Mapping[str, Cast], params: Any, obs: Any, memory: Any, key: Key) -> tuple[Any, Any]:
+    def _all(self, casts: Mapping[str, Cast], kept: Any, obs: Any, memory: Any, key: Key) -> tuple[Any, Any]:
         """What all players do, who have one policy each to choose from."""
-        pool, first = tree.broadcast(params, 1), jnp.zeros(self.roles.num_players, jnp.int32)
+        pool, first = tree.broadcast(kept, 1), jnp.zeros(self.roles.num_players, jnp.int32)
         return acts_together(self.roles, casts, pool, first, obs, memory, key)

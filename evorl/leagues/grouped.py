@@ -18,7 +18,7 @@ Act = Callable[..., Any]  # of a policy and what one has, (policy, *row) -> resu
 def by_policy(act: Act, pool: Any, which: Int[Array, " n"], rows: tuple[Any, ...]) -> Any:
     """What each does by its policy of the pool; rows lead with [n], leaves of the pool with [policies].
 
-    Under vmap over what they have, all copies are grouped together.
+    Under vmap over what they have, all copies are grouped together. act must not close over what is traced.
     """
 
     @custom_vmap
