@@ -74,7 +74,7 @@ class Learned:
     def within(self, game: Env, role: Role, casts: Any = None) -> Acts:
         """The workflow of a role, against casts, or against chance."""
         env = Against(game, role.name, casts or {})
-        return _changed(self.workflow, env)
+        return changed(self.workflow, env)
 
     def casts(self, game: Env) -> dict[str, Acting]:
         return _casts(self, game)
@@ -151,14 +151,14 @@ def trained(workflow: Acts, state: Any, key: Key, hyperparams: LearnedHyperparam
     return tree.repeat(hyperparams.iterations.astype(jnp.int32), iteration, begun, going_on)
 
 
-def _changed(part: Any, env: Env) -> Any:
+def changed(part: Any, env: Env) -> Any:
     """A part, and those within it, in another environment."""
     new = {"env": env, "observation_space": env.observation_space, "action_space": env.action_space}
     if not dataclasses.is_dataclass(part) or isinstance(part, (type, Env)):
         return part
     values = {x.name: getattr(part, x.name) for x in dataclasses.fields(part) if x.init}
-    changed = {name: new[name] if name in new else _changed(value, env) for name, value in values.items()}
-    return replace(part, **{name: value for name, value in changed.items() if value is not values[name]})
+    moved = {name: new[name] if name in new else changed(value, env) for name, value in values.items()}
+    return replace(part, **{name: value for name, value in moved.items() if value is not values[name]})
 
 
 @lru_cache(maxsize=16)
