@@ -87,6 +87,7 @@ from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.probe import Probe
 from evorl.envs.wrappers import Frames
 from evorl.leagues.learned import Learned, LearnedHyperparams, of_a_player
+from evorl.leagues.matchmaking import MatchHyperparams, Roster
 from evorl.levels import Learnability
 from evorl.networks.encoders import CNN
 from evorl.networks.mixers import MonotonicMixer
@@ -134,6 +135,7 @@ from evorl.workflows import (
     Vmapped,
 )
 from evorl.workflows.base import advance
+from evorl.workflows.league import League, LeagueHyperparams
 from evorl.workflows.psro import PSRO, PSROHyperparams
 from evorl.workflows.sampling import PrioritizedSegments, Shuffled
 from tests.conftest import leaves_equal
@@ -359,6 +361,7 @@ OPPOSED = of_a_player(KUHN)
 PLAYER = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
 PLAYER = OnPolicy(OPPOSED, PLAYER, 4, 4, 1, 16, eval_episodes=6)
 ANSWERING = PSROHyperparams(LearnedHyperparams(PPOHyperparams(), iterations=2.0))
+IN_LEAGUE = LeagueHyperparams(PPOHyperparams(), MatchHyperparams(snapshot_steps=16.0, timeout=32.0))
 OTHERS = [
     *EVOLVERS,
     Case("search", SEARCH, SearchHyperparams(NSGA2Hyperparams(0.1)), 1),
@@ -390,6 +393,7 @@ OTHERS = [
     Case("maac", off_policy(MAAC, CHASE, of_agent={"width": 8}), MAACHyperparams()),
     Case("psro_exact", PSRO(KUHN, capacity=6), PSROHyperparams(), 1),
     Case("psro", PSRO(KUHN, Learned(PLAYER, restarts=2), capacity=6, episodes=4), ANSWERING, 1),
+    Case("league", League(KUHN, PLAYER, Roster(1, 1, 1, 2)), IN_LEAGUE, 1),
     Case("vmapped_psro", Vmapped(PSRO(KUHN, capacity=6), 2), PSROHyperparams(), 1),
     Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
     Case(
