@@ -23,27 +23,23 @@ class MatchHyperparams:
     """How opponents are drawn, and when a learner's policy joins the past ones."""
 
     self_play: Number = hyperparameter(
-        0.35, 0, 1, "of a main agent's episodes, against main agents as they are", prior=Uniform(0.1, 0.6)
+        0.35, 0, 1, "of a main agent's episodes, against main agents as they are", Uniform(0.1, 0.6)
     )
     prioritized: Number = hyperparameter(
         0.5, 0, 1, "of them, against all past policies; the rest against those past main agents and exploiters that win"
     )
     curriculum: Number = hyperparameter(
-        0.2,
-        0,
-        1,
-        "won against a main agent, below which a main exploiter meets its past policies instead",
-        prior=Uniform(0.05, 0.4),
+        0.2, 0, 1, "won by a main exploiter, below which it meets past policies of a main agent", Uniform(0.05, 0.4)
     )
     snapshot_steps: Number = hyperparameter(
         5e4, 1, about="environment steps of a main agent between its snapshots", prior=LogUniform(1e4, 1e6)
     )
     beaten: Number = hyperparameter(
-        0.7, 0, 1, "won against each of its opponents, with which an exploiter's is taken", prior=Uniform(0.55, 0.9)
+        0.7, 0, 1, "won by an exploiter against each of its opponents, with which it is taken", Uniform(0.55, 0.9)
     )
     timeout: Number = hyperparameter(1e5, 1, about="environment steps of an exploiter, after which it is taken anyhow")
     reset: Number = hyperparameter(
-        0.25, 0, 1, "how likely a league exploiter begins anew after a snapshot", prior=Uniform(0.0, 1.0)
+        0.25, 0, 1, "how likely a league exploiter begins anew after a snapshot", Uniform(0.0, 1.0)
     )
     decay: Number = hyperparameter(0.99, 0, 1, "of what is known of two, with each episode between them")
 

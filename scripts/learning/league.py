@@ -29,7 +29,8 @@ def workflow(roster: Roster) -> League:
     game: Any = Tabled(Leduc())
     seen: Any = of_a_player(game)
     agent = PolicyGradient(seen.observation_space, seen.action_space, hidden=(64, 64), objective=PPO())
-    return League(game, OnPolicy(seen, agent, 64, 32, 4, 256), roster)
+    learner: Any = OnPolicy(seen, agent, 64, 32, 4, 256)
+    return League(game, learner, roster)
 
 
 def judged(roster: Roster, matches: MatchHyperparams, iterations: int, seeds: int, parts: int) -> list[dict[str, Any]]:
