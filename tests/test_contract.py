@@ -610,6 +610,7 @@ NESTED = [
     "pbt_mappo",
     "pbt_shared_sac",
     "vmapped_psro",
+    "league",
 ]
 
 

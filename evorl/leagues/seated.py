@@ -8,10 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Float
 
 from evorl.leagues.against import Against, AgainstState, Match
+from evorl.metrics import EPISODE
 from evorl.spaces import Space
-from evorl.types import Key, TimeStep
+from evorl.types import Key, Metrics, TimeStep
 
 SUMMARY: Mapping[str, str] = MappingProxyType({"met": "last", "won": "last"})
 
@@ -72,3 +74,16 @@ class Seated:
 def outcome(total: Any) -> Any:
     """1 where a return is a win, above 0, and 1/2 where it is 0, a draw."""
     return jnp.where(total > 0, 1.0, jnp.where(total < 0, 0.0, 0.5))
+
+
+def told(metrics: Metrics, policies: int) -> tuple[Float[Array, "n policies"], Float[Array, "n policies"]]:
+    """What the ended episodes of n learners add up to, by metrics [n]: whom they met, and won against."""
+    each = [jnp.stack([metrics[f"{EPISODE}{name}/{i}"] for i in range(policies)], 1) for name in SUMMARY]
+    met, won = (x * metrics["episodes"][:, None] for x in each)
+    return met, won
+
+
+def plain(metrics: Metrics) -> Metrics:
+    """Metrics without what episodes tell of each policy."""
+    of_policies = tuple(f"{EPISODE}{name}/" for name in SUMMARY)
+    return {name: x for name, x in metrics.items() if not name.startswith(of_policies)}

@@ -25,9 +25,8 @@ from evorl.leagues.matchmaking import LEAGUE_EXPLOITER, MAIN_EXPLOITER, MatchHyp
 from evorl.leagues.nash import Nash
 from evorl.leagues.oracles import SPENT, tree_of
 from evorl.leagues.roles import Roles
-from evorl.leagues.seated import SUMMARY, Seated
+from evorl.leagues.seated import Seated, plain, told
 from evorl.leagues.tables import tabulated
-from evorl.metrics import EPISODE
 from evorl.types import Acts, Env, Key, Metrics, SlotPolicy, State
 from evorl.workflows import members
 
@@ -139,8 +138,7 @@ class League:
 
         keys = jax.random.split(key_train, roster.learners)
         learners, metrics = jax.vmap(train)(state.learners, weights, keys)
-        told = {name: self.told(metrics, name) for name in SUMMARY}
-        record = state.record.after(told["met"], told["won"], given.matches.decay)
+        record = state.record.after(*told(metrics, roster.policies), given.matches.decay)
         since = state.since + metrics["env_steps"]
         new, found = self.taking(replace(state, learners=learners, record=record, since=since), key_take)
         found |= {"won": record.won[0].mean(where=past), "won_least": record.won[0].min(where=past, initial=1)}
@@ -223,11 +221,6 @@ class League:
         """Against opponents of whom each other seat draws one."""
         return Match(state.env_params, jnp.int32(0), opponents, tree.broadcast(weights, self.roles.num_players))
 
-    def told(self, metrics: Metrics, name: str) -> Float[Array, "learners policies"]:
-        """What all ended episodes of an iteration add up to."""
-        each = jnp.stack([metrics[f"{EPISODE}{name}/{i}"] for i in range(self.roster.policies)], 1)
-        return each * metrics["episodes"][:, None]
-
     @cached_property
     def agent(self) -> Cohort:
         """All players, who draw the one policy there is."""
@@ -248,9 +241,3 @@ class League:
 def bare(learner: State) -> State:
     """A learner without what all have in common."""
     return replace(learner, env_params=(), hyperparams=())
-
-
-def plain(metrics: Metrics) -> Metrics:
-    """Metrics without what episodes tell of each opponent."""
-    told = tuple(f"{EPISODE}{name}/" for name in SUMMARY)
-    return {name: x for name, x in metrics.items() if not name.startswith(told)}
