@@ -183,6 +183,8 @@ from evorl.leagues.fictitious import FictitiousPlay as FictitiousPlay
 from evorl.leagues.fictitious import RegretMatching as RegretMatching
 from evorl.leagues.learned import Learned as Learned
 from evorl.leagues.learned import LearnedHyperparams as LearnedHyperparams
+from evorl.leagues.matchmaking import MatchHyperparams as MatchHyperparams
+from evorl.leagues.matchmaking import Roster as Roster
 from evorl.leagues.nash import Nash as Nash
 from evorl.leagues.oracles import BestResponses as BestResponses
 from evorl.leagues.payoffs import Payoffs as Payoffs
@@ -277,6 +279,8 @@ from evorl.workflows.erl import ERL as ERL
 from evorl.workflows.erl import ERLHyperparams as ERLHyperparams
 from evorl.workflows.evolution import Evolution as Evolution
 from evorl.workflows.evolution import EvolutionHyperparams as EvolutionHyperparams
+from evorl.workflows.league import League as League
+from evorl.workflows.league import LeagueHyperparams as LeagueHyperparams
 from evorl.workflows.learnable import Learnable as Learnable
 from evorl.workflows.learnable import LearnableHyperparams as LearnableHyperparams
 from evorl.workflows.meta_es import MetaES as MetaES

@@ -88,6 +88,7 @@ from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.probe import Probe
 from evorl.envs.wrappers import Frames
 from evorl.leagues.learned import Learned, LearnedHyperparams, of_a_player
+from evorl.leagues.matchmaking import MatchHyperparams, Roster
 from evorl.levels import Learnability
 from evorl.networks.encoders import CNN
 from evorl.networks.mixers import MonotonicMixer
@@ -135,6 +136,7 @@ from evorl.workflows import (
     Vmapped,
 )
 from evorl.workflows.base import advance
+from evorl.workflows.league import League, LeagueHyperparams
 from evorl.workflows.nfsp import NFSP, NFSPHyperparams
 from evorl.workflows.pipeline_psro import PipelinePSRO
 from evorl.workflows.psro import PSRO, PSROHyperparams
@@ -369,6 +371,7 @@ AVERAGE = AveragePolicy(OPPOSED.observation_space, OPPOSED.action_space, hidden=
 SELF_PLAY = NFSP(KUHN, RESPONSE, AVERAGE, reservoir=16)
 OFTEN_ANSWERED = NFSPHyperparams(anticipation=0.5)
 ANSWERING = PSROHyperparams(LearnedHyperparams(PPOHyperparams(), iterations=2.0))
+IN_LEAGUE = LeagueHyperparams(PPOHyperparams(), MatchHyperparams(snapshot_steps=16.0, timeout=32.0))
 OTHERS = [
     *EVOLVERS,
     Case("search", SEARCH, SearchHyperparams(NSGA2Hyperparams(0.1)), 1),
@@ -401,6 +404,7 @@ OTHERS = [
     Case("psro_exact", PSRO(KUHN, capacity=6), PSROHyperparams(), 1),
     Case("psro", PSRO(KUHN, Learned(PLAYER, restarts=2), capacity=6, episodes=4), ANSWERING, 1),
     Case("pipeline_psro", PIPELINE, ANSWERING, 1),
+    Case("league", League(KUHN, PLAYER, Roster(1, 1, 1, 2)), IN_LEAGUE, 1),
     Case("vmapped_psro", Vmapped(PSRO(KUHN, capacity=6), 2), PSROHyperparams(), 1),
     Case("xfp", XFP(KUHN), XFPHyperparams(), 1),
     Case("nfsp", SELF_PLAY, OFTEN_ANSWERED),
@@ -621,6 +625,7 @@ NESTED = [
     "pbt_shared_sac",
     "vmapped_psro",
     "vmapped_nfsp",
+    "league",
 ]
 
 

@@ -35,7 +35,18 @@ def test_every_agent_but_the_random_one_has_a_page():
         pages |= set(re.findall(r"<!-- hyperparameters of (\w+)", page.read_text()))
     # no numbers of their own
     parts_alone = {"accel", "evolved_levels", "learnable", "minimax", "paired", "search", "sep_cma_es"}
-    parts_alone |= {"psro_exact", "xfp", "ia2c", "iimpala", "idqn", "iddpg", "itd3", "isac", "idiscrete_sac"}
+    parts_alone |= {
+        "psro_exact",
+        "pipeline_psro",
+        "xfp",
+        "ia2c",
+        "iimpala",
+        "idqn",
+        "iddpg",
+        "itd3",
+        "isac",
+        "idiscrete_sac",
+    }
     assert agents - pages == {"evosax", "random"} | parts_alone
 
 

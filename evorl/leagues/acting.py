@@ -83,6 +83,11 @@ class Acting:
         by_path = dict(zip(paths, leaves, strict=True))
         return {path: by_path[path] for path in self.read}
 
+    def given(self, state: State, kept: dict[str, Any]) -> State:
+        """The state with what was kept of another, by whose policy it goes on."""
+        paths, leaves, structure = _by_path(state)
+        return jax.tree.unflatten(structure, [kept.get(path, x) for path, x in zip(paths, leaves, strict=True)])
+
     def act(self, kept: dict[str, Any], obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
         """An action by what was kept, and the memory after it."""
         return self.policy(kept)(obs, memory, key)[:2]

@@ -1,0 +1,182 @@
+"""Who meets whom in a league, and how often they win (Vinyals et al. 2019, doi:10.1038/s41586-019-1724-z)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+from evorl.errors import require
+from evorl.hyperparameters import Number, hyperparameter
+from evorl.leagues.meta_games import normalized
+from evorl.leagues.prioritized import PRIORITIES
+from evorl.priors import LogUniform, Uniform
+
+MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = range(3)
+EVEN = 0.5  # won of games of which nothing is known; below it the other wins more
+
+
+@struct.dataclass
+class MatchHyperparams:
+    """How opponents are drawn, and when a learner's policy joins the past ones."""
+
+    self_play: Number = hyperparameter(
+        0.35, 0, 1, "of a main agent's episodes, against main agents as they are", Uniform(0.1, 0.6)
+    )
+    prioritized: Number = hyperparameter(
+        0.5, 0, 1, "of them, against all past policies; the rest against those past main agents and exploiters that win"
+    )
+    curriculum: Number = hyperparameter(
+        0.2, 0, 1, "won by a main exploiter, below which it meets past policies of a main agent", Uniform(0.05, 0.4)
+    )
+    snapshot_steps: Number = hyperparameter(
+        5e4, 1, about="environment steps of a main agent between its snapshots", prior=LogUniform(1e4, 1e6)
+    )
+    beaten: Number = hyperparameter(
+        0.7, 0, 1, "won by an exploiter against each of its opponents, with which it is taken", Uniform(0.55, 0.9)
+    )
+    timeout: Number = hyperparameter(1e5, 1, about="environment steps of an exploiter, after which it is taken anyhow")
+    reset: Number = hyperparameter(
+        0.25, 0, 1, "how likely a league exploiter begins anew after a snapshot", Uniform(0.0, 1.0)
+    )
+    decay: Number = hyperparameter(0.99, 0, 1, "of what is known of two, with each episode between them")
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Learners, main agents first, and their opponents: room for so many past policies of each, then all as they are.
+
+    Of a full room the past policy that its learner beats most often gives its place.
+    """
+
+    main: int = 1
+    main_exploiters: int = 1
+    league_exploiters: int = 2
+    capacity: int = 16
+
+    def __post_init__(self) -> None:
+        require(self.main >= 1, "main", self.main, "must be at least 1")
+        for name in ("main_exploiters", "league_exploiters"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "must not be negative")
+        require(self.capacity >= 1, "capacity", self.capacity, "must be at least 1")
+
+    @property
+    def learners(self) -> int:
+        """How many there are."""
+        return self.main + self.main_exploiters + self.league_exploiters
+
+    @property
+    def past(self) -> int:
+        """Room for past policies."""
+        return self.learners * self.capacity
+
+    @property
+    def policies(self) -> int:
+        """All opponents."""
+        return self.past + self.learners
+
+    @property
+    def kinds(self) -> np.ndarray:
+        """[learners], what each is."""
+        return np.repeat(
+            [MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER], [self.main, self.main_exploiters, self.league_exploiters]
+        )
+
+    @property
+    def owners(self) -> np.ndarray:
+        """[policies], whose each is."""
+        each = np.arange(self.learners)
+        return np.append(np.repeat(each, self.capacity), each)
+
+    @property
+    def now(self) -> np.ndarray:
+        """[policies], which are learners as they are."""
+        return np.arange(self.policies) >= self.past
+
+    def filled(self, taken: Any) -> Bool[Array, " policies"]:
+        """Which past policies there are, where so many were taken of each learner, [learners]."""
+        there = jnp.arange(self.capacity) < taken[:, None]
+        return jnp.append(there.reshape(-1), jnp.zeros(self.learners, bool))
+
+
+def weights(
+    roster: Roster, past: Bool[Array, " policies"], won: Float[Array, "learners policies"], given: MatchHyperparams
+) -> Float[Array, "learners policies"]:
+    """How likely each learner meets each policy; some past policy of each main agent must be there.
+
+    Main agents: self-play, PFSP (hard) over all past policies, and the rest PFSP (hard) over the past main agents and
+    main exploiters that win against it more often than not, or where there are none self-play. Main exploiters: a main
+    agent or, where they win too little, PFSP (even) over its past policies. League exploiters: PFSP (hard) over all.
+    """
+    kinds, owners, now = roster.kinds, roster.owners, roster.now
+
+    def prioritized(priority: str, mask: Bool[Array, "..."]) -> Float[Array, "learners policies"]:
+        return normalized(PRIORITIES[priority](won), jnp.broadcast_to(mask, won.shape))
+
+    self_play = jnp.broadcast_to((now & (kinds[owners] == MAIN)) / roster.main, won.shape)
+    over_all = prioritized("hard", past)
+    wins = past & (kinds[owners] != LEAGUE_EXPLOITER) & (won < EVEN)
+    some = wins.any(1, keepdims=True)
+    against_strong = jnp.where(some, prioritized("hard", jnp.where(some, wins, past)), self_play)
+    rest = jnp.maximum(1 - given.self_play - given.prioritized, 0)
+    of_main = given.self_play * self_play + given.prioritized * over_all + rest * against_strong
+    of_exploiter = jnp.zeros(won.shape)
+    for i in range(roster.main):
+        able = won[:, roster.past + i, None] >= given.curriculum
+        itself = jnp.broadcast_to(np.arange(roster.policies) == roster.past + i, won.shape)
+        of_exploiter += jnp.where(able, itself, prioritized("even", past & (owners == i))) / roster.main
+    kind = kinds[:, None]
+    found = jnp.where(kind == MAIN, of_main, jnp.where(kind == MAIN_EXPLOITER, of_exploiter, over_all))
+    return found / found.sum(1, keepdims=True)
+
+
+def ready(
+    roster: Roster,
+    past: Bool[Array, " policies"],
+    won: Float[Array, "learners policies"],
+    steps: Float[Array, " learners"],
+    given: MatchHyperparams,
+) -> Bool[Array, " learners"]:
+    """Whose policy is to be taken, by the environment steps since the last time.
+
+    Of main agents after some steps, of exploiters when they beat all their opponents, or time is out.
+    """
+    kinds, mains = roster.kinds, roster.now & (roster.kinds[roster.owners] == MAIN)
+    opponents = jnp.where((kinds == MAIN_EXPLOITER)[:, None], mains, past)
+    beats = jnp.where(opponents, won, 1.0).min(1) >= given.beaten
+    return jnp.where(kinds == MAIN, steps >= given.snapshot_steps, beats | (steps >= given.timeout))
+
+
+@struct.dataclass
+class Record:
+    """What is known of the episodes of learners with policies, [learners, policies]; later ones count for more."""
+
+    games: Any
+    wins: Any  # a draw is half of one
+
+    @classmethod
+    def empty(cls, roster: Roster) -> "Record":
+        """Nothing yet."""
+        none = jnp.zeros((roster.learners, roster.policies))
+        return cls(none, none)
+
+    @property
+    def won(self) -> Float[Array, "learners policies"]:
+        """The part of games that a learner won, 1/2 of none."""
+        return jnp.where(self.games > 0, self.wins / jnp.where(self.games > 0, self.games, 1), EVEN)
+
+    def after(
+        self, games: Float[Array, "learners policies"], wins: Float[Array, "learners policies"], decay: Any
+    ) -> Any:
+        """With so many more, as if each of them had decayed what was known before, and they had come well mixed."""
+        left = jnp.where(games > 0, jnp.where(decay > 0, decay, 0.0) ** games, 1.0)
+        weight = jnp.where(decay < 1, (1 - left) / jnp.where(decay < 1, 1 - decay, 1), games)
+        share = jnp.where(games > 0, wins / jnp.where(games > 0, games, 1), 0)
+        return Record(self.games * left + weight, self.wins * left + weight * share)
+
+    def without(self, learners: Bool[Array, " learners"], policies: Bool[Array, " policies"]) -> "Record":
+        """With nothing known of some learners, and of some policies."""
+        gone = learners[:, None] | policies
+        return Record(jnp.where(gone, 0, self.games), jnp.where(gone, 0, self.wins))

@@ -1,0 +1,93 @@
+"""Exploitability on Leduc poker of a league and of self-play: the same PPO, with the same steps of the main agent.
+
+python scripts/learning/league.py [--iterations 1000] [--seeds 4] [--smoke]
+
+Of each agent its last policy, and of the league also an equilibrium among all its policies. Intervals are 95 %, by
+Student's t over seeds.
+"""
+
+import argparse
+import datetime
+import time
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+from scipy import stats
+
+from evorl import PPO, League, MatchHyperparams, OnPolicy, PolicyGradient, Roster
+from evorl.envs.games.leduc import Leduc
+from evorl.envs.games.tabled import Tabled
+from evorl.leagues.learned import of_a_player
+
+LEAGUE, ALONE = Roster(), Roster(1, 0, 0, 1)
+SELF_PLAY = MatchHyperparams(self_play=1.0, prioritized=0.0, snapshot_steps=float("inf"))
+
+
+def workflow(roster: Roster) -> League:
+    game: Any = Tabled(Leduc())
+    seen: Any = of_a_player(game)
+    agent = PolicyGradient(seen.observation_space, seen.action_space, hidden=(64, 64), objective=PPO())
+    learner: Any = OnPolicy(seen, agent, 64, 32, 4, 256)
+    return League(game, learner, roster)
+
+
+def judged(roster: Roster, matches: MatchHyperparams, iterations: int, seeds: int, parts: int) -> list[dict[str, Any]]:
+    """After each part of the iterations, with what it took: by name [seeds]."""
+    league = workflow(roster)
+    given = replace(league.hyperparams(), matches=matches)
+
+    @jax.jit
+    def begin(key: jax.Array) -> Any:
+        return jax.vmap(lambda key: league.init(key, given))(jax.random.split(key, seeds))
+
+    @jax.jit
+    def train(states: Any, key: jax.Array) -> Any:
+        def one(states: Any, key: jax.Array) -> tuple[Any, Any]:
+            states, metrics = jax.vmap(league.step)(states, jax.random.split(key, seeds))
+            return states, {name: metrics[name] for name in ("env_steps", "snapshots", "resets", "lost")}
+
+        states, metrics = jax.lax.scan(one, states, jax.random.split(key, iterations // parts))
+        return (
+            states,
+            jax.tree.map(lambda x: x.sum(0), metrics),
+            jax.vmap(league.evaluate)(states, jax.random.split(key, seeds)),
+        )
+
+    states, found, totals = begin(jax.random.key(0)), [], None
+    began = time.process_time()
+    for part in range(parts):
+        states, spent, judged = train(states, jax.random.key(part))
+        spent = jax.tree.map(np.asarray, spent)
+        totals = spent if totals is None else {name: totals[name] + spent[name] for name in spent}
+        found.append(jax.tree.map(np.asarray, judged) | totals | {"cpu_s": time.process_time() - began})
+        found[-1] |= {"policies": np.asarray(states.taken.sum(1)), "of_main": totals["env_steps"] / roster.learners}
+    return found
+
+
+def interval(x: np.ndarray) -> str:
+    half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else np.nan
+    return f"{x.mean():.2f} [{x.mean() - half:.2f}, {x.mean() + half:.2f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--iterations", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--smoke", action="store_true", help="few iterations, to see that it runs")
+    given = parser.parse_args()
+    iterations, parts = (4, 2) if given.smoke else (given.iterations, 5)
+    print(f"{datetime.date.today()}, {given.seeds} seeds\n")
+    print("| | steps of the main agent | of all | exploitability | of the equilibrium | policies | CPU s |")
+    print("|---|---|---|---|---|---|---|")
+    for name, roster, matches in (("self-play", ALONE, SELF_PLAY), ("league", LEAGUE, MatchHyperparams())):
+        for row in judged(roster, matches, iterations, given.seeds, parts):
+            exploited = interval(row["exploitability"])
+            pool = interval(row["league_exploitability"]) if name == "league" else ""
+            counts = f"{row['of_main'].mean():,.0f} | {row['env_steps'].mean():,.0f} | {exploited} | {pool}"
+            print(f"| {name} | {counts} | {row['policies'].mean():.0f} | {row['cpu_s']:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
