@@ -260,6 +260,7 @@ def test_a_class_of_ones_own_is_trusted_where_its_user_names_it(run, capfd, monk
     assert yaml.safe_load((run / saved.NAME).read_text())["trust"] == []
 
 
+@pytest.mark.slow
 def test_what_an_environment_variable_gave_is_asked_for_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STEPS", "20")

@@ -614,7 +614,9 @@ def test_every_workflow_agent_and_evolver_of_evorl_has_a_case():
     assert wanted - {each for case in cases for each in parts(case.workflow)} == set()
 
 
-NESTED = [
+SLOW = [  # whose parts have cases of their own, or which take long to compile
+    "image_lstm",
+    "vmapped_idqn",
     "pbt_pbt_ppo",
     "vmapped_pbt_cem_rl",
     "pbt_cem_rl",
@@ -629,7 +631,7 @@ NESTED = [
 ]
 
 
-@of([*META_CASES, *OTHERS], NESTED)  # their parts have cases of their own
+@of([*META_CASES, *OTHERS], SLOW)
 def test_the_others_keep_the_contract(case):
     """In one test, so that each is compiled once."""
     test_step_keeps_shapes_dtypes_and_weak_types(case)

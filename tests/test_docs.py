@@ -164,6 +164,7 @@ def test_what_the_page_of_objectives_shows_runs():
     assert workflow.step(state, jax.random.key(1))[0].evolver.fitness.shape == (8, 2)
 
 
+@pytest.mark.slow
 def test_the_corridor_of_the_docs_is_checked_and_learns_from_its_replays(tmp_path):
     text = (ROOT / "docs" / "curricula.md").read_text()
     *_, definition, use = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -220,6 +220,7 @@ def test_many_changed_folders(damage, use, trained):
 
 @settings(max_examples=5, **relaxed)
 @given(command=trainings())
+@pytest.mark.slow
 def test_five_of_them_train(command, folder):
     check_training(command)
 

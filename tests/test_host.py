@@ -103,6 +103,7 @@ def test_checkpoints_keep_the_last_ones_and_the_replay_with_the_newest_alone(tmp
     assert leaves_equal(checkpoint.join(light, replays), whole.state)
 
 
+@pytest.mark.slow
 def test_saving_does_not_change_the_run(tmp_path):
     """The next chunk takes over the memory of the state while it is still being written."""
     checkpoints = Checkpoints(tmp_path, minutes=0)

@@ -36,6 +36,7 @@ def test_cem_rl_keeps_the_contract():
     assert pools.of(ENV).leased == ()
 
 
+@pytest.mark.slow
 def test_two_members_are_two_runs_and_an_evaluation_leaves_their_environments_alone():
     inner = OffPolicy(ENV, AGENT, num_envs=2, num_steps=2, num_updates=2, n_step=2, **contract.SMALL)
     both, keys = Vmapped(inner, 2), jax.random.split(jax.random.key(3), 5)

@@ -108,6 +108,7 @@ def test_replays_are_the_buffers_and_children_theirs(serial):
             assert (edited + moved).any()
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_what_the_buffer_keeps_of_the_scores(serial):
     """Places, scores, ages and highest returns, by the buffer's own operations on scores that NumPy computes."""
     for kind, (before, dealt, seen, _, after) in zip(kinds(serial), serial, strict=True):

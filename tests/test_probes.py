@@ -95,7 +95,12 @@ LEARNERS = {
 }
 
 
-@pytest.fixture(scope="module", params=LEARNERS)
+LONG = ("sac", "discrete_sac", "discrete_a2c", "impala")  # to compile
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in LEARNERS]
+)
 def learned(request):
     """A workflow and its states [probes, seeds, ...]."""
     workflow, hyperparams, iterations = LEARNERS[request.param]

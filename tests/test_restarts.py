@@ -33,6 +33,7 @@ def best(evolver, hp, asks, seeds=6, n=10):
     return jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), seeds))
 
 
+@pytest.mark.slow
 def test_ipop_finds_the_optimum_of_rastrigin_where_one_small_population_does_not():
     _, plain = best(CMAES(10), SEARCH, 1_000)
     state, found = best(Restarts(CMAES(10)), RestartsHyperparams(search=SEARCH), 8_000)

@@ -129,6 +129,7 @@ def test_it_has_diverged_where_all_of_its_members_have(key):
         assert found is lost is None or found.startswith(lost)
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_from_its_checkpoint_and_gives_its_best_member(tmp_path):
     population, hyperparams = SharedReplay(INNER, 2), tree.broadcast(HP, 2)
 

@@ -87,6 +87,7 @@ def test_a_suite_in_one_program_gives_the_returns_of_each_maze_by_itself(explore
         assert 0 < (played.returns > 0).mean() < 1
 
 
+@pytest.mark.slow
 def test_minimax_looks_to_the_right_where_a_layout_leaves_it_open(key):
     both = [suite.draw(key, suite.SMALL, 16, name, ENV, ()) for name in suite.SUITES]
     open_ones = {name for name in suite.SMALL if getattr(ood.LEVELS[name], "direction", 0) == ood.ANY}
@@ -168,6 +169,7 @@ def test_risk_of_an_environment_of_known_chances():
     assert abs(np.corrcoef(first, second)[0, 1] - (1 / 12) / (1 / 12 + 1 / 60)) < 0.02
 
 
+@pytest.mark.slow
 def test_levels_without_a_way_are_drawn_anew(key):
     levels, found = jax.jit(lambda keys: solvable(ENV, ENV.default_params, keys))(jax.random.split(key, 256))
     assert found.all()

@@ -136,6 +136,7 @@ def test_a_store_of_another_space_and_what_may_not_change_are_refused(whole, mon
         sweep.sweep([*TINY, "sweep_dir=s"])
 
 
+@pytest.mark.slow
 def test_all_trials_failed_is_one_line(tmp_path):
     impossible = "space.workflow.batch_size=${choice:7,9}"
     code, _, err = swept(tmp_path, *TINY, impossible, "sampler=random", "trials=2", "sweep_dir=s")

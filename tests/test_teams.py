@@ -193,6 +193,7 @@ def test_without_a_state_of_its_own_a_game_has_all_that_is_observed():
     np.testing.assert_array_equal(shown["state"]["state"]["hare"][1], obs["hare"]["obs"])
 
 
+@pytest.mark.slow
 def test_evolution_and_memories_take_a_team():
     evolved = Evolution(CHASE, team(CHASE, template(MLPPolicy, CHASE)), OpenES(4), 2, vbn_steps=8, eval_episodes=4)
     ranked = replace(evolved, env=Ranked(CHASE, "hare"))
