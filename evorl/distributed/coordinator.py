@@ -60,6 +60,7 @@ def coordinate(
     full = f"must be from 1 to {most}, with which the pool is full; a larger capacity has room for more"
     require(1 <= iterations <= most, "iterations", iterations, full)
     require(staleness >= 0, "staleness", staleness, "must not be negative")
+    require(type(psro) is PSRO, "agent", type(psro).__name__, "must be PSRO, whose iterations are tasks")
     if not isinstance(psro.oracle, Divides):
         raise OptionError(f"oracle={type(psro.oracle).__name__}: answers for all players at once only, not one by one")
     params = psro.env.default_params if env_params is None else env_params
@@ -83,6 +84,7 @@ class Coordinator:
         self.found: dict[int, Value] = {}  # by player, answers of the version that is to come
         self.answered: dict[int, tuple[Any, Metrics, int]] = {}  # by version, weights, what was spent, age
         self.missing: dict[int, int] = {}  # by version, tasks of payoffs
+        self.played: dict[int, np.ndarray] = {}  # by version, steps and episodes of its payoffs
         self.ready: deque[tuple[Task, Value]] = deque()  # what was kept
         self.asked = self.age = 0  # the version of which best responses are on their way, and how old their table is
         self.began = time.perf_counter()
@@ -168,8 +170,10 @@ class Coordinator:
     def _take(self, task: Task, value: Value, workers: Workers) -> None:
         """Does what a result lets come next."""
         if task.kind == PAYOFF:
-            for table, of_cells in zip(jax.tree.leaves(self.table), value, strict=True):
+            *cells, steps, episodes = value
+            for table, of_cells in zip(jax.tree.leaves(self.table), cells, strict=True):
                 table[(slice(None), *task.given.T)] = of_cells.T
+            self.played[task.version] = self.played.get(task.version, 0) + np.array([steps, episodes], np.int32)
             self.missing[task.version] -= 1
             return
         self.found[task.part] = value
@@ -197,6 +201,8 @@ class Coordinator:
             self.state = replace(self.state, payoffs=payoffs)
             return
         weights, spent, age = self.answered.pop(version)
+        steps, episodes = self.played.pop(version)
+        spent = spent | {"env_steps": spent["env_steps"] + steps, "episodes": spent["episodes"] + episodes}
         new = replace(self.state, payoffs=payoffs, filled=jnp.int32(version + 1))
         after, metrics = self.programs.weighed(replace(self.state, weights=jnp.asarray(weights)), new, spent)
         self.state = replace(after, filled=self.state.filled)

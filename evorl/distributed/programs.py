@@ -96,7 +96,7 @@ class Programs:
         rivals = Rivals(self.spec.env_params, self._first(count, pool), weights)
         return oracle.answer(psro.env, role, place, rivals, rest, key, self.spec.hyperparams.oracle)
 
-    def _paid(self, count: Any, profiles: Any, pool: Any, key: Any) -> Payoffs:
+    def _paid(self, count: Any, profiles: Any, pool: Any, key: Any) -> tuple[Payoffs, Metrics]:
         return self.psro.cells(self._first(count, pool), self.spec.env_params, profiles, key)
 
     def _weighed(self, state: PSROState, new: PSROState, spent: Metrics) -> tuple[PSROState, Metrics]:

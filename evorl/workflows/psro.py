@@ -168,7 +168,7 @@ class PSRO:
     def paid(self, state: PSROState, key: Key, beyond: int = 0) -> tuple[Payoffs, Metrics]:
         """The table with the cells of the newest policies and so many beyond them, and what was played for it."""
         newest = [state.filled - 1 + i for i in range(1 + beyond)]
-        found = {"env_steps": jnp.int32(0), "episodes": jnp.int32(0)}
+        found = nothing_played()
         table, roles = state.payoffs, self.roles
         if self.episodes == 0:
             assert self.tree is not None
@@ -183,16 +183,19 @@ class PSRO:
             found = jax.tree.map(jnp.add, found, spent)
         return table, found
 
-    def cells(self, pool: Any, env_params: Any, profiles: Int[Array, "cells players"], key: Key) -> Payoffs:
-        """What profiles of a pool are paid, leaves [cells, players]."""
+    def cells(
+        self, pool: Any, env_params: Any, profiles: Int[Array, "cells players"], key: Key
+    ) -> tuple[Payoffs, Metrics]:
+        """What profiles of a pool are paid, leaves [cells, players], and what was played for it."""
         if self.episodes > 0:
             policies, casts = self.oracle.players(self.env, pool), self.oracle.casts(self.env)
-            return Payoffs.played(played(self.roles, casts, policies, env_params, profiles, self.episodes, key)[0])
+            returns, steps = played(self.roles, casts, policies, env_params, profiles, self.episodes, key)
+            return Payoffs.played(returns), {"env_steps": steps, "episodes": jnp.int32(len(profiles) * self.episodes)}
         nodes = self.tree
         assert nodes is not None
         tables = self.oracle.tables(self.env, pool)
         each = jax.vmap(lambda profile: payoffs(nodes, [tables[one][None] for one in profile]).ravel())
-        return Payoffs.expected(each(profiles))
+        return Payoffs.expected(each(profiles)), nothing_played()
 
     @cached_property
     def agent(self) -> Cohort:
@@ -207,3 +210,8 @@ class PSRO:
     def inherit(self, state: PSROState, parent: PSROState) -> PSROState:
         """The parent, but with the state's own params of the game."""
         return replace(parent, env_params=state.env_params)
+
+
+def nothing_played() -> Metrics:
+    """Counts of payoffs that are computed."""
+    return {"env_steps": jnp.int32(0), "episodes": jnp.int32(0)}
