@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
@@ -29,8 +28,6 @@ from evorl.leagues.seated import Seated, plain, told
 from evorl.leagues.tables import tabulated
 from evorl.types import Acts, Env, Key, Metrics, SlotPolicy, State
 from evorl.workflows import members
-
-ZERO = 1e-6  # up to which payoffs that sum to it are of a zero-sum game
 
 
 @struct.dataclass
@@ -189,7 +186,7 @@ class League:
         main = self.acting.taken(tree.index(state.learners, 0))
         per = judged(self.tree, self.tables(tree.broadcast(main, 1))[0])
         counts = {"episodes": jnp.int32(1), "episode_length": jnp.float32(1), "return_error": jnp.float32(0)}
-        zero_sum = self.tree.players == 2 and bool(np.abs(self.tree.payoffs.sum(1)).max() < ZERO)
+        zero_sum = self.tree.players == 2 and self.tree.is_zero_sum
         return per | counts | ({"league_exploitability": self.exploited(state)} if zero_sum else {})
 
     def exploited(self, state: LeagueState) -> Float[Array, ""]:

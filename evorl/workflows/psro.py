@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
@@ -26,7 +25,7 @@ from evorl.leagues.solvers import Solver
 from evorl.types import Declares, Env, Key, Metrics, SlotPolicy
 
 LEAST = 1e-3  # weight with which a policy counts as one that is played
-ZERO = 1e-6  # up to which payoffs that sum to it are of a zero-sum game
+ZERO = 1e-6  # of NashConv, up to which nothing is left to gain
 
 
 @struct.dataclass
@@ -73,7 +72,7 @@ class PSRO:
         self.oracle.check(self.env)
         needs = "computes payoffs, for which a game needs a tree: say how many episodes are played"
         require(self.episodes > 0 or self.tree is not None, "episodes", 0, needs)
-        zero_sum = self.tree is None or bool(np.abs(self.tree.payoffs.sum(1)).max() < ZERO)
+        zero_sum = self.tree is None or self.tree.is_zero_sum
         self.solver.check(self.roles.num_players, zero_sum)
 
     @cached_property

@@ -12,6 +12,7 @@ from evorl.envs.games.rules import CHANCE, OVER, Rules
 from evorl.envs.games.unroll import unrolled
 
 LIMIT = 1_000_000  # nodes of a tree, unless another is given
+ROUNDING = 1e-6  # of payoffs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,6 +57,11 @@ class GameTree:
     @property
     def num_actions(self) -> int:
         return self.legal.shape[1]
+
+    @property
+    def is_zero_sum(self) -> bool:
+        """Whether what the players get adds up to 0, but for rounding."""
+        return bool(np.abs(self.payoffs.sum(1)).max() < ROUNDING)
 
     @cached_property
     def sets(self) -> Int[np.ndarray, " nodes"]:
