@@ -2,9 +2,9 @@
 
 import jax
 
-from evorl.types import Agent
+from evorl.types import Actor
 
 
-def remembers(agent: Agent) -> bool:
+def remembers(agent: Actor) -> bool:
     """Whether an agent has a memory."""
     return bool(jax.tree.leaves(jax.eval_shape(agent.memory)))

@@ -20,7 +20,7 @@ from evorl.distributed.task import BEST_RESPONSE, PAYOFF, Task, Value
 from evorl.distributed.values import packed, unpacked
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import as_state
-from evorl.leagues.oracles import Divides
+from evorl.leagues.oracles import SPENT, Divides, nothing_spent, spent_by
 from evorl.leagues.payoffs import Payoffs
 from evorl.types import Metrics
 from evorl.workflows.psro import PSRO, PSROState
@@ -84,7 +84,7 @@ class Coordinator:
         self.found: dict[int, Value] = {}  # by player, answers of the version that is to come
         self.answered: dict[int, tuple[Any, Metrics, int]] = {}  # by version, weights, what was spent, age
         self.missing: dict[int, int] = {}  # by version, tasks of payoffs
-        self.played: dict[int, np.ndarray] = {}  # by version, steps and episodes of its payoffs
+        self.played: dict[int, Metrics] = {}  # by version, what was played for its payoffs
         self.ready: deque[tuple[Task, Value]] = deque()  # what was kept
         self.asked = self.age = 0  # the version of which best responses are on their way, and how old their table is
         self.began = time.perf_counter()
@@ -170,10 +170,11 @@ class Coordinator:
     def _take(self, task: Task, value: Value, workers: Workers) -> None:
         """Does what a result lets come next."""
         if task.kind == PAYOFF:
-            *cells, steps, episodes = value
+            cells, counts = value[: -len(SPENT)], value[-len(SPENT) :]  # as a dict's leaves are, by name
+            spent = {name: jnp.asarray(x) for name, x in zip(sorted(SPENT), counts, strict=True)}
             for table, of_cells in zip(jax.tree.leaves(self.table), cells, strict=True):
                 table[(slice(None), *task.given.T)] = of_cells.T
-            self.played[task.version] = self.played.get(task.version, 0) + np.array([steps, episodes], np.int32)
+            self.played[task.version] = spent_by([self.played.get(task.version, nothing_spent()), spent])
             self.missing[task.version] -= 1
             return
         self.found[task.part] = value
@@ -201,9 +202,8 @@ class Coordinator:
             self.state = replace(self.state, payoffs=payoffs)
             return
         weights, spent, age = self.answered.pop(version)
-        steps, episodes = self.played.pop(version)
-        spent = spent | {"env_steps": spent["env_steps"] + steps, "episodes": spent["episodes"] + episodes}
         new = replace(self.state, payoffs=payoffs, filled=jnp.int32(version + 1))
+        spent = spent_by([spent, self.played.pop(version)])
         after, metrics = self.programs.weighed(replace(self.state, weights=jnp.asarray(weights)), new, spent)
         self.state = replace(after, filled=self.state.filled)
         kept = self.results.get(f"seconds-{version}")

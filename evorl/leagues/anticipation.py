@@ -88,9 +88,6 @@ class Anticipants:
         """How many members each group has."""
         return sizes(self.roles.game.action_space)
 
-    def init(self, key: Key, hyperparams: Hyperparams) -> Any:
-        raise NotImplementedError("its policies are learned by NFSP")
-
     @property
     def casts(self) -> dict[str, Cast]:
         """How each role's players act who anticipate."""

@@ -43,9 +43,6 @@ class Cohort:
         """How many members each group has."""
         return sizes(self.roles.game.action_space)
 
-    def init(self, key: Key, hyperparams: Hyperparams) -> Any:
-        raise NotImplementedError("its policies are learned by an oracle")
-
     def memory(self) -> Drawn:
         return Drawn(jnp.full(self.roles.num_players, -1, jnp.int32), memories(self.roles, self.casts))
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -93,8 +93,8 @@ class Learned:
     def respond(self, game: Env, rivals: Rivals, rest: Any, key: Key, hyperparams: LearnedHyperparams) -> Answers:
         policies, after, spent = {}, {}, []
         for role in Roles(game).roles:
-            one = partial(self._answer, game, role, rivals, key, hyperparams)
-            answers = jax.vmap(one)(jnp.arange(len(role.players)), rest[role.name])
+            each = jax.vmap(lambda place, role=role: self.answer(game, role, place, rivals, rest, key, hyperparams))
+            answers = each(jnp.arange(len(role.players)))
             policies[role.name], after[role.name] = answers.policies, answers.rest
             spent.append(jax.tree.map(jnp.sum, answers.metrics))
         return Answers(policies, after, spent_by(spent))
@@ -108,26 +108,6 @@ class Learned:
         rest: Any,
         key: Key,
         hyperparams: LearnedHyperparams,
-    ) -> Answers:
-        return self._answer(game, role, rivals, key, hyperparams, place, tree.index(rest[role.name], place))
-
-    def joined(self, game: Env, answers: Sequence[Answers]) -> Answers:
-        policies, rest = {}, {}
-        for role in Roles(game).roles:
-            own = [answers[number] for number in Roles(game).numbers(role)]
-            policies[role.name] = tree.stack([one.policies for one in own])
-            rest[role.name] = tree.stack([one.rest for one in own])
-        return Answers(policies, rest, spent_by([one.metrics for one in answers]))
-
-    def _answer(
-        self,
-        game: Env,
-        role: Role,
-        rivals: Rivals,
-        key: Key,
-        hyperparams: LearnedHyperparams,
-        place: Int[Array, ""],
-        rest: Any,
     ) -> Answers:
         """The best of the restarts of a player, which go on from rest where they are warm."""
         workflow = self.within(game, role, self.casts(game))
@@ -144,11 +124,19 @@ class Learned:
 
         key = jax.random.fold_in(key, Roles(game).roles.index(role))
         keys = jax.random.split(key, (len(role.players), self.restarts))[place]
-        done, values = jax.vmap(train)(keys, rest)
+        done, values = jax.vmap(train)(keys, tree.index(rest[role.name], place))
         chosen = tree.index(done.state, jnp.nan_to_num(values, nan=-jnp.inf).argmax())
         after = replace(done.state, env_params=(), hyperparams=()) if self.warm else ()
         policies = self.casts(game)[role.name].taken(chosen)
         return Answers(policies, after, jax.tree.map(jnp.sum, done.spent))
+
+    def joined(self, game: Env, answers: Sequence[Answers]) -> Answers:
+        policies, rest = {}, {}
+        for role in Roles(game).roles:
+            own = [answers[number] for number in Roles(game).numbers(role)]
+            policies[role.name] = tree.stack([one.policies for one in own])
+            rest[role.name] = tree.stack([one.rest for one in own])
+        return Answers(policies, rest, spent_by([one.metrics for one in answers]))
 
     def players(self, game: Env, pool: Any) -> dict[str, Any]:
         del game

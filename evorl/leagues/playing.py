@@ -12,10 +12,11 @@ from jaxtyping import Array, Bool, Float, Int
 from evorl import tree, vector_env
 from evorl.leagues.acting import Cast
 from evorl.leagues.grouped import act_as
+from evorl.leagues.oracles import nothing_spent
 from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.roles import Roles
 from evorl.types import Key, Metrics
-from evorl.vector_env import FromParams, Plan, Store, World
+from evorl.vector_env import FromParams, World
 
 CHUNK = 8  # steps between two looks at whether all have ended
 BLOCK = 8  # cells that are played side by side
@@ -84,10 +85,14 @@ def played(
         return *tree.merge_axes(jax.vmap(of_cell)(profiles, *rows)), {}
 
     world = World(roles.game, env_params, memories(roles, casts), cells * episodes)
-    nothing: Store[tuple[()]] = Store(CHUNK, (), lambda *_: ())
-    stats = vector_env.play(world, act, Plan(FromParams(), episodes=1), None, key, nothing)[1]
+    stats = vector_env.whole_episodes(world, act, FromParams(), key, CHUNK)
     returns = jnp.stack([stats.returns[name].mean(-1) for name in roles.players], -1)
     return jnp.moveaxis(returns.reshape(cells, episodes, -1), 0, 1), stats.steps.sum()
+
+
+def spent_playing(steps: Int[Array, ""], episodes: int | Array) -> Metrics:
+    """Counts of so many."""
+    return nothing_spent() | {"env_steps": steps, "episodes": jnp.asarray(episodes, jnp.int32)}
 
 
 def played_newest(
@@ -110,4 +115,4 @@ def played_newest(
     played_blocks = -(-count // BLOCK)
     begun = Payoffs.empty(players, capacity), jnp.int32(0)
     done, steps = jax.lax.fori_loop(0, played_blocks, block, begun)
-    return done, {"env_steps": steps, "episodes": played_blocks.astype(jnp.int32) * BLOCK * episodes}
+    return done, spent_playing(steps, played_blocks.astype(jnp.int32) * BLOCK * episodes)

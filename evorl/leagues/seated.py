@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.envs.wrappers import Wrapper
 from evorl.leagues.against import Against, AgainstState, Match
 from evorl.metrics import EPISODE
-from evorl.spaces import Space
 from evorl.types import Key, Metrics, TimeStep
 
 SUMMARY: Mapping[str, str] = MappingProxyType({"met": "last", "won": "last"})
@@ -20,50 +20,35 @@ SUMMARY: Mapping[str, str] = MappingProxyType({"met": "last", "won": "last"})
 
 @struct.dataclass
 class SeatedState:
-    against: AgainstState
+    inner: AgainstState
     seat: Any  # [] int32, which player the one that plays is until the episode ends
     total: Any  # [], what it got so far, of a team the mean of its members
 
 
 @dataclass(frozen=True)
-class Seated:
+class Seated(Wrapper):
     """Against, but whose player is drawn when an episode begins, whatever its Match says.
 
     An episode's summary is, for each policy of the pool, how many others played it ("met"), and how often that was won,
     a draw as half of it ("won"), both [policies].
     """
 
-    against: Against
+    inner: Against
     policies: int
 
-    fresh_reset = True
-    episode_info = SUMMARY
-
     @property
-    def observation_space(self) -> Space:
-        return self.against.observation_space
-
-    @property
-    def action_space(self) -> Space:
-        return self.against.action_space
-
-    @property
-    def max_episode_steps(self) -> int:
-        return self.against.max_episode_steps
-
-    @property
-    def default_params(self) -> Match:
-        return self.against.default_params
+    def episode_info(self) -> Mapping[str, str]:
+        return SUMMARY
 
     def reset(self, key: Key, params: Match) -> tuple[SeatedState, Any]:
         key_seat, key_game = jax.random.split(key)
-        seat = jax.random.randint(key_seat, (), 0, len(self.against.own.players))
-        state, obs = self.against.reset(key_game, replace(params, player=seat))
+        seat = jax.random.randint(key_seat, (), 0, len(self.inner.own.players))
+        state, obs = self.inner.reset(key_game, replace(params, player=seat))
         return SeatedState(state, seat, jnp.float32(0)), obs
 
     def step(self, key: Key, env_state: SeatedState, action: Any, params: Match) -> tuple[SeatedState, TimeStep]:
-        before, seat = env_state.against, env_state.seat
-        state, timestep = self.against.step(key, before, action, replace(params, player=seat))
+        before, seat = env_state.inner, env_state.seat
+        state, timestep = self.inner.step(key, before, action, replace(params, player=seat))
         total = env_state.total + sum(x.mean() for x in jax.tree.leaves(timestep.reward))
         others = jnp.arange(len(before.opponents)) != seat
         met = (jax.nn.one_hot(before.opponents, self.policies) * others[:, None]).sum(0)

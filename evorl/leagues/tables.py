@@ -12,7 +12,7 @@ from evorl.agents.memory import remembers
 from evorl.envs.games.tabled import Tabled, TabledState
 from evorl.envs.games.tree import GameTree
 from evorl.errors import OptionError
-from evorl.types import Agent, Chooses, Hyperparams, Params, Plays
+from evorl.types import Actor, Chooses, Hyperparams, Params, Plays
 
 
 def uniform(tree: GameTree) -> Float[Array, "sets actions"]:
@@ -36,7 +36,7 @@ def tabulated(tree: GameTree, probabilities: Callable[[Any], Float[Array, " acti
 
 
 def of_agent(
-    tree: GameTree, agent: Agent, params: Params, hyperparams: Hyperparams = (), greedy: bool = False
+    tree: GameTree, agent: Actor, params: Params, hyperparams: Hyperparams = (), greedy: bool = False
 ) -> Float[Array, "sets actions"]:
     """How an agent with these params acts: by the probabilities of `act`, or where it is greedy the choice of `mode`.
 

@@ -10,7 +10,7 @@ import jax
 from evorl.errors import OptionError, require, unknown
 from evorl.spaces import random_action, sizes
 from evorl.training.policy import Policy
-from evorl.types import Env, Key
+from evorl.types import Env, Key, Memory, SlotPolicy
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,15 @@ class Against(Policy):
         obs, (memory, memory_other), key = given
         keys = jax.random.split(key)
         own, memory, extras = policy.act(explores)(obs, memory, keys[0])
-        play = self._by_chance if other is None else other.act(explores)
+        play = by_chance(self.env) if other is None else other.act(explores)
         others, memory_other, _ = play(obs, memory_other, keys[1])
         return place.taken(own, others), (memory, memory_other), extras
 
-    def _by_chance(self, obs: Any, memory: Any, key: Key) -> Any:
-        return random_action(self.env.action_space, self.env.observation_space, obs, key), memory, {}
+
+def by_chance(env: Env) -> SlotPolicy:
+    """Who acts by chance, in all places."""
+
+    def act(obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
+        return random_action(env.action_space, env.observation_space, obs, key), memory, {}
+
+    return act

@@ -13,10 +13,8 @@ from evorl.envs.render import Drawable
 from evorl.envs.wrappers import innermost
 from evorl.training.policy import Policy
 from evorl.types import Env, Memory, State
-from evorl.vector_env import EnvSlot, EpisodeStats, FromParams, Plan, Store, World
+from evorl.vector_env import EnvSlot, EpisodeStats, FromParams, World
 from evorl.vector_env.world import Policy as VectorPolicy
-
-CHUNK = 20  # steps between two looks at whether all episodes have ended
 
 
 def evaluate(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> EpisodeStats:
@@ -29,8 +27,7 @@ def play(env: Env, env_params: Any, policy: VectorPolicy, memory: Memory, episod
 
     @jax.jit
     def run(key: jax.Array) -> EpisodeStats:
-        world, store = World(env, env_params, memory, episodes), Store(CHUNK, (), lambda *_: ())
-        return vector_env.play(world, policy, Plan(FromParams(), episodes=1), None, key, store)[1]
+        return vector_env.whole_episodes(World(env, env_params, memory, episodes), policy, FromParams(), key)
 
     return jax.device_get(run(jax.random.key(seed)))
 

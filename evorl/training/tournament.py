@@ -13,13 +13,12 @@ from jaxtyping import Float, Int
 from evorl import vector_env
 from evorl.envs.wrappers import innermost
 from evorl.errors import OptionError, require
-from evorl.spaces import random_action, sizes
-from evorl.training.against import Place
+from evorl.spaces import sizes
+from evorl.training.against import Place, by_chance
 from evorl.training.policy import Policy
 from evorl.types import Env, Key, Memory
-from evorl.vector_env import FromParams, Plan, Store, World
+from evorl.vector_env import FromParams, World
 
-CHUNK = 20  # steps between two looks at whether all episodes have ended
 SIDE_BY_SIDE = 16_384  # episodes, about
 
 
@@ -62,7 +61,7 @@ def play(entrants: Sequence[Policy | None], episodes: int, seed: int = 0, explor
     who = profiles(len(entrants), len(where))
     at_once = max(1, min(episodes, SIDE_BY_SIDE // len(who)))
     slots = np.repeat(who, at_once, axis=0)
-    act = [_by_chance(first.env) if one is None else one.act(explores) for one in entrants]
+    act = [by_chance(first.env) if one is None else one.act(explores) for one in entrants]
     own = [np.flatnonzero((slots == i).any(1)) for i in range(len(entrants))]
 
     def together(obs: Any, memory: tuple[Memory, ...], keys: Key) -> tuple[Any, tuple[Memory, ...], dict[str, Any]]:
@@ -82,8 +81,7 @@ def play(entrants: Sequence[Policy | None], episodes: int, seed: int = 0, explor
 
     @jax.jit
     def run(key: Key) -> Float[jax.Array, "slots places"]:
-        plan, nothing = Plan(FromParams(), episodes=1), Store(CHUNK, (), lambda *_: ())
-        stats = vector_env.play(world, together, plan, None, key, nothing)[1]
+        stats = vector_env.whole_episodes(world, together, FromParams(), key)
         return jnp.stack([place.of(stats.returns) for place in where], -1)
 
     keys = jax.random.split(jax.random.key(seed), -(-episodes // at_once))
@@ -115,10 +113,3 @@ def table(
 
 def _game(env: Env) -> tuple[Any, ...]:
     return type(innermost(env)), env.observation_space, env.action_space
-
-
-def _by_chance(env: Env) -> Any:
-    def act(obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        return random_action(env.action_space, env.observation_space, obs, key), memory, {}
-
-    return act

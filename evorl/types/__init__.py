@@ -1,6 +1,7 @@
 """The types and protocols that all parts share. Protocols are structural: nothing inherits from them."""
 
 from evorl.types.agents import (
+    Actor,
     ActorCritic,
     Agent,
     Chooses,
@@ -60,6 +61,7 @@ from evorl.types.workflows import (
 )
 
 __all__ = [
+    "Actor",
     "ActorCritic",
     "Acts",
     "ActsAs",

@@ -7,12 +7,8 @@ from evorl.types.data import Array, Batch, Hyperparams, Key, Memory, Metrics, Pa
 
 
 @runtime_checkable
-class Agent(Protocol):
-    """What is learned, and how it acts. The actor of an agent's state is a TrainState; act and mode take its params."""
-
-    def init(self, key: Key, hyperparams: Hyperparams) -> State:
-        """The state before anything is learned."""
-        ...
+class Actor(Protocol):
+    """How to act by params."""
 
     def memory(self) -> Memory:
         """The memory at the start of an episode; () without one."""
@@ -32,8 +28,17 @@ class Agent(Protocol):
 
 
 @runtime_checkable
-class Plays(Agent, Protocol):
-    """An agent that acts for every member of a game, by group."""
+class Agent(Actor, Protocol):
+    """What is learned, and how it acts. The actor of an agent's state is a TrainState; act and mode take its params."""
+
+    def init(self, key: Key, hyperparams: Hyperparams) -> State:
+        """The state before anything is learned."""
+        ...
+
+
+@runtime_checkable
+class Plays(Actor, Protocol):
+    """One that acts for every member of a game, by group."""
 
     @property
     def groups(self) -> Mapping[str, int]:
@@ -42,8 +47,8 @@ class Plays(Agent, Protocol):
 
 
 @runtime_checkable
-class Chooses(Agent, Protocol):
-    """An agent that tells how likely it takes each choice of an action that is one; it must not remember."""
+class Chooses(Actor, Protocol):
+    """One that tells how likely it takes each choice of an action that is one; it must not remember."""
 
     def probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Any:
         """Those with which `act` draws after one observation, [choices]; of a game by group, [members, choices]."""

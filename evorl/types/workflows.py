@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from evorl.types.agents import Agent
+from evorl.types.agents import Actor
 from evorl.types.data import Array, Hyperparams, Key, Metrics, Params, SlotPolicy, State
 from evorl.types.envs import Env
 from evorl.types.evolvers import Evolver, Found
@@ -34,7 +34,7 @@ class Acts(Workflow, Protocol):
     """A workflow that trains one policy, which its state holds; it is greedy unless it explores."""
 
     env: Env
-    agent: Agent
+    agent: Actor
 
     def policy(self, state: State, explores: bool = False) -> SlotPolicy:
         """How it acts in one environment."""

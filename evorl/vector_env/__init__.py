@@ -9,6 +9,7 @@ from evorl.vector_env.rollout import (
     Store,
     auto_reset,
     play,
+    whole_episodes,
 )
 from evorl.vector_env.starts import FromParams, OnLevels, Same, Table
 from evorl.vector_env.vector_env import Behaviour, Played, VectorEnv, shares
@@ -34,4 +35,5 @@ __all__ = [
     "leveled",
     "play",
     "shares",
+    "whole_episodes",
 ]

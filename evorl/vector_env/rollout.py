@@ -6,7 +6,7 @@ A policy acts for n environments at once: (obs [n], memory [n], keys [n]) -> (ac
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ Stored = TypeVar("Stored")
 UNLIMITED = jnp.iinfo(jnp.int32).max  # episodes or steps that no play reaches
 
 
+@runtime_checkable
 class Starts(Protocol):
     """Where episodes begin: a value. What it has `left` is carried from step to step."""
 
@@ -108,6 +109,12 @@ def play(
 
     (after, stats, _), stored = jax.lax.while_loop(going_on, advance, (begin, store.into))
     return world.left(after, True if slots is None else plan.leaves), stats, stored
+
+
+def whole_episodes(world: World, policy: Policy, starts: Starts, key: Key, every: int = 20) -> EpisodeStats:
+    """What one episode in each copy was, leaves [n]; after so many steps it looks again whether all have ended."""
+    nothing: Store[tuple[()]] = Store(every, (), lambda *_: ())
+    return play(world, policy, Plan(starts, episodes=1), None, key, nothing)[1]
 
 
 def auto_reset(

@@ -13,7 +13,7 @@ from jaxtyping import Array, Int
 from evorl import mesh, tree
 from evorl.errors import OptionError
 from evorl.spaces import choices, groups, random_action, sizes
-from evorl.types import Agent, Chooses, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, Plays
+from evorl.types import Actor, Chooses, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, Plays
 from evorl.vector_env import rollout
 from evorl.vector_env.episodes import EnvSlot, EpisodeStats
 from evorl.vector_env.rollout import UNLIMITED, Plan, Store
@@ -30,7 +30,7 @@ class Behaviour:
     """
 
     env: Env
-    agent: Agent
+    agent: Actor
     hyperparams: Hyperparams
     see: Callable[[Any], Any] = lambda obs: obs
     draw: Callable[[Any], Any] = lambda actors: actors
@@ -105,7 +105,7 @@ class VectorEnv:
     """n environments for as many actors, or for some of which each has n / actors of them side by side."""
 
     env: Env
-    agent: Agent
+    agent: Actor
     num_slots: int
     actors: int
     rollout_starts: int  # how many starts of a slot are drawn for a rollout

@@ -28,6 +28,7 @@ from evorl.leagues.seated import Seated, plain, told
 from evorl.leagues.tables import tabulated
 from evorl.types import Acts, Env, Key, Metrics, SlotPolicy, State
 from evorl.workflows import members
+from evorl.workflows.base import as_evaluation
 
 
 @struct.dataclass
@@ -185,9 +186,8 @@ class League:
             return plain(self.inner.evaluate(main, key))
         main = self.acting.taken(tree.index(state.learners, 0))
         per = judged(self.tree, self.tables(tree.broadcast(main, 1))[0])
-        counts = {"episodes": jnp.int32(1), "episode_length": jnp.float32(1), "return_error": jnp.float32(0)}
         zero_sum = self.tree.players == 2 and self.tree.is_zero_sum
-        return per | counts | ({"league_exploitability": self.exploited(state)} if zero_sum else {})
+        return as_evaluation(per) | ({"league_exploitability": self.exploited(state)} if zero_sum else {})
 
     def exploited(self, state: LeagueState) -> Float[Array, ""]:
         """The exploitability of an equilibrium among all policies, past and present, of a two-player zero-sum game."""

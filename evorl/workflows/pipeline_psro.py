@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from evorl import tree
 from evorl.errors import require
 from evorl.leagues.learned import Learned
-from evorl.leagues.oracles import Answers, Oracle, Rivals
+from evorl.leagues.oracles import Answers, Oracle, Rivals, spent_by
 from evorl.types import Key, Metrics
 from evorl.workflows.psro import PSRO, PSROHyperparams, PSROState
 
@@ -66,8 +66,7 @@ class PipelinePSRO(PSRO):
         pool = self.placed(state, levels)
         new = replace(self.grown(state, lowest), pool=pool)
         paid, spent = self.paid(new, key_pay, self.levels - 1)
-        counts = {name: lowest.metrics[name] + n for name, n in spent.items()}
-        return self.weighed(state, replace(new, payoffs=paid), lowest.metrics | counts)
+        return self.weighed(state, replace(new, payoffs=paid), spent_by([lowest.metrics, spent]))
 
     def mixtures(self, state: PSROState) -> Float[Array, "levels players capacity"]:
         """What each level answers: mixtures of all policies below it."""
@@ -77,7 +76,8 @@ class PipelinePSRO(PSRO):
             mask = jnp.broadcast_to(there, state.weights.shape)
             return self.solver(state.payoffs.mean, mask, state.hyperparams.solver)[0]
 
-        return jax.vmap(below)(jnp.arange(self.levels))
+        above_the_lowest = jax.vmap(below)(jnp.arange(1, self.levels))
+        return jnp.concatenate([state.weights[None], above_the_lowest])
 
     def placed(self, state: PSROState, levels: Answers) -> Any:
         """The pool with what levels have come to, the lowest after those that are done."""

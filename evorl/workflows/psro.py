@@ -17,12 +17,13 @@ from evorl.leagues.cohort import Cohort, Mixtures
 from evorl.leagues.exact import in_metrics, mixture, nash_conv, payoffs
 from evorl.leagues.meta_games import deviations
 from evorl.leagues.nash import Nash
-from evorl.leagues.oracles import Answers, BestResponses, Oracle, Rivals, tree_of
+from evorl.leagues.oracles import Answers, BestResponses, Oracle, Rivals, nothing_spent, spent_by, tree_of
 from evorl.leagues.payoffs import Payoffs
-from evorl.leagues.playing import of_newest, played, played_newest
+from evorl.leagues.playing import of_newest, played, played_newest, spent_playing
 from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import Solver
 from evorl.types import Declares, Env, Key, Metrics, SlotPolicy
+from evorl.workflows.base import as_evaluation
 
 LEAST = 1e-3  # weight with which a policy counts as one that is played
 ZERO = 1e-6  # of NashConv, up to which nothing is left to gain
@@ -118,8 +119,7 @@ class PSRO:
         answers = self.oracle.respond(self.env, rivals, state.rest, key_respond, state.hyperparams.oracle)
         new = self.grown(state, answers)
         paid, spent = self.paid(new, key_pay)
-        counts = {name: answers.metrics[name] + n for name, n in spent.items()}
-        return self.weighed(state, replace(new, payoffs=paid), answers.metrics | counts)
+        return self.weighed(state, replace(new, payoffs=paid), spent_by([answers.metrics, spent]))
 
     def grown(self, state: PSROState, answers: Answers) -> PSROState:
         """The state with the answers in the pool; in a full one they take the place of the last."""
@@ -142,8 +142,7 @@ class PSRO:
 
     def evaluate(self, state: PSROState, key: Key) -> Metrics:
         del key
-        counts = {"episodes": jnp.int32(1), "episode_length": jnp.float32(1), "return_error": jnp.float32(0)}
-        return self.judged(state) | counts
+        return as_evaluation(self.judged(state))
 
     def judged(self, state: PSROState) -> Metrics:
         """How good the mixtures are: "return", and of a game with a tree "nash_conv" and "exploitability"."""
@@ -167,7 +166,7 @@ class PSRO:
     def paid(self, state: PSROState, key: Key, beyond: int = 0) -> tuple[Payoffs, Metrics]:
         """The table with the cells of the newest policies and so many beyond them, and what was played for it."""
         newest = [state.filled - 1 + i for i in range(1 + beyond)]
-        found = nothing_played()
+        found = nothing_spent()
         table, roles = state.payoffs, self.roles
         if self.episodes == 0:
             assert self.tree is not None
@@ -179,7 +178,7 @@ class PSRO:
         for one, key_one in zip(newest, jax.random.split(key, len(newest)), strict=True):
             cells, spent = played_newest(roles, casts, pool, state.env_params, one, self.episodes, key_one)
             table = table.with_cells(cells, of_newest(one, roles.num_players, self.capacity))
-            found = jax.tree.map(jnp.add, found, spent)
+            found = spent_by([found, spent])
         return table, found
 
     def cells(
@@ -189,12 +188,12 @@ class PSRO:
         if self.episodes > 0:
             policies, casts = self.oracle.players(self.env, pool), self.oracle.casts(self.env)
             returns, steps = played(self.roles, casts, policies, env_params, profiles, self.episodes, key)
-            return Payoffs.played(returns), {"env_steps": steps, "episodes": jnp.int32(len(profiles) * self.episodes)}
+            return Payoffs.played(returns), spent_playing(steps, len(profiles) * self.episodes)
         nodes = self.tree
         assert nodes is not None
         tables = self.oracle.tables(self.env, pool)
         each = jax.vmap(lambda profile: payoffs(nodes, [tables[one][None] for one in profile]).ravel())
-        return Payoffs.expected(each(profiles)), nothing_played()
+        return Payoffs.expected(each(profiles)), nothing_spent()
 
     @cached_property
     def agent(self) -> Cohort:
@@ -209,8 +208,3 @@ class PSRO:
     def inherit(self, state: PSROState, parent: PSROState) -> PSROState:
         """The parent, but with the state's own params of the game."""
         return replace(parent, env_params=state.env_params)
-
-
-def nothing_played() -> Metrics:
-    """Counts of payoffs that are computed."""
-    return {"env_steps": jnp.int32(0), "episodes": jnp.int32(0)}

@@ -18,6 +18,7 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.sequences import SequenceForm
 from evorl.leagues.tables import normalized, uniform
 from evorl.types import Env, Key, Metrics, SlotPolicy
+from evorl.workflows.base import as_evaluation
 
 
 @struct.dataclass
@@ -78,8 +79,7 @@ class XFP:
 
     def evaluate(self, state: XFPState, key: Key) -> Metrics:
         del key
-        counts = {"episodes": jnp.int32(1), "episode_length": jnp.float32(1), "return_error": jnp.float32(0)}
-        return judged(self.tree, self.average(state)) | counts
+        return as_evaluation(judged(self.tree, self.average(state)))
 
     def average(self, state: XFPState) -> Float[Array, "sets actions"]:
         """The average policies: how likely each action is in each information set."""

@@ -6,9 +6,8 @@ import jax
 
 from evorl import tree, vector_env
 from evorl.envs.on_level import OnLevel, OnLevelParams, seen_alike, start, with_levels
-from evorl.training.episodes import CHUNK
 from evorl.types import Acts, Evolves, Key, Level, State
-from evorl.vector_env import EpisodeStats, Plan, Same, Store, World, leveled
+from evorl.vector_env import EpisodeStats, Same, World, leveled
 
 
 def attempt(workflow: Acts, state: State, levels: Level, explores: bool, key: Key) -> EpisodeStats:
@@ -21,9 +20,8 @@ def attempt(workflow: Acts, state: State, levels: Level, explores: bool, key: Ke
     key_start, key_play = jax.random.split(key)
     n = tree.size(levels)
     starts = jax.vmap(lambda key, level: start(env, key, level, params))(jax.random.split(key_start, n), levels)
-    world, store = World(env, OnLevelParams(params), workflow.agent.memory(), n), Store(CHUNK, (), lambda *_: ())
-    policy = jax.vmap(workflow.policy(state, explores))
-    return vector_env.play(world, policy, Plan(Same(starts), episodes=1), None, key_play, store)[1]
+    world = World(env, OnLevelParams(params), workflow.agent.memory(), n)
+    return vector_env.whole_episodes(world, jax.vmap(workflow.policy(state, explores)), Same(starts), key_play)
 
 
 def actor(workflow: Any, state: State = None) -> tuple[Any, Any]:
