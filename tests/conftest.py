@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 # Compiling is most of the time that tests take, so little is optimized, and kernels are not emitted by way of MLIR,
 # which takes twice as long; on busy cores the threads of OpenBLAS spin, 40 times as long for a 10 x 10 solve.
@@ -18,6 +19,18 @@ jaxtyping.install_import_hook("evorl", "tests.typechecking.check")  # annotation
 from evorl.training.devices import enable_compilation_cache  # noqa: E402
 
 enable_compilation_cache()
+SLOW = Path(__file__).with_name("slow.txt")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Marks as slow what slow.txt names; where all is collected, what it names must be there."""
+    named, found = set(SLOW.read_text(encoding="utf-8").splitlines()), {item.nodeid: item for item in items}
+    for name in named & found.keys():
+        found[name].add_marker("slow")
+    files = {name.partition("::")[0] for name in found}
+    gone = [name for name in named - found.keys() if name.partition("::")[0] in files]
+    if gone and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        raise pytest.UsageError(f"tests/slow.txt: no test is named {min(gone)}")
 
 
 def leaves_equal(a, b):
