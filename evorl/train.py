@@ -5,6 +5,7 @@ import ctypes
 import datetime
 import io
 import logging
+import math
 import os
 import sys
 import time
@@ -226,8 +227,18 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
         say(f"see it with: python -m evorl.play {run_dir}")
     for group in rivals(workflow.env) if isinstance(workflow, Acts) else []:
         say(f"what {group} has learned: python -m evorl.play {run_dir} against=random group={group}")
-    say(f"go on with: {go_on} {' '.join(f'{name}={2 * limit:g}' for name, limit in budget.limits.items())}")
+    say(_further(workflow, budget, result.progress.iteration, go_on))
     return result
+
+
+def _further(workflow: Any, budget: Any, iterations: int, go_on: str) -> str:
+    """How a training of so many iterations goes on, for as long again or until it is full."""
+    from evorl.types import Fills
+
+    most = workflow.most_iterations if isinstance(workflow, Fills) else math.inf
+    if iterations >= most:
+        return f"full after {most} iterations; a new training with a larger agent.workflow.capacity has room for more"
+    return f"go on with: {go_on} {' '.join(f'{name}={limit:g}' for name, limit in budget.doubled(most).items())}"
 
 
 def _left(checkpoints: Any, run_dir: Path) -> str:

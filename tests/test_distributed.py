@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from evorl.distributed.task import BEST_RESPONSE
 from evorl.distributed.values import packed, unpacked
 from evorl.errors import OptionError
 from evorl.leagues.exact import payoffs
+from evorl.leagues.prioritized import RectifiedNash
 from evorl.training import runs
 from evorl.workflows.psro import PSRO
 from tests.conftest import leaves_equal
@@ -68,9 +69,10 @@ def played():
     return state_of(PLAYED)
 
 
-def test_it_is_the_training_by_one_program():
-    trained = list(coordinate(EXACT, seed=3))
-    state, metrics = by_one_program(EXACT, EXACT.hyperparams(), 5, seed=3)
+@pytest.mark.parametrize("psro", [EXACT, replace(EXACT, solver=RectifiedNash())])
+def test_it_is_the_training_by_one_program(psro):
+    trained = list(coordinate(psro, seed=3))
+    state, metrics = by_one_program(psro, psro.hyperparams(), 5, seed=3)
     for name in metrics:
         found = [float(one.metrics[name]) for one in trained]
         np.testing.assert_allclose(found, np.asarray(metrics[name], float), atol=1e-5, err_msg=name)

@@ -24,6 +24,7 @@ from evorl.leagues.nash import Nash
 from evorl.leagues.playing import of_newest, with_newest
 from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import Last, UniformMixture
+from evorl.train import _further, main
 from evorl.training.policy import Policy
 from evorl.training.progress import Budget
 from evorl.workflows.on_policy import OnPolicy
@@ -176,6 +177,36 @@ def test_a_training_ends_with_a_full_pool():
     assert Budget(env_steps=1e9).within(5).iterations == 5
     with pytest.raises(OptionError, match="iterations=9: at most 5, after which the workflow is full"):
         Budget(iterations=9).within(5)
+
+
+FULL = "full after 3 iterations; a new training with a larger agent.workflow.capacity has room for more"
+
+
+@pytest.mark.parametrize(
+    ("budget", "done", "line"),
+    [
+        (Budget(iterations=1), 1, "go on with: evorl iterations=2"),
+        (Budget(iterations=2, minutes=5), 2, "go on with: evorl iterations=3 minutes=10"),
+        (Budget(env_steps=5e5), 1, "go on with: evorl env_steps=1e+06"),
+        (Budget(env_steps=5e5), 3, FULL),
+    ],
+)
+def test_a_training_says_how_it_goes_on_or_what_has_room(budget, done, line):
+    assert _further(PSRO(KUHN, capacity=4), budget, done, "evorl") == line
+
+
+@pytest.mark.slow
+def test_the_last_line_of_a_training_is_a_command_that_works(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def last_line(*given):
+        main([*given])
+        return capsys.readouterr().out.splitlines()[-1]
+
+    game = "agent=psro_exact", "env=kuhn", "agent.workflow.capacity=4", "run_dir=run"
+    line = last_line(*game, "iterations=2")
+    assert line == "go on with: python -m evorl.train resume=run iterations=3"
+    assert last_line(*line.partition("evorl.train ")[2].split()) == FULL
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,22 @@
 """Replicator dynamics, prioritized and rectified weights, against NumPy and OpenSpiel."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.envs.games.kuhn import Kuhn
+from evorl.envs.games.tabled import Tabled
 from evorl.errors import OptionError
 from evorl.leagues.alpha_rank import AlphaRank
+from evorl.leagues.exact import best_response, mixture
 from evorl.leagues.fictitious import RegretMatching
+from evorl.leagues.nash import Nash
+from evorl.leagues.oracles import BestResponses
 from evorl.leagues.prioritized import PFSP, RectifiedNash
 from evorl.leagues.replicator import ProjectedReplicator, Replicator
-from evorl.leagues.solvers import Solver
+from evorl.leagues.solvers import Rectifies, Solver
+from evorl.workflows.psro import PSRO
 from tests.test_solvers import ROCK_PAPER_SCISSORS, embedded, zero_sum
 
 SHAPES = (3, 4), (5, 5), (2, 3, 4)
@@ -127,25 +134,45 @@ def test_pfsp_of_three_players_is_of_what_the_newest_of_the_others_earn():
     np.testing.assert_allclose(weights[1], missed**2 / (missed**2).sum(), rtol=1e-4)
 
 
-def test_rectified_nash_trains_each_against_those_that_it_beats():
-    given = embedded(zero_sum(ROCK_PAPER_SCISSORS), 4)
+def test_rectified_nash_answers_those_that_the_best_policy_beats():
+    """Of rock, paper and scissors, whose values here differ, the one with the most weight beats one and ties itself."""
     solver = RectifiedNash()
+    given = embedded(zero_sum(np.array([[0, -1, 2], [1, 0, -3], [-2, 3, 0]], np.float32)), 4)
     weights, lacks = solver(*given)
-    np.testing.assert_allclose(weights, [[1 / 3, 1 / 3, 1 / 3, 0]] * 2, atol=1e-4)
+    np.testing.assert_allclose(weights, [[1 / 2, 1 / 3, 1 / 6, 0]] * 2, atol=1e-4)
     assert lacks < 1e-4
-    training = solver.training(*given, weights)
-    beats_or_ties = [[0.5, 0, 0.5, 0], [0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 0]]
-    np.testing.assert_allclose(training, [beats_or_ties] * 2, atol=1e-4)
+    np.testing.assert_allclose(solver.opponents(*given, weights), [[3 / 4, 0, 1 / 4, 0]] * 2, atol=1e-4)
+
+
+def rectified(payoffs, weights):
+    """Of two players the mixtures that answers meet, by NumPy."""
+    x, y = (np.asarray(w, float) for w in weights)
+    a = np.asarray(payoffs[0], float)
+    kept = x * (a[:, y.argmax()] <= x @ a @ y + 1e-4), y * (a[x.argmax()] >= x @ a @ y - 1e-4)
+    return np.stack([w / w.sum() for w in kept])
 
 
 def test_rectified_nash_of_a_game_that_is_not_fair():
-    """A policy is better than the value against some of the other's support, and no row weighs what lies outside."""
-    a = np.random.default_rng(12).normal(size=(4, 5)).astype(np.float32) + 3
+    """A policy gets the value from some of the other's support, and nothing outside has weight."""
+    a = np.random.default_rng(12).normal(size=(5, 5)).astype(np.float32) + 3
     given = embedded(zero_sum(a), 5)
     weights, _ = RectifiedNash()(*given)
-    training = np.asarray(RectifiedNash().training(*given, weights))
-    x, y = weights[0, :4], weights[1]
-    for i in range(4):
-        kept = np.where(a[i] >= x @ a @ y - 1e-4, y, 0)
-        expected = kept / kept.sum() if x[i] > 1e-3 else np.zeros(5)
-        np.testing.assert_allclose(training[0, i], expected, atol=1e-4)
+    expected = rectified(given[0], weights)
+    assert np.abs(expected - weights).max() > 0.1
+    np.testing.assert_allclose(RectifiedNash().opponents(*given, weights), expected, atol=1e-4)
+
+
+def test_psro_answers_what_rectified_nash_makes_of_its_weights():
+    psro = PSRO(Tabled(Kuhn()), BestResponses(random_ties=False), RectifiedNash(), capacity=7)
+    assert isinstance(psro.solver, Rectifies)
+    assert not isinstance(Nash(), Rectifies)
+    state, step, apart = psro.init(jax.random.key(0), psro.hyperparams()), jax.jit(psro.step), 0.0
+    most = jax.jit(lambda pool, weights: best_response(psro.tree, mixture(psro.tree, pool, weights))[0])
+    for i in range(6):
+        expected, pool = rectified(state.payoffs.mean, state.weights), state.pool
+        apart = max(apart, np.abs(expected - state.weights).max())
+        state, _ = step(state, jax.random.key(i))
+        table = np.asarray(state.payoffs.mean)
+        gets = table[0, i + 1] @ expected[1], table[1, :, i + 1] @ expected[0]
+        np.testing.assert_allclose(gets, most(pool, jnp.asarray(expected, jnp.float32)), atol=1e-4)
+    assert apart > 0.1

@@ -87,6 +87,7 @@ class Coordinator:
         self.played: dict[int, Metrics] = {}  # by version, what was played for its payoffs
         self.ready: deque[tuple[Task, Value]] = deque()  # what was kept
         self.asked = self.age = 0  # the version of which best responses are on their way, and how old their table is
+        self.weights = np.asarray(self.state.weights)  # those of that table
         self.began = time.perf_counter()
 
     def run(self, workers: Workers, iterations: int) -> Iterator[Iteration]:
@@ -135,11 +136,12 @@ class Coordinator:
     def _ask(self, workers: Workers) -> None:
         """For best responses against the newest mixtures."""
         version = self.asked = self.filled
-        self.age = version - self.solved
+        self.age, self.weights = version - self.solved, np.asarray(self.state.weights)
+        given = np.asarray(self.programs.answered(self.state))
         key = np.asarray(jax.random.key_data(self._keys(version)[0]))
         reads = self._reads(version) + (names.rest(version - 1),) * bool(jax.tree.leaves(self.state.rest))
         for player in range(self.players):
-            self._submit(Task(BEST_RESPONSE, version, player, key, np.asarray(self.state.weights), reads), workers)
+            self._submit(Task(BEST_RESPONSE, version, player, key, given, reads), workers)
 
     def _pay(self, workers: Workers) -> None:
         """For payoffs of the profiles that are new with the newest policies."""
@@ -161,9 +163,9 @@ class Coordinator:
         return jax.random.split(jax.random.fold_in(self.steps, version - 1))
 
     def _kept(self, task: Task, value: Value) -> Value:
-        """What has come out of a task, kept; of a best response with the weights it answers, and their table's age."""
+        """What has come out of a task, kept; of a best response with the weights there were, and their table's age."""
         if task.kind == BEST_RESPONSE:
-            value = [*value, task.given, np.array(self.age)]
+            value = [*value, self.weights, np.array(self.age)]
         self.results.put(task.name, value)
         return value
 

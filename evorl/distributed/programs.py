@@ -40,7 +40,7 @@ class Programs:
         self._begun = compiled(lambda key: self.psro.begun(key, spec.hyperparams, spec.env_params))
         self._answer, self._cells = compiled(self._answered, static_argnums=0), compiled(self._paid)
         self._place = compiled(tree.put, donate_argnums=0)
-        self.weighed = compiled(self._weighed)
+        self.weighed, self.answered = compiled(self._weighed), compiled(self.psro.answered)
         self._held, self._pool = 0, None
 
     def begun(self, key: jax.Array) -> PSROState:

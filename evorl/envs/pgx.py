@@ -27,7 +27,73 @@ class PgxState:
 
 
 @dataclass(frozen=True)
-class Pgx:
+class Board:
+    """A game of pgx by its name; raises OptionError."""
+
+    name: str
+    max_episode_steps: int = 1000
+
+    fresh_reset = True
+
+    def __post_init__(self) -> None:
+        require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
+        _ = self.env
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of all, those for more than two players among them."""
+        return list(imported("pgx", "pgx").available_envs())
+
+    @cached_property
+    def env(self) -> Any:
+        """The wrapped game."""
+        if self.name not in self.names():
+            raise unknown("game of pgx", self.name, self.names(), "--list env=pgx")
+        with mesh.computed_at_once():
+            return imported("pgx", "pgx").make(self.name)
+
+    @cached_property
+    def board(self) -> Box:
+        """What a player sees of it."""
+        seen = jax.eval_shape(self.env.init, jax.random.key(0)).observation
+        whole = jnp.issubdtype(seen.dtype, jnp.bool_)
+        return Box(0, 1, tuple(seen.shape), "uint8") if whole else Box(-jnp.inf, jnp.inf, tuple(seen.shape))
+
+    @property
+    def moves(self) -> Discrete:
+        """What a player does."""
+        return Discrete(int(self.env.num_actions))
+
+    @property
+    def seat(self) -> Legal:
+        """What a player observes."""
+        return Legal(self.board, (self.moves.n,))
+
+    def begun(self, key: Key) -> Any:
+        """A new game."""
+        return _unseen(self.env.init(key))
+
+    def moved(self, game: Any, action: Array, key: Key) -> Any:
+        """The game after a move of whose turn it is."""
+        return _unseen(self.env.step(game, action, key))
+
+    def seen(self, game: Any, player: Array) -> Array:
+        """What a player sees of a game."""
+        return jnp.asarray(self.env._observe(game, player), self.board.dtype)  # observe warns that it will not be
+
+    def ended(self, game: Any, steps: Array) -> tuple[Array, Array]:
+        """Whether a game has terminated, and whether it is truncated."""
+        return game.terminated, ~game.terminated & (game.truncated | (steps >= self.max_episode_steps))
+
+    def draw(self, states: list[Any], folder: Path) -> list[Path]:
+        """The board of the last of states, as SVG."""
+        path = folder / "board.svg"
+        states[-1].inner.save_svg(path)
+        return [path]
+
+
+@dataclass(frozen=True)
+class Pgx(Board):
     """A game of pgx for one player or two by its name, such as Pgx("connect_four"), in a seat that is drawn.
 
     The other player's moves are those of `opponent`, an agent whose parameters are the env params, or random legal
@@ -35,26 +101,12 @@ class Pgx:
     seen, which moves are legal is a mask. Games that last longer than max_episode_steps moves of ours are truncated.
     """
 
-    name: str
-    max_episode_steps: int = 1000
     opponent: Agent | None = None
 
-    fresh_reset = True
-
     def __post_init__(self) -> None:
-        require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
+        super().__post_init__()
         players = int(self.env.num_players)
         require(players <= TWO, "env.name", self.name, f"is a game of {players}; of those here one or two play")
-
-    @staticmethod
-    def names() -> list[str]:
-        """The names of all, those for more than two players among them."""
-        return _names()
-
-    @cached_property
-    def env(self) -> Any:
-        """The wrapped game."""
-        return _made(self.name)
 
     @property
     def default_params(self) -> Any:
@@ -64,9 +116,9 @@ class Pgx:
         key = jax.random.key(0)
         return self.opponent.init(key, hyperparameters.of(self.opponent)).actor.params
 
-    @cached_property
+    @property
     def observation_space(self) -> Legal:
-        return Legal(_board(self.env), (self.action_space.n,))
+        return self.seat
 
     @property
     def episode_info(self) -> dict[str, str]:
@@ -75,11 +127,11 @@ class Pgx:
 
     @property
     def action_space(self) -> Discrete:
-        return Discrete(int(self.env.num_actions))
+        return self.moves
 
     def reset(self, key: Key, params: Any) -> tuple[PgxState, Any]:
         key_game, key_seat, key_moves = jax.random.split(key, 3)
-        inner = _unseen(self.env.init(key_game))
+        inner = self.begun(key_game)
         seat = jax.random.randint(key_seat, (), 0, self.env.num_players).astype(jnp.int32)
         inner, _ = self._answered(key_moves, inner, seat, params)
         return PgxState(inner, seat, jnp.int32(0)), self._observation(inner, seat)
@@ -87,11 +139,10 @@ class Pgx:
     def step(self, key: Key, env_state: PgxState, action: Any, params: Any) -> tuple[PgxState, TimeStep]:
         key_move, key_moves = (key, key) if self.env.num_players == 1 else jax.random.split(key)
         seat, steps = env_state.seat, env_state.steps + 1
-        inner = _unseen(self.env.step(env_state.inner, action, key_move))
+        inner = self.moved(env_state.inner, action, key_move)
         reward = inner.rewards[seat if self.env.num_players == TWO else 0]
         inner, more = self._answered(key_moves, inner, seat, params)
-        over = inner.terminated
-        truncated = ~over & (inner.truncated | (steps >= self.max_episode_steps))
+        over, truncated = self.ended(inner, steps)
         reward = jnp.float32(reward + more)
         info = dict.fromkeys(self.episode_info, over & (reward > 0))
         return PgxState(inner, seat, steps), TimeStep(self._observation(inner, seat), reward, over, truncated, info)
@@ -108,7 +159,7 @@ class Pgx:
         def move(carry: tuple[Any, Array, Key]) -> tuple[Any, Array, Key]:
             game, reward, key = carry
             key, key_act, key_step = jax.random.split(key, 3)
-            after = _unseen(self.env.step(game, self._reply(key_act, game, params), key_step))
+            after = self.moved(game, self._reply(key_act, game, params), key_step)
             return after, reward + after.rewards[seat], key
 
         game, reward, _ = jax.lax.while_loop(theirs, move, (inner, jnp.float32(0), key))
@@ -123,108 +174,47 @@ class Pgx:
         return self.opponent.act(params, obs, self.opponent.memory(), key, hyperparams)[0]
 
     def _observation(self, game: Any, player: Array) -> dict[str, Array]:
-        board = self.observation_space.space
-        assert isinstance(board, Box)
-        seen = self.env._observe(game, player)  # observe(state, player) warns that it will not be
-        return {"legal": game.legal_action_mask, "obs": jnp.asarray(seen, board.dtype)}
-
-    def draw(self, states: list[PgxState], folder: Path) -> list[Path]:
-        """The board of the last of states, as SVG."""
-        return _drawn(states[-1].inner, folder)
+        return {"legal": game.legal_action_mask, "obs": self.seen(game, player)}
 
 
 @dataclass(frozen=True)
-class PgxGame:
+class PgxGame(Board):
     """A game of pgx for any number, all of whose players are members of one group, `player`: PgxGame("connect_four").
 
     Who begins is drawn. Each player observes the game from its own seat; who is not to move, and all once the game
     has ended, have one legal action, the first. Games that last longer than max_episode_steps moves are truncated.
     """
 
-    name: str
-    max_episode_steps: int = 1000
-
     default_params = ()
-    fresh_reset = True
-
-    def __post_init__(self) -> None:
-        require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
-        _ = self.env
-
-    @staticmethod
-    def names() -> list[str]:
-        """The names of all."""
-        return _names()
-
-    @cached_property
-    def env(self) -> Any:
-        """The wrapped game."""
-        return _made(self.name)
-
-    @cached_property
-    def _board(self) -> Box:
-        """What a player sees."""
-        return _board(self.env)
 
     @property
     def observation_space(self) -> Dict:
-        seat = Legal(self._board, (int(self.env.num_actions),))
-        return Dict({"player": Members(seat, int(self.env.num_players))})
+        return Dict({"player": Members(self.seat, int(self.env.num_players))})
 
     @property
     def action_space(self) -> Dict:
-        return Dict({"player": Members(Discrete(int(self.env.num_actions)), int(self.env.num_players))})
+        return Dict({"player": Members(self.moves, int(self.env.num_players))})
 
     def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
         del params
-        state = SuiteState.first(_unseen(self.env.init(key)))
+        state = SuiteState.first(self.begun(key))
         return state, self._observation(state.inner)
 
     def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
         del params
         game = env_state.inner
-        state = env_state.after(_unseen(self.env.step(game, action["player"][game.current_player], key)))
-        over = state.inner.terminated
-        truncated = ~over & (state.inner.truncated | (state.steps >= self.max_episode_steps))
+        state = env_state.after(self.moved(game, action["player"][game.current_player], key))
+        over, truncated = self.ended(state.inner, state.steps)
         reward = {"player": jnp.asarray(state.inner.rewards, jnp.float32)}
         return state, TimeStep(self._observation(state.inner), reward, over, truncated)
 
     def _observation(self, game: Any) -> dict[str, Any]:
         players = jnp.arange(self.env.num_players, dtype=jnp.int32)
-        seen = jax.vmap(self.env._observe, (None, 0))(game, players)
+        seen = jax.vmap(self.seen, (None, 0))(game, players)
         moves = (players == game.current_player) & ~game.terminated
         first = jnp.arange(self.env.num_actions) == 0
         legal = jnp.where(moves[:, None], game.legal_action_mask, first)
-        return {"player": {"legal": legal, "obs": jnp.asarray(seen, self._board.dtype)}}
-
-    def draw(self, states: list[SuiteState], folder: Path) -> list[Path]:
-        """The board of the last of states, as SVG."""
-        return _drawn(states[-1].inner, folder)
-
-
-def _names() -> list[str]:
-    return list(imported("pgx", "pgx").available_envs())
-
-
-def _made(name: str) -> Any:
-    """A game by its name; raises OptionError."""
-    if name not in _names():
-        raise unknown("game of pgx", name, _names(), "--list env=pgx")
-    with mesh.computed_at_once():
-        return imported("pgx", "pgx").make(name)
-
-
-def _board(env: Any) -> Box:
-    """What a player of a game sees of it."""
-    seen = jax.eval_shape(env.init, jax.random.key(0)).observation
-    whole = jnp.issubdtype(seen.dtype, jnp.bool_)
-    return Box(0, 1, tuple(seen.shape), "uint8") if whole else Box(-jnp.inf, jnp.inf, tuple(seen.shape))
-
-
-def _drawn(game: Any, folder: Path) -> list[Path]:
-    path = folder / "board.svg"
-    game.save_svg(path)
-    return [path]
+        return {"player": {"legal": legal, "obs": seen}}
 
 
 def _unseen(game: Any) -> Any:

@@ -149,7 +149,7 @@ class BestResponses:
         key: Key,
         hyperparams: Hyperparams,
     ) -> Answers:
-        every = self.respond(game, rivals, rest, key, hyperparams)
+        every = self.respond(game, rivals, rest, key, hyperparams)  # one pass over the tree, as for one of them
         own = jnp.asarray(self._tree(game).owner) == jnp.asarray(Roles(game).numbers(role))[place]
         return replace(every, policies=jnp.where(own[:, None], every.policies, 0.0))
 

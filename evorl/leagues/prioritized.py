@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from evorl.errors import unknown
 from evorl.leagues.meta_games import Mask, Table, Weights, deviations, filled, gap, normalized
@@ -12,7 +12,6 @@ from evorl.leagues.nash import Nash
 from evorl.leagues.solvers import Gap, newest
 from evorl.types import Hyperparams
 
-SUPPORT = 1e-3  # of a Nash mixture, above which a policy trains
 PRIORITIES: Mapping[str, Callable[[Array], Array]] = {"hard": lambda p: (1 - p) ** 2, "even": lambda p: p * (1 - p)}
 
 
@@ -44,9 +43,11 @@ class PFSP:
 
 @dataclass(frozen=True)
 class RectifiedNash:
-    """The weights of Nash, where each policy trains against those alone that it beats (Balduzzi et al. 2019).
+    """The weights of Nash, of which a new policy answers those alone that its player's best one beats or ties with.
 
-    arXiv:1901.08106, algorithm 4: `training` says who trains against whom.
+    Balduzzi et al. 2019, arXiv:1901.08106, algorithm 4, which in an iteration improves each policy with weight. Here a
+    player has one new policy an iteration: the best one is that with the most weight, and it beats or ties with those
+    from which it gets the value of the game. Such answers need not come to an equilibrium (McAleer et al. 2020).
     """
 
     nash: Nash = field(default_factory=Nash)
@@ -58,18 +59,11 @@ class RectifiedNash:
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
         return self.nash(payoffs, mask, hyperparams)
 
-    def training(self, payoffs: Table, mask: Mask, weights: Weights) -> Float[Array, "players capacity capacity"]:
-        """For each policy of a player (row) the mixture of the other's that it trains against.
-
-        Of the other's Nash mixture those against which it gets the value of the game or more; 0 in the rows of policies
-        without weight, which do not train.
-        """
+    def opponents(self, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
         table = filled(payoffs, mask)
-        own = jnp.stack([table[0], table[1].T])
-        value = (weights * deviations(table, weights)).sum(1)
-        scale = jnp.abs(table).max()
-        beaten = own >= value[:, None, None] - self.nash.tolerance * scale
-        left = jnp.where(beaten, weights[::-1, None, :], 0.0)
-        total = left.sum(2, keepdims=True)
-        trains = (weights > SUPPORT)[:, :, None] & (total > 0)
-        return jnp.where(trains, left / jnp.where(trains, total, 1.0), 0.0)
+        value = (weights * deviations(table, weights)).sum(1, keepdims=True)
+        best = weights.argmax(1)
+        gets = jnp.stack([table[0, best[0]], table[1, :, best[1]]])  # from each of the other's
+        beaten = gets >= value - self.nash.tolerance * jnp.abs(table).max()
+        left = jnp.where(beaten, weights[::-1], 0.0)[::-1]
+        return normalized(jnp.where(left.any(1, keepdims=True), left, weights), mask)

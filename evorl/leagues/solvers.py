@@ -26,6 +26,20 @@ class Solver(Protocol):
         ...
 
 
+@runtime_checkable
+class Rectifies(Solver, Protocol):
+    """A solver whose mixtures are not what new policies answer."""
+
+    def opponents(self, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
+        """Each player's mixture as the others' new policies meet it, where its weights are these."""
+        ...
+
+
+def answered(solver: Solver, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
+    """The mixtures that new policies answer: a solver's weights, or what it makes of them."""
+    return solver.opponents(payoffs, mask, weights) if isinstance(solver, Rectifies) else weights
+
+
 @dataclass(frozen=True)
 class UniformMixture:
     """All policies alike, which makes PSRO fictitious self-play (Heinrich et al. 2015)."""

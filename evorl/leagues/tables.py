@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from evorl.agents.memory import remembers
 from evorl.envs.games.tabled import Tabled, TabledState
 from evorl.envs.games.tree import GameTree
-from evorl.errors import OptionError
-from evorl.types import Actor, Chooses, Hyperparams, Params, Plays
+from evorl.spaces import Discrete
+from evorl.types import Actor, Hyperparams, Params, Plays
+from evorl.vector_env.vector_env import chances
 
 
 def uniform(tree: GameTree) -> Float[Array, "sets actions"]:
@@ -43,23 +43,11 @@ def of_agent(
     An agent for one plays for all players, a team of agents for its own. Raises OptionError for an agent that
     remembers, whose policy is no table, and for one that tells no probabilities unless it is greedy.
     """
-    name = type(agent).__name__
-    if remembers(agent):
-        raise OptionError(f"agent={name}: remembers, and a table knows its information set alone; core=feedforward")
-    if not (greedy or isinstance(agent, Chooses)):
-        raise OptionError(f"agent={name}: tells no probabilities of actions; greedy=True has the one it prefers")
-
-    greedy = greedy and agent.mode != agent.act  # the random agent is never
-
-    def one(obs: Any) -> Any:
-        if greedy:
-            action = agent.mode(params, obs, agent.memory(), jax.random.key(0), hyperparams)[0]
-            return jax.tree.map(lambda x: jax.nn.one_hot(x, tree.num_actions), action)
-        assert isinstance(agent, Chooses)
-        return agent.probabilities(params, obs, hyperparams)
-
-    if not (isinstance(agent, Plays) and agent.groups):
+    own = agent.groups if isinstance(agent, Plays) else {}
+    env = Tabled(tree, together="player" in own)
+    space = env.action_space if own else Discrete(tree.num_actions)
+    one = lambda obs: chances(agent, space, params, obs, hyperparams, not greedy)  # noqa: E731
+    if not own:
         return tabulated(tree, one)
-    env = Tabled(tree, together="player" in agent.groups)
     some = jnp.asarray(np.unique(tree.sets, return_index=True)[1][-len(tree.owner) :], jnp.int32)  # a node of each
     return jax.vmap(lambda node, owner: env.seats.joined(one(env.seen(TabledState(node))))[owner])(some, tree.owner)

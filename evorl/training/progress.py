@@ -48,6 +48,10 @@ class Budget:
         """Those that are finite, by name."""
         return {name: limit for name, limit in vars(self).items() if math.isfinite(limit)}
 
+    def doubled(self, most: float) -> dict[str, float]:
+        """Twice the limits, but at most so many iterations."""
+        return {name: min(2 * limit, most if name == "iterations" else math.inf) for name, limit in self.limits.items()}
+
     @property
     def is_timed(self) -> bool:
         """Whether time may end it."""

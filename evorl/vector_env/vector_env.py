@@ -12,7 +12,7 @@ from jaxtyping import Array, Int
 
 from evorl import mesh, tree
 from evorl.errors import OptionError
-from evorl.spaces import choices, groups, random_action, sizes
+from evorl.spaces import Space, choices, groups, random_action, sizes
 from evorl.types import Actor, Chooses, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, Plays
 from evorl.vector_env import rollout
 from evorl.vector_env.episodes import EnvSlot, EpisodeStats
@@ -70,19 +70,26 @@ class ActingBy:
 
         Raises OptionError where its agent remembers, or tells no probabilities.
         """
-        agent, seen = self.behaviour.agent, self.behaviour.see(obs)
-        params, hyperparams = self.behaviour.express(self.params), self.behaviour.hyperparams
-        name = type(agent).__name__
-        if jax.tree.leaves(jax.eval_shape(agent.memory)):
-            raise OptionError(f"agent={name}: remembers, and has no probabilities by what it sees now")
-        if self.explores and isinstance(agent, Chooses):
-            return agent.probabilities(params, seen, hyperparams)
-        if self.explores:
-            raise OptionError(f"agent={name}: tells no probabilities of actions; explores=false has those it prefers")
-        action, _, _ = agent.mode(params, seen, agent.memory(), jax.random.key(0), hyperparams)
-        space = self.behaviour.env.action_space
-        sides = {name: choices(of.space)[0] for name, of in groups(space).items()}
-        return jax.tree.map(jax.nn.one_hot, action, sides or choices(space)[0])
+        by = self.behaviour
+        given = by.express(self.params), by.see(obs), by.hyperparams
+        return chances(by.agent, by.env.action_space, *given, self.explores)
+
+
+def chances(
+    agent: Actor, space: Space, params: Params, obs: Any, hyperparams: Hyperparams, explores: bool = True
+) -> Any:
+    """How likely an agent takes each choice of an action of a space, exploring or not, as ActingBy.probabilities."""
+    name = type(agent).__name__
+    if jax.tree.leaves(jax.eval_shape(agent.memory)):
+        raise OptionError(f"agent={name}: remembers, and has no probabilities by what it sees now; core=none")
+    explores = explores or agent.mode == agent.act  # as those at random do
+    if explores and isinstance(agent, Chooses):
+        return agent.probabilities(params, obs, hyperparams)
+    if explores:
+        raise OptionError(f"agent={name}: tells no probabilities of actions; explores=false has those it prefers")
+    action, _, _ = agent.mode(params, obs, agent.memory(), jax.random.key(0), hyperparams)
+    sides = {name: choices(of.space)[0] for name, of in groups(space).items()}
+    return jax.tree.map(jax.nn.one_hot, action, sides or choices(space)[0])
 
 
 @struct.dataclass

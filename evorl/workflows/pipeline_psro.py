@@ -11,6 +11,7 @@ from evorl import tree
 from evorl.errors import require
 from evorl.leagues.learned import Learned
 from evorl.leagues.oracles import Answers, Oracle, Rivals, spent_by
+from evorl.leagues.solvers import answered
 from evorl.types import Key, Metrics
 from evorl.workflows.psro import PSRO, PSROHyperparams, PSROState
 
@@ -74,10 +75,11 @@ class PipelinePSRO(PSRO):
         def below(level: Array) -> Float[Array, "players capacity"]:
             there = jnp.arange(self.capacity) < state.filled + level
             mask = jnp.broadcast_to(there, state.weights.shape)
-            return self.solver(state.payoffs.mean, mask, state.hyperparams.solver)[0]
+            weights, _ = self.solver(state.payoffs.mean, mask, state.hyperparams.solver)
+            return answered(self.solver, state.payoffs.mean, mask, weights)
 
         above_the_lowest = jax.vmap(below)(jnp.arange(1, self.levels))
-        return jnp.concatenate([state.weights[None], above_the_lowest])
+        return jnp.concatenate([self.answered(state)[None], above_the_lowest])
 
     def placed(self, state: PSROState, levels: Answers) -> Any:
         """The pool with what levels have come to, the lowest after those that are done."""

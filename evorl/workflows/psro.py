@@ -21,7 +21,7 @@ from evorl.leagues.oracles import Answers, BestResponses, Oracle, Rivals, nothin
 from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.playing import of_newest, played, played_newest, spent_playing
 from evorl.leagues.roles import Roles
-from evorl.leagues.solvers import Solver
+from evorl.leagues.solvers import Solver, answered
 from evorl.types import Declares, Env, Key, Metrics, SlotPolicy
 from evorl.workflows.base import as_evaluation
 
@@ -115,7 +115,7 @@ class PSRO:
 
     def step(self, state: PSROState, key: Key) -> tuple[PSROState, Metrics]:
         key_respond, key_pay = jax.random.split(key)
-        rivals = Rivals(state.env_params, state.pool, state.weights)
+        rivals = Rivals(state.env_params, state.pool, self.answered(state))
         answers = self.oracle.respond(self.env, rivals, state.rest, key_respond, state.hyperparams.oracle)
         new = self.grown(state, answers)
         paid, spent = self.paid(new, key_pay)
@@ -158,6 +158,10 @@ class PSRO:
         """The policy that plays as the mixtures do, of a game with a tree."""
         assert self.tree is not None
         return mixture(self.tree, self.oracle.tables(self.env, state.pool), state.weights)
+
+    def answered(self, state: PSROState) -> Float[Array, "players capacity"]:
+        """The mixtures that the next policies answer."""
+        return answered(self.solver, state.payoffs.mean, self.there(state), state.weights)
 
     def there(self, state: PSROState) -> Bool[Array, "players capacity"]:
         """Which places of the pool are filled."""

@@ -13,13 +13,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl import PSRO, AlphaRank, FictitiousPlay, Last, Mixed, Nash, UniformMixture
+from evorl import PSRO, AlphaRank, FictitiousPlay, Last, Mixed, Nash, RectifiedNash, UniformMixture
 from evorl.envs.games.leduc import Leduc
 from evorl.envs.games.tabled import Tabled
 
 SOLVERS: dict[str, Any] = {
     "nash": Nash(),
     "nash_mixed": Mixed(Nash(), 0.2),
+    "rectified_nash": RectifiedNash(),
     "fictitious_play": FictitiousPlay(),
     "uniform": UniformMixture(),
     "alpha_rank": AlphaRank(),

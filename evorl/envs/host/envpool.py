@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from flax.core import FrozenDict
 
-from evorl import spaces
 from evorl.envs.host import calls
-from evorl.envs.host.layout import layout
+from evorl.envs.host.bridge import Bridge
+from evorl.envs.host.layout import Described, described
 from evorl.envs.host.places import most_places
 from evorl.envs.host.played import RESET, STEP, Layout, memory
 from evorl.envs.suite import imported, take_limit
 from evorl.errors import OptionError, require, unknown
-from evorl.types import HostParams, HostState, Key, TimeStep
 
 ENDLESS = 2**31 - 1  # EnvPool's limit of episodes that have none
 SEEDS = 2**31 - 1
@@ -94,7 +93,7 @@ class Pooled:
 
 
 @dataclass(frozen=True)
-class EnvPool:
+class EnvPool(Bridge):
     """Any environment of EnvPool by its id, envpool.make(name, **options), stepped by so many threads, 0 for all cores.
 
     A state holds a lease of it, as of a HostEnv. Its first episode is by a seed of the run's key, the others go on from
@@ -105,8 +104,6 @@ class EnvPool:
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
     threads: int = 0
     max_episode_steps: int = 0
-
-    fresh_reset, restart, workers, batch = True, False, 0, 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenDict(self.options))
@@ -131,50 +128,24 @@ class EnvPool:
             raise OptionError(f"env.options={dict(self.options)}: {calls.first_line(error)}") from None
 
     @cached_property
-    def _described(self) -> tuple[spaces.Space, spaces.Space, Layout]:
+    def _described(self) -> Described:
+        from evorl.envs.gymnasium import from_gymnasium
+
         spec = self._spec
-        found = layout(_Spaces(_unbounded(spec.gymnasium_observation_space), spec.gymnasium_action_space))
+        found = described(
+            from_gymnasium(_unbounded(spec.gymnasium_observation_space)), from_gymnasium(spec.gymnasium_action_space)
+        )
         if len(found[2].action) != 1:
             raise OptionError(f"env.name={self.name}: its actions have several parts, which is not supported")
         return found
 
-    @property
-    def layout(self) -> Layout:
-        return self._described[2]
-
-    @property
-    def observation_space(self) -> spaces.Space:
-        return self._described[0]
-
-    @property
-    def action_space(self) -> spaces.Space:
-        return self._described[1]
-
-    @property
-    def default_params(self) -> HostParams:
-        return HostParams(seed=np.zeros(2, np.uint32))
-
     def places(self) -> Pooled:
-        """Where there is to be one of it, or many."""
         return Pooled(self._make, self.layout)
 
     def _make(self, seeds: list[int]) -> Any:
         given = {**self.options, "max_episode_steps": self.max_episode_steps, "num_threads": self.threads}
         make = imported("envpool", "envpool").make
         return make(self.name, env_type="gymnasium", num_envs=len(seeds), seed=seeds, **given)
-
-    def reset(self, key: Key, params: HostParams) -> tuple[HostState, Any]:
-        return calls.reset(self, key, params)
-
-    def step(self, key: Key, env_state: HostState, action: Any, params: HostParams) -> tuple[HostState, TimeStep]:
-        del key  # its noise is its own
-        return calls.step(self, env_state, action, params)
-
-
-@dataclass(frozen=True)
-class _Spaces:
-    observation_space: Any
-    action_space: Any
 
 
 def _unbounded(space: Any) -> Any:

@@ -1,23 +1,18 @@
 """How the values of spaces lie on a board."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from evorl import spaces
 from evorl.envs.host.played import Layout, Leaf
 from evorl.spaces import Box, Members, MultiBinary, Space
 
-
-def layout(env: Any) -> tuple[Space, Space, Layout]:
-    """The spaces of a Gymnasium environment, as JAX holds their values, and what these are made of."""
-    from evorl.envs.gymnasium import from_gymnasium
-
-    obs, action = from_gymnasium(env.observation_space), from_gymnasium(env.action_space)
-    return spaces.narrowed(obs), spaces.narrowed(action), layout_of(obs, action)
+Described: TypeAlias = tuple[Space, Space, Layout]  # of observations, of actions, of both
 
 
-def layout_of(obs: Space, action: Space, rewards: tuple[int, ...] = ()) -> Layout:
-    """What values of spaces with numbers of 64 bits, and rewards of a shape, are made of."""
-    return Layout(tuple(_leaves(obs, ())), tuple(_leaves(action, ())), _nested(action), rewards)
+def described(obs: Space, action: Space, rewards: tuple[int, ...] = ()) -> Described:
+    """Spaces with numbers of 64 bits as JAX holds their values, and what these, and rewards of a shape, are made of."""
+    layout = Layout(tuple(_leaves(obs, ())), tuple(_leaves(action, ())), _nested(action), rewards)
+    return spaces.narrowed(obs), spaces.narrowed(action), layout
 
 
 def _leaves(space: Space, path: tuple[Any, ...]) -> list[Leaf]:

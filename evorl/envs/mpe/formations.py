@@ -1,5 +1,6 @@
 """Agents that are to stand in a line, or on a circle."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from itertools import permutations
 
@@ -18,72 +19,29 @@ FEW = 5  # agents of which all assignments are tried
 
 
 @dataclass(frozen=True)
-class SimpleLine:
-    """All lose the mean distance of agents, 2 at most, from places along the line between two landmarks.
-
-    Places are assigned so that the distances are least in all. Each sees itself and the landmarks.
-    """
+class Formation(ABC):
+    """All lose the mean distance of agents, 2 at most, from places, assigned so that the distances are least in all."""
 
     num_agents: int = 4
     terminate_on_success: bool = False  # when all are within 0.05 of their places
+
+    size = 0.05
 
     def __post_init__(self) -> None:
         require_members(num_agents=self.num_agents)
 
     @property
     def agents(self) -> Kinds:
-        return {"agent": Kind(self.num_agents, 0.03, BLUE, collides=True)}
+        return {"agent": Kind(self.num_agents, self.size, BLUE, collides=True)}
 
     @property
-    def landmarks(self) -> Kinds:
-        return {"landmark": Kind(2, 0.02, GRAY, span=0.25)}
+    @abstractmethod
+    def landmarks(self) -> Kinds: ...
 
-    def begin(self, key: Key) -> MPEState:
-        """The second landmark lies in a random direction, turned by 5 degrees until it is inside."""
-        state = started(key, self.agents, self.landmarks)
-        first, drawn = state.marks.T
-        angle = jnp.pi * (drawn[0] / 0.25 + 1) + np.radians(5 * np.arange(72)).astype(np.float32)
-        ends = first[:, None] + LENGTH * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
-        last = ends[:, (jnp.abs(ends) < 1).all(0).argmax()]
-        return replace(state, marks=jnp.stack([first, last], axis=-1))
-
-    def seen(self, state: MPEState) -> dict[str, Array]:
-        return {"agent": row(state.velocity, state.at, relative(state.at, state.marks))}
-
-    def rewards(self, state: MPEState) -> dict[str, Array]:
-        return {"agent": shared(self.missing(state))}
-
-    def solved(self, state: MPEState) -> Bool[Array, ""]:
-        return (self.missing(state) < IN_PLACE).all()
-
-    def missing(self, state: MPEState) -> Float[Array, " agents"]:
-        """How far agents are from their places."""
-        first, last = state.marks.T
-        along = np.linspace(0, 1, self.num_agents, dtype=np.float32)
-        return assigned(distances(state.at, first[:, None] + (last - first)[:, None] * along))
-
-
-@dataclass(frozen=True)
-class SimpleFormation:
-    """All lose the mean distance of agents, 2 at most, from places around a landmark, a circle of radius 0.5.
-
-    The first place is in the direction of the agent with the least angle, from 0 on; places are assigned so that the
-    distances are least in all. Each sees itself and the landmark.
-    """
-
-    num_agents: int = 4
-    terminate_on_success: bool = False  # when all are within 0.05 of their places
-
-    def __post_init__(self) -> None:
-        require_members(num_agents=self.num_agents)
-
-    @property
-    def agents(self) -> Kinds:
-        return {"agent": Kind(self.num_agents, 0.05, BLUE, collides=True)}
-
-    @property
-    def landmarks(self) -> Kinds:
-        return {"landmark": Kind(1, 0.03, GRAY, span=0.5)}
+    @abstractmethod
+    def places(self, state: MPEState) -> Float[Array, "2 agents"]:
+        """Where agents are to be."""
+        ...
 
     def begin(self, key: Key) -> MPEState:
         return started(key, self.agents, self.landmarks)
@@ -92,19 +50,64 @@ class SimpleFormation:
         return {"agent": row(state.velocity, state.at, relative(state.at, state.marks))}
 
     def rewards(self, state: MPEState) -> dict[str, Array]:
-        return {"agent": shared(self.missing(state))}
+        missing = self.missing(state)
+        return {"agent": jnp.broadcast_to(-jnp.minimum(missing, 2.0).mean(), missing.shape)}
 
     def solved(self, state: MPEState) -> Bool[Array, ""]:
         return (self.missing(state) < IN_PLACE).all()
 
     def missing(self, state: MPEState) -> Float[Array, " agents"]:
         """How far agents are from their places."""
+        return assigned(distances(state.at, self.places(state)))
+
+
+@dataclass(frozen=True)
+class SimpleLine(Formation):
+    """All lose the mean distance of agents, 2 at most, from places along the line between two landmarks.
+
+    Places are assigned so that the distances are least in all. Each sees itself and the landmarks.
+    """
+
+    size = 0.03
+
+    @property
+    def landmarks(self) -> Kinds:
+        return {"landmark": Kind(2, 0.02, GRAY, span=0.25)}
+
+    def begin(self, key: Key) -> MPEState:
+        """The second landmark lies in a random direction, turned by 5 degrees until it is inside."""
+        state = super().begin(key)
+        first, drawn = state.marks.T
+        angle = jnp.pi * (drawn[0] / 0.25 + 1) + np.radians(5 * np.arange(72)).astype(np.float32)
+        ends = first[:, None] + LENGTH * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+        last = ends[:, (jnp.abs(ends) < 1).all(0).argmax()]
+        return replace(state, marks=jnp.stack([first, last], axis=-1))
+
+    def places(self, state: MPEState) -> Float[Array, "2 agents"]:
+        first, last = state.marks.T
+        along = np.linspace(0, 1, self.num_agents, dtype=np.float32)
+        return first[:, None] + (last - first)[:, None] * along
+
+
+@dataclass(frozen=True)
+class SimpleFormation(Formation):
+    """All lose the mean distance of agents, 2 at most, from places around a landmark, a circle of radius 0.5.
+
+    The first place is in the direction of the agent with the least angle, from 0 on; places are assigned so that the
+    distances are least in all. Each sees itself and the landmark.
+    """
+
+    @property
+    def landmarks(self) -> Kinds:
+        return {"landmark": Kind(1, 0.03, GRAY, span=0.5)}
+
+    def places(self, state: MPEState) -> Float[Array, "2 agents"]:
         n, whole = self.num_agents, 2 * np.pi
         x, y = state.at - state.marks
         angle = jnp.arctan2(y, x)
         first = jnp.where(angle < 0, angle + whole, angle).min()
         angles = first + np.arange(n, dtype=np.float32) * np.float32(whole / n)
-        return assigned(distances(state.at, state.marks + RADIUS * jnp.stack([jnp.cos(angles), jnp.sin(angles)])))
+        return state.marks + RADIUS * jnp.stack([jnp.cos(angles), jnp.sin(angles)])
 
 
 def assigned(far: Float[Array, "n n"]) -> Float[Array, " n"]:
@@ -117,8 +120,3 @@ def assigned(far: Float[Array, "n n"]) -> Float[Array, " n"]:
     chosen = jax.nn.one_hot(orders, n)  # [orders, n, n]
     best = (far * chosen).sum((-2, -1)).argmin()
     return (far * chosen[best]).sum(-1)
-
-
-def shared(missing: Float[Array, " agents"]) -> Float[Array, " agents"]:
-    """What each earns."""
-    return jnp.broadcast_to(-jnp.minimum(missing, 2.0).mean(), missing.shape)
