@@ -12,12 +12,11 @@ class Worker:
 
     def __init__(self, environment: dict[str, str], caches: bool, spec: bytes) -> None:
         os.environ.update(environment)
-        from evorl.distributed.programs import Programs
         from evorl.training.devices import enable_compilation_cache
 
         if caches:
             enable_compilation_cache()
-        self._programs = Programs(pickle.loads(spec))
+        self._programs = pickle.loads(spec).programs()
 
     def process(self) -> int:
         """Its number, once it is ready."""
