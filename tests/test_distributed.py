@@ -179,7 +179,7 @@ def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("agent=ppo env=kuhn executor=serial", "agent=ppo: only PSRO has such tasks"),
+        ("agent=sac env=pendulum executor=serial", "agent=sac: only PSRO and on-policy agents have such tasks"),
         ("agent=psro_exact env=kuhn executor=rya", "unknown executor rya; did you mean ray?"),
         ("agent=psro_exact env=kuhn executor=serial env_steps=9", "env_steps=9: is of a training in one program"),
         ("agent=psro_exact env=kuhn executor=serial iterations=64", "iterations=64: must be from 1 to 63"),

@@ -1,7 +1,7 @@
 """Says what is next where others play and this process learns: a rollout of each part, then an iteration."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ def coordinate_rollouts(
     env_params: Any = None,
     parts: int = 1,
     begin: Learner | None = None,
-) -> Iterator[Learned]:
+) -> Generator[Learned, None, None]:
     """Iterations of an on-policy workflow whose rollouts an executor computes, each part of the environments apart.
 
     Parts, seed and workflow decide what comes out, bit by bit where all have equal threads; who computes, and in which
