@@ -1,5 +1,6 @@
 """An actor of Ray that computes tasks. JAX is imported once it is there: with threads as the coordinator says."""
 
+import copy
 import os
 import pickle
 from typing import Any
@@ -16,7 +17,8 @@ class Worker:
 
         if caches:
             enable_compilation_cache()
-        self._programs = pickle.loads(spec).programs()
+        own = copy.deepcopy(pickle.loads(spec))  # whose modules of flax have no numbers of another process
+        self._programs = own.programs()
 
     def process(self) -> int:
         """Its number, once it is ready."""
