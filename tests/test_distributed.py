@@ -4,11 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +13,6 @@ import pytest
 
 from evorl import distribute
 from evorl.distributed.coordinator import coordinate
-from evorl.distributed.executors import InTurn
 from evorl.distributed.results import Results
 from evorl.distributed.task import BEST_RESPONSE
 from evorl.distributed.values import packed, unpacked
@@ -26,26 +21,7 @@ from evorl.leagues.exact import payoffs
 from evorl.training import runs
 from evorl.workflows.psro import PSRO
 from tests.conftest import leaves_equal
-from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, state_of
-
-
-@dataclass(frozen=True)
-class Reordered:
-    """Completes that task next which a function of those that wait chooses."""
-
-    chooses: Callable[[Any], int]
-
-    @contextmanager
-    def begun(self, programs):
-        workers = InTurn(programs)
-        in_turn = workers.completed
-
-        def completed():
-            workers._tasks.rotate(-self.chooses(workers._tasks))
-            return in_turn()
-
-        workers.completed = completed
-        yield workers
+from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, Reordered, state_of
 
 
 def answers_first(tasks):
