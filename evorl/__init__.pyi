@@ -35,6 +35,7 @@ from evorl.agents.value_decomposition import ValueDecomposition as ValueDecompos
 from evorl.distributed.actors import Ray as Ray
 from evorl.distributed.coordinator import coordinate as coordinate
 from evorl.distributed.executors import Serial as Serial
+from evorl.distributed.learning import coordinate_rollouts as coordinate_rollouts
 from evorl.distributed.results import Results as Results
 from evorl.ec.ars import ARS as ARS
 from evorl.ec.ars import ARSHyperparams as ARSHyperparams

@@ -1,10 +1,9 @@
-"""python -m evorl.distribute agent=psro_exact env=leduc workers=2: PSRO whose tasks other processes compute."""
+"""python -m evorl.distribute agent=psro env=leduc workers=2: trainings whose tasks other processes compute."""
 
 import os
 import sys
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,30 @@ from evorl.command import command
 from evorl.errors import OptionError, WorkerError, require, unknown
 
 HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ...] [option=value ...]
+       python -m evorl.distribute agent=ppo [option of evorl.train ...] [option=value ...]
        python -m evorl.distribute resume=RUN [iterations=N] [option=value ...]
 
-  python -m evorl.distribute agent=psro_exact env=leduc iterations=20 workers=2
+  python -m evorl.distribute agent=psro_exact env=leduc iterations=20 workers=2    best responses and payoffs are tasks
+  python -m evorl.distribute agent=impala env=cartpole iterations=50 workers=2     rollouts are: PPO, A2C, IMPALA, teams
 
-  executor=ray        who computes best responses and payoffs: ray, processes (pip install 'evorl-jax[ray]'), or serial
+  executor=ray        who computes tasks: ray, processes (pip install 'evorl-jax[ray]'), or serial, this one
   workers=2           how many
   cpus_per_worker=1   CPUs of each: 0.5 lets two share one; each has as many threads, at least one
   address=            of a cluster of Ray to compute on; without it this machine, which nobody else can reach then
-  staleness=0         how many policies of a player the payoffs may lack that best responses answer; 0 waits for all
+  staleness=0         of PSRO: how many policies of a player the payoffs may lack that best responses answer
+  parts=              of rollouts: in how many the environments are played apart, which decides what comes out; by
+                      default as many as workers. agent.workflow.staleness says how many iterations they may be ahead
 
-What a task has given is on disk at once: a run that was stopped or killed goes on with resume=RUN."""
+A run that was stopped or killed goes on with resume=RUN: what a task of PSRO has given is on disk at once, what learns
+from rollouts every checkpoint.minutes."""
 
 EXECUTORS = "ray", "serial"
-OWN: dict[str, Any] = {"executor": "ray", "workers": 2, "cpus_per_worker": 1.0, "address": None, "staleness": 0}
-GOING_ON = "resume", "iterations", "trust"
-OF_ONE_PROGRAM = (
-    "env_steps episodes minutes num_seeds chunk devices suite profile debug init_from dry_run deterministic"
-)
-RESULTS = "tasks"  # the folder of a run with what they have given
+OWN: dict[str, Any] = {"executor": "ray", "workers": 2, "cpus_per_worker": 1.0, "address": None}
+OF_PSRO, OF_ROLLOUTS = ("staleness",), ("parts",)
+BUDGET = "iterations", "env_steps"
+GOING_ON = "resume", "trust", *BUDGET
+OF_ONE_PROGRAM = "episodes minutes num_seeds devices suite profile debug init_from dry_run deterministic"
+NOT_OF_PSRO = "env_steps", "chunk"  # an iteration is a row
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -52,7 +56,7 @@ def distribute(given: Sequence[str]) -> None:
 
     options, rest = dict(OWN), []
     for one in config.parsed(given):
-        if one.key_or_group in (*OWN, *GOING_ON):
+        if one.key_or_group in (*OWN, *OF_PSRO, *OF_ROLLOUTS, *GOING_ON):
             options[one.key_or_group] = one.value()
         else:
             rest.append(str(one.input_line))
@@ -77,22 +81,16 @@ def _number(options: dict[str, Any], name: str, kind: type) -> Any:
 
 
 def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -> None:
-    from evorl.distributed.coordinator import coordinate
     from evorl.distributed.executors import Serial
-    from evorl.distributed.results import Results
     from evorl.training import runs
     from evorl.training.configuration import saved
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.records import files, run_dirs
-    from evorl.workflows.psro import PSRO
 
     enable_compilation_cache()
     cfg, data, kept = _resumed(options, rest) if "resume" in options else _new(options, rest)
     workflow, hyperparams, _ = runs.build(cfg)
-    if not isinstance(workflow, PSRO):
-        raise OptionError(f"agent={data['agent']['name']}: only PSRO has such tasks, agent=psro or agent=psro_exact")
-    iterations = workflow.most_iterations if data["iterations"] is None else data["iterations"]
-    staleness = _number(options, "staleness", int)
+    training = partial(_training(workflow, options, rest, data), executor=executor or Serial())
     run_dir = Path(str(options["resume"])) if "resume" in options else run_dirs.new(data)
     begun = False
     try:
@@ -102,12 +100,8 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
             runs.recording(data, run_dir) as recorders,
         ):
             print(f"{run_dir}: starting", flush=True)
-            recorded = _Recorded(workflow, data, run_dir, iterations, recorders)
-            given = iterations, data["seed"], hyperparams, None, staleness, Results(run_dir / RESULTS)
-            for one in coordinate(workflow, executor or Serial(), *given):
+            for _ in training(workflow, hyperparams, data, run_dir, recorders):
                 begun = True
-                recorded.add(one)
-            recorded.close()
     except OptionError:
         if not begun and "resume" not in options:
             run_dirs.remove(run_dir)
@@ -119,6 +113,34 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
     print(f"saved in {run_dir}\nsee it with: python -m evorl.play {run_dir}")
 
 
+def _training(workflow: Any, options: dict[str, Any], rest: Sequence[str], data: dict[str, Any]) -> Any:
+    """How a workflow is trained by tasks; raises OptionError where it is not, or an option is not for it."""
+    from evorl.distributed import trainings
+    from evorl.workflows.on_policy import OnPolicy
+    from evorl.workflows.psro import PSRO
+
+    given = [f"{name}={options[name]}" for name in (*OF_PSRO, *OF_ROLLOUTS, *BUDGET) if name in options]
+    if isinstance(workflow, PSRO):
+        _refuse([*rest, *given], NOT_OF_PSRO, "is of a training in one program; iterations= says how many there are")
+        _refuse(given, OF_ROLLOUTS, "is of rollouts, which agents such as ppo learn from; PSRO's tasks are others")
+        staleness = _number(options, "staleness", int) if "staleness" in options else 0
+        return partial(trainings.league, staleness=staleness)
+    if not isinstance(workflow, OnPolicy):
+        name = data["agent"]["name"]
+        raise OptionError(f"agent={name}: only PSRO and on-policy agents have such tasks, as agent=psro and agent=ppo")
+    _refuse(given, OF_PSRO, "is of PSRO; agent.workflow.staleness says how many iterations rollouts may be ahead")
+    trainings.iterations_of(workflow, data)
+    parts = _number(options, "parts", int) if "parts" in options else None
+    return partial(trainings.rollouts, parts=parts, workers=_number(options, "workers", int))
+
+
+def _refuse(given: Sequence[str], names: Sequence[str], why: str) -> None:
+    """Raises OptionError where one of the options that are given has such a name."""
+    for one in given:
+        if one.lstrip("+~").partition("=")[0].partition(".")[0] in names:
+            raise OptionError(f"{one}: {why}")
+
+
 def _go_on(run_dir: Path) -> str:
     return f"python -m evorl.distribute resume={run_dir}"
 
@@ -127,76 +149,24 @@ def _new(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[str, A
     """What is to be trained, as it was composed, as data, and as it is saved."""
     from evorl.training.configuration import config
 
-    for one in rest:
-        if one.lstrip("+~").partition("=")[0].partition(".")[0] in OF_ONE_PROGRAM.split():
-            raise OptionError(f"{one}: is of a training in one program; iterations= says how many there are")
-    cfg = config.load([*rest, f"iterations={options.get('iterations') or 'null'}"])
+    _refuse(rest, OF_ONE_PROGRAM.split(), "is of a training in one program; iterations= says how many there are")
+    budget = {"iterations": None} | {name: options[name] for name in BUDGET if name in options}
+    cfg = config.load([*rest, *(f"{name}={'null' if x is None else x}" for name, x in budget.items())])
     return cfg, config.plain(cfg), config.to_save(cfg)
 
 
 def _resumed(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """The same of a run that goes on."""
+    from evorl.distributed.trainings import RESULTS
     from evorl.training.configuration import saved
 
     for one in rest:
-        raise OptionError(
-            f"{one}: a resumed run keeps its configuration; only iterations and those of --help may change"
-        )
+        raise OptionError(f"{one}: a resumed run keeps its configuration; only a budget and those of --help may change")
     folder = Path(str(options["resume"]))
     data = saved.read(folder, "resume", saved.trusted(options.get("trust", ())))
     require((folder / RESULTS).is_dir(), "resume", folder, "has no tasks; go on with python -m evorl.train")
-    data |= {"resume": str(folder)} | {name: options[name] for name in ("iterations",) if name in options}
+    data |= {"resume": str(folder)} | {name: options[name] for name in BUDGET if name in options}
     return data, data, data
-
-
-class _Recorded:
-    """The rows and checkpoints of a run, as evorl.train writes them."""
-
-    def __init__(
-        self, workflow: Any, data: Mapping[str, Any], run_dir: Path, iterations: int, recorders: Sequence[Any]
-    ) -> None:
-        import jax
-
-        from evorl.training.journal import Journal
-        from evorl.training.progress import Budget
-        from evorl.training.records.checkpoint import Checkpoints
-
-        self.checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"])
-        self.journal = Journal([data["seed"]], Budget(iterations=iterations), recorders, keep_rows=False)
-        self.journal.resume()  # all rows come again
-        self.evaluate, self.key = jax.jit(workflow.evaluate), jax.random.key(data["seed"])
-        self.state: Any = None
-
-    def add(self, one: Any) -> None:
-        """Records an iteration and an evaluation of it."""
-        import jax
-        import numpy as np
-
-        from evorl.training.records.rows import row_of
-
-        progress, self.state = self.journal.progress, one.state
-        if not progress.iteration:
-            self.journal.begin(one.state)
-        metrics = {name: np.asarray(x)[None] for name, x in jax.device_get(one.metrics).items()}
-        duration, progress.seconds = one.seconds - progress.seconds, one.seconds
-        counted = self.journal.count(1, metrics)
-        self.journal.record(row_of(progress, counted, "train", duration))
-        begun = time.perf_counter()
-        measured = jax.device_get(self.evaluate(one.state, self.key))
-        self.journal.evaluated(one.state, measured, time.perf_counter() - begun)
-        if self.checkpoints.due():
-            self.save()
-
-    def save(self) -> None:
-        """Saves what there is, unless a checkpoint is newer: a run that goes on comes to its iterations again."""
-        if self.state is not None and self.journal.progress.iteration > (self.checkpoints.latest or 0):
-            progress = asdict(self.journal.progress)
-            self.checkpoints.save(self.journal.progress.iteration, self.state, self.journal.best, progress)
-
-    def close(self) -> None:
-        """Saves the last state."""
-        self.save()
-        self.checkpoints.close()
 
 
 if __name__ == "__main__":

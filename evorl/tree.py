@@ -20,6 +20,11 @@ def put(tree: T, i: Array, row: T) -> T:
     return jax.tree.map(lambda x, new: jax.lax.dynamic_update_index_in_dim(x, new.astype(x.dtype), i, 0), tree, row)
 
 
+def pushed(window: T, row: T) -> T:
+    """The last rows, leaves [n, ...], with a new one at their end and without the first."""
+    return jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), window, row)
+
+
 def stack(trees: list[T]) -> T:
     """Trees of one structure as one tree whose leaves lead with [len(trees)]."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)

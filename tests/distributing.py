@@ -3,18 +3,24 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evorl.agents import PolicyGradient
 from evorl.agents.ppo import PPOHyperparams
 from evorl.distributed.coordinator import coordinate
-from evorl.distributed.executors import Serial
+from evorl.distributed.executors import InTurn, Serial
+from evorl.distributed.learning import coordinate_rollouts
 from evorl.distributed.results import Results
 from evorl.envs.games.kuhn import Kuhn
 from evorl.envs.games.tabled import Tabled
 from evorl.leagues.learned import Learned, LearnedHyperparams, of_a_player
 from evorl.workflows.on_policy import OnPolicy
 from evorl.workflows.psro import PSRO, PSROHyperparams
+from tests.counting import Counting
 
 KUHN = Tabled(Kuhn())
 EXACT = PSRO(KUHN, capacity=6)
@@ -24,6 +30,29 @@ AGENT = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(
 PPO = OnPolicy(OPPOSED, AGENT, 8, 8, 2, 32, eval_episodes=8)
 LEARNED = PSRO(KUHN, Learned(PPO, restarts=2, warm=True), capacity=4, episodes=0)
 FEW = PSROHyperparams(LearnedHyperparams(PPOHyperparams(), iterations=2.0))
+COUNTING = Counting()
+COUNTS = PolicyGradient(COUNTING.observation_space, COUNTING.action_space, hidden=(8,))
+AHEAD = OnPolicy(COUNTING, COUNTS, 4, 6, 2, 8, staleness=2, eval_episodes=16)  # rollouts are two iterations ahead
+FAST = PPOHyperparams(learning_rate=1e-2)
+
+
+@dataclass(frozen=True)
+class Reordered:
+    """Completes that task next which a function of those that wait chooses."""
+
+    chooses: Callable[[Any], int]
+
+    @contextmanager
+    def begun(self, programs):
+        workers = InTurn(programs)
+        in_turn = workers.completed
+
+        def completed():
+            workers._tasks.rotate(-self.chooses(workers._tasks))
+            return in_turn()
+
+        workers.completed = completed
+        yield workers
 
 
 class Last(Results):
@@ -41,6 +70,12 @@ class Last(Results):
 def state_of(psro, executor=Serial(), results=None, **options):  # noqa: B008
     """The last state of a training."""
     return list(coordinate(psro, executor, results=results, **options))[-1].state
+
+
+def learners_of(executor=Serial(), iterations=5, workflow=AHEAD, parts=2, **options):  # noqa: B008
+    """What learns after each iteration."""
+    done = coordinate_rollouts(workflow, executor, iterations, 0, FAST, parts=parts, **options)
+    return [one.learner for one in done]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from evorl.leagues.oracles import BestResponses
 from evorl.workflows.psro import PSRO
 from tests.clusters import require_ray
 from tests.conftest import leaves_equal
-from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, state_of
+from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, learners_of, state_of
 
 require_ray()
 pytestmark = pytest.mark.slow
@@ -74,6 +74,18 @@ class Killed:
 
 def test_three_that_are_killed_change_nothing(played):
     assert leaves_equal(state_of(PLAYED, Killed((2, 3, 6))), played)
+
+
+@pytest.fixture(scope="module")
+def learners():
+    return learners_of(parts=4)
+
+
+@pytest.mark.parametrize(
+    "executor", [Ray(1), Ray(2), Ray(4, 0.5), Killed((3, 9))], ids=["one", "two", "four", "two of four killed"]
+)
+def test_rollouts_of_any_number_give_the_bits_of_serial(executor, learners):
+    assert leaves_equal(learners_of(executor, parts=4), learners)
 
 
 def test_after_the_coordinator_was_killed_twice_it_goes_on_as_if_nothing_had_been(tmp_path, played):

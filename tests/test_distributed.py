@@ -4,11 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +14,6 @@ import pytest
 
 from evorl import distribute
 from evorl.distributed.coordinator import coordinate
-from evorl.distributed.executors import InTurn
 from evorl.distributed.results import Results
 from evorl.distributed.task import BEST_RESPONSE
 from evorl.distributed.values import packed, unpacked
@@ -27,26 +23,7 @@ from evorl.leagues.prioritized import RectifiedNash
 from evorl.training import runs
 from evorl.workflows.psro import PSRO
 from tests.conftest import leaves_equal
-from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, state_of
-
-
-@dataclass(frozen=True)
-class Reordered:
-    """Completes that task next which a function of those that wait chooses."""
-
-    chooses: Callable[[Any], int]
-
-    @contextmanager
-    def begun(self, programs):
-        workers = InTurn(programs)
-        in_turn = workers.completed
-
-        def completed():
-            workers._tasks.rotate(-self.chooses(workers._tasks))
-            return in_turn()
-
-        workers.completed = completed
-        yield workers
+from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, Reordered, state_of
 
 
 def answers_first(tasks):
@@ -181,7 +158,7 @@ def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("agent=ppo env=kuhn executor=serial", "agent=ppo: only PSRO has such tasks"),
+        ("agent=sac env=pendulum executor=serial", "agent=sac: only PSRO and on-policy agents have such tasks"),
         ("agent=psro_exact env=kuhn executor=rya", "unknown executor rya; did you mean ray?"),
         ("agent=psro_exact env=kuhn executor=serial env_steps=9", "env_steps=9: is of a training in one program"),
         ("agent=psro_exact env=kuhn executor=serial iterations=64", "iterations=64: must be from 1 to 63"),

@@ -11,8 +11,7 @@ import jax
 
 from evorl.distributed.cluster import connected, first_line
 from evorl.distributed.executors import Workers
-from evorl.distributed.programs import Programs
-from evorl.distributed.task import Task, Value
+from evorl.distributed.task import Programs, Task, Value
 from evorl.distributed.worker import Worker
 from evorl.errors import OptionError, WorkerError, require
 from evorl.training.devices import cores

@@ -14,7 +14,7 @@ import numpy as np
 from evorl import hyperparameters as numbers
 from evorl.distributed import task as names
 from evorl.distributed.executors import Executor, Serial, Workers
-from evorl.distributed.programs import Programs, Spec
+from evorl.distributed.programs import PSROPrograms, PSROSpec
 from evorl.distributed.results import Results
 from evorl.distributed.task import BEST_RESPONSE, PAYOFF, Task, Value
 from evorl.distributed.values import packed, unpacked
@@ -64,8 +64,8 @@ def coordinate(
     if not isinstance(psro.oracle, Divides):
         raise OptionError(f"oracle={type(psro.oracle).__name__}: answers for all players at once only, not one by one")
     params = psro.env.default_params if env_params is None else env_params
-    spec = Spec(psro, as_state(numbers.of(psro) if hyperparams is None else hyperparams), as_state(params))
-    coordinator = Coordinator(Programs(spec), seed, staleness, results or Results())
+    spec = PSROSpec(psro, as_state(numbers.of(psro) if hyperparams is None else hyperparams), as_state(params))
+    coordinator = Coordinator(spec.programs(), seed, staleness, results or Results())
     with executor.begun(coordinator.programs) as workers:
         yield from coordinator.run(workers, iterations)
 
@@ -73,7 +73,7 @@ def coordinate(
 class Coordinator:
     """One training: what has come out of its tasks so far, and what is to come."""
 
-    def __init__(self, programs: Programs, seed: int, staleness: int, results: Results) -> None:
+    def __init__(self, programs: PSROPrograms, seed: int, staleness: int, results: Results) -> None:
         self.programs, self.psro, self.staleness, self.results = programs, programs.psro, staleness, results
         self.players = self.psro.roles.num_players
         key_init, self.steps, _ = jax.random.split(jax.random.key(seed), 3)  # as those of a training by one program

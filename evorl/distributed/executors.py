@@ -6,8 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from evorl.distributed.programs import Programs
-from evorl.distributed.task import Task, Value
+from evorl.distributed.task import Programs, Task, Value
 
 
 @runtime_checkable

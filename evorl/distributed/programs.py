@@ -1,6 +1,5 @@
 """What computes tasks: PSRO's own functions, each compiled once."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 
 from evorl import tree
 from evorl.distributed import task as names
-from evorl.distributed.task import BEST_RESPONSE, Task, Value
+from evorl.distributed.task import BEST_RESPONSE, Fetch, Task, Value
 from evorl.distributed.values import packed, unpacked
 from evorl.leagues.oracles import Answers, Divides, Rivals
 from evorl.leagues.payoffs import Payoffs
@@ -19,22 +18,23 @@ from evorl.training.devices import compiler_options
 from evorl.types import Metrics
 from evorl.workflows.psro import PSRO, PSROState
 
-Fetch = Callable[[str], Value]  # a value by its name
-
 
 @dataclass(frozen=True)
-class Spec:
-    """What all tasks of a training have in common."""
+class PSROSpec:
+    """What all tasks of a training of PSRO have in common."""
 
     psro: PSRO
     hyperparams: Any
     env_params: Any
 
+    def programs(self) -> "PSROPrograms":
+        return PSROPrograms(self)
 
-class Programs:
-    """Computes tasks, and holds the policies that it has seen."""
 
-    def __init__(self, spec: Spec) -> None:
+class PSROPrograms:
+    """Computes tasks of PSRO, and holds the policies that it has seen."""
+
+    def __init__(self, spec: PSROSpec) -> None:
         self.spec, self.psro = spec, spec.psro
         compiled = partial(jax.jit, compiler_options=compiler_options())
         self._begun = compiled(lambda key: self.psro.begun(key, spec.hyperparams, spec.env_params))
@@ -70,7 +70,6 @@ class Programs:
         return self._answer.eval_shape(self.role(player)[0], jnp.int32(0), jnp.int32(0), *given)
 
     def __call__(self, task: Task, fetch: Fetch) -> Value:
-        """What comes out of a task, which knows the names of what it reads."""
         count = task.version + (task.kind != BEST_RESPONSE)
         pool, key = self._with(count, fetch), jax.random.wrap_key_data(jnp.asarray(task.key))
         if task.kind == BEST_RESPONSE:

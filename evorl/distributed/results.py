@@ -52,5 +52,11 @@ class Results:
         finally:
             os.close(folder)
 
+    def trim(self, kind: str, keep: int) -> None:
+        """Removes all values but the last of a kind, whose names are KIND-NUMBER."""
+        found = [] if self._folder is None else list(self._folder.glob(f"{kind}-*.npz"))
+        for path in sorted(found, key=lambda path: int(path.stem.rpartition("-")[2]))[:-keep]:
+            path.unlink()
+
     def _path(self, name: str) -> Path | None:
         return None if self._folder is None else self._folder / f"{name}.npz"

@@ -1,33 +1,59 @@
 """A task: what is to be computed, of which policies, with which key. Nothing else decides what comes out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-BEST_RESPONSE, PAYOFF = "best_response", "payoff"
+BEST_RESPONSE, PAYOFF, ROLLOUT = "best_response", "payoff", "rollout"
 Value: TypeAlias = list[np.ndarray]  # the leaves of a tree, of keys their data
+Fetch = Callable[[str], Value]  # a value by its name
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A best response of a player, or payoffs of some profiles.
+    """A best response of a player, payoffs of some profiles, or a rollout in some environments.
 
-    It reads the policies of all versions below its own, and their payoffs those of its own too; a version is what all
-    players have found in one iteration, the first that with which the pool begins.
+    Best responses read the policies of all versions below their own, and payoffs those of their own too; a version is
+    what all players have found in one iteration, the first that with which the pool begins. A rollout reads the policy
+    that acts, and its environments as the one before has left them.
     """
 
     kind: str
-    version: int
-    part: int  # which player, or which of the profiles
+    version: int  # of a rollout the iteration that learns from it
+    part: int  # which player, profiles or environments
     key: np.ndarray  # its data
-    given: np.ndarray  # weights [players, capacity], or profiles [cells, players]
+    given: np.ndarray  # weights [players, capacity], profiles [cells, players], or the version that acts []
     reads: tuple[str, ...]  # the names of values
 
     @property
     def name(self) -> str:
         """By which its result is known."""
         return f"{self.kind}-{self.version}-{self.part}"
+
+
+@runtime_checkable
+class Programs(Protocol):
+    """Computes the tasks of a training."""
+
+    @property
+    def spec(self) -> "Spec":
+        """What they are made of."""
+        ...
+
+    def __call__(self, task: Task, fetch: Fetch) -> Value:
+        """What comes out of a task, which knows the names of what it reads."""
+        ...
+
+
+@runtime_checkable
+class Spec(Protocol):
+    """What all tasks of a training have in common, which is sent to who computes them."""
+
+    def programs(self) -> Programs:
+        """What computes them."""
+        ...
 
 
 def policies(version: int) -> str:
@@ -38,3 +64,13 @@ def policies(version: int) -> str:
 def rest(version: int) -> str:
     """The name of what the oracle keeps after a version."""
     return f"rest-{version}"
+
+
+def policy(version: int) -> str:
+    """The name of the policy that acts in rollouts, as it is after so many iterations."""
+    return f"policy-{version}"
+
+
+def slots(iteration: int, part: int) -> str:
+    """The name of the environments with which a rollout begins."""
+    return f"slots-{iteration}-{part}"

@@ -1,5 +1,6 @@
 """An actor of Ray that computes tasks. JAX is imported once it is there: with threads as the coordinator says."""
 
+import copy
 import os
 import pickle
 from typing import Any
@@ -12,12 +13,12 @@ class Worker:
 
     def __init__(self, environment: dict[str, str], caches: bool, spec: bytes) -> None:
         os.environ.update(environment)
-        from evorl.distributed.programs import Programs
         from evorl.training.devices import enable_compilation_cache
 
         if caches:
             enable_compilation_cache()
-        self._programs = Programs(pickle.loads(spec))
+        own = copy.deepcopy(pickle.loads(spec))  # whose modules of flax have no numbers of another process
+        self._programs = own.programs()
 
     def process(self) -> int:
         """Its number, once it is ready."""

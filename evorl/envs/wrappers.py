@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from evorl import tree
 from evorl.envs.render import Drawable
 from evorl.errors import OptionError, require
 from evorl.spaces import (
@@ -187,7 +188,7 @@ class Frames(Wrapper):
     def step(self, key: Key, env_state: FramesState, action: Any, params: Any) -> tuple[FramesState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
         frame = seen(self.inner.observation_space, timestep.obs)
-        frames = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), env_state.seen, frame)
+        frames = tree.pushed(env_state.seen, frame)
         return FramesState(inner, frames), replace(timestep, obs=self._observation(timestep.obs, frames))
 
     def _frames(self, space: Simple) -> Simple:

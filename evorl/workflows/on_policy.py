@@ -227,8 +227,7 @@ class OnPolicy:
         )
         older, statistics = state.older, state.statistics
         if self.staleness:
-            push = lambda old, new: jnp.concatenate([old[1:], new[None]])  # noqa: E731
-            older = jax.tree.map(push, older, state.agent.actor.params)
+            older = tree.pushed(older, state.agent.actor.params)
         if self.normalize_observations:
             statistics = statistics.update(tree.merge_axes(rollout.obs), segments.rows_there(rollout))
         state = replace(state, agent=agent, older=older, statistics=statistics, iteration=state.iteration + 1)

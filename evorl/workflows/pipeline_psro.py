@@ -62,7 +62,7 @@ class PipelinePSRO(PSRO):
 
         levels = jax.vmap(respond)(self.mixtures(state), state.rest, keys)
         top = self.oracle.first(self.env, key_top, state.hyperparams.oracle).rest
-        rest = jax.tree.map(lambda all_levels, one: jnp.concatenate([all_levels[1:], one[None]]), levels.rest, top)
+        rest = tree.pushed(levels.rest, top)
         lowest = Answers(tree.index(levels.policies, 0), rest, jax.tree.map(jnp.sum, levels.metrics))
         pool = self.placed(state, levels)
         new = replace(self.grown(state, lowest), pool=pool)

@@ -1,15 +1,19 @@
-"""Seconds of an iteration of PSRO on one worker of Ray and on more, compiling apart; and whether they come to the same.
+"""Seconds of an iteration on one worker of Ray and on more, compiling apart; and whether they come to the same.
 
 python scripts/benchmarks/ray_league.py [--workers 1 2] [--iterations 10] [OPTION ...]
+python scripts/benchmarks/ray_league.py --iterations 40 agent=impala env=ant agent.workflow.num_envs=64
 
-PPO answers on Leduc poker, payoffs are played; an OPTION is one of the training's, such as
-agent.hyperparams.oracle.iterations=8. Each worker has a thread of its own. The first half of the iterations, in which
+By default PSRO: PPO answers on Leduc poker, payoffs are played. Of an on-policy agent rollouts are played, in as many
+parts as the most workers, and this process learns. An OPTION is one of the training's, such as
+agent.hyperparams.oracle.iterations=8. Each process has a thread of its own. The first half of the iterations, in which
 all compile, is left out; of the others the median counts.
 """
 
 import argparse
 import os
 import statistics
+from functools import partial
+from typing import Any
 
 os.environ["PJRT_NPROC"] = "1"
 
@@ -19,9 +23,11 @@ import numpy as np
 from evorl.distributed.actors import Ray
 from evorl.distributed.cluster import connected
 from evorl.distributed.coordinator import coordinate
+from evorl.distributed.learning import coordinate_rollouts
 from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.training.devices import enable_compilation_cache
+from evorl.workflows.psro import PSRO
 
 
 def main() -> None:
@@ -30,17 +36,21 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("options", nargs="*")
     given = parser.parse_args()
+    league = [] if any(one.startswith("agent=") for one in given.options) else ["agent=psro", "env=leduc"]
     with connected():
         enable_compilation_cache()
-        workflow, hyperparams, _ = runs.build(config.load(["agent=psro", "env=leduc", *given.options]))
+        workflow, hyperparams, _ = runs.build(config.load([*league, *given.options]))
+        of_psro = isinstance(workflow, PSRO)
+        trained: Any = coordinate if of_psro else partial(coordinate_rollouts, parts=max(given.workers))
         took, states = {}, []
         for workers in given.workers:
-            done = list(coordinate(workflow, Ray(workers), given.iterations, hyperparams=hyperparams))
+            done = list(trained(workflow, Ray(workers), given.iterations, hyperparams=hyperparams))
             seconds = np.diff([one.seconds for one in done])
             took[workers] = statistics.median(seconds[len(seconds) // 2 :])
-            states.append(jax.device_get((done[-1].state.pool, done[-1].state.payoffs)))
+            last: Any = done[-1].state
+            states.append(jax.device_get((last.pool, last.payoffs) if of_psro else last.agent))
             same = all(map(np.array_equal, jax.tree.leaves(states[0]), jax.tree.leaves(states[-1])))
-            print(f"workers {workers}: {took[workers]:.2f} s an iteration, the same bits: {same}", flush=True)
+            print(f"workers {workers}: {took[workers]:.3g} s an iteration, the same bits: {same}", flush=True)
     first, *others = given.workers
     for workers in others:
         print(f"{workers} are {took[first] / took[workers]:.2f} times as fast as {first}")

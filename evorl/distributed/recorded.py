@@ -1,0 +1,129 @@
+"""The rows, evaluations and checkpoints of a training by tasks, as evorl.train writes them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+from evorl.training.journal import Journal
+from evorl.training.progress import Budget, Progress
+from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.records.rows import row_of
+from evorl.types import Metrics, State
+
+
+@runtime_checkable
+class Iterated(Protocol):
+    """What an iteration has come to."""
+
+    @property
+    def number(self) -> int:
+        """From 1."""
+        ...
+
+    @property
+    def state(self) -> State:
+        """The workflow's."""
+        ...
+
+    @property
+    def metrics(self) -> Metrics:
+        """Those of its step."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """Since the training began, or went on from a checkpoint."""
+        ...
+
+
+class Recorded:
+    """A run of so many iterations, of which each `chunk` share a row.
+
+    All are evaluated; or, after the first chunk and at the end, so many of them as `evaluations` says, as long as they
+    take no more than evaluation_share of the env steps. `keeps` is told of an iteration before its checkpoint is saved.
+    """
+
+    def __init__(
+        self,
+        workflow: Any,
+        data: Mapping[str, Any],
+        run_dir: Path,
+        iterations: int,
+        recorders: Sequence[Any],
+        chunk: int = 1,
+        evaluations: int | None = None,
+        keeps: Callable[[Any], None] = lambda one: None,
+    ) -> None:
+        self.iterations, self.chunk, self.keeps = iterations, chunk, keeps
+        self.evaluations, self.share = evaluations, data["evaluation_share"] or 1.0
+        self.checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"])
+        self.journal = Journal([data["seed"]], Budget(iterations=iterations), recorders, keep_rows=False)
+        self.evaluate, self.key = jax.jit(workflow.evaluate), jax.random.split(jax.random.key(data["seed"]), 3)[2]
+        self.last: Any = None  # that has a row
+        self.since: list[Metrics] = []  # of iterations that have none yet
+        self.before = 0.0  # seconds, of the training that goes on
+
+    def restored(self, shapes: State) -> State | None:
+        """The state of the newest checkpoint, from which rows go on; None where there is none."""
+        if self.checkpoints.latest is None:
+            self.journal.resume()
+            return None
+        state, best, saved = self.checkpoints.restore(shapes)
+        progress = Progress.of(saved, 1)
+        progress.evaluated = min(progress.evaluated, self._point(progress.iteration))
+        self.before = progress.seconds
+        self.journal.begin(best, progress)
+        self.journal.resume()
+        return state
+
+    def add(self, one: Iterated) -> None:
+        """Records an iteration, and an evaluation of it where that is due."""
+        progress = self.journal.progress
+        if self.journal.best is None:
+            self.journal.begin(one.state)
+        self.since.append(jax.device_get(one.metrics))
+        if len(self.since) < self.chunk and one.number < self.iterations:
+            return
+        metrics = {name: np.stack([found[name] for found in self.since]) for name in self.since[0]}
+        seconds = self.before + one.seconds
+        duration, progress.seconds = seconds - progress.seconds, seconds
+        counted = self.journal.count(len(self.since), metrics)
+        self.journal.record(row_of(progress, counted, "train", duration))
+        self.last, self.since = one, []
+        if self._due(progress):
+            begun = perf_counter()
+            measured = jax.device_get(self.evaluate(one.state, jax.random.fold_in(self.key, one.number)))
+            self.journal.evaluated(one.state, measured, perf_counter() - begun)
+        if self.checkpoints.due():
+            self.save()
+
+    def save(self) -> None:
+        """Saves what has a row, unless a checkpoint is newer: a run that goes on may come to its iterations again."""
+        if self.last is not None and self.journal.progress.iteration > (self.checkpoints.latest or 0):
+            self.keeps(self.last)
+            progress = asdict(self.journal.progress)
+            self.checkpoints.save(self.journal.progress.iteration, self.last.state, self.journal.best, progress)
+
+    def close(self) -> None:
+        """Saves the last state."""
+        self.save()
+        self.checkpoints.close()
+
+    def _due(self, progress: Progress) -> bool:
+        """Whether an iteration is to be evaluated."""
+        if self.evaluations is None or self.journal.finished:
+            return True
+        point = self._point(progress.iteration)
+        if point <= progress.evaluated or not progress.has_room(progress.mean("env_steps"), self.share):
+            return False
+        progress.evaluated = point
+        return True
+
+    def _point(self, iteration: int) -> int:
+        """How many evaluations are to be done by an iteration, but for the first."""
+        return (self.evaluations or 0) * iteration // self.iterations
