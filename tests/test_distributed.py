@@ -171,6 +171,18 @@ def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
         ("agent=psro_exact env=kuhn workers=two", "workers=two: must be a whole number"),
         ("agent=psro_exact env=kuhn cpus_per_worker=0", "cpus_per_worker=0: must be above 0"),
         ("agent=psro_exact env=kuhn workers=4000", "workers=4000: take 4000 CPUs, and there are "),
+        (
+            "agent=impala env=cartpole staleness=1 executor=serial",
+            "staleness=1: is of PSRO; agent.workflow.staleness says",
+        ),
+        (
+            "agent=psro_exact env=kuhn parts=2 executor=serial",
+            "parts=2: is of rollouts, which agents such as ppo learn from",
+        ),
+        ("agent=impala env=cartpole parts=two executor=serial", "parts=two: must be a whole number"),
+        ("agent=impala env=cartpole parts=3 executor=serial", "parts=3: must divide num_envs, 16"),
+        ("agent=impala env=cartpole minutes=1 executor=serial", "minutes=1: is of a training in one program"),
+        ("agent=impala env=cartpole env_steps=-1 executor=serial", "env_steps=-1: must be a number above 0"),
     ],
 )
 def test_a_wrong_command_is_told_in_one_line(given, message, tmp_path, monkeypatch, capsys):

@@ -164,29 +164,6 @@ def test_what_cannot_be_is_refused_in_one_line(begin, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("agent=impala env=cartpole staleness=1", "staleness=1: is of PSRO; agent.workflow.staleness says"),
-        ("agent=psro_exact env=kuhn parts=2", "parts=2: is of rollouts, which agents such as ppo learn from"),
-        ("agent=impala env=cartpole parts=two", "parts=two: must be a whole number"),
-        ("agent=impala env=cartpole parts=3", "parts=3: must divide num_envs, 16"),
-        ("agent=impala env=cartpole minutes=1", "minutes=1: is of a training in one program"),
-        ("agent=impala env=cartpole env_steps=-1", "env_steps=-1: must be a number above 0"),
-    ],
-)
-def test_a_wrong_command_is_told_in_one_line(given, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PJRT_NPROC", "1")
-    with pytest.raises(SystemExit) as end:
-        distribute.main([*given.split(), "executor=serial"])
-    assert end.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"error: {message}")
-    assert said.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
 SMALL = (
     "agent=impala env=cartpole agent.workflow.agent.hidden=[8] agent.workflow.eval_episodes=4 chunk=2 executor=serial"
 )

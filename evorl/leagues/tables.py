@@ -1,6 +1,7 @@
 """Policies of a game tree as tables: the probability of each action in each information set."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -46,7 +47,7 @@ def of_agent(
     own = agent.groups if isinstance(agent, Plays) else {}
     env = Tabled(tree, together="player" in own)
     space = env.action_space if own else Discrete(tree.num_actions)
-    one = lambda obs: chances(agent, space, params, obs, hyperparams, not greedy)  # noqa: E731
+    one = partial(chances, agent, space, params, hyperparams=hyperparams, explores=not greedy)
     if not own:
         return tabulated(tree, one)
     some = jnp.asarray(np.unique(tree.sets, return_index=True)[1][-len(tree.owner) :], jnp.int32)  # a node of each
