@@ -73,7 +73,7 @@ class Board:
         """A new game."""
         return _unseen(self.env.init(key))
 
-    def moved(self, game: Any, action: Array, key: Key) -> Any:
+    def moved(self, game: Any, action: Any, key: Key) -> Any:
         """The game after a move of whose turn it is."""
         return _unseen(self.env.step(game, action, key))
 
