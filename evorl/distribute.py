@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.command import command
-from evorl.errors import OptionError, WorkerError, require, unknown
+from evorl.errors import DivergedError, OptionError, WorkerError, require, unknown
 
 HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ...] [option=value ...]
        python -m evorl.distribute agent=ppo [option of evorl.train ...] [option=value ...]
@@ -45,13 +45,13 @@ def main(arguments: list[str] | None = None) -> None:
             return
         try:
             distribute(given)
-        except (WorkerError, OSError) as error:
+        except (WorkerError, DivergedError, OSError) as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(1)
 
 
 def distribute(given: Sequence[str]) -> None:
-    """Trains in a new run directory, or goes on in one. Raises OptionError, WorkerError, OSError."""
+    """Trains in a new run directory, or goes on in one. Raises OptionError, WorkerError, DivergedError, OSError."""
     from evorl.training.configuration import config
 
     options, rest = dict(OWN), []
@@ -83,6 +83,7 @@ def _number(options: dict[str, Any], name: str, kind: type) -> Any:
 def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -> None:
     from evorl.distributed.executors import Serial
     from evorl.training import runs
+    from evorl.training.conclusion import conclusion
     from evorl.training.configuration import saved
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.records import files, run_dirs
@@ -92,25 +93,26 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
     workflow, hyperparams, _ = runs.build(cfg)
     training = partial(_training(workflow, options, rest, data), executor=executor or Serial())
     run_dir = Path(str(options["resume"])) if "resume" in options else run_dirs.new(data)
-    begun = False
+    recorded: Any = None
     try:
         with (
             files.locked(run_dir, "resume" if "resume" in options else "run_dir"),
-            saved.written(kept, run_dir, lambda: begun),
+            saved.written(kept, run_dir, lambda: recorded is not None),
             runs.recording(data, run_dir) as recorders,
         ):
             print(f"{run_dir}: starting", flush=True)
-            for _ in training(workflow, hyperparams, data, run_dir, recorders):
-                begun = True
+            for recorded in training(workflow, hyperparams, data, run_dir, recorders):  # noqa: B007  the last is used
+                pass
     except OptionError:
-        if not begun and "resume" not in options:
+        if recorded is None and "resume" not in options:
             run_dirs.remove(run_dir)
         raise
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(f"stopped; go on with: {_go_on(run_dir)}") from interrupt
     except WorkerError as error:
         raise WorkerError(f"{error}; go on with: {_go_on(run_dir)}") from error
-    print(f"saved in {run_dir}\nsee it with: python -m evorl.play {run_dir}")
+    for line in conclusion(workflow, data, recorded.journal.progress, recorded.budget, run_dir, _go_on(run_dir)):
+        print(line, flush=True)
 
 
 def _training(workflow: Any, options: dict[str, Any], rest: Sequence[str], data: dict[str, Any]) -> Any:

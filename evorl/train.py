@@ -5,7 +5,6 @@ import ctypes
 import datetime
 import io
 import logging
-import math
 import os
 import sys
 import time
@@ -158,15 +157,13 @@ def train(cfg: Any) -> Any:
 
 def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, Any], stopping: Stopping) -> Any:
     from evorl.training import front, runs
-    from evorl.training.configuration import parts
+    from evorl.training.conclusion import conclusion, left_of
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.fit import fit
     from evorl.training.hosts import environments
     from evorl.training.profile import Profile
     from evorl.training.records.checkpoint import Checkpoints
     from evorl.training.records.remembered import Remembered
-    from evorl.training.reference import rivals, verdict
-    from evorl.types import Acts, Finds, Population
 
     workflow, hyperparams, budget, measure = built
     for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
@@ -207,7 +204,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
     except (DivergedError, HostError, OSError) as error:
         with contextlib.suppress(OSError):
             checkpoints.close()
-        left = _left(checkpoints, run_dir) if isinstance(error, DivergedError) else f"go on with: {go_on}"
+        left = left_of(checkpoints, run_dir) if isinstance(error, DivergedError) else f"go on with: {go_on}"
         raise type(error)(f"{error}; {left}") from error
     except KeyboardInterrupt as interrupt:
         message = f"stopped without saving; go on with: {go_on}" if stopping.begun else "stopped before training began"
@@ -220,32 +217,9 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
         say(f"stopped and saved; go on with: {go_on}")
         return result
     found = front.lines(workflow, result.state, data["num_seeds"])
-    for line in verdict(result.progress, parts.played(data)) + found:
+    for line in conclusion(workflow, data, result.progress, budget, run_dir, go_on, found):
         say(line)
-    say(f"saved in {run_dir}")
-    if isinstance(workflow, (Acts, Finds, Population)):
-        say(f"see it with: python -m evorl.play {run_dir}")
-    for group in rivals(workflow.env) if isinstance(workflow, Acts) else []:
-        say(f"what {group} has learned: python -m evorl.play {run_dir} against=random group={group}")
-    say(_further(workflow, budget, result.progress.iteration, go_on))
     return result
-
-
-def _further(workflow: Any, budget: Any, iterations: int, go_on: str) -> str:
-    """How a training of so many iterations goes on, for as long again or until it is full."""
-    from evorl.types import Fills
-
-    most = workflow.most_iterations if isinstance(workflow, Fills) else math.inf
-    if iterations >= most:
-        return f"full after {most} iterations; a new training with a larger agent.workflow.capacity has room for more"
-    return f"go on with: {go_on} {' '.join(f'{name}={limit:g}' for name, limit in budget.doubled(most).items())}"
-
-
-def _left(checkpoints: Any, run_dir: Path) -> str:
-    """What is left of a run that has diverged."""
-    if checkpoints.latest is None:
-        return "it had no checkpoint yet"
-    return f"its last checkpoint is of iteration {checkpoints.latest}: init_from={run_dir} begins with its best policy"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from evorl.leagues.nash import Nash
 from evorl.leagues.playing import of_newest, with_newest
 from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import Last, UniformMixture
-from evorl.train import _further, main
+from evorl.train import main
+from evorl.training.conclusion import further
 from evorl.training.policy import Policy
 from evorl.training.progress import Budget
 from evorl.workflows.on_policy import OnPolicy
@@ -192,7 +193,7 @@ FULL = "full after 3 iterations; a new training with a larger agent.workflow.cap
     ],
 )
 def test_a_training_says_how_it_goes_on_or_what_has_room(budget, done, line):
-    assert _further(PSRO(KUHN, capacity=4), budget, done, "evorl") == line
+    assert further(PSRO(KUHN, capacity=4), budget, done, "evorl") == line
 
 
 @pytest.mark.slow

@@ -75,6 +75,8 @@ def test_a_verdict_compares_intervals(low, high, judged, monkeypatch):
     assert said[0].endswith("; the best was 8")
     assert said[1] == f"random actions earn 1 [-1, 3]: {judged}"
     assert verdict(Progress(), Bandit()) == []
+    said = verdict(Progress(first=first, last=last), Bandit(), exploited=1.0)
+    assert said[1] == f"minus the exploitability of play at random is -1: {'this is better' if low > -1 else judged}"
 
 
 def test_limits_are_those_that_end_it():

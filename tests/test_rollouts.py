@@ -25,7 +25,7 @@ from evorl.distributed.task import ROLLOUT, Task, policy, slots
 from evorl.distributed.values import packed
 from evorl.distributed.worker import Worker
 from evorl.envs import probe
-from evorl.errors import OptionError
+from evorl.errors import DivergedError, OptionError
 from evorl.hyperparameters import as_state
 from evorl.training import runs
 from evorl.training.records.checkpoint import Checkpoints
@@ -193,6 +193,15 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
         (tmp_path / "tasks" / "seen-5.npz").write_bytes(b"half")
 
 
+def test_what_diverges_is_told_and_not_saved(tmp_path):
+    rows, endless = [], replace(FAST, learning_rate=1e30)
+    told = "diverged: agent.* is not finite after iteration 1; it had no checkpoint yet"
+    with pytest.raises(DivergedError, match=told):
+        list(trainings.rollouts(AHEAD, endless, DATA | {"iterations": 5}, tmp_path, [rows.append], Serial(), None, 2))
+    assert [row["iteration"] for row in rows] == [1]
+    assert Checkpoints(tmp_path / "checkpoints", writes=False).latest is None
+
+
 @pytest.mark.slow
 def test_the_command_trains_and_goes_on_as_if_never_stopped(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -200,7 +209,9 @@ def test_the_command_trains_and_goes_on_as_if_never_stopped(tmp_path, monkeypatc
     distribute.main([*SMALL.split(), "env_steps=1280", "run_dir=stopped"])
     distribute.main(["resume=stopped", "env_steps=2560", "executor=serial", "workers=4"])
     distribute.main([*SMALL.split(), "iterations=8", "run_dir=whole"])
-    assert "see it with: python -m evorl.play stopped" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "see it with: python -m evorl.play stopped" in said
+    assert "go on with: python -m evorl.distribute resume=stopped env_steps=5120" in said
     states = [runs.restored(tmp_path / name, "run", "last").state for name in ("stopped", "whole")]
     assert leaves_equal(*states)
     rows = [(tmp_path / name / "train.csv").read_text().splitlines() for name in ("stopped", "whole")]

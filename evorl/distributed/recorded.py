@@ -9,7 +9,12 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from evorl.errors import DivergedError
+from evorl.hyperparameters import as_state
+from evorl.training.conclusion import left_of
 from evorl.training.journal import Journal
+from evorl.training.nans import Sentinel
+from evorl.training.program import Program
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import row_of
@@ -46,13 +51,16 @@ class Recorded:
 
     All are evaluated; or, after the first chunk and at the end, so many of them as `evaluations` says, as long as they
     take no more than evaluation_share of the env steps. `keeps` is told of an iteration before its checkpoint is saved.
+    What has diverged is recorded, but not saved.
     """
 
     def __init__(
         self,
         workflow: Any,
+        hyperparams: Any,
         data: Mapping[str, Any],
         run_dir: Path,
+        budget: Budget,
         iterations: int,
         recorders: Sequence[Any],
         chunk: int = 1,
@@ -62,8 +70,13 @@ class Recorded:
         self.iterations, self.chunk, self.keeps = iterations, chunk, keeps
         self.evaluations, self.share = evaluations, data["evaluation_share"] or 1.0
         self.checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"])
-        self.journal = Journal([data["seed"]], Budget(iterations=iterations), recorders, keep_rows=False)
-        self.evaluate, self.key = jax.jit(workflow.evaluate), jax.random.split(jax.random.key(data["seed"]), 3)[2]
+        self.budget, self.run_dir = budget, run_dir
+        self.journal = Journal([data["seed"]], budget, recorders, keep_rows=False)
+        program = Program(workflow, [data["seed"]], chunk, side_by_side=False)
+        self.evaluate, self.key = jax.jit(workflow.evaluate), program.keys[0, 2]
+        state = jax.jit(workflow.init)(program.keys[0, 0], as_state(hyperparams))
+        self.sentinel = Sentinel(program, state, [False])
+        self.journal.begin(state)
         self.last: Any = None  # that has a row
         self.since: list[Metrics] = []  # of iterations that have none yet
         self.before = 0.0  # seconds, of the training that goes on
@@ -82,10 +95,8 @@ class Recorded:
         return state
 
     def add(self, one: Iterated) -> None:
-        """Records an iteration, and an evaluation of it where that is due."""
+        """Records an iteration, and an evaluation of it where that is due; raises DivergedError."""
         progress = self.journal.progress
-        if self.journal.best is None:
-            self.journal.begin(one.state)
         self.since.append(jax.device_get(one.metrics))
         if len(self.since) < self.chunk and one.number < self.iterations:
             return
@@ -93,7 +104,13 @@ class Recorded:
         seconds = self.before + one.seconds
         duration, progress.seconds = seconds - progress.seconds, seconds
         counted = self.journal.count(len(self.since), metrics)
+        leaf = self.sentinel.diverged(np.asarray(self.sentinel.look(one.state)))[0]
+        progress.diverged = [None if leaf is None else progress.iteration]
         self.journal.record(row_of(progress, counted, "train", duration))
+        if leaf is not None:
+            self.checkpoints.close()
+            problem = f"diverged: {leaf} is not finite after iteration {progress.iteration}"
+            raise DivergedError(f"{problem}; {left_of(self.checkpoints, self.run_dir)}")
         self.last, self.since = one, []
         if self._due(progress):
             begun = perf_counter()

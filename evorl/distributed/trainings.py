@@ -17,6 +17,7 @@ from evorl.distributed.rollouts import Learner, RolloutSpec
 from evorl.distributed.values import packed, unpacked
 from evorl.errors import OptionError, WorkerError, require
 from evorl.hyperparameters import as_state
+from evorl.training.progress import Budget
 from evorl.training.stopping import Stopping
 from evorl.workflows.on_policy import OnPolicy
 from evorl.workflows.psro import PSRO
@@ -33,16 +34,17 @@ def league(
     recorders: Sequence[Any],
     executor: Executor,
     staleness: int,
-) -> Iterator[None]:
-    """Trains PSRO, and yields after each iteration that is recorded; all come again where it goes on."""
+) -> Iterator[Recorded]:
+    """Trains PSRO, and yields what is recorded after each iteration and at the end; all come again where it goes on."""
     iterations = psro.most_iterations if data["iterations"] is None else data["iterations"]
-    recorded = Recorded(psro, data, run_dir, iterations, recorders)
+    recorded = Recorded(psro, hyperparams, data, run_dir, Budget(iterations=iterations), iterations, recorders)
     recorded.journal.resume()
     results = Results(run_dir / RESULTS)
     for one in coordinate(psro, executor, iterations, data["seed"], hyperparams, None, staleness, results):
         recorded.add(one)
-        yield
+        yield recorded
     recorded.close()
+    yield recorded
 
 
 def rollouts(
@@ -54,11 +56,11 @@ def rollouts(
     executor: Executor,
     parts: int | None,
     workers: int,
-) -> Iterator[None]:
-    """Trains by rollouts in so many parts, by default one for each worker, and yields after each iteration.
+) -> Iterator[Recorded]:
+    """Trains by rollouts in so many parts, by default one for each worker.
 
-    Where it goes on, then from the newest checkpoint, in as many parts as before. A first signal asks it to save after
-    a chunk, and to raise KeyboardInterrupt.
+    It yields what is recorded after each iteration and at the end. It goes on from the newest checkpoint, in as many
+    parts as before. A first signal asks it to save after a chunk, and to raise KeyboardInterrupt.
     """
     results = Results(run_dir / RESULTS)
 
@@ -67,14 +69,15 @@ def rollouts(
         results.trim(SEEN, data["checkpoint"]["keep"] + 1)
 
     iterations, chunk = iterations_of(workflow, data), data["chunk"] or data["agent"].get("chunk", 1)
-    recorded = Recorded(workflow, data, run_dir, iterations, recorders, chunk, data["evaluations"], keeps)
+    budget, evaluations = budget_of(data), data["evaluations"]
+    recorded = Recorded(workflow, hyperparams, data, run_dir, budget, iterations, recorders, chunk, evaluations, keeps)
     begin = _restored(workflow, hyperparams, recorded, results)
     given = iterations, data["seed"], hyperparams, None, _parts(results, parts, workers), begin
     with Stopping() as stopping, closing(coordinate_rollouts(workflow, executor, *given)) as trained:
         try:
             for one in trained:
                 recorded.add(one)
-                yield
+                yield recorded
                 if stopping() and recorded.last is one:
                     break
         except WorkerError:
@@ -83,17 +86,23 @@ def rollouts(
         recorded.close()
         if not recorded.journal.finished:
             raise KeyboardInterrupt
+        yield recorded
+
+
+def budget_of(data: Mapping[str, Any]) -> Budget:
+    """That of a training by rollouts; raises OptionError where it is none of iterations and env_steps."""
+    for name in ("episodes", "minutes"):
+        require(data[name] is None, name, data[name], "must be null: iterations and env_steps say when it ends")
+    found = {name: data[name] for name in ("iterations", "env_steps") if data[name] is not None}
+    if not found:
+        raise OptionError("no budget: give iterations or env_steps")
+    return Budget(**found)
 
 
 def iterations_of(workflow: OnPolicy, data: Mapping[str, Any]) -> int:
-    """How many a budget has; raises OptionError where it is none of iterations and env_steps."""
-    for name in ("episodes", "minutes"):
-        require(data[name] is None, name, data[name], "must be null: iterations and env_steps say when it ends")
-    each = {"iterations": 1, "env_steps": workflow.num_rows}
-    found = [math.ceil(data[name] / size) for name, size in each.items() if data[name] is not None]
-    if not found:
-        raise OptionError("no budget: give iterations or env_steps")
-    return min(found)
+    """How many a budget has; raises OptionError."""
+    budget = budget_of(data)
+    return math.ceil(min(budget.iterations, budget.env_steps / workflow.num_rows))
 
 
 def _restored(workflow: OnPolicy, hyperparams: Any, recorded: Recorded, results: Results) -> Learner | None:

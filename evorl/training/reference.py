@@ -47,23 +47,28 @@ def random_return(env: Env | Problem) -> Return:
     return Return(*found)
 
 
-def verdict(progress: Progress, env: Env | Problem) -> list[str]:
-    """What a training has come to: its returns, and how they compare with those of random actions or solutions."""
+def verdict(progress: Progress, env: Env | Problem, exploited: float | None = None) -> list[str]:
+    """What a training has come to: its returns, and how they compare with those of random actions or solutions.
+
+    Or, where returns are minus an exploitability, with that of play at random, `exploited`.
+    """
     if progress.first is None or progress.last is None:
         return []
-    last, chance = Return.of(progress.last), random_return(env)
+    last = Return.of(progress.last)
+    chance = random_return(env) if exploited is None else Return(-exploited, -exploited, -exploited)
     best = f"; the best was {np.mean(progress.best):.4g}" if progress.best is not None else ""
-    if isinstance(env, Env) and rivals(env):
+    if exploited is None and isinstance(env, Env) and rivals(env):
         judged = "what one group gains another may lose, so that this says little"
     elif last.low > chance.high:
         judged = "this is better"
     else:
         judged = "this is worse" if last.high < chance.low else "this cannot be told from it"
     taken, what = ("env steps", "actions") if isinstance(env, Env) else ("evaluations", "solutions")
+    random = f"random {what} earn" if exploited is None else "minus the exploitability of play at random is"
     steps = f"{progress.last['env_steps']:,.0f} {taken}"
     return [
         f"return {last} after {steps}; it began at {Return.of(progress.first)}{best}",
-        f"random {what} earn {chance}: {judged}",
+        f"{random} {chance}: {judged}",
     ]
 
 

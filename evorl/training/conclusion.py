@@ -1,0 +1,69 @@
+"""What a training says at its end."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from evorl.envs.games.tree import GameTree
+from evorl.leagues.exact import exploitability
+from evorl.leagues.tables import uniform
+from evorl.training.configuration import parts
+from evorl.training.progress import Budget, Progress
+from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.reference import rivals, verdict
+from evorl.types import Acts, Evolves, Fills, Finds, Population
+
+
+@runtime_checkable
+class Solves(Protocol):
+    """A workflow whose return, in a game with a tree, is minus an exploitability."""
+
+    @property
+    def tree(self) -> GameTree | None:
+        """That of the game; None where it has none."""
+        ...
+
+
+def conclusion(
+    workflow: Any,
+    data: Mapping[str, Any],
+    progress: Progress,
+    budget: Budget,
+    run_dir: Path,
+    go_on: str,
+    found: Iterable[str] = (),
+) -> Iterator[str]:
+    """Lines: its returns beside random ones, what was found, where it is saved, how to see it and how it goes on."""
+    tree = game_tree(workflow)
+    at_random = None if tree is None else float(exploitability(tree, uniform(tree)))
+    yield from verdict(progress, parts.played(data), at_random)
+    yield from found
+    yield f"saved in {run_dir}"
+    if isinstance(workflow, (Acts, Finds, Population)):
+        yield f"see it with: python -m evorl.play {run_dir}"
+    for group in rivals(workflow.env) if isinstance(workflow, Acts) else []:
+        yield f"what {group} has learned: python -m evorl.play {run_dir} against=random group={group}"
+    yield further(workflow, budget, progress.iteration, go_on)
+
+
+def game_tree(workflow: Any) -> GameTree | None:
+    """The tree of a game, where returns are minus an exploitability in it."""
+    while isinstance(workflow, (Population, Evolves)):
+        workflow = workflow.inner if isinstance(workflow, Population) else workflow.population
+    return workflow.tree if isinstance(workflow, Solves) else None
+
+
+def further(workflow: Any, budget: Budget, iterations: int, go_on: str) -> str:
+    """How a training of so many iterations goes on, for as long again or until it is full."""
+    most = workflow.most_iterations if isinstance(workflow, Fills) else math.inf
+    if iterations >= most:
+        return f"full after {most} iterations; a new training with a larger agent.workflow.capacity has room for more"
+    return f"go on with: {go_on} {' '.join(f'{name}={limit:g}' for name, limit in budget.doubled(most).items())}"
+
+
+def left_of(checkpoints: Checkpoints, run_dir: Path) -> str:
+    """What is left of a run that has diverged."""
+    if checkpoints.latest is None:
+        return "it had no checkpoint yet"
+    return f"its last checkpoint is of iteration {checkpoints.latest}: init_from={run_dir} begins with its best policy"
