@@ -112,6 +112,16 @@ def test_a_damaged_result_comes_again(tmp_path, played):
     assert leaves_equal(state_of(PLAYED, results=Results(tmp_path)), played)
 
 
+@pytest.mark.parametrize("psro", [EXACT, LEARNED], ids=["exact", "learned"])
+def test_a_result_of_another_kind_comes_again(psro, tmp_path):
+    whole, results = state_of(psro, results=Results(tmp_path)), Results(tmp_path)
+    for name in ("best_response-1-0", "payoff-1-0", "seconds-1"):
+        assert results.get(name) is not None
+        results.put(name, [np.zeros(3), np.array("text")])
+    results.put("best_response-2-1", [])
+    assert leaves_equal(state_of(psro, results=results), whole)
+
+
 def test_results_hold_nothing_that_could_run(tmp_path):
     results = Results(tmp_path)
     np.savez(tmp_path / "evil.npz", arr_0=np.array([{}], object), allow_pickle=True)

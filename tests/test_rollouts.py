@@ -187,10 +187,21 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
     assert leaves_equal(Checkpoints(tmp_path / "checkpoints", writes=False).restore(shapes)[0], ahead[-1].state)
     kept = sorted(path.name for path in (tmp_path / "tasks").iterdir())
     assert kept == ["parts.npz", "seen-3.npz", "seen-4.npz", "seen-5.npz"]
-    for parts, message in ((4, "parts=4: must be 2, in which"), (None, "seen-5.npz, which go with the checkpoint, is")):
+    for parts, message in (
+        (4, "parts=4: must be 2, in which"),
+        (None, "seen-5.npz, which goes with the checkpoint, is"),
+    ):
         with pytest.raises(OptionError, match=message):
             next(trainings.rollouts(AHEAD, FAST, DATA | {"iterations": 6}, tmp_path, [], Serial(), parts, 2))
         (tmp_path / "tasks" / "seen-5.npz").write_bytes(b"half")
+    for kept in ([], [np.array("x")], [np.zeros((3, 3))]):
+        results = Results(tmp_path / "tasks")
+        results.put("seen-5", packed(ahead[-1].seen))
+        results.put("parts", kept)
+        with pytest.raises(
+            OptionError, match=r"tasks/parts.npz, which goes with the checkpoint, is not there or damaged"
+        ):
+            next(trainings.rollouts(AHEAD, FAST, DATA | {"iterations": 6}, tmp_path, [], Serial(), None, 2))
 
 
 def test_what_diverges_is_told_and_not_saved(tmp_path):
@@ -245,8 +256,8 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_been(tmp_path):
 
 def test_the_last_of_a_kind_are_kept(tmp_path):
     results = Results(tmp_path)
-    for name in ("seen-9", "seen-10", "seen-11", "other-1"):
+    for name in ("seen-9", "seen-10", "seen-11", "other-1", "seen-x"):
         results.put(name, [np.zeros(1)])
     results.trim("seen", 2)
-    assert sorted(path.stem for path in tmp_path.iterdir()) == ["other-1", "seen-10", "seen-11"]
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["other-1", "seen-10", "seen-11", "seen-x"]
     Results().trim("seen", 2)

@@ -17,15 +17,16 @@ from evorl.distributed.executors import Executor, Serial, Workers
 from evorl.distributed.programs import PSROPrograms, PSROSpec
 from evorl.distributed.results import Results
 from evorl.distributed.task import BEST_RESPONSE, PAYOFF, Task, Value
-from evorl.distributed.values import packed, unpacked
+from evorl.distributed.values import fits, packed, unpacked
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import as_state
-from evorl.leagues.oracles import SPENT, Divides, nothing_spent, spent_by
+from evorl.leagues.oracles import Divides, nothing_spent, spent_by
 from evorl.leagues.payoffs import Payoffs
 from evorl.types import Metrics
 from evorl.workflows.psro import PSRO, PSROState
 
 CELLS = 16  # profiles of one task
+AGE, SECONDS = jax.ShapeDtypeStruct((), np.int32), jax.ShapeDtypeStruct((), np.float64)
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,14 @@ class Coordinator:
         self.state = programs.begun(key_first)  # its pool and rest are the newest, weights and payoffs as weighed
         self.filled, self.solved = 1, 0  # versions in the pool, and in the table that is weighed
         self.table = jax.tree.map(np.array, self.state.payoffs)
-        self.found: dict[int, Value] = {}  # by player, answers of the version that is to come
+        self.found: dict[int, Any] = {}  # by player, answers of the version that is to come
         self.answered: dict[int, tuple[Any, Metrics, int]] = {}  # by version, weights, what was spent, age
         self.missing: dict[int, int] = {}  # by version, tasks of payoffs
         self.played: dict[int, Metrics] = {}  # by version, what was played for its payoffs
         self.ready: deque[tuple[Task, Value]] = deque()  # what was kept
         self.asked = self.age = 0  # the version of which best responses are on their way, and how old their table is
         self.weights = np.asarray(self.state.weights)  # those of that table
+        self.paid = programs.paid(CELLS)  # what comes out of a task of payoffs
         self.began = time.perf_counter()
 
     def run(self, workers: Workers, iterations: int) -> Iterator[Iteration]:
@@ -117,10 +119,17 @@ class Coordinator:
 
     def _submit(self, task: Task, workers: Workers) -> None:
         kept = self.results.get(task.name)
-        if kept is None:
-            workers.submit(task)
-        else:
+        if kept is not None and fits(self._shapes(task), kept):
             self.ready.append((task, kept))
+        else:
+            workers.submit(task)
+
+    def _shapes(self, task: Task) -> Any:
+        """Of what is kept of a task: of a best response with the weights that it answers, and their table's age."""
+        if task.kind == PAYOFF:
+            return self.paid
+        weights = jax.ShapeDtypeStruct(self.weights.shape, self.weights.dtype)
+        return self.programs.answer(task.part), weights, AGE
 
     def _publish(self, workers: Workers) -> None:
         """Makes the newest policies known."""
@@ -163,31 +172,30 @@ class Coordinator:
         return jax.random.split(jax.random.fold_in(self.steps, version - 1))
 
     def _kept(self, task: Task, value: Value) -> Value:
-        """What has come out of a task, kept; of a best response with the weights there were, and their table's age."""
+        """What has come out of a task, kept."""
         if task.kind == BEST_RESPONSE:
-            value = [*value, self.weights, np.array(self.age)]
+            value = [*value, self.weights, np.array(self.age, np.int32)]
         self.results.put(task.name, value)
         return value
 
     def _take(self, task: Task, value: Value, workers: Workers) -> None:
         """Does what a result lets come next."""
         if task.kind == PAYOFF:
-            cells, counts = value[: -len(SPENT)], value[-len(SPENT) :]  # as a dict's leaves are, by name
-            spent = {name: jnp.asarray(x) for name, x in zip(sorted(SPENT), counts, strict=True)}
-            for table, of_cells in zip(jax.tree.leaves(self.table), cells, strict=True):
-                table[(slice(None), *task.given.T)] = of_cells.T
+            cells, spent = unpacked(self.paid, value)
+            for table, of_cells in zip(jax.tree.leaves(self.table), jax.tree.leaves(cells), strict=True):
+                table[(slice(None), *task.given.T)] = np.asarray(of_cells).T
             self.played[task.version] = spent_by([self.played.get(task.version, nothing_spent()), spent])
             self.missing[task.version] -= 1
             return
-        self.found[task.part] = value
+        self.found[task.part] = unpacked(self._shapes(task), value)
         if len(self.found) == self.players:
             self._grow(workers)
 
     def _grow(self, workers: Workers) -> None:
         """Puts a version into the pool."""
-        values = [self.found[player] for player in range(self.players)]
-        *_, weights, age = values[0]
-        answers = [unpacked(self.programs.answer(player), value[:-2]) for player, value in enumerate(values)]
+        found = [self.found[player] for player in range(self.players)]
+        answers = [answer for answer, _, _ in found]
+        _, weights, age = found[0]
         joined = self.psro.oracle.joined(self.psro.env, answers)  # pyright: ignore[reportAttributeAccessIssue]
         self.answered[self.filled] = weights, joined.metrics, int(age)
         self.found = {}
@@ -209,11 +217,12 @@ class Coordinator:
         after, metrics = self.programs.weighed(replace(self.state, weights=jnp.asarray(weights)), new, spent)
         self.state = replace(after, filled=self.state.filled)
         kept = self.results.get(f"seconds-{version}")
-        seconds = time.perf_counter() - self.began if kept is None else float(kept[0])
-        if kept is None:
-            self.results.put(f"seconds-{version}", [np.array(seconds)])
-        else:
+        if kept is not None and fits(SECONDS, kept):
+            seconds = float(kept[0])
             self.began = time.perf_counter() - seconds
+        else:
+            seconds = time.perf_counter() - self.began
+            self.results.put(f"seconds-{version}", [np.array(seconds)])
         yield Iteration(version, after, metrics | {"age": jnp.int32(age)}, seconds)
 
     def _up_to(self, version: int) -> Payoffs:

@@ -69,6 +69,11 @@ class PSROPrograms:
         given = shapes.weights, shapes.pool, shapes.rest, jax.random.key(0)
         return self._answer.eval_shape(self.role(player)[0], jnp.int32(0), jnp.int32(0), *given)
 
+    def paid(self, profiles: int) -> Any:
+        """The shapes of the payoffs of so many profiles, and of what was played for them."""
+        given = jax.ShapeDtypeStruct((profiles, self.psro.roles.num_players), jnp.int32)
+        return self._cells.eval_shape(jnp.int32(0), given, self.shapes.pool, jax.random.key(0))
+
     def __call__(self, task: Task, fetch: Fetch) -> Value:
         count = task.version + (task.kind != BEST_RESPONSE)
         pool, key = self._with(count, fetch), jax.random.wrap_key_data(jnp.asarray(task.key))

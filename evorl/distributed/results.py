@@ -54,9 +54,10 @@ class Results:
 
     def trim(self, kind: str, keep: int) -> None:
         """Removes all values but the last of a kind, whose names are KIND-NUMBER."""
-        found = [] if self._folder is None else list(self._folder.glob(f"{kind}-*.npz"))
-        for path in sorted(found, key=lambda path: int(path.stem.rpartition("-")[2]))[:-keep]:
-            path.unlink()
+        found = {} if self._folder is None else {path.stem: path for path in self._folder.glob(f"{kind}-*.npz")}
+        numbers = [int(number) for name in found if (number := name.removeprefix(f"{kind}-")).isdecimal()]
+        for number in sorted(numbers)[:-keep]:
+            found[f"{kind}-{number}"].unlink()
 
     def _path(self, name: str) -> Path | None:
         return None if self._folder is None else self._folder / f"{name}.npz"

@@ -1,11 +1,13 @@
 """Trainings by tasks into the folder of a run: of PSRO, and of what learns from rollouts."""
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from evorl.distributed.coordinator import coordinate
@@ -72,7 +74,7 @@ def rollouts(
     budget, evaluations = budget_of(data), data["evaluations"]
     recorded = Recorded(workflow, hyperparams, data, run_dir, budget, iterations, recorders, chunk, evaluations, keeps)
     begin = _restored(workflow, hyperparams, recorded, results)
-    given = iterations, data["seed"], hyperparams, None, _parts(results, parts, workers), begin
+    given = iterations, data["seed"], hyperparams, None, _parts(recorded, results, parts, workers), begin
     with Stopping() as stopping, closing(coordinate_rollouts(workflow, executor, *given)) as trained:
         try:
             for one in trained:
@@ -112,18 +114,22 @@ def _restored(workflow: OnPolicy, hyperparams: Any, recorded: Recorded, results:
     state = recorded.restored(shapes.state)
     if state is None:
         return None
-    names = PARTS, f"{SEEN}-{int(state.iteration)}"
-    kept = [value for name in names if (value := results.get(name)) is not None]
-    if len(kept) < len(names):
-        where = f"{RESULTS}/{names[0]}.npz or {names[1]}.npz"
-        raise OptionError(f"resume: {where}, which go with the checkpoint, is not there or damaged")
-    return Learner(state, unpacked(shapes.seen, kept[1]))
+    return Learner(state, _kept(results, f"{SEEN}-{int(state.iteration)}", shapes.seen))
 
 
-def _parts(results: Results, given: int | None, workers: int) -> int:
+def _kept(results: Results, name: str, shapes: Any) -> Any:
+    """What is kept beside a checkpoint, of such shapes; raises OptionError where it is not there or another thing."""
+    with contextlib.suppress(ValueError):
+        if (value := results.get(name)) is not None:
+            return unpacked(shapes, value)
+    raise OptionError(f"resume: {RESULTS}/{name}.npz, which goes with the checkpoint, is not there or damaged")
+
+
+def _parts(recorded: Recorded, results: Results, given: int | None, workers: int) -> int:
     """In how many parts a run has begun, or begins; raises OptionError where another number is given."""
-    kept = results.get(PARTS)
-    parts = int(kept[0]) if kept is not None else workers if given is None else given
+    parts = workers if given is None else given
+    if recorded.checkpoints.latest is not None:
+        parts = int(_kept(results, PARTS, jax.ShapeDtypeStruct((), np.int32)))
     require(given in (None, parts), "parts", given, f"must be {parts}, in which this run has begun")
-    results.put(PARTS, [np.array(parts)])
+    results.put(PARTS, [np.array(parts, np.int32)])
     return parts

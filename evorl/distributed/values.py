@@ -21,6 +21,14 @@ def unpacked(shapes: Any, value: Value) -> Any:
     return jax.tree.unflatten(structure, [_leaf(*both) for both in zip(leaves, value, strict=True)])
 
 
+def fits(shapes: Any, value: Value | None) -> bool:
+    """Whether a value is there, and is of a tree like shapes."""
+    try:
+        return value is not None and unpacked(shapes, value) is not None
+    except (TypeError, ValueError):
+        return False
+
+
 def _leaf(shape: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
     if _is_key(shape):
         return jax.random.wrap_key_data(jnp.asarray(array))
