@@ -33,7 +33,7 @@ def imported() -> Any:
     os.environ.update(SETTINGS)
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or it writes one into the home folder
     try:
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]  an extra
     except ImportError as error:
         raise OptionError("executor=ray: Ray is missing; pip install 'evorl-jax[ray]'") from error
     return ray

@@ -26,6 +26,6 @@ class Worker:
 
     def compute(self, task: Task, values: dict[str, Any]) -> Value:
         """What comes out of a task that reads values, which are fetched where they were not seen before."""
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]  an extra
 
         return self._programs(task, lambda name: ray.get(values[name]))

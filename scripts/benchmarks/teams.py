@@ -73,7 +73,7 @@ def main() -> None:
         print(f"| {agent} on spread | {speed} | {row['compile_cpu_s']:.1f} | {goal:.1f} |", flush=True)
     print("\n| | team of one, CPU ms an iteration | agent | team / agent |\n|---|---|---|---|")
     for name, pair in PAIRS.items():
-        programs = dict(zip(("team", "agent"), (training(one, options.iterations)[0] for one in pair), strict=True))
+        programs = {of: training(one, options.iterations)[0] for of, one in zip(("team", "agent"), pair, strict=True)}
         rows = in_turn(programs, "us", options.repeats)
         team, agent = (1e3 * rows[one]["cpu_s"] / options.iterations for one in ("team", "agent"))
         print(f"| {name} | {team:.2f} | {agent:.2f} | {team / agent:.3f} |", flush=True)

@@ -41,7 +41,7 @@ def difference(ours: Any, theirs: Any) -> float:
 def main() -> None:
     env = Gymnax("CartPole-v1")
     agent = PolicyGradient(env.observation_space, env.action_space, hidden=(32, 32))
-    options = {"normalize_observations": False, "normalize_values": False, "normalize_advantages": False}
+    options: Any = {"normalize_observations": False, "normalize_values": False, "normalize_advantages": False}
     workflow = OnPolicy(env, agent, num_envs=16, num_steps=64, **options)
     h = PPOHyperparams(learning_rate=LEARNING_RATE, value_clip=0.2, critic_weight=0.5, max_grad_norm=float("inf"))
     state = jax.jit(workflow.init)(jax.random.key(0), h)

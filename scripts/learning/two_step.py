@@ -10,6 +10,7 @@ to be worth where the game pays, means over seeds.
 
 import argparse
 import datetime
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,14 +30,14 @@ def workflow(mixer: SumMixer | MonotonicMixer) -> OffPolicy:
     """16 random episodes, then 8 updates on 128 steps of all episodes so far."""
     agents = DQN(*member_spaces(ENV.observation_space, ENV.action_space), hidden=(64,))
     agent = ValueDecomposition(ENV.observation_space, ENV.action_space, agents, mixer)
-    sizes = {"num_envs": 16, "num_steps": 2, "num_updates": 8, "actor_interval": 1, "batch_size": 128}
+    sizes: Any = {"num_envs": 16, "num_steps": 2, "num_updates": 8, "actor_interval": 1, "batch_size": 128}
     return OffPolicy(ENV, agent, **sizes, capacity=32_768, random_steps=512, eval_episodes=1)
 
 
 def trained(mixer: SumMixer | MonotonicMixer, seeds: int, iterations: int) -> tuple[np.ndarray, np.ndarray]:
     """The greedy return of each seed [seeds], and its values of joint actions [seeds, place, first, second]."""
     population = Vmapped(workflow(mixer), seeds)
-    agent = workflow(mixer).agent
+    agent: Any = workflow(mixer).agent
 
     def run(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         keys = jax.random.split(key, iterations + 2)
