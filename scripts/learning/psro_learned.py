@@ -68,10 +68,13 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--minutes", type=float, default=30)
-    given, options = parser.parse_known_args()
+    parser.add_argument("options", nargs="*", help="of evorl.train")
+    given = parser.parse_intermixed_args()
+    options = [one for one in (*given.options, *given.agents) if "=" in one]
+    agents = [one for one in given.agents if one not in options]
     enable_compilation_cache()
     print(f"{datetime.date.today()}, {given.seeds} seeds, {' '.join(options)}")
-    for agent in given.agents:
+    for agent in agents:
         train(agent, given.env, given.iterations, given.seeds, given.minutes, options)
 
 
