@@ -30,13 +30,13 @@ from evorl.training.runs import Restored, restored
 from evorl.vector_env import EpisodeStats, FromParams, Plan, Store, World
 
 MPE = ("tag", "push", "adversary")
-STEPS = {"tic_tac_toe": 5_000_000, "connect_four": 10_000_000}
+STEPS = {"tic_tac_toe": 1_000_000, "connect_four": 5_000_000}
+SELF_PLAY = ["agent.hyperparams.entropy_weight=0.2", "agent.hyperparams.learning_rate=1e-3"]  # or it sees too few games
 
 
 def options(name: str, env_steps: int) -> list[str]:
-    """Those of a training, with the defaults of its agent but for how many play side by side in pgx."""
-    many = ["agent.workflow.num_envs=64", "agent.workflow.batch_size=2048"]
-    env = [f"env=mpe/{name}"] if name in MPE else [f"env=pgx_game/{name}", *many]
+    """Those of a training, with the defaults of its agent but for the entropy and learning rate of self-play."""
+    env = [f"env=mpe/{name}"] if name in MPE else [f"env=pgx_game/{name}", *SELF_PLAY]
     return ["agent=ippo", *env, "num_seeds=8", f"env_steps={env_steps}", "evaluations=4"]
 
 
