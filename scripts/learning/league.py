@@ -1,6 +1,6 @@
 """Exploitability on Leduc poker of a league and of self-play: the same PPO, with the same steps of the main agent.
 
-python scripts/learning/league.py [--iterations 1000] [--seeds 4] [--smoke]
+python scripts/learning/league.py [--iterations 1000] [--seeds 4] [--entropy 0.01] [--smoke]
 
 Of each agent its last policy, and of the league also an equilibrium among all its policies. Intervals are 95 %, by
 Student's t over seeds.
@@ -9,14 +9,13 @@ Student's t over seeds.
 import argparse
 import datetime
 import time
-from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 from scipy import stats
 
-from evorl import PPO, League, MatchHyperparams, OnPolicy, PolicyGradient, Roster
+from evorl import PPO, League, LeagueHyperparams, MatchHyperparams, OnPolicy, PolicyGradient, PPOHyperparams, Roster
 from evorl.envs.games.leduc import Leduc
 from evorl.envs.games.tabled import Tabled
 from evorl.leagues.learned import of_a_player
@@ -33,10 +32,9 @@ def workflow(roster: Roster) -> League:
     return League(game, learner, roster)
 
 
-def judged(roster: Roster, matches: MatchHyperparams, iterations: int, seeds: int, parts: int) -> list[dict[str, Any]]:
+def judged(roster: Roster, given: LeagueHyperparams, iterations: int, seeds: int, parts: int) -> list[dict[str, Any]]:
     """After each part of the iterations, with what it took: by name [seeds]."""
     league = workflow(roster)
-    given = replace(league.hyperparams(), matches=matches)
 
     @jax.jit
     def begin(key: jax.Array) -> Any:
@@ -75,14 +73,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--entropy", type=float, default=PPOHyperparams().entropy_weight, help="its weight")
     parser.add_argument("--smoke", action="store_true", help="few iterations, to see that it runs")
     given = parser.parse_args()
     iterations, parts = (4, 2) if given.smoke else (given.iterations, 5)
-    print(f"{datetime.date.today()}, {given.seeds} seeds\n")
+    print(f"{datetime.date.today()}, {given.seeds} seeds, entropy_weight {given.entropy}\n")
     print("| | steps of the main agent | of all | exploitability | of the equilibrium | policies | CPU s |")
     print("|---|---|---|---|---|---|---|")
     for name, roster, matches in (("self-play", ALONE, SELF_PLAY), ("league", LEAGUE, MatchHyperparams())):
-        for row in judged(roster, matches, iterations, given.seeds, parts):
+        hyperparams = LeagueHyperparams(PPOHyperparams(entropy_weight=given.entropy), matches)
+        for row in judged(roster, hyperparams, iterations, given.seeds, parts):
             exploited = interval(row["exploitability"])
             pool = interval(row["league_exploitability"]) if name == "league" else ""
             counts = f"{row['of_main'].mean():,.0f} | {row['env_steps'].mean():,.0f} | {exploited} | {pool}"
