@@ -30,7 +30,7 @@ from evorl.training.runs import Restored, restored
 from evorl.vector_env import EpisodeStats, FromParams, Plan, Store, World
 
 MPE = ("tag", "push", "adversary")
-STEPS = {"tic_tac_toe": 1_000_000, "connect_four": 1_500_000}
+STEPS = {"tic_tac_toe": 1_000_000, "connect_four": 3_000_000}
 SELF_PLAY = ["agent.hyperparams.entropy_weight=0.2", "agent.hyperparams.learning_rate=1e-3"]  # or it sees too few games
 
 

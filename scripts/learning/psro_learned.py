@@ -1,4 +1,4 @@
-"""Exploitability of PSRO by trained answers, iteration by iteration, and what of the exact best responses they reach.
+"""Exploitability of PSRO by trained answers by iteration, and what of exact best responses' gains they reach.
 
 python scripts/learning/psro_learned.py [--agents ppo dqn openes] [--env leduc] [--iterations 60] [--seeds 4]
     [--minutes 30] [option=value ...]
@@ -37,24 +37,26 @@ def train(agent: str, env: str, iterations: int, seeds: int, minutes: float, opt
         return jax.lax.map(lambda given: workflow.step(*given), (state, keys))
 
     step = jax.jit(several, donate_argnums=0).lower(state, keys[1]).compile(compiler_options())
-    began, cpu, steps, reached, below = time.perf_counter(), time.process_time(), 0, [], None
-    print(f"\n{agent} on {env}\n\n| iteration | exploitability [95 %] | env steps of each | minutes | CPU minutes |")
-    print("|---|---|---|---|---|", flush=True)
+    began, cpu, steps, below = time.perf_counter(), time.process_time(), 0, None
+    reached, since = [], []
+    columns = "iteration", "exploitability [95 %]", "reached since", "env steps of each", "minutes", "CPU minutes"
+    print(f"\n{agent} on {env}\n\n| {' | '.join(columns)} |")
+    print("|---|---|---|---|---|---|", flush=True)
     for i in range(iterations):
         state, metrics = step(state, jax.vmap(jax.random.fold_in, (0, None))(keys[1], i))
         found, spent = np.asarray(metrics["exploitability"]), (time.perf_counter() - began) / 60
         steps += int(np.asarray(metrics["env_steps"]).mean())
-        reached.append(np.asarray(metrics["reached"]))
+        reached.append(np.asarray(metrics["reached"]).mean())
+        since.append(reached[-1])
         if below is None and found.mean() <= AT:
             below = i + 1, spent
         done = spent >= minutes or i + 1 == iterations
         if done or i < 2 or (i + 1) % 5 == 0:
             low, high = stats.interval(found)
             busy = (time.process_time() - cpu) / 60
-            print(
-                f"| {i + 1} | {found.mean():.2f} [{low:.2f}, {high:.2f}] | {steps:,} | {spent:.1f} | {busy:.1f} |",
-                flush=True,
-            )
+            row = f"{found.mean():.2f} [{low:.2f}, {high:.2f}] | {np.mean(since):.2f}"
+            print(f"| {i + 1} | {row} | {steps:,} | {spent:.1f} | {busy:.1f} |", flush=True)
+            since = []
         if done:
             break
     came = "not reached" if below is None else f"after {below[0]} iterations, {below[1]:.1f} minutes"
