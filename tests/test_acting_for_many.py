@@ -64,3 +64,9 @@ def test_players_of_a_table_find_their_information_set():
     sets = len(nodes.owner)
     found = jax.vmap(TableCast(nodes).seen)(jnp.asarray(nodes.features[:sets]))
     np.testing.assert_array_equal(found, np.arange(sets))
+
+
+def test_where_nobody_acts_nothing_is_done():
+    nobody = jnp.zeros((4, 0), jnp.int32), jnp.zeros((4, 0, 3))
+    done = jax.vmap(lambda which, rows: by_policy(lambda policy, row: row, {}, which, (rows,)))(*nobody)
+    assert done.shape == (4, 0, 3)

@@ -14,6 +14,7 @@ from evorl.envs.games.kuhn import Kuhn
 from evorl.envs.games.leduc import Leduc
 from evorl.envs.games.matrix import Matrix
 from evorl.envs.games.tabled import Tabled
+from evorl.envs.mpe import MPE, SimplePush
 from evorl.errors import OptionError
 from evorl.leagues.acting import Acting
 from evorl.leagues.against import Against, Match
@@ -229,3 +230,13 @@ def test_the_last_line_of_a_training_is_a_command_that_works(tmp_path, monkeypat
 def test_what_cannot_be_is_refused(make, message):
     with pytest.raises(OptionError, match=message):
         make()
+
+
+def test_players_of_different_roles_who_see_without_bounds():
+    game = MPE(SimplePush())
+    player = of_a_player(game)
+    agent = PolicyGradient(player.observation_space, player.action_space, hidden=(4,))
+    learned = Learned(OnPolicy(player, agent, 4, 4, 1, 16, eval_episodes=4))
+    psro = PSRO(game, learned, UniformMixture(), capacity=3, episodes=4)
+    state = jax.eval_shape(lambda key: psro.init(key, FEW), jax.random.key(0))
+    assert state.payoffs.mean.shape == (2, 3, 3)

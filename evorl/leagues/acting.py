@@ -8,7 +8,7 @@ import jax
 
 from evorl import tree
 from evorl.leagues.roles import Role
-from evorl.spaces import random_action
+from evorl.spaces import random_action, shapes
 from evorl.types import Acts, Hyperparams, Key, Memory, State
 
 
@@ -68,8 +68,7 @@ class Acting:
             state = jax.tree.unflatten(structure, leaves)
             return self.workflow.policy(state, self.explores)(obs, memory, key)[:2]
 
-        space = self.workflow.env.observation_space
-        obs = jax.eval_shape(space.sample, jax.random.key(0))
+        obs = shapes(self.workflow.env.observation_space)
         jaxpr = jax.make_jaxpr(act)(leaves, obs, self.memory, jax.random.key(0)).jaxpr
         needed = set(map(id, jaxpr.outvars))
         for equation in reversed(jaxpr.eqns):

@@ -61,7 +61,7 @@ def act_as(
 def _grouped(act: Act, pool: Any, which: Int[Array, " n"], rows: Any) -> Any:
     """In blocks of equal size, each of one policy, of which the last ones are not full."""
     n, leaves = len(which), jax.tree.leaves(pool)
-    policies = len(leaves[0]) if leaves else n
+    policies = len(leaves[0]) if leaves else max(n, 1)
     size = n // (2 * policies)  # so that half as many rows again are computed for nothing, at most
     if size < 2:
         return jax.vmap(lambda i, row: act(tree.index(pool, i), *row))(which, rows)
