@@ -111,7 +111,8 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
         raise KeyboardInterrupt(f"stopped; go on with: {_go_on(run_dir)}") from interrupt
     except WorkerError as error:
         raise WorkerError(f"{error}; go on with: {_go_on(run_dir)}") from error
-    for line in conclusion(workflow, data, recorded.journal.progress, recorded.budget, run_dir, _go_on(run_dir)):
+    journal = recorded.journal
+    for line in conclusion(workflow, data, journal.progress, journal.budget, run_dir, _go_on(run_dir)):
         print(line, flush=True)
 
 

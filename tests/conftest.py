@@ -5,7 +5,7 @@ from pathlib import Path
 # which takes twice as long; on busy cores the threads of OpenBLAS spin, 40 times as long for a 10 x 10 solve.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax

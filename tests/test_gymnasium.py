@@ -54,9 +54,9 @@ def test_each_copy_of_a_vector_is_an_environment_of_its_own_seed():
             if ended or cut:
                 finals += 1
                 assert infos["_final_obs"][i]
-                np.testing.assert_allclose(infos["final_obs"][i], last, rtol=1e-5)
+                np.testing.assert_allclose(infos["final_obs"][i], last, rtol=1e-6)
                 last, _ = env.reset()
-            np.testing.assert_allclose(obs[i], last, rtol=1e-5)
+            np.testing.assert_allclose(obs[i], last, rtol=1e-6)
     assert finals >= 6
     assert many.metadata["autoreset_mode"] == gymnasium.vector.AutoresetMode.SAME_STEP
     assert many.observation_space.contains(obs)

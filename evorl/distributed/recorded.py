@@ -70,7 +70,7 @@ class Recorded:
         self.iterations, self.chunk, self.keeps = iterations, chunk, keeps
         self.evaluations, self.share = evaluations, data["evaluation_share"] or 1.0
         self.checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"])
-        self.budget, self.run_dir = budget, run_dir
+        self.run_dir = run_dir
         self.journal = Journal([data["seed"]], budget, recorders, keep_rows=False)
         program = Program(workflow, [data["seed"]], chunk, side_by_side=False)
         self.evaluate, self.key = jax.jit(workflow.evaluate), program.keys[0, 2]

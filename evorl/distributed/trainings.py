@@ -1,6 +1,5 @@
 """Trainings by tasks into the folder of a run: of PSRO, and of what learns from rollouts."""
 
-import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -16,7 +15,7 @@ from evorl.distributed.learning import Learned, coordinate_rollouts
 from evorl.distributed.recorded import Recorded
 from evorl.distributed.results import Results
 from evorl.distributed.rollouts import Learner, RolloutSpec
-from evorl.distributed.values import packed, unpacked
+from evorl.distributed.values import fits, packed, unpacked
 from evorl.errors import OptionError, WorkerError, require
 from evorl.hyperparameters import as_state
 from evorl.training.progress import Budget
@@ -119,10 +118,10 @@ def _restored(workflow: OnPolicy, hyperparams: Any, recorded: Recorded, results:
 
 def _kept(results: Results, name: str, shapes: Any) -> Any:
     """What is kept beside a checkpoint, of such shapes; raises OptionError where it is not there or another thing."""
-    with contextlib.suppress(ValueError):
-        if (value := results.get(name)) is not None:
-            return unpacked(shapes, value)
-    raise OptionError(f"resume: {RESULTS}/{name}.npz, which goes with the checkpoint, is not there or damaged")
+    value = results.get(name)
+    if value is None or not fits(shapes, value):
+        raise OptionError(f"resume: {RESULTS}/{name}.npz, which goes with the checkpoint, is not there or damaged")
+    return unpacked(shapes, value)
 
 
 def _parts(recorded: Recorded, results: Results, given: int | None, workers: int) -> int:

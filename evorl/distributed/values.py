@@ -21,12 +21,13 @@ def unpacked(shapes: Any, value: Value) -> Any:
     return jax.tree.unflatten(structure, [_leaf(*both) for both in zip(leaves, value, strict=True)])
 
 
-def fits(shapes: Any, value: Value | None) -> bool:
-    """Whether a value is there, and is of a tree like shapes."""
+def fits(shapes: Any, value: Value) -> bool:
+    """Whether a value is of a tree like shapes."""
     try:
-        return value is not None and unpacked(shapes, value) is not None
+        unpacked(shapes, value)
     except (TypeError, ValueError):
         return False
+    return True
 
 
 def _leaf(shape: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
