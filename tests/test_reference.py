@@ -11,7 +11,7 @@ from evorl.metrics import over_rounds
 from evorl.training import reference
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.remembered import Remembered
-from evorl.training.reference import Return, random_return, verdict
+from evorl.training.reference import Return, outcome, random_return, verdict
 from evorl.vector_env import EpisodeStats
 
 
@@ -68,15 +68,17 @@ def test_a_verdict_compares_intervals(low, high, judged, monkeypatch):
     monkeypatch.setattr(reference, "random_return", lambda env: Return(1.0, -1.0, 3.0))
     first = {"env_steps": 10, "return": 0.5, "low": 0.0, "high": 1.0}
     last = {"env_steps": 2000, "return": (low + high) / 2, "low": low, "high": high}
-    said = verdict(Progress(first=first, last=last, best=[8.0]), Bandit())
-    assert said[0].startswith(
-        f"return {(low + high) / 2:.4g} [{low}, {high}] after 2,000 env steps; it began at 0.5 [0, 1]"
-    )
-    assert said[0].endswith("; the best was 8")
-    assert said[1] == f"random actions earn 1 [-1, 3]: {judged}"
-    assert verdict(Progress(), Bandit()) == []
-    said = verdict(Progress(first=first, last=last), Bandit(), exploited=1.0)
-    assert said[1] == f"minus the exploitability of play at random is -1: {'this is better' if low > -1 else judged}"
+    said = outcome(Progress(first=first, last=last, best=[8.0]), Bandit())
+    began = "it began at 0.5 [0, 1]; the best was 8"
+    assert said == f"return {(low + high) / 2:.4g} [{low}, {high}] after 2,000 env steps; {began}"
+    assert verdict(Return.of(last), Bandit()) == f"random actions earn 1 [-1, 3]: {judged}"
+    said = verdict(Return.of(last), Bandit(), exploited=1.0)
+    assert said == f"minus the exploitability of play at random is -1: {'this is better' if low > -1 else judged}"
+
+
+def test_one_evaluation_is_told_once():
+    only = {"env_steps": 10, "return": 0.5, "low": 0.0, "high": 1.0}
+    assert outcome(Progress(first=only, last=dict(only)), Bandit()) == "return 0.5 [0, 1] after 10 env steps"
 
 
 def test_limits_are_those_that_end_it():

@@ -1,7 +1,7 @@
 """The rows, evaluations and checkpoints of a training by tasks, as evorl.train writes them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
@@ -13,7 +13,7 @@ from evorl.errors import DivergedError
 from evorl.hyperparameters import as_state
 from evorl.training.conclusion import left_of
 from evorl.training.journal import Journal
-from evorl.training.nans import Sentinel
+from evorl.training.nans import Sentinel, diverged
 from evorl.training.program import Program
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
@@ -46,12 +46,27 @@ class Iterated(Protocol):
         ...
 
 
-class Recorded:
-    """A run of so many iterations, of which each `chunk` share a row.
+@dataclass(frozen=True)
+class Schedule:
+    """So many iterations, of which each `chunk` share a row.
 
-    All are evaluated; or, after the first chunk and at the end, so many of them as `evaluations` says, as long as they
-    take no more than evaluation_share of the env steps. `keeps` is told of an iteration before its checkpoint is saved.
-    What has diverged is recorded, but not saved.
+    All are evaluated; or, after the first chunk and at the end, so many of them as `evaluations` says.
+    """
+
+    budget: Budget
+    iterations: int
+    chunk: int = 1
+    evaluations: int | None = None
+
+    def point(self, iteration: int) -> int:
+        """How many evaluations are to be done by an iteration, but for the first."""
+        return (self.evaluations or 0) * iteration // self.iterations
+
+
+class Recorded:
+    """A run by a schedule, whose evaluations take no more than evaluation_share of the env steps.
+
+    `keeps` is told of an iteration before its checkpoint is saved. What has diverged is recorded, but not saved.
     """
 
     def __init__(
@@ -60,19 +75,15 @@ class Recorded:
         hyperparams: Any,
         data: Mapping[str, Any],
         run_dir: Path,
-        budget: Budget,
-        iterations: int,
         recorders: Sequence[Any],
-        chunk: int = 1,
-        evaluations: int | None = None,
+        schedule: Schedule,
         keeps: Callable[[Any], None] = lambda one: None,
     ) -> None:
-        self.iterations, self.chunk, self.keeps = iterations, chunk, keeps
-        self.evaluations, self.share = evaluations, data["evaluation_share"] or 1.0
+        self.schedule, self.keeps, self.share = schedule, keeps, data["evaluation_share"] or 1.0
         self.checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"])
         self.run_dir = run_dir
-        self.journal = Journal([data["seed"]], budget, recorders, keep_rows=False)
-        program = Program(workflow, [data["seed"]], chunk, side_by_side=False)
+        self.journal = Journal([data["seed"]], schedule.budget, recorders, keep_rows=False)
+        program = Program(workflow, [data["seed"]], schedule.chunk, side_by_side=False)
         self.evaluate, self.key = jax.jit(workflow.evaluate), program.keys[0, 2]
         state = jax.jit(workflow.init)(program.keys[0, 0], as_state(hyperparams))
         self.sentinel = Sentinel(program, state, [False])
@@ -88,7 +99,7 @@ class Recorded:
             return None
         state, best, saved = self.checkpoints.restore(shapes)
         progress = Progress.of(saved, 1)
-        progress.evaluated = min(progress.evaluated, self._point(progress.iteration))
+        progress.evaluated = min(progress.evaluated, self.schedule.point(progress.iteration))
         self.before = progress.seconds
         self.journal.begin(best, progress)
         self.journal.resume()
@@ -98,7 +109,7 @@ class Recorded:
         """Records an iteration, and an evaluation of it where that is due; raises DivergedError."""
         progress = self.journal.progress
         self.since.append(jax.device_get(one.metrics))
-        if len(self.since) < self.chunk and one.number < self.iterations:
+        if len(self.since) < self.schedule.chunk and one.number < self.schedule.iterations:
             return
         metrics = {name: np.stack([found[name] for found in self.since]) for name in self.since[0]}
         seconds = self.before + one.seconds
@@ -109,7 +120,7 @@ class Recorded:
         self.journal.record(row_of(progress, counted, "train", duration))
         if leaf is not None:
             self.checkpoints.close()
-            problem = f"diverged: {leaf} is not finite after iteration {progress.iteration}"
+            problem = diverged(leaf, progress.iteration)
             raise DivergedError(f"{problem}; {left_of(self.checkpoints, self.run_dir)}")
         self.last, self.since = one, []
         if self._due(progress):
@@ -133,14 +144,10 @@ class Recorded:
 
     def _due(self, progress: Progress) -> bool:
         """Whether an iteration is to be evaluated."""
-        if self.evaluations is None or self.journal.finished:
+        if self.schedule.evaluations is None or self.journal.finished:
             return True
-        point = self._point(progress.iteration)
+        point = self.schedule.point(progress.iteration)
         if point <= progress.evaluated or not progress.has_room(progress.mean("env_steps"), self.share):
             return False
         progress.evaluated = point
         return True
-
-    def _point(self, iteration: int) -> int:
-        """How many evaluations are to be done by an iteration, but for the first."""
-        return (self.evaluations or 0) * iteration // self.iterations

@@ -12,7 +12,7 @@ import numpy as np
 from evorl.distributed.coordinator import coordinate
 from evorl.distributed.executors import Executor
 from evorl.distributed.learning import Learned, coordinate_rollouts
-from evorl.distributed.recorded import Recorded
+from evorl.distributed.recorded import Recorded, Schedule
 from evorl.distributed.results import Results
 from evorl.distributed.rollouts import Learner, RolloutSpec
 from evorl.distributed.values import fits, packed, unpacked
@@ -38,7 +38,8 @@ def league(
 ) -> Iterator[Recorded]:
     """Trains PSRO, and yields what is recorded after each iteration and at the end; all come again where it goes on."""
     iterations = psro.most_iterations if data["iterations"] is None else data["iterations"]
-    recorded = Recorded(psro, hyperparams, data, run_dir, Budget(iterations=iterations), iterations, recorders)
+    schedule = Schedule(Budget(iterations=iterations), iterations)
+    recorded = Recorded(psro, hyperparams, data, run_dir, recorders, schedule)
     recorded.journal.resume()
     results = Results(run_dir / RESULTS)
     for one in coordinate(psro, executor, iterations, data["seed"], hyperparams, None, staleness, results):
@@ -70,8 +71,8 @@ def rollouts(
         results.trim(SEEN, data["checkpoint"]["keep"] + 1)
 
     iterations, chunk = iterations_of(workflow, data), data["chunk"] or data["agent"].get("chunk", 1)
-    budget, evaluations = budget_of(data), data["evaluations"]
-    recorded = Recorded(workflow, hyperparams, data, run_dir, budget, iterations, recorders, chunk, evaluations, keeps)
+    schedule = Schedule(budget_of(data), iterations, chunk, data["evaluations"])
+    recorded = Recorded(workflow, hyperparams, data, run_dir, recorders, schedule, keeps)
     begin = _restored(workflow, hyperparams, recorded, results)
     given = iterations, data["seed"], hyperparams, None, _parts(recorded, results, parts, workers), begin
     with Stopping() as stopping, closing(coordinate_rollouts(workflow, executor, *given)) as trained:

@@ -23,7 +23,7 @@ from evorl.training.devices import compiler_options
 from evorl.training.driver import LAST_EPISODES
 from evorl.training.hosts import environments
 from evorl.training.journal import Journal
-from evorl.training.nans import Sentinel
+from evorl.training.nans import Sentinel, diverged
 from evorl.training.program import RUNS_ONCE, Program, in_turn
 from evorl.training.progress import Progress
 from evorl.training.records import files
@@ -207,7 +207,7 @@ class SideBySide:
             one = place.journal.count(counts[i], {name: x[i] for name, x in metrics.items()})
             place.journal.record(row_of(place.progress, one, "train", took))
             if lost[i] is not None:
-                problem = f"diverged: {lost[i]} is not finite after iteration {place.progress.iteration}"
+                problem = diverged(lost[i], place.progress.iteration)
                 self.store.end(place.trial.number, FAILED, message=problem)
                 place.opened.close()
                 self.places[i] = None

@@ -11,13 +11,13 @@ from evorl.leagues.tables import uniform
 from evorl.training.configuration import parts
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
-from evorl.training.reference import rivals, verdict
+from evorl.training.reference import Return, outcome, rivals, verdict
 from evorl.types import Acts, Evolves, Fills, Finds, Population
 
 
 @runtime_checkable
 class Solves(Protocol):
-    """A workflow whose return, in a game with a tree, is minus an exploitability."""
+    """A workflow whose return is minus an exploitability, or where the game has no tree none of play as it is."""
 
     @property
     def tree(self) -> GameTree | None:
@@ -35,9 +35,14 @@ def conclusion(
     found: Iterable[str] = (),
 ) -> Iterator[str]:
     """Lines: its returns beside random ones, what was found, where it is saved, how to see it and how it goes on."""
-    tree = game_tree(workflow)
-    at_random = None if tree is None else float(exploitability(tree, uniform(tree)))
-    yield from verdict(progress, parts.played(data), at_random)
+    if progress.last is not None:
+        yield outcome(progress, env := parts.played(data))
+        solves = solving(workflow)
+        if solves is None:
+            yield verdict(Return.of(progress.last), env)
+        elif solves.tree is not None:
+            at_random = float(exploitability(solves.tree, uniform(solves.tree)))
+            yield verdict(Return.of(progress.last), env, at_random)
     yield from found
     yield f"saved in {run_dir}"
     if isinstance(workflow, (Acts, Finds, Population)):
@@ -47,11 +52,11 @@ def conclusion(
     yield further(workflow, budget, progress.iteration, go_on)
 
 
-def game_tree(workflow: Any) -> GameTree | None:
-    """The tree of a game, where returns are minus an exploitability in it."""
+def solving(workflow: Any) -> Solves | None:
+    """The workflow that solves a game, where one does."""
     while isinstance(workflow, (Population, Evolves)):
         workflow = workflow.inner if isinstance(workflow, Population) else workflow.population
-    return workflow.tree if isinstance(workflow, Solves) else None
+    return workflow if isinstance(workflow, Solves) else None
 
 
 def further(workflow: Any, budget: Budget, iterations: int, go_on: str) -> str:

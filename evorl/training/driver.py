@@ -18,7 +18,7 @@ from evorl.training.callbacks import Callback
 from evorl.training.devices import compiler_options
 from evorl.training.hosts import Hosts
 from evorl.training.journal import Journal
-from evorl.training.nans import Sentinel, first_nan
+from evorl.training.nans import Sentinel, diverged, first_nan
 from evorl.training.plan import indexing, reading, require_memory
 from evorl.training.profile import Profile
 from evorl.training.program import RUNS_ONCE, Program, Traced, job
@@ -228,7 +228,7 @@ class Driver:
             lost[seed] = iteration
         if not new or (None in lost and not self.terms.debug_nans):
             return None
-        problem = f"diverged: {leaves[new[0]]} is not finite after iteration {iteration}"
+        problem = diverged(leaves[new[0]], iteration)
         if len(self.program.seeds) > 1:
             problem = f"seed {self.program.seeds[new[0]]} {problem}"
         if sent.before is not None:

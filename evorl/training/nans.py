@@ -47,6 +47,11 @@ class Sentinel:
         return jnp.stack([~jnp.isfinite(leaf).all(-1) for leaf in leaves])
 
 
+def diverged(leaf: str, iteration: int) -> str:
+    """What is said of a run whose leaf is not finite after an iteration."""
+    return f"diverged: {leaf} is not finite after iteration {iteration}"
+
+
 def _members(workflow: Workflow, state: State) -> tuple[State, int]:
     """The state of the innermost members, and how many they are: with them lead its leaves, after the seeds."""
     size = 1

@@ -47,29 +47,32 @@ def random_return(env: Env | Problem) -> Return:
     return Return(*found)
 
 
-def verdict(progress: Progress, env: Env | Problem, exploited: float | None = None) -> list[str]:
-    """What a training has come to: its returns, and how they compare with those of random actions or solutions.
-
-    Or, where returns are minus an exploitability, with that of play at random, `exploited`.
-    """
-    if progress.first is None or progress.last is None:
-        return []
-    last = Return.of(progress.last)
-    chance = random_return(env) if exploited is None else Return(-exploited, -exploited, -exploited)
+def outcome(progress: Progress, env: Env | Problem) -> str:
+    """What a training that was evaluated has come to, and where it began."""
+    assert progress.first is not None
+    assert progress.last is not None
+    taken = "env steps" if isinstance(env, Env) else "evaluations"
+    steps = progress.last["env_steps"]
+    began = f"; it began at {Return.of(progress.first)}" if progress.first != progress.last else ""
     best = f"; the best was {np.mean(progress.best):.4g}" if progress.best is not None else ""
+    return f"return {Return.of(progress.last)} after {steps:,.0f} {taken}{began}{best}"
+
+
+def verdict(last: Return, env: Env | Problem, exploited: float | None = None) -> str:
+    """How a return compares with that of random actions or solutions.
+
+    Or, where it is minus an exploitability, with that of play at random, `exploited`.
+    """
+    chance = random_return(env) if exploited is None else Return(-exploited, -exploited, -exploited)
     if exploited is None and isinstance(env, Env) and rivals(env):
         judged = "what one group gains another may lose, so that this says little"
     elif last.low > chance.high:
         judged = "this is better"
     else:
         judged = "this is worse" if last.high < chance.low else "this cannot be told from it"
-    taken, what = ("env steps", "actions") if isinstance(env, Env) else ("evaluations", "solutions")
+    what = "actions" if isinstance(env, Env) else "solutions"
     random = f"random {what} earn" if exploited is None else "minus the exploitability of play at random is"
-    steps = f"{progress.last['env_steps']:,.0f} {taken}"
-    return [
-        f"return {last} after {steps}; it began at {Return.of(progress.first)}{best}",
-        f"{random} {chance}: {judged}",
-    ]
+    return f"{random} {chance}: {judged}"
 
 
 def rivals(env: Env) -> list[str]:

@@ -1,0 +1,27 @@
+"""What a training says at its end of a return that is none of play as it is."""
+
+from pathlib import Path
+
+import pytest
+
+from evorl.training import runs
+from evorl.training.conclusion import conclusion
+from evorl.training.configuration import config
+from evorl.training.progress import Budget, Progress
+
+EVALUATED = {"env_steps": 10, "return": -0.25, "low": -0.25, "high": -0.25}
+PUSH = ["env=mpe/push", "env.continuous=true", "agent/solver=uniform", "agent.workflow.episodes=20"]
+AT_RANDOM = "minus the exploitability of play at random is -0.4583: this is better"  # OpenSpiel: 0.916667 / 2
+
+
+@pytest.mark.parametrize(
+    ("options", "compared"),
+    [(["agent=psro_exact", "env=kuhn"], [AT_RANDOM]), (["agent=psro", *PUSH], [])],
+    ids=["a tree", "no tree"],
+)
+def test_returns_that_are_minus_a_gain_are_not_set_beside_random_ones(options, compared):
+    cfg = config.load([*options, "iterations=2"])
+    workflow, _, _ = runs.build(cfg)
+    progress = Progress(iteration=2, first=EVALUATED, last=EVALUATED)
+    said = list(conclusion(workflow, config.plain(cfg), progress, Budget(iterations=2), Path("run"), "go on"))
+    assert said[: said.index("saved in run")] == ["return -0.25 after 10 env steps", *compared]
