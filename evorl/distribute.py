@@ -94,6 +94,7 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
     training = partial(_training(workflow, options, rest, data), executor=executor or Serial())
     run_dir = Path(str(options["resume"])) if "resume" in options else run_dirs.new(data)
     recorded: Any = None
+    go_on = _go_on(run_dir, options)
     try:
         with (
             files.locked(run_dir, "resume" if "resume" in options else "run_dir"),
@@ -108,11 +109,11 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
             run_dirs.remove(run_dir)
         raise
     except KeyboardInterrupt as interrupt:
-        raise KeyboardInterrupt(f"stopped; go on with: {_go_on(run_dir)}") from interrupt
+        raise KeyboardInterrupt(f"stopped; go on with: {go_on}") from interrupt
     except WorkerError as error:
-        raise WorkerError(f"{error}; go on with: {_go_on(run_dir)}") from error
+        raise WorkerError(f"{error}; go on with: {go_on}") from error
     journal = recorded.journal
-    for line in conclusion(workflow, data, journal.progress, journal.budget, run_dir, _go_on(run_dir)):
+    for line in conclusion(workflow, data, journal.progress, journal.budget, run_dir, go_on):
         print(line, flush=True)
 
 
@@ -144,8 +145,10 @@ def _refuse(given: Sequence[str], names: Sequence[str], why: str) -> None:
             raise OptionError(f"{one}: {why}")
 
 
-def _go_on(run_dir: Path) -> str:
-    return f"python -m evorl.distribute resume={run_dir}"
+def _go_on(run_dir: Path, options: dict[str, Any]) -> str:
+    """The command by which a run goes on, with the options that it does not keep."""
+    own = [f"{name}={options[name]}" for name in (*OWN, *OF_PSRO) if options.get(name) != OWN.get(name)]
+    return " ".join([f"python -m evorl.distribute resume={run_dir}", *own])
 
 
 def _new(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[str, Any], dict[str, Any]]:

@@ -224,7 +224,7 @@ def test_the_command_trains_and_goes_on_where_it_was(tmp_path, monkeypatch, caps
     said = capsys.readouterr().out
     assert "see it with: python -m evorl.play run" in said
     assert "minus the exploitability of play at random is -0.4583: this is better" in said
-    assert "go on with: python -m evorl.distribute resume=run iterations=4" in said
+    assert "go on with: python -m evorl.distribute resume=run executor=serial iterations=4" in said
     rows = [line for line in (tmp_path / "run" / "train.csv").read_text().splitlines()[1:] if line]
     assert len(rows) == 5
     assert leaves_equal(runs.restored(tmp_path / "run", "run", "last").state.pool, state_of(EXACT).pool)

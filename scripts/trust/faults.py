@@ -2,6 +2,7 @@
 
 python scripts/trust/faults.py --out faults.jsonl       200 faults; run again, it goes on with those that are left
 python scripts/trust/faults.py --moments 20 --seed 1 agent=cemrl env=inverted_pendulum iterations=4
+python scripts/trust/faults.py --by distribute --moments 20 agent=ppo env=cartpole iterations=10      by tasks, on Ray
 
 A fault comes at a random moment between the first file of a run and its end: SIGKILL; one, two or five signals, each
 SIGINT or SIGTERM, within a second; or from then on every write to a file fails (RLIMIT_FSIZE 0). Checkpoints are
@@ -43,12 +44,8 @@ DEFAULT = [
 ALWAYS = ["checkpoint.minutes=1e-9", "checkpoint.keep=3"]
 
 
-def command(*options: str) -> list[str]:
-    return [sys.executable, "-m", "evorl.train", *options]
-
-
-def finish(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*options), capture_output=True, text=True, check=False)
+def finish(command: list[str], *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
 
 
 def ending(run: Path) -> dict[str, Any]:
@@ -68,10 +65,12 @@ def untimed(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not name.endswith("seconds") and name != "duration"}
 
 
-def survive(fault: str, moment: random.Random, seconds: float, options: list[str], run: Path, whole: Any) -> list[str]:
+def survive(
+    fault: str, moment: random.Random, seconds: float, command: list[str], options: list[str], run: Path, whole: Any
+) -> list[str]:
     """Where the fault fell, and what was lost, which is to be nothing."""
     process = subprocess.Popen(
-        command(*options, f"run_dir={run}"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, *options, f"run_dir={run}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     while not (run / "config.yaml").exists():
         time.sleep(0.005)
@@ -93,7 +92,8 @@ def survive(fault: str, moment: random.Random, seconds: float, options: list[str
         return [place, f"a traceback: {errors[-1500:]}"]
     if not run.exists():
         return [place, "all" if begun else ""]
-    resumed = finish(f"resume={run}")
+    where = [one for one in options if one.startswith("executor=")]
+    resumed = finish(command, f"resume={run}", *where)
     if resumed.returncode:
         return [place, f"not resumed: {resumed.stderr[-500:]}"]
     end = ending(run)
@@ -107,8 +107,10 @@ def main() -> None:
     parser.add_argument("--fault", choices=FAULTS, action="append", help="by default all")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, help="a file of outcomes, whose faults are not tried again")
+    parser.add_argument("--by", choices=["train", "distribute"], default="train", help="the command that trains")
     parser.add_argument("overrides", nargs="*", default=DEFAULT)
     arguments = parser.parse_args()
+    command = [sys.executable, "-m", f"evorl.{arguments.by}"]
     options, faults = [*arguments.overrides, *ALWAYS], arguments.fault or FAULTS
     outcomes: dict[int, list[str]] = {}
     if arguments.out is not None and arguments.out.exists():
@@ -118,7 +120,7 @@ def main() -> None:
     try:
         for name in ("warm", "whole"):  # the first one fills the compilation cache
             started = time.perf_counter()
-            finished = finish(*options, f"run_dir={folder / name}")
+            finished = finish(command, *options, f"run_dir={folder / name}")
             if finished.returncode:
                 sys.exit(finished.stderr)
             seconds = time.perf_counter() - started
@@ -128,7 +130,7 @@ def main() -> None:
             own, moment = folder / str(i), random.Random(f"{arguments.seed} {i}")
             own.mkdir()
             fault = moment.choice(faults)
-            place, lost = survive(fault, moment, seconds, options, own / "run", whole)
+            place, lost = survive(fault, moment, seconds, command, options, own / "run", whole)
             outcomes[i] = [fault, place, lost]
             if arguments.out is not None:
                 with arguments.out.open("a", encoding="utf-8") as file:
