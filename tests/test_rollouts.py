@@ -222,7 +222,7 @@ def test_the_command_trains_and_goes_on_as_if_never_stopped(tmp_path, monkeypatc
     distribute.main([*SMALL.split(), "iterations=8", "run_dir=whole"])
     said = capsys.readouterr().out
     assert "see it with: python -m evorl.play stopped" in said
-    assert "go on with: python -m evorl.distribute resume=stopped executor=serial env_steps=5120" in said
+    assert "go on with: python -m evorl.distribute resume=stopped executor=serial workers=4 env_steps=5120" in said
     states = [runs.restored(tmp_path / name, "run", "last").state for name in ("stopped", "whole")]
     assert leaves_equal(*states)
     rows = [(tmp_path / name / "train.csv").read_text().splitlines() for name in ("stopped", "whole")]
