@@ -42,7 +42,7 @@ LEARNERS = (
     "openes",
 )
 FEWER_UPDATES = "agent.workflow.num_envs=64", "agent.workflow.num_steps=4", "agent.workflow.num_updates=8"
-OPTIONS = dict.fromkeys(("idqn", "idiscrete_sac", "vdn", "qmix"), FEWER_UPDATES)
+OPTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(("idqn", "idiscrete_sac", "vdn", "qmix"), FEWER_UPDATES)
 
 
 @struct.dataclass
@@ -128,7 +128,7 @@ def trained(name: str, steps: int) -> tuple[bool, int, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("agents", nargs="*", default=LEARNERS)
+    parser.add_argument("agents", nargs="*", default=[*OF_SEVERAL, *ONE_TEAM])
     parser.add_argument("--steps", type=int, default=1_000_000)
     args = parser.parse_args()
     print(
