@@ -162,4 +162,6 @@ class Actors:
 def _cause(error: Exception) -> str:
     """What was raised in an actor."""
     cause = getattr(error, "cause", None) or error
-    return f"{type(cause).__name__}: {first_line(cause)}"
+    said = f"{type(cause).__name__}: {first_line(cause)}"
+    own = "; workers cannot import what a script defines itself: put it into a file of its own"
+    return said + own * ("__main__." in said)
