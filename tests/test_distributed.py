@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from evorl import distribute
-from evorl.distributed.actors import _cause
+from evorl.distributed.actors import cause_of
 from evorl.distributed.coordinator import coordinate
 from evorl.distributed.results import Results
 from evorl.distributed.task import BEST_RESPONSE
@@ -218,8 +218,8 @@ def test_where_there_is_no_ray_one_line_says_so(monkeypatch, capsys):
 
 def test_what_a_script_defines_itself_is_named_where_workers_fail_by_it():
     own, other = TypeError("<class '__main__.Mine'> is not a valid JAX type\n..."), ValueError("no")
-    assert _cause(own).startswith("TypeError: <class '__main__.Mine'> is not a valid JAX type; workers cannot import")
-    assert _cause(other) == "ValueError: no"
+    assert cause_of(own).startswith("TypeError: <class '__main__.Mine'> is not a valid JAX type; workers cannot import")
+    assert cause_of(other) == "ValueError: no"
 
 
 def test_the_command_trains_and_goes_on_where_it_was(tmp_path, monkeypatch, capsys):

@@ -98,7 +98,7 @@ class Actors:
             busy = f"have not started in {READY} s: others may have the CPUs"
             raise OptionError(f"workers={self._executor.workers}: {busy}") from error
         except self._ray.exceptions.RayError as error:
-            raise WorkerError(f"a worker has not started: {_cause(error)}") from error
+            raise WorkerError(f"a worker has not started: {cause_of(error)}") from error
 
     def end(self) -> None:
         """Ends all."""
@@ -131,7 +131,7 @@ class Actors:
                 continue
             except errors.RayTaskError as error:
                 self._idle.append(actor)
-                raise WorkerError(f"{task.name} has failed: {_cause(error)}") from error
+                raise WorkerError(f"{task.name} has failed: {cause_of(error)}") from error
             self._deaths = 0
             self._idle.append(actor)
             self._hand_out()
@@ -159,7 +159,7 @@ class Actors:
             raise WorkerError(f"the cluster has {there:g} CPUs left, and workers take {self._executor.cpus:g}")
 
 
-def _cause(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
     """What was raised in an actor."""
     cause = getattr(error, "cause", None) or error
     said = f"{type(cause).__name__}: {first_line(cause)}"
