@@ -2,7 +2,7 @@
 
 pytest -n 2 --dist worksteal --junitxml=times.xml && python scripts/trust/slow_tests.py times.xml
 
-A test may take 2 seconds, all cases of one together 4; of cases the quickest stay. What nothing else tests stays too:
+A test may take 2 seconds, all cases of one together 3; of cases the quickest stay. What nothing else tests stays too:
 add of these lines what others stand for.
 """
 
@@ -10,7 +10,7 @@ import argparse
 from collections import defaultdict
 from xml.etree import ElementTree
 
-ALONE, CASES, CASE = 2.0, 4.0, 0.8  # seconds of a test, of all cases of one, and below which a case always stays
+ALONE, CASES, CASE = 2.0, 3.0, 0.6  # seconds of a test, of all cases of one, and below which a case always stays
 
 
 def beyond(times: dict[str, float]) -> list[str]:
