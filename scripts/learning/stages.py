@@ -147,7 +147,10 @@ PUBLISHED = {  # sampled, mean and standard deviation of 10 runs: arXiv:2311.127
     "ued_accel_parallel_s5": "0.74, 0.04",
 }
 SETS |= {
-    "spread": [f"agent={agent} env=mpe/spread num_seeds=8 env_steps=1_000_000" for agent in ("ippo", "mappo")],
+    "spread": [
+        *(f"agent={agent} env=mpe/spread num_seeds=8 env_steps=1_000_000" for agent in ("ippo", "mappo")),
+        *(f"experiment=games/{agent}_spread" for agent in ("ippo", "mappo")),
+    ],
     "speaker": [
         "agent=mappo env=mpe/speaker_listener num_seeds=8 env_steps=2_000_000",
         *(
