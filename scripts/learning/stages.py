@@ -157,6 +157,8 @@ SETS |= {
             f"agent={agent} env=mpe/speaker_listener num_seeds=4 env_steps=2_000_000 evaluations=8"
             for agent in ("maddpg", "maddpg agent.workflow.agent.centralized=false seed=100")
         ),
+        *(f"experiment=games/{agent}_speaker_listener" for agent in ("mappo", "maddpg")),
+        "experiment=games/maddpg_speaker_listener agent.workflow.agent.centralized=false seed=200",
     ],
     "malib": [
         f"agent={agent} env=mpe/{scenario} num_seeds=4 env_steps=2_000_000"
