@@ -28,7 +28,7 @@ from evorl.types import TimeStep
 CHOICES, ILLEGAL_BONUS = 5, 2.0
 ONE_TEAM = "vdn", "qmix"
 OF_SEVERAL = "ippo", "mappo", "ia2c", "iimpala", "idqn", "idiscrete_sac", "maddpg", "maac", "nfsp", "openes"
-FEWER_UPDATES = "agent.workflow.num_envs=64", "agent.workflow.num_steps=4", "agent.workflow.num_updates=8"
+FEWER_UPDATES = "agent.workflow.num_envs=64", "agent.workflow.num_steps=4", "agent.workflow.num_updates=2"
 OPTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(("idqn", "idiscrete_sac", "vdn", "qmix"), FEWER_UPDATES)
 
 
