@@ -25,3 +25,10 @@ def test_returns_that_are_minus_a_gain_are_not_set_beside_random_ones(options, c
     progress = Progress(iteration=2, first=EVALUATED, last=EVALUATED)
     said = list(conclusion(workflow, config.plain(cfg), progress, Budget(iterations=2), Path("run"), "go on"))
     assert said[: said.index("saved in run")] == ["return -0.25 after 10 env steps", *compared]
+
+
+def test_what_was_not_evaluated_has_no_returns():
+    cfg = config.load(["agent=psro_exact", "env=kuhn", "iterations=2"])
+    workflow, _, _ = runs.build(cfg)
+    said = conclusion(workflow, config.plain(cfg), Progress(), Budget(iterations=2), Path("run"), "go on")
+    assert next(said) == "saved in run"

@@ -192,7 +192,7 @@ def check_use(run, damage, use):
 relaxed = {"deadline": None, "database": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
 
 
-@settings(max_examples=20, **relaxed)
+@settings(max_examples=30, **relaxed)
 @given(command=commands())
 def test_a_configuration_is_accepted_or_refused_with_one_line(command, folder):
     check(command, folder)

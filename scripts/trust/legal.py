@@ -69,8 +69,8 @@ class Drawn:
         for i, (name, n) in enumerate(self.groups.items()):
             key_worth, key_one, key_more = jax.random.split(jax.random.fold_in(key, i), 3)
             one = jax.nn.one_hot(jax.random.randint(key_one, (n,), 0, CHOICES), CHOICES, dtype=bool)
-            least = jnp.sort(jax.random.uniform(key_more, (n, CHOICES)), -1)[:, 1:2]
-            more = jax.random.uniform(key_more, (n, CHOICES)) <= least
+            drawn = jax.random.uniform(key_more, (n, CHOICES))
+            more = drawn <= jnp.sort(drawn, -1)[:, 1:2]
             legal[name] = one | (more & jax.random.bernoulli(key_one, 0.5, (n, 1)))
             worth[name] = jax.random.uniform(key_worth, (n, CHOICES)) + ILLEGAL_BONUS * ~legal[name]
         obs = {name: {"obs": worth[name], "legal": legal[name]} for name in worth}
