@@ -45,6 +45,15 @@ def size(tree: PyTree) -> int:
     return jax.tree.leaves(tree)[0].shape[0]
 
 
+def vmap(f: Callable[..., Any]) -> Callable[..., Any]:
+    """jax.vmap of f, but of one row f alone: under vmap a loop is traced many times, and selects what has ended."""
+
+    def mapped(*rows: Any) -> Any:
+        return broadcast(f(*index(rows, 0)), 1) if size(rows) == 1 else jax.vmap(f)(*rows)
+
+    return mapped
+
+
 def where(mask: Bool[Array, "..."], new: T, old: T) -> T:
     """new where mask, old elsewhere; mask is as long as the leading axes that it covers."""
 

@@ -16,6 +16,7 @@ UP = """
 import os, signal, sys, time
 from evorl.distributed.cluster import connected
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in a shell's background
     with connected() as ray:
         actor = ray.remote(num_cpus=0.5)(type("A", (), {"pid": lambda self: os.getpid()})).remote()
         print("up", ray.get(actor.pid.remote()), flush=True)

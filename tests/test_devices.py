@@ -11,6 +11,7 @@ import pytest
 from evorl import PPOHyperparams, fit
 from evorl.agents import PPO
 from evorl.errors import OptionError
+from evorl.training import devices as devices_of
 from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.training.progress import Budget
@@ -97,3 +98,23 @@ def test_a_cpu_is_as_many_devices_as_divide_what_is_independent(given, devices, 
         runs.devices(config.plain(config.load([*given, "env=cartpole" if "openes" not in given[0] else "env=ant"])))
         == devices
     )
+
+
+@pytest.fixture
+def optimized():
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+def test_programs_that_tests_compile_are_not_optimized():
+    assert "xla_backend_optimization_level" not in devices_of.compiler_options()
+
+
+@pytest.mark.usefixtures("optimized")
+def test_what_the_user_has_chosen_for_the_compiler_stays(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    assert devices_of.compiler_options() == devices_of.ON_CPU
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
+    assert devices_of.compiler_options() == {"xla_cpu_multi_thread_eigen": False}

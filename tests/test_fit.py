@@ -101,7 +101,7 @@ def test_a_checkpoint_whose_state_had_other_parts_without_numbers_is_of_another_
 
 
 def test_seed_k_of_many_one_by_one_is_bit_for_bit_the_run_of_seed_k(monkeypatch):
-    as_users_compile = devices.compiler_options() | {"xla_cpu_use_fusion_emitters": True}
+    as_users_compile = devices.ON_CPU | {"xla_cpu_use_fusion_emitters": True}
     monkeypatch.setattr("evorl.training.driver.compiler_options", lambda: as_users_compile)
     alone = fit(OFF_POLICY, HP, 3, Budget(iterations=4), chunk=2)
     many = fit(OFF_POLICY, HP, 2, Budget(iterations=4), chunk=2, num_seeds=3, side_by_side=False)

@@ -61,3 +61,14 @@ def test_fingerprints_of_equals_are_the_same_and_of_orders_not():
     many = jax.vmap(tree.fingerprint)(jnp.arange(1 << 16, dtype=jnp.uint32)[:, None] // jnp.array([1, 256]))
     for half in np.asarray(many).T:  # as many of 32 bits are the same as of random numbers: n^2 / 2^33, 0.5
         assert len(np.unique(half)) > len(half) - 6
+
+
+def test_one_row_is_mapped_without_vmap_and_several_with_it():
+    def doubled(x, y):
+        return {"x": x * 2, "any": tree.any_unbatched(y > 0)}
+
+    for rows in (1, 3):
+        x = jnp.arange(2.0 * rows).reshape(rows, 2)
+        found, expected = tree.vmap(doubled)(x, x[:, 0]), jax.vmap(doubled)(x, x[:, 0])
+        assert jax.tree.all(jax.tree.map(lambda a, b: a.shape == b.shape and (a == b).all(), found, expected))
+    assert "custom_vmap" in str(jax.make_jaxpr(tree.vmap(doubled))(x[:1], x[:1, 0]))

@@ -1,5 +1,6 @@
 """What of a training's state its policy reads, so that a pool keeps that alone."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
@@ -89,7 +90,11 @@ class Acting:
 
     def act(self, kept: dict[str, Any], obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
         """An action by what was kept, and the memory after it."""
-        return self.policy(kept)(obs, memory, key)[:2]
+        return self._traced_once(kept, obs, memory, key)
+
+    @cached_property
+    def _traced_once(self) -> Callable[..., tuple[Any, Memory]]:
+        return jax.jit(lambda kept, obs, memory, key: self.policy(kept)(obs, memory, key)[:2])
 
     def policy(self, kept: dict[str, Any]) -> Any:
         """The workflow's, of a state of which nothing else is known."""

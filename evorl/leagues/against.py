@@ -12,6 +12,7 @@ from jaxtyping import Array, Int
 from evorl import tree
 from evorl.leagues.acting import ByChance, Cast
 from evorl.leagues.grouped import act_as
+from evorl.leagues.meta_games import drawn
 from evorl.leagues.roles import Role, Roles
 from evorl.spaces import Space
 from evorl.types import Env, Key, TimeStep
@@ -79,7 +80,7 @@ class Against:
     def reset(self, key: Key, params: Match) -> tuple[AgainstState, Any]:
         key_game, key_opponents = jax.random.split(key)
         game, obs = self.game.reset(key_game, params.game)
-        opponents = jax.random.categorical(key_opponents, jnp.log(params.weights)).astype(jnp.int32)
+        opponents = drawn(key_opponents, params.weights)
         memory = {}
         for role in self.roles.roles:
             one, count = self.cast(role).memory, len(self.others(role, params.player))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from evorl.leagues.acting import Cast
+from evorl.leagues.meta_games import drawn
 from evorl.leagues.playing import acts_together, memories
 from evorl.leagues.roles import Roles
 from evorl.spaces import sizes
@@ -51,8 +52,7 @@ class Cohort:
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """What all do, as the policies do that are drawn at the first step."""
         key_draw, key_act = jax.random.split(key)
-        drawn = jax.random.categorical(key_draw, jnp.log(params.weights)).astype(jnp.int32)
-        profile = jnp.where(memory.profile < 0, drawn, memory.profile)
+        profile = jnp.where(memory.profile < 0, drawn(key_draw, params.weights), memory.profile)
         actions, after = acts_together(self.roles, self.casts, params.pool, profile, obs, memory.memory, key_act)
         return actions, Drawn(profile, after), {}
 

@@ -93,7 +93,7 @@ class Learned:
     def respond(self, game: Env, rivals: Rivals, rest: Any, key: Key, hyperparams: LearnedHyperparams) -> Answers:
         policies, after, spent = {}, {}, []
         for role in Roles(game).roles:
-            each = jax.vmap(lambda place, role=role: self.answer(game, role, place, rivals, rest, key, hyperparams))
+            each = tree.vmap(lambda place, role=role: self.answer(game, role, place, rivals, rest, key, hyperparams))
             answers = each(jnp.arange(len(role.players)))
             policies[role.name], after[role.name] = answers.policies, answers.rest
             spent.append(jax.tree.map(jnp.sum, answers.metrics))
@@ -113,18 +113,18 @@ class Learned:
         workflow = self.within(game, role, self.casts(game))
         match = Match(rivals.env_params, place, rivals.pool, rivals.weights)
 
-        def train(key: Key, before: Any) -> tuple[Training, Array]:
+        def train(key: Key, before: Any) -> tuple[Training, Array | float]:
             key_init, key_steps, key_value = jax.random.split(key, 3)
             if self.warm:
                 state = replace(before, env_params=match, hyperparams=hyperparams.training)
             else:
                 state = workflow.init(key_init, hyperparams.training, match)
             done = trained(workflow, state, key_steps, hyperparams)
-            return done, workflow.evaluate(done.state, key_value)["return"]
+            return done, workflow.evaluate(done.state, key_value)["return"] if self.restarts > 1 else 0.0
 
         key = jax.random.fold_in(key, Roles(game).roles.index(role))
         keys = jax.random.split(key, (len(role.players), self.restarts))[place]
-        done, values = jax.vmap(train)(keys, tree.index(rest[role.name], place))
+        done, values = tree.vmap(train)(keys, tree.index(rest[role.name], place))  # of one no value is asked
         chosen = tree.index(done.state, jnp.nan_to_num(values, nan=-jnp.inf).argmax())
         after = replace(done.state, env_params=(), hyperparams=()) if self.warm else ()
         policies = self.casts(game)[role.name].taken(chosen)

@@ -3,10 +3,12 @@
 import math
 from typing import TypeAlias
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl.errors import require
+from evorl.types import Key
 
 Table: TypeAlias = Float[Array, "players ..."]  # [players, capacity, ..., capacity], what a profile pays each player
 Mask: TypeAlias = Bool[Array, "players capacity"]  # which policies are there
@@ -68,6 +70,13 @@ def normalized(weights: Weights, mask: Mask) -> Weights:
     weights = jnp.where(mask, weights, 0.0)
     total = weights.sum(1, keepdims=True)
     return jnp.where(total > 0, weights, mask) / jnp.where(total > 0, total, mask.sum(1, keepdims=True))
+
+
+def drawn(key: Key, weights: Weights) -> Int[Array, " players"]:
+    """A policy of each player, as likely as its mixture has it; by one number each, not one for each policy."""
+    upto = weights.cumsum(1)
+    numbers = 1 - jax.random.uniform(key, (len(weights), 1))  # above 0, so that none without weight is drawn
+    return (upto < numbers * upto[:, -1:]).sum(1, dtype=jnp.int32)
 
 
 def num_profiles(mask: Mask) -> int:

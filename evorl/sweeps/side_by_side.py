@@ -206,8 +206,9 @@ class SideBySide:
             place.progress.seconds += took
             one = place.journal.count(counts[i], {name: x[i] for name, x in metrics.items()})
             place.journal.record(row_of(place.progress, one, "train", took))
-            if lost[i] is not None:
-                problem = diverged(lost[i], place.progress.iteration)
+            leaf = lost[i]
+            if leaf is not None:
+                problem = diverged(leaf, place.progress.iteration)
                 self.store.end(place.trial.number, FAILED, message=problem)
                 place.opened.close()
                 self.places[i] = None

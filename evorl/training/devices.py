@@ -61,13 +61,18 @@ def enable_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def compiler_options() -> dict[str, Any]:
-    """What training is compiled with. On a CPU each product stays on its thread, unless XLA_FLAGS say otherwise.
+ON_CPU = {
+    "xla_cpu_multi_thread_eigen": False,  # waking other threads costs more than most of physics' hundreds of products
+    "xla_backend_optimization_level": 1,  # of LLVM; the default, 3, compiles for a quarter longer and runs no faster
+}
 
-    Physics is hundreds of small products, and waking other threads for each costs more than most of them.
-    """
-    chosen = "xla_cpu_multi_thread_eigen" in os.environ.get("XLA_FLAGS", "")
-    return {} if jax.default_backend() != "cpu" or chosen else {"xla_cpu_multi_thread_eigen": False}
+
+def compiler_options() -> dict[str, Any]:
+    """What training is compiled with: on a CPU what XLA_FLAGS and JAX_DISABLE_MOST_OPTIMIZATIONS leave to choose."""
+    chosen = os.environ.get("XLA_FLAGS", "")
+    if jax.config.values["jax_disable_most_optimizations"]:
+        chosen += "xla_backend_optimization_level"
+    return {name: x for name, x in ON_CPU.items() if name not in chosen} if jax.default_backend() == "cpu" else {}
 
 
 def memory() -> int:

@@ -222,17 +222,18 @@ class Driver:
     def _mark(self, sent: "InFlight", found: np.ndarray) -> str | None:
         """Marks the runs that have diverged in a chunk; says so where none is left, or where it is to be found out."""
         iteration, lost = self.progress.iteration, self.progress.diverged
-        leaves = self.sentinel.diverged(found)
-        new = [seed for seed, leaf in enumerate(leaves) if leaf is not None and lost[seed] is None]
+        leaves = enumerate(self.sentinel.diverged(found))
+        new = {seed: leaf for seed, leaf in leaves if leaf is not None and lost[seed] is None}
         for seed in new:
             lost[seed] = iteration
         if not new or (None in lost and not self.terms.debug_nans):
             return None
-        problem = diverged(leaves[new[0]], iteration)
+        first, where = next(iter(new.items()))
+        problem = diverged(where, iteration)
         if len(self.program.seeds) > 1:
-            problem = f"seed {self.program.seeds[new[0]]} {problem}"
+            problem = f"seed {self.program.seeds[first]} {problem}"
         if sent.before is not None:
-            problem += f"; {first_nan(self.program, sent.before, new[0], iteration - sent.count, sent.count)}"
+            problem += f"; {first_nan(self.program, sent.before, first, iteration - sent.count, sent.count)}"
         return problem
 
     def trace(self, profile: Profile) -> None:
