@@ -82,6 +82,7 @@ def _number(options: dict[str, Any], name: str, kind: type) -> Any:
 
 def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -> None:
     from evorl.distributed.executors import Serial
+    from evorl.distributed.recorded import Run
     from evorl.training import runs
     from evorl.training.conclusion import conclusion
     from evorl.training.configuration import saved
@@ -102,7 +103,8 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
             runs.recording(data, run_dir) as recorders,
         ):
             print(f"{run_dir}: starting", flush=True)
-            for recorded in training(workflow, hyperparams, data, run_dir, recorders):  # noqa: B007  the last is used
+            run = Run(data, run_dir, recorders)
+            for recorded in training(workflow, hyperparams, run):  # noqa: B007  the last is used
                 pass
     except OptionError:
         if recorded is None and "resume" not in options:

@@ -19,6 +19,7 @@ from evorl.agents.team import Team, member_spaces
 from evorl.distributed import trainings
 from evorl.distributed.executors import InTurn, Serial
 from evorl.distributed.learning import coordinate_rollouts
+from evorl.distributed.recorded import Run
 from evorl.distributed.results import Results
 from evorl.distributed.rollouts import RolloutSpec
 from evorl.distributed.task import ROLLOUT, Task, policy, slots
@@ -178,7 +179,9 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
     rows = []
     for iterations, workers in ((3, 2), (5, 4)):
         data = DATA | {"iterations": iterations}
-        assert len(list(trainings.rollouts(AHEAD, FAST, data, tmp_path, [rows.append], Serial(), None, workers))) > 1
+        assert (
+            len(list(trainings.rollouts(AHEAD, FAST, Run(data, tmp_path, [rows.append]), Serial(), None, workers))) > 1
+        )
     of_training = [row for row in rows if row["kind"] == "train"]
     assert [row["iteration"] for row in of_training] == [1, 2, 3, 4, 5]
     assert [row["env_steps"] for row in of_training] == [24, 48, 72, 96, 120]
@@ -192,7 +195,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
         (None, "seen-5.npz, which goes with the checkpoint, is"),
     ):
         with pytest.raises(OptionError, match=message):
-            next(trainings.rollouts(AHEAD, FAST, DATA | {"iterations": 6}, tmp_path, [], Serial(), parts, 2))
+            next(trainings.rollouts(AHEAD, FAST, Run(DATA | {"iterations": 6}, tmp_path), Serial(), parts, 2))
         (tmp_path / "tasks" / "seen-5.npz").write_bytes(b"half")
     for kept in ([], [np.array("x")], [np.zeros((3, 3))]):
         results = Results(tmp_path / "tasks")
@@ -201,14 +204,18 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
         with pytest.raises(
             OptionError, match=r"tasks/parts.npz, which goes with the checkpoint, is not there or damaged"
         ):
-            next(trainings.rollouts(AHEAD, FAST, DATA | {"iterations": 6}, tmp_path, [], Serial(), None, 2))
+            next(trainings.rollouts(AHEAD, FAST, Run(DATA | {"iterations": 6}, tmp_path), Serial(), None, 2))
 
 
 def test_what_diverges_is_told_and_not_saved(tmp_path):
     rows, endless = [], replace(FAST, learning_rate=1e30)
     told = "diverged: agent.* is not finite after iteration 1; it had no checkpoint yet"
     with pytest.raises(DivergedError, match=told):
-        list(trainings.rollouts(AHEAD, endless, DATA | {"iterations": 5}, tmp_path, [rows.append], Serial(), None, 2))
+        list(
+            trainings.rollouts(
+                AHEAD, endless, Run(DATA | {"iterations": 5}, tmp_path, [rows.append]), Serial(), None, 2
+            )
+        )
     assert [row["iteration"] for row in rows] == [1]
     assert Checkpoints(tmp_path / "checkpoints", writes=False).latest is None
 

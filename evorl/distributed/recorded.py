@@ -12,9 +12,10 @@ import numpy as np
 from evorl.errors import DivergedError
 from evorl.hyperparameters import as_state
 from evorl.training.conclusion import left_of
+from evorl.training.devices import compiler_options
 from evorl.training.journal import Journal
 from evorl.training.nans import Sentinel, diverged
-from evorl.training.program import Program
+from evorl.training.program import RUNS_ONCE, Program
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import row_of
@@ -63,6 +64,15 @@ class Schedule:
         return (self.evaluations or 0) * iteration // self.iterations
 
 
+@dataclass(frozen=True)
+class Run:
+    """What is to be recorded: its configuration as data, its folder, and those who are told its rows."""
+
+    data: Mapping[str, Any]
+    folder: Path
+    recorders: Sequence[Any] = ()
+
+
 class Recorded:
     """A run by a schedule, whose evaluations take no more than evaluation_share of the env steps.
 
@@ -73,19 +83,17 @@ class Recorded:
         self,
         workflow: Any,
         hyperparams: Any,
-        data: Mapping[str, Any],
-        run_dir: Path,
-        recorders: Sequence[Any],
+        run: Run,
         schedule: Schedule,
         keeps: Callable[[Any], None] = lambda one: None,
     ) -> None:
+        data, self.run_dir = run.data, run.folder
         self.schedule, self.keeps, self.share = schedule, keeps, data["evaluation_share"] or 1.0
-        self.checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"])
-        self.run_dir = run_dir
-        self.journal = Journal([data["seed"]], schedule.budget, recorders, keep_rows=False)
+        self.checkpoints = Checkpoints(run.folder / "checkpoints", **data["checkpoint"])
+        self.journal = Journal([data["seed"]], schedule.budget, run.recorders, keep_rows=False)
         program = Program(workflow, [data["seed"]], schedule.chunk, side_by_side=False)
-        self.evaluate, self.key = jax.jit(workflow.evaluate), program.keys[0, 2]
-        state = jax.jit(workflow.init)(program.keys[0, 0], as_state(hyperparams))
+        self.evaluate, self.key = jax.jit(workflow.evaluate, compiler_options=compiler_options()), program.keys[0, 2]
+        state = jax.jit(workflow.init, compiler_options=RUNS_ONCE)(program.keys[0, 0], as_state(hyperparams))
         self.sentinel = Sentinel(program, state, [False])
         self.journal.begin(state)
         self.last: Any = None  # that has a row

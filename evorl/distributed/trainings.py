@@ -1,9 +1,8 @@
 """Trainings by tasks into the folder of a run: of PSRO, and of what learns from rollouts."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ import numpy as np
 from evorl.distributed.coordinator import coordinate
 from evorl.distributed.executors import Executor
 from evorl.distributed.learning import Learned, coordinate_rollouts
-from evorl.distributed.recorded import Recorded, Schedule
+from evorl.distributed.recorded import Recorded, Run, Schedule
 from evorl.distributed.results import Results
 from evorl.distributed.rollouts import Learner, RolloutSpec
 from evorl.distributed.values import fits, packed, unpacked
@@ -27,21 +26,14 @@ RESULTS = "tasks"  # the folder of a run with what tasks have given, and what is
 PARTS, SEEN = "parts", "seen"
 
 
-def league(
-    psro: PSRO,
-    hyperparams: Any,
-    data: Mapping[str, Any],
-    run_dir: Path,
-    recorders: Sequence[Any],
-    executor: Executor,
-    staleness: int,
-) -> Iterator[Recorded]:
+def league(psro: PSRO, hyperparams: Any, run: Run, executor: Executor, staleness: int) -> Iterator[Recorded]:
     """Trains PSRO, and yields what is recorded after each iteration and at the end; all come again where it goes on."""
+    data = run.data
     iterations = psro.most_iterations if data["iterations"] is None else data["iterations"]
     schedule = Schedule(Budget(iterations=iterations), iterations)
-    recorded = Recorded(psro, hyperparams, data, run_dir, recorders, schedule)
+    recorded = Recorded(psro, hyperparams, run, schedule)
     recorded.journal.resume()
-    results = Results(run_dir / RESULTS)
+    results = Results(run.folder / RESULTS)
     for one in coordinate(psro, executor, iterations, data["seed"], hyperparams, None, staleness, results):
         recorded.add(one)
         yield recorded
@@ -50,21 +42,14 @@ def league(
 
 
 def rollouts(
-    workflow: OnPolicy,
-    hyperparams: Any,
-    data: Mapping[str, Any],
-    run_dir: Path,
-    recorders: Sequence[Any],
-    executor: Executor,
-    parts: int | None,
-    workers: int,
+    workflow: OnPolicy, hyperparams: Any, run: Run, executor: Executor, parts: int | None, workers: int
 ) -> Iterator[Recorded]:
     """Trains by rollouts in so many parts, by default one for each worker.
 
     It yields what is recorded after each iteration and at the end. It goes on from the newest checkpoint, in as many
     parts as before. A first signal asks it to save after a chunk, and to raise KeyboardInterrupt.
     """
-    results = Results(run_dir / RESULTS)
+    data, results = run.data, Results(run.folder / RESULTS)
 
     def keeps(one: Learned) -> None:
         results.put(f"{SEEN}-{one.number}", packed(one.learner.seen))
@@ -72,7 +57,7 @@ def rollouts(
 
     iterations, chunk = iterations_of(workflow, data), data["chunk"] or data["agent"].get("chunk", 1)
     schedule = Schedule(budget_of(data), iterations, chunk, data["evaluations"])
-    recorded = Recorded(workflow, hyperparams, data, run_dir, recorders, schedule, keeps)
+    recorded = Recorded(workflow, hyperparams, run, schedule, keeps)
     begin = _restored(workflow, hyperparams, recorded, results)
     given = iterations, data["seed"], hyperparams, None, _parts(recorded, results, parts, workers), begin
     with Stopping() as stopping, closing(coordinate_rollouts(workflow, executor, *given)) as trained:

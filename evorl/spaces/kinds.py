@@ -1,0 +1,239 @@
+"""Spaces: what an observation or an action may be, and what lies directly within it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Bound: TypeAlias = int | float | tuple[Any, ...]
+Choices: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Box:
+    """Arrays of one shape between two bounds, which are numbers or nested tuples of that shape."""
+
+    low: Bound
+    high: Bound
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(low, high), each of the full shape."""
+        low, high = (np.broadcast_to(np.asarray(bound, self.dtype), self.shape) for bound in (self.low, self.high))
+        return low, high
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """Uniform between the bounds, which must be finite."""
+        low, high = self.bounds
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise ValueError(f"cannot sample {self}: a bound is infinite")
+        return jax.random.uniform(key, self.shape, minval=low, maxval=high).astype(self.dtype)
+
+
+@dataclass(frozen=True, repr=False)
+class Discrete:
+    """n integers from start on."""
+
+    n: int
+    start: int = 0
+
+    dtype = "int32"
+
+    def __repr__(self) -> str:
+        return f"Discrete(n={self.n}{f', start={self.start}' if self.start else ''})"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[]."""
+        return ()
+
+    @property
+    def choices(self) -> Choices:
+        """Of each number, which is one here."""
+        return (self.n,)
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(least, most)."""
+        return np.asarray(self.start, np.int32), np.asarray(self.start + self.n - 1, np.int32)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return jax.random.randint(key, (), self.start, self.start + self.n, jnp.int32)
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several whole numbers, the i-th one of choices[i] from starts[i] on, or from 0; in a row, or of a shape."""
+
+    choices: Choices
+    starts: Choices = ()
+    shape: tuple[int, ...] = ()
+
+    dtype = "int32"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "starts", self.starts or (0,) * len(self.choices))
+        object.__setattr__(self, "shape", self.shape or (len(self.choices),))
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(least, most), each of the shape."""
+        least = np.reshape(np.array(self.starts, np.int32), self.shape)
+        return least, least + np.reshape(np.array(self.choices, np.int32), self.shape) - 1
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        low, high = self.bounds
+        return jax.random.randint(key, self.shape, low, high + 1, jnp.int32)
+
+
+@dataclass(frozen=True)
+class MultiBinary:
+    """Arrays of 0 and 1, or of truth values."""
+
+    shape: tuple[int, ...]
+    dtype: str = "int8"
+
+    @property
+    def choices(self) -> Choices:
+        """Two of each number."""
+        return (2,) * math.prod(self.shape)
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(0, 1), each of the shape."""
+        return np.zeros(self.shape, self.dtype), np.ones(self.shape, self.dtype)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return jax.random.bernoulli(key, 0.5, self.shape).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Dict:
+    """Several spaces by name; a value of it is a dict of theirs."""
+
+    parts: Mapping[str, "Space"]
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self.parts.items(), key=lambda part: part[0])))
+
+    def sample(self, key: jax.Array) -> Any:
+        return _sample(self, key)
+
+
+@dataclass(frozen=True)
+class Tuple:
+    """Several spaces in order; a value of it is a tuple of theirs."""
+
+    parts: tuple["Space", ...]
+
+    def sample(self, key: jax.Array) -> Any:
+        return _sample(self, key)
+
+
+@dataclass(frozen=True)
+class Legal:
+    """Observations of a space, and which choices of the next action are legal.
+
+    A value is {"obs": of the space, "legal": bool [sum of choices]}; choices are those of the action space, and of
+    several numbers the masks follow one another. A network sees obs alone; where a number has no legal choice all are.
+    """
+
+    space: "Space"
+    choices: Choices
+
+    @property
+    def parts(self) -> dict[str, "Space"]:
+        """Its two parts by name."""
+        return {"legal": MultiBinary((sum(self.choices),), "bool"), "obs": self.space}
+
+    def sample(self, key: jax.Array) -> Any:
+        return _sample(self, key)
+
+
+@dataclass(frozen=True)
+class Privileged:
+    """Observations of a space, and a state that no policy may see, but a value may while it is learned.
+
+    A value is {"obs": of the space, "state": of the state's}.
+    """
+
+    space: "Space"
+    state: "Space"
+
+    @property
+    def parts(self) -> dict[str, "Space"]:
+        """Its two parts by name."""
+        return {"obs": self.space, "state": self.state}
+
+    def sample(self, key: jax.Array) -> Any:
+        return _sample(self, key)
+
+
+@dataclass(frozen=True)
+class Members:
+    """A value of a space for each of n members of a group, who have one role in a game; leaves [n, ...]."""
+
+    space: "Space"
+    n: int
+
+    @property
+    def joint(self) -> "Space":
+        """The space of the same values whose parts are no longer those of members, but arrays that lead with n."""
+        space, n = self.space, self.n
+
+        def each(bound: Bound) -> Bound:
+            return (bound,) * n if isinstance(bound, tuple) else bound
+
+        match space:
+            case Box():
+                return Box(each(space.low), each(space.high), (n, *space.shape), space.dtype)
+            case Discrete():
+                return MultiDiscrete((space.n,) * n, (space.start,) * n)
+            case MultiDiscrete():
+                return MultiDiscrete(space.choices * n, space.starts * n, (n, *space.shape))
+            case MultiBinary():
+                return MultiBinary((n, *space.shape), space.dtype)
+            case Members():
+                return Members(space.joint, n).joint
+            case Tuple():
+                return Tuple(tuple(Members(part, n).joint for part in space.parts))
+        return Dict({name: Members(part, n).joint for name, part in space.parts.items()})
+
+    def sample(self, key: jax.Array) -> Any:
+        """Each member's is drawn apart."""
+        return jax.vmap(self.space.sample)(jax.random.split(key, self.n))
+
+
+Choice: TypeAlias = Discrete | MultiDiscrete | MultiBinary
+Simple: TypeAlias = Box | Choice
+Space: TypeAlias = Simple | Dict | Tuple | Legal | Privileged | Members
+
+
+def inner(space: Space) -> list[tuple[Any, "Space"]]:
+    """The spaces directly within a space, each with its name or place in a value; none of a simple one."""
+    match space:
+        case Dict() | Legal() | Privileged():
+            return sorted(space.parts.items(), key=lambda part: part[0])
+        case Tuple():
+            return list(enumerate(space.parts))
+        case Members():
+            return inner(space.joint)
+    return []
+
+
+def _sample(space: Space, key: jax.Array) -> Any:
+    """A value whose parts are drawn apart."""
+    parts = inner(space)
+    keys = jax.random.split(key, len(parts))
+    values = {name: of.sample(key) for (name, of), key in zip(parts, keys, strict=True)}
+    return tuple(values.values()) if isinstance(space, Tuple) else values

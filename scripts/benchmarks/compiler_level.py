@@ -1,0 +1,98 @@
+"""What LLVM's levels of optimization cost and gain on a CPU: compiling, and running what training runs.
+
+python scripts/benchmarks/compiler_level.py ["agent=ppo env=cartpole" ...]
+
+Of each training, of the options of evorl.train, the CPU seconds in which its step is compiled at level 1, evorl's own,
+and 3, XLA's, medians of ROUNDS fresh processes in turn; and those of a second or so of steps, medians of REPEATS in
+turn in one process. Times of a machine that does other work beside say nothing.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+LEVELS = (1, 3)
+ROUNDS, REPEATS, SECONDS = 3, 7, 1.0
+TRAININGS = (
+    "agent=ppo env=cartpole",
+    "agent=dqn env=cartpole",
+    "agent=td3 env=swimmer agent.workflow.random_steps=64",
+    "agent=ppo env=maze",
+    "agent=ippo env=mpe/spread",
+    "agent=search problem=zdt1",
+)
+
+
+def lowered(training: str) -> tuple[Any, Any]:
+    """The step of a training as it is compiled, and a state."""
+    import jax
+
+    from evorl.hyperparameters import as_state
+    from evorl.training import runs
+    from evorl.training.configuration import config
+
+    workflow, hyperparams, _ = runs.build(config.load([*training.split(), "iterations=1"]))
+    state = jax.jit(lambda key: workflow.init(key, as_state(hyperparams)))(jax.random.key(0))
+
+    def steps(state: Any, count: Any) -> Any:
+        return jax.lax.fori_loop(0, count, lambda i, state: workflow.step(state, jax.random.key(i))[0], state)
+
+    return jax.jit(steps).lower(state, 1), state
+
+
+def compiled(training: Any, level: int) -> tuple[Any, float]:
+    """A program, and the CPU seconds in which it was compiled."""
+    from evorl.training.devices import ON_CPU
+
+    began = time.process_time()
+    program = training.compile(ON_CPU | {"xla_backend_optimization_level": level})
+    return program, time.process_time() - began
+
+
+def run(training: str) -> float:
+    """CPU seconds of steps at the first level over those at the last."""
+    import jax
+
+    program, state = lowered(training)
+    programs, times = [compiled(program, level)[0] for level in LEVELS], [[], []]
+
+    def timed(program: Any, count: int) -> float:
+        began = time.process_time()
+        jax.block_until_ready(program(state, count))
+        return time.process_time() - began
+
+    count = 1
+    while (took := timed(programs[0], count)) < SECONDS / 2:
+        count *= 2 if took > SECONDS / 100 else 8
+    for _ in range(REPEATS):
+        for one, program in zip(times, programs, strict=True):
+            one.append(timed(program, count))
+    first, last = map(statistics.median, times)
+    return first / last
+
+
+def in_a_process(*arguments: str) -> float:
+    command = [sys.executable, __file__, "--one", *arguments]
+    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    found = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--one"]:
+        training, *level = sys.argv[2:]
+        print(json.dumps(compiled(lowered(training)[0], int(level[0]))[1] if level else run(training)))
+        return
+    print("| | compiling at level 1, CPU s | at 3 | running at 1 / at 3 |\n|---|---|---|---|")
+    for training in sys.argv[1:] or TRAININGS:
+        rounds = [[in_a_process(training, str(level)) for level in LEVELS] for _ in range(ROUNDS)]
+        first, last = map(statistics.median, zip(*rounds, strict=True))
+        print(f"| `{training}` | {first:.1f} | {last:.1f} | {in_a_process(training):.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
