@@ -63,7 +63,7 @@ def enable_compilation_cache() -> None:
 
 ON_CPU = {
     "xla_cpu_multi_thread_eigen": False,  # waking other threads costs more than most of physics' hundreds of products
-    "xla_backend_optimization_level": 1,  # of LLVM; the default, 3, compiles for a quarter longer and runs no faster
+    "xla_backend_optimization_level": 1,  # of LLVM: with 3 agents compile for a quarter longer, and run no faster
 }
 
 
