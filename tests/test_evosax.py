@@ -24,15 +24,6 @@ from evorl.errors import OptionError
 MEAN = {"a": jnp.array([2.0, -1.0]), "b": jnp.array([[1.0, 0.5], [0.0, -2.0]])}
 
 
-@pytest.fixture(autouse=True)
-def _compile_quickly():
-    """In a third of the time: these programs are compiled to be run for moments."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 def sphere(genomes):
     return sum((x**2).sum(tuple(range(1, x.ndim))) for x in jax.tree.leaves(genomes))
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -16,15 +15,6 @@ def cells(notebook):
     return json.loads(notebook.read_text(encoding="utf-8"))["cells"]
 
 
-@pytest.fixture
-def quick_compilation():
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(notebook, monkeypatch):
     pyplot = pytest.importorskip("matplotlib.pyplot")

@@ -12,11 +12,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from evorl import mesh, tree
 from evorl.errors import OptionError, require
+from evorl.training.devices import LEVEL
 from evorl.types import Hyperparams, Metrics, SpreadByDefault, State, Workflow
 from evorl.workflows import base
 
 Measure = Callable[[State], Metrics]  # further metrics of one run, of its state without replays
-RUNS_ONCE: dict[str, Any] = {"xla_backend_optimization_level": 0}  # of programs quicker to run than to compile
+RUNS_ONCE: dict[str, Any] = {LEVEL: 0}  # of programs quicker to run than to compile
 
 
 @dataclass(frozen=True)

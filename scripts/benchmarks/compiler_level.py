@@ -46,10 +46,10 @@ def lowered(training: str) -> tuple[Any, Any]:
 
 def compiled(training: Any, level: int) -> tuple[Any, float]:
     """A program, and the CPU seconds in which it was compiled."""
-    from evorl.training.devices import ON_CPU
+    from evorl.training.devices import LEVEL, ON_CPU
 
     began = time.process_time()
-    program = training.compile(ON_CPU | {"xla_backend_optimization_level": level})
+    program = training.compile(ON_CPU | {LEVEL: level})
     return program, time.process_time() - began
 
 
