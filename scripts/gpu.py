@@ -124,15 +124,15 @@ def configured(tiny: bool, options: str) -> Any:
     return runs.build(config.load([*options.split(), small]))[0]
 
 
-def off_policy(tiny: bool, which: str, envs: int, backend: str = "generalized") -> Any:
-    sys.path.append(str(Path(__file__).parent / "benchmarks"))
-    import workloads
+def off_policy(which: str, envs: int, backend: str = "generalized") -> Any:
+    """TD3 or SAC: one step of each environment and two updates an iteration."""
+    from evorl import TD3, Brax, OffPolicy
+    from evorl.agents import SAC
 
-    from evorl import Brax
-
-    workflow = (workloads.e8 if which == "td3" else workloads.e9)()[0]
-    workflow = replace(workflow, env=Brax("inverted_pendulum", backend=backend))
-    return replace(workflow, num_envs=envs, random_steps=2 * envs, capacity=200 * envs)
+    env = Brax("inverted_pendulum", backend=backend)
+    agent = {"td3": TD3, "sac": SAC}[which](env.observation_space, env.action_space)
+    workflow = OffPolicy(env, agent, num_envs=envs, num_steps=1, num_updates=2)
+    return replace(workflow, capacity=200 * envs, random_steps=2 * envs)
 
 
 def as_trained(workflow: Any, seeds: int, count: int) -> Callable[[], Any]:
@@ -221,16 +221,16 @@ def timings() -> dict[str, tuple[Callable[[bool], Callable[[], Any]], int]]:
     for which in ("td3", "sac"):
         for envs in (2, 1024):
             found[f"S6 {which} {envs} envs"] = (
-                lambda tiny, which=which, n=envs: as_trained(off_policy(tiny, which, 2 if tiny else n), 1, 64),
+                lambda tiny, which=which, n=envs: as_trained(off_policy(which, 2 if tiny else n), 1, 64),
                 64,
             )
         found[f"S6 {which} 2 envs, user's loop"] = (
-            lambda tiny, which=which: in_a_loop(off_policy(tiny, which, 2), 64),
+            lambda tiny, which=which: in_a_loop(off_policy(which, 2), 64),
             64,
         )
     for backend in ("generalized", "spring"):
         found[f"S6 physics {backend}, 2 envs"] = (lambda tiny, b=backend: physics(b, 2, 64), 64)
-    found["S6 td3 2 envs, spring"] = (lambda tiny: as_trained(off_policy(tiny, "td3", 2, "spring"), 1, 64), 64)
+    found["S6 td3 2 envs, spring"] = (lambda tiny: as_trained(off_policy("td3", 2, "spring"), 1, 64), 64)
     for seeds in (1, 64):
         found[f"S6 PPO cartpole, {seeds} seeds"] = (
             lambda tiny, n=seeds: as_trained(configured(tiny, "agent=ppo env=cartpole"), 2 if tiny else n, 4),

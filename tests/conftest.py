@@ -1,6 +1,9 @@
 import os
 from pathlib import Path
 
+from tests.caching import CACHE
+
+os.environ["XDG_CACHE_HOME"] = str(CACHE)  # for the commands that tests start too
 # Compiling is most of the time that tests take, so little is optimized, and kernels are not emitted by way of MLIR,
 # which takes twice as long; on busy cores the threads of OpenBLAS spin, 40 times as long for a 10 x 10 solve.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -17,20 +20,10 @@ import tests.typechecking  # noqa: F401  the hook finds it as an attribute
 jaxtyping.install_import_hook("evorl", "tests.typechecking.check")  # annotations run, shapes included
 
 from evorl.training.devices import enable_compilation_cache  # noqa: E402
+from tests.tiers import *  # noqa: E402, F403  pytest finds its hooks here
 
 enable_compilation_cache()
-SLOW = Path(__file__).with_name("slow.txt")
-
-
-def pytest_collection_modifyitems(config, items):
-    """Marks as slow what slow.txt names; where all is collected, what it names must be there."""
-    named, found = set(SLOW.read_text(encoding="utf-8").splitlines()), {item.nodeid: item for item in items}
-    for name in named & found.keys():
-        found[name].add_marker("slow")
-    files = {name.partition("::")[0] for name in found}
-    gone = [name for name in named - found.keys() if name.partition("::")[0] in files]
-    if gone and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        raise pytest.UsageError(f"tests/slow.txt: no test is named {min(gone)}")
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def leaves_equal(a, b):
@@ -50,6 +43,21 @@ def key():
 
 @pytest.fixture(autouse=True, scope="module")
 def forget_programs():
-    """A process may map memory some 65,000 times, and each compiled program takes a few: all of them are too many."""
+    """Forget compiled programs in time: they take memory, and each maps some of at most 65,000 regions."""
     yield
-    jax.clear_caches()
+    process = Path("/proc/self")
+    if not process.is_dir():
+        jax.clear_caches()
+        return
+    resident = int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if resident > 2e9 or (process / "maps").read_text().count("\n") > 20_000:
+        jax.clear_caches()
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    size = sum(file.stat().st_size for file in CACHE.rglob("*") if file.is_file())
+    folder = CACHE.relative_to(config.rootpath)
+    terminalreporter.write_line(f"Compiled programs are kept in {folder} ({size / 1e6:.0f} MB).")
+    if "not program" in config.option.markexpr:
+        rest = 'pytest -n 2 --dist worksteal -m "program and not smoke"'
+        terminalreporter.write_line(f"Unit tests and a smoke test of each workflow family ran. The rest: {rest}")

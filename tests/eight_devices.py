@@ -17,7 +17,9 @@ from evorl.agents import MLPPolicy  # noqa: E402
 from evorl.ec import LowRankES, OpenES, SeededES  # noqa: E402
 from evorl.training.program import Program, job  # noqa: E402
 from evorl.workflows import PLR, Evolution, PLRHyperparams, base  # noqa: E402
-from tests.test_contract import CASES, ENV, EVOLVERS, LEVELS, META_CASES, Case, described  # noqa: E402
+from tests.contract import Case, described  # noqa: E402
+from tests.contract_cases import CASES, LEVELS  # noqa: E402
+from tests.tiny import ENV  # noqa: E402
 
 
 def computed(case, devices=8):
@@ -65,7 +67,7 @@ CURRICULA = [
 ]
 
 if __name__ == "__main__":
-    cases = {case.name: case for case in (*CASES, *META_CASES, *EVOLVERS)}
+    cases = {case.name: case for case in CASES}
     found = {name: computed(cases[name]) for name in sys.argv[1:] if name in cases}
     if "exchanged" in sys.argv:
         found = {type(evolver).__name__: exchanged(evolver) for evolver in (LowRankES(16), SeededES(OpenES(16)))}

@@ -25,7 +25,7 @@ from tests.conftest import leaves_equal
 from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, learners_of, state_of
 
 require_ray()
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.program
 
 
 @pytest.fixture(scope="module", autouse=True)

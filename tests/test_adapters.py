@@ -192,6 +192,7 @@ def test_a_missing_package_is_told_with_what_to_install(monkeypatch):
         Jumanji("Snake-v1")
 
 
+@pytest.mark.program
 def test_2048_is_that_of_pgx():
     pgx = needs("pgx", "pgx")
     env, theirs = Game2048(), pgx.make("2048")

@@ -16,6 +16,7 @@ from evorl.networks.recurrent import GRU
 from evorl.workflows.adversary import Adversary
 from tests import iterating
 from tests.conftest import leaves_equal
+from tests.tiers import program_fixture
 
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
 AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,), core=GRU(3))
@@ -30,7 +31,7 @@ def iterations(workflow, count):
     return [(before, *others) for before, _, *others in iterating.iterations(workflow, count)]
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def paired():
     return iterations(Adversary(STUDENT, TEACHER), 4)
 
@@ -120,6 +121,7 @@ def test_student_0_is_evaluated_and_acts(paired):
     assert int(evaluations[0]["episodes"]) == 6
 
 
+@pytest.mark.program
 def test_a_minimax_teacher_is_rewarded_by_what_its_only_student_does_not_get():
     for *_, seen, metrics, _ in iterations(Adversary(STUDENT, TEACHER, 1, NegativeReturn()), 2):
         means = [np.mean([x for slot in (0, 1) for x in returns(seen, 0, 2 * level + slot)]) for level in range(2)]
@@ -129,6 +131,7 @@ def test_a_minimax_teacher_is_rewarded_by_what_its_only_student_does_not_get():
 OTHER_SCORES = [(3, PopulationRegret()), (1, TrueRegret()), (1, Learnability()), (2, MaxMC())]
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(("students", "score"), OTHER_SCORES)
 def test_other_scores_fit(students, score):
     workflow = Adversary(STUDENT, TEACHER, students, score)

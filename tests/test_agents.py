@@ -99,6 +99,7 @@ def transitions(rng, num_steps, num_envs, action, sample):
     return jax.tree.map(jnp.asarray, Transition(*parts))
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("space", [REAL, CHOICE, MultiDiscrete((2, 3))])
 @pytest.mark.parametrize("shared_trunk", [False, True])
 def test_batches_of_a_rollout_bootstrap_each_slot_alone(rng, space, shared_trunk):

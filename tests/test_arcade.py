@@ -97,6 +97,7 @@ def test_cartpole_is_that_of_gymnasium():
         state = None if terminated or truncated else state
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("env", GAMES, ids=lambda env: type(env).__name__)
 def test_a_game_meets_the_protocol(env):
     envs.check(env, episodes=2)
@@ -127,6 +128,7 @@ def test_a_time_limit_truncates(env):
     assert (bool(timestep.terminated), bool(timestep.truncated)) == (False, True)
 
 
+@pytest.mark.program
 def test_games_by_name():
     names = [name for name in discovery.choices("env") if name.startswith("arcade/")]
     assert len(names) == 11
@@ -231,6 +233,7 @@ def test_2048_by_hand():
     assert timestep.obs["legal"].all()
 
 
+@pytest.mark.program
 def test_the_opponent_of_connect_four_wins_and_blocks():
     """By hand: it takes three in a row to four; it stops three of ours."""
     env = ConnectFour()

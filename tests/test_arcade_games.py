@@ -41,6 +41,7 @@ def rally(state, moves):
     return replace(state, **s), hits, points
 
 
+@pytest.mark.program
 def test_pong_for_two_is_by_its_rules():
     env, rng = PongDuel(frameskip=1, hit=0.25, max_episode_steps=10 * STEPS), np.random.default_rng(0)
     follow = np.where(rng.random((STEPS, 2, 1)) < 0.8, 3, rng.integers(0, 3, (STEPS, 2, 1)))  # 3: as the ball is
@@ -205,6 +206,7 @@ def test_who_meets_or_changes_places_dies():
         assert bool(timestep.terminated) == bool(dead)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     "env",
     [Snakes(2, 5, 5, 2, 2, max_episode_steps=20), PongDuel(max_episode_steps=20)],

@@ -151,6 +151,7 @@ def improvement(ranking, new, gain, entered):
     return emitter.tell(jax.random.key(0), told, state, elites, h)
 
 
+@pytest.mark.program
 def test_cma_me_moves_to_new_cells_first_and_by_as_many_parents_as_entered():
     """Weights of two parents: log 2.5 - log 1 and log 2.5 - log 2, over their sum (Hansen 2016, equation 49)."""
     state = improvement("two_stage", [False, True, False, False], [9.0, -5.0, 1.0, 8.0], [True, True, False, False])
@@ -162,6 +163,7 @@ def test_cma_me_moves_to_new_cells_first_and_by_as_many_parents_as_entered():
     np.testing.assert_allclose(by_gain.searches.mean[0], first * second[0] + (1 - first) * second[1], rtol=1e-5)
 
 
+@pytest.mark.program
 def test_a_search_of_which_none_entered_begins_anew_at_an_elite():
     state = improvement("two_stage", [False] * 4, [-1.0] * 4, [False] * 4)
     np.testing.assert_array_equal(state.searches.mean[0], [7.0, 7.0])
@@ -174,6 +176,7 @@ def run(workflow, iterations, seed=0, **hyperparams):
     return jax.jit(lambda state: jax.lax.scan(workflow.step, state, keys))(state)
 
 
+@pytest.mark.program
 def test_map_elites_fills_what_an_arm_reaches():
     archive = GridArchive((-1.0, -1.0), (1.0, 1.0), (8, 8))
     state, metrics = run(Search(Arm(6), MapElites(archive, IsoLineEmitter(64), offset=-4.0)), 60)
@@ -192,6 +195,7 @@ def test_map_elites_fills_what_an_arm_reaches():
     np.testing.assert_allclose(best, elites.fitness[here].max(), atol=1e-5)
 
 
+@pytest.mark.program
 def test_elites_of_half_the_bytes_are_what_was_evaluated():
     archive = GridArchive((-1.0, -1.0), (1.0, 1.0), (4, 4))
     state, _ = run(Search(Arm(5), MapElites(archive, IsoLineEmitter(16), dtype="bfloat16")), 20)
@@ -211,6 +215,7 @@ def test_the_projected_sphere_is_that_of_cma_me():
     np.testing.assert_allclose(at(0.0, 5.12, 5.12, 20.48).descriptor, [5.12, 5.37], rtol=1e-6)
 
 
+@pytest.mark.program
 def test_novelty_is_the_mean_distance_to_the_nearest_seen_now_or_before():
     """Of 0, 1, 3 and 10 on a line, with two neighbours each, beside 4 and 20 that the archive holds."""
     novelty = Novelty(GA(4, 1), num_descriptors=1, neighbours=2, kept=1, capacity=3)
@@ -227,6 +232,7 @@ def test_novelty_is_the_mean_distance_to_the_nearest_seen_now_or_before():
     np.testing.assert_array_equal(after.evolver.members[0], genomes[3])  # the elite of the GA
 
 
+@pytest.mark.program
 def test_several_centers_by_hand():
     """Of two centers, which play 0 and 6, and members that play 1, 2, 3 and 9: all beside an archive of 0, 6."""
     evolver = NoveltyES(OpenES(4), 2, num_descriptors=1, neighbours=2, capacity=3)
@@ -268,6 +274,7 @@ def walk(policy, steps=100):
     return np.array(way), total
 
 
+@pytest.mark.program
 def test_the_maze_holds_who_comes_straight_and_lets_who_goes_around():
     way, total = walk(lambda at: (1.0, 1.0))
     np.testing.assert_allclose(way[-1], (1.0, 0.65), atol=0.02)  # below the second wall, along which it slid
@@ -288,6 +295,7 @@ def test_the_maze_holds_who_comes_straight_and_lets_who_goes_around():
     check(PointMaze(max_episode_steps=5), episodes=2)
 
 
+@pytest.mark.program
 def test_policies_are_archived_by_where_their_episodes_end():
     env = PointMaze(max_episode_steps=6)
     agent = MLPPolicy(env.observation_space, env.action_space, hidden=(4,))
@@ -304,6 +312,7 @@ def test_policies_are_archived_by_where_their_episodes_end():
     assert float(metrics["archive/best"][-1]) == elites.fitness[here].max()
 
 
+@pytest.mark.program
 def test_offspring_of_pga_learns_and_the_greedy_actor_is_told():
     env = PointMaze(max_episode_steps=6)
     agent = TD3(env.observation_space, env.action_space, hidden=(8,))
@@ -374,6 +383,7 @@ def stepping(evolver):
     return workflow.step, jax.eval_shape(workflow.init, key, workflow.hyperparams()), key
 
 
+@pytest.mark.program
 def test_no_archive_is_copied_in_a_chunk_of_training_and_evaluation():
     """By the memory of the compiled program, donated: it needs less than half of the archive beside its state."""
     env = PointMaze(max_episode_steps=3)

@@ -19,11 +19,12 @@ from evorl.training import runs
 from evorl.training.configuration import saved
 from evorl.training.records import files
 from tests.test_train import TINY
+from tests.tiers import program_fixture
 
 TD3 = ["agent=td3", *TINY]
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def trained(tmp_path_factory):
     run = tmp_path_factory.mktemp("trained") / "run"
     train.main([*TD3, f"run_dir={run}", "iterations=1"])
@@ -142,6 +143,7 @@ def test_nothing_that_a_configuration_says_is_run(what, place, run, monkeypatch,
             refused(run, use, capfd)
 
 
+@pytest.mark.program
 def test_a_prior_and_hyperparameters_stand_where_any_may(run):
     data = yaml.safe_load((run / saved.NAME).read_text())
     data["agent"]["hyperparams"]["discount"] = {"_target_": "evorl.population.search.Uniform", "low": 0, "high": 1}
@@ -260,7 +262,7 @@ def test_a_class_of_ones_own_is_trusted_where_its_user_names_it(run, capfd, monk
     assert yaml.safe_load((run / saved.NAME).read_text())["trust"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_what_an_environment_variable_gave_is_asked_for_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STEPS", "20")
@@ -308,6 +310,7 @@ def test_two_trainings_never_write_to_one_folder(also, run, capfd):
     assert not (run / files.HOLDER).exists()
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("begun", [False, True])
 def test_signals_end_a_training_sooner_and_sooner(begun):
     with train.Stopping() as stopping:
@@ -339,6 +342,7 @@ def test_an_interrupt_is_not_lost_where_python_ignores_exceptions(capfd):
     assert capfd.readouterr().err == "stopping after this chunk; once more to stop without saving\n"
 
 
+@pytest.mark.program
 def test_signals_are_heard_while_the_main_thread_waits():
     script = """
 import ctypes, os, signal, threading, time
@@ -358,6 +362,7 @@ with train.Stopping() as stopping:
     assert done.stderr == "stopping after this chunk; once more to stop without saving\nstopped without saving\n"
 
 
+@pytest.mark.program
 def test_an_interrupted_process_does_not_wait_for_the_device():
     """Which it would leave with SIGSEGV."""
     script = """

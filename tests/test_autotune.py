@@ -68,7 +68,7 @@ def test_the_command_writes_what_was_fastest_and_remembers_it(tmp_path, monkeypa
     assert remembered.Remembered(autotune.KNOWN)._all()
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_a_trial_is_a_training_of_its_own_and_one_that_is_refused_has_no_speed():
     chosen = [*PPO, *TINY, "agent.workflow.eval_episodes=1", "env_steps=1"]
     assert autotune.speed(chosen, {"chunk": 2}, 0.2) > 0

@@ -22,6 +22,7 @@ def own(name, **options):
         return envs.get_environment(name, **options)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_every_environment_is_brax_by_shape(name):
     env = Brax(name)
@@ -36,6 +37,7 @@ def test_every_environment_is_brax_by_shape(name):
     assert timestep.terminated.dtype == timestep.truncated.dtype == bool
 
 
+@pytest.mark.program
 def test_a_trajectory_equals_braxs_own(key):
     env, theirs = Brax("inverted_pendulum", max_episode_steps=6), own("inverted_pendulum", backend="generalized")
     actions = jax.random.uniform(key, (30, 1), minval=-1, maxval=1)

@@ -32,6 +32,7 @@ from evorl.workflows import CEMRL, CEMRLHyperparams, actors
 from evorl.workflows.base import advance
 from tests.conftest import leaves_equal
 from tests.counting import Counting
+from tests.tiers import program_fixture
 
 
 def cem_rl(env, evolver=CEM(6), hidden=(16, 16), **options):  # noqa: B008
@@ -40,7 +41,7 @@ def cem_rl(env, evolver=CEM(6), hidden=(16, 16), **options):  # noqa: B008
     return CEMRL(env, agent, evolver, **defaults | {"eval_episodes": 20, "chunk": 4} | options)
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def run():
     """Three iterations of a small CEM-RL: what was passed between them."""
     workflow = cem_rl(Counting())
@@ -69,6 +70,7 @@ def test_updates_are_the_steps_of_the_last_generation_within_their_limits(run):
     assert int(metrics[2]["gradient_steps"]) == min(max(collected, 4), 8)
 
 
+@pytest.mark.program
 def test_each_member_plays_one_episode_and_all_rows_are_kept(run):
     _, states, metrics = run
     assert int(metrics[1]["episodes"]) == 6
@@ -145,6 +147,7 @@ def test_physics_is_lowered_once(run):
     assert "gamma" not in init
 
 
+@pytest.mark.program
 def test_a_step_keeps_one_copy_of_the_replay(key):
     workflow = cem_rl(probe.SeenChoice(), capacity=500_000)
     state = jax.eval_shape(workflow.init, key, CEMRLHyperparams())
@@ -154,11 +157,12 @@ def test_a_step_keeps_one_copy_of_the_replay(key):
     assert memory.temp_size_in_bytes < 0.1 * replay
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("evolver", "hyperparams"),
     [
         (CEM(6), CEMHyperparams()),
-        pytest.param(Evosax(SNES, 6), {"std_init": 0.05}, marks=pytest.mark.slow),
+        pytest.param(Evosax(SNES, 6), {"std_init": 0.05}, marks=pytest.mark.program),
     ],
 )
 def test_it_learns_to_choose_with_any_evolver(evolver, hyperparams):
@@ -188,11 +192,12 @@ LEARNERS = {
 
 QUICK = {("DDPG", "OpenES"), ("TD3", "GA"), ("SAC", "CMAES"), ("SAC", "CEM")}  # each at least once
 PAIRS = [
-    pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow)
+    pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.program)
     for pair in itertools.product(LEARNERS, EVOLVERS)
 ]
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(("learner", "evolver"), PAIRS)
 def test_any_agent_learns_beside_any_evolver(learner, evolver):
     env, (cls, options, of_agent), (evolver, of_evolver) = Counting(), LEARNERS[learner], EVOLVERS[evolver]
@@ -214,6 +219,7 @@ def test_any_agent_learns_beside_any_evolver(learner, evolver):
         assert 0.0 < abs(float(after.agent.temperature.params)) <= 3.01e-2  # Adam steps by at most its rate
 
 
+@pytest.mark.program
 def test_the_temperature_moves_by_the_mean_over_learners():
     """By hand from the entropies of the learners: one step of Adam is its rate against the sign of the surplus."""
     env, hp = Counting(), SACHyperparams(temperature_lr=1e-2, actor_lr=0.0)

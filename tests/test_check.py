@@ -73,6 +73,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("env", RIGHT.values(), ids=RIGHT)
 def test_what_is_right_passes(env):
     assert envs.check(env, episodes=4) is None
@@ -308,6 +309,7 @@ def test_params_are_those_given():
         envs.check(Right(), env_params={"push": 9.0})
 
 
+@pytest.mark.program
 def test_what_may_be_right_is_a_note(capsys):
     envs.check(changed(terminated=lambda t, s: s.steps >= 5, truncated=lambda t, s: s.steps < 0), episodes=4)
     assert "all 4 episodes were terminated at step 5, which is max_episode_steps" in capsys.readouterr().err
@@ -321,6 +323,7 @@ def test_what_may_be_right_is_a_note(capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("module", ["evorl.types", "evorl.envs", "evorl.envs.check", "evorl.spaces"])
 def test_imports_are_light_and_make_no_circle(module):
     code = f"import {module}, evorl.envs, sys; assert callable(evorl.envs.check); assert 'brax' not in sys.modules"

@@ -30,7 +30,7 @@ def test_the_kernel_prints_the_loopback_address_as_expected():
         assert clusters.listening({os.getpid()}) == ["0100007F"]
 
 
-@pytest.mark.slow
+@pytest.mark.program
 @pytest.mark.parametrize("end", ENDS)
 def test_it_listens_on_loopback_alone_and_leaves_nothing(end, tmp_path):
     then, ended, status = ENDS[end]

@@ -71,8 +71,9 @@ def pycma_evaluations(function, start, population, n=10, seeds=20, generations=1
     return taken
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
-    ("function", "start"), [(sphere, 1.0), (ellipsoid, 1.0), pytest.param(rosenbrock, 0.0, marks=pytest.mark.slow)]
+    ("function", "start"), [(sphere, 1.0), (ellipsoid, 1.0), pytest.param(rosenbrock, 0.0, marks=pytest.mark.program)]
 )
 def test_it_takes_as_many_evaluations_as_pycma(function, start):
     ours, theirs = evaluations(function, start, 10), pycma_evaluations(function, start, 10)
@@ -98,6 +99,7 @@ def test_rates_of_a_traced_population_are_those_of_a_fixed_one():
     np.testing.assert_allclose(traced.c_mu, fixed.c_mu, rtol=1e-5)
 
 
+@pytest.mark.program
 def test_the_covariance_and_the_mean_after_tells_are_pycmas(key):
     start = np.linspace(-1.0, 1.0, 5)
     search = pycma_search(start, 12)

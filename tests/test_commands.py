@@ -10,6 +10,7 @@ import pytest
 
 from evorl import curve, league, lineage, play, train
 from tests.test_train import TINY
+from tests.tiers import program_fixture
 
 COMMANDS = {"train": train.main, "play": play.main, "curve": curve.main, "league": league.main, "lineage": lineage.main}
 WRONG = {
@@ -165,7 +166,7 @@ WRONG = {
 }
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with a run of two seeds, and with what looks like one."""
     folder = tmp_path_factory.mktemp("commands")
@@ -197,6 +198,7 @@ def test_a_wrong_command_prints_one_line_that_teaches(command, folder, monkeypat
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.mark.program
 def test_curves_are_a_picture_and_a_table(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     curve.main(["curve.png", "run", "again=run", "--goal=1e9", "--title=two"])
@@ -210,6 +212,7 @@ def test_curves_are_a_picture_and_a_table(folder, monkeypatch, capsys):
     assert lines[2][7] == "not reached"
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("command", ["train --list", "train --cfg job", "curve --help"])
 def test_a_reader_that_leaves_ends_it_quietly(command):
     name, *arguments = command.split()

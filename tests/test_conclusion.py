@@ -14,6 +14,7 @@ PUSH = ["env=mpe/push", "env.continuous=true", "agent/solver=uniform", "agent.wo
 AT_RANDOM = "minus the exploitability of play at random is -0.4583: this is better"  # OpenSpiel: 0.916667 / 2
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("options", "compared"),
     [(["agent=psro_exact", "env=kuhn"], [AT_RANDOM]), (["agent=psro", *PUSH], [])],

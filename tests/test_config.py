@@ -66,6 +66,7 @@ def ends(pbt):
     return {name: pytest.approx(prior.ends) for name, prior in pbt.searched.priors.items()}
 
 
+@pytest.mark.program
 def test_pbt_of_the_paper_is_that_of_its_tables():
     """arXiv:2501.15129, tables 5 and 6, which give the entropy's weight the opposite sign."""
     table5 = {"actor_weight": (0.01, 10), "critic_weight": (0.01, 10), "entropy_weight": (1e-5, 1)}
@@ -101,6 +102,7 @@ def test_any_agent_and_any_evolver_compose(name, evolver):
     assert workflow.evolver.population_size == 10
 
 
+@pytest.mark.program
 def test_erl_is_that_of_its_dataclass_and_of_the_paper():
     workflow, hyperparams, _ = built("env=fast", "agent=erl")
     agent = TD3(workflow.env.observation_space, workflow.env.action_space, layer_norm=True)

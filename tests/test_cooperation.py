@@ -198,6 +198,7 @@ def with_target(of, seed):
     return replace(of, target=moved(of.target, seed))
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     "options",
     [{}, {"centralized": False}, {"shared": True, "num_critics": 2}],
@@ -263,6 +264,7 @@ def test_the_losses_of_maddpg(options):
     np.testing.assert_allclose(along, (there[0] - there[1]) / 2e-4, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_losses_of_maac(shared):
     boss = Discrete(2, 3)
@@ -335,6 +337,7 @@ AGENTS = {
 }
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("name", AGENTS)
 def test_no_illegal_choice_is_made(name):
     agent, batch = AGENTS[name], masked_batch(boss=None if name == "vdn" else Discrete(2))
@@ -354,7 +357,7 @@ def test_no_illegal_choice_is_made(name):
     assert (seen == legal).mean() > 0.8  # all that are legal, but for those that are all but never taken
 
 
-@pytest.mark.slow
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("env", "agent", "options"),
     [
@@ -379,6 +382,7 @@ def test_groups_learn_beside_each_other(env, agent, options):
         assert max(np.abs(x[0] - x[1]).max() for x in apart) > 1e-3
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("mixer", [SumMixer(), MonotonicMixer(8, (4,))], ids=["vdn", "qmix"])
 def test_who_takes_the_best_by_its_own_value_takes_the_best_of_all(mixer):
     rng = np.random.default_rng(0)
@@ -394,6 +398,7 @@ def test_who_takes_the_best_by_its_own_value_takes_the_best_of_all(mixer):
     np.testing.assert_allclose(worth[greedy], worth.max(1), rtol=1e-5)
 
 
+@pytest.mark.program
 def test_members_that_remember_are_mixed_step_by_step():
     agent = decomposed(TWO_STEP, MonotonicMixer(4, (4,)), core=GRU(3))
     replay = SequenceReplay(length=3, burn_in=1, stride=2)
@@ -402,7 +407,7 @@ def test_members_that_remember_are_mixed_step_by_step():
     assert tree.size(state.slots.memory["agent"][0]) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_the_two_step_game_tells_a_sum_from_a_mixer():
     """All actions are random; least squares give the sum -1.5, 2.5, 2.5 and 6.5 where [[0, 1], [1, 8]] is paid."""
     h = hyperparameters.as_state(

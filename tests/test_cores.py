@@ -57,6 +57,7 @@ def one_by_one(core, params, memory, x, ended):
     return jax.tree.map(lambda *rows: jnp.stack(rows), *memories), jnp.stack(ys)
 
 
+@pytest.mark.program
 @every_core
 def test_a_sequence_is_its_steps_with_resets(core, seen):
     x, ended = seen
@@ -67,6 +68,7 @@ def test_a_sequence_is_its_steps_with_resets(core, seen):
     )
 
 
+@pytest.mark.program
 @every_core
 def test_gradients_of_a_sequence_are_those_of_its_steps(core, seen):
     """By parameters, memory and inputs, of what is given and of what is remembered."""

@@ -17,6 +17,8 @@ from evorl.priors import LogUniform
 from evorl.workflows import PBT, PLR, Adversary, Learnable, Vmapped
 from evorl.workflows.base import advance
 
+pytestmark = pytest.mark.program
+
 MAZE = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
 POLES = Physics(Gymnax("CartPole-v1", max_episode_steps=8), {"length": LogUniform(0.1, 2.0)}, solved_return=8.0)
 CORES = {"none": FEEDFORWARD, "gru": GRU(3), "lstm": LSTM(3), "s5": S5(4, 1, 4, 1)}

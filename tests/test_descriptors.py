@@ -28,7 +28,8 @@ def random_play(env):
     return play(env, env.default_params, policy, (), 2, seed=0)
 
 
-@pytest.mark.parametrize("name", [pytest.param("hopper", marks=pytest.mark.slow), "ant"])
+@pytest.mark.program
+@pytest.mark.parametrize("name", [pytest.param("hopper", marks=pytest.mark.program), "ant"])
 def test_metrics_positions_and_contacts_are_braxs_own(name, key):
     """Step by step along one trajectory; and of episodes of random actions, where a hopper's foot is up at times."""
     metrics = {"x_velocity": "mean", "x_position": "last", "reward_ctrl": "sum"}
@@ -68,6 +69,7 @@ def test_metrics_positions_and_contacts_are_braxs_own(name, key):
         np.testing.assert_allclose(means["x_velocity"], speed, atol=0.06)  # it begins within 0.005 m of there
 
 
+@pytest.mark.program
 def test_feet_are_found_by_name_and_may_be_given():
     found = {name: FeetContact(Brax(name, "spring", options=DEBUG)).links for name in ("walker2d", "halfcheetah")}
     assert found == {"walker2d": (3, 6), "halfcheetah": (3, 6)}

@@ -15,12 +15,14 @@ from evorl.training import devices as devices_of
 from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.training.progress import Budget
-from tests.test_contract import META, RECORDED, on_policy, same_numbers
+from tests.contract import RECORDED, same_numbers
+from tests.contract_cases import META
+from tests.tiny import on_policy
 
 QUICK = ["ppo", "off_policy", "cem_rl", "erl", "evolution_running", "pbt_ppo", "meta_es_ppo", "low_rank_es"]
 OTHERS = [
     *("cem_rl_sac", "erl_sac_openes", "a2c", "impala", "dqn", "sac", "discrete_sac", "evolution_vbn"),
-    *("pbt_openes", "pbt_cem_rl", "pbt_pbt_ppo", "pbt_cso_ppo", "vmapped_pbt_cem_rl", "seeded_es", "low_rank_es_int8"),
+    *("pbt_openes", "pbt_cem_rl", "pbt_pbt_ppo", "pbt_cso_ppo", "vmapped_pbt_ppo", "seeded_es", "low_rank_es_int8"),
 ]
 
 
@@ -42,22 +44,24 @@ def check(names):
         same_numbers(numbers, recorded)
 
 
+@pytest.mark.program
 def test_eight_devices_compute_what_one_does():
     check(QUICK)
 
 
+@pytest.mark.program
 def test_members_that_are_drawn_where_they_play_stay_there():
     """Between eight devices go one sum of the mean's size and, of each of 16 members, its fitness and its counts."""
     for numbers, size in on_eight(["exchanged"]).values():
         assert size < numbers < size + 16 * 8
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_eight_devices_compute_what_one_does_of_all_workflows():
     check(OTHERS)
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_four_devices_compute_what_one_does_of_curricula():
     names = ["four_plr", "four_accel", "four_accel_at_once"]
     found = on_eight(names)

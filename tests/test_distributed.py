@@ -25,6 +25,7 @@ from evorl.training import runs
 from evorl.workflows.psro import PSRO
 from tests.conftest import leaves_equal
 from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, Reordered, state_of
+from tests.tiers import program_fixture
 
 
 def answers_first(tasks):
@@ -42,11 +43,12 @@ def by_one_program(psro, hyperparams, iterations, seed=0):
     return jax.jit(run)(keys)
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def played():
     return state_of(PLAYED)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("psro", [EXACT, replace(EXACT, solver=RectifiedNash())])
 def test_it_is_the_training_by_one_program(psro):
     trained = list(coordinate(psro, seed=3))
@@ -59,7 +61,7 @@ def test_it_is_the_training_by_one_program(psro):
     assert [int(one.metrics["age"]) for one in trained] == [0] * 5
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_trainings_are_those_of_one_program():
     trained = list(coordinate(LEARNED, hyperparams=FEW, iterations=2))
     state, metrics = by_one_program(LEARNED, FEW, 2)
@@ -113,6 +115,7 @@ def test_a_damaged_result_comes_again(tmp_path, played):
     assert leaves_equal(state_of(PLAYED, results=Results(tmp_path)), played)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("psro", [EXACT, LEARNED], ids=["exact", "learned"])
 def test_a_result_of_another_kind_comes_again(psro, tmp_path):
     whole, results = state_of(psro, results=Results(tmp_path)), Results(tmp_path)
@@ -222,6 +225,7 @@ def test_what_a_script_defines_itself_is_named_where_workers_fail_by_it():
     assert cause_of(other) == "ValueError: no"
 
 
+@pytest.mark.program
 def test_the_command_trains_and_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PJRT_NPROC", "1")

@@ -22,6 +22,7 @@ def environment():
     return os.environ | {"PYTHONPATH": os.pathsep.join(["", str(ROOT)])}
 
 
+@pytest.mark.program
 def test_the_tables_of_hyperparameters_are_those_of_the_dataclasses():
     script = ROOT / "scripts" / "docs" / "agent_pages.py"
     stale = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, cwd=ROOT, check=False)
@@ -50,6 +51,7 @@ def test_every_agent_but_the_random_one_has_a_page():
     assert agents - pages == {"evosax", "random"} | parts_alone
 
 
+@pytest.mark.program
 def test_the_environment_of_the_docs_is_checked_and_trained(tmp_path):
     text = (ROOT / "docs" / "environments.md").read_text()
     blocks = {kind: re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("python", "yaml", "bash")}
@@ -67,6 +69,7 @@ def test_the_environment_of_the_docs_is_checked_and_trained(tmp_path):
     assert (tmp_path / "run" / "config.yaml").is_file()
 
 
+@pytest.mark.program
 def test_the_game_of_the_docs_is_checked_and_played_by_a_team(tmp_path, monkeypatch, capsys):
     definition, checked, team = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "games.md").read_text(), re.DOTALL)
     assert len(definition.splitlines()) <= 45
@@ -130,6 +133,7 @@ def test_what_the_page_on_diversity_shows_runs():
     assert state.evolver.elites.fitness.shape == (400,)
 
 
+@pytest.mark.program
 def test_what_the_page_of_the_maze_shows_runs():
     text = (ROOT / "docs" / "maze.md").read_text()
     names = {"key": jax.random.key(0)}
@@ -140,6 +144,7 @@ def test_what_the_page_of_the_maze_shows_runs():
     assert names["editor"].max_episode_steps == 6
 
 
+@pytest.mark.program
 def test_what_the_page_of_curricula_shows_can_be_built():
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "curricula.md").read_text(), re.DOTALL)
     shown = [block for block in blocks if "workflow = " in block]
@@ -153,6 +158,7 @@ def test_what_the_page_of_curricula_shows_can_be_built():
         )
 
 
+@pytest.mark.program
 def test_what_the_page_of_objectives_shows_runs():
     search, problem = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "objectives.md").read_text(), re.DOTALL)
     names = {}
@@ -164,7 +170,7 @@ def test_what_the_page_of_objectives_shows_runs():
     assert workflow.step(state, jax.random.key(1))[0].evolver.fitness.shape == (8, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_the_corridor_of_the_docs_is_checked_and_learns_from_its_replays(tmp_path):
     text = (ROOT / "docs" / "curricula.md").read_text()
     *_, definition, use = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

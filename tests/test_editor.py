@@ -131,12 +131,14 @@ def test_a_maze_says_what_its_teacher_sees_and_sets():
     assert maze.editor() == MazeEditor(maze, MAZE.levels.most, num_random=3, first_sets_number=True)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("first", [False, True])
 def test_it_is_an_environment_as_evorl_needs_it(first, capsys):
     check(MazeEditor(MAZE, num_walls=3, num_random=2, first_sets_number=first), episodes=3)
     assert "all 3 episodes were terminated at step" in capsys.readouterr().err  # which is right here
 
 
+@pytest.mark.program
 def test_made_levels_can_be_played_and_mutated(key):
     level = made(MAZE.editor(), [0, 3, 3, 6, 9, 6, 0])[0][-1].level
     template = MAZE.sample(key, MAZE.default_params)

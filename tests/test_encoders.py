@@ -41,6 +41,7 @@ def test_a_convolution_is_its_sums(monkeypatch, few, shape, size, stride):
     np.testing.assert_allclose(layer.apply(params, x[0]), wanted[0], atol=1e-5)
 
 
+@pytest.mark.program
 def test_a_student_of_mazes_has_the_features_of_minimax():
     """3 x 3 places of 16 features and 5 numbers of a direction, which are a row of a table."""
     env, encoder = Maze(), CNN(embedding=5)

@@ -64,6 +64,7 @@ def run(workflow, hyperparams, steps):
 STILL = ERLHyperparams(TD3Hyperparams(actor_lr=0.0), {})
 
 
+@pytest.mark.program
 def test_each_member_and_each_agent_plays_and_the_replay_holds_all():
     states, metrics = run(erl(Counting(), num_agents=2, fitness_episodes=2, agent_episodes=3), STILL, 2)
     for before, after, row in zip(states[:-1], states[1:], metrics, strict=True):
@@ -76,6 +77,7 @@ def test_each_member_and_each_agent_plays_and_the_replay_holds_all():
     assert int(states[0].replay.size) == 0
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("follows", ["iteration", "all"])
 def test_updates_follow_the_steps_of_this_iteration_or_of_all(follows):
     limits = {"min_updates": 15, "max_updates": 50}
@@ -89,6 +91,7 @@ def test_updates_follow_the_steps_of_this_iteration_or_of_all(follows):
     assert (50 in expected) == (follows == "all")
 
 
+@pytest.mark.program
 def test_updates_are_fixed_where_their_limits_are_one_number_and_optimizers_persist():
     states, metrics = run(erl(Counting(), min_updates=7, max_updates=7), STILL, 3)
     assert [int(row["gradient_steps"]) for row in metrics] == [7, 7, 7]
@@ -96,6 +99,7 @@ def test_updates_are_fixed_where_their_limits_are_one_number_and_optimizers_pers
     assert [int(s.agent.actor.moments.count[0]) for s in states] == [0, 7, 14, 21]
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("interval", [1, 2])
 def test_the_agents_take_the_places_of_the_last_members(interval):
     hyperparams = ERLHyperparams(TD3Hyperparams(actor_lr=1e-2), {})
@@ -111,6 +115,7 @@ def test_the_agents_take_the_places_of_the_last_members(interval):
         assert not leaves_equal(before.agent.actor.params, after.agent.actor.params)
 
 
+@pytest.mark.program
 def test_an_agent_moves_to_a_fitter_elite_by_the_fraction_of_its_pull():
     hyperparams = STILL.replace(elite_pull=0.25)
     states, metrics = run(erl(Counting(), injection_interval=99), hyperparams, 8)
@@ -127,6 +132,7 @@ def test_an_agent_moves_to_a_fitter_elite_by_the_fraction_of_its_pull():
     assert pulled == {True, False}
 
 
+@pytest.mark.program
 def test_it_begins_at_random_and_then_evolves_alone():
     states, metrics = run(erl(Counting(), random_steps=50, warmup_generations=2), STILL, 5)
     assert [int(row["gradient_steps"]) > 0 for row in metrics] == [False, False, False, True, True]
@@ -138,6 +144,7 @@ def test_it_begins_at_random_and_then_evolves_alone():
     assert [int(s.generation) for s in states] == [0, 0, 1, 2, 3, 4]
 
 
+@pytest.mark.program
 def test_evaluation_plays_the_center_and_the_agents_and_changes_nothing():
     workflow = erl(Counting(), num_agents=2)
     states, _ = run(workflow, STILL, 2)
@@ -155,6 +162,7 @@ def test_evaluation_plays_the_center_and_the_agents_and_changes_nothing():
     np.testing.assert_array_equal(exam.episodes, [7, 7, 6, 7, 7, 6])
 
 
+@pytest.mark.program
 def test_physics_is_lowered_once():
     program = Program(erl(Counting(), random_steps=20), [0, 1], chunk=2, side_by_side=True)
     state = jax.eval_shape(program.init, program.keys, STILL)
@@ -163,6 +171,7 @@ def test_physics_is_lowered_once():
     assert text.count("chlo.digamma") + text.count("call @digamma") == 1, "env.reset"
 
 
+@pytest.mark.program
 def test_a_step_keeps_one_copy_of_the_replay(key):
     workflow = erl(probe.SeenChoice(), capacity=500_000)
     state = jax.eval_shape(workflow.init, key, STILL)
@@ -176,6 +185,7 @@ FAST = {"actor_lr": 3e-3, "critic_lr": 3e-3}
 GA_ERL = GA(6, 1, mutation=ERLMutation()), GAHyperparams(mutation=ERLMutationHyperparams())
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("agent", "of_agent", "evolver", "of_evolver"),
     [

@@ -33,7 +33,7 @@ from evorl.workflows import CEMRL, ERL, Evolution, EvolutionHyperparams, Vmapped
 from evorl.workflows.base import advance
 from tests.conftest import leaves_equal
 from tests.counting import Counting
-from tests.test_contract import Walk
+from tests.tiny import Walk
 
 ES = EvolutionHyperparams(OpenESHyperparams(learning_rate=0.1, std=0.3))
 
@@ -68,6 +68,7 @@ def walk_return(params, normalize=lambda obs: obs):
     return total
 
 
+@pytest.mark.program
 def test_the_fitness_of_a_member_is_its_return():
     workflow = evolution(Walk(), CSO(6), fitness_episodes=2)
     state = started(workflow, EvolutionHyperparams(CSOHyperparams()))
@@ -82,6 +83,7 @@ def test_the_fitness_of_a_member_is_its_return():
     assert int(evaluation["episodes"]) == 6
 
 
+@pytest.mark.program
 def test_virtual_batch_normalization_is_that_of_random_steps_and_stays():
     workflow = evolution(Counting(), OpenES(4), "vbn", vbn_steps=250)
     state, _ = steps(workflow, started(workflow), 1)
@@ -111,6 +113,7 @@ def test_virtual_batch_normalization_is_that_of_random_steps_and_stays():
     assert int(rows[-1]["episodes"]) == 4
 
 
+@pytest.mark.program
 def test_the_first_iteration_with_vbn_searches_nothing():
     workflow = evolution(Counting(), OpenES(4), "vbn", vbn_steps=10)
     state = started(workflow)
@@ -119,6 +122,7 @@ def test_the_first_iteration_with_vbn_searches_nothing():
     assert int(row["env_steps"]) == 12  # three for each slot
 
 
+@pytest.mark.program
 def test_running_statistics_are_those_of_all_observations():
     workflow = evolution(Walk(), ARS(4, 2), "running", fitness_episodes=2)
     state, _ = steps(workflow, started(workflow, EvolutionHyperparams(ARSHyperparams())), 3)
@@ -131,6 +135,7 @@ def test_running_statistics_are_those_of_all_observations():
     np.testing.assert_allclose(evaluation["return"], expected, rtol=1e-4)
 
 
+@pytest.mark.program
 def test_the_policy_of_a_run_normalizes_as_its_evaluation_does():
     workflow = evolution(Walk(), ARS(4, 2), "running")
     state, _ = steps(workflow, started(workflow, EvolutionHyperparams(ARSHyperparams())), 2)
@@ -140,6 +145,7 @@ def test_the_policy_of_a_run_normalizes_as_its_evaluation_does():
     np.testing.assert_allclose(action, expected, rtol=1e-5)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("normalization", ["none", "running"])
 def test_members_in_parts_are_the_same_search(normalization):
     """In an environment without chance, how many members are side by side changes nothing."""
@@ -153,6 +159,7 @@ def test_members_in_parts_are_the_same_search(normalization):
     assert [int(e["episodes"]) for e in evaluations] == [6, 6]
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("normalization", ["none", "vbn"])
 @pytest.mark.parametrize("source", ["exact", "hash", "table"])
 def test_members_that_are_drawn_where_they_play_are_the_same_search(source, normalization):
@@ -166,6 +173,7 @@ def test_members_that_are_drawn_where_they_play_are_the_same_search(source, norm
         np.testing.assert_allclose(row_a["return"], row_b["return"], rtol=1e-5)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("evolver", [SeededES(OpenES(4)), LowRankES(4), LowRankES(4, 2, "drawn", "int8")], ids=str)
 def test_runs_side_by_side_draw_their_own_members(evolver):
     workflow = evolution(Walk(), evolver, members_at_once=2)
@@ -181,6 +189,7 @@ def test_runs_side_by_side_draw_their_own_members(evolver):
     assert not leaves_equal(*(tree.index(state.evolver.mean, i) for i in range(2)))
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("factors", ["held", "drawn"])
 def test_the_fitness_of_a_member_of_low_rank_is_that_of_its_kernels(factors):
     evolver = LowRankES(6, 2, factors)
@@ -207,6 +216,7 @@ class Dice(Counting):
         return state, TimeStep(t.obs, jax.random.uniform(key), t.terminated, t.truncated)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("fresh_reset", [False, True])
 @pytest.mark.parametrize("members_at_once", [0, 2])
 def test_members_play_the_same_episodes(fresh_reset, members_at_once):
@@ -243,6 +253,7 @@ class Fragile(Walk):
         )
 
 
+@pytest.mark.program
 def test_a_member_that_breaks_loses_and_poisons_nothing():
     workflow = evolution(Fragile(), CSO(16), "running")
     hyperparams = EvolutionHyperparams(CSOHyperparams(initial_std=1.0))
@@ -265,6 +276,7 @@ def test_exploring_draws_choices_and_greed_does_not():
     assert set(np.asarray(greedy)) == {1}
 
 
+@pytest.mark.program
 def test_a_program_holds_its_physics_once():
     workflow = evolution(Counting(), OpenES(4), "vbn", members_at_once=2)
     shapes = jax.eval_shape(workflow.init, jax.random.key(0), ES)
@@ -272,6 +284,7 @@ def test_a_program_holds_its_physics_once():
     assert text.count("chlo.lgamma") == text.count("chlo.digamma") == 1
 
 
+@pytest.mark.program
 def test_it_learns_to_follow():
     """The best policy of Walk gets 0.9: the sum of its observations, without a miss."""
     workflow = evolution(Walk(), OpenES(16), hidden=(8,))
@@ -326,6 +339,7 @@ class Seeds:
         return state.mean
 
 
+@pytest.mark.program
 def test_an_evolver_is_told_the_genomes_that_it_asked_for():
     workflow = evolution(Walk(), Seeds())
     state = started(workflow)
@@ -357,6 +371,7 @@ class Ends(Seeds):
         return SeedsState(self.to_params(state, genomes[best], hyperparams), state.std), told
 
 
+@pytest.mark.program
 def test_an_evolver_may_be_told_more_than_returns():
     workflow = evolution(Two(), Ends(), fitness_episodes=2)
     state = started(workflow)
@@ -374,6 +389,7 @@ def test_who_has_learned_is_told_only_to_an_evolver_with_a_way_back(workflow):
         workflow(Walk(), agent, Seeds())
 
 
+@pytest.mark.program
 def test_a_population_is_in_memory_once():
     """At 128 members of 71,942 parameters; a fifth of a population is what is drawn at once, and activations."""
     env = Walk()

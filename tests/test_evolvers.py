@@ -41,7 +41,7 @@ from evorl.ec.variation import (
 from evorl.errors import OptionError
 from evorl.spaces import Box, Discrete
 from tests.conftest import leaves_equal
-from tests.test_contract import moved, types
+from tests.contract import moved, types
 
 MEAN = {"w": jnp.array([[1.0, -2.0], [0.5, 3.0]]), "b": jnp.array([0.3, -0.7, 2.0])}
 TARGET = {"w": jnp.array([[0.5, -1.5], [1.0, 2.5]]), "b": jnp.array([0.0, -0.5, 1.5])}
@@ -209,6 +209,7 @@ def test_velocity_and_the_pull_of_the_mean_of_cso(key):
     np.testing.assert_allclose(velocity.var(), (16 + 4 + 0.25) / 12, rtol=0.05)
 
 
+@pytest.mark.program
 def test_elites_live_on_and_the_fittest_is_the_center(key):
     ga, hp = GA(8, 3), GAHyperparams(initial_std=0.1)
     state = ga.init(key, MEAN, hp)
@@ -263,6 +264,7 @@ def test_the_spread_of_sbx_has_its_distribution(key):
     assert stats.kstest(spread, cdf).pvalue > 1e-3
 
 
+@pytest.mark.program
 def test_the_mutation_of_erl_changes_what_it_says(key):
     layer = np.repeat([0, 1], 10_000)
     after = np.asarray(ERL(key, jnp.full((200, 20_000), 5.0), layer, ERLMutationHyperparams()))

@@ -54,6 +54,7 @@ def run(evolver, hyperparams, generations, key, failing=False):
     return first, *jax.lax.scan(generation, first, jax.random.split(key, generations))
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("name", algorithms)
 def test_every_algorithm_of_evosax(name, key):
     evolver = make(algorithms[name], 8)

@@ -32,7 +32,7 @@ GAMES = {
     "goofspiel3": Goofspiel(3, players=3, points_order="random", returns_type="total_points"),
     "liars_dice": LiarsDice(dice_sides=3),
 }
-LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("leduc", "goofspiel3")]
+LARGE = [pytest.param(name, marks=pytest.mark.program) for name in ("leduc", "goofspiel3")]
 
 
 def drawn(tree, *shape, seed=0):
@@ -69,7 +69,7 @@ def test_best_responses_to_random_policies_are_those_of_open_spiel(name):
     np.testing.assert_allclose(conv, recorded["nash_conv"], atol=1e-5)
 
 
-ITERATED = [pytest.param(name, marks=pytest.mark.slow) for name in ("kuhn3", "goofspiel", "liars_dice", "leduc")]
+ITERATED = [pytest.param(name, marks=pytest.mark.program) for name in ("kuhn3", "goofspiel", "liars_dice", "leduc")]
 
 
 @pytest.mark.parametrize("name", ["kuhn", *ITERATED])
@@ -95,7 +95,7 @@ def test_every_history_is_that_of_open_spiel(name):
         np.testing.assert_allclose(getattr(ours, key), getattr(theirs, key), atol=1e-6, err_msg=key)
 
 
-@pytest.mark.parametrize("name", ["kuhn", pytest.param("kuhn3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["kuhn", pytest.param("kuhn3", marks=pytest.mark.program)])
 def test_a_best_response_is_the_best_of_all(name):
     tree, policy = GameTree.of(GAMES[name]), drawn(GameTree.of(GAMES[name]))
     best, table = jax.jit(lambda policy: best_response(tree, policy))(policy)
@@ -113,6 +113,7 @@ def test_a_best_response_is_the_best_of_all(name):
         np.testing.assert_allclose(gained.max(), best[player], atol=1e-6)
 
 
+@pytest.mark.program
 def test_of_actions_that_are_worth_the_same_it_takes_the_first_or_the_one_that_is_preferred():
     tree = GameTree.of(Leduc())
     folds = jnp.asarray(np.eye(3)[tree.legal.argmax(1)], jnp.float32)
@@ -132,7 +133,8 @@ def test_of_actions_that_are_worth_the_same_it_takes_the_first_or_the_one_that_i
     np.testing.assert_array_equal(last[np.array(unseen)].argmax(1), 2 - tree.legal[unseen][:, ::-1].argmax(1))
 
 
-@pytest.mark.parametrize("name", [pytest.param("kuhn", marks=pytest.mark.slow), "kuhn3"])
+@pytest.mark.program
+@pytest.mark.parametrize("name", [pytest.param("kuhn", marks=pytest.mark.program), "kuhn3"])
 def test_a_mixture_is_worth_what_its_policies_are_worth_on_average(name):
     tree = GameTree.of(GAMES[name])
     policies, weights = drawn(tree, 3), np.random.default_rng(1).dirichlet(np.ones(3), tree.players)
@@ -179,6 +181,7 @@ def test_a_player_who_forgets_has_no_exact_values():
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.program
 def test_what_agents_play_as_a_table():
     tree = GameTree.of(Kuhn())
     env = Tabled(tree)

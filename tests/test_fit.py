@@ -24,7 +24,8 @@ from evorl.training.records.recorders import Csv, JsonLines
 from evorl.types import TimeStep
 from evorl.workflows import OnPolicy
 from tests.conftest import leaves_equal
-from tests.test_contract import OFF_POLICY
+from tests.tiers import program_fixture
+from tests.tiny import OFF_POLICY
 
 HP = TD3Hyperparams()
 UNTIMED = ("return", "env_steps", "episodes", "gradient_steps", "critic_loss", "iteration", "kind")
@@ -34,7 +35,7 @@ def untimed(rows):
     return [{name: row[name] for name in UNTIMED if name in row} for row in rows]
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def whole():
     return fit(OFF_POLICY, HP, 3, Budget(iterations=10), chunk=2, evaluations=2)
 
@@ -54,6 +55,7 @@ def test_evaluations_come_after_the_first_chunk_then_on_schedule_and_at_the_end(
     assert len(evaluated) == 3
 
 
+@pytest.mark.program
 def test_one_compilation_serves_a_run():
     compiled = []
     listen = lambda event, _, **of: compiled.append(of["fun_name"]) if "backend_compile" in event else None  # noqa: E731
@@ -82,6 +84,7 @@ def test_a_resumed_run_is_the_undisturbed_run_bitwise(whole, tmp_path):
     assert evaluated[1] == [iteration for iteration in evaluated[0] if iteration > 4]  # as the larger budget has it
 
 
+@pytest.mark.program
 def test_a_checkpoint_of_another_configuration_is_named(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     fit(OFF_POLICY, HP, 3, Budget(iterations=1), checkpoints=checkpoints)
@@ -90,6 +93,7 @@ def test_a_checkpoint_of_another_configuration_is_named(tmp_path):
     checkpoints.close()
 
 
+@pytest.mark.program
 def test_a_checkpoint_whose_state_had_other_parts_without_numbers_is_of_another_version(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     state = fit(OFF_POLICY, HP, 3, Budget(iterations=1), checkpoints=checkpoints).state
@@ -100,6 +104,7 @@ def test_a_checkpoint_whose_state_had_other_parts_without_numbers_is_of_another_
     checkpoints.close()
 
 
+@pytest.mark.program
 def test_seed_k_of_many_one_by_one_is_bit_for_bit_the_run_of_seed_k(monkeypatch):
     as_users_compile = devices.ON_CPU | {"xla_cpu_use_fusion_emitters": True}
     monkeypatch.setattr("evorl.training.driver.compiler_options", lambda: as_users_compile)
@@ -143,6 +148,7 @@ def test_the_last_evaluation_has_as_many_rounds_as_128_episodes_take(whole):
     assert evaluations == pytest.approx(one * (lengths[0] + lengths[1] + rounds * lengths[2]), abs=2)
 
 
+@pytest.mark.program
 def test_evaluations_wait_while_they_take_more_than_their_share():
     """Of 12 env steps at random and 8 in each further iteration; all are evaluated where they may be."""
     budget = Budget(iterations=20)
@@ -158,6 +164,7 @@ def test_evaluations_wait_while_they_take_more_than_their_share():
     assert 2 <= len(rows) < 12
 
 
+@pytest.mark.program
 def test_minutes_end_in_time_and_leave_nothing_to_do():
     training = fit(OFF_POLICY, HP, 3, Budget(minutes=0.04), chunk=64, evaluations=2)
     evaluation = [row for row in training.rows if row["kind"] == "evaluation"][-1]["duration"]
@@ -167,11 +174,13 @@ def test_minutes_end_in_time_and_leave_nothing_to_do():
     assert done.seconds - done.compile_seconds - evaluation < 0.04 * 60 + 1
 
 
+@pytest.mark.program
 def test_env_step_budgets_stop_at_the_chunk_that_reaches_them():
     rows = fit(OFF_POLICY, HP, 0, Budget(env_steps=12 + 5 * 8), evaluations=1).rows
     assert rows[-1]["env_steps"] == 12 + 5 * 8
 
 
+@pytest.mark.program
 def test_a_resume_forgets_the_rows_that_it_will_write_again(tmp_path, whole):
     recorders = [JsonLines(tmp_path), Csv(tmp_path, 3)]
     for row in whole.rows:
@@ -232,6 +241,7 @@ class Dice:
         return after, TimeStep(jax.random.uniform(own, (1,)), action[0], jnp.bool_(False), after.steps >= 3)
 
 
+@pytest.mark.program
 def test_a_state_may_hold_keys(tmp_path):
     env = Dice()
     agent = PolicyGradient(env.observation_space, env.action_space, hidden=(4,))

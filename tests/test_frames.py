@@ -143,6 +143,7 @@ def test_a_slot_that_has_rested_shares_no_frame_that_is_to_go(chunks_between):
     assert_holds_the_newest(*numbered(chunks, FrameReplay(2).empty(60, like(first), N)))
 
 
+@pytest.mark.program
 def test_copies_under_vmap_are_as_alone():
     chunks = [list(stream(np.random.default_rng(seed), 2, 6, 8)) for seed in (0, 1)]
     empty = FrameReplay(2).empty(40, like(chunks[0][0][0]), N)
@@ -164,6 +165,7 @@ def test_a_million_rows_take_their_bytes(shape, count, capacity, most, slots):
     assert tree.nbytes(jax.eval_shape(lambda: FrameReplay(count).empty(capacity, row, slots))) <= most
 
 
+@pytest.mark.program
 def test_an_agent_learns_the_same_from_frames():
     """DQN on stacked frames of Breakout, over one and three steps: the state after three iterations is the same."""
     env = Frames(Gymnax("Breakout-MinAtar", bits=True, max_episode_steps=30), 3)

@@ -15,6 +15,8 @@ from evorl import load, play, train
 from evorl.errors import OptionError
 from evorl.training.configuration import config, discovery
 
+pytestmark = pytest.mark.program
+
 AGENTS = ("td3", "ddpg", "cemrl", "erl", "ppo", "a2c", "impala", "puffer", "dqn", "sac", "discrete_sac", "random")
 ENVS = ("fast", "pendulum", "mountain_car_continuous", "cartpole", "delayed")
 APART = ("resume", "init_from", "run_dir")
@@ -204,14 +206,12 @@ def test_a_changed_folder_is_taken_or_refused_with_one_line(damage, use, trained
     check_use(trained, damage, use)
 
 
-@pytest.mark.slow
 @settings(max_examples=700, **relaxed)
 @given(command=commands())
 def test_many_configurations(command, folder):
     check(command, folder)
 
 
-@pytest.mark.slow
 @settings(max_examples=250, **relaxed)
 @given(damage=damages(), use=uses())
 def test_many_changed_folders(damage, use, trained):
@@ -220,12 +220,10 @@ def test_many_changed_folders(damage, use, trained):
 
 @settings(max_examples=5, **relaxed)
 @given(command=trainings())
-@pytest.mark.slow
 def test_five_of_them_train(command, folder):
     check_training(command)
 
 
-@pytest.mark.slow
 @settings(max_examples=100, **relaxed)
 @given(command=trainings())
 def test_a_hundred_of_them_train(command, folder):

@@ -67,7 +67,7 @@ def test_every_history_is_that_of_open_spiel(name, nodes, sets, width):
     compared(tree, np.load(RECORDED / f"{name}.npz"))
 
 
-@pytest.mark.parametrize("name", ["kuhn", "kuhn3", pytest.param("leduc", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["kuhn", "kuhn3", pytest.param("leduc", marks=pytest.mark.program)])
 def test_a_tree_of_open_spiel_is_the_same(name):
     pytest.importorskip("pyspiel", reason="open_spiel is not installed")
     ours, theirs = unrolled(GAMES[name], 10_000), unrolled(OpenSpiel(NAMES[name]), 10_000)
@@ -194,8 +194,9 @@ def test_an_illegal_action_is_the_first_legal_one():
     assert afters[0] == afters[1] != afters[2]
 
 
-@pytest.mark.parametrize("name", ["kuhn", pytest.param("leduc", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("together", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.program
+@pytest.mark.parametrize("name", ["kuhn", pytest.param("leduc", marks=pytest.mark.program)])
+@pytest.mark.parametrize("together", [False, pytest.param(True, marks=pytest.mark.program)])
 def test_a_tree_meets_the_protocol(name, together):
     check(Tabled(GAMES[name], together), episodes=2)
 

@@ -24,14 +24,15 @@ from evorl.training.records.display import Panel
 from evorl.training.records.recorders import Wandb
 from evorl.training.runs import restored
 from tests.conftest import leaves_equal
-from tests.test_contract import OFF_POLICY
 from tests.test_train import TINY, rows
 from tests.test_train import train as command
+from tests.tiers import program_fixture
+from tests.tiny import OFF_POLICY
 
 HP = TD3Hyperparams()
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def run(tmp_path_factory):
     """A run of two seeds."""
     folder = tmp_path_factory.mktemp("host")
@@ -78,6 +79,7 @@ def test_wandb_is_sent_every_row(monkeypatch, tmp_path):
     assert sent == [{"train/env_steps": 7, "train/return": 2.0, "env_steps": 7}, "finished"]
 
 
+@pytest.mark.program
 def test_the_panel_shows_returns_with_intervals_speed_time_and_memory(run):
     shown = io.StringIO()
     panel = Panel("td3 on fast", every=0.0, console=Console(file=shown, force_terminal=True, width=110))
@@ -89,6 +91,7 @@ def test_the_panel_shows_returns_with_intervals_speed_time_and_memory(run):
         assert fact in last
 
 
+@pytest.mark.program
 def test_checkpoints_keep_the_last_ones_and_the_replay_with_the_newest_alone(tmp_path):
     reported = []
     checkpoints = Checkpoints(tmp_path, minutes=0, keep=2, report=reported.append)
@@ -103,7 +106,7 @@ def test_checkpoints_keep_the_last_ones_and_the_replay_with_the_newest_alone(tmp
     assert leaves_equal(checkpoint.join(light, replays), whole.state)
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_saving_does_not_change_the_run(tmp_path):
     """The next chunk takes over the memory of the state while it is still being written."""
     checkpoints = Checkpoints(tmp_path, minutes=0)
@@ -121,6 +124,7 @@ def test_saving_does_not_change_the_run(tmp_path):
     assert leaves_equal(best, saved.best)
 
 
+@pytest.mark.program
 def test_without_its_replay_a_resumed_run_fills_a_new_one(tmp_path):
     reported = []
     first = Checkpoints(tmp_path, replay=False, report=reported.append)
@@ -138,6 +142,7 @@ def test_a_disk_that_is_too_small_is_refused_before_compiling(tmp_path, monkeypa
         fit(OFF_POLICY, HP, 3, Budget(iterations=1), checkpoints=Checkpoints(tmp_path))
 
 
+@pytest.mark.program
 def test_the_best_is_each_seeds_best_evaluation():
     snapshots = []
     training = fit(OFF_POLICY, HP, 3, Budget(iterations=8), callbacks=[snapshots.append], evaluations=8, num_seeds=2)
@@ -149,6 +154,7 @@ def test_the_best_is_each_seeds_best_evaluation():
         assert same == last_is_best[seed]
 
 
+@pytest.mark.program
 def test_weights_are_taken_over_and_hyperparameters_are_not():
     parent = fit(OFF_POLICY, HP, 3, Budget(iterations=3)).state
     new = TD3Hyperparams(actor_lr=0.0, critic_lr=0.0, tau=0.0)
@@ -157,6 +163,7 @@ def test_weights_are_taken_over_and_hyperparameters_are_not():
     assert float(child.hyperparams.tau) == 0.0
 
 
+@pytest.mark.program
 def test_a_run_is_stopped_by_ctrl_c_and_goes_on(tmp_path):
     arguments = [sys.executable, "-u", "-m", "evorl.train", "agent=td3", "run_dir=run", *TINY]
     endless = [*arguments, "iterations=100000000"]
@@ -194,6 +201,7 @@ def test_a_loaded_policy_acts_as_its_seed_did(run):
         evorl.load(run)(np.zeros(99))
 
 
+@pytest.mark.program
 def test_play_evaluates_and_draws(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny = [option for option in TINY if not option.startswith("env")]
@@ -225,6 +233,7 @@ def test_returns_of_play_are_those_of_the_environment_stepped_by_hand(run):
         assert (count, returns[i]) == (lengths[i], pytest.approx(total, rel=1e-4))
 
 
+@pytest.mark.program
 def test_help_and_list_need_nothing_heavy():
     code = "import sys; from evorl import train; train.main(['--list']); train.main(['--help']); print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout

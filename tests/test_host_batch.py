@@ -95,6 +95,7 @@ def said(folder):
     return [[line.split() for line in path.read_text().splitlines()] for path in paths]
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("batch", [1, 3, 4])
 def test_each_slot_plays_what_it_plays_alone(batch, tmp_path):
     """Over three plays, in which one slot is slower by far: no step is lost or doubled, each slot's are in order."""
@@ -126,6 +127,7 @@ def test_each_slot_plays_what_it_plays_alone(batch, tmp_path):
     assert (min(map(len, columns)) < 3 * STEPS) == (batch == 3)  # which is what does not wait for the last one
 
 
+@pytest.mark.program
 def test_what_acted_is_what_is_kept(tmp_path):
     """A step that is under way at the end of a play is the first of the next one, by the policy that took it."""
     env = slow(3, tmp_path, 0.3)
@@ -142,6 +144,7 @@ def test_what_acted_is_what_is_kept(tmp_path):
     assert (rows.extras["tag"][1][rows.weight[1] > 0] == 1).all()
 
 
+@pytest.mark.program
 def test_cartpole_is_what_it_is_in_lockstep_bit_for_bit():
     lockstep = HostEnv("CartPole-v1", workers=2, max_episode_steps=9)
     columns = []
@@ -154,6 +157,7 @@ def test_cartpole_is_what_it_is_in_lockstep_bit_for_bit():
         assert leaves_equal(*(tree.index(x, slice(same)) for x in (one, other)))
 
 
+@pytest.mark.program
 def test_wrappers_see_a_step_once(tmp_path):
     """Noise of theirs too is that of when the step was sent."""
     env = slow(3, tmp_path, 0.1, log=str(tmp_path))
@@ -173,6 +177,7 @@ def test_wrappers_see_a_step_once(tmp_path):
         assert any(one_of)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("fault", "workers"), [("step", 3), ("nan", 3), ("reset", 3), ("kill", 3), ("kill", 1), ("hang", 1)]
 )
@@ -199,6 +204,7 @@ def test_with_restart_only_what_fails_is_lost(fault, workers, tmp_path):
         assert (own.truncated[:-1] | (own.weight[1:] > 0)).all()
 
 
+@pytest.mark.program
 def test_without_restart_the_first_that_fails_ends_the_training(tmp_path):
     env = told(2, fault="step", episodes=2, length=6)
     with pytest.raises(HostError, match=r"slot [0-3], worker [0-3], step 1: step: RuntimeError: told to"):
@@ -206,6 +212,7 @@ def test_without_restart_the_first_that_fails_ends_the_training(tmp_path):
     assert pools._POOLS == {}
 
 
+@pytest.mark.program
 def test_an_episode_that_cannot_begin_is_named_and_its_last_step_is_kept(tmp_path):
     once = tmp_path / "once"
     once.touch()
@@ -217,6 +224,7 @@ def test_an_episode_that_cannot_begin_is_named_and_its_last_step_is_kept(tmp_pat
     assert (rows.reward[rows.weight > 0] == 5).any()
 
 
+@pytest.mark.program
 def test_a_place_whose_step_is_under_way_is_waited_for(tmp_path):
     """Where its lease begins anew, is given back, or its evaluation leaves it."""
     env = slow(3, tmp_path, 0.4)
@@ -245,6 +253,7 @@ def ppo(env, **settings):
     return OnPolicy(env, agent, **sizes | settings)
 
 
+@pytest.mark.program
 def test_on_policy_learns_from_the_probabilities_of_the_policy_that_acted(tmp_path):
     workflow = ppo(slow(3, tmp_path, 0.4), normalize_observations=False, normalize_values=False)
     state = workflow.init(jax.random.key(0), workflow.hyperparams())
@@ -270,6 +279,7 @@ def test_on_policy_learns_from_the_probabilities_of_the_policy_that_acted(tmp_pa
     assert np.abs(of_each[0] - of_each[1])[carried].min() > 0.01
 
 
+@pytest.mark.program
 def test_a_training_of_two_seeds_counts_what_was_answered():
     result = fit(ppo(told(2, length=5)), budget=Budget(iterations=4), evaluations=2, num_seeds=2)
     steps = [row["env_steps"] for row in result.rows if row["kind"] == "train"][-1]
@@ -278,6 +288,7 @@ def test_a_training_of_two_seeds_counts_what_was_answered():
     assert pools._POOLS == {}
 
 
+@pytest.mark.program
 def test_what_is_stored_over_several_steps_is_of_one_slot(tmp_path):
     env = slow(3, tmp_path, 0.02)
     agent = DQN(env.observation_space, env.action_space, hidden=(8,))
@@ -295,6 +306,7 @@ def test_what_is_stored_over_several_steps_is_of_one_slot(tmp_path):
     assert len({(a, b) for a, b in rows.obs.tolist()}) == len(seed)
 
 
+@pytest.mark.program
 def test_sequences_are_of_one_slot(tmp_path):
     env = slow(3, tmp_path, 0.02)
     agent = DQN(env.observation_space, env.action_space, hidden=(8,))
@@ -309,6 +321,7 @@ def test_sequences_are_of_one_slot(tmp_path):
     assert (rows.obs[1:, :, 1][ends[:-1]] == 0).all()
 
 
+@pytest.mark.program
 def test_windows_of_slots_that_are_not_in_step():
     row = Transition(jnp.float32(0), jnp.int32(0), jnp.float32(0), jnp.float32(0), jnp.bool_(False), jnp.bool_(False))
     both, alone = Window.empty(2, 2, row, True, True), [Window.empty(2, 1, row, True) for _ in range(2)]
@@ -327,6 +340,7 @@ def test_windows_of_slots_that_are_not_in_step():
             assert leaves_equal(mine, tree.index(expected, (found, jnp.array([0]))))
 
 
+@pytest.mark.program
 def test_policy_search_and_evaluations_play_whole_episodes_as_in_lockstep():
     found = []
     for batch in (0, 3):
@@ -340,6 +354,7 @@ def test_policy_search_and_evaluations_play_whole_episodes_as_in_lockstep():
     assert found[0] == found[1]
 
 
+@pytest.mark.program
 def test_members_share_a_call(monkeypatch):
     """Of the rows of all, a share is waited for; each member's play ends by its own slots."""
     asked, turn = [], pools.Pool.turn
@@ -376,6 +391,7 @@ def test_refuses_what_does_not_go_together():
         fit(ppo(Repeat(told(2), 2)), budget=Budget(iterations=1))
 
 
+@pytest.mark.smoke
 def test_td3_learns_of_plain_rows():
     env = HostEnv("tests.hosted:Walk-v0", workers=2, batch=2)
     agent = TD3(env.observation_space, env.action_space, hidden=(8, 8))

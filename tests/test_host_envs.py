@@ -26,6 +26,7 @@ from evorl.types import Transition
 from evorl.vector_env import FromParams, Plan, Store, World, hosts, play
 from evorl.workflows import Evolution, OnPolicy, Vmapped, segments
 from tests.conftest import leaves_equal
+from tests.tiers import program_fixture
 
 LIMIT = 30
 
@@ -36,7 +37,7 @@ def nothing_left():
     pools.close()
 
 
-@pytest.fixture
+@program_fixture
 def seeds(monkeypatch):
     """Of every slot the seeds of its episodes in turn."""
     found = {}
@@ -98,6 +99,7 @@ def test_cartpole_is_what_gymnasium_plays_bit_for_bit(workers, seeds):
     assert len({seed for slot in seeds.values() for seed in slot}) == sum(map(len, seeds.values()))
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("workers", [0, 1])
 def test_values_of_any_nesting_go_and_return(workers):
     env = HostEnv("tests.hosted:Nested-v0", workers=workers)
@@ -107,6 +109,7 @@ def test_values_of_any_nesting_go_and_return(workers):
     np.testing.assert_array_equal(stats.returns, [8, 8])
 
 
+@pytest.mark.program
 def test_slots_go_on_where_they_were_and_a_step_is_taken_once():
     env = told(length=7)
     slots, _, (before, _) = played(env, 2, 4)
@@ -123,6 +126,7 @@ def test_slots_go_on_where_they_were_and_a_step_is_taken_once():
     assert str(pools.fault()) == f"slot 0, in this process, step 5: {why}"
 
 
+@pytest.mark.program
 def test_an_evaluation_has_environments_of_its_own_and_gives_them_back():
     env = told(length=6)
     slots, _, _ = played(env, 2, 3)
@@ -135,6 +139,7 @@ def test_an_evaluation_has_environments_of_its_own_and_gives_them_back():
     np.testing.assert_array_equal(rows.obs[0, :, 1], [3, 3])
 
 
+@pytest.mark.program
 def test_slots_without_a_lease_or_after_an_end_begin_anew():
     env = told(length=4)
     slots, _, _ = played(env, 2, 4)
@@ -174,6 +179,7 @@ def test_one_call_serves_all_vmapped_copies(monkeypatch):
     assert rows == [12] * 5
 
 
+@pytest.mark.program
 def test_wrappers_that_end_episodes_or_take_several_steps_touch_what_they_must(tmp_path):
     env = Frames(Repeat(TimeLimit(told(length=5, log=str(tmp_path)), 4), 3), 2)
     _, _, (rows, mask) = played(env, 1, 4)
@@ -203,6 +209,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_fails_is_masked_and_named(fault, tmp_path):
     workers = int(fault in ("kill", "exit", "hang"))
@@ -219,6 +226,7 @@ def test_what_fails_is_masked_and_named(fault, tmp_path):
     assert rows.truncated[0, 0] == (FAULTS[fault][5] == "1")  # from there on nothing is known
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("fault", ["reset", "step", "nan", "kill", "hang"])
 def test_with_restart_an_environment_begins_anew_and_the_episode_is_cut(fault, tmp_path):
     workers, once = int(fault in ("kill", "hang")), tmp_path / "once"
@@ -241,6 +249,7 @@ def ppo(env, **settings):
     return OnPolicy(env, agent, **sizes | settings)
 
 
+@pytest.mark.program
 def test_a_training_ends_at_the_state_before_what_has_failed(tmp_path):
     """Each environment fails in its third episode, after two of six steps: in the fourth iteration of four."""
     whole = fit(ppo(told(length=6)), budget=Budget(iterations=3), evaluations=1)
@@ -257,6 +266,7 @@ def test_a_training_ends_at_the_state_before_what_has_failed(tmp_path):
         assert not np.asarray(one.state.slots.env_state.lease).any()
 
 
+@pytest.mark.program
 def test_leases_that_no_state_holds_are_given_back():
     env = told(length=6)
     slots, _, _ = played(env, 2, 2)
@@ -266,6 +276,7 @@ def test_leases_that_no_state_holds_are_given_back():
     assert sorted(pools.of(env).leased) == [*held[:2], max(held)]
 
 
+@pytest.mark.program
 def test_a_child_keeps_its_environments_and_begins_anew():
     env = told(length=9)
     workflow = Vmapped(ppo(env), 2)
@@ -305,6 +316,7 @@ def test_a_window_ends_before_what_is_lost():
     np.testing.assert_array_equal(window.lost[:, 0], [False, False])
 
 
+@pytest.mark.program
 def test_a_worker_imports_no_jax_and_ends_with_its_parent(tmp_path):
     code = """
 import os, sys, time, jax
@@ -353,11 +365,13 @@ def test_what_is_missing_is_said_in_one_line(monkeypatch):
         EnvPool("CartPole-v1")
 
 
+@pytest.mark.program
 def test_refuses_more_workers_than_slots():
     with pytest.raises(OptionError, match=r"env\.workers=3: must be at most the slots, 2"):
         fit(ppo(told(3)), budget=Budget(iterations=1))
 
 
+@pytest.mark.program
 def test_policy_search_plays_whole_episodes():
     env = told(length=3)
     workflow = Evolution(env, MLPPolicy(env.observation_space, env.action_space, (4,)), OpenES(4), normalization="none")

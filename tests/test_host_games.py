@@ -70,6 +70,7 @@ def side_by_side(game, raw, steps):
     return ends
 
 
+@pytest.mark.program
 def test_agents_leave_and_the_rest_play_on():
     game = HostGame(FARM)
     hen = Legal(Box(-1.0, 99.0, (3,)), (2,))
@@ -82,13 +83,14 @@ def test_agents_leave_and_the_rest_play_on():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["tag", pytest.param("world_comm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["tag", pytest.param("world_comm", marks=pytest.mark.program)])
 def test_a_game_of_mpe2_is_that_of_mpe2(name):
     pytest.importorskip("mpe2", reason="needs pip install mpe2")
     name = f"mpe2.simple_{name}_v3:parallel_env"
     assert side_by_side(HostGame(name), made(name, {}), 1000) == [0, 40]
 
 
+@pytest.mark.program
 def test_workers_play_the_same():
     def played(game):
         begin, step = jax.jit(jax.vmap(game.reset, (0, None))), jax.jit(jax.vmap(game.step, (0, 0, 0, None)))
@@ -105,6 +107,7 @@ def test_workers_play_the_same():
     jax.tree.map(np.testing.assert_array_equal, played(HostGame(FARM)), played(HostGame(FARM, workers=2)))
 
 
+@pytest.mark.program
 def test_a_team_plays_it():
     game = HostGame(FARM)
     agent = PolicyGradient(*member_spaces(game.observation_space, game.action_space), objective=PPO(), hidden=(4,))
@@ -130,6 +133,7 @@ def test_what_fails_is_told():
     assert not timestep.reward["hen"].any()
 
 
+@pytest.mark.program
 def test_it_is_a_game_and_a_limit_of_ours_is_truncated():
     game = HostGame(FARM, max_episode_steps=2)
     check(game, episodes=2)

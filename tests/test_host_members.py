@@ -39,9 +39,10 @@ from evorl.training.records.rows import row_of
 from evorl.training.runs import Restored, restored
 from evorl.workflows import MetaESHyperparams
 from tests.conftest import leaves_equal
-from tests.test_contract import OFF_POLICY
 from tests.test_host import events
 from tests.test_train import rows
+from tests.tiers import program_fixture
+from tests.tiny import OFF_POLICY
 
 SPACE = TD3Hyperparams(actor_lr=evorl.LogUniform(1e-5, 1e-1), max_grad_norm=evorl.Uniform(1, 2))
 PBT = evorl.PBT(Vmapped(OFF_POLICY, 4), SPACE, evorl.Truncation(0.25), steps_per_generation=1)
@@ -67,7 +68,7 @@ TINY = [
 ]
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def folder(tmp_path_factory):
     """One run of two seeds that was never disturbed, and one that was resumed."""
     folder = tmp_path_factory.mktemp("members")
@@ -182,6 +183,7 @@ def test_displays_show_the_spread(folder, capsys):
         assert fact in shown.getvalue().rpartition("pbt on fast")[2]
 
 
+@pytest.mark.program
 def test_a_resumed_run_is_the_undisturbed_one(folder):
     trained = [[row for row in rows(folder / name) if row["kind"] == "train"] for name in ("whole", "resumed")]
     for a, b in zip(*trained, strict=True):
@@ -218,6 +220,7 @@ def made(workflow, hyperparams):
     return Restored(cfg, workflow, state, returns)
 
 
+@pytest.mark.program
 def test_members_of_nested_populations_are_found():
     found = made(Vmapped(PBT, 3), tree.broadcast(PBTHyperparams(), 3))
     for member, outer in ((None, 1), (0, 0), (2, 2)):
@@ -262,6 +265,7 @@ def test_pbt_has_diverged_where_all_of_its_members_have():
     assert sentinel.diverged(np.asarray(sentinel.look(state))) == ["agent.actor.moments.mu"]
 
 
+@pytest.mark.program
 def test_lost_members_are_replaced_and_a_run_goes_on(monkeypatch):
     """A member with NaN weights takes over from another; only where none is left the run has diverged."""
     for lost, ends in ((3, False), (4, True)):

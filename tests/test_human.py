@@ -76,6 +76,7 @@ def test_keys_are_read_as_they_come(keyboard):
         assert human.read(sys.stdin.fileno(), None) == ["7"]
 
 
+@pytest.mark.program
 def test_who_cannot_play_is_told_in_a_line(keyboard, monkeypatch, tmp_path, capsys):
     for env, lacks in ((Gymnax("Pendulum-v1"), "a choice of at most 24 actions"), (Bandit(), "Bandit draws none")):
         with pytest.raises(OptionError, match=lacks):

@@ -48,13 +48,14 @@ from evorl.hyperparameters import linear
 from evorl.population.variation import Evolved
 from evorl.priors import LogUniform
 from tests.conftest import leaves_equal
-from tests.test_contract import CHOICES, ENV, SMALL, UPDATES
+from tests.tiny import CHOICES, ENV, SMALL, UPDATES
 
 SPACES = ENV.observation_space, ENV.action_space
 SAC_AGENT = SAC(*SPACES, hidden=(8, 8))
 CEM_RL = CEMRL(ENV, SAC_AGENT, CEM(4), **UPDATES, **SMALL)
 
 
+@pytest.mark.program
 def test_those_of_a_hybrid_are_those_of_its_own_parts():
     assert CEM_RL.hyperparams().agent == SACHyperparams()
     assert CEM_RL.hyperparams().evolver == CEMHyperparams()
@@ -126,6 +127,7 @@ FALLING = {
 }
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("name", FALLING)
 def test_a_schedule_of_a_part_works_in_every_workflow(name):
     """What falls to 0 over the first env steps still moves something at the first step, and nothing after the third."""

@@ -14,7 +14,7 @@ from evorl.spaces import Box, Discrete, random_action, sizes
 
 STEPS = 1000
 KEY = jax.random.key(5)
-SLOW = pytest.mark.slow
+SLOW = pytest.mark.program
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

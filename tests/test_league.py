@@ -24,6 +24,7 @@ from evorl.leagues.seated import Seated, outcome
 from evorl.training.policy import Policy
 from evorl.workflows.league import League, LeagueHyperparams
 from evorl.workflows.on_policy import OnPolicy
+from tests.tiers import program_fixture
 
 KUHN = Tabled(Kuhn())
 OPPOSED = of_a_player(KUHN)
@@ -108,6 +109,7 @@ def test_what_is_known_of_two_decays_with_each_of_their_games():
     assert float(Record.empty(roster).won.min()) == 0.5
 
 
+@pytest.mark.program
 def test_the_seat_is_drawn_and_kept_and_the_reward_is_its():
     """Matching pennies: player 0 wins where both show the same."""
     pennies = Matrix("matching_pennies")
@@ -123,7 +125,7 @@ def test_the_seat_is_drawn_and_kept_and_the_reward_is_its():
         assert float(timestep.reward[begun.seat == seat].mean()) == pytest.approx(0, abs=0.09)
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def played():
     """Of learners that learn nothing: the states and metrics of iterations, and the one program that they ran."""
     step, state = jax.jit(LEAGUE.step), jax.jit(lambda key: LEAGUE.init(key, STILL))(jax.random.key(0))

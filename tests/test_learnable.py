@@ -14,6 +14,7 @@ from evorl.levels import Learnability, MaxMC, TrueRegret
 from evorl.workflows import curricula
 from evorl.workflows.learnable import Kept, Learnable
 from tests.iterating import iterations
+from tests.tiers import program_fixture
 
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
 AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,))
@@ -26,7 +27,7 @@ def walls(levels):
     return np.asarray(levels.walls).reshape(-1, 4)
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def history():
     """Of four iterations the state before, the plan, what is kept, what was played, the metrics, the state after."""
     return iterations(WORKFLOW, 4)
@@ -90,6 +91,7 @@ def test_what_is_never_or_always_solved_is_not_learnable(history):
     assert (np.diff(np.asarray(kept.score)) <= 0).all()
 
 
+@pytest.mark.program
 def test_a_level_without_a_score_is_not_kept():
     class Nothing(Optimum):
         def __call__(self, outcome):

@@ -43,6 +43,7 @@ def by_hand(key, weights):
     return lowest
 
 
+@pytest.mark.program
 def test_weights_are_worth_the_digits_that_evosaxs_own_loop_reaches():
     assert isinstance(SMALL, Problem)
     weights = SMALL.init(jax.random.key(1))
@@ -61,6 +62,7 @@ def test_weights_that_have_learned_nothing_are_as_the_layers_of_flax():
     assert not first["bias"].any()
 
 
+@pytest.mark.program
 def test_members_of_a_generation_have_the_same_tasks():
     search = Search(SMALL, OpenES(4))
     plan, state = tree.broadcast(SMALL.init(KEY), 4), search.init(KEY, search.hyperparams())
@@ -71,6 +73,7 @@ def test_members_of_a_generation_have_the_same_tasks():
     np.testing.assert_allclose(alike[0], SMALL.evaluate(KEY, SMALL.init(KEY)), rtol=1e-5)
 
 
+@pytest.mark.program
 def test_a_strategy_is_learned():
     """Untrained weights hardly move; 60 generations of 16 add half a digit on functions of the same kind."""
     problem = LearnedStrategy(Evosax(LearnedES, 8), {"std_init": 1.0}, ("sphere", "ellipsoidal"), 4, 20)
@@ -92,7 +95,7 @@ def test_what_cannot_be_learned_is_refused():
             replace(SMALL, **{name: value})
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_what_was_learned_is_kept_as_data_and_taken_by_name(tmp_path, monkeypatch):
     """A run's weights from Python and from its play, as the configuration of another run takes them."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

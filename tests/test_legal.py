@@ -124,11 +124,13 @@ def test_the_target_of_q_learning_is_of_legal_choices():
     assert abs(float(values[0, 1])) < 10
 
 
+@pytest.mark.program
 def test_the_check_plays_legal_actions(capsys):
     check(Doors(), episodes=4)
     assert "-10" not in capsys.readouterr().err
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("kind", ["ppo", "dqn", "sac", "es"])
 def test_what_only_the_mask_shows_is_kept_to(kind):
     """A closed door costs 10, and a random policy without masks opens one at every other step."""
@@ -157,6 +159,7 @@ def test_what_only_the_mask_shows_is_kept_to(kind):
     assert jax.jit(workflow.evaluate)(state, jax.random.key(9))["return"] >= 0
 
 
+@pytest.mark.program
 def test_wrappers_keep_what_is_legal():
     env = Frames(Doors(), 3)
     assert env.observation_space == Legal(Box(0.0, 1.0, (3, 2)), (4,))

@@ -47,6 +47,7 @@ def test_a_maximum_of_the_last_rollout_or_from_zero_is_another_one():
     assert (np.abs(found - (np.maximum(highest, 0) - time_mean)) > 0.1).any()
 
 
+@pytest.mark.program
 def test_several_slots_of_a_level_count_their_episodes_alike():
     """Levels of two slots: of three episodes, of which slot 0 has two, and of none."""
     join = lambda x: jnp.concatenate([x[:, :2], x[:, 2:], x[:, 2:]], 1)  # noqa: E731

@@ -71,6 +71,7 @@ def lengths(levels):
     return jax.vmap(paths.path_length)(levels).astype(jnp.float32)
 
 
+@pytest.mark.program
 def test_breeding_finds_long_paths_and_never_loses_the_longest():
     env = Maze(RandomWalls(7, 7, fewest=20, most=20))
     found = bred(jax.random.key(0), env, BredLevels(), lengths, 40)
@@ -81,6 +82,7 @@ def test_breeding_finds_long_paths_and_never_loses_the_longest():
     assert found[-1][0] > 1.5 * float(lengths(drawn).mean())
 
 
+@pytest.mark.program
 def test_elites_come_again_unchanged_and_without_a_score_never():
     levels = jax.vmap(ENV.sample, (0, None))(jax.random.split(jax.random.key(0), 8), ENV.default_params)
     generator = BredLevels(elites=2)
@@ -108,7 +110,8 @@ AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,))
 STUDENT = OnPolicy(ENV, AGENT, num_envs=4, num_steps=0, batch_size=0)
 
 
-@pytest.mark.parametrize("generator", [pytest.param(BredLevels(2), marks=pytest.mark.slow), EvolvedLevels(OpenES(4))])
+@pytest.mark.program
+@pytest.mark.parametrize("generator", [BredLevels(2), EvolvedLevels(OpenES(4))])
 def test_a_curriculum_takes_them(generator):
     workflow = PLR(STUDENT, generator, capacity=8)
     state = workflow.init(jax.random.key(0), workflow.hyperparams())

@@ -94,6 +94,7 @@ def play(prioritization, count, copies, seed=0):
     return twins, histories
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("prioritization", ["rank", "proportional"])
 @pytest.mark.parametrize("copies", [0, 5])
 def test_the_buffer_is_its_twin_after_every_operation(prioritization, copies):
@@ -104,7 +105,7 @@ def test_the_buffer_is_its_twin_after_every_operation(prioritization, copies):
         assert len(twin.places) == CAPACITY
 
 
-@pytest.mark.slow
+@pytest.mark.program
 @pytest.mark.parametrize("prioritization", ["rank", "proportional"])
 @pytest.mark.parametrize("copies", [0, 5])
 def test_the_buffer_is_its_twin_after_5000_operations(prioritization, copies):
@@ -127,7 +128,7 @@ def test_a_twin_with_a_mistake_is_told_from_the_right_one(mistake):
     pytest.fail("no operation tells them apart")
 
 
-@pytest.mark.slow
+@pytest.mark.program
 @pytest.mark.parametrize(("right", "wrong"), [
     ('age=ledger.age.at[to].set(0, mode="drop")', "age=ledger.age"),  # minimax
     ("(score >= ledger.score[place])", "(score > ledger.score[place])"),  # jaxued
@@ -149,6 +150,7 @@ def test_a_mistake_in_the_buffer_is_told_from_its_twin(monkeypatch, right, wrong
         play("proportional" if "highest" in right or "chances" in right else "rank", 250, 5)
 
 
+@pytest.mark.program
 def test_of_many_places_the_least_probable_is_replaced():
     """Where a float holds no difference between those of one age the last rank decides, as the exact number does."""
     capacity, n, setting = 512, 32, (0.3, 0.5)
@@ -174,6 +176,7 @@ def filled(scores, prioritization="rank", best=None):
     return empty.inserted(level(jnp.arange(n)), scores, best, equal, hyperparams(0.3, 0.5))
 
 
+@pytest.mark.program
 def test_probabilities_by_hand():
     held = filled([3.0, -1.0, 3.0, 5.0])
     by_rank = np.array([1 / 2, 1 / 4, 1 / 3, 1]) ** 2  # of equals the earlier place ranks first
@@ -188,6 +191,7 @@ def test_probabilities_by_hand():
     np.testing.assert_allclose(held.chances(hyperparams(0.1, 0.3)), np.full(4, 1 / 4), rtol=1e-6)
 
 
+@pytest.mark.program
 def test_draws_follow_the_probabilities_that_the_draws_before_them_left():
     setting, n = (1.0, 0.6), 3
     held = filled([1.0, 0.5, 2.0, -1.0])
@@ -212,6 +216,7 @@ def test_draws_follow_the_probabilities_that_the_draws_before_them_left():
     assert stats.chisquare(counts, alike).pvalue < 1e-9
 
 
+@pytest.mark.program
 def test_draws_of_thousands_of_places_follow_their_probabilities():
     capacity = 4000
     scores = np.random.default_rng(0).normal(size=capacity)
@@ -234,6 +239,7 @@ def test_a_fresh_buffer_may_be_donated():
     update(LevelBuffer.empty(3, level(0)), jnp.ones(1))
 
 
+@pytest.mark.program
 def test_ages_change_only_where_it_replays():
     held = filled([1.0, 2.0, 3.0])
     places, drawn = held.draw(jax.random.key(0), 2, hyperparams(0.3, 0.5), jnp.bool_(True))
@@ -245,6 +251,7 @@ def test_ages_change_only_where_it_replays():
     assert leaves_equal(still, held)
 
 
+@pytest.mark.program
 def test_a_level_without_a_score_changes_nothing():
     held = filled([1.0, 2.0, 3.0], best=[-5, -6, -7])
     none, high = jnp.full(2, jnp.nan), jnp.full(2, 100.0)
@@ -264,6 +271,7 @@ def test_nothing_is_drawn_of_an_empty_buffer_and_nothing_is_nan():
     assert after.ledger.age.tolist() == [0, 0, 0, 0]
 
 
+@pytest.mark.program
 def test_levels_are_the_same_as_equal_says():
     """Where bits say more than equal, fingerprint says what it says; where fingerprints are the same, equal decides."""
     h, score = hyperparams(0.3, 0.5), jnp.array([1.0, 2.0])
@@ -278,6 +286,7 @@ def test_levels_are_the_same_as_equal_says():
     assert int(held.inserted(batch, score, score, equal, h, constant).size) == 3  # the second is told from the first
 
 
+@pytest.mark.program
 def test_a_single_place_holds_what_is_best_so_far():
     held = filled([1.0])
     h = hyperparams(0.3, 0.5)

@@ -6,6 +6,7 @@ import time
 
 import jax
 import jax.numpy as jnp
+import pytest
 from rich.console import Console
 
 from evorl.training import load, profile
@@ -30,6 +31,7 @@ def test_a_process_that_computes_keeps_a_core_busy():
     assert total.startswith(f"{cores()} cores")
 
 
+@pytest.mark.program
 def test_gpus_are_told_of_as_nvidia_smi_has_them(tmp_path, monkeypatch):
     smi = tmp_path / "nvidia-smi"
     smi.write_text("#!/bin/sh\necho '93, 5210, 81559'\necho '[N/A], 1, 2'\n")
@@ -44,6 +46,7 @@ def test_gpus_are_told_of_as_nvidia_smi_has_them(tmp_path, monkeypatch):
     assert told.count("GPU") == 1
 
 
+@pytest.mark.program
 def test_an_nvidia_smi_that_fails_or_hangs_says_nothing(tmp_path, monkeypatch):
     for script in ("exit 3", "sleep 60"):
         smi = tmp_path / "nvidia-smi"

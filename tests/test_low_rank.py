@@ -22,7 +22,7 @@ from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
 from evorl.spaces import Box
 from evorl.workflows import CEMRL, ERL
-from tests.test_contract import ENV, SMALL
+from tests.tiny import ENV, SMALL
 
 HYPERPARAMS = OpenESHyperparams(std=0.3)
 VECTOR, IMAGE = Box(-1, 1, (5,)), Box(0, 1, (6, 6, 2))
@@ -74,6 +74,7 @@ def memory_of(net):
     return jax.tree.map(lambda x: x + 0.3, net.core.initial())
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("rank", [1, 3])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_members_act_as_their_kernels_would(name, rank, key):
@@ -121,6 +122,7 @@ def test_members_are_mirrored_pairs_of_unit_noise_and_the_center_is_the_mean(key
         np.testing.assert_array_equal(x, np.broadcast_to(y, x.shape))
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("factors", ["held", "drawn"])
 def test_what_is_told_is_the_gradient_of_members_whose_kernels_are_made(factors, key):
     net, evolver = network("mlp"), LowRankES(12, 2, factors, noise=Noise("hash"))
@@ -154,6 +156,7 @@ def in_whole_numbers(x, kernel):
     return shared + product(low, kernel.right.numbers, kernel.right.exponent)
 
 
+@pytest.mark.program
 def test_whole_numbers_are_those_of_numpy(key):
     evolver = LowRankES(4, 2, dtype="int8")
     mean = {"kernel": jax.random.normal(key, (40, 9)), "bias": jnp.zeros(9)}
@@ -187,6 +190,7 @@ def test_whole_numbers_round_to_a_power_of_two():
     np.testing.assert_array_equal(none.numbers, 0)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 @pytest.mark.parametrize("name", ["cnn", "convolution", "gru", "s5"])
 def test_other_numbers_stay_near(name, dtype, key):

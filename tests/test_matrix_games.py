@@ -103,8 +103,8 @@ def test_the_two_step_game_is_that_of_the_paper():
     [
         TwoStep(),
         Matrix("climbing", rounds=3),
-        pytest.param(Matrix(payoffs=THREE.tolist()), marks=pytest.mark.slow),
-        pytest.param(Matrix("rock_paper_scissors", together=True), marks=pytest.mark.slow),
+        pytest.param(Matrix(payoffs=THREE.tolist()), marks=pytest.mark.program),
+        pytest.param(Matrix("rock_paper_scissors", together=True), marks=pytest.mark.program),
     ],
 )
 def test_a_game_meets_the_protocol(env):

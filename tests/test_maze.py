@@ -84,11 +84,12 @@ def test_it_is_minigrid(size, see_through_walls):
     agrees(Maze(walls, env.view_size, 30, see_through_walls=see_through_walls, normalize=False), 20, 50, seed=height)
 
 
+@pytest.mark.program
 def test_the_full_view_is_minigrids():
     agrees(Maze(RandomWalls(6, 9, 10, 20), max_episode_steps=30, full_view=True, normalize=False), 10, 50, seed=0)
 
 
-@pytest.mark.slow
+@pytest.mark.program
 @pytest.mark.parametrize("see_through_walls", [True, False], ids=["seen through", "occluded"])
 def test_ten_thousand_steps_are_minigrids(see_through_walls):
     for size in range(5, 20, 2):
@@ -151,11 +152,12 @@ def test_mazes_that_cannot_be_are_refused(options, message):
         Maze(**options)
 
 
+@pytest.mark.program
 def test_it_is_an_environment():
     check(Maze(RandomWalls(4, 5, 2, 9, solvable=True), max_episode_steps=20, see_agent=True), episodes=3)
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_metrics_of_the_levels_are_in_the_log():
     env = Maze(RandomWalls(5, 5, 3, 3, replacement=False, solvable=True), max_episode_steps=10, num_actions=3)
     agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))
@@ -168,6 +170,7 @@ def test_metrics_of_the_levels_are_in_the_log():
         assert 1 <= metrics["path_length"] <= 24
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(("num_envs", "limit"), [(8, 1), (1, 20), (32, 20)])
 def test_every_episode_is_on_a_level_that_nothing_has_used(num_envs, limit):
     env = Maze(RandomWalls(7, 7, 10, 20), max_episode_steps=limit)
@@ -186,7 +189,7 @@ def test_every_episode_is_on_a_level_that_nothing_has_used(num_envs, limit):
     assert episodes == levels >= num_envs * 200 // limit
 
 
-@pytest.mark.slow
+@pytest.mark.program
 @pytest.mark.parametrize("env", ["maze", "frames"])
 def test_a_trained_run_is_played_on_the_test_set(env, tmp_path, capsys):
     tiny = ["num_envs=4", "num_steps=16", "batch_size=64", "eval_episodes=4", "agent.hidden=[8]"]

@@ -55,6 +55,7 @@ def searched_with_turns(grid, agent, direction, goal):
     return -1
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("source", "n"),
     [
@@ -84,6 +85,7 @@ def test_distances_are_those_of_a_search():
         np.testing.assert_array_equal(distances, searched(grid, goal, goal)[1])
 
 
+@pytest.mark.program
 def test_the_optimal_return_is_what_the_shortest_way_gives():
     level = maze.from_str("v.\n.G")  # ahead, turn left, ahead
     assert paths.num_actions(level) == 3
@@ -158,6 +160,7 @@ def test_fingerprints_tell_levels_apart():
         assert (maze.fingerprint(level) != maze.fingerprint(other)).any()
 
 
+@pytest.mark.program
 def test_walls_are_drawn_as_asked():
     n = 2000
     drawn_walls = np.asarray(drawn(RandomWalls(5, 6, 10, 10), n).grid)
@@ -182,6 +185,7 @@ def test_starts_and_goals_are_uniform_over_free_cells_and_apart():
     assert stats.chisquare(np.bincount(np.asarray(levels.direction))).pvalue > 1e-3
 
 
+@pytest.mark.program
 def test_solvable_levels_are_those_that_can_be_solved():
     source = RandomWalls(6, 6, 18, 18, replacement=False)
     lengths = jax.vmap(paths.path_length)(drawn(source, 500))
@@ -244,6 +248,7 @@ def test_edits_where_there_is_no_room_change_nothing():
     assert maze.equal(edits.remove_wall(key, empty), empty)
 
 
+@pytest.mark.program
 def test_mutations_and_crossovers_are_levels():
     keys = jax.random.split(jax.random.key(2), 200)
     a, b = drawn(RandomWalls(6, 7, 5, 30), 200), drawn(RandomWalls(6, 7, 5, 30), 200, seed=1)
@@ -308,6 +313,7 @@ def test_memory_shows_the_colour_of_the_true_goal():
         np.testing.assert_array_equal(obs["image"][6, 2], [8, level.color, 0])
 
 
+@pytest.mark.program
 def test_doors_and_starts_are_anywhere():
     levels = drawn(ood.FourRooms(), 2000)
     doors = ~np.asarray(levels.grid)[:, 8]

@@ -10,7 +10,7 @@ from evorl.agents import TD3, TD3Hyperparams
 from evorl.hyperparameters import as_state
 from evorl.workflows import Vmapped, members
 from tests.conftest import leaves_equal
-from tests.test_contract import ENV, OFF_POLICY
+from tests.tiny import ENV, OFF_POLICY
 
 N = 9
 
@@ -65,6 +65,7 @@ def test_copies_in_place_of_several_seeds_are_those_of_each():
     assert leaves_equal(as_numbers(copied), as_numbers(jax.vmap(lambda source: gathered(state(), source))(sources)))
 
 
+@pytest.mark.program
 def test_members_that_are_populations_are_copied_whole(key):
     inner = Vmapped(OFF_POLICY, 2)
     population = Vmapped(inner, 3)
@@ -79,6 +80,7 @@ def test_ancestors_are_counted_by_hand():
     np.testing.assert_array_equal(members.generation(jnp.array([0, 0, 1, 2, 4, 3, 4])), [0, 1, 2, 3, 0, 4, 1])
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_copy_takes_the_memory_of_one_member(key, seeds):
     agent = TD3(ENV.observation_space, ENV.action_space, hidden=(64, 64))

@@ -18,6 +18,7 @@ from evorl.workflows import OnPolicy
 from evorl.workflows.sampling import Shuffled
 from tests.counting import Counting
 from tests.remembering import FlaxGRU, Recall
+from tests.tiers import program_fixture
 
 NUM_ENVS, NUM_STEPS = 3, 8
 
@@ -36,7 +37,7 @@ def on_policy(env, core=CORES["gru"], **options):
     return OnPolicy(env, agent, **defaults | options)
 
 
-@pytest.fixture(scope="module", params=CORES.values(), ids=CORES)
+@program_fixture(scope="module", params=CORES.values(), ids=CORES)
 def rollouts(request):
     """Of Counting, whose episodes have 1 to 7 steps: two rollouts of one policy, which is random, and the state."""
     workflow = on_policy(Counting(), request.param, normalize_observations=False)
@@ -111,6 +112,7 @@ def test_a_gradient_flows_along_a_segment_and_not_before_it(rollouts):
     assert (slope > 0).tolist() == [False] * 4 + [True] * 2 + [False] * 2
 
 
+@pytest.mark.program
 def test_a_policy_that_remembers_learns_what_another_cannot():
     """Return 1 for the sign of three steps ago; without memory 0 in the mean, to 4 standard errors of 128 episodes."""
     found = []

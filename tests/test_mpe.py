@@ -53,7 +53,8 @@ def recorded(label):
     return steps, FILE[f"{label}|terminated"], FILE[f"{label}|truncated"]
 
 
-@pytest.mark.parametrize("labels", [QUICK, pytest.param(REST, marks=pytest.mark.slow)], ids=["quick", "rest"])
+@pytest.mark.program
+@pytest.mark.parametrize("labels", [QUICK, pytest.param(REST, marks=pytest.mark.program)], ids=["quick", "rest"])
 def test_a_step_is_that_of_mpe2(labels):
     """Steps that scripts/trust/mpe.py has recorded, from mpe2's state: the first ones and the most lively."""
     steps = {label: recorded(label) for label in labels}
@@ -76,9 +77,10 @@ def test_a_step_is_that_of_mpe2(labels):
         assert label not in ENDING or (terminated.any() and not terminated.all())
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     "scenario",
-    [pytest.param(s, marks=() if s in (mpe.Simple, mpe.SimpleLine) else pytest.mark.slow) for s in SCENARIOS],
+    [pytest.param(s, marks=() if s in (mpe.Simple, mpe.SimpleLine) else pytest.mark.program) for s in SCENARIOS],
 )
 def test_a_game_meets_the_protocol(scenario):
     envs.check(mpe.MPE(scenario(), continuous=scenario is mpe.SimpleLine, max_episode_steps=4), episodes=2)

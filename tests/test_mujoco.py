@@ -85,7 +85,7 @@ def test_cheetah_and_ant_are_gymnasiums():
     assert 0 < seen.terminated.sum() < 40
 
 
-@pytest.mark.slow
+@pytest.mark.program
 @pytest.mark.parametrize("name", MuJoCo.names())
 def test_each_task_is_gymnasiums(name):
     for options in ({}, OPTIONS[name]):
@@ -123,6 +123,7 @@ def test_one_call_for_all_rows(key):
     assert calls == [5]
 
 
+@pytest.mark.program
 def test_it_is_an_environment():
     check(MuJoCo("InvertedPendulum-v5", max_episode_steps=40), episodes=3)
     check(MuJoCo("Hopper-v5", {"healthy_z_range": [0.8, 2.0]}, max_episode_steps=20), episodes=2)
@@ -153,7 +154,7 @@ TD3_AGENT = TD3(ENV.observation_space, ENV.action_space, hidden=(8, 8))
 PPO = OnPolicy(ENV, PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(8,)), **SMALL)
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_a_run_goes_on_from_a_checkpoint_bit_by_bit(tmp_path):
     """Two seeds, side by side."""
     settings = {"evaluations": 1, "num_seeds": 2, "side_by_side": True}
@@ -170,6 +171,7 @@ POLICY = MLPPolicy(ENV.observation_space, ENV.action_space, hidden=(8,))
 SIZES = {"batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 2, "chunk": 3}
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("workflow", [
     Evolution(ENV, POLICY, OpenES(4), eval_episodes=2),
     CEMRL(ENV, TD3_AGENT, CEM(4), min_updates=2, max_updates=3, **SIZES),

@@ -21,6 +21,7 @@ def orthogonal(x: np.ndarray) -> np.ndarray:
     return x.T if tall else x
 
 
+@pytest.mark.program
 def test_ten_steps_are_those_of_numpy():
     rng = np.random.default_rng(0)
     params = {"kernel": rng.normal(size=(4, 9)), "tall": rng.normal(size=(7, 3)), "bias": rng.normal(size=5)}

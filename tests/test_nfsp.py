@@ -24,6 +24,7 @@ from evorl.types import Transition
 from evorl.workflows.nfsp import NFSP, NFSPHyperparams
 from evorl.workflows.off_policy import OffPolicy
 from tests.gaming import Chase
+from tests.tiers import program_fixture
 
 KUHN = Tabled(Kuhn())
 
@@ -41,7 +42,7 @@ WORKFLOW = nfsp()
 FAST = DQNHyperparams(learning_rate=1e-3, discount=1.0, epsilon=0.2, epsilon_steps=1e6)
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def run():
     """Runs iterations with hyperparameters: the state and the metrics of each; compiled once."""
 
@@ -85,7 +86,6 @@ def test_transitions_lead_from_a_players_choice_to_its_next(run):
         assert (kept["obs"]["legal"].sum(-1) == 2).all()
 
 
-@pytest.mark.slow
 def test_average_policies_are_what_it_plays_and_is_judged_by(run):
     state = run(NFSPHyperparams(FAST), 20)
     table = WORKFLOW.table(state)
@@ -148,7 +148,7 @@ def test_turns_are_those_of_a_loop():
         assert sorted(found) == sorted(wanted)
 
 
-@pytest.mark.slow  # compiles another game
+@pytest.mark.program  # compiles another game
 def test_a_choice_in_every_step_needs_no_mask():
     """A matrix game, in which all move at once."""
     workflow = nfsp(Matrix("matching_pennies"), hidden=(4,), num_envs=4, batch_size=8, random_steps=8, reservoir=64)
@@ -177,6 +177,7 @@ def test_an_average_policy_learns_how_often_choices_were_made():
     np.testing.assert_allclose(chances, [[0.5, 0.3, 0.2], [0.3, 0.7, 0]], atol=0.01)
 
 
+@pytest.mark.program
 def test_games_that_hold_nan_are_the_parents(run):
     state, parent = (run(NFSPHyperparams(FAST), i) for i in range(2))
     own = state.experience["player_0"]

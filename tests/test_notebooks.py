@@ -15,6 +15,7 @@ def cells(notebook):
     return json.loads(notebook.read_text(encoding="utf-8"))["cells"]
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(notebook, monkeypatch):
     pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -34,11 +35,13 @@ def check(*paths):
     return subprocess.run([sys.executable, script, "--check", *paths], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.program
 def test_what_they_show_is_what_their_code_showed():
     found = check()
     assert found.returncode == 0, found.stderr
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("what", ["source", "outputs"])
 def test_a_change_without_execution_is_found(what, tmp_path):
     notebook = json.loads(NOTEBOOKS[0].read_text(encoding="utf-8"))

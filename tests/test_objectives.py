@@ -73,6 +73,7 @@ def test_crowding_is_pymoos():
         np.testing.assert_allclose(found[rank == front], expected, rtol=1e-4)
 
 
+@pytest.mark.program
 def test_hypervolume_by_hand():
     """Above (0, 0): 1 x 3 + 1 x 2 + 1 x 1; a box, and two that share a unit cube."""
     steps = jnp.array([[1.0, 3.0], [2.0, 2.0], [3.0, 1.0], [1.0, 1.0], [9.0, -1.0], [jnp.nan, 5.0]])
@@ -164,6 +165,7 @@ def test_without_bounds_crossover_is_sbx_and_mutation_has_a_width():
     assert np.median(changes) == pytest.approx(0.1 * (1 - 0.5 ** (1 / 6)), rel=0.05)
 
 
+@pytest.mark.program
 def test_nsga2_comes_near_the_front_of_zdt1():
     """pymoo 0.6.2's reaches 0.855 to 0.859 with this budget, seeds 1 to 3; the true front has 0.8767."""
     workflow = Search(ZDT(1, 10), NSGA2(40))
@@ -182,6 +184,7 @@ def test_nsga2_comes_near_the_front_of_zdt1():
     np.testing.assert_array_equal(best, found.params[found.fitness[:, 0].argmax()])
 
 
+@pytest.mark.program
 def test_members_that_nobody_evaluated_are_in_no_front():
     evolver, mean = NSGA2(4, {"return/0": 1, "return/1": 1}), jnp.zeros(3)
     state = evolver.init(jax.random.key(0), mean, NSGA2Hyperparams(1.0))
@@ -225,6 +228,7 @@ def test_who_stays_is_who_the_paper_says():
     assert found == {j: i for j, (_, i) in expected.items()}
 
 
+@pytest.mark.program
 def test_rvea_comes_near_the_front_of_dtlz2_along_scaled_directions():
     """pymoo 0.6.2's reaches 0.691 to 0.695 in as many generations, of eight seeds; the true front has 0.8074."""
     workflow = Search(DTLZ(2, 3, 5), RVEA(36, 60))

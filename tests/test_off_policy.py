@@ -21,6 +21,7 @@ def off_policy(env, **options):
     return OffPolicy(env, agent, **defaults | {"random_steps": 512, "eval_episodes": 16} | options)
 
 
+@pytest.mark.program
 def test_the_first_iteration_fills_the_replay_at_random_and_episodes_go_on(key):
     env = Counting()
     workflow = off_policy(env, random_steps=100, num_steps=3)
@@ -40,12 +41,14 @@ def test_the_first_iteration_fills_the_replay_at_random_and_episodes_go_on(key):
     np.testing.assert_array_equal(rows.obs[8 * 13 : 8 * 14], before)  # the first new row is where each slot stood
 
 
+@pytest.mark.program
 def test_the_random_steps_are_enough_for_a_transition(key):
     workflow = off_policy(probe.LateReward(), random_steps=1, num_steps=1, num_updates=2, n_step=2)
     state, metrics = jax.jit(workflow.step)(workflow.init(key, TD3Hyperparams()), key)
     assert (int(state.replay.size), int(metrics["env_steps"])) == (8, 16)
 
 
+@pytest.mark.program
 def test_returns_are_of_whole_episodes_across_iterations(key):
     env = Counting()
     workflow = off_policy(env, random_steps=0, num_steps=2, num_updates=2)
@@ -57,6 +60,7 @@ def test_returns_are_of_whole_episodes_across_iterations(key):
     assert float(mean) == pytest.approx(4.0, abs=0.2)
 
 
+@pytest.mark.program
 def test_a_step_keeps_one_copy_of_the_replay(key):
     workflow = off_policy(probe.SeenChoice(), capacity=500_000)
     state = jax.eval_shape(workflow.init, key, TD3Hyperparams())
@@ -75,6 +79,7 @@ def test_impossible_sizes_are_refused(options):
         off_policy(probe.ConstantReward(), **options)
 
 
+@pytest.mark.program
 def test_nothing_learns_from_an_empty_replay(key):
     workflow = off_policy(probe.LateReward(), random_steps=0, num_steps=1, num_updates=2, n_step=2)
     state = jax.jit(workflow.init)(key, TD3Hyperparams())

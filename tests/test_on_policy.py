@@ -13,6 +13,7 @@ from evorl.errors import OptionError
 from evorl.workflows import OnPolicy
 from tests.conftest import leaves_equal
 from tests.counting import Counting
+from tests.tiers import program_fixture
 
 
 def on_policy(env, objective=None, **options):
@@ -21,7 +22,7 @@ def on_policy(env, objective=None, **options):
     return OnPolicy(env, agent, **defaults | options)
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def counted():
     """A workflow on Counting, its states after each of five iterations from the initial one on, and their metrics."""
     workflow, key = on_policy(Counting(), staleness=2), jax.random.key(3)
@@ -71,6 +72,7 @@ def test_observations_are_normalized_by_all_those_before_the_iteration(counted):
     np.testing.assert_array_equal(plain.normalized(states[3], obs), obs)
 
 
+@pytest.mark.program
 def test_values_are_in_units_of_what_the_steps_that_count_would_earn(counted):
     workflow, states, _, _ = counted
     of_rewards = lambda sizes: replace(states[3].rewards, mean=jnp.float32(np.mean(sizes)))  # noqa: E731
@@ -83,6 +85,7 @@ def test_values_are_in_units_of_what_the_steps_that_count_would_earn(counted):
     assert on_policy(Counting(), normalize_values=False).value_scale(state) == 1
 
 
+@pytest.mark.program
 def test_the_size_of_rewards_does_not_change_what_ppo_learns():
     def learned(scale):
         workflow = on_policy(Rewards(probe.SeenChoice(), scale=scale))
@@ -109,6 +112,7 @@ def test_a_stale_policy_is_that_of_so_many_iterations_ago(counted):
         assert jnp.isfinite(same.log_prob).all()
 
 
+@pytest.mark.program
 def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
     workflow = on_policy(probe.SeenChoice(), A2C(), num_epochs=1, batch_size=24, normalize_advantages=False)
     hp, key = A2CHyperparams(learning_rate=1e-2, max_grad_norm=1e9), jax.random.key(0)
@@ -131,6 +135,7 @@ def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
         np.testing.assert_allclose(np.asarray(m)[clear], -1e-2 * np.sign(np.asarray(g)[clear]), rtol=1e-3)
 
 
+@pytest.mark.program
 def test_divergence_beyond_its_bound_ends_the_epochs():
     workflow = on_policy(probe.SeenChoice(), num_epochs=8)
     steps = {}

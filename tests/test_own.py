@@ -8,6 +8,7 @@ import pytest
 
 from evorl import train
 from evorl.training.configuration import config
+from tests.tiers import program_fixture
 
 PAGE = (Path(__file__).parents[1] / "docs" / "your_own.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^python -m evorl.train (.*)$", PAGE, re.MULTILINE)
@@ -130,7 +131,7 @@ def test_what_is_lacking_is_named_before_there_is_a_folder(command, folder, caps
     assert not (folder / "run").exists()
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def own(tmp_path_factory):
     """An empty folder into which the files of the page were written."""
     folder = tmp_path_factory.mktemp("own")
@@ -158,7 +159,7 @@ def slow(command):
     return any(other in command for other in others)
 
 
-@pytest.mark.parametrize("command", [pytest.param(x, marks=[pytest.mark.slow] * slow(x)) for x in COMMANDS])
+@pytest.mark.parametrize("command", [pytest.param(x, marks=[pytest.mark.program] * slow(x)) for x in COMMANDS])
 def test_what_the_page_shows_trains_as_printed(command, own, capsys):
     arguments = command.split()
     options = [name for name, _ in config.paths(config.load(arguments)) if name.startswith(("agent.", "env."))]

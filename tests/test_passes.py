@@ -156,6 +156,7 @@ def test_minibatches_of_one_pass_differ_where_each_is_estimated_anew():
         assert float(passes.over(0, batch, jax.random.key(0), jnp.int32(1))[1]["target"]) == mean
 
 
+@pytest.mark.program
 def test_other_values_and_ratios_give_the_advantages_of_numpy():
     """On a rollout with episodes that end within it, in segments of two steps."""
     workflow, hp = puffer(sampling=Shuffled(2)), PufferHyperparams(max_rho=0.9)
@@ -204,6 +205,7 @@ def test_schedules_end_where_they_should():
     np.testing.assert_allclose([constant.learning_rate, constant.priority_beta], [0.015, 0.2], rtol=1e-6)
 
 
+@pytest.mark.program
 def test_puffer_learns_a_choice():
     env = probe.SeenChoice()
     agent = PolicyGradient(env.observation_space, env.action_space, Puffer(), hidden=(16,), optimizer=Muon())

@@ -29,7 +29,7 @@ from evorl.population import (
 from evorl.replay import split
 from evorl.workflows import PBT, MetaES, MetaESHyperparams, OffPolicy, PBTHyperparams, Vmapped
 from evorl.workflows.base import advance
-from tests.test_contract import on_policy
+from tests.tiny import on_policy
 
 KEY = jax.random.key(0)
 
@@ -89,6 +89,7 @@ def run(pbt, generations, hyperparams=None):
     return states, rows
 
 
+@pytest.mark.program
 def test_generations_by_hand():
     pbt = climbing()
     states, rows = run(pbt, 3)
@@ -120,6 +121,7 @@ def test_generations_by_hand():
         assert int(after.generation) == generation + 1
 
 
+@pytest.mark.program
 def test_a_lost_member_always_takes_over_from_the_fittest_one():
     """However many are lost, and where selection would replace nobody."""
     for selection in (NoSelection(), Truncation(0.1)):
@@ -133,6 +135,7 @@ def test_a_lost_member_always_takes_over_from_the_fittest_one():
         assert all(np.isfinite(x).all() for x in jax.tree.leaves({k: v for k, v in rows[0].items() if "/" not in k}))
 
 
+@pytest.mark.program
 def test_children_and_parents_draw_different_numbers():
     states, rows = run(climbing(), 2)
     source = np.asarray(rows[0]["members/source"])
@@ -142,6 +145,7 @@ def test_children_and_parents_draw_different_numbers():
     assert len(set(noise)) == 10
 
 
+@pytest.mark.program
 def test_an_evaluation_is_of_all_members_on_the_same_keys_and_leaves_the_state_alone():
     pbt = climbing(eval_rounds=3)
     state = run(pbt, 1)[0][-1]
@@ -154,6 +158,7 @@ def test_an_evaluation_is_of_all_members_on_the_same_keys_and_leaves_the_state_a
     assert len(set(np.asarray(luck))) == 1
 
 
+@pytest.mark.program
 def test_pbt_cso_moves_the_losers_as_the_paper_has_it():
     pbt = climbing(selection=Pairs(), variation=Swarm())
     states, rows = run(pbt, 3, PBTHyperparams(SwarmHyperparams()))
@@ -171,6 +176,7 @@ def test_pbt_cso_moves_the_losers_as_the_paper_has_it():
         np.testing.assert_allclose(np.asarray(after.points)[losers], moved, rtol=1e-5)
 
 
+@pytest.mark.program
 def test_the_best_settings_spread():
     """Selection alone, without a new setting, ends with the best of the first; variation goes beyond."""
     states, _ = run(climbing(), 12, PBTHyperparams(PerturbHyperparams(0.0)))
@@ -180,6 +186,7 @@ def test_the_best_settings_spread():
     assert float(states[-1].members.hyperparams.rate.mean()) > best
 
 
+@pytest.mark.program
 def test_pbt_of_pbt():
     inner = climbing(5)
     outer = PBT(Vmapped(inner, 5), PBTHyperparams(PerturbHyperparams(LogUniform(0.05, 0.5))), steps_per_generation=2)
@@ -196,6 +203,7 @@ def test_pbt_of_pbt():
     assert factors[child] != factors[source[child]]
 
 
+@pytest.mark.program
 def test_meta_es_finds_the_rate_that_climbs_most():
     """Fitness is the height after a life, NaN above the limit: the best rate is just below limit / lifetime."""
     space = ClimbHyperparams(rate=Uniform(-1.0, 3.0), limit=10.0)
@@ -248,6 +256,7 @@ def temporaries(step, *arguments):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.program
 def test_copying_needs_no_second_population():
     """A generation of PBT over PPO holds, beside its state, less than half a population more than training alone."""
     space = PPOHyperparams(learning_rate=LogUniform(1e-4, 1e-1), discount=OneMinus(LogUniform(1e-3, 1e-1)))
@@ -260,6 +269,7 @@ def test_copying_needs_no_second_population():
     assert temporaries(pbt.step, state, KEY) - alone < agents / 2
 
 
+@pytest.mark.program
 def test_members_are_trained_in_place():
     """At 32 SAC members a generation of PBT holds no more than a step of the population, replays left out."""
     agent = SAC(SeenChoice().observation_space, SeenChoice().action_space)

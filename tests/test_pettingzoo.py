@@ -8,7 +8,7 @@ from evorl import tree
 from evorl.envs.gymnasium import begin, key_of, step, to_pettingzoo
 from evorl.errors import OptionError
 from tests.gaming import Chase
-from tests.test_contract import ENV
+from tests.tiny import ENV
 
 CHASE = Chase()
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -27,10 +27,10 @@ def pgx():
         ("tic_tac_toe", 2),
         ("connect_four", 2),
         ("leduc_holdem", 2),
-        pytest.param("kuhn_poker", 2, marks=pytest.mark.slow),
-        pytest.param("2048", 1, marks=pytest.mark.slow),
-        pytest.param("backgammon", 2, marks=pytest.mark.slow),
-        pytest.param("sparrow_mahjong", 3, marks=pytest.mark.slow),
+        pytest.param("kuhn_poker", 2, marks=pytest.mark.program),
+        pytest.param("2048", 1, marks=pytest.mark.program),
+        pytest.param("backgammon", 2, marks=pytest.mark.program),
+        pytest.param("sparrow_mahjong", 3, marks=pytest.mark.program),
     ],
 )
 def test_every_seat_of_a_game_is_that_of_pgx(pgx, name, players):

@@ -136,6 +136,7 @@ def test_a_mutation_is_a_reflected_walk_of_normal_steps(key, num_edits):
     np.testing.assert_array_equal(POLES.mutate(key, jnp.float32(parent), 0), np.float32(parent))
 
 
+@pytest.mark.program
 def test_a_teacher_chooses_one_of_21_values_of_each_number(key):
     editor = POLES.editor()
     assert (editor.action_space.n, editor.max_episode_steps) == (21, 2)
@@ -155,11 +156,13 @@ def test_a_teacher_chooses_one_of_21_values_of_each_number(key):
     envs.check(editor, episodes=2)
 
 
+@pytest.mark.program
 def test_it_is_an_environment_as_evorl_needs_it():
     envs.check(POLES, episodes=2)
     envs.check(Rewards(POLES, scale=0.5), episodes=2)
 
 
+@pytest.mark.program
 def test_refuses_what_cannot_be():
     half = Uniform(0.5, 2)
     with pytest.raises(OptionError, match="unknown number of physics lenght; did you mean length"):
@@ -202,6 +205,7 @@ def by_hand(name, gravity=1.0, mass=1.0, friction=1.0):
         return mjcf.load_model(model)
 
 
+@pytest.mark.program
 def test_brax_is_scaled_as_mujoco_scales_its_model():
     """All that moves; what constraints weigh by, which MuJoCo averages over a posture, within two fifths."""
     from evorl.envs.brax import scaled
@@ -217,8 +221,9 @@ def test_brax_is_scaled_as_mujoco_scales_its_model():
             np.testing.assert_allclose(numbers(found[path]), numbers(value), tolerance, 1e-6, err_msg=f"{name} {path}")
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
-    "number", ["mass", *(pytest.param(number, marks=pytest.mark.slow) for number in ("gravity", "friction"))]
+    "number", ["mass", *(pytest.param(number, marks=pytest.mark.program) for number in ("gravity", "friction"))]
 )
 def test_braxs_numbers_take_effect_as_in_a_system_replaced_by_hand(number, key):
     """Hopper falls and slides as in an environment whose system was made by MuJoCo, and not as in its own."""

@@ -31,6 +31,7 @@ from evorl.workflows.passes import standardized
 from evorl.workflows.plr import PLR, PLRHyperparams
 from tests import iterating
 from tests.conftest import leaves_equal
+from tests.tiers import program_fixture
 
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
 AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,), core=GRU(3))
@@ -45,12 +46,12 @@ def played(workflow, count, **hyperparams):
     return [(before, *others) for before, _, *others in iterating.iterations(workflow, count, given)]
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def serial():
     return played(PLR(STUDENT, capacity=8, num_edits=2), 8, **ALWAYS)
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def at_once():
     return played(PLR(STUDENT, capacity=8, num_edits=2, side_by_side=True, repeats=2), 6)
 
@@ -74,6 +75,7 @@ def test_only_replays_are_learned_from(serial):
         assert float(metrics["levels/replayed"]) == (kind == "replays")
 
 
+@pytest.mark.program
 def test_where_it_is_not_robust_all_is_learned_from():
     for before, _, _, metrics, after in played(PLR(STUDENT, capacity=8, robust=False), 2):
         assert not same_agent(before, after)
@@ -95,6 +97,7 @@ def test_each_slot_plays_its_level_from_the_initial_memory(serial, at_once):
             assert begins.any()
 
 
+@pytest.mark.program
 def test_replays_are_the_buffers_and_children_theirs(serial):
     parents = None
     for kind, (before, dealt, *_) in zip(kinds(serial), serial, strict=True):
@@ -108,7 +111,6 @@ def test_replays_are_the_buffers_and_children_theirs(serial):
             assert (edited + moved).any()
 
 
-@pytest.mark.slow
 def test_what_is_kept_is_what_the_buffer_keeps_of_the_scores(serial):
     """Places, scores, ages and highest returns, by the buffer's own operations on scores that NumPy computes."""
     for kind, (before, dealt, seen, _, after) in zip(kinds(serial), serial, strict=True):
@@ -135,6 +137,7 @@ def test_what_is_kept_is_what_the_buffer_keeps_of_the_scores(serial):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), after.buffer, buffer)
 
 
+@pytest.mark.program
 def test_side_by_side_all_three_are_played_and_replays_learned_from(at_once):
     for i, (before, dealt, _, metrics, after) in enumerate(at_once):
         ready = int(before.buffer.size) >= 4
@@ -164,6 +167,7 @@ def test_side_by_side_nothing_is_learned_from_new_levels(at_once):
     assert not same_agent(after, rewarded(jnp.r_[4:8]))
 
 
+@pytest.mark.program
 def test_an_evolver_is_told_of_its_own_levels_alone():
     evolver = OpenES(4)
     generator = EvolvedLevels(evolver, lambda genome: start_and_goal(jax.random.key(0), genome.reshape(4, 4) > 0), 16)
@@ -242,6 +246,7 @@ def test_scores_of_one_student_fit(score):
     assert isinstance(state.buffer, LevelBuffer)
 
 
+@pytest.mark.program
 def test_values_that_disagree_score_levels_and_each_learns_as_it_would_alone():
     """The score by NumPy; with one value more, the loss is the mean of those that each has by itself."""
     several = replace(AGENT, num_values=3)

@@ -142,6 +142,7 @@ def remembering():
     return Policy(workflow, state), workflow, state
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
 def test_a_policy_that_remembers_takes_its_memory_and_gives_it_back(remembering, batch):
     policy, workflow, state = remembering

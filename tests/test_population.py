@@ -185,6 +185,7 @@ def test_a_swarm_flies_to_its_parents_with_a_velocity_that_lasts():
     np.testing.assert_array_equal(swarm.init(KEY, POINTS, hyperparams), jnp.zeros_like(POINTS))
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("evolver", [Evosax(DifferentialEvolution, 20), CEM(20)], ids=["evosax", "cem"])
 def test_evolved_children_find_the_best_settings(evolver):
     """The population's points approach where the fitness is highest, with the children's moves alone."""

@@ -14,7 +14,8 @@ from evorl.errors import OptionError
 from evorl.workflows import CEMRL, ERL, OffPolicy, SharedReplay
 from tests.conftest import leaves_equal
 from tests.ranked import Ranked
-from tests.test_contract import CHOICES, SMALL, UPDATES
+from tests.tiers import program_fixture
+from tests.tiny import CHOICES, SMALL, UPDATES
 
 SPACES = CHOICES.observation_space, CHOICES.action_space
 ONE = {"num_envs": 4, "num_steps": 2, "num_updates": 1, "actor_interval": 1, "replay": Ranked()}
@@ -22,7 +23,7 @@ WORKFLOW = OffPolicy(CHOICES, DQN(*SPACES, hidden=(8,)), **ONE, **SMALL)
 HP = DQNHyperparams()
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def started():
     state = jax.jit(WORKFLOW.init)(jax.random.key(0), HP)
     return jax.jit(WORKFLOW.step)(state, jax.random.key(1))[0]
@@ -60,6 +61,7 @@ def test_rows_count_by_their_weight(started):
     np.testing.assert_allclose(metrics["critic_loss"], (sample.weight * 0.5 * error**2).mean(), rtol=1e-4)
 
 
+@pytest.mark.program
 def test_members_tell_one_replay():
     population = SharedReplay(WORKFLOW, 3)
     state = jax.jit(population.init)(jax.random.key(0), population.hyperparams())
@@ -70,6 +72,7 @@ def test_members_tell_one_replay():
     assert WORKFLOW.batch_size // 2 < learned_from <= 3 * WORKFLOW.batch_size
 
 
+@pytest.mark.program
 def test_agents_of_a_hybrid_tell_their_replay():
     workflow = ERL(CHOICES, DiscreteSAC(*SPACES, hidden=(8,)), replay=Ranked(), **UPDATES, **SMALL)
     step = jax.jit(workflow.step)

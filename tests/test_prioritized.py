@@ -53,7 +53,7 @@ def drift(n, updates):
 
 @pytest.mark.parametrize(("n", "updates"), [
     (2_000, 400),
-    pytest.param(1_000_000, 4_000, marks=pytest.mark.slow),
+    pytest.param(1_000_000, 4_000, marks=pytest.mark.program),
 ])  # fmt: skip
 def test_draws_follow_the_numbers_after_many_updates(n, updates):
     found = drift(n, updates)
@@ -72,6 +72,7 @@ def test_draws_follow_the_numbers_after_many_updates(n, updates):
     assert stats.chi2.sf(chi_square, kept.sum() - 1) > 1e-3
 
 
+@pytest.mark.program
 def test_new_rows_have_the_highest_priority_so_far():
     replay = PrioritizedReplay(exponent=0.5).empty(8, ROW).add(*rows(1, 2, 3))
     np.testing.assert_array_equal(replay.priorities.numbers.at(jnp.arange(4)), [1, 1, 1, 0])
@@ -113,6 +114,7 @@ def test_weights_are_those_of_their_equation(added):
     np.testing.assert_allclose(sample.weight, weight / weight.max(1, keepdims=True), rtol=1e-4)
 
 
+@pytest.mark.program
 def test_in_expectation_weights_make_up_for_priorities():
     """At beta 1 a weighted mean times the largest weight is the mean over all rows, to 5 standard errors."""
     numbers = np.random.default_rng(0).normal(size=50).astype(np.float32)
@@ -126,6 +128,7 @@ def test_in_expectation_weights_make_up_for_priorities():
     assert np.asarray(sample.rows["x"]).mean() != pytest.approx(numbers.mean(), abs=0.02)
 
 
+@pytest.mark.program
 def test_copies_under_vmap_are_as_alone():
     replay = PrioritizedReplay().empty(20, ROW)
     several = jax.vmap(lambda x: replay.add({"x": x}, jnp.ones(20, bool)))(jnp.arange(40.0).reshape(2, 20))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from evorl.agents import (
     A2C,
@@ -29,6 +28,7 @@ from evorl.agents import (
 )
 from evorl.envs import probe
 from evorl.workflows import OffPolicy, OnPolicy
+from tests.tiers import program_fixture
 
 PROBES = ("ConstantReward", "SeenReward", "LateReward", "ChosenReward", "SeenChoice")
 SEEDS = 3
@@ -95,12 +95,7 @@ LEARNERS = {
 }
 
 
-LONG = ("sac", "discrete_sac", "discrete_a2c", "impala")  # to compile
-
-
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in LEARNERS]
-)
+@program_fixture(scope="module", params=LEARNERS)
 def learned(request):
     """A workflow and its states [probes, seeds, ...]."""
     workflow, hyperparams, iterations = LEARNERS[request.param]

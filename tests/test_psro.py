@@ -32,6 +32,7 @@ from evorl.training.progress import Budget
 from evorl.workflows.on_policy import OnPolicy
 from evorl.workflows.pipeline_psro import PipelinePSRO
 from evorl.workflows.psro import PSRO, PSROHyperparams
+from tests.tiers import program_fixture
 
 KUHN = Tabled(Kuhn())
 OPPOSED = of_a_player(KUHN)
@@ -51,7 +52,7 @@ def exploited(workflow, iterations, seed=0):
     return state, np.asarray(metrics["nash_conv"])
 
 
-@pytest.mark.slow
+@pytest.mark.program
 @pytest.mark.parametrize(("solver", "low", "high"), [(Nash(), 1.2, 2.2), (AlphaRank(), 0.3, 1.0), (Last(), 4.0, 14.0)])
 def test_on_leduc_it_comes_as_near_to_an_equilibrium_as_openspiels_program(solver, low, high):
     """NashConv after 20 iterations: 1.3 to 2.1 with Nash, below 1 by alpha-rank, and of self-play still 6 to 9."""
@@ -60,6 +61,7 @@ def test_on_leduc_it_comes_as_near_to_an_equilibrium_as_openspiels_program(solve
     assert low < found[-1] < high
 
 
+@pytest.mark.program
 def test_kuhn_poker_is_solved():
     state, found = exploited(PSRO(KUHN, capacity=11), 10)
     assert found[-1] < 0.05
@@ -70,6 +72,7 @@ def test_kuhn_poker_is_solved():
     assert float(value) == pytest.approx(-1 / 18, abs=0.02)
 
 
+@pytest.mark.program
 def test_payoffs_that_are_played_are_those_that_are_expected():
     workflow = PSRO(KUHN, capacity=3, episodes=2000)
     state, _ = exploited(workflow, 2)
@@ -78,6 +81,7 @@ def test_payoffs_that_are_played_are_those_that_are_expected():
     assert np.asarray(state.payoffs.episodes == 2000).all()
 
 
+@pytest.mark.program
 def test_a_pool_keeps_of_a_training_what_its_policy_reads():
     acting = Acting(PLAYER, PPOHyperparams(), explores=True)
     assert not any("value" in path or "hyperparams" in path for path in acting.read)
@@ -86,6 +90,7 @@ def test_a_pool_keeps_of_a_training_what_its_policy_reads():
     assert acting.act(acting.taken(state), obs, (), key)[0] == PLAYER.policy(state, True)(obs, (), key)[0]
 
 
+@pytest.mark.program
 def test_opponents_are_drawn_by_their_weights_and_stay_for_the_episode():
     cast = Acting(PLAYER, PPOHyperparams(), explores=True)
     states = jax.vmap(jax.vmap(lambda key: PLAYER.init(key, PPOHyperparams())))(
@@ -117,6 +122,7 @@ def test_the_one_that_plays_acts_in_its_own_place():
     assert seen == {(player, reward) for player in (0, 1) for reward in (-1.0, 1.0)}
 
 
+@pytest.mark.program
 def test_cells_of_the_newest_are_all_that_are_new():
     cells, count = with_newest(jnp.int32(2), 3, 4)
     table = np.zeros((4, 4, 4), int)
@@ -126,7 +132,7 @@ def test_cells_of_the_newest_are_all_that_are_new():
     assert (cells[int(count) :] == 2).all()
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def learned():
     workflow = PSRO(KUHN, Learned(PLAYER, restarts=2), capacity=3, episodes=0)
     state = workflow.init(jax.random.key(0), FEW)
@@ -140,6 +146,7 @@ def test_trainings_answer_mixtures(learned):
     assert np.isfinite(float(metrics["reached"]))
 
 
+@pytest.mark.program
 def test_the_mixture_plays(learned):
     workflow, state, _ = learned
     policy = Policy(workflow, state)
@@ -152,7 +159,7 @@ def test_the_mixture_plays(learned):
     assert set(again) == set(actions)
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_levels_answer_all_below_them_and_the_lowest_is_done():
     workflow = PipelinePSRO(KUHN, oracle=Learned(PLAYER, warm=True), solver=UniformMixture(), capacity=6, levels=3)
     state = workflow.init(jax.random.key(0), FEW)
@@ -197,7 +204,7 @@ def test_a_training_says_how_it_goes_on_or_what_has_room(budget, done, line):
     assert further(PSRO(KUHN, capacity=4), budget, done, "evorl") == line
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_the_last_line_of_a_training_is_a_command_that_works(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import integrate, optimize, stats
 
 from evorl.command import pyplot
@@ -75,6 +76,7 @@ def moments(mean, std, noise, margin, drawn):
     return first / mass, np.sqrt(second / mass - (first / mass) ** 2)
 
 
+@pytest.mark.program
 def test_a_game_changes_skills_as_integration_does():
     skills = Skills(jnp.array([25.0, 28.0]), jnp.array([6.0, 3.0]))
     for drawn in (False, True):
@@ -120,6 +122,7 @@ def test_planes_of_cycles_add_up_to_all_log_odds():
     np.testing.assert_allclose(np.linalg.norm(rest - plane) ** 2, (np.linalg.svd(rest)[1][2:] ** 2).sum(), rtol=1e-3)
 
 
+@pytest.mark.program
 def test_nash_averaging_counts_who_is_there_twice_once():
     twice = [0, 1, 2, 2]
     skill, weights = nash_averaging(jnp.asarray(ROCK_PAPER_SCISSORS[twice][:, twice]))

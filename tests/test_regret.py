@@ -11,6 +11,8 @@ from evorl.envs.maze import Maze, RandomWalls
 from evorl.levels import Outcome, TrueRegret
 from evorl.types import TimeStep
 
+pytestmark = pytest.mark.program
+
 STEPS = 20
 ENV = Maze(RandomWalls(4, 4, fewest=2, most=8, solvable=False), max_episode_steps=STEPS, num_actions=3)
 LEFT, RIGHT, FORWARD = 0, 1, 2
@@ -101,7 +103,6 @@ def test_a_shortest_way_has_no_regret_and_no_return_beats_the_optimum():
     checked(40, 5)
 
 
-@pytest.mark.slow
 def test_none_of_100_000_returns_beats_the_optimum():
     """100,000 of random actions, and as many of four in five on the shortest way, on 2,000 levels."""
     checked(2000, 50)

@@ -23,6 +23,7 @@ def contents(replay):
     return [int(x) for x in replay.row.unpack(replay.tables)["reward"]]
 
 
+@pytest.mark.program
 def test_rows_wrap_around_a_capacity_that_no_batch_divides():
     replay = Ring.empty(5, tree.index(rows(0), 0))
     for batch in (rows(1, 2, 3), rows(4, 5, 6), rows(7)):
@@ -74,6 +75,7 @@ def test_agrees_with_a_list_over_many_random_adds():
     assert sorted(contents(replay)) == kept
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("name", ["ant"])
 def test_a_million_transitions_of_ant_take_their_bytes(name):
     env = Brax(name)

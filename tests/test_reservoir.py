@@ -84,6 +84,7 @@ def test_every_row_is_kept_as_often_and_so_is_every_pair():
         assert np.abs(pairs - p).max() < 4 * np.sqrt(p * (1 - p) / runs)
 
 
+@pytest.mark.program
 def test_rows_that_are_not_finite_are_left_out_and_samples_are_of_those_there_are(key):
     reservoir = Reservoir.empty(8, ROW, key)
     given = rows(np.arange(4))
@@ -102,7 +103,7 @@ def test_where_nothing_is_added_nothing_changes(key):
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), before, after))
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_it_is_a_replay_of_any_workflow():
     env = of_a_player(Tabled(Kuhn()))
     agent = DQN(env.observation_space, env.action_space, hidden=(4,))

@@ -33,7 +33,7 @@ def best(evolver, hp, asks, seeds=6, n=10):
     return jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), seeds))
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_ipop_finds_the_optimum_of_rastrigin_where_one_small_population_does_not():
     _, plain = best(CMAES(10), SEARCH, 1_000)
     state, found = best(Restarts(CMAES(10)), RestartsHyperparams(search=SEARCH), 8_000)
@@ -48,6 +48,7 @@ def told(evolver, state, key, fitness, hp):
     return evolver.tell(key, genomes, fitness, state, hp)
 
 
+@pytest.mark.program
 def test_a_larger_population_is_gathered_and_moves_the_distribution_as_one(key):
     evolver, hp = Restarts(CMAES(4), doublings=2), RestartsHyperparams()
     state = evolver.init(key, jnp.zeros(3), hp).replace(asks=jnp.int32(2))
@@ -63,6 +64,7 @@ def test_a_larger_population_is_gathered_and_moves_the_distribution_as_one(key):
     assert float(whole.history[0]) == 7.0
 
 
+@pytest.mark.program
 def test_flat_fitness_starts_the_search_again_with_twice_the_population(key):
     evolver, hp = Restarts(CMAES(6), doublings=1), RestartsHyperparams(spread=0.0)
     start = evolver.init(key, jnp.ones(2), hp)

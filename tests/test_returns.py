@@ -84,6 +84,7 @@ def test_vtrace_on_policy_is_the_n_step_return(trajectory):
     np.testing.assert_allclose(target, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.program
 def test_windows_hold_n_step_returns_across_any_chunks(trajectory):
     from evorl.n_step import Window, fold
     from evorl.types import Transition

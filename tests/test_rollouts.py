@@ -35,6 +35,7 @@ from evorl.workflows.on_policy import OnPolicy
 from tests.conftest import leaves_equal
 from tests.distributing import AHEAD, FAST, Reordered, learners_of
 from tests.gaming import Chase
+from tests.tiers import program_fixture
 
 
 def by_one_program(workflow, iterations):
@@ -46,17 +47,18 @@ def by_one_program(workflow, iterations):
         yield state, metrics
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def ahead():
     """What learns after each of five iterations, from rollouts in two parts."""
     return learners_of()
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     "workflow",
     [
         pytest.param(replace(AHEAD, staleness=0), id="at once"),
-        pytest.param(replace(AHEAD, normalize_observations=False), id="ahead", marks=pytest.mark.slow),
+        pytest.param(replace(AHEAD, normalize_observations=False), id="ahead", marks=pytest.mark.program),
     ],
 )
 def test_in_one_part_it_is_the_training_by_one_program(workflow):
@@ -114,6 +116,7 @@ def test_the_order_in_which_rollouts_end_changes_nothing(ahead):
     assert leaves_equal(found[-1], ahead[-1])
 
 
+@pytest.mark.program
 def test_parts_learn_the_best_action():
     env = probe.ChosenReward()
     agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))
@@ -124,7 +127,7 @@ def test_parts_learn_the_best_action():
     assert np.mean(returns[-3:]) > 0.97  # the best is 1
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_of_games_too():
     env = Chase()
     spaces = env.observation_space, env.action_space
@@ -135,6 +138,7 @@ def test_of_games_too():
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(states[1].agent))
 
 
+@pytest.mark.program
 def test_a_worker_has_modules_of_its_own(monkeypatch):
     """Of another process their numbers may be those of modules that a worker makes."""
     spec = RolloutSpec(AHEAD, 2, as_state(FAST), ())
@@ -207,6 +211,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
             next(trainings.rollouts(AHEAD, FAST, Run(DATA | {"iterations": 6}, tmp_path), Serial(), None, 2))
 
 
+@pytest.mark.program
 def test_what_diverges_is_told_and_not_saved(tmp_path):
     rows, endless = [], replace(FAST, learning_rate=1e30)
     told = "diverged: agent.* is not finite after iteration 1; it had no checkpoint yet"
@@ -220,7 +225,7 @@ def test_what_diverges_is_told_and_not_saved(tmp_path):
     assert Checkpoints(tmp_path / "checkpoints", writes=False).latest is None
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_the_command_trains_and_goes_on_as_if_never_stopped(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PJRT_NPROC", "1")
@@ -243,7 +248,7 @@ def test_the_command_trains_and_goes_on_as_if_never_stopped(tmp_path, monkeypatc
     assert of[0]["age"] == ("0.5", "2.0", "2.0", "2.0")
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_a_run_that_was_killed_goes_on_as_if_nothing_had_been(tmp_path):
     command = [sys.executable, "-m", "evorl.distribute"]
     process = subprocess.Popen([*command, *SMALL.split(), "iterations=60", "run_dir=killed"], cwd=tmp_path)

@@ -232,6 +232,7 @@ def test_a_mistake_prints_one_line_and_exits_with_2(arguments, capsys):
     assert err.count("\n") == 1
 
 
+@pytest.mark.program
 def test_an_agent_that_learns_nothing_fails(capsys):
     out, _, code = said("agent=random only=bandit", capsys)
     assert code == 1
@@ -239,6 +240,7 @@ def test_an_agent_that_learns_nothing_fails(capsys):
     assert out.splitlines()[2] == "failed: bandit"
 
 
+@pytest.mark.program
 def test_what_an_agent_must_fail_and_what_it_cannot_handle_is_said_and_is_no_failure(capsys):
     out, _, code = said("agent=dqn only=stochastic,memory,pair env_steps=2_000", capsys)
     assert code == 0
@@ -256,14 +258,15 @@ MUTANTS = [  # check, agent, mistake
     ("spaces", PPO, OBJECTIVE + "NoMask"),
     ("stochastic", PPO, AGENT + "NeverExplores"),
     ("pair", PPO, AGENT + "SecondPartDropped"),
-    pytest.param("memory", PPO, "env._target_=tests.mutants.Leaky", marks=pytest.mark.slow),
-    pytest.param("spaces", PPO, AGENT + "PartUnseen", marks=pytest.mark.slow),
-    pytest.param("continuous", "agent=td3", AGENT + "ActorDescends", marks=pytest.mark.slow),
-    pytest.param("squared", PPO, AGENT + "OneStepLate", marks=pytest.mark.slow),
-    pytest.param("grid", PPO, OBJECTIVE + "WrongSign", marks=pytest.mark.slow),
+    pytest.param("memory", PPO, "env._target_=tests.mutants.Leaky", marks=pytest.mark.program),
+    pytest.param("spaces", PPO, AGENT + "PartUnseen", marks=pytest.mark.program),
+    pytest.param("continuous", "agent=td3", AGENT + "ActorDescends", marks=pytest.mark.program),
+    pytest.param("squared", PPO, AGENT + "OneStepLate", marks=pytest.mark.program),
+    pytest.param("grid", PPO, OBJECTIVE + "WrongSign", marks=pytest.mark.program),
 ]
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(("check", "agent", "mistake"), MUTANTS)
 def test_a_mutant_is_caught(check, agent, mistake, capsys):
     out, err, code = said(f"{agent} only={check} {mistake}", capsys)
@@ -271,14 +274,16 @@ def test_a_mutant_is_caught(check, agent, mistake, capsys):
     assert "FAILED" in out.splitlines()[1]
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
-    "check", ["bandit", "password", "stochastic", "pair", pytest.param("memory", marks=pytest.mark.slow)]
+    "check", ["bandit", "password", "stochastic", "pair", pytest.param("memory", marks=pytest.mark.program)]
 )
 def test_ppo_passes_without_a_mistake(check, capsys):
     out, err, code = said(f"agent=ppo only={check}", capsys)
     assert code == 0, out + err
 
 
+@pytest.mark.program
 def test_what_plays_games_plays_one_and_is_asked_nothing_else(capsys):
     out, err, code = said("agent=ippo only=bandit,pair", capsys)
     assert code == 0, out + err
@@ -286,9 +291,13 @@ def test_what_plays_games_plays_one_and_is_asked_nothing_else(capsys):
     assert out.splitlines()[2].endswith("passed")
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("agent", "check"),
-    [("openes", "stochastic"), *(pytest.param(agent, "bandit", marks=pytest.mark.slow) for agent in ("openes", "pbt"))],
+    [
+        ("openes", "stochastic"),
+        *(pytest.param(agent, "bandit", marks=pytest.mark.program) for agent in ("openes", "pbt")),
+    ],
 )
 def test_evolvers_and_populations_take_part(agent, check, capsys):
     out, err, code = said(f"agent={agent} only={check}", capsys)
@@ -310,7 +319,7 @@ REMEMBERS = [  # docs/sanity.md says why
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.program
 @pytest.mark.parametrize("agent", REMEMBERS)
 def test_an_agent_with_memory_passes_memory(agent, capsys):
     out, err, code = said(f"agent={agent} only=memory", capsys)
@@ -318,6 +327,7 @@ def test_an_agent_with_memory_passes_memory(agent, capsys):
     assert out.splitlines()[1].endswith("  passed")
 
 
+@pytest.mark.program
 def test_an_agent_with_memory_is_asked_memory(capsys):
     out, _, code = said("agent=ppo core=gru only=memory env_steps=2_000 agent.workflow.agent.core.width=4", capsys)
     assert code == 1
@@ -341,7 +351,7 @@ SHORT = {  # docs/sanity.md says why
 }
 
 
-@pytest.mark.slow
+@pytest.mark.program
 @pytest.mark.parametrize("agent", sorted(set(choices("agent")) - {"meta_es", "random"}))
 def test_an_agent_passes_what_it_can_handle(agent, capsys):
     out, err, code = said(f"agent={agent} {POPULATIONS.get(agent, '')}", capsys)
@@ -349,12 +359,14 @@ def test_an_agent_passes_what_it_can_handle(agent, capsys):
     assert out.splitlines()[-1] == SHORT.get(agent, out.splitlines()[-1])
 
 
+@pytest.mark.program
 def test_random_actions_pass_nothing(capsys):
     out, _, code = said("agent=random only=bandit,password,pair,memory", capsys)
     assert code == 1
     assert [line.split()[-1] for line in out.splitlines()[1:4]] == ["FAILED"] * 3
 
 
+@pytest.mark.program
 def test_what_finds_settings_and_no_policy_is_refused(capsys):
     out, err, code = said("agent=meta_es", capsys)
     assert (out, code) == ("", 2)

@@ -22,7 +22,7 @@ from evorl.training.front import Front, acting
 from evorl.types import Problem, Quality
 from evorl.workflows import Evolution, Search, SearchHyperparams
 from tests.conftest import leaves_equal
-from tests.test_contract import Walk
+from tests.tiny import Walk
 
 KEY = jax.random.key(0)
 PROBLEMS = [
@@ -36,6 +36,7 @@ def values(problem, rows):
     return np.asarray(jax.vmap(lambda x: problem.evaluate(KEY, x))(jnp.asarray(rows, jnp.float32)))
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("problem", PROBLEMS, ids=repr)
 def test_a_problem_draws_within_its_bounds_and_has_finite_fitness(problem):
     assert isinstance(problem, Problem)
@@ -90,6 +91,7 @@ def searched(workflow, steps, key=KEY):
     return jax.jit(run)(key)
 
 
+@pytest.mark.program
 def test_a_search_of_one_objective_finds_it_with_any_evolver():
     workflow = Search(Sphere(3), CMAES(12))
     state, metrics = searched(workflow, 60)
@@ -130,6 +132,7 @@ class Best:
         return state
 
 
+@pytest.mark.program
 def test_an_evolver_that_asks_for_it_is_told_of_descriptors_and_members_are_clipped():
     workflow = Search(Arm(3), Best())
     state, metrics = searched(workflow, 1)
@@ -140,6 +143,7 @@ def test_an_evolver_that_asks_for_it_is_told_of_descriptors_and_members_are_clip
     assert np.abs(np.asarray(state.evolver)).max() > np.pi
 
 
+@pytest.mark.program
 def test_a_front_stays_within_the_bounds_of_its_problem():
     workflow = Search(ZDT(4, 5), NSGA2(16))
     state, _ = searched(workflow, 20)
@@ -187,6 +191,7 @@ def test_mistakes_are_one_line_that_teaches(command):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.program
 def test_every_problem_composes():
     for name, path in discovery.choices("problem").items():
         assert path.read_text().startswith("# ")
@@ -212,6 +217,7 @@ def trained(folder, *overrides):
     return folder
 
 
+@pytest.mark.program
 def test_a_search_is_trained_resumed_and_shown_by_its_front(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     run = trained(tmp_path / "run", "agent=search", "problem=zdt1", "problem.size=3")
@@ -233,6 +239,7 @@ def test_a_search_is_trained_resumed_and_shown_by_its_front(tmp_path, capsys, mo
         play.play(play.parse([str(run), "solution=0"]))
 
 
+@pytest.mark.program
 def test_a_search_of_one_objective_shows_its_solution(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     run = trained(tmp_path / "run", "agent=search", "problem=sphere", "problem.size=2", "agent/evolver=cem")
@@ -243,6 +250,7 @@ def test_a_search_of_one_objective_shows_its_solution(tmp_path, monkeypatch):
     assert value == pytest.approx(-(x[0] ** 2 + x[1] ** 2), rel=1e-5)
 
 
+@pytest.mark.program
 def test_members_of_a_front_can_be_played(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     tiny = ["agent.workflow.agent.hidden=[4]", "agent.workflow.eval_episodes=2", "agent.workflow.normalization=none"]
@@ -257,6 +265,7 @@ def test_members_of_a_front_can_be_played(tmp_path, monkeypatch):
         play.play(play.parse([str(run), "solution=9"]))
 
 
+@pytest.mark.program
 def test_the_solution_of_a_number_acts(tmp_path):
     policy = MLPPolicy(Walk().observation_space, Walk().action_space, hidden=(3,))
     workflow = Evolution(Walk(), policy, NSGA2(6, {"return": 2, "length": -1}), normalization="none", eval_episodes=2)

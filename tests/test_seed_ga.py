@@ -18,6 +18,7 @@ from tests.conftest import leaves_equal
 HP = as_state(SeedGAHyperparams(0.5))
 
 
+@pytest.mark.program
 def test_the_fittest_have_children_and_the_best_of_all_stays_as_it_is():
     ga = SeedGA(6, 2, 3, 0)
     state = ga.init(jax.random.key(0), jnp.arange(4.0), HP)
@@ -34,6 +35,7 @@ def test_the_fittest_have_children_and_the_best_of_all_stays_as_it_is():
     np.testing.assert_array_equal(members[0], after.parents[0])
 
 
+@pytest.mark.program
 def test_the_elite_is_the_best_of_the_candidates_when_they_play_again():
     """Seven members for three candidates: 0 and 3 and 6 are the first, 1 and 4 the second, 2 and 5 the third."""
     ga = SeedGA(7, 4, 3, 3)
@@ -55,6 +57,7 @@ def test_the_elite_is_the_best_of_the_candidates_when_they_play_again():
     np.testing.assert_array_equal(kept.chain[1:, 1], children.words[jnp.array([6, 5, 4])])
 
 
+@pytest.mark.program
 def test_of_noisy_episodes_candidates_make_an_elite_that_is_better_than_the_luckiest():
     """Equal evaluations, 32 seeds: the true values of what the searches stand for, in a noise of 1."""
     h = as_state(SeedGAHyperparams(0.2))
@@ -88,6 +91,7 @@ def test_a_seed_stands_for_normal_noise_of_its_std():
     assert np.abs(np.corrcoef(noise)[np.triu_indices(50, 1)]).max() < 0.25
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("candidates", [0, 2])
 def test_a_policy_is_rebuilt_from_its_chain_bit_by_bit(candidates):
     env = PointMaze(max_episode_steps=5)

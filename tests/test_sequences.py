@@ -20,8 +20,9 @@ from evorl.spaces import Discrete
 from evorl.types import Transition
 from evorl.workflows import CEMRL, ERL, OffPolicy, SharedReplay
 from tests.counting import Counting
-from tests.test_contract import CHOICES
-from tests.test_contract import ENV as CONTINUOUS
+from tests.tiers import program_fixture
+from tests.tiny import CHOICES
+from tests.tiny import ENV as CONTINUOUS
 
 SLOTS, STEPS, STRIDE = 3, 24, 4
 SMALL = {"length": 5, "burn_in": 2, "stride": STRIDE}
@@ -97,6 +98,7 @@ def test_a_priority_is_a_mix_of_errors():
     np.testing.assert_allclose(found, 0.75 * 3 + 0.25 * 1, rtol=1e-5)
 
 
+@pytest.mark.program
 def test_a_slot_that_goes_on_elsewhere_was_cut():
     """Its last step is truncated then, but not one whose episode ended, nor that of a slot that goes on."""
     *_, (replay, taken) = filled(SequenceReplay(**SMALL, exponent=0.0), 20, lambda slot, step: slot == 2)
@@ -122,6 +124,7 @@ def test_steps_that_are_lost_end_what_is_stored():
     np.testing.assert_array_equal(replay.add(lost, jnp.ones((4, SLOTS), bool)).filled, [5, 4, 8])
 
 
+@pytest.mark.program
 def test_copies_under_vmap_are_as_alone():
     *_, (replay, _) = filled(SequenceReplay(**SMALL), 30)
     several = tree.broadcast(replay, 2)
@@ -180,7 +183,7 @@ class Choosing(Counting):
         return super().step(key, env_state, jnp.float32(action)[None], params)
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def played():
     """A DQN with an LSTM whose policy has not changed since it began to play, and sequences of what it did."""
     workflow = off_policy(DQN, Choosing(), core=LSTM(6), num_updates=1)
@@ -247,6 +250,7 @@ def test_the_burn_in_warms_and_has_no_gradient(played):
     assert workflow.agent.values(params, never)[0].shape[0] == 9
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("agent", [DQN, DiscreteSAC, SAC, TD3], ids=lambda agent: agent.__name__)
 def test_every_agent_learns_from_them(agent):
     workflow = off_policy(agent, CHOICES if agent in (DQN, DiscreteSAC) else CONTINUOUS, n_step=3)
@@ -260,7 +264,7 @@ def test_every_agent_learns_from_them(agent):
     assert np.isfinite(float(jax.jit(workflow.evaluate)(state, jax.random.key(9))["return"]))
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_populations_and_hybrids_take_them():
     shared = SharedReplay(off_policy(DQN, CHOICES, capacity=800), 2)
     hyperparams = shared.hyperparams()

@@ -19,7 +19,7 @@ from evorl.training.runs import Restored
 from evorl.types import Population
 from evorl.workflows import SharedReplay, Vmapped
 from tests.conftest import leaves_equal
-from tests.test_contract import Walk, off_policy, on_policy
+from tests.tiny import Walk, off_policy, on_policy
 
 INNER = off_policy(SAC)
 HP = as_state(SACHyperparams())
@@ -37,6 +37,7 @@ def contents(replay):
     return tree.index(replay.row.unpack(replay.tables), slice(0, int(replay.size)))
 
 
+@pytest.mark.program
 def test_the_replay_holds_what_all_members_did_and_the_random_steps_are_shared(key):
     shared = started(SharedReplay(INNER, 3), key)
     own = started(Vmapped(replace(INNER, random_steps=4), 3), key)  # 12 of 3 members
@@ -47,6 +48,7 @@ def test_the_replay_holds_what_all_members_did_and_the_random_steps_are_shared(k
     assert leaves_equal(shared.slots, own.slots)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_a_single_member_is_a_run_of_its_own(key, n_step):
     inner = off_policy(SAC, n_step=n_step)
@@ -56,6 +58,7 @@ def test_a_single_member_is_a_run_of_its_own(key, n_step):
     assert leaves_equal(contents(shared.replay), contents(tree.index(own.replay, 0)))
 
 
+@pytest.mark.program
 def test_seeds_side_by_side_each_have_their_replay(key):
     population = SharedReplay(INNER, 2)
     hyperparams = tree.broadcast(HP, 2)
@@ -70,6 +73,7 @@ def test_seeds_side_by_side_each_have_their_replay(key):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.program
 def test_copies_have_the_agent_of_their_source_and_act_differently(key):
     population = SharedReplay(INNER, 3)
     state = started(population, key, steps=2)
@@ -90,6 +94,7 @@ def test_thirty_two_members_hold_one_replay_of_a_million():
     assert all(leaf.shape[0] == 32 for leaf in jax.tree.leaves(light))
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("seeds", [0, 2])
 def test_steps_and_copies_make_no_second_replay(key, seeds):
     """seeds 0 is one alone."""
@@ -106,6 +111,7 @@ def test_steps_and_copies_make_no_second_replay(key, seeds):
         assert memory.temp_size_in_bytes < 0.1 * held
 
 
+@pytest.mark.program
 def test_a_member_is_its_own_state_and_the_replay_of_all(key):
     population = SharedReplay(INNER, 3)
     state = started(population, key)
@@ -119,6 +125,7 @@ def test_a_member_is_its_own_state_and_the_replay_of_all(key):
     np.testing.assert_array_equal(*act)
 
 
+@pytest.mark.program
 def test_it_has_diverged_where_all_of_its_members_have(key):
     program = Program(SharedReplay(INNER, 2), [0], 1, False)
     state = program.init(program.keys, tree.broadcast(HP, 2))
@@ -129,7 +136,7 @@ def test_it_has_diverged_where_all_of_its_members_have(key):
         assert found is lost is None or found.startswith(lost)
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_a_training_goes_on_from_its_checkpoint_and_gives_its_best_member(tmp_path):
     population, hyperparams = SharedReplay(INNER, 2), tree.broadcast(HP, 2)
 
@@ -189,6 +196,7 @@ REVIVALS = {
 }
 
 
+@pytest.mark.program
 def test_a_member_that_never_was_finite_learns_from_its_parent_and_its_own_rows_not_from_zeros(key):
     """Its replay is empty; with n steps it stays so for two iterations, in which it acts as its parent."""
     population = Vmapped(replace(off_policy(TD3, MOVED, n_step=3), num_steps=1, random_steps=0), 2)
@@ -210,6 +218,7 @@ def test_a_member_that_never_was_finite_learns_from_its_parent_and_its_own_rows_
     assert learned
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("name", REVIVALS)
 def test_a_member_that_diverged_lives_on_what_it_inherits(name, key):
     population, hyperparams = REVIVALS[name]

@@ -85,6 +85,7 @@ def test_nash_of_sixty_policies():
     np.testing.assert_allclose(weights[0] @ a @ weights[1], linear_program(a), atol=1e-4 * np.ptp(a))
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     "solver", [UniformMixture(), Last(), Nash(), FictitiousPlay(50), RegretMatching(50), AlphaRank()]
 )
@@ -186,6 +187,7 @@ def test_alpha_rank_is_an_eigenvector(sizes):
         np.testing.assert_allclose(found, chain_in_numpy(payoffs, 1e-6), atol=1e-4)
 
 
+@pytest.mark.program
 def test_alpha_rank_of_rock_paper_scissors_is_even_and_of_a_dilemma_the_equilibrium():
     weights, _ = AlphaRank()(*embedded(zero_sum(ROCK_PAPER_SCISSORS), 4))
     np.testing.assert_allclose(weights, [[1 / 3, 1 / 3, 1 / 3, 0]] * 2, atol=1e-5)

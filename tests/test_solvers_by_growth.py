@@ -162,6 +162,7 @@ def test_rectified_nash_of_a_game_that_is_not_fair():
     np.testing.assert_allclose(RectifiedNash().opponents(*given, weights), expected, atol=1e-4)
 
 
+@pytest.mark.program
 def test_psro_answers_what_rectified_nash_makes_of_its_weights():
     psro = PSRO(Tabled(Kuhn()), BestResponses(random_ties=False), RectifiedNash(), capacity=7)
     assert isinstance(psro.solver, Rectifies)

@@ -54,6 +54,7 @@ def test_random_nested_spaces_go_and_return_exactly():
         assert data_equivalence(spaces.unflatten(ours, parts), value)
 
 
+@pytest.mark.program
 def test_samples_are_of_the_space_as_gymnasium_judges():
     rng = np.random.default_rng(1)
     for i in range(20):

@@ -38,6 +38,7 @@ def student(env):
 PLAIN = student(ENV)
 
 
+@pytest.mark.program
 def test_padded_mazes_look_and_end_as_they_are(key):
     """Along the same actions, one by one: what is seen, the rewards and the ends."""
     for name in ("Crossing", "Memory", "FourRooms"):
@@ -64,7 +65,8 @@ def test_padded_mazes_look_and_end_as_they_are(key):
         np.testing.assert_allclose(seen.reward, seen_own.reward, rtol=1e-6)  # XLA multiplies by a constant's inverse
 
 
-@pytest.mark.parametrize("explores", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.program
+@pytest.mark.parametrize("explores", [pytest.param(False, marks=pytest.mark.program), True])
 def test_a_suite_in_one_program_gives_the_returns_of_each_maze_by_itself(explores, key):
     """Of an agent that sees two frames, and whose rewards are scaled where it learns."""
     workflow = student(Rewards(Frames(ENV, 2), scale=3))
@@ -87,7 +89,7 @@ def test_a_suite_in_one_program_gives_the_returns_of_each_maze_by_itself(explore
         assert 0 < (played.returns > 0).mean() < 1
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_minimax_looks_to_the_right_where_a_layout_leaves_it_open(key):
     both = [suite.draw(key, suite.SMALL, 16, name, ENV, ()) for name in suite.SUITES]
     open_ones = {name for name in suite.SMALL if getattr(ood.LEVELS[name], "direction", 0) == ood.ANY}
@@ -159,6 +161,7 @@ class Lottery:
         return episode_return > 0
 
 
+@pytest.mark.program
 def test_risk_of_an_environment_of_known_chances():
     workflow = student(Frames(Lottery(), 2))
     test = Risk(workflow, levels=5000, attempts=10)
@@ -169,7 +172,7 @@ def test_risk_of_an_environment_of_known_chances():
     assert abs(np.corrcoef(first, second)[0, 1] - (1 / 12) / (1 / 12 + 1 / 60)) < 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_levels_without_a_way_are_drawn_anew(key):
     levels, found = jax.jit(lambda keys: solvable(ENV, ENV.default_params, keys))(jax.random.split(key, 256))
     assert found.all()
@@ -200,6 +203,7 @@ def measured(state):
     return {"mine/iteration": state.iteration * 1.0, "measured_steps": jnp.int32(1000)}
 
 
+@pytest.mark.program
 def test_a_training_measures_beside_each_evaluation_and_goes_on_bitwise(tmp_path):
     budget, more = Budget(iterations=6), {"chunk": 2, "evaluations": 2, "num_seeds": 2}
     compiled = []
@@ -227,7 +231,7 @@ def test_a_training_measures_beside_each_evaluation_and_goes_on_bitwise(tmp_path
     assert leaves_equal(resumed.state, whole.state)
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_a_training_knows_its_solved_rates_on_held_out_mazes():
     workflow = PBT(Vmapped(PLAIN, 4), steps_per_generation=1)
     test = MazeSuite(workflow, episodes=1)

@@ -16,6 +16,7 @@ from evorl import sweep
 from evorl.errors import OptionError
 from evorl.sweeps.store import Store, folder_of
 from evorl.sweeps.trials import DONE
+from tests.tiers import program_fixture
 
 TINY = [
     "agent=ppo",
@@ -52,13 +53,14 @@ def trials(folder):
         return store.trials()
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def whole(tmp_path_factory):
     """A sweep of one worker that nothing has disturbed."""
     folder = tmp_path_factory.mktemp("whole")
     return folder, swept(folder, *TINY, "trials=4", "sweep_dir=s")
 
 
+@pytest.mark.smoke
 def test_it_sweeps_and_says_what_was_found(whole):
     folder, (code, out, err) = whole
     assert (code, err) == (0, "")
@@ -87,7 +89,6 @@ def test_a_sweep_that_is_killed_goes_on_and_suggests_the_same(whole, tmp_path):
     assert trials(tmp_path / "s") == trials(whole[0] / "s")
 
 
-@pytest.mark.slow
 def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
     process = started(tmp_path, *TINY, "trials=4", "sweep_dir=s")
     while not (folder_of(tmp_path / "s", 1) / "metrics.jsonl").exists():
@@ -136,7 +137,7 @@ def test_a_store_of_another_space_and_what_may_not_change_are_refused(whole, mon
         sweep.sweep([*TINY, "sweep_dir=s"])
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_all_trials_failed_is_one_line(tmp_path):
     impossible = "space.workflow.batch_size=${choice:7,9}"
     code, _, err = swept(tmp_path, *TINY, impossible, "sampler=random", "trials=2", "sweep_dir=s")
@@ -144,7 +145,7 @@ def test_all_trials_failed_is_one_line(tmp_path):
     assert re.fullmatch(r"error: all 2 trials have failed; the first one: .*batch_size=[79]: must divide.*\n", err)
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_vmapped_trials_equal_those_of_their_own(tmp_path):
     shared = [*TINY, "trials=5", "sampler=random", "space.workflow.num_epochs=${choice:1,2}"]
     for name, more in (("alone", []), ("vmapped", ["vmapped=3"])):
@@ -156,7 +157,7 @@ def test_vmapped_trials_equal_those_of_their_own(tmp_path):
         assert a.curve == b.curve  # bit by bit, as in turn each is what it is alone
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_vmapped_trials_are_the_same_to_rounding_and_refill_their_places(tmp_path):
     """Of a policy that hardly learns, so that rounding grows into nothing else."""
     slow = [*TINY[:-1], "space.learning_rate=${log_uniform:1e-9,1e-8}", "agent.hyperparams.learning_rate=1e-9"]

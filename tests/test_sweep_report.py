@@ -81,6 +81,7 @@ def test_the_page_loads_nothing_and_shows_everything(tmp_path):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.program
 def test_the_best_is_an_experiment_that_trains_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = defined()

@@ -55,6 +55,7 @@ def worker(folder, how):
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.program
 def test_two_processes_share_the_trials_and_none_is_taken_twice(tmp_path):
     with made(tmp_path, trials=40) as store, worker(tmp_path, "work") as one, worker(tmp_path, "work") as two:
         assert [one.wait(), two.wait()] == [0, 0]
@@ -66,6 +67,7 @@ def test_two_processes_share_the_trials_and_none_is_taken_twice(tmp_path):
     np.testing.assert_array_equal([one.point for one in trials], alone)
 
 
+@pytest.mark.program
 def test_a_killed_workers_trial_is_taken_over_and_keeps_its_point(tmp_path):
     with made(tmp_path) as store, worker(tmp_path, "hold") as process, store.owner() as owner:
         assert process.stdout.readline() == "0\n"

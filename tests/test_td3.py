@@ -46,6 +46,7 @@ def setting(key):
     return agent, state, batch, keys[6]
 
 
+@pytest.mark.program
 def test_target_and_losses_equal_numpy(setting):
     agent, state, batch, key = setting
     hp = TD3Hyperparams(discount=0.9, target_std=0.4, target_clip=0.3)

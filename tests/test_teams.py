@@ -30,7 +30,7 @@ from evorl.types import Batch
 from evorl.workflows import Evolution, OnPolicy
 from evorl.workflows.passes import standardized
 from tests.gaming import Chase, after, off_policy
-from tests.test_contract import CHOICES, ENV
+from tests.tiny import CHOICES, ENV
 
 CHASE, REAL = Chase(), Chase(real=True)
 
@@ -47,6 +47,7 @@ def on_policy(env, agent, **options):
     return OnPolicy(env, agent, num_envs=4, num_steps=8, num_epochs=2, batch_size=16, eval_episodes=4, **options)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("make", "env", "agent", "options"),
     [
@@ -54,12 +55,12 @@ def on_policy(env, agent, **options):
         pytest.param(on_policy, ENV, PolicyGradient, {"objective": IMPALA(), "core": GRU(3)}, id="impala_gru"),
         pytest.param(off_policy, CHOICES, DQN, {}, id="dqn"),
         pytest.param(off_policy, ENV, TD3, {}, id="td3"),
-        pytest.param(off_policy, ENV, SAC, {}, id="sac", marks=pytest.mark.slow),
-        pytest.param(on_policy, CHOICES, PolicyGradient, {"objective": A2C()}, id="a2c", marks=pytest.mark.slow),
-        pytest.param(off_policy, CHOICES, DiscreteSAC, {}, id="discrete_sac", marks=pytest.mark.slow),
+        pytest.param(off_policy, ENV, SAC, {}, id="sac", marks=pytest.mark.program),
+        pytest.param(on_policy, CHOICES, PolicyGradient, {"objective": A2C()}, id="a2c", marks=pytest.mark.program),
+        pytest.param(off_policy, CHOICES, DiscreteSAC, {}, id="discrete_sac", marks=pytest.mark.program),
     ],
 )
-@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.program)])
 def test_a_team_of_one_is_its_agent(make, env, agent, options, shared):
     alone, game = template(agent, env, **options), Alone(env)
     plain, metrics = after(make(env, alone))
@@ -72,6 +73,7 @@ def test_a_team_of_one_is_its_agent(make, env, agent, options, shared):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), own, plain.agent.actor.params)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("make", "agents", "options"),
     [
@@ -193,7 +195,7 @@ def test_without_a_state_of_its_own_a_game_has_all_that_is_observed():
     np.testing.assert_array_equal(shown["state"]["state"]["hare"][1], obs["hare"]["obs"])
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_evolution_and_memories_take_a_team():
     evolved = Evolution(CHASE, team(CHASE, template(MLPPolicy, CHASE)), OpenES(4), 2, vbn_steps=8, eval_episodes=4)
     ranked = replace(evolved, env=Ranked(CHASE, "hare"))
@@ -206,6 +208,7 @@ def test_evolution_and_memories_take_a_team():
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.agent))
 
 
+@pytest.mark.program
 def test_members_that_share_nothing_learn_apart():
     agent = team(CHASE, template(DQN, CHASE), shared=False)
     state, _ = after(off_policy(CHASE, agent))
@@ -214,6 +217,7 @@ def test_members_that_share_nothing_learn_apart():
     assert max(np.abs(x[0] - x[1]).max() for x in apart) > 1e-3
 
 
+@pytest.mark.program
 def test_joint_and_ranked():
     game = Chase(real=True)
     joint = Joint(game)
@@ -285,12 +289,14 @@ def test_what_is_no_game_and_who_is_not_there_are_told_in_a_line():
             check(wrong)
 
 
+@pytest.mark.program
 def test_random_play_of_a_game():
     agent = Random(CHASE.observation_space, CHASE.action_space)
     _, metrics = after(OnPolicy(CHASE, agent, 4, 8, 1, 32, eval_episodes=4), 2)
     assert np.isfinite(metrics["return/hare"])
 
 
+@pytest.mark.program
 def test_cross_play_has_one_place_and_another_policy_the_others():
     agent = team(CHASE, template(PolicyGradient, CHASE, core=GRU(3)))
     workflow = on_policy(CHASE, agent)

@@ -39,6 +39,7 @@ def test_profiles_have_one_of_two_in_each_place():
     }
 
 
+@pytest.mark.program
 def test_rock_paper_and_scissors_pay_what_they_pay():
     game = Matrix("rock_paper_scissors")
     found = tournament.play([*(Constant(game, i) for i in range(3)), None], episodes=300)
@@ -60,6 +61,7 @@ def test_of_three_players_one_is_alone():
     np.testing.assert_array_equal(found.won, [[0, 1.5 + 1], [0.5 + 1, 0]])
 
 
+@pytest.mark.program
 def test_cycles_are_told():
     games = np.where(np.eye(3), 0, 100.0 * (SIGN + 1))
     found = tournament.Table(np.where(np.eye(3), np.nan, SIGN), np.zeros((3, 3)), games)

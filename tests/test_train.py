@@ -1,13 +1,16 @@
 """The command line, as a user calls it."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 from evorl.training.configuration import multirun
+from tests.tiers import program_fixture
 
 TINY = [
     "env=fast",
@@ -27,7 +30,7 @@ def train(folder, *arguments):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     return folder, train(folder, "run_dir=first", "iterations=3", "num_seeds=2", *TINY_CEMRL)
@@ -37,6 +40,7 @@ def rows(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.program
 def test_it_trains_into_a_run_directory(run):
     folder, result = run
     assert result.returncode == 0, result.stderr
@@ -57,6 +61,7 @@ def test_a_run_directory_is_never_overwritten(run):
     assert result.stderr == "error: run_dir=first: exists already; resume=first goes on with it\n"
 
 
+@pytest.mark.program
 def test_resume_goes_on_and_keeps_its_configuration(run):
     folder, _ = run
     result = train(folder, "resume=first", "iterations=5")
@@ -74,6 +79,24 @@ def test_resume_goes_on_and_keeps_its_configuration(run):
     assert "resume=nowhere: is not a run directory" in result.stderr
 
 
+@pytest.mark.smoke
+def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path):
+    arguments = ["agent=search", "problem=zdt1", "tensorboard=false", "run_dir=run", "checkpoint.minutes=0.001"]
+    endless = [sys.executable, "-m", "evorl.train", *arguments, "iterations=100_000_000"]
+    with subprocess.Popen(endless, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and len(list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))) < 2:
+            time.sleep(0.02)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    goal = int(rows(tmp_path / "run")[-1]["iteration"]) + 1_000
+    result = train(tmp_path, "resume=run", f"iterations={goal}")
+    assert result.returncode == 0, result.stderr
+    written = [row["iteration"] for row in rows(tmp_path / "run") if row["kind"] == "train"]
+    assert written == sorted(set(written))
+    assert written[-1] == goal
+
+
+@pytest.mark.program
 def test_a_multirun_trains_each_into_a_folder_of_its_name_and_ends_with_a_table(tmp_path):
     result = train(tmp_path, "-m", "seed=1,2", "agent=td3", "agent.hyperparams.tau=0.1,2", "iterations=1", *TINY)
     lines = result.stderr.splitlines()
@@ -89,7 +112,7 @@ def test_a_multirun_trains_each_into_a_folder_of_its_name_and_ends_with_a_table(
     assert [line[-1] for line in table[2:]] == ["", "refused", "", "refused"]
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_runs_of_a_multirun_with_other_devices_have_a_process_each(tmp_path):
     result = train(tmp_path, "-m", "agent=td3", "devices=1,2", "num_seeds=2", "iterations=1", "run_dir=many", *TINY)
     assert result.returncode == 0, result.stderr
@@ -98,6 +121,7 @@ def test_runs_of_a_multirun_with_other_devices_have_a_process_each(tmp_path):
     assert result.stdout.splitlines()[-1].startswith("| many/devices-2 ")
 
 
+@pytest.mark.program
 def test_a_mistake_in_any_run_of_a_multirun_is_found_before_the_first(tmp_path):
     result = train(tmp_path, "-m", "agent=td3,tt3", "iterations=1")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
@@ -122,6 +146,7 @@ def test_folders_of_a_multirun_have_short_and_different_names(jobs, names):
     assert multirun.names(jobs) == names
 
 
+@pytest.mark.program
 def test_the_configuration_is_printed(tmp_path):
     result = train(tmp_path, "--cfg=job")
     assert result.returncode == 0, result.stderr
@@ -130,6 +155,7 @@ def test_the_configuration_is_printed(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.program
 def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path):
     result = train(tmp_path, "agent=td3", "agent.hyperparams.discount=2")
     assert (result.returncode, result.stdout) == (2, "")
@@ -137,6 +163,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.program
 def test_a_mistake_that_only_tracing_finds_leaves_no_run_behind(tmp_path):
     result = train(tmp_path, "agent/evolver=snes", "+agent.hyperparams.evolver.std_int=1", "iterations=1", *TINY)
     assert result.returncode == 2

@@ -27,8 +27,9 @@ from evorl.training.records.recorders import JsonLines
 from evorl.types import TimeStep
 from evorl.workflows import OffPolicy, Vmapped
 from tests.conftest import leaves_equal
-from tests.test_contract import OFF_POLICY, SMALL
 from tests.test_train import TINY, rows
+from tests.tiers import program_fixture
+from tests.tiny import OFF_POLICY, SMALL
 
 HP = TD3Hyperparams()
 
@@ -58,12 +59,13 @@ AGENT = TD3(Breaking.observation_space, Breaking.action_space, hidden=(8, 8))
 BREAKING = OffPolicy(Breaking(), AGENT, num_envs=1, num_steps=4, num_updates=2, **SMALL | {"eval_episodes": 1})
 
 
-@pytest.fixture(scope="module")
+@program_fixture(scope="module")
 def diverged():
     """Four seeds, of which some break."""
     return fit(BREAKING, HP, 0, Budget(iterations=12), num_seeds=4, chunk=3, evaluations=1)
 
 
+@pytest.mark.program
 def test_a_seed_that_diverges_is_marked_and_the_others_go_on_unchanged(diverged):
     lost = diverged.progress.diverged
     assert {type(x) for x in lost} == {int, type(None)}
@@ -79,6 +81,7 @@ def test_a_seed_that_diverges_is_marked_and_the_others_go_on_unchanged(diverged)
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.program
 def test_a_run_that_diverges_stops_says_where_and_keeps_its_checkpoint(diverged, tmp_path):
     seed = next(i for i, at in enumerate(diverged.progress.diverged) if at is not None)
     checkpoints = Checkpoints(tmp_path, minutes=0)
@@ -96,6 +99,7 @@ def test_debugging_names_the_operation_that_made_the_first_nan(diverged):
         fit(BREAKING, HP, seed, Budget(iterations=12), chunk=4, evaluations=1, debug_nans=True)
 
 
+@pytest.mark.program
 def test_a_population_has_diverged_where_all_of_its_members_have():
     program = Program(Vmapped(OFF_POLICY, 2), [0], 1, False)
     state = program.init(program.keys, tree.broadcast(HP.replace(max_grad_norm=jnp.inf), 2))
@@ -140,6 +144,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("item", ["state", "progress"])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(how, item, tmp_path):
@@ -160,6 +165,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(how, item, 
     assert [path.name.partition("-")[0] for path in folder.glob("*.damaged*")] == ["6.damaged"]
 
 
+@pytest.mark.program
 def test_where_no_checkpoint_is_whole_it_says_so_and_touches_nothing(tmp_path):
     checkpointed(tmp_path, 2)
     damage(tmp_path / "checkpoints" / "2" / "state", flip)
@@ -177,12 +183,14 @@ def test_where_no_checkpoint_is_whole_it_says_so_and_touches_nothing(tmp_path):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.program
 def test_what_does_not_fit_in_memory_is_refused_before_it_compiles(monkeypatch):
     monkeypatch.setattr(devices, "memory_limit", lambda: 3000)
     with pytest.raises(OptionError, match=r"needs .* kB of memory and there are 3 kB; its largest field is replay"):
         fit(OFF_POLICY, HP, 0, Budget(iterations=1))
 
 
+@pytest.mark.program
 def test_counters_go_past_two_to_the_32(tmp_path):
     first = Checkpoints(tmp_path)
     begun = fit(OFF_POLICY, HP, 3, Budget(iterations=2), chunk=2, evaluations=1, checkpoints=first)
@@ -201,7 +209,7 @@ def test_counters_go_past_two_to_the_32(tmp_path):
     assert resumed.rows[-1]["env_steps"] == 2**32 - 5 + 4 * 8
 
 
-@pytest.fixture
+@program_fixture
 def trained(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train.main(["agent=td3", f"run_dir={tmp_path / 'run'}", "iterations=1", *TINY])
@@ -223,12 +231,14 @@ def test_a_saved_configuration_holds_no_path_user_or_environment_variable(traine
     assert (child["init_from"], child["agent"]["note"]) == ("run", "???")
 
 
+@pytest.mark.program
 def test_the_same_seed_gives_the_same_bits_whatever_watches(tmp_path):
     alone = fit(OFF_POLICY, HP, 3, Budget(iterations=6), chunk=1, evaluations=6)
     watched = checkpointed(tmp_path, 6)  # in chunks of 2, with other evaluations, recorders and checkpoints
     assert leaves_equal(alone.state, watched.state)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("agent", ["td3", "cemrl"])
 def test_a_dry_run_tells_sizes_and_writes_nothing(agent, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -243,6 +253,7 @@ def test_a_dry_run_tells_sizes_and_writes_nothing(agent, tmp_path, monkeypatch, 
     assert ("gradient steps in an iteration: 64" + " to 1,024" * (agent == "cemrl")) in said
 
 
+@pytest.mark.program
 def test_a_full_disk_stops_a_training_with_a_line_and_keeps_its_rows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     written = JsonLines.__call__
@@ -275,6 +286,7 @@ def test_a_state_with_leaves_of_no_element_comes_back(tmp_path):
     assert found["nothing"].dtype == jnp.int32
 
 
+@pytest.mark.program
 def test_a_save_that_fails_leaves_the_replay_before_it(tmp_path):
     state = {"weights": jnp.arange(1e5), "replay": Ring.empty(1000, jnp.zeros(8))}
     checkpoints = Checkpoints(tmp_path, keep=3)

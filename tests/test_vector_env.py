@@ -131,6 +131,7 @@ def test_play_counts_steps_whatever_the_chunk(key):
     assert int(rows) == 30
 
 
+@pytest.mark.program
 def test_a_run_among_others_is_the_run_alone(key):
     """Early exit under vmap: a run that ends first waits, unchanged, for the one that ends last."""
 

@@ -1,12 +1,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from evorl import tree
 from evorl.agents import TD3Hyperparams
 from evorl.workflows import Vmapped
 from tests.conftest import leaves_equal
-from tests.test_contract import OFF_POLICY, OTHERS
+from tests.contract_cases import EVOLVERS
+from tests.tiny import OFF_POLICY
 
 POPULATION = Vmapped(OFF_POLICY, 3)
 
@@ -15,6 +17,7 @@ def population(key):
     return jax.jit(POPULATION.init)(key, tree.broadcast(TD3Hyperparams(), 3))
 
 
+@pytest.mark.program
 def test_members_are_evaluated_on_the_same_episodes_and_train_on_their_own(key):
     state = jax.jit(POPULATION.step)(population(key), key)[0]
     state = tree.broadcast(tree.index(state, 0), 3)
@@ -27,6 +30,7 @@ def test_members_are_evaluated_on_the_same_episodes_and_train_on_their_own(key):
     assert not leaves_equal(tree.index(after.agent, 0), tree.index(after.agent, 1))
 
 
+@pytest.mark.program
 def test_a_member_is_sound_where_no_real_leaf_but_its_replay_holds_nan(key):
     state = population(key).replace(hyperparams=tree.broadcast(TD3Hyperparams(max_grad_norm=np.inf), 3))
     tables = jax.tree.map(lambda x: x.at[0].set(jnp.nan) if x.dtype == jnp.float32 else x, state.replay.tables)
@@ -37,7 +41,7 @@ def test_a_member_is_sound_where_no_real_leaf_but_its_replay_holds_nan(key):
 
 
 def test_copies_may_have_no_hyperparameters():
-    case = next(case for case in OTHERS if case.name == "snes")
+    case = next(case for case in EVOLVERS if case.name == "snes")
     assert not jax.tree.leaves(case.hyperparams)
     init = Vmapped(case.workflow, 3).init
     state = jax.eval_shape(lambda key: init(key, case.hyperparams), jax.random.key(0))

@@ -65,6 +65,7 @@ def observations(env, steps):
     return seen
 
 
+@pytest.mark.program
 def test_frames_are_those_of_gymnasium():
     gymnasium = pytest.importorskip("gymnasium")
     plain = [np.asarray(obs["image"]) for obs in observations(MAZE, 9)]
@@ -137,6 +138,7 @@ def test_a_reward_of_several_numbers_is_refused_where_one_is_needed(name):
         jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams())
 
 
+@pytest.mark.program
 def test_the_weighted_sum_of_several_rewards_is_learned_from_and_each_is_reported():
     """Of Counting's episodes the lengths n are known: the steps so far add up to n (n + 1) / 2."""
     workflow = TINY["on_policy"](Scalarized(Measured(longest=1), [2, 0.5]))
@@ -171,6 +173,7 @@ def test_refuses_no_frames():
         Frames(Counting(), 0)
 
 
+@pytest.mark.program
 def test_only_what_is_kept_is_seen():
     pendulum, key, torque = Gymnax("Pendulum-v1"), jax.random.key(0), jnp.ones(1)
     env = Partial(pendulum, [2, 0])
@@ -223,6 +226,7 @@ def test_sticky_actions_repeat_with_their_probability():
     assert abs(stuck - 0.25) < 0.03
 
 
+@pytest.mark.program
 def test_a_repeated_action_adds_its_rewards_up_to_the_end():
     plain, four = rewards(Counting(), 9), rewards(Repeat(Counting(), 4), 9)
     np.testing.assert_allclose(four, [sum(plain[i : i + 4]) for i in range(0, len(plain), 4)])
@@ -269,6 +273,7 @@ def test_a_time_limit_truncates_and_is_seen():
     envs.check(env, episodes=2)
 
 
+@pytest.mark.program
 def test_what_is_seen_as_a_vector_and_in_another_dtype():
     flat = Flatten(MAZE)
     _, obs = flat.reset(jax.random.key(0), flat.default_params)

@@ -35,6 +35,7 @@ def iterated(workflow, iterations, policy):
     return jax.jit(lambda: jax.lax.scan(step, workflow.init(keys[0], workflow.hyperparams()), keys))()
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("name", ["kuhn", "kuhn3"])
 def test_it_is_psro_with_even_weights(name):
     """In as many iterations as float32 takes no other of two equal actions in one of them."""
@@ -47,12 +48,14 @@ def test_it_is_psro_with_even_weights(name):
     np.testing.assert_allclose(found_conv, nash_conv, atol=1e-5)
 
 
+@pytest.mark.program
 def test_on_leduc_its_averages_are_those_of_open_spiel():
     wanted, fsp = np.load(RECORDED / "leduc.npz")["policies"], XFP(GAMES["leduc"])
     _, (found, _) = iterated(fsp, len(wanted), fsp.average)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
+@pytest.mark.program
 def test_on_kuhn_open_spiel_averages_best_responses_as_it_does():
     """Which of two equal actions it answers with OpenSpiel leaves to rounding, so that the policies go apart."""
     wanted, game = np.load(RECORDED / "kuhn.npz")["policies"], GAMES["kuhn"]
@@ -73,6 +76,7 @@ def test_on_kuhn_open_spiel_averages_best_responses_as_it_does():
     np.testing.assert_allclose(*earned(jnp.asarray(wanted)), atol=1e-5)
 
 
+@pytest.mark.program
 def test_it_comes_near_to_an_equilibrium_of_kuhn_poker_and_plays_it():
     fsp = XFP(GAMES["kuhn"])
     state, (_, nash_conv) = iterated(fsp, 1000, lambda _: ())

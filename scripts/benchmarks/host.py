@@ -5,6 +5,8 @@
 Each pair is measured in turns, so that what else the machine does weighs on both; the ratio is the median of theirs.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 import importlib.util
 import subprocess

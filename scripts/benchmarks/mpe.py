@@ -8,6 +8,8 @@ beforehand, and what is seen, earned and ended is summed. JaxMARL's episodes are
 by the clock and by CPU time of the process.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 import datetime
 import os

@@ -11,6 +11,8 @@ members, 250 generations, hypervolume at (1.1, 1.1, 1.1). Both from seeds 1, 2, 
 process; ours is compiled once, before.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 import time
 from collections.abc import Callable

@@ -6,6 +6,8 @@ CPU time of the process; evorl's is the median of the repeats of all iterations 
 them, which OpenSpiel's has not. Needs open_spiel.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 import os
 import time

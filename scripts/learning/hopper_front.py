@@ -10,6 +10,8 @@ mean velocity, in m/s; energy the mean of the squared controls, of at most 3. SB
 above a speed of 0 and below an energy of 3, over 3, so in m/s.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 import time
 from dataclasses import replace

@@ -6,6 +6,8 @@ Its JAX program with the settings of its example for Kuhn poker, of which 3 mill
 128, a replay of 200,000, a reservoir of 2 million, epsilon from 0.06. Needs open_spiel, chex and flax.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 import datetime
 import time

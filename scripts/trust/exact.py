@@ -6,6 +6,8 @@ python scripts/trust/exact.py --record DIR    writes what OpenSpiel has of the f
 Needs open_spiel, 2.0.2 for the record. --policies and --games make it shorter.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 from pathlib import Path
 from typing import Any

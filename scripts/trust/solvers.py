@@ -6,6 +6,8 @@ Games of 2 and 3 players, of 2 to 6 policies each, every second zero-sum one wit
 largest difference of each solver; exit code 1 where one is above what is allowed.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 import sys
 from typing import Any

@@ -7,6 +7,8 @@ OpenSpiel decides between actions that are worth the same by their rounding; fro
 compared is that each of its steps is one towards best responses. Needs open_spiel, 2.0.2 for the record.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,0 +1,198 @@
+"""The contract that every workflow keeps. A case is compiled once, for all that is asked of it."""
+
+import dataclasses
+import json
+import os
+from functools import cached_property
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import hyperparameters, tree
+from evorl.training.program import Program, job
+from evorl.workflows import Vmapped
+from evorl.workflows.base import advance
+from tests.conftest import leaves_equal
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A workflow, its hyperparameters, and the one program that all checks run."""
+
+    name: str
+    workflow: object
+    hyperparams: object
+    eval_episodes: int = 6
+
+    @cached_property
+    def program(self):
+        return Program(self.workflow, [0], chunk=4, side_by_side=True)
+
+    @cached_property
+    def init(self):
+        return jax.jit(self.program.init)
+
+    @cached_property
+    def run(self):
+        return jax.jit(self.program.run)
+
+    def steps(self, hyperparams, count, chunk=4):
+        """Return the state after count steps in calls of at most chunk."""
+        state = self.init(self.program.keys, hyperparams)
+        for first in range(0, count, chunk):
+            state, _ = self.go_on(state, first, min(chunk, count - first))
+        return state
+
+    def go_on(self, state, first, count):
+        """Return the state after count more steps, and the metrics of all of them."""
+        state, metrics, _ = self.run(state, self.program.keys, *job(first, count, False))
+        return state, metrics
+
+    def evaluated(self, state, first):
+        """Return the state after an evaluation at step first, and its metrics."""
+        state, _, metrics = self.run(state, self.program.keys, *job(first, 1, True))
+        return state, metrics
+
+
+def types(state):
+    return jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), state)
+
+
+def check_types(case):
+    """Three copies step, are evaluated and inherit, as PBT lets them: types stay, and metrics have their names."""
+    hyperparams = tree.broadcast(hyperparameters.as_state(case.hyperparams), 3)
+    population = Vmapped(case.workflow, 3)
+
+    def generation(key):
+        before = population.init(key, hyperparams)
+        state, metrics, evaluation = advance(population, before, key, jnp.bool_(False))
+        source = jnp.full(3, evaluation["return"].reshape(3, -1).mean(1).argmax())
+        state = population.copy_members(state, source)
+        state = population.with_hyperparams(state, population.hyperparams(tree.index(state, source)))
+        return before, state, metrics, evaluation
+
+    before, state, metrics, evaluation = jax.eval_shape(generation, jax.random.key(0))
+    assert types(state) == types(before)
+    assert {"env_steps", "episodes", "gradient_steps", "return"} <= set(metrics)
+    assert {"return", "episodes"} <= set(evaluation)
+
+
+def check_runs(case):
+    """Evaluations, chunks, saving and loading change no bit. Return what was computed at the third step."""
+    whole, pieces = case.steps(case.hyperparams, 6, 4), case.steps(case.hyperparams, 6, 1)
+    assert leaves_equal(whole, pieces)
+    half, step = case.go_on(case.steps(case.hyperparams, 2), 2, 1)
+    after, evaluation = case.evaluated(half, 3)
+    assert leaves_equal(half, after)
+    np.testing.assert_array_equal(evaluation["episodes"], case.eval_episodes)
+    loaded = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), half)
+    assert leaves_equal(whole, case.go_on(loaded, 3, 3)[0])
+    return {"evaluation": evaluation, "state": half, "step": step}
+
+
+def check_numbers(case):
+    """Every hyperparameter changes what is learned, or is among those listed; one compilation serves all values."""
+    if not jax.tree.leaves(case.hyperparams):
+        return
+    base, compiled, dead = weights(case.steps(case.hyperparams, 4)), case.run._cache_size(), []
+    for name in hyperparameters.leaves(case.hyperparams):
+        others = [weights(case.steps(moved(case.hyperparams, name, up), 4)) for up in (False, True)]
+        if not any(np.abs(other - base).max() > 1e-6 * np.abs(base).max() for other in others):
+            dead.append(name)
+    expected = ["agent.explore_std"] if case.name == "cem_rl" else []  # its population acts without noise by default
+    assert dead == expected
+    assert case.run._cache_size() == compiled
+
+
+def check_other_numbers(case):
+    """Other hyperparameters compute something else, in the program that is there."""
+    if not jax.tree.leaves(case.hyperparams):
+        return
+    others, compiled = jax.tree.map(lambda x: 0.9 * x, case.hyperparams), case.run._cache_size()
+    assert not leaves_equal(case.steps(others, 4), case.steps(case.hyperparams, 4))
+    assert case.run._cache_size() == compiled
+
+
+def check_copies(case, twin):
+    """Two copies with other hyperparameters are two runs; a copied member keeps its replay and acts differently."""
+    names = [n for n in hyperparameters.leaves(case.hyperparams) if n.endswith(("actor_lr", "learning_rate"))]
+    settings = [case.hyperparams, moved(case.hyperparams, names[0]) if names else case.hyperparams]
+    both = twin.init(twin.program.keys, tree.stack([hyperparameters.as_state(one) for one in settings]))
+    keys = [case.program.keys.at[0, 0].set(key) for key in jax.random.split(twin.program.keys[0, 0])]
+    alone = [case.init(own, one) for own, one in zip(keys, settings, strict=True)]
+    step = jax.jit(case.workflow.step)
+    for i in range(3):
+        both, _ = twin.go_on(both, i, 1)
+        of_each = jax.random.split(jax.random.fold_in(twin.program.keys[0, 1], i))
+        alone = [step(state, key)[0] for state, key in zip(alone, of_each, strict=True)]
+    for i, one in enumerate(alone):
+        of_copy = jax.tree.map(lambda x, i=i: x[i], learned(both))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4), of_copy, learned(one))
+    first, second = (weights(tree.index(both, i)) for i in range(2))
+    assert np.abs(first - second).max() > 1e-3
+    copied = jax.jit(twin.workflow.copy_members)(both, jnp.array([0, 0]))
+    assert leaves_equal(tree.index(learned(copied), 0), tree.index(learned(copied), 1))
+    kept = next((name for name in ("replay", "slots") if hasattr(both, name)), None)
+    assert kept is None or leaves_equal(getattr(copied, kept), getattr(both, kept))
+    after, _ = twin.go_on(copied, 3, 1)
+    assert not leaves_equal(tree.index(learned(after), 0), tree.index(learned(after), 1))
+
+
+def learned(state):
+    """The agents of a state, or of the members that it holds."""
+    return state.agent if hasattr(state, "agent") else state.members.agent
+
+
+def weights(state):
+    """All numbers that are learned, but the optimizers' moments, as one vector."""
+    leaves = jax.tree_util.tree_leaves_with_path(learned(state))
+    return np.concatenate([np.ravel(x) for path, x in leaves if "moments" not in jax.tree_util.keystr(path)])
+
+
+def moved(hyperparams, name, up=True):
+    """Return the hyperparameters with the one of this dotted name at another value of its range."""
+    first, _, rest = name.partition(".")
+    value = getattr(hyperparams, first)
+    if rest:
+        return hyperparams.replace(**{first: moved(value, rest, up)})
+    high = hyperparameters.leaves(hyperparams)[first][2]
+    if value == np.inf:
+        return hyperparams.replace(**{first: 1e-4})
+    return hyperparams.replace(**{first: (value + high) / 2 if up and high < np.inf else value / 2})
+
+
+def check_recorded(name, results):
+    """Compare with what was computed when it was recorded; EVORL_RECORD=1 records anew."""
+    path, found = RECORDED / f"{name}.json", {"jax": jax.__version__, **described(results)}
+    if os.environ.get("EVORL_RECORD"):
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in found.items())
+        path.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    before = json.loads(path.read_text(encoding="utf-8"))
+    if before.pop("jax") == found.pop("jax"):  # another jax draws and rounds differently
+        same_numbers(found, before)
+
+
+def same_numbers(found, before):
+    assert found.keys() == before.keys()
+    for name in found:
+        (shape, *numbers), (shape_before, *numbers_before) = found[name], before[name]
+        assert shape == shape_before, name
+        np.testing.assert_allclose(
+            numbers, numbers_before, rtol=1e-5, atol=1e-5 * numbers_before[1] + 1e-7, err_msg=name
+        )
+
+
+def described(results):
+    """Return by name the shape, mean and norm of every leaf."""
+    found = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(results):
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        x = np.asarray(jax.random.key_data(leaf) if is_key else leaf, np.float64)
+        x = np.where(np.isinf(x), np.sign(x) * 1e9, x)
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        found[name] = [list(leaf.shape), *(float(f"{v:.7g}") for v in (x.mean() if x.size else 0, np.linalg.norm(x)))]
+    return found

@@ -1,0 +1,129 @@
+"""Two tiers of tests, which follow from what a test does.
+
+A unit test checks equations and parts: eagerly, in small jits or by `jax.eval_shape`. It compiles for at most
+`COMPILE_SECONDS`, compiles no workflow's step and starts no process; a unit test that does fails, and is told so. Every
+other test has the marker `program`, or takes a fixture defined by `program_fixture`, which marks it.
+
+A program test that stands for a workflow family has the marker `smoke` too and runs with the unit tests. The rest of
+the program tier runs by shards: `pytest -m program --shard 2/8`.
+"""
+
+import importlib
+import pkgutil
+import sys
+import time
+from dataclasses import dataclass, field
+from functools import wraps
+
+import jax
+import pytest
+from jax._src.core import trace_state_clean
+
+import evorl.workflows
+from tests.shards import shard_of
+
+COMPILE_SECONDS = 2.0
+COMPILED = "/jax/core/compile/backend_compile_duration"
+TRACED = "/jax/core/compile/jaxpr_trace_duration"
+_program_fixtures: set[tuple[str, str]] = set()
+
+
+def program_fixture(function=None, **options):
+    """Define a fixture that marks the tests that take it as program tests; options are those of pytest.fixture."""
+
+    def define(function):
+        _program_fixtures.add((function.__module__, function.__name__))
+        return pytest.fixture(**options)(function)
+
+    return define if function is None else define(function)
+
+
+@dataclass
+class Spent:
+    """What the test that runs now has compiled and started."""
+
+    seconds: float = 0.0
+    cpu: float = field(default_factory=time.process_time)
+    stepped: bool = False  # a workflow's step was called while the trace that is open now was made
+    traced_steps: set[str] = field(default_factory=set)  # names of traced functions that hold a workflow's step
+    reasons: set[str] = field(default_factory=set)
+
+    def reason(self):
+        """Return why this is no unit test, or an empty string."""
+        seconds = min(self.seconds, time.process_time() - self.cpu)  # on a busy machine the clock alone says too much
+        slow = {f"compiles for {seconds:.1f} s, of {COMPILE_SECONDS:g} s"} if seconds > COMPILE_SECONDS else set()
+        return " and ".join(sorted(self.reasons | slow))
+
+
+_now = Spent()
+
+
+def pytest_configure(config):
+    """Wrap what every workflow learns by, so that compiling it is noticed."""
+    del config
+
+    def note(step):
+        @wraps(step)
+        def noted(*args, **kwargs):
+            _now.stepped |= not trace_state_clean()
+            return step(*args, **kwargs)
+
+        return noted
+
+    for module in pkgutil.iter_modules(evorl.workflows.__path__, "evorl.workflows."):
+        for one in vars(importlib.import_module(module.name)).values():
+            if isinstance(one, type) and one.__module__ == module.name:
+                for name in {"step", "absorb"} & vars(one).keys():
+                    setattr(one, name, note(vars(one)[name]))
+
+
+def _on_event(event, seconds, fun_name="", **_):
+    if event == TRACED and _now.stepped:
+        _now.traced_steps.add(fun_name)
+        _now.stepped = not trace_state_clean()
+    elif event == COMPILED:
+        _now.seconds += seconds
+        if fun_name.removeprefix("jit_").removeprefix("jit(").removesuffix(")") in _now.traced_steps:
+            _now.reasons.add("compiles a workflow's step")
+
+
+def _on_audit(event, arguments):
+    if event == "subprocess.Popen":
+        _now.reasons.add("starts a process")
+
+
+jax.monitoring.register_event_duration_secs_listener(_on_event)
+sys.addaudithook(_on_audit)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--shard", metavar="I/N", help="run the test files of shard I of N alone")
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        modules = (item.module.__name__, "tests.conftest")
+        if any((module, name) in _program_fixtures for module in modules for name in item.fixturenames):
+            item.add_marker("program")
+        if item.get_closest_marker("smoke"):
+            item.add_marker("program")
+    if shard := config.getoption("shard"):
+        number, count = map(int, shard.split("/"))
+        left_out = [item for item in items if shard_of(item.path, count) != number]
+        items[:] = [item for item in items if shard_of(item.path, count) == number]
+        config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    _now.__init__()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "call" and report.passed and not item.get_closest_marker("program") and (why := _now.reason()):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} is a unit test, but {why}: mark it with pytest.mark.program"
+    return report
