@@ -89,6 +89,7 @@ def test_sites_are_drawn_from_every_folder_and_evenly_over_operators():
     assert len(mutation_sites.draw_sites(found, 1000, seed=3)) == len(found)
 
 
+@pytest.mark.program
 def test_mutants_of_a_small_package_are_caught_survive_or_are_not_covered(tmp_path):
     pytest.importorskip("pytest_cov")
     files = {
