@@ -139,16 +139,18 @@ def _anywhere(axis_size: int, in_batched: list[bool], mask: Array) -> tuple[Arra
 
 
 @jax.custom_batching.custom_vmap
-def _still(active: Array) -> Array:
-    """active, in a loop that goes on while any copy is; for one copy alone a constant, so that selects vanish."""
-    del active
-    return jnp.bool_(True)
+def among_copies(mask: Array) -> Array:
+    """Give vmapped copies their own mask, and one copy alone a constant True, so that its selects vanish.
+
+    Use it in or after a loop that takes no turn where the mask holds for no copy: there new and old are the same.
+    """
+    return jnp.ones_like(mask)
 
 
-@_still.def_vmap
-def _(axis_size: int, in_batched: list[bool], active: Array) -> tuple[Array, bool]:
+@among_copies.def_vmap
+def _(axis_size: int, in_batched: list[bool], mask: Array) -> tuple[Array, bool]:
     del axis_size, in_batched
-    return active, True
+    return mask, True
 
 
 def repeat(
@@ -164,7 +166,7 @@ def repeat(
 
     def masked(loop: tuple[Array, T]) -> tuple[Array, T]:
         i, carry = loop
-        return i + 1, where(_still(active(loop)), body(i, carry), carry)
+        return i + 1, where(among_copies(active(loop)), body(i, carry), carry)
 
     return jax.lax.while_loop(lambda loop: any_unbatched(active(loop)), masked, (jnp.int32(0), carry))[1]
 

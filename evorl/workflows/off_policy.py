@@ -165,8 +165,7 @@ class OffPolicy:
         self, state: OffPolicyState, carry: tuple[()], played: Played, key: Key
     ) -> tuple[OffPolicyState, Metrics]:
         del carry
-        # of any vmapped copy: copies that differed in it would each select over their agents in every round
-        rounds = jnp.where(tree.any_unbatched(state.replay.size > 0), self.num_updates // self.actor_interval, 0)
+        rounds = jnp.int32(self.num_updates // self.actor_interval)
         state, metrics = self.learn(replace(state, slots=played.slots), key, rounds)
         return replace(state, iteration=state.iteration + 1), played.metrics() | metrics
 
@@ -213,6 +212,9 @@ class OffPolicy:
         None of a copy whose replay is empty, as that of one whose numbers were lost from the start.
         """
         hyperparams = self.now(state)
+        there = state.replay.size > 0
+        # of any vmapped copy: copies that differed in it would each select over their agents in every round
+        rounds = jnp.where(tree.any_unbatched(there), rounds, 0)
         changes = isinstance(state.replay, Prioritizes)  # else no loop carries it
 
         def update_critic(agent: Any, sample_and_key: Any) -> tuple[Any, Metrics]:
@@ -242,7 +244,7 @@ class OffPolicy:
 
         (agent, replay), metrics, _ = repeat(rounds, learn_once, (state.agent, state.replay if changes else ()))
         metrics |= {"gradient_steps": rounds * self.actor_interval}
-        there = state.replay.size > 0
+        there = tree.among_copies(there)
         state = replace(state, agent=tree.where(there, agent, state.agent), replay=replay if changes else state.replay)
         return state, tree.where(there, metrics, tree.zeros(metrics))
 
