@@ -1,4 +1,5 @@
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 from tests.caching import CACHE
@@ -8,7 +9,8 @@ os.environ["XDG_CACHE_HOME"] = str(CACHE)  # for the commands that tests start t
 # which takes twice as long; on busy cores the threads of OpenBLAS spin, 40 times as long for a 10 x 10 solve.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+if version("jaxlib") < "0.11":  # which no longer has the flag
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax

@@ -1,6 +1,7 @@
 import csv
 import json
 import math
+import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -106,7 +107,8 @@ def test_a_checkpoint_whose_state_had_other_parts_without_numbers_is_of_another_
 
 @pytest.mark.program
 def test_seed_k_of_many_one_by_one_is_bit_for_bit_the_run_of_seed_k(monkeypatch):
-    as_users_compile = devices.ON_CPU | {"xla_cpu_use_fusion_emitters": True}
+    emitters = "xla_cpu_use_fusion_emitters"
+    as_users_compile = devices.ON_CPU | ({emitters: True} if emitters in os.environ["XLA_FLAGS"] else {})
     monkeypatch.setattr("evorl.training.driver.compiler_options", lambda: as_users_compile)
     alone = fit(OFF_POLICY, HP, 3, Budget(iterations=4), chunk=2)
     many = fit(OFF_POLICY, HP, 2, Budget(iterations=4), chunk=2, num_seeds=3, side_by_side=False)
