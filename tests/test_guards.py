@@ -203,7 +203,7 @@ class Copying(OffPolicy):
         return state.replace(replay=jax.tree.map(lambda x: x[0], copied)), metrics
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_a_workflow_that_copies_its_replay_is_seen():
     sound = guard_workloads.off_policy(TD3)
     copying = Copying(**{field.name: getattr(sound, field.name) for field in fields(sound) if field.init})
@@ -219,9 +219,9 @@ def check(*names):
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("names", [("J5", "J6-16", "M1"), pytest.param((), marks=pytest.mark.slow)])
-def test_no_figure_moved(names):
-    found = check(*names)
+@pytest.mark.program
+def test_no_figure_moved():
+    found = check()
     assert found.returncode == 0, found.stdout + found.stderr
     assert "no figure moved" in found.stdout or "not compared" in found.stdout
 
