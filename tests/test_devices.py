@@ -21,7 +21,7 @@ from tests.tiny import on_policy
 
 QUICK = ["ppo", "off_policy", "cem_rl", "erl", "evolution_running", "pbt_ppo", "meta_es_ppo", "low_rank_es"]
 OTHERS = [
-    *("cem_rl_sac", "erl_sac_openes", "a2c", "impala", "dqn", "sac", "discrete_sac", "evolution_vbn"),
+    *("cem_rl_sac", "a2c", "impala", "dqn", "sac", "discrete_sac", "evolution_vbn"),
     *("pbt_openes", "pbt_cem_rl", "pbt_pbt_ppo", "pbt_cso_ppo", "vmapped_pbt_ppo", "seeded_es", "low_rank_es_int8"),
 ]
 

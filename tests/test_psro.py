@@ -55,10 +55,19 @@ def exploited(workflow, iterations, seed=0):
 @pytest.mark.program
 @pytest.mark.parametrize(("solver", "low", "high"), [(Nash(), 1.2, 2.2), (AlphaRank(), 0.3, 1.0), (Last(), 4.0, 14.0)])
 def test_on_leduc_it_comes_as_near_to_an_equilibrium_as_openspiels_program(solver, low, high):
-    """NashConv after 20 iterations: 1.3 to 2.1 with Nash, below 1 by alpha-rank, and of self-play still 6 to 9."""
-    _, found = exploited(PSRO(Tabled(Leduc()), solver=solver, capacity=21), 20)
-    assert found[0] == pytest.approx(6.8333, abs=1e-3)
-    assert low < found[-1] < high
+    """NashConv after 20 iterations: 1.3 to 2.1 with Nash, below 1 by alpha-rank, and of self-play still 6 to 9.
+
+    The mean of four seeds, since one seed says little: with Nash, twelve seeds gave 1.15 to 1.77, 1.44 on average.
+    """
+    workflow = PSRO(Tabled(Leduc()), solver=solver, capacity=21)
+
+    def run(key):
+        state = workflow.init(key, workflow.hyperparams())
+        return jax.lax.scan(workflow.step, state, jax.random.split(key, 20))[1]["nash_conv"]
+
+    found = jax.jit(lambda keys: jax.lax.map(run, keys))(jax.vmap(jax.random.key)(jnp.arange(4)))
+    np.testing.assert_allclose(found[:, 0], 6.8333, atol=1e-3)
+    assert low < found[:, -1].mean() < high
 
 
 @pytest.mark.program
