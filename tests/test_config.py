@@ -202,6 +202,7 @@ def test_meta_workflows_nest():
     assert workflow.population.inner.population.inner.evolver == CEM()
 
 
+@pytest.mark.program
 def test_every_shipped_file_composes_and_says_what_it_is():
     for group in ("agent", "env"):
         for path in (discovery.SHIPPED / group).glob("*.yaml"):

@@ -8,16 +8,11 @@ from typing_extensions import get_protocol_members
 import evorl
 from evorl.types import Agent, Evolver, Workflow
 from tests import contract
-from tests.contract_cases import CASES, SINGLE, TWINNED, TWINS
+from tests.contract_cases import CASES, EVOLVERS, SINGLE, TWINNED, TWINS
 
 SMOKE = {  # one case of each workflow family, which the quick command runs
     *("ppo", "off_policy", "evolution_vbn", "search", "cem_rl", "erl", "pbt_ppo", "pbt_cso_ppo", "meta_es_ppo"),
     *("map_elites", "plr", "paired", "mappo", "psro_exact"),
-}
-
-
-TRACED_FOR_LONG = {  # workflows within workflows: several seconds of tracing each
-    *("psro", "pipeline_psro", "league", "paired", "accel", "pbt_mappo", "pbt_pbt_ppo", "vmapped_pbt_ppo"),
 }
 
 
@@ -26,7 +21,7 @@ def each(cases, mark, names):
     return pytest.mark.parametrize("case", marked)
 
 
-@each(CASES, pytest.mark.program, TRACED_FOR_LONG)
+@each(CASES, pytest.mark.program, {case.name for case in CASES if case not in [*SINGLE, *EVOLVERS]})
 def test_types(case):
     contract.check_types(case)
 

@@ -75,6 +75,7 @@ def agrees(env, num_levels, num_steps, seed):
             assert (timestep.terminated, timestep.truncated) == (terminated, truncated and not terminated)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("see_through_walls", [True, False], ids=["seen through", "occluded"])
 def test_it_is_minigrid(size, see_through_walls):

@@ -274,6 +274,7 @@ FACTS = {  # the name: size, walls, ways
 }  # fmt: skip
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("name", ood.LEVELS)
 def test_the_mazes_of_the_test_set_have_their_facts(name):
     size, walls, lengths = FACTS[name]

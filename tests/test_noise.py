@@ -113,6 +113,7 @@ def test_mistakes_are_told():
         Noise("table", 100).around(jnp.zeros(200), 1.0, jnp.zeros(100), jax.random.key(0), 2)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("size", [7, 10])
 @pytest.mark.parametrize("n", [2, 6, 12, 16])
 @every

@@ -171,6 +171,7 @@ def test_an_environment_follows_its_rule(rule):
     assert len(seen) > 1  # else the episodes say little
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("rule", RULES)
 def test_an_environment_meets_the_protocol(rule):
     envs.check(RULES[rule], episodes=2)
