@@ -143,12 +143,12 @@ def check_copies(case, twin):
 
 
 def learned(state):
-    """The agents of a state, or of the members that it holds."""
+    """Return the agents of a state, or of the members that it holds."""
     return state.agent if hasattr(state, "agent") else state.members.agent
 
 
 def weights(state):
-    """All numbers that are learned, but the optimizers' moments, as one vector."""
+    """Return all numbers that are learned, but the optimizers' moments, as one vector."""
     leaves = jax.tree_util.tree_leaves_with_path(learned(state))
     return np.concatenate([np.ravel(x) for path, x in leaves if "moments" not in jax.tree_util.keystr(path)])
 
@@ -176,12 +176,13 @@ def check_recorded(name, results):
         same_numbers(found, before)
 
 
-def same_numbers(found, before):
+def same_numbers(found, before, least=1e-7):
+    """Compare what `described` gave; numbers may differ by least, or by 1e-5 of the norm."""
     assert found.keys() == before.keys()
     for name in found:
         (shape, *numbers), (shape_before, *numbers_before) = found[name], before[name]
         assert shape == shape_before, name
-        atol = 1e-5 * numbers_before[1] + 5e-7  # small numbers may be differences of float32 numbers near 1
+        atol = 1e-5 * numbers_before[1] + least
         np.testing.assert_allclose(numbers, numbers_before, rtol=1e-5, atol=atol, err_msg=name)
 
 

@@ -69,7 +69,7 @@ def test_four_devices_compute_what_one_does_of_curricula():
         several, one = found[name], found[f"{name} on one"]
         assert (several.pop("devices"), one.pop("devices")) == (4, 1)
         assert several["state.buffer.ledger.size"][1] >= 4  # half of it, so that there are replays
-        same_numbers(several, one)
+        same_numbers(several, one, least=5e-7)  # scores are differences of float32 numbers near 1
 
 
 def test_devices_that_do_not_divide_are_refused_with_the_nearest_number_that_does():
