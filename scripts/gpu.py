@@ -2,7 +2,9 @@
 
 python scripts/gpu.py OUT                 all stages; rows are appended to OUT/rows.jsonl as they come
 python scripts/gpu.py OUT --only S1 S6    some stages
+python scripts/gpu.py OUT --only "S1 dqn" some jobs
 python scripts/gpu.py OUT --tiny          a rehearsal on a CPU, at tiny sizes
+python scripts/gpu.py OUT --against CPU   compare the trainings with those of another folder; nothing runs
 
 | stage | content |
 |---|---|
@@ -12,6 +14,8 @@ python scripts/gpu.py OUT --tiny          a rehearsal on a CPU, at tiny sizes
 | S3 | PBT of PPO with 1 and 64 members |
 | S5 | one PPO, one PLR and one ACCEL iteration on mazes |
 | S6 | TD3 and SAC with 2 and 1,024 environments, also in a user's own loop, and their physics; 1 and 64 seeds of PPO |
+
+Losses of two devices are comparable if both run with JAX_DEFAULT_MATMUL_PRECISION=highest.
 
 Every job is a process of its own with a deadline. Timed jobs compile side by side, beside the trainings of S1, and
 wait; when all others are done, they run one after the other. A job whose row is in the file is not run again.
@@ -313,6 +317,24 @@ class Rows:
         print(job, {k: v for k, v in row.items() if k not in ("rows", "args")}, flush=True)
 
 
+def compare(out: Path, other: Path) -> None:
+    """Print, for each training in both folders, whether all counters agree and how far the first losses differ."""
+
+    def trainings(folder: Path) -> dict[str, list[dict[str, Any]]]:
+        rows = map(json.loads, (folder / "rows.jsonl").read_text().splitlines())
+        return {row["job"]: row["rows"] for row in rows if row.get("rows")}
+
+    def counters(rows: list[dict[str, Any]]) -> list[Any]:
+        return [row.get(name) for row in rows for name in ("env_steps", "episodes", "gradient_steps")]
+
+    ours, theirs = trainings(out), trainings(other)
+    for job in sorted(ours.keys() & theirs.keys()):
+        a, b = ours[job], theirs[job]
+        print(job, "counters equal" if counters(a) == counters(b) else f"{counters(a)} {counters(b)}", end="; ")
+        losses = [name for name in a[0] if name.endswith("loss")]
+        print(*(f"{name} {abs(a[0][name] / b[0][name] - 1):.1e}" for name in losses))
+
+
 def run_all(out: Path, stages: list[str], tiny: bool, limit: float, at_once: int) -> None:
     out.mkdir(parents=True, exist_ok=True)
     rows, end = Rows(out), time.monotonic() + limit
@@ -322,7 +344,7 @@ def run_all(out: Path, stages: list[str], tiny: bool, limit: float, at_once: int
     one = [sys.executable, __file__, str(out), *small, "--job"]
 
     def wanted(jobs: list[str]) -> list[str]:
-        return [job for job in jobs if job not in rows.done and (not stages or job.split()[0] in stages)]
+        return [job for job in jobs if job not in rows.done and (not stages or {job, job.split()[0]} & {*stages})]
 
     if wanted(["S0"]):
         done = subprocess.run([*one, "S0"], capture_output=True, text=True)
@@ -364,12 +386,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", nargs="*", default=[], metavar="STAGE")
+    parser.add_argument("--against", type=Path, metavar="FOLDER")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--seconds", type=float, default=540, help="when to end; a quarter is left for timings")
     parser.add_argument("--at-once", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--job", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.job == "S0":
+    if args.against:
+        compare(args.out, args.against)
+    elif args.job == "S0":
         print(json.dumps(surroundings() | ceilings(args.tiny)))
     elif args.job:
         print(json.dumps(timed(args.job, args.tiny)))

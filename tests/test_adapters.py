@@ -19,7 +19,7 @@ from evorl.envs.xland import XLand
 from evorl.errors import OptionError
 from evorl.spaces import Discrete, Legal, MultiDiscrete
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.program, pytest.mark.filterwarnings("ignore")]
 KEY = jax.random.key(3)
 
 
@@ -192,7 +192,6 @@ def test_a_missing_package_is_told_with_what_to_install(monkeypatch):
         Jumanji("Snake-v1")
 
 
-@pytest.mark.program
 def test_2048_is_that_of_pgx():
     pgx = needs("pgx", "pgx")
     env, theirs = Game2048(), pgx.make("2048")

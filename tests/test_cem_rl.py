@@ -162,7 +162,7 @@ def test_a_step_keeps_one_copy_of_the_replay(key):
     ("evolver", "hyperparams"),
     [
         (CEM(6), CEMHyperparams()),
-        pytest.param(Evosax(SNES, 6), {"std_init": 0.05}, marks=pytest.mark.program),
+        (Evosax(SNES, 6), {"std_init": 0.05}),
     ],
 )
 def test_it_learns_to_choose_with_any_evolver(evolver, hyperparams):

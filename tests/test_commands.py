@@ -161,6 +161,7 @@ WRONG = {
     "play run suite=ood explore=1": "explore=1: must be of type bool | null",
     "train agent=ppo env=maze suite=odd": "unknown suite odd; did you mean ood?",
     "train agent=ppo env=maze suite=risk": "unknown suite risk; allowed: minimax, ood",
+    "train agent=ppo env=maze suite=7": "unknown suite 7; allowed: minimax, ood",
     "train agent=td3 suite=ood": "suite=ood: is for agents trained on mazes, not on Brax",
     "train agent=ppo env=maze suite=ood env.full_view=true": "suite=ood: its mazes have several sizes, which ",
 }

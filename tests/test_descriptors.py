@@ -29,7 +29,7 @@ def random_play(env):
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("name", [pytest.param("hopper", marks=pytest.mark.program), "ant"])
+@pytest.mark.parametrize("name", ["hopper", "ant"])
 def test_metrics_positions_and_contacts_are_braxs_own(name, key):
     """Step by step along one trajectory; and of episodes of random actions, where a hopper's foot is up at times."""
     metrics = {"x_velocity": "mean", "x_position": "last", "reward_ctrl": "sum"}

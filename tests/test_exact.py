@@ -134,7 +134,7 @@ def test_of_actions_that_are_worth_the_same_it_takes_the_first_or_the_one_that_i
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("name", [pytest.param("kuhn", marks=pytest.mark.program), "kuhn3"])
+@pytest.mark.parametrize("name", ["kuhn", "kuhn3"])
 def test_a_mixture_is_worth_what_its_policies_are_worth_on_average(name):
     tree = GameTree.of(GAMES[name])
     policies, weights = drawn(tree, 3), np.random.default_rng(1).dirichlet(np.ones(3), tree.players)

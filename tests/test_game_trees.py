@@ -195,8 +195,8 @@ def test_an_illegal_action_is_the_first_legal_one():
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("name", ["kuhn", pytest.param("leduc", marks=pytest.mark.program)])
-@pytest.mark.parametrize("together", [False, pytest.param(True, marks=pytest.mark.program)])
+@pytest.mark.parametrize("name", ["kuhn", "leduc"])
+@pytest.mark.parametrize("together", [False, True])
 def test_a_tree_meets_the_protocol(name, together):
     check(Tabled(GAMES[name], together), episodes=2)
 

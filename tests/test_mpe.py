@@ -54,7 +54,7 @@ def recorded(label):
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("labels", [QUICK, pytest.param(REST, marks=pytest.mark.program)], ids=["quick", "rest"])
+@pytest.mark.parametrize("labels", [QUICK, REST], ids=["quick", "rest"])
 def test_a_step_is_that_of_mpe2(labels):
     """Steps that scripts/trust/mpe.py has recorded, from mpe2's state: the first ones and the most lively."""
     steps = {label: recorded(label) for label in labels}
@@ -78,10 +78,7 @@ def test_a_step_is_that_of_mpe2(labels):
 
 
 @pytest.mark.program
-@pytest.mark.parametrize(
-    "scenario",
-    [pytest.param(s, marks=() if s in (mpe.Simple, mpe.SimpleLine) else pytest.mark.program) for s in SCENARIOS],
-)
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_game_meets_the_protocol(scenario):
     envs.check(mpe.MPE(scenario(), continuous=scenario is mpe.SimpleLine, max_episode_steps=4), episodes=2)
 

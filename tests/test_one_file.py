@@ -272,7 +272,7 @@ def test_a_population_of_it_is_trained(agent, own, capsys):
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("agent", [AGENTS[0], *(pytest.param(one, marks=pytest.mark.program) for one in AGENTS[1:])])
+@pytest.mark.parametrize("agent", AGENTS)
 def test_it_is_checked_for_sanity_and_passes_the_bandit(agent, own, capsys):
     sanity.main([f"agent={agent}", "only=bandit"])
     assert "failed" not in capsys.readouterr().out.lower()

@@ -222,9 +222,7 @@ def test_brax_is_scaled_as_mujoco_scales_its_model():
 
 
 @pytest.mark.program
-@pytest.mark.parametrize(
-    "number", ["mass", *(pytest.param(number, marks=pytest.mark.program) for number in ("gravity", "friction"))]
-)
+@pytest.mark.parametrize("number", ["mass", "gravity", "friction"])
 def test_braxs_numbers_take_effect_as_in_a_system_replaced_by_hand(number, key):
     """Hopper falls and slides as in an environment whose system was made by MuJoCo, and not as in its own."""
     import copy

@@ -58,7 +58,7 @@ def ahead():
     "workflow",
     [
         pytest.param(replace(AHEAD, staleness=0), id="at once"),
-        pytest.param(replace(AHEAD, normalize_observations=False), id="ahead", marks=pytest.mark.program),
+        pytest.param(replace(AHEAD, normalize_observations=False), id="ahead"),
     ],
 )
 def test_in_one_part_it_is_the_training_by_one_program(workflow):

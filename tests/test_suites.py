@@ -66,7 +66,7 @@ def test_padded_mazes_look_and_end_as_they_are(key):
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("explores", [pytest.param(False, marks=pytest.mark.program), True])
+@pytest.mark.parametrize("explores", [False, True])
 def test_a_suite_in_one_program_gives_the_returns_of_each_maze_by_itself(explores, key):
     """Of an agent that sees two frames, and whose rewards are scaled where it learns."""
     workflow = student(Rewards(Frames(ENV, 2), scale=3))

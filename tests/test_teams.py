@@ -55,12 +55,12 @@ def on_policy(env, agent, **options):
         pytest.param(on_policy, ENV, PolicyGradient, {"objective": IMPALA(), "core": GRU(3)}, id="impala_gru"),
         pytest.param(off_policy, CHOICES, DQN, {}, id="dqn"),
         pytest.param(off_policy, ENV, TD3, {}, id="td3"),
-        pytest.param(off_policy, ENV, SAC, {}, id="sac", marks=pytest.mark.program),
-        pytest.param(on_policy, CHOICES, PolicyGradient, {"objective": A2C()}, id="a2c", marks=pytest.mark.program),
-        pytest.param(off_policy, CHOICES, DiscreteSAC, {}, id="discrete_sac", marks=pytest.mark.program),
+        pytest.param(off_policy, ENV, SAC, {}, id="sac"),
+        pytest.param(on_policy, CHOICES, PolicyGradient, {"objective": A2C()}, id="a2c"),
+        pytest.param(off_policy, CHOICES, DiscreteSAC, {}, id="discrete_sac"),
     ],
 )
-@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.program)])
+@pytest.mark.parametrize("shared", [True, False])
 def test_a_team_of_one_is_its_agent(make, env, agent, options, shared):
     alone, game = template(agent, env, **options), Alone(env)
     plain, metrics = after(make(env, alone))

@@ -72,6 +72,10 @@ class MazeSuite:
         return metrics | {MEASURED_STEPS: steps}
 
 
-def in_training(name: str | None, workflow: Any) -> MazeSuite | None:
-    """What `fit` is to measure for the option suite=name; raises OptionError where it cannot."""
-    return None if name is None else MazeSuite(workflow, name)
+def in_training(name: Any, workflow: Any) -> MazeSuite | None:
+    """Return what `fit` measures for the option suite=name, of whatever type it was given.
+
+    Raises:
+        OptionError: There is no such suite, or the workflow cannot play it.
+    """
+    return None if name is None else MazeSuite(workflow, str(name))
