@@ -1,4 +1,4 @@
-"""The suite's own folder of compiled programs, by the version of jax and the machine."""
+"""Name the test suite's own folder of compiled programs, by the version of jax and the machine."""
 
 import platform
 from importlib.metadata import version

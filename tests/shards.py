@@ -1,4 +1,4 @@
-"""Shards of test files. `python -m tests.shards 4 FILE ...` prints the numbers of the shards that hold these files."""
+"""Assign test files to shards. `python -m tests.shards 4 FILE ...` prints the numbers of the shards that hold these files."""
 
 import sys
 import zlib

@@ -41,7 +41,7 @@ def program_fixture(function=None, **options):
 
 @dataclass
 class Spent:
-    """What the test that runs now has compiled and started."""
+    """Count what the current test compiles and starts."""
 
     seconds: float = 0.0
     cpu: float = field(default_factory=time.process_time)
@@ -74,7 +74,7 @@ _now = Spent()
 
 
 def pytest_configure(config):
-    """Wrap what every workflow learns by, so that compiling it is noticed."""
+    """Wrap every workflow's `step` and `absorb`, so that tracing one is noticed."""
     del config
 
     def note(step):

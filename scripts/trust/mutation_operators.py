@@ -89,7 +89,7 @@ def literal_integer(node: ast.AST | None) -> int | None:
 
 
 def is_sequence(node: ast.AST) -> bool:
-    """Whether a node is a list, a tuple or a string, for which + and * have other meanings."""
+    """Return whether a node is a list, a tuple or a string, for which + and * have other meanings."""
     if isinstance(node, ast.BinOp):
         return is_sequence(node.left) or is_sequence(node.right)
     return isinstance(node, SEQUENCES) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))

@@ -64,7 +64,7 @@ def mutate(text: str, site: Site) -> str:
 
 
 def is_skipped(node: ast.AST, source: Source) -> bool:
-    """Whether no mutant is wanted in a node: text for people, types, errors, and what changes no number."""
+    """Return whether to skip a node: text for people, types, errors, and what changes no number."""
     match node:
         case ast.JoinedStr() | ast.Raise():
             return True
