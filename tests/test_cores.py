@@ -151,6 +151,21 @@ def recurrence(core, params, memory, x, ended):
     return [np.stack(layer) for layer in zip(*remembered, strict=True)], np.stack(ys)
 
 
+def test_kernels_of_a_batch_are_factorized_one_at_a_time():
+    def draw(key):
+        return LSTM(8).init(key, LSTM(8).initial(), jnp.zeros(3), method="step")["params"]["kernel"]
+
+    draw_many = jax.jit(jax.vmap(draw))
+    keys = jax.random.split(jax.random.key(0), 5)
+    calls = [line for line in draw_many.lower(keys).as_text().splitlines() if "@lapack_sgeqrf" in line]
+    assert calls
+    assert all('num_batch_dims = "0"' in call for call in calls)  # with a batch, two such calls may wait forever
+    kernels = draw_many(keys).reshape(5, 8, 4, 8)
+    np.testing.assert_allclose(
+        jnp.einsum("nigj,nkgj->ngik", kernels, kernels), np.tile(np.eye(8), (5, 4, 1, 1)), atol=1e-5
+    )
+
+
 @pytest.mark.parametrize("core", [core for core in CORES.values() if isinstance(core, S5)], ids=lambda core: core.norm)
 def test_s5_is_its_recurrence(core, seen):
     x, ended = seen

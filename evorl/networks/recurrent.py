@@ -87,9 +87,17 @@ unrolled.defvjp(_forward, _backward)
 
 
 def _orthogonal(key: Key, shape: tuple[int, int], dtype: Any = jnp.float32) -> Array:
-    """As many orthogonal matrices side by side as shape has room for."""
-    keys = jax.random.split(key, shape[1] // shape[0])
-    return jnp.concatenate([nn.initializers.orthogonal()(key, (shape[0], shape[0]), dtype) for key in keys], axis=1)
+    """Draw as many orthogonal matrices side by side as shape has room for.
+
+    On a CPU each member of a batch is factorized in a call of its own: batched calls of LAPACK that run at once occupy
+    all threads of XLA's pool while they wait for threads of it, and never end (jaxlib 0.10.2 on two cores).
+    """
+
+    def draw(key: Key) -> Array:
+        return nn.initializers.orthogonal()(key, (shape[0], shape[0]), dtype)
+
+    one = partial(jax.lax.platform_dependent, cpu=jax.custom_batching.sequential_vmap(draw), default=draw)
+    return jnp.concatenate([one(key) for key in jax.random.split(key, shape[1] // shape[0])], axis=1)
 
 
 class Recurrent(nn.Module):

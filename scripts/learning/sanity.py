@@ -1,0 +1,67 @@
+"""Run `python -m evorl.sanity` for every agent, and compare which checks fail with what docs/sanity.md records.
+
+python scripts/learning/sanity.py              all agents, and all that remember; hours on two cores
+python scripts/learning/sanity.py ppo td3      some
+
+Each command is a process of its own. Exits with 1 if a result differs from the record.
+"""
+
+import subprocess
+import sys
+
+from evorl.training.configuration.discovery import choices
+
+NOT_ASKED = {"meta_es", "random"}  # the one keeps no policy, the other must fail
+FAILS = {
+    "a2c": "failed: continuous",
+    "cso": "failed: continuous",
+    "discrete_sac": "failed: stochastic, squared",
+    "impala": "failed: continuous",
+    "puffer": "failed: stochastic",
+    "ipop_cma_es": "failed: password",
+    "pbt": "failed: stochastic",
+}
+SMALL = {"pbt": "agent.workflow.population.size=4", "pbt_cso": "agent.workflow.population.size=4"}
+EXPLORES = "agent.hyperparams.entropy_weight=0.1 agent.hyperparams.anneal_steps=200_000"
+SEQUENCES = (
+    "replay=sequences agent.workflow.replay.length=12 agent.workflow.replay.burn_in=6 agent.workflow.replay.stride=6"
+    " agent.workflow.batch_size=32 agent.workflow.agent.core.width=64"
+)
+REMEMBER = [
+    "puffer core=lstm",
+    *(f"{agent} core={core} {EXPLORES}" for agent in ("ppo", "a2c", "impala") for core in ("gru", "lstm")),
+    f"ppo core=s5 {EXPLORES}",
+    f"dqn core=gru {SEQUENCES}",
+    f"discrete_sac core=gru {SEQUENCES} agent.hyperparams.temperature=0.2",
+    *(f"{agent} core=gru agent.workflow.agent.core.width=16" for agent in ("sep_cma_es", "ga")),
+]
+
+
+def run(options: str) -> tuple[str, str]:
+    """Return the last line of a command if it names checks that failed, or else an empty string; and its output."""
+    command = [sys.executable, "-m", "evorl.sanity", *f"agent={options}".split()]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    lines = done.stdout.strip().splitlines() or [""]
+    if done.returncode not in (0, 1):
+        return f"exit code {done.returncode}", done.stdout
+    return lines[-1] if done.returncode else "", done.stdout
+
+
+def main() -> None:
+    agents = sys.argv[1:] or sorted(set(choices("agent")) - NOT_ASKED)
+    wanted = {f"{agent} {SMALL.get(agent, '')}".strip(): FAILS.get(agent, "") for agent in agents}
+    wanted |= {f"{options} only=memory": "" for options in REMEMBER if options.split()[0] in agents}
+    differ = []
+    for options, expected in wanted.items():
+        found, output = run(options)
+        print(
+            f"agent={options}: {found or 'passed'}" + f", not {expected or 'passed'}" * (found != expected), flush=True
+        )
+        if found != expected:
+            differ.append(options)
+            print(output)
+    sys.exit(f"{len(differ)} of {len(wanted)} differ" if differ else 0)
+
+
+if __name__ == "__main__":
+    main()
