@@ -43,6 +43,15 @@ def key():
     return jax.random.key(0)
 
 
+@pytest.fixture
+def optimized():
+    """Let XLA optimize what the test compiles; for tests that compute for much longer than they compile."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def forget_programs():
     """Forget compiled programs in time: they take memory, and each maps some of at most 65,000 regions."""

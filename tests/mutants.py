@@ -56,8 +56,8 @@ class OneStepLate(PolicyGradient):
 class PartUnseen(PolicyGradient):
     """Does not see one part of the observation."""
 
-    def apply(self, params, obs):
-        return super().apply(params, obs | {"flat": jnp.zeros_like(obs["flat"])})
+    def apply(self, params, obs, *rest):
+        return super().apply(params, obs | {"flat": jnp.zeros_like(obs["flat"])}, *rest)
 
 
 class ActorDescends(TD3):

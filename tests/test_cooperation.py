@@ -408,6 +408,7 @@ def test_members_that_remember_are_mixed_step_by_step():
 
 
 @pytest.mark.program
+@pytest.mark.usefixtures("optimized")
 def test_the_two_step_game_tells_a_sum_from_a_mixer():
     """All actions are random; least squares give the sum -1.5, 2.5, 2.5 and 6.5 where [[0, 1], [1, 8]] is paid."""
     h = hyperparameters.as_state(

@@ -258,15 +258,16 @@ MUTANTS = [  # check, agent, mistake
     ("spaces", PPO, OBJECTIVE + "NoMask"),
     ("stochastic", PPO, AGENT + "NeverExplores"),
     ("pair", PPO, AGENT + "SecondPartDropped"),
-    pytest.param("memory", PPO, "env._target_=tests.mutants.Leaky", marks=pytest.mark.program),
-    pytest.param("spaces", PPO, AGENT + "PartUnseen", marks=pytest.mark.program),
-    pytest.param("continuous", "agent=td3", AGENT + "ActorDescends", marks=pytest.mark.program),
-    pytest.param("squared", PPO, AGENT + "OneStepLate", marks=pytest.mark.program),
-    pytest.param("grid", PPO, OBJECTIVE + "WrongSign", marks=pytest.mark.program),
+    ("memory", PPO, "env._target_=tests.mutants.Leaky"),
+    ("spaces", PPO, AGENT + "PartUnseen"),
+    ("continuous", "agent=td3", AGENT + "ActorDescends"),
+    ("squared", PPO, AGENT + "OneStepLate"),
+    ("grid", PPO, OBJECTIVE + "WrongSign"),
 ]
 
 
 @pytest.mark.program
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize(("check", "agent", "mistake"), MUTANTS)
 def test_a_mutant_is_caught(check, agent, mistake, capsys):
     out, err, code = said(f"{agent} only={check} {mistake}", capsys)
@@ -275,6 +276,7 @@ def test_a_mutant_is_caught(check, agent, mistake, capsys):
 
 
 @pytest.mark.program
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize("check", ["bandit", "password", "stochastic", "pair", "memory"])
 def test_ppo_passes_without_a_mistake(check, capsys):
     out, err, code = said(f"agent=ppo only={check}", capsys)
@@ -290,6 +292,7 @@ def test_what_plays_games_plays_one_and_is_asked_nothing_else(capsys):
 
 
 @pytest.mark.program
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize(
     ("agent", "check"),
     [
@@ -305,6 +308,7 @@ def test_evolvers_and_populations_take_part(agent, check, capsys):
 
 
 @pytest.mark.program
+@pytest.mark.usefixtures("optimized")
 def test_an_agent_with_memory_passes_memory(capsys):
     explores = "agent.hyperparams.entropy_weight=0.1 agent.hyperparams.anneal_steps=200_000"
     out, err, code = said(f"agent=ppo core=gru {explores} only=memory", capsys)
