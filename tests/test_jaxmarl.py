@@ -11,14 +11,14 @@ from evorl.envs.games.rosters import apart, grouped, roster
 from evorl.envs.jaxmarl import JaxMARL
 from evorl.errors import OptionError
 from evorl.spaces import Box, Discrete, random_action, sizes
+from tests.tiers import program_fixture
 
 STEPS = 1000
 KEY = jax.random.key(5)
-SLOW = pytest.mark.program
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.fixture
+@program_fixture
 def jaxmarl():
     return pytest.importorskip("jaxmarl", reason="needs pip install 'evorl-jax[jaxmarl]'")
 
@@ -72,12 +72,12 @@ def close(a, b, at=...):
         ("coin_game", "", "", {}, {"agent": 2}),
         ("jaxnav", "Grid-Rand-Poly", "", {"lidar_num_beams": 20, "max_steps": 60}, {"agent": 2}),
         ("storm_2p", "", "", {}, {"agent": 2}),
-        pytest.param("SMAX", "2s3z", "get_avail_actions", {}, {"ally": 5, "enemy": 5}, marks=SLOW),
-        pytest.param("ant_4x2", "", "", {"auto_reset": False}, {"agent": 4}, marks=SLOW),
-        pytest.param("storm_np", "", "", {}, {"agent": 2}, marks=SLOW),
-        pytest.param("overcooked_v2", "cramped_room", "", {}, {"agent": 2}, marks=SLOW),
-        pytest.param("switch_riddle", "", "", {}, {"agent": 3}, marks=SLOW),
-        pytest.param("MPE_simple_tag_v3", "", "", {}, {"adversary": 3, "agent": 1}, marks=SLOW),
+        ("SMAX", "2s3z", "get_avail_actions", {}, {"ally": 5, "enemy": 5}),
+        ("ant_4x2", "", "", {"auto_reset": False}, {"agent": 4}),
+        ("storm_np", "", "", {}, {"agent": 2}),
+        ("overcooked_v2", "cramped_room", "", {}, {"agent": 2}),
+        ("switch_riddle", "", "", {}, {"agent": 3}),
+        ("MPE_simple_tag_v3", "", "", {}, {"adversary": 3, "agent": 1}),
     ],
 )
 def test_a_game_is_that_of_jaxmarl(jaxmarl, name, of_map, masks, options, members):
@@ -139,10 +139,11 @@ def test_what_is_wrong_is_told_in_a_line(jaxmarl, given, said):
     ("name", "of_map"),
     [
         ("coin_game", ""),
-        *[
-            pytest.param(*one, marks=SLOW)
-            for one in (("SMAX", "3m"), ("hanabi", ""), ("overcooked", ""), ("jaxnav", ""), ("hopper_3x1", ""))
-        ],
+        ("SMAX", "3m"),
+        ("hanabi", ""),
+        ("overcooked", ""),
+        ("jaxnav", ""),
+        ("hopper_3x1", ""),
     ],
 )
 def test_it_is_a_game(jaxmarl, name, of_map):

@@ -10,13 +10,14 @@ from evorl.envs import check
 from evorl.envs.pgx import PgxGame
 from evorl.errors import OptionError
 from evorl.spaces import random_action, sizes
+from tests.tiers import program_fixture
 
 STEPS = 1000
 KEY = jax.random.key(4)
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.fixture
+@program_fixture
 def pgx():
     return pytest.importorskip("pgx", reason="needs pip install 'evorl-jax[pgx]'")
 
@@ -27,10 +28,10 @@ def pgx():
         ("tic_tac_toe", 2),
         ("connect_four", 2),
         ("leduc_holdem", 2),
-        pytest.param("kuhn_poker", 2, marks=pytest.mark.program),
-        pytest.param("2048", 1, marks=pytest.mark.program),
-        pytest.param("backgammon", 2, marks=pytest.mark.program),
-        pytest.param("sparrow_mahjong", 3, marks=pytest.mark.program),
+        ("kuhn_poker", 2),
+        ("2048", 1),
+        ("backgammon", 2),
+        ("sparrow_mahjong", 3),
     ],
 )
 def test_every_seat_of_a_game_is_that_of_pgx(pgx, name, players):
