@@ -1,4 +1,4 @@
-"""Assign test files to shards. `python -m tests.shards 4 FILE ...` prints the numbers of their shards."""
+"""Assign test files to shards. `python -m tests.shards 6 FILE ...` prints the numbers of their shards."""
 
 import sys
 import zlib

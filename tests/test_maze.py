@@ -96,7 +96,7 @@ def test_ten_thousand_steps_are_minigrids(see_through_walls):
     for size in range(5, 20, 2):
         walls = RandomWalls(size, size, fewest=0, most=size * size // 2)
         env = Maze(walls, max_episode_steps=100, see_through_walls=see_through_walls, normalize=False)
-        agrees(env, num_levels=25, num_steps=400, seed=size)
+        agrees(env, num_levels=10, num_steps=125, seed=size)
 
 
 def test_the_view_in_numbers():

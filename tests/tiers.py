@@ -5,7 +5,7 @@ A unit test checks equations and parts: eagerly, in small jits or by `jax.eval_s
 other test has the marker `program`, or takes a fixture defined by `program_fixture`, which marks it.
 
 A program test that stands for a workflow family has the marker `smoke` too and runs with the unit tests. The rest of
-the program tier runs by shards: `pytest -m program --shard 2/8`.
+the program tier runs by shards: `pytest -m program --shard 2/6`.
 """
 
 import importlib

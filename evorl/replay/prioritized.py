@@ -58,9 +58,9 @@ class Priorities:
     def draw(
         self, key: Array, shape: tuple[int, ...], count: Array
     ) -> tuple[Int[Array, "*shape"], Float[Array, "*shape"]]:
-        """Places, by their priorities among count of them, and the weights that correct for that, at most 1.
+        """Draw places among count of them by their priorities, to 2 parts in 2^23, with weights that correct for that.
 
-        (n p)^-beta over the highest of the last axis of shape (Schaul et al. 2016, section 3.4).
+        A weight is (n p)^-beta over the highest of the last axis of shape (Schaul et al. 2016, section 3.4).
         """
         h, total = self.settings, self.numbers.total
         beta = h.correction + (1 - h.correction) * self.added / h.correction_steps
