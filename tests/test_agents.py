@@ -128,13 +128,13 @@ def test_batches_of_a_rollout_bootstrap_each_slot_alone(rng, space, shared_trunk
 def test_impala_corrects_for_the_policy_that_acted(rng):
     agent = PolicyGradient(OBS, CHOICE, IMPALA(), hidden=(8,))
     hp = IMPALAHyperparams(discount=0.8)
-    params, behaviour = (agent.init(jax.random.key(i), hp).actor.params for i in range(2))
+    params, behaviour = (jax.jit(agent.init)(jax.random.key(i), hp).actor.params for i in range(2))
     behaviour = jax.tree.map(lambda x: 300 * x, behaviour)  # far from uniform
     sample = jnp.asarray(rng.integers(0, 4, (5, 2)), jnp.int32)
     t = transitions(rng, 5, 2, sample, sample)
-    acting = jax.vmap(jax.vmap(lambda obs: agent.outputs("step", behaviour, (), obs)[1]))
+    acting = jax.jit(jax.vmap(jax.vmap(lambda obs: agent.outputs("step", behaviour, (), obs)[1])))
     t = following(t.replace(extras=t.extras | {"outputs": acting(t.obs)}))
-    batch = agent.batch(params, t, hp, fresh=False)
+    batch = jax.jit(agent.batch, static_argnames="fresh")(params, t, hp, fresh=False)
     ratio = jnp.exp(agent.apply(params, t.obs)[0].log_prob(sample) - agent.apply(behaviour, t.obs)[0].log_prob(sample))
     assert float(ratio.max()) > 1.5
     value, after = (np.asarray(agent.apply(params, x)[1]) for x in (t.obs, t.next_obs))
@@ -154,7 +154,7 @@ def numpy_mlp(params, x, layers=3):
 @pytest.fixture
 def sac(rng):
     agent, hp = SAC(OBS, REAL, hidden=(8, 8)), SACHyperparams(discount=0.8, temperature=0.3)
-    state, other = (agent.init(jax.random.key(i), hp) for i in range(2))
+    state, other = (jax.jit(agent.init)(jax.random.key(i), hp) for i in range(2))
     state = state.replace(critic=state.critic.replace(target=other.critic.params))
     action = np.asarray(jax.vmap(REAL.sample)(jax.random.split(jax.random.key(2), ROWS)))
     batch = jax.tree.map(lambda x: x[:, 0], transitions(rng, ROWS, 1, action[:, None], action[:, None]))
@@ -181,13 +181,13 @@ def test_sac_target_and_losses(sac):
     action, log_prob = numpy_sac_action(agent, state, batch.next_obs, key)
     value = numpy_critics(state.critic.target, batch.next_obs, action).min(-1) - 0.3 * log_prob
     target = np.asarray(batch.reward) + 0.8 * ~np.asarray(batch.terminated) * value
-    np.testing.assert_allclose(agent.target(state, batch, key, hp), target, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(jax.jit(agent.target)(state, batch, key, hp), target, rtol=1e-4, atol=1e-4)
     values = numpy_critics(state.critic.params, batch.obs, batch.action)
-    loss, _ = agent.critic_loss(state.critic.params, state, batch, key, hp)
+    loss, _ = jax.jit(agent.critic_loss)(state.critic.params, state, batch, key, hp)
     np.testing.assert_allclose(loss, ((values - target[:, None]) ** 2).mean(0).sum(), rtol=1e-4)
     action, log_prob = numpy_sac_action(agent, state, batch.obs, key)
     expected = (0.3 * log_prob - numpy_critics(state.critic.params, batch.obs, action).min(-1)).mean()
-    loss, metrics = agent.actor_loss(state.actor.params, state, batch, key, hp)
+    loss, metrics = jax.jit(agent.actor_loss)(state.actor.params, state, batch, key, hp)
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
     np.testing.assert_allclose(metrics["entropy"], -log_prob.mean(), rtol=1e-4)
 
@@ -196,7 +196,7 @@ def test_sac_target_and_losses(sac):
 def test_the_temperature_falls_where_there_is_more_entropy_than_wanted(learned):
     agent, hp = SAC(OBS, REAL, hidden=(8,), learned_temperature=learned), SACHyperparams(temperature=0.3)
     for entropy, change in ((5.0, -1), (-5.0, 1)):
-        state = agent.init(jax.random.key(0), hp)
+        state = jax.jit(agent.init)(jax.random.key(0), hp)
         loss = lambda params, entropy=entropy: (jnp.float32(0), {"entropy": jnp.float32(entropy)})  # noqa: E731
         after, _ = agent.update_actor(state, loss, hp)
         moved = float(jnp.log(after.weight(hp)) - jnp.log(0.3))
@@ -205,7 +205,7 @@ def test_the_temperature_falls_where_there_is_more_entropy_than_wanted(learned):
 
 def test_discrete_sac_takes_means_over_all_choices(rng):
     agent, hp = DiscreteSAC(OBS, CHOICE, hidden=(8, 8)), DiscreteSACHyperparams(discount=0.8, temperature=0.3)
-    state, other = (agent.init(jax.random.key(i), hp) for i in range(2))
+    state, other = (jax.jit(agent.init)(jax.random.key(i), hp) for i in range(2))
     state = state.replace(critic=state.critic.replace(target=other.critic.params))
     sample = rng.integers(0, 4, (ROWS, 1)).astype(np.int32)
     batch = jax.tree.map(lambda x: x[:, 0], transitions(rng, ROWS, 1, sample, sample))
@@ -225,7 +225,7 @@ def test_discrete_sac_takes_means_over_all_choices(rng):
 @pytest.mark.parametrize("double", [True, False])
 def test_dqn_target_and_loss(rng, double):
     agent, hp = DQN(OBS, CHOICE, hidden=(8, 8), double=double), DQNHyperparams(discount=0.8, max_error=0.5)
-    state, other = (agent.init(jax.random.key(i), hp) for i in range(2))
+    state, other = (jax.jit(agent.init)(jax.random.key(i), hp) for i in range(2))
     state = state.replace(actor=state.actor.replace(target=other.actor.params))
     sample = rng.integers(0, 4, (ROWS, 1)).astype(np.int32)
     batch = jax.tree.map(lambda x: x[:, 0], transitions(rng, ROWS, 1, sample, sample))
@@ -337,7 +337,7 @@ def test_every_agent_sees_through_its_encoder(cls):
     """A network of 5 features behind it; scaled by 2 it gives what the same weights give of twice the observation."""
     space, hp = ENCODED[cls]
     agent = cls(OBS, space, hidden=(8,), encoder=Doubled())
-    state = agent.init(jax.random.key(0), hp)
+    state = jax.jit(agent.init)(jax.random.key(0), hp)
     layer = state.actor.params["params"]["encoder"]["Dense_0"]
     assert layer["kernel"].shape == (3, 5)
     plain = cls(Box(-9.0, 9.0, (5,)), space, hidden=(8,))
@@ -356,7 +356,7 @@ def test_an_optimizer_that_one_passes_is_the_one_that_steps(cls):
     """Of optax.sign_sgd without its rate: every number with a gradient moves by the learning rate."""
     space, hp = ENCODED[cls]
     agent = cls(OBS, space, hidden=(8,), optimizer=optax.scale_by_sign())
-    state = agent.init(jax.random.key(0), hp)
+    state = jax.jit(agent.init)(jax.random.key(0), hp)
     square = lambda params: (sum((x**2).sum() for x in jax.tree.leaves(params)), {"entropy": jnp.float32(0)})  # noqa: E731
     if cls in (PolicyGradient, DQN):
         before, after = state.actor, (agent.update if cls is PolicyGradient else agent.update_critic)(state, square, hp)

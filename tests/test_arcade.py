@@ -23,6 +23,7 @@ from evorl.envs.arcade import (
     SpaceInvaders,
     Tetris,
     game_2048,
+    screen,
     tetris,
 )
 from evorl.envs.arcade import connect_four as four
@@ -168,6 +169,14 @@ def test_a_second_wall_of_breakout_ends_it():
     state, timestep = jax.jit(env.advance)(near, jnp.int32(0), jnp.bool_(False))
     assert (float(timestep.reward), bool(timestep.terminated), int(state.score)) == (1, True, 864)
     assert float(timestep.obs[10:].sum()) == 108
+
+
+def test_the_ball_of_breakout_is_drawn_where_it_is():
+    env = Breakout()
+    picture = np.asarray(env.screen(replace(begun(env), x=jnp.float32(240), y=jnp.float32(210))))
+    white = (picture == screen.WHITE).all(-1)  # the ball is 32 x 32, a pixel 6 x 6
+    assert white[35:40, 40:45].all()
+    assert white.sum() == 25
 
 
 def test_the_wall_of_breakout_comes_back_once():

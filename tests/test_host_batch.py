@@ -12,7 +12,7 @@ from evorl import tree
 from evorl.agents import DQN, TD3, MLPPolicy, PolicyGradient
 from evorl.ec.openes import OpenES
 from evorl.envs.actions import Repeat, Sticky
-from evorl.envs.host import HostEnv, pools
+from evorl.envs.host import HostEnv, calls, pools
 from evorl.envs.wrappers import Frames
 from evorl.errors import HostError, OptionError
 from evorl.n_step import Window
@@ -93,6 +93,27 @@ def said(folder):
     """What each environment was asked, in the order of when it was made."""
     paths = sorted(folder.glob("*-*"), key=lambda path: path.stat().st_mtime)
     return [[line.split() for line in path.read_text().splitlines()] for path in paths]
+
+
+def test_a_start_within_a_step_counts_its_own_steps_and_leaves_those_of_other_slots(monkeypatch):
+    class Pool:
+        """One whose first slot's episode ends, and begins again with a count of 50."""
+
+        def step(self, acts, lease, steps, action):
+            ends = np.array([True, False, False])
+            return lease, steps + 1, action, np.float32([1, 2, 3]), ends, ends & False
+
+        def begin(self, acts, leaves, lease, seed):
+            np.testing.assert_array_equal(acts, [True, False, False])
+            return np.array([7, 0, 0]), np.array([50, 0, 0]), np.float32([9, 0, 0])
+
+    monkeypatch.setattr(pools, "of", lambda env: Pool())
+    monkeypatch.setattr(calls, "begins_at_once", lambda env: True)
+    lease, steps, goes_on = np.array([3, 4, 5]), np.array([10, 20, 30]), np.ones(3, bool)
+    found = calls._step(told(0), goes_on, goes_on, lease, steps, np.zeros((3, 2), int), np.float32([4, 5, 6]))
+    np.testing.assert_array_equal(found[0], lease)
+    np.testing.assert_array_equal(found[1], [50, 21, 31])
+    np.testing.assert_array_equal(found[-1], [True, False, False])
 
 
 @pytest.mark.program

@@ -97,6 +97,18 @@ def test_episodes_begin_where_they_may():
     assert (tag.velocity == 0).all()
 
 
+def test_treasures_that_were_picked_up_come_back_elsewhere_and_of_a_kind_drawn_anew():
+    scenario = mpe.CollectTreasure()
+    state = scenario.begin(KEY)
+    alive = np.array([True, False] * 3)
+    state = replace(state, cargo=replace(state.cargo, alive=jnp.asarray(alive)))
+    places, kinds = jnp.full_like(state.marks, 0.25), 1 - state.cargo.kinds
+    after = jax.jit(scenario.follow)(state, (places, kinds))
+    np.testing.assert_array_equal(after.cargo.kinds, np.where(alive, state.cargo.kinds, kinds))
+    assert (after.marks[:, ~alive] == 0.25).all()
+    assert (after.marks[:, alive] != 0.25).all()
+
+
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_places_are_assigned_as_by_scipy(n):
     far = np.random.default_rng(n).uniform(0, 2, (20, n, n)).astype(np.float32)
