@@ -113,6 +113,18 @@ def test_a_slot_that_goes_on_elsewhere_was_cut():
     assert truncated[there].all()
 
 
+def test_only_an_open_last_step_is_truncated_where_its_slot_goes_on_elsewhere():
+    """Of slots whose last step was truncated, terminated, and neither."""
+    row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(SLOTS)))
+    replay = SequenceReplay(**SMALL, exponent=0.0).empty(SLOTS * STEPS, row, SLOTS)
+    last = replace(rows(0, np.zeros(SLOTS), [False, True, False]), truncated=jnp.array([True, False, False]))
+    replay = replay.add(tree.stack([last]), jnp.ones((1, SLOTS), bool))
+    tables = replay.parted(jnp.full((SLOTS, 1), -1.0), jnp.ones(SLOTS, bool))
+    after = replay.row.unpack(tree.index(tables, jnp.arange(SLOTS) * replay.steps))
+    np.testing.assert_array_equal(after.truncated, [True, False, True])
+    np.testing.assert_array_equal(after.terminated, [False, True, False])
+
+
 def test_steps_that_are_lost_end_what_is_stored():
     row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(SLOTS)))
     replay = SequenceReplay(**SMALL, exponent=0.0).empty(SLOTS * STEPS, row, SLOTS)
