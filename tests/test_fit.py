@@ -21,7 +21,7 @@ from evorl.training.fit import fit
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.display import Lines
-from evorl.training.records.recorders import Csv, JsonLines
+from evorl.training.records.recorders import Csv, JsonLines, TensorBoard
 from evorl.types import TimeStep
 from evorl.workflows import OnPolicy
 from tests.conftest import leaves_equal
@@ -202,6 +202,14 @@ def test_a_resume_forgets_the_rows_that_it_will_write_again(tmp_path, whole):
     assert {line["seed"] for line in lines} == {"3"}
     with pytest.raises(OptionError, match="has lost rows, 4 lines are left of 5"):
         recorders[0].resume(Progress(rows={"train": 5}))
+
+
+def test_tensorboard_shows_an_evaluation_at_once(tmp_path):
+    record = TensorBoard(tmp_path)
+    record({"kind": "evaluation", "iteration": 2, "env_steps": 8, "return": 1.5})
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    assert b"evaluation/return" in file.read_bytes()
+    record.close()
 
 
 def test_lines_tell_how_far_it_is(whole, capsys):

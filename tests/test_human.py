@@ -49,6 +49,14 @@ def test_a_snake_is_led_into_the_wall(keyboard, capsys):
     assert shown.endswith(f"return {earned:.6g} after {steps} steps\n")
 
 
+def test_an_episode_that_is_truncated_ends(keyboard, capsys, monkeypatch):
+    monkeypatch.setattr(human, "SECONDS", 0.01)
+    told = iter([[UP], [UP], [UP], [human.QUIT]])
+    monkeypatch.setattr(human, "read", lambda fd, seconds: next(told))
+    assert human.play(Pong(max_episode_steps=2), ())[1] == 2
+    assert capsys.readouterr().out.endswith("after 2 steps\n")
+
+
 def test_a_game_that_goes_on_by_itself_is_stopped(keyboard, capsys, monkeypatch):
     modes = termios.tcgetattr(sys.stdin.fileno())
     monkeypatch.setattr(human, "SECONDS", 0.01)
