@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,6 +85,18 @@ def test_flat_fitness_starts_the_search_again_with_twice_the_population(key):
     assert not leaves_equal(again.search.mean, state.search.mean)
     state, _ = tell(*tell(state, key, 2.0)[:1], key, 2.0)
     assert leaves_equal(evolver.solution(state), state.search.mean)  # the better one
+
+
+def test_a_search_is_stalled_whose_best_of_10_and_30_n_over_lambda_generations_differ_by_tol_fun(key):
+    evolver, hp = Restarts(CMAES(6), doublings=1), RestartsHyperparams()
+    state = evolver.init(key, jnp.ones(2), hp)
+    state = replace(state, search=replace(state.search, generation=jnp.full_like(state.search.generation, 15)))
+    stalled = jax.jit(lambda history: evolver._stalled(replace(state, history=history), jnp.int32(12), 1e-3))
+    history = jnp.zeros_like(state.history)  # 10 + 30 * 2 / 12 generations count
+    assert stalled(history.at[15:].set(-5.0))
+    assert stalled(history.at[7].set(5e-4))
+    assert not stalled(history.at[7].set(-2e-3))
+    assert not stalled(history.at[14].set(2e-3))
 
 
 @pytest.mark.parametrize("covariance", [CMAES(6).covariance, Diagonal()])
