@@ -2,6 +2,7 @@
 
 import inspect
 import types
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -110,6 +111,14 @@ def test_the_buffer_is_its_twin_after_every_operation(prioritization, copies):
 @pytest.mark.parametrize("copies", [0, 5])
 def test_the_buffer_is_its_twin_after_1500_operations(prioritization, copies):
     play(prioritization, 1500, copies, seed=1)
+
+
+def test_of_equal_scores_the_earlier_place_has_the_higher_rank():
+    scores, ranks = jnp.array([1.0, 2.0, 1.0, 0.0]), jnp.array([2, 1, 3, 4], jnp.int32)
+    held = replace(ledger.Ledger.blank(4, "rank"), score=scores, rank=ranks, size=jnp.int32(4))
+    rescored = jax.jit(ledger.Ledger.rescored)
+    for place, score, wanted in ((3, 1.0, [2, 1, 3, 4]), (0, 1.0, [2, 1, 3, 4]), (2, 2.0, [3, 1, 2, 4])):
+        np.testing.assert_array_equal(rescored(held, jnp.int32(place), jnp.float32(score)).rank, wanted)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import returns
+from evorl import returns, tree
+from evorl.n_step import Window, fold
+from evorl.types import Transition
 
 STEPS = 23
 
@@ -86,9 +88,6 @@ def test_vtrace_on_policy_is_the_n_step_return(trajectory):
 
 @pytest.mark.program
 def test_windows_hold_n_step_returns_across_any_chunks(trajectory):
-    from evorl.n_step import Window, fold
-    from evorl.types import Transition
-
     reward, _, next_value, terminated, ended, _ = trajectory
     n, slots = 4, 2
     column = lambda x: jnp.stack([jnp.asarray(x), jnp.roll(jnp.asarray(x), 5)], 1)  # noqa: E731
@@ -114,3 +113,16 @@ def test_windows_hold_n_step_returns_across_any_chunks(trajectory):
             bootstrap = v[successor] if slot == 0 else np.roll(v, -5)[successor]
             found = batch.reward[slot] + batch.discount[slot] * (not batch.terminated[slot]) * bootstrap
             np.testing.assert_allclose(found, n_step(r, v, over, end, t, n, 0.9), rtol=1e-5, atol=1e-5)
+
+
+def test_a_window_of_slots_that_are_not_in_step_keeps_the_last_rows_of_each():
+    zero = jnp.zeros(2)
+    rows = [
+        Transition(x, zero, zero, x + 1, zero > 0, zero > 0, extras={})
+        for x in jnp.array([[10, 20.0]]) + jnp.arange(3)[:, None]
+    ]
+    window = Window.empty(2, 2, tree.index(rows[0], 0), apart=True)
+    window, _, there = window.advance(tree.stack(rows), jnp.array([3, 1]))
+    np.testing.assert_array_equal(window.filled, [2, 1])
+    np.testing.assert_array_equal(window.rows.obs, [[11, 0], [12, 20]])
+    np.testing.assert_array_equal(there, [[False, False], [False, False], [True, False]])
