@@ -1,6 +1,7 @@
 """Several devices compute what one does."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -122,3 +123,13 @@ def test_what_the_user_has_chosen_for_the_compiler_stays(monkeypatch):
     assert devices_of.compiler_options() == devices_of.ON_CPU
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
     assert devices_of.compiler_options() == {"xla_cpu_multi_thread_eigen": False}
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("4096\n", 4096), ("max\n", None), ("9" * 20, None)])
+def test_the_limit_of_memory_is_that_of_the_container_if_it_is_less_than_the_machine(
+    monkeypatch, tmp_path, limit, expected
+):
+    (tmp_path / "memory.max").write_text(limit)
+    monkeypatch.setattr(devices_of, "Path", lambda path: tmp_path / Path(path).name)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert devices_of.memory_limit() == (expected or machine)

@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from evorl.errors import OptionError
-from evorl.networks.distributions import Categorical, Head, Normal, TanhNormal
+from evorl.networks.distributions import Categorical, Head, Normal, TanhNormal, straight_through
 from evorl.spaces import Box, Dict, Discrete, MultiDiscrete
 
 MEAN, STD = np.array([0.3, -1.2]), np.array([0.5, 1.7])
@@ -85,6 +85,17 @@ def test_several_actions_are_the_choices_of_each_by_name():
     np.testing.assert_array_equal(action["b"], drawn[:, 2])
     with pytest.raises(OptionError, match="each to be a choice"):
         Head(Dict({"a": Discrete(2), "b": Box(-1.0, 1.0, (2,))}))
+
+
+def test_a_straight_through_sample_is_one_hot_and_has_the_gradient_of_the_softmax():
+    logits, key, weights = jnp.array([0.3, -1.0, 2.0, 0.5, 0.1]), jax.random.key(1), jnp.arange(1.0, 6)
+    sample, pull = jax.vjp(lambda logits: straight_through(logits, (3, 2), key), logits)
+    noisy = logits + jax.random.gumbel(key, logits.shape)
+    np.testing.assert_array_equal(
+        sample, np.eye(3)[noisy[:3].argmax()].tolist() + np.eye(2)[noisy[3:].argmax()].tolist()
+    )
+    soft = lambda x: jnp.concatenate([jax.nn.softmax(x[:3]), jax.nn.softmax(x[3:])])  # noqa: E731
+    np.testing.assert_allclose(pull(weights)[0], jax.vjp(soft, noisy)[1](weights)[0], rtol=1e-5, atol=1e-7)
 
 
 def test_refuses_actions_without_bounds():
