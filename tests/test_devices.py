@@ -105,14 +105,6 @@ def test_a_cpu_is_as_many_devices_as_divide_what_is_independent(given, devices, 
     )
 
 
-@pytest.fixture
-def optimized():
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 def test_programs_that_tests_compile_are_not_optimized():
     assert "xla_backend_optimization_level" not in devices_of.compiler_options()
 
