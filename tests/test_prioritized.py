@@ -73,6 +73,7 @@ def test_a_million_numbers_have_their_shares_to_two_masses_of_all_that_are_drawn
     n, masses = 1_000_000, 2**23  # as many as `jax.random.uniform` tells apart
     found = drift(n, 4_000)
     numbers = np.asarray(found.levels[0], np.float64)[:n]
+    assert float(found.total) == pytest.approx(numbers.sum(), rel=1e-6)
     mass = (jnp.arange(masses) + 0.5) / masses * found.total
     counts = np.bincount(np.asarray(jax.jit(found.find)(mass)), minlength=n)
     errors = counts - numbers / numbers.sum() * masses
