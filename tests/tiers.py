@@ -60,16 +60,16 @@ class Spent:
 def measure_compiling():
     """Return the most CPU seconds, of three times, in which this machine, as busy as it is now, compiles a program."""
 
-    def program(x, i):
-        return jax.lax.fori_loop(0, 3, lambda i, x: jax.numpy.sort(jax.numpy.tanh(x @ x) + time.time_ns() % 1e6), x) + i
-
-    def measure(i):
-        lowered = jax.jit(lambda x: program(x, i)).lower(jax.ShapeDtypeStruct((9, 9), "float32"))
+    def measure():
+        unique = time.time_ns() % 1e6  # so that no cache holds the program
+        turn = lambda i, x: jax.numpy.sort(jax.numpy.tanh(x @ x) + unique)  # noqa: E731
+        program = jax.jit(lambda x: jax.lax.fori_loop(0, 3, turn, x))
+        lowered = program.lower(jax.ShapeDtypeStruct((9, 9), "float32"))
         began = time.process_time()
-        lowered.compile()  # of numbers that no cache holds
+        lowered.compile()
         return time.process_time() - began
 
-    return max(map(measure, range(3)))
+    return max(measure() for _ in range(3))
 
 
 _now = Spent()
