@@ -114,7 +114,7 @@ def test_a_slot_that_goes_on_elsewhere_was_cut():
 
 
 def test_only_an_open_last_step_is_truncated_where_its_slot_goes_on_elsewhere():
-    """Of slots whose last step was truncated, terminated, and neither."""
+    """Try slots whose last step was truncated, terminated, and neither."""
     row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(SLOTS)))
     replay = SequenceReplay(**SMALL, exponent=0.0).empty(SLOTS * STEPS, row, SLOTS)
     last = replace(rows(0, np.zeros(SLOTS), [False, True, False]), truncated=jnp.array([True, False, False]))
