@@ -332,7 +332,7 @@ def compare(out: Path, other: Path) -> None:
         a, b = ours[job], theirs[job]
         print(job, "counters equal" if counters(a) == counters(b) else f"{counters(a)} {counters(b)}", end="; ")
         losses = [name for name in a[0] if name.endswith("loss")]
-        print(*(f"{name} {abs(a[0][name] / b[0][name] - 1):.1e}" for name in losses))
+        print(*(f"{name} {abs(a[0][name] - b[0][name]) / max(abs(b[0][name]), 1e-12):.1e}" for name in losses))
 
 
 def run_all(out: Path, stages: list[str], tiny: bool, limit: float, at_once: int) -> None:
