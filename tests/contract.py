@@ -14,9 +14,15 @@ from evorl import hyperparameters, tree
 from evorl.training.program import Program, job
 from evorl.workflows import Vmapped
 from evorl.workflows.base import advance
+from tests import keys
 from tests.conftest import leaves_equal
 
 RECORDED = Path(__file__).parent / "recorded"
+SAME_KEY = {  # functions that mean to use a key twice
+    "Behaviour.act",  # of an action at random, an exploring and a greedy one, one is taken
+    "BoundedSBX.__call__",  # the twins of a pair mirror each other
+    "Adversary._for_all",  # all students are on the same levels
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,19 +69,22 @@ def types(state):
 
 
 def check_types(case):
-    """Three copies step, are evaluated and inherit, as PBT lets them: types stay, and metrics have their names."""
+    """Three copies step, are evaluated and inherit, as by PBT: types stay, metrics have names, no key serves twice."""
     hyperparams = tree.broadcast(hyperparameters.as_state(case.hyperparams), 3)
     population = Vmapped(case.workflow, 3)
 
-    def generation(key):
-        before = population.init(key, hyperparams)
-        state, metrics, evaluation = advance(population, before, key, jnp.bool_(False))
+    def generation(key_init, key_advance):
+        before = population.init(key_init, hyperparams)
+        state, metrics, evaluation = advance(population, before, key_advance, jnp.bool_(False))
         source = jnp.full(3, evaluation["return"].reshape(3, -1).mean(1).argmax())
         state = population.copy_members(state, source)
         state = population.with_hyperparams(state, population.hyperparams(tree.index(state, source)))
         return before, state, metrics, evaluation
 
-    before, state, metrics, evaluation = jax.eval_shape(generation, jax.random.key(0))
+    trace = jax.make_jaxpr(generation, return_shape=True)
+    program, (before, state, metrics, evaluation) = trace(jax.random.key(0), jax.random.key(1))
+    reused = [str(reuse) for reuse in keys.used_twice(program) if reuse.function not in SAME_KEY]
+    assert reused == [], reused
     assert types(state) == types(before)
     assert {"env_steps", "episodes", "gradient_steps", "return"} <= set(metrics)
     assert {"return", "episodes"} <= set(evaluation)
@@ -120,7 +129,7 @@ def check_other_numbers(case):
 def check_copies(case, twin):
     """Two copies with other hyperparameters are two runs; a copied member keeps its replay and acts differently."""
     names = [n for n in hyperparameters.leaves(case.hyperparams) if n.endswith(("actor_lr", "learning_rate"))]
-    settings = [case.hyperparams, moved(case.hyperparams, names[0]) if names else case.hyperparams]
+    settings = [case.hyperparams, moved(case.hyperparams, names[0], up=False) if names else case.hyperparams]
     both = twin.init(twin.program.keys, tree.stack([hyperparameters.as_state(one) for one in settings]))
     keys = [case.program.keys.at[0, 0].set(key) for key in jax.random.split(twin.program.keys[0, 0])]
     alone = [case.init(own, one) for own, one in zip(keys, settings, strict=True)]

@@ -161,10 +161,11 @@ class VectorEnv:
 
         Raises OptionError where a reward is not one number, which learning and fitness are about.
         """
-        world, keys = self.world(env_params), jax.random.split(jax.random.key(0), self.num_slots)
+        world = self.world(env_params)
         policy = jax.vmap(Behaviour(self.env, self.agent, hyperparams).policy(params, True))
 
         def one_step() -> tuple[EnvSlot, Any]:
+            keys = jax.random.split(jax.random.key(0), self.num_slots)
             slots = world.sending(policy, world.slots(world.reset(keys)))
             return slots, tree.index(world.interact(policy, slots, keys)[1], 0)
 

@@ -97,9 +97,9 @@ class Passes:
         def epoch(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
             agent, known = carry
             known = self.anew(known) if self.refresh == EPOCH else known
-            key_order = jax.random.fold_in(key, i)
+            key_order, key_turns = jax.random.split(jax.random.fold_in(key, i))
             turns = tree.random_order(key_order, count).reshape(-1, self.size)
-            keys = jax.random.split(jax.random.fold_in(key_order, 0), len(turns))
+            keys = jax.random.split(key_turns, len(turns))
             carry, metrics = jax.lax.scan(minibatch, (agent, known), (turns, keys))
             return carry, tree.mean(metrics)
 
