@@ -70,6 +70,19 @@ def test_fronts_by_hand():
     np.testing.assert_allclose((values(DTLZ(2, 3, 2), half) ** 2).sum(), 1, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("names", "descriptors", "labels"), [
+    (("f", "g", "h"), 0, [("f", "g"), ("f", "h")]),
+    (("return",), 2, [("descriptor/0", "descriptor/1"), ("", "return")]),
+])  # fmt: skip
+def test_each_objective_is_drawn_beside_the_first(names, descriptors, labels):
+    values = np.arange(2.0 * len(names)).reshape(2, -1)
+    figure = play.draw(Front(names, values, (), np.ones((2, descriptors)), 2))
+    assert [(axis.get_xlabel(), axis.get_ylabel()) for axis in figure.axes] == labels
+    if len(names) > 1:
+        drawn = [axis.collections[0].get_offsets().tolist() for axis in figure.axes]
+        assert drawn == [values[:, [0, i]].tolist() for i in range(1, len(names))]
+
+
 def test_sphere_arm_and_bbob_by_hand():
     """An arm bent by a quarter twice ends at (0 - 1 + ..): links along +y and -x."""
     assert values(Sphere(3), [[1, -2, 3]]) == -14

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ from tests.tiny import CHOICES
 from tests.tiny import ENV as CONTINUOUS
 
 SLOTS, STEPS, STRIDE = 3, 24, 4
+ADD = jax.jit(lambda replay, *given: replay.add(*given))
 SMALL = {"length": 5, "burn_in": 2, "stride": STRIDE}
 TOTAL = 7
 
@@ -42,12 +44,12 @@ def filled(settings, chunks, ended=lambda slot, step: False):
     """A replay after random chunks, of which each slot takes its own share, and how many steps each has taken."""
     row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(SLOTS)))
     replay = settings.empty(SLOTS * STEPS, row, SLOTS)
-    add, rng, taken = jax.jit(lambda replay, *given: replay.add(*given)), np.random.default_rng(0), np.zeros(SLOTS, int)
+    rng, taken = np.random.default_rng(0), np.zeros(SLOTS, int)
     for _ in range(chunks):
         share = rng.integers(0, 4, SLOTS)
         mask = np.arange(3)[:, None] < share
         each = [rows(0, taken + i, [ended(s, taken[s] + i) for s in range(SLOTS)]) for i in range(3)]
-        replay = add(replay, tree.stack(each), jnp.asarray(mask))
+        replay = ADD(replay, tree.stack(each), mask)
         taken += share
         yield replay, taken
 
@@ -92,7 +94,7 @@ def test_priorities_are_of_those_that_are_whole():
 
 def test_a_priority_is_a_mix_of_errors():
     *_, (replay, _) = filled(SequenceReplay(**SMALL, exponent=1.0, mix=0.75), 30)
-    index = replay.sample(jax.random.key(0), (1,)).index
+    index = jax.jit(lambda replay: replay.sample(jax.random.key(0), (1,)).index)(replay)
     errors = jnp.array([[-1.0, 0.0, 3.0, 0.0, 1.0]])
     found = replay.update(index, errors).priorities.numbers.at(index)
     np.testing.assert_allclose(found, 0.75 * 3 + 0.25 * 1, rtol=1e-5)
@@ -118,7 +120,7 @@ def test_only_an_open_last_step_is_truncated_where_its_slot_goes_on_elsewhere():
     row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(SLOTS)))
     replay = SequenceReplay(**SMALL, exponent=0.0).empty(SLOTS * STEPS, row, SLOTS)
     last = replace(rows(0, np.zeros(SLOTS), [False, True, False]), truncated=jnp.array([True, False, False]))
-    replay = replay.add(tree.stack([last]), jnp.ones((1, SLOTS), bool))
+    replay = ADD(replay, tree.stack([last]), np.ones((1, SLOTS), bool))
     tables = replay.parted(jnp.full((SLOTS, 1), -1.0), jnp.ones(SLOTS, bool))
     after = replay.row.unpack(tree.index(tables, jnp.arange(SLOTS) * replay.steps))
     np.testing.assert_array_equal(after.truncated, [True, False, True])
@@ -130,7 +132,7 @@ def test_steps_that_are_lost_end_what_is_stored():
     replay = SequenceReplay(**SMALL, exponent=0.0).empty(SLOTS * STEPS, row, SLOTS)
     chunk = tree.stack([rows(0, np.full(SLOTS, i)) for i in range(4)])
     chunk = replace(chunk, reward=chunk.reward.at[2, 1].set(jnp.nan))
-    replay = replay.add(chunk, jnp.ones((4, SLOTS), bool))
+    replay = ADD(replay, chunk, np.ones((4, SLOTS), bool))
     np.testing.assert_array_equal(replay.filled, [4, 2, 4])
     lost = replace(chunk, memory=(chunk.memory[0].at[1, 0].set(jnp.inf),))
     np.testing.assert_array_equal(replay.add(lost, jnp.ones((4, SLOTS), bool)).filled, [5, 4, 8])
@@ -246,6 +248,21 @@ def test_what_is_learned_from_is_what_acted(played):
     assert compared > 3
     assert np.asarray(sample.rows.ended[:-1]).any()
     assert not np.asarray(sample.rows.ended[:3]).all()
+
+
+def test_what_is_remembered_of_a_burn_in_has_no_gradient():
+    agent = DQN(CHOICES.observation_space, CHOICES.action_space, hidden=(4,), core=GRU(4))
+    params = jax.jit(agent.init)(jax.random.key(0), agent.hyperparams()).actor.params
+    no, memory = jnp.zeros((5, 2), bool), tree.broadcast(agent.memory(), 2)
+
+    def value(obs, burn_in):
+        batch = Transition(obs, no.astype(jnp.int32), no, obs, no, no, memory=memory, burn_in=burn_in)
+        return agent.values(params, batch)[0][-1].sum()
+
+    obs = jax.random.normal(jax.random.key(1), (5, 2, 1))
+    for burn_in in (0, 2):
+        slope = jax.jit(jax.grad(partial(value, burn_in=burn_in)))(obs)
+        np.testing.assert_array_equal(np.abs(slope).sum((1, 2)) > 0, np.arange(5) >= burn_in)
 
 
 def test_the_burn_in_warms_and_has_no_gradient(played):

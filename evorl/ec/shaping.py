@@ -23,6 +23,11 @@ def best_first(fitness: Float[Array, " n"]) -> Int[Array, " n"]:
     return jnp.argsort(-comparable(fitness))
 
 
+def elites_among(fitness: Float[Array, " n"], members: Int[Array, " k"]) -> Int[Array, ""]:
+    """How many of k members are among the k fittest."""
+    return jnp.isin(members, best_first(fitness)[: len(members)]).sum()
+
+
 def duels(key: Key, fitness: Float[Array, " n"]) -> tuple[Int[Array, " half"], Int[Array, " half"]]:
     """Random pairs of n members, n even: the winner of each and the loser."""
     fitness = comparable(fitness)

@@ -12,7 +12,7 @@ from evorl import hyperparameters, tree
 from evorl.agents.td3 import TD3Hyperparams
 from evorl.ec import search
 from evorl.ec.cem import CEMHyperparams
-from evorl.ec.shaping import best_first
+from evorl.ec.shaping import elites_among
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.replay import UNIFORM
@@ -158,17 +158,15 @@ class CEMRL:
 
     def absorb(self, state: CEMRLState, carry: Asked, played: Played, key: Key) -> tuple[CEMRLState, Metrics]:
         members, random, fitness = played.plan.params, played.plan.random, played.stats.mean_return
-        n, m = self.evolver.population_size, self.num_learners
         hyperparams, evolver = self.now(state).evolver, search.asked(carry.evolver, state.evolver)
         judged = search.fitness(self.evolver, played.stats.means)
         told, metrics = search.tell(self.evolver, key, members, judged, evolver, hyperparams)
         evolver = tree.where(~random, told, state.evolver)
-        is_elite = jnp.zeros(n, bool).at[best_first(fitness)[:m]].set(True)
         learned = carry.metrics["gradient_steps"] > 0
         metrics |= played.metrics() | carry.metrics
         metrics |= {
             "return_best": fitness.max(),
-            "gradient_elites": jnp.where(learned, is_elite[carry.picked].sum(), 0),
+            "gradient_elites": jnp.where(learned, elites_among(fitness, carry.picked), 0),
         }
         state = replace(
             state,

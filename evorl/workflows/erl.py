@@ -13,7 +13,7 @@ from evorl.agents.td3 import TD3Hyperparams
 from evorl.agents.train_state import TrainState
 from evorl.ec import search
 from evorl.ec.genetic import GA, GAHyperparams
-from evorl.ec.shaping import best_first, comparable
+from evorl.ec.shaping import best_first, comparable, elites_among
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.errors import require, unknown
 from evorl.hyperparameters import Number, as_state, hyperparameter
@@ -212,7 +212,7 @@ class ERL:
             "return_best": fitness.max(),
             "return_agent": tree.index(stats, slice(n, None)).metrics()["return"],
             "gradient_steps": updates,
-            "gradient_elites": jnp.where(self.injecting(state, random), (best_first(fitness)[:m] >= n - m).sum(), 0),
+            "gradient_elites": jnp.where(self.injecting(state, random), elites_among(fitness, jnp.arange(n - m, n)), 0),
         }
         learned = {"agent": agent, "replay": replay, "evolver": tree.where(~random, told, state.evolver)}
         return replace(state, generation=state.generation + ~random, env_steps=env_steps, **learned), metrics
