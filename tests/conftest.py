@@ -25,7 +25,7 @@ from evorl.training.devices import enable_compilation_cache  # noqa: E402
 from tests.tiers import *  # noqa: E402, F403  pytest finds its hooks here
 
 enable_compilation_cache()
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def leaves_equal(a, b):

@@ -62,7 +62,7 @@ def test_weights_are_not_copied_for_each():
 def test_players_of_a_table_find_their_information_set():
     nodes = Tabled(Leduc()).nodes
     sets = len(nodes.owner)
-    found = jax.vmap(TableCast(nodes).seen)(jnp.asarray(nodes.features[:sets]))
+    found = jax.jit(jax.vmap(TableCast(nodes).seen))(jnp.asarray(nodes.features[:sets]))
     np.testing.assert_array_equal(found, np.arange(sets))
 
 

@@ -198,7 +198,7 @@ def test_the_temperature_falls_where_there_is_more_entropy_than_wanted(learned):
     for entropy, change in ((5.0, -1), (-5.0, 1)):
         state = jax.jit(agent.init)(jax.random.key(0), hp)
         loss = lambda params, entropy=entropy: (jnp.float32(0), {"entropy": jnp.float32(entropy)})  # noqa: E731
-        after, _ = agent.update_actor(state, loss, hp)
+        after, _ = jax.jit(lambda state, loss=loss: agent.update_actor(state, loss, hp))(state)
         moved = float(jnp.log(after.weight(hp)) - jnp.log(0.3))
         assert moved == pytest.approx(change * hp.temperature_lr if learned else 0, abs=1e-6)
 

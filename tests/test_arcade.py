@@ -48,7 +48,7 @@ KEY = jax.random.key(0)
 
 
 def begun(env, key=KEY):
-    return env.reset(key, env.default_params)[0]
+    return jax.jit(env.reset)(key, env.default_params)[0]
 
 
 @pytest.mark.parametrize("name", PEERS)

@@ -161,7 +161,7 @@ def test_a_tell_is_the_papers(key, far):
         start, 0.3, root @ root.T, root, path_sigma, path_c, 3, genomes, values, np.array(weights), weights.mueff
     )
     assert expected[-1] == (far == 1.0)
-    state, metrics = evolver.tell(key, jnp.float32(genomes), jnp.float32(-values), state, hp)
+    state, metrics = jax.jit(evolver.tell)(key, np.float32(genomes), np.float32(-values), state, hp)
     found = state.mean, state.sigma, state.covariance, state.path_sigma, state.path_covariance
     for ours, theirs in zip(found, expected[:-1], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
@@ -249,7 +249,8 @@ def test_the_gap_between_factors_is_what_the_rate_allows():
 
 def test_sigma_grows_at_most_e_times_at_once(key):
     evolver, hp = CMAES(4), CMAESHyperparams()
-    state, metrics = evolver.tell(key, jnp.full((4, 3), 1e4), jnp.arange(4.0), evolver.init(key, jnp.zeros(3), hp), hp)
+    far = lambda state: evolver.tell(key, jnp.full((4, 3), 1e4), jnp.arange(4.0), state, hp)  # noqa: E731
+    state, metrics = jax.jit(far)(evolver.init(key, jnp.zeros(3), hp))
     assert float(metrics["sigma"]) == pytest.approx(0.1 * np.e)
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state))
 
@@ -261,9 +262,9 @@ def test_sigma_grows_as_pycmas_does_where_all_members_are_equally_fit(key, value
     before = search.sigma
     search.manage_plateaus(1.5, sample_fraction=1)
     evolver, hp = CMAES(6), CMAESHyperparams()
-    state = evolver.init(key, jnp.zeros(3), hp)
-    genomes = evolver.ask(key, state, hp)[0]
-    of_fitness = lambda fitness: evolver.tell(key, genomes, fitness, state, hp)[0]  # noqa: E731
+    state = jax.jit(lambda: evolver.init(key, jnp.zeros(3), hp))()
+    genomes = jax.jit(evolver.ask)(key, state, hp)[0]
+    of_fitness = jax.jit(lambda fitness: evolver.tell(key, genomes, fitness, state, hp)[0])
     found, ordered = of_fitness(jnp.float32(-values)), of_fitness(-jnp.arange(6.0))
     assert float(found.sigma / ordered.sigma) == pytest.approx(search.sigma / before, rel=1e-6)
     assert leaves_equal(replace(found, sigma=ordered.sigma), ordered)  # the order of the members is that of ties

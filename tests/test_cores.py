@@ -1,5 +1,7 @@
 """GRU and LSTM against flax's cells, S5 against its recurrence in NumPy, and what every core promises."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -34,12 +36,10 @@ def seen():
 
 def begun(core, x):
     """Parameters, all away from where they begin, and memories that have seen something."""
-    params = core.init(jax.random.key(1), core.initial(), x[0, 0], method="step")
-    keys = jax.random.split(jax.random.key(2), len(jax.tree.leaves(params)))
-    keys = jax.tree.unflatten(jax.tree.structure(params), keys)
-    params = jax.tree.map(lambda p, key: p + 0.1 * jax.random.normal(key, p.shape), params, keys)
-    memory = jax.tree.map(lambda m: 0.5 * jax.random.normal(jax.random.key(3), (SLOTS, *m.shape)), core.initial())
-    return params, memory
+    params = jax.jit(partial(core.init, method="step"))(jax.random.key(1), core.initial(), x[0, 0])
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda p: p + np.float32(0.1 * rng.normal(size=p.shape)), params)
+    return params, jax.tree.map(lambda m: np.float32(0.5 * rng.normal(size=(SLOTS, *m.shape))), core.initial())
 
 
 def one_by_one(core, params, memory, x, ended):
@@ -113,8 +113,8 @@ def test_cells_equal_those_of_flax(core, cell, gates, seen):
                 f"h{gate}": {"kernel": hidden[i], "bias": input_bias[i] + bias[i]},
             }
     carry = memory[0] if core.parts == 1 else (memory[1], memory[0])
-    found = core.apply(params, memory, x[0], method="step")
-    after, y = cell.apply({"params": parts}, carry, x[0])
+    found = jax.jit(partial(core.apply, method="step"))(params, memory, x[0])
+    after, y = jax.jit(cell.apply)({"params": parts}, carry, x[0])
     np.testing.assert_allclose(found[1], y, atol=1e-6)
     wanted = (after,) if core.parts == 1 else (after[1], after[0])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found[0], wanted)
@@ -170,7 +170,7 @@ def test_kernels_of_a_batch_are_factorized_one_at_a_time():
 def test_s5_is_its_recurrence(core, seen):
     x, ended = seen
     params, memory = begun(core, x)
-    memories, ys = core.apply(params, memory, x, ended, method="sequence")
+    memories, ys = jax.jit(partial(core.apply, method="sequence"))(params, memory, x, ended)
     wanted = recurrence(core, params, memory, x, ended)
     np.testing.assert_allclose(ys, wanted[1], atol=1e-5)
     for found, right in zip(memories, wanted[0], strict=True):

@@ -30,8 +30,8 @@ def test_a_convolution_is_its_sums(monkeypatch, few, shape, size, stride):
     monkeypatch.setattr(encoders, "FEW", few)
     x = jax.random.normal(jax.random.key(0), (6, *shape))
     layer = Convolution(4, size, stride)
-    params = layer.init(jax.random.key(1), x)
-    params = jax.tree.map(lambda p: p + 0.1, params)
+    params = jax.jit(layer.init)(jax.random.key(1), x)
+    params = jax.tree.map(lambda p: p + np.float32(0.1), params)
     wanted = convolved(
         np.asarray(x), *(np.asarray(params["params"][name]) for name in ("kernel", "bias")), size, stride
     )

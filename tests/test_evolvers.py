@@ -1,6 +1,7 @@
 """The evolvers: what all of them keep, and each against its equations."""
 
 import dataclasses
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -72,57 +73,72 @@ def quadratic(member):
 
 
 def search(evolver, hyperparams, key, generations):
-    """The state after so many generations and the fitness of the center of each."""
+    """The state after so many generations and the fitness of its center."""
 
-    def generation(state, key):
-        key_ask, key_tell = jax.random.split(key)
+    def generation(i, state):
+        key_ask, key_tell = jax.random.split(jax.random.fold_in(key, i))
         genomes, state = evolver.ask(key_ask, state, hyperparams)
         members = jax.vmap(evolver.to_params, (None, 0, None))(state, genomes, hyperparams)
-        state, _ = evolver.tell(key_tell, genomes, jax.vmap(quadratic)(members), state, hyperparams)
-        return state, quadratic(evolver.solution(state))
+        return evolver.tell(key_tell, genomes, jax.vmap(quadratic)(members), state, hyperparams)[0]
 
-    state = evolver.init(key, MEAN, hyperparams)
-    return jax.lax.scan(generation, state, jax.random.split(key, generations))
+    state = jax.lax.fori_loop(0, generations, generation, evolver.init(key, MEAN, hyperparams))
+    return state, quadratic(evolver.solution(state))
+
+
+@cache
+def searches(name):
+    """Four searches with the same hyperparameters, as one program for any number of generations."""
+    evolver, _ = CASES[name]
+
+    @jax.jit
+    def run(key, hyperparams, generations):
+        return jax.vmap(lambda key: search(evolver, hyperparams, key, generations))(jax.random.split(key, 4))
+
+    return run
 
 
 @every
 def test_every_evolver_searches_under_scan_and_vmap(name, key):
-    evolver, hyperparams = CASES[name]
-    hyperparams = hyperparameters.as_state(hyperparams)
-    run = jax.jit(jax.vmap(lambda key: search(evolver, hyperparams, key, 150)))
-    _, fitness = run(jax.random.split(key, 4))
-    assert np.all(np.asarray(fitness[:, -1]) > 0.3 * float(quadratic(MEAN)))  # nearer than half way
-    assert float(np.median(fitness[:, -1])) > 0.1 * float(quadratic(MEAN))
+    _, fitness = searches(name)(key, hyperparameters.as_state(CASES[name][1]), 150)
+    assert np.all(np.asarray(fitness) > 0.3 * float(quadratic(MEAN)))  # nearer than half way
+    assert float(np.median(fitness)) > 0.1 * float(quadratic(MEAN))
 
 
 @every
 def test_states_keep_their_types_and_every_hyperparameter_matters(name, key):
     evolver, hyperparams = CASES[name]
-    first = jax.eval_shape(lambda: evolver.init(key, MEAN, hyperparameters.as_state(hyperparams)))
-    run = jax.jit(lambda hyperparams: search(evolver, hyperparams, key, 5)[0])
+    state_of = jax.vmap(lambda key: evolver.init(key, MEAN, hyperparameters.as_state(hyperparams)))
+    first, program = jax.eval_shape(state_of, jax.random.split(key, 4)), searches(name)
+    run = lambda hyperparams: program(key, hyperparams, 5)[0]  # noqa: E731
     base = run(hyperparameters.as_state(hyperparams))
     assert types(base) == types(first)
     for leaf in hyperparameters.leaves(hyperparams):
         others = [run(hyperparameters.as_state(moved(hyperparams, leaf, up))) for up in (False, True)]
-        assert not all(leaves_equal(evolver.solution(base), evolver.solution(o)) for o in others) or not all(
-            leaves_equal(base, o) for o in others
-        ), leaf
-    assert run._cache_size() == 1
+        assert not all(leaves_equal(base, other) for other in others), leaf
+    assert program._cache_size() == 1
 
 
 @every
 def test_nan_is_the_worst(name, key):
     evolver, hyperparams = CASES[name]
-    state = evolver.init(key, MEAN, hyperparameters.as_state(hyperparams))
-    genomes, state = evolver.ask(key, state, hyperparams)
-    fitness = jnp.arange(16.0).at[jnp.array([3, 15])].set(jnp.nan)
-    told, _ = evolver.tell(key, genomes, fitness, state, hyperparams)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(evolver.solution(told)))
-    worst, _ = evolver.tell(key, genomes, fitness.at[jnp.array([3, 15])].set(-1.0), state, hyperparams)
+
+    @jax.jit
+    def told(fitness):
+        genomes, state = evolver.ask(key, evolver.init(key, MEAN, hyperparameters.as_state(hyperparams)), hyperparams)
+        state, _ = evolver.tell(key, genomes, fitness, state, hyperparams)
+        return state, evolver.solution(state)
+
+    def with_two(value):
+        fitness = np.arange(16, dtype=np.float32)
+        fitness[[3, 15]] = value
+        return told(fitness)
+
+    found, solution = with_two(np.nan)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(solution))
     if name not in ("ars",):  # in whose difference of returns it counts as the worst that is finite
-        assert leaves_equal(told, worst) or name.startswith(("openes", "cso", "ga"))  # two NaN are equally bad
-    all_nan, _ = evolver.tell(key, genomes, jnp.full(16, jnp.nan), state, hyperparams)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(evolver.solution(all_nan)))
+        worst = with_two(-1.0)[0]
+        assert leaves_equal(found, worst) or name.startswith(("openes", "cso", "ga"))  # two NaN are equally bad
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(told(np.full(16, np.nan, np.float32))[1]))
 
 
 def test_the_estimate_of_openes_is_the_gradient_of_a_quadratic(key):
@@ -290,6 +306,11 @@ def test_mutations_change_each_layer_in_its_own_way(key):
 
 def test_layers_are_leaves():
     np.testing.assert_array_equal(layers({"a": jnp.zeros((2, 3)), "b": jnp.zeros(2)}), [0] * 6 + [1] * 2)
+
+
+def test_elites_by_hand():
+    fitness, among = jnp.array([3.0, jnp.nan, 7.0, 4.0, -1.0]), jax.jit(shaping.elites_among)
+    assert [int(among(fitness, np.array(each))) for each in ([2, 3, 4], [0, 1, 4], [3, 2, 0])] == [2, 1, 3]
 
 
 def test_shapings_by_hand():

@@ -50,7 +50,7 @@ def run(evolver, hyperparams, generations, key, failing=False):
         state, _ = evolver.tell(key_tell, genomes, told, state, hyperparams)
         return state, fitness
 
-    first = evolver.init(key, MEAN, hyperparams)
+    first = jax.jit(evolver.init)(key, MEAN, hyperparams)
     return first, *jax.lax.scan(generation, first, jax.random.split(key, generations))
 
 

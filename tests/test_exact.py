@@ -1,6 +1,7 @@
 """Exact values of policies beside OpenSpiel 2.0.2's, which scripts/trust/exact.py recorded, and beside brute force."""
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -210,9 +211,8 @@ def test_a_team_plays_a_row_for_each_of_its_members(together):
     tree = GameTree.of(Kuhn())
     env = Tabled(tree, together)
     team = Team(env.observation_space, env.action_space, MLPPolicy(*member_spaces(*spaces(env))), ids=True)
-    params = team.init(jax.random.key(0), team.hyperparams()).actor.params
-    table = of_agent(tree, team, params)
-    greedy = of_agent(tree, team, params, greedy=True)
+    params = jax.jit(team.init)(jax.random.key(0), team.hyperparams()).actor.params
+    table, greedy = (jax.jit(partial(of_agent, tree, team, greedy=greedy))(params) for greedy in (False, True))
     np.testing.assert_array_equal(table.argmax(1), greedy.argmax(1))
     for row in (0, 7):
         player = int(tree.owner[row])

@@ -72,7 +72,13 @@ def like(rows):
 
 @pytest.mark.parametrize(
     ("count", "n_step", "rows"),
-    [(1, 1, UNIFORM), (4, 1, UNIFORM), (2, 3, UNIFORM), (1, 3, PrioritizedReplay()), (3, 1, PrioritizedReplay())],
+    [
+        pytest.param(1, 1, UNIFORM, marks=pytest.mark.program),
+        (4, 1, UNIFORM),
+        pytest.param(2, 3, UNIFORM, marks=pytest.mark.program),
+        pytest.param(1, 3, PrioritizedReplay(), marks=pytest.mark.program),
+        (3, 1, PrioritizedReplay()),
+    ],
 )
 def test_draws_are_those_of_a_plain_replay(count, n_step, rows):
     """With a capacity that is filled several times over, and room for all frames."""

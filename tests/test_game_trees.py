@@ -1,6 +1,7 @@
 """Kuhn and Leduc as OpenSpiel 2.0.2 has them, by what scripts/trust/game_trees.py recorded, and what a tree plays."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -86,6 +87,10 @@ def test_other_games_of_open_spiel_are_played():
         Tabled("pig")
 
 
+def expected(tree, policy):
+    return jax.jit(partial(values, tree))(policy)
+
+
 def kuhns_equilibrium(tree, alpha):
     """Kuhn 1950: the first player bets jacks with alpha, kings with 3 alpha, and calls with queens with alpha + 1/3."""
     bets = {(0, ()): alpha, (1, ()): 0, (2, ()): 3 * alpha, (0, (0, 1)): 0, (1, (0, 1)): alpha + 1 / 3, (2, (0, 1)): 1}
@@ -95,13 +100,13 @@ def kuhns_equilibrium(tree, alpha):
         if (player := tree.player[node]) >= 0:
             bet = bets[state.cards[player], state.bets]
             policy[tree.sets[node]] = 1 - bet, bet
-    return jnp.asarray(policy)
+    return policy
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.2, 1 / 3])
 def test_the_value_of_kuhn_is_that_of_the_paper(alpha):
     tree = GameTree.of(Kuhn())
-    np.testing.assert_allclose(values(tree, kuhns_equilibrium(tree, alpha)), [-1 / 18, 1 / 18], atol=1e-6)
+    np.testing.assert_allclose(expected(tree, kuhns_equilibrium(tree, alpha)), [-1 / 18, 1 / 18], atol=1e-6)
 
 
 def backward(tree, policy):
@@ -121,8 +126,8 @@ def test_values_are_those_of_backward_induction(name):
     policy = np.where(tree.legal, rng.random(tree.legal.shape), 0)
     policy /= policy.sum(1, keepdims=True)
     worth = backward(tree, policy)
-    np.testing.assert_allclose(values(tree, jnp.asarray(policy, jnp.float32)), worth[0], atol=1e-5)
-    likely = np.asarray(reach(tree, jnp.asarray(policy, jnp.float32)).prod(0))
+    np.testing.assert_allclose(expected(tree, np.float32(policy)), worth[0], atol=1e-5)
+    likely = np.asarray(jax.jit(partial(reach, tree))(np.float32(policy)).prod(0))
     assert likely[tree.player == OVER].sum() == pytest.approx(1, abs=1e-5)
     chosen = policy[tree.sets[tree.parent], np.minimum(tree.action, tree.num_actions - 1)]
     step = np.where(tree.player[tree.parent] == CHANCE, tree.chance, chosen)
@@ -132,9 +137,9 @@ def test_values_are_those_of_backward_induction(name):
         found = tree.payoffs[nodes] + (chances[kids][..., None] * below[kids]).sum(1)
         np.testing.assert_allclose(found, worth[nodes], atol=1e-5)
         below, chances = np.append(found, np.zeros((1, tree.players)), 0), np.append(step[nodes], 0)
-    uniform = jnp.asarray(tree.legal / tree.legal.sum(1, keepdims=True), jnp.float32)
+    uniform = np.float32(tree.legal / tree.legal.sum(1, keepdims=True))
     wanted = {"kuhn": [0.125, -0.125], "kuhn3": [0.234375, -0.046875, -0.1875], "leduc": [-0.078125, 0.078125]}
-    np.testing.assert_allclose(values(tree, uniform), wanted[name], atol=1e-5)  # open_spiel's policy_value
+    np.testing.assert_allclose(expected(tree, uniform), wanted[name], atol=1e-5)  # open_spiel's policy_value
 
 
 EPISODES = 8192

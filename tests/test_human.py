@@ -40,7 +40,7 @@ def test_a_snake_is_led_into_the_wall(keyboard, capsys):
     env = Snake(4, 4, 1, 2)
     keyboard("x" + UP * 5)  # x is no key
     earned, steps = human.play(env, ())
-    state, _ = env.reset(jax.random.fold_in(jax.random.key(0), 0), ())
+    state, _ = jax.jit(env.reset)(jax.random.fold_in(jax.random.key(0), 0), ())
     assert steps == int(state.head[0]) - 1  # the wall is two cells wide, and up is one row less
     assert earned in (pytest.approx(-1), pytest.approx(-0.9))
     shown = capsys.readouterr().out

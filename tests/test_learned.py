@@ -54,7 +54,7 @@ def test_weights_are_worth_the_digits_that_evosaxs_own_loop_reaches():
 
 
 def test_weights_that_have_learned_nothing_are_as_the_layers_of_flax():
-    drawn = jax.vmap(SMALL.init)(jax.random.split(KEY, 200))
+    drawn = jax.jit(jax.vmap(SMALL.init))(jax.random.split(KEY, 200))
     own = SMALL.evolver.weights(jnp.zeros(3))
     assert jax.tree.map(jnp.shape, own) == jax.tree.map(lambda x: x.shape[1:], drawn)
     first = drawn["lrate_modulation"]["params"]["Dense_0"]

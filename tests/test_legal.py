@@ -68,7 +68,7 @@ def agents(space=SPACE):
 
 
 def params(agent):
-    return agent.init(jax.random.key(1), agent.hyperparams()).actor.params
+    return jax.jit(agent.init)(jax.random.key(1), agent.hyperparams()).actor.params
 
 
 @pytest.mark.parametrize("agent", list(agents()), ids=lambda agent: type(agent).__name__)

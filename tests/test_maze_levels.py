@@ -202,7 +202,7 @@ def test_counts_may_differ_between_copies():
         lambda *x: jnp.stack(x),
         *(source.default_params.replace(fewest=jnp.int32(n), most=jnp.int32(n)) for n in (0, 7, 20)),
     )
-    levels = jax.vmap(source.sample, (None, 0))(jax.random.key(0), params)
+    levels = jax.jit(jax.vmap(source.sample, (None, 0)))(jax.random.key(0), params)
     assert levels.grid.sum((1, 2)).tolist() == [0, 7, 20]
 
 

@@ -99,7 +99,7 @@ def test_episodes_begin_where_they_may():
 
 def test_treasures_that_were_picked_up_come_back_elsewhere_and_of_a_kind_drawn_anew():
     scenario = mpe.CollectTreasure()
-    state = scenario.begin(KEY)
+    state = jax.jit(scenario.begin)(KEY)
     alive = np.array([True, False] * 3)
     state = replace(state, cargo=replace(state.cargo, alive=jnp.asarray(alive)))
     places, kinds = jnp.full_like(state.marks, 0.25), 1 - state.cargo.kinds

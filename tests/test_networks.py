@@ -9,7 +9,7 @@ from evorl.spaces import Box, Dict, Discrete
 
 def test_mlp_with_layer_norm_equals_numpy(key):
     network, x = MLP((5, 3), 2, layer_norm=True), jax.random.normal(key, (7, 4))
-    params = network.init(key, x)
+    params = jax.jit(network.init)(key, x)
     p = jax.tree.map(np.asarray, params["params"])
     h = np.asarray(x)
     for i in range(2):

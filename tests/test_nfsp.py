@@ -161,7 +161,7 @@ def test_a_choice_in_every_step_needs_no_mask():
 def test_an_average_policy_learns_how_often_choices_were_made():
     space = Legal(Box(-1.0, 1.0, (1,)), (3,))
     agent = AveragePolicy(space, Discrete(3), hidden=(8,))
-    state = agent.init(jax.random.key(0), ())
+    state = jax.jit(agent.init)(jax.random.key(0), ())
     obs = {
         "obs": jnp.array([[1.0]] * 10 + [[-1.0]] * 10),
         "legal": jnp.array([[True] * 3] * 10 + [[True, True, False]] * 10),

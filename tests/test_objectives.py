@@ -1,6 +1,7 @@
 """Fronts, crowding, hypervolume, directions and bounded operators, against brute force, numbers by hand and pymoo."""
 
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -254,12 +255,12 @@ def test_rvea_comes_near_the_front_of_dtlz2_along_scaled_directions():
 def test_twins_have_between_them_what_their_parents_have(crossover):
     """Without bounds both children of SBX lie around the middle of their parents (Deb & Agrawal 1995, equation 3)."""
     keys, parents = jax.random.split(jax.random.key(5), 3), jax.random.normal(jax.random.key(6), (8, 5))
-    operators, kinds = (crossover, PolynomialMutation()), np.zeros(5, int)
-    crossed = twins(tuple(keys), parents, operators, kinds, NSGA2Hyperparams(crossover_rate=1.0, mutation_rate=0.0))
+    of_rates = jax.jit(partial(twins, tuple(keys), parents, (crossover, PolynomialMutation()), np.zeros(5, int)))
+    crossed = of_rates(NSGA2Hyperparams(crossover_rate=1.0, mutation_rate=0.0))
     np.testing.assert_allclose(crossed[:4] + crossed[4:], parents[:4] + parents[4:], rtol=1e-5, atol=1e-5)
-    copies = twins(tuple(keys), parents, operators, kinds, NSGA2Hyperparams(crossover_rate=0.0, mutation_rate=0.0))
+    copies = of_rates(NSGA2Hyperparams(crossover_rate=0.0, mutation_rate=0.0))
     np.testing.assert_array_equal(copies, crossed)  # nobody is its parent again
-    mutated = twins(tuple(keys), parents, operators, kinds, NSGA2Hyperparams(crossover_rate=0.0))
+    mutated = of_rates(NSGA2Hyperparams(crossover_rate=0.0, mutation_rate=1.0))
     some = (mutated != crossed).any(1)
     assert some.any()
     assert np.abs(mutated - parents)[some].max() < 1
@@ -269,8 +270,8 @@ def test_twins_have_between_them_what_their_parents_have(crossover):
 def test_everyone_is_in_two_tournaments_which_the_better_wins():
     """Of four in a row the best wins both of its own, the worst none."""
     fitness = jnp.stack([jnp.arange(4.0)] * 2, 1)
-    crowding = jnp.zeros(4)
-    won = np.stack([np.bincount(winners(jax.random.key(i), fitness, crowding), minlength=4) for i in range(50)])
+    of_key = jax.jit(jax.vmap(lambda key: winners(key, fitness, jnp.zeros(4))))
+    won = np.stack([np.bincount(row, minlength=4) for row in of_key(jax.random.split(jax.random.key(0), 50))])
     assert (won.sum(1) == 4).all()
     assert (won[:, 3] == 2).all()
     assert (won[:, 0] == 0).all()

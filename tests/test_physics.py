@@ -124,7 +124,8 @@ def test_a_mutation_is_a_reflected_walk_of_normal_steps(key, num_edits):
     from scipy import stats
 
     parent = np.array([0.03, 0.5])
-    children = jax.vmap(lambda key: POLES.mutate(key, jnp.float32(parent), num_edits))(jax.random.split(key, 4000))
+    mutated = jax.jit(jax.vmap(lambda key: POLES.mutate(key, jnp.float32(parent), num_edits)))
+    children = mutated(jax.random.split(key, 4000))
     rng, walk = np.random.default_rng(0), np.tile(parent, (4000, 1))
     for _ in range(num_edits):
         walk = np.abs(walk + rng.normal(0, 0.1, walk.shape))

@@ -138,7 +138,7 @@ def remembering():
     env = Counting()
     agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,), core=GRU(4))
     workflow = OnPolicy(env, agent, num_envs=2, num_steps=2, batch_size=4)
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = jax.jit(workflow.init)(jax.random.key(0), workflow.hyperparams())
     return Policy(workflow, state), workflow, state
 
 

@@ -42,7 +42,7 @@ def test_elo_is_scipys_maximum_of_the_likelihood_and_its_curvature():
 
 
 def test_elo_of_two_is_the_log_odds_and_a_draw_is_half_of_a_win():
-    found = elo(jnp.array([[0.0, 75.0], [25.0, 0.0]]))
+    found = jax.jit(elo)(np.float32([[0, 75], [25, 0]]))
     np.testing.assert_allclose(found.rating[0] - found.rating[1], 400 * np.log10(3), atol=0.1)
     np.testing.assert_allclose(found.error, SCALE / 2 / np.sqrt(100 * 0.75 * 0.25), rtol=1e-3)
 

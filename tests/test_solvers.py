@@ -153,7 +153,7 @@ def test_fictitious_play_is_numpys():
     for i in range(30):
         rows, columns = np.eye(4)[(a @ y).argmax()], np.eye(6)[(x @ a).argmin()]
         x, y = x + (rows - x) / (i + 2), y + (columns - y) / (i + 2)
-    weights, _ = FictitiousPlay(30)(*embedded(zero_sum(a)))
+    weights, _ = jax.jit(FictitiousPlay(30))(*embedded(zero_sum(a)))
     np.testing.assert_allclose(weights[0, :4], x, atol=1e-5)
     np.testing.assert_allclose(weights[1, :6], y, atol=1e-5)
 

@@ -120,7 +120,7 @@ def test_floors_are_told_in_one_line():
 def test_pfsp_by_who_the_newest_beats(priority, expected):
     """Scissors, the newest, beat paper always, rock never, and themselves half of the time."""
     given = embedded(zero_sum(ROCK_PAPER_SCISSORS[[1, 0, 2]][:, [1, 0, 2]]), 4)
-    weights, _ = PFSP(priority)(*given)
+    weights, _ = jax.jit(PFSP(priority))(*given)
     np.testing.assert_allclose(weights, [[*expected, 0] / np.sum(expected)] * 2, atol=1e-6)
     weights, _ = PFSP()(*embedded(np.zeros((2, 3, 3)), 4))
     np.testing.assert_allclose(weights, [[1 / 3, 1 / 3, 1 / 3, 0]] * 2, atol=1e-6)
@@ -128,7 +128,7 @@ def test_pfsp_by_who_the_newest_beats(priority, expected):
 
 def test_pfsp_of_three_players_is_of_what_the_newest_of_the_others_earn():
     payoffs = np.random.default_rng(11).normal(size=(3, 2, 3, 3)).astype(np.float32)
-    weights, _ = PFSP()(*embedded(payoffs, 3))
+    weights, _ = jax.jit(PFSP())(*embedded(payoffs, 3))
     others = (payoffs[0] + payoffs[2])[1, :, 2] / 2  # of the second player's policies
     missed = 1 - (1 + others / np.abs(payoffs).max()) / 2
     np.testing.assert_allclose(weights[1], missed**2 / (missed**2).sum(), rtol=1e-4)
@@ -138,7 +138,7 @@ def test_rectified_nash_answers_those_that_the_best_policy_beats():
     """Of rock, paper and scissors, whose values here differ, the one with the most weight beats one and ties itself."""
     solver = RectifiedNash()
     given = embedded(zero_sum(np.array([[0, -1, 2], [1, 0, -3], [-2, 3, 0]], np.float32)), 4)
-    weights, lacks = solver(*given)
+    weights, lacks = jax.jit(solver)(*given)
     np.testing.assert_allclose(weights, [[1 / 2, 1 / 3, 1 / 6, 0]] * 2, atol=1e-4)
     assert lacks < 1e-4
     np.testing.assert_allclose(solver.opponents(*given, weights), [[3 / 4, 0, 1 / 4, 0]] * 2, atol=1e-4)
@@ -156,7 +156,7 @@ def test_rectified_nash_of_a_game_that_is_not_fair():
     """A policy gets the value from some of the other's support, and nothing outside has weight."""
     a = np.random.default_rng(12).normal(size=(5, 5)).astype(np.float32) + 3
     given = embedded(zero_sum(a), 5)
-    weights, _ = RectifiedNash()(*given)
+    weights, _ = jax.jit(RectifiedNash())(*given)
     expected = rectified(given[0], weights)
     assert np.abs(expected - weights).max() > 0.1
     np.testing.assert_allclose(RectifiedNash().opponents(*given, weights), expected, atol=1e-4)

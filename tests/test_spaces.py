@@ -116,7 +116,7 @@ class TestLegal:
     def test_random_actions_are_legal_and_uniform(self):
         action = MultiDiscrete((3, 2), (10, 0))
         keys = jax.random.split(jax.random.key(0), 3000)
-        draw = jax.vmap(lambda key: spaces.random_action(action, self.space, self.obs(1, 0, 1, 1, 1), key))
+        draw = jax.jit(jax.vmap(lambda key: spaces.random_action(action, self.space, self.obs(1, 0, 1, 1, 1), key)))
         first, second = np.asarray(draw(keys)).T
         values, counts = np.unique(first, return_counts=True)
         assert values.tolist() == [10, 12]

@@ -31,7 +31,7 @@ def numpy_actor(params, obs):
 def setting(key):
     agent = TD3(OBS, ACTION, hidden=(8, 8))
     keys = jax.random.split(key, 8)
-    state, other = agent.init(keys[0], TD3Hyperparams()), agent.init(keys[1], TD3Hyperparams())
+    state, other = (jax.jit(agent.init)(key, TD3Hyperparams()) for key in keys[:2])
     state = state.replace(
         actor=state.actor.replace(target=other.actor.params), critic=state.critic.replace(target=other.critic.params)
     )
@@ -69,7 +69,7 @@ def test_target_and_losses_equal_numpy(setting):
 def test_truncated_transitions_bootstrap_and_terminated_ones_do_not(setting):
     agent, state, batch, key = setting
     hp = TD3Hyperparams(discount=0.5)
-    bootstrap = np.asarray(agent.target(state, batch, key, hp) - batch.reward)
+    bootstrap = np.asarray(jax.jit(agent.target)(state, batch, key, hp) - batch.reward)
     assert (bootstrap[np.asarray(batch.terminated)] == 0).all()
     assert (bootstrap[np.asarray(batch.truncated & ~batch.terminated)] != 0).all()
 

@@ -161,7 +161,7 @@ def test_rows_without_a_choice_weigh_nothing():
 def test_a_central_value_sees_the_state_and_whom_it_values_and_its_policy_does_not():
     agent = team(CHASE, template(PolicyGradient, CHASE), central=True)
     key = jax.random.key(0)
-    params = agent.init(key, agent.hyperparams()).actor.params
+    params = jax.jit(agent.init)(key, agent.hyperparams()).actor.params
     obs = jax.vmap(CHASE.reset, (0, None))(jax.random.split(key, 5), ())[1]
     shown = agent.observed("hunter", obs)
     np.testing.assert_array_equal(shown["state"]["state"], np.repeat(obs["state"][:, None], 2, 1))

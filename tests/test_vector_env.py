@@ -20,7 +20,7 @@ def played(env, n, key, store=None, chunk=4, most=8, **plan):
     """A play of n slots from their first starts; the store is of a chunk's number of rows."""
     store = store or Store(chunk, jnp.int32(0), lambda count, transitions, mask: count + mask.sum())
     starts = plan.pop("starts", FromParams(most, most))
-    return play(World(env, (), (), n), policy, Plan(starts, **plan), None, key, store)
+    return jax.jit(lambda key: play(World(env, (), (), n), policy, Plan(starts, **plan), None, key, store))(key)
 
 
 def unrolled(env, n, key, num_steps, most=8, **plan):
@@ -30,7 +30,7 @@ def unrolled(env, n, key, num_steps, most=8, **plan):
     stored = jax.tree.map(lambda x: jnp.zeros((num_steps, *x.shape), x.dtype), row), jnp.zeros((num_steps, n), bool)
     store = Store(num_steps, stored, lambda _, transitions, mask: (transitions, mask))
     starts = plan.pop("starts", FromParams(most, most))
-    return play(world, policy, Plan(starts, steps=num_steps, **plan), None, key, store)
+    return jax.jit(lambda key: play(world, policy, Plan(starts, steps=num_steps, **plan), None, key, store))(key)
 
 
 @dataclass(frozen=True)

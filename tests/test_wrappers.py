@@ -56,7 +56,7 @@ MAZE = Maze(RandomWalls(5, 5, 3, 9), max_episode_steps=12)
 
 def observations(env, steps):
     """What is seen from a reset on, under random actions that are those of every env with these actions."""
-    state, obs = env.reset(jax.random.key(0), env.default_params)
+    state, obs = jax.jit(env.reset)(jax.random.key(0), env.default_params)
     seen = [obs]
     for i in range(steps):
         key = jax.random.key(i)
@@ -209,7 +209,7 @@ def test_bits_of_minatar_are_bytes():
     state, obs = env.reset(key, env.default_params)
     assert str(obs.dtype) == env.observation_space.dtype == "uint8"
     np.testing.assert_array_equal(obs, plain.reset(key, plain.default_params)[1])
-    _, timestep = env.step(key, state, jnp.int32(0), env.default_params)
+    _, timestep = jax.jit(env.step)(key, state, np.int32(0), env.default_params)
     assert timestep.obs.dtype == jnp.uint8
     with pytest.raises(OptionError, match="bits=True: is for MinAtar, whose numbers are 0 or 1, not CartPole-v1"):
         Gymnax("CartPole-v1", bits=True)
