@@ -89,8 +89,16 @@ def test_pbt_of_the_paper_is_that_of_its_tables():
     assert ends(pbt) == {"temperature": (0.00674, 1), "discount": (0.86466, 0.99999)}
 
 
-@pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
-@pytest.mark.parametrize("evolver", sorted(discovery.choices("agent/evolver")))
+def pairs(names, others):
+    """All pairs, of which those of the first name and those of the first other are unit tests."""
+    for name in names:
+        for other in others:
+            yield pytest.param(name, other, marks=() if name == names[0] or other == others[0] else pytest.mark.program)
+
+
+@pytest.mark.parametrize(
+    ("name", "evolver"), list(pairs(["ddpg", "td3", "sac"], sorted(discovery.choices("agent/evolver"))))
+)
 def test_any_agent_and_any_evolver_compose(name, evolver):
     workflow, hyperparams, _ = built("env=fast", f"agent/learner={name}", f"agent/evolver={evolver}")
     assert isinstance(workflow.agent, SAC if name == "sac" else TD3)
@@ -120,8 +128,10 @@ def test_erl_is_that_of_its_dataclass_and_of_the_paper():
     assert (hyperparams.agent, hyperparams.evolver) == (SACHyperparams(), CEMHyperparams())
 
 
-@pytest.mark.parametrize("selection", sorted(discovery.choices("agent/selection")))
-@pytest.mark.parametrize("variation", sorted(discovery.choices("agent/variation")))
+@pytest.mark.parametrize(
+    ("selection", "variation"),
+    list(pairs(*(sorted(discovery.choices(f"agent/{group}")) for group in ("selection", "variation")))),
+)
 def test_any_selection_and_any_variation_compose(selection, variation):
     chosen = ["env=fast", "agent=pbt", f"agent/selection={selection}", f"agent/variation={variation}"]
     workflow, hyperparams, _ = built(*chosen, "agent.workflow.population.size=8")

@@ -119,7 +119,10 @@ def test_populations_of_populations_keep_their_axes():
     assert row["return_median"] == 2.5
 
 
-@pytest.mark.parametrize("workflow", [Vmapped(PBT, 2), META_ES], ids=["vmapped_pbt", "meta_es"])
+@pytest.mark.parametrize("workflow", [
+    pytest.param(Vmapped(PBT, 2), id="vmapped_pbt", marks=pytest.mark.program),
+    pytest.param(META_ES, id="meta_es"),
+])  # fmt: skip
 def test_other_populations_have_rows_too(workflow):
     hyperparams = OF_META_ES if workflow is META_ES else tree.broadcast(PBTHyperparams(), 2)
     program = Program(workflow, [0], 2, False)

@@ -12,7 +12,7 @@ from evorl.agents import PPO
 from evorl.envs.sanity import Bandit
 from evorl.hyperparameters import as_state
 from evorl.spaces import random_action
-from evorl.training.configuration import config, parts
+from evorl.training.configuration import parts
 from evorl.training.configuration.discovery import SHIPPED
 from evorl.types import Env
 from tests.keys import used_twice
@@ -117,17 +117,17 @@ def test_keys_that_serve_once_are_not(program):
 
 
 def natives():
-    """The names of configurations of environments that need no other library and no physics."""
+    """What the files say of environments that need no other library and no physics."""
     for file in sorted((SHIPPED / "env").rglob("*.yaml")):
         settings = yaml.safe_load(file.read_text())
         _, _, family, *_ = settings["_target_"].split(".")
         if family in {"arcade", "games", "gymnax", "maze", "mpe", "sanity"} and "???" not in settings.values():
-            yield str(file.relative_to(SHIPPED / "env").with_suffix(""))
+            yield pytest.param(settings, id=str(file.relative_to(SHIPPED / "env").with_suffix("")))
 
 
-@pytest.mark.parametrize("name", list(natives()))
-def test_an_environment_uses_each_key_once(name):
-    env = parts.make(config.plain(config.load([f"env={name}"]))["env"], "env", Env)
+@pytest.mark.parametrize("settings", list(natives()))
+def test_an_environment_uses_each_key_once(settings):
+    env = parts.make(settings, "env", Env)
 
     def one_step(key_reset, key_step):
         state, obs = env.reset(key_reset, env.default_params)

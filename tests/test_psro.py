@@ -248,6 +248,7 @@ def test_what_cannot_be_is_refused(make, message):
         make()
 
 
+@pytest.mark.program
 def test_players_of_different_roles_who_see_without_bounds():
     game = MPE(SimplePush())
     player = of_a_player(game)
