@@ -17,6 +17,8 @@ __all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("evorl.package").version()
     if name not in _MODULES:
         raise AttributeError(f"module 'evorl' has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)

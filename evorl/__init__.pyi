@@ -307,3 +307,5 @@ from evorl.workflows.shared_replay import SharedReplay as SharedReplay
 from evorl.workflows.vmapped import Vmapped as Vmapped
 from evorl.workflows.xfp import XFP as XFP
 from evorl.workflows.xfp import XFPHyperparams as XFPHyperparams
+
+__version__: str

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from ctypes.util import find_library
 from typing import Any, NoReturn
 
+from evorl import package
 from evorl.errors import OptionError, refuse
 
 
@@ -16,13 +17,18 @@ from evorl.errors import OptionError, refuse
 def command(arguments: list[str] | None) -> Iterator[list[str]]:
     """Around what a command does with arguments, by default those of the process.
 
-    A user's mistake ends it with one line, so does Ctrl-C; a reader that has gone (| head) ends it quietly.
+    A user's mistake ends it with one line, so does Ctrl-C; a reader that has gone (| head) ends it quietly. --version
+    prints the versions and ends it.
     A process of its own that failed or was interrupted leaves at once: Python would wait for what the device is still
     at, minutes of compiling among it, and end with SIGSEGV.
     """
     try:
         with _told():
-            yield sys.argv[1:] if arguments is None else arguments
+            words = sys.argv[1:] if arguments is None else arguments
+            if "--version" in words:
+                print(", ".join(f"{name} {version}" for name, version in package.versions().items()))
+                sys.exit(0)
+            yield words
     except SystemExit as end:
         if arguments is None and end.code in (1, 130):
             for stream in (sys.stdout, sys.stderr):
@@ -80,7 +86,7 @@ def pyplot() -> Any:
         matplotlib.use("Agg")
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise OptionError("matplotlib is missing; pip install 'evorl-jax[plot]'") from error
+        raise OptionError(f"matplotlib is missing; {package.install('plot')}") from error
     return plt
 
 

@@ -17,7 +17,7 @@ HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ..
   python -m evorl.distribute agent=psro_exact env=leduc iterations=20 workers=2    best responses and payoffs are tasks
   python -m evorl.distribute agent=impala env=cartpole iterations=50 workers=2     rollouts are: PPO, A2C, IMPALA, teams
 
-  executor=ray        who computes tasks: ray, processes (pip install 'evorl-jax[ray]'), or serial, this one
+  executor=ray        who computes tasks: ray, processes (pip install "ray>=2.60"), or serial, this one
   workers=2           how many
   cpus_per_worker=1   CPUs of each: 0.5 lets two share one; each has as many threads, at least one
   address=            of a cluster of Ray to compute on; without it this machine, which nobody else can reach then

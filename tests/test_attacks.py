@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 import evorl
-from evorl import play, train
+from evorl import package, play, train
 from evorl.errors import OptionError
-from evorl.training import runs
+from evorl.training import devices, runs
 from evorl.training.configuration import saved
 from evorl.training.records import files
 from tests.test_train import TINY
@@ -141,6 +141,22 @@ def test_nothing_that_a_configuration_says_is_run(what, place, run, monkeypatch,
     if (what, place) in (("created", "env"), ("what makes folders", "agent.hyperparams")):
         for use in USES:
             refused(run, use, capfd)
+
+
+@pytest.mark.program
+@pytest.mark.parametrize(("given", "told"), [
+    ({}, "has schema 0, must be 1; it opens with the evorl that wrote it"),
+    ({"schema": 2, "versions": {"evorl": "0.9.1"}}, "has schema 2, must be 1; it opens with evorl 0.9.1"),
+    ({"schema": "1", "versions": {"evorl": "\x1b[31m"}}, "a schema that is no number, must be 1; it opens with the "),
+    ({"schema": 0, "versions": ["0.9"]}, "has schema 0, must be 1; it opens with the evorl that wrote it"),
+])  # fmt: skip
+def test_a_run_of_another_schema_is_refused_with_what_opens_it(run, given, told):
+    data = yaml.safe_load((run / saved.NAME).read_text())
+    assert data.pop("schema") == saved.SCHEMA == 1
+    assert data.pop("versions") == {**package.versions(), "devices": devices.described()}
+    (run / saved.NAME).write_text(yaml.safe_dump(data | given))
+    with pytest.raises(OptionError, match=told):
+        evorl.load(run)
 
 
 @pytest.mark.program

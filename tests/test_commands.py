@@ -114,7 +114,7 @@ WRONG = {
     "train num_seeds=0": "num_seeds=0: must be a whole number, at least 1",
     "train checkpoint.keep=0": "checkpoint.keep=0: must be a whole number, at least 1",
     "train checkpoint.replay=maybe": "checkpoint.replay=maybe: must be true or false",
-    "train wandb=true": "wandb=true: the package wandb is missing; pip install 'evorl-jax[wandb]'",
+    "train wandb=true": 'wandb=true: the package wandb is missing; pip install "wandb>=0.19"',
     "train run_dir=/proc/x": "run_dir=/proc/x: cannot be made: No such file or directory",
     "train run_dir=foreign": "run_dir=foreign: exists already; resume=foreign goes on with it",
     "train resume=nowhere": "resume=nowhere: is not a run directory, it is not there",

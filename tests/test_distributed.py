@@ -216,7 +216,7 @@ def test_where_there_is_no_ray_one_line_says_so(monkeypatch, capsys):
     monkeypatch.setattr(os, "environ", os.environ.copy())
     with pytest.raises(SystemExit):
         distribute.main(["agent=psro_exact", "env=kuhn", "workers=1"])
-    assert capsys.readouterr().err == "error: executor=ray: Ray is missing; pip install 'evorl-jax[ray]'\n"
+    assert capsys.readouterr().err == 'error: executor=ray: Ray is missing; pip install "ray>=2.60"\n'
 
 
 def test_what_a_script_defines_itself_is_named_where_workers_fail_by_it():

@@ -159,7 +159,7 @@ def test_names_that_are_wrong_are_told_and_those_that_are_trusted_imported():
 
 
 def test_an_id_that_is_wrong_has_a_nearest_one():
-    pytest.importorskip("pettingzoo", reason="needs pip install 'evorl-jax[pettingzoo]'")
+    pytest.importorskip("pettingzoo", reason="needs the extra pettingzoo")
     with pytest.raises(OptionError, match="unknown environment of PettingZoo butterfly/pistonbal-v6; did you mean"):
         HostGame("butterfly/pistonbal-v6")
 
@@ -178,5 +178,5 @@ def test_a_missing_package_is_told_with_what_to_install(monkeypatch):
         raise ImportError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(importlib, "import_module", gone)
-    with pytest.raises(OptionError, match=r"pettingzoo is missing; pip install 'evorl-jax\[pettingzoo\]'"):
+    with pytest.raises(OptionError, match=r'pettingzoo is missing; pip install "pettingzoo>='):
         HostGame("butterfly/pistonball-v6")

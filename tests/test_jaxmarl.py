@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @program_fixture
 def jaxmarl():
-    return pytest.importorskip("jaxmarl", reason="needs pip install 'evorl-jax[jaxmarl]'")
+    return pytest.importorskip("jaxmarl", reason="needs the extra jaxmarl")
 
 
 def by_agent(values, agents):
@@ -181,5 +181,5 @@ def test_a_missing_package_is_told_with_what_to_install(monkeypatch):
         raise ImportError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(importlib, "import_module", gone)
-    with pytest.raises(OptionError, match=r"env=jaxmarl/...: jaxmarl is missing; pip install 'evorl-jax\[jaxmarl\]'"):
+    with pytest.raises(OptionError, match=r'env=jaxmarl/...: jaxmarl is missing; pip install "jaxmarl>='):
         JaxMARL("SMAX")

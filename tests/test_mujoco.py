@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-pytest.importorskip("imageio", reason="needs pip install 'evorl-jax[mujoco]'")
+pytest.importorskip("imageio", reason="needs the extra mujoco")
 
 import mujoco
 

@@ -1,16 +1,20 @@
 """What the package gives a notebook, and a type checker."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import evorl
+from evorl import package
 from evorl.training.configuration.discovery import SHIPPED
 
+ROOT = Path(__file__).parents[1]
 TARGETS = sorted(
     {
         target
@@ -34,6 +38,56 @@ def test_every_name_of_evorl_is_there_and_typed():
         evorl.PPPO  # noqa: B018
 
 
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_the_version_and_what_an_extra_needs_are_those_of_the_metadata(monkeypatch):
+    """As installed, and as the source tree has them where nothing is installed."""
+    assert project()["name"] == package.NAME
+    for installed in (True, False):
+        package._described.cache_clear()
+        if not installed:
+            monkeypatch.setattr(package, "NAME", "evorl-none")
+        assert evorl.__version__ == package.versions()["evorl"] == project()["version"]
+        assert package.install("ray") == 'pip install "ray>=2.60"'
+        assert package.install("pgx") == 'pip install "pgx>=2.6" "svgwrite>=1.4"'
+        assert package.install("envpool") == 'pip install "envpool>=1.2"'
+        assert package.install("mujoco") == 'pip install "gymnasium[mujoco]>=1.3"'
+    package._described.cache_clear()
+
+
+def test_every_extra_that_a_hint_names_is_one():
+    extras = project()["optional-dependencies"]
+    calls = [
+        node
+        for path in Path(evorl.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "package.install"
+    ]
+    assert {one.args[0].value for one in calls if isinstance(one.args[0], ast.Constant)} <= set(extras)
+    assert len(calls) >= 7
+
+
+def test_only_the_readme_and_the_changelog_name_the_other_projects():
+    folders = [ROOT / name for name in ("evorl", "configs", "docs", "notebooks", "scripts", "tests", ".ci")]
+    files = [*ROOT.glob("*.*"), *(path for folder in folders for path in folder.rglob("*"))]
+    other = b"evorl" + b"-jax"
+    naming = {path.relative_to(ROOT).as_posix() for path in files if path.is_file() and other in path.read_bytes()}
+    assert {name for name in naming if not name.endswith(".pyc")} == {"README.md", "CHANGELOG.md", "evorl/package.py"}
+
+
+COMMANDS = ("train", "play", "sanity", "curve", "lineage", "league", "sweep", "autotune", "distribute")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_tells_its_versions(name, capsys):
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(f"evorl.{name}").main(["--version"])
+    assert end.value.code == 0
+    assert re.fullmatch(r"evorl \S+, jax \S+, brax \S+, python 3\.\d+\.\S+\n", capsys.readouterr().out)
+
+
 @pytest.mark.program
 def test_evorl_alone_imports_nothing_heavy():
     code = "import sys, evorl; sys.exit(any(name in sys.modules for name in ('jax', 'numpy', 'hydra', 'brax')))"
@@ -41,7 +95,7 @@ def test_evorl_alone_imports_nothing_heavy():
 
 
 FLOORS = (  # from the ground up
-    "errors mesh spaces stats metrics",
+    "errors mesh package spaces stats metrics",
     "tree types",
     "hyperparameters priors replay vector_env",
     "returns normalize networks",

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture
 def pettingzoo():
-    return pytest.importorskip("pettingzoo", reason="needs pip install 'evorl-jax[pettingzoo]'")
+    return pytest.importorskip("pettingzoo", reason="needs the extra pettingzoo")
 
 
 @pytest.mark.parametrize("real", [False, True])

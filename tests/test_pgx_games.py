@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @program_fixture
 def pgx():
-    return pytest.importorskip("pgx", reason="needs pip install 'evorl-jax[pgx]'")
+    return pytest.importorskip("pgx", reason="needs the extra pgx")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from evorl import command
+from evorl import command, package
 from evorl.envs import viewer
 from evorl.envs.brax import Brax
 from evorl.envs.gymnax import Gymnax
@@ -111,7 +111,7 @@ def test_classic_control_says_what_its_pictures_need(missing, tmp_path, monkeypa
     env = Gymnax("Pendulum-v1")
     assert env.draw(states_of(env), tmp_path) == []
     assert capsys.readouterr().err == (
-        f"no pictures: those of Pendulum-v1 need {missing}; pip install 'evorl-jax[render]'\n"
+        f"no pictures: those of Pendulum-v1 need {missing}; {package.install('render')}\n"
     )
 
 

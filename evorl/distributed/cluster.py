@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from evorl import package
 from evorl.distributed import reaper
 from evorl.errors import OptionError, require
 from evorl.training.devices import cores
@@ -35,7 +36,7 @@ def imported() -> Any:
     try:
         import ray  # pyright: ignore[reportMissingImports]  an extra
     except ImportError as error:
-        raise OptionError("executor=ray: Ray is missing; pip install 'evorl-jax[ray]'") from error
+        raise OptionError(f"executor=ray: Ray is missing; {package.install('ray')}") from error
     return ray
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from flax import struct
 from flax.core import FrozenDict
 
-from evorl import mesh, tree
+from evorl import mesh, package, tree
 from evorl.envs import render
 from evorl.envs.suite import take_limit
 from evorl.errors import OptionError, require, unknown
@@ -174,8 +174,7 @@ class Gymnax:
         try:
             frames, seconds = self._frames([state.inner for state in states[: render.FRAMES]])
         except ImportError as error:
-            missing = f"no pictures: those of {self.name} need {error.name}; pip install 'evorl-jax[render]'"
-            print(missing, file=sys.stderr)
+            print(f"no pictures: those of {self.name} need {error.name}; {package.install('render')}", file=sys.stderr)
             return []
         return render.save(frames, seconds, folder)
 

@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 from flax.core import FrozenDict
 
-from evorl import spaces, tree
+from evorl import package, spaces, tree
 from evorl.errors import OptionError, require
 from evorl.spaces import Box, Dict, MultiBinary, Space
 from evorl.types import Array, TimeStep
@@ -44,7 +44,7 @@ def imported(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         missing = error.name or module
-        raise OptionError(f"env={extra}/...: {missing} is missing; pip install 'evorl-jax[{extra}]'") from error
+        raise OptionError(f"env={extra}/...: {missing} is missing; {package.install(extra)}") from error
 
 
 def frozen(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from evorl import package
 from evorl.errors import OptionError, require
 from evorl.sweeps.space import SearchSpace
 from evorl.sweeps.trials import RUNNING, Trial
@@ -26,7 +27,7 @@ class TPE:
     def __post_init__(self) -> None:
         require(self.startup_trials >= 1, "startup_trials", self.startup_trials, "must be at least 1")
         if importlib.util.find_spec("optuna") is None:
-            raise OptionError("sampler=tpe: the package optuna is missing; pip install 'evorl-jax[optuna]'")
+            raise OptionError(f"sampler=tpe: the package optuna is missing; {package.install('optuna')}")
 
     def suggest(self, space: SearchSpace, trials: Sequence[Trial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
         import optuna  # pyright: ignore[reportMissingImports]  an extra

@@ -28,6 +28,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def described() -> str:
+    """Return what JAX computes on, such as `2 x cpu`."""
+    kinds = [one.device_kind for one in jax.local_devices()]
+    return ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))
+
+
 def host_devices(count: int | None = None, required: bool = True) -> None:
     """Makes the CPU so many devices of one thread each, by default as many as it has cores, before JAX starts.
 

@@ -1,7 +1,7 @@
 """What is learned against others who learn: each group beside its untrained self, and self-play beside chance.
 
 python scripts/learning/games.py tag push adversary      IPPO, 8 seeds, a million env steps of each
-python scripts/learning/games.py tic_tac_toe             self-play, 8 seeds; needs evorl-jax[pgx]
+python scripts/learning/games.py tic_tac_toe             self-play, 8 seeds; needs the extra pgx
 python scripts/learning/games.py connect_four
 python scripts/learning/games.py NAME --env-steps 20_000 --folder runs/tries
 

@@ -1,6 +1,6 @@
 """Compares meta-solvers with scipy's linear program and OpenSpiel's programs on random games.
 
-python scripts/trust/solvers.py [--games 50] [--seed 0]       needs evorl-jax[open_spiel] and networkx
+python scripts/trust/solvers.py [--games 50] [--seed 0]       needs the extra open_spiel, and networkx
 
 Games of 2 and 3 players, of 2 to 6 policies each, every second zero-sum one with ties. Prints a Markdown table of the
 largest difference of each solver; exit code 1 where one is above what is allowed.

@@ -34,11 +34,8 @@ class HostEnv(Placed):
     @cached_property
     def spec(self) -> Any:
         """What Gymnasium knows by this name; raises OptionError."""
-        try:
-            import gymnasium
-        except ImportError as error:
-            missing = "needs gymnasium; pip install 'evorl-jax[host]'"
-            raise OptionError(f"env.name={self.name}: {missing}") from error
+        import gymnasium
+
         module, _, name = self.name.rpartition(":")
         try:
             if module:

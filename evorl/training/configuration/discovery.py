@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from evorl import package
 from evorl.errors import OptionError, require, unknown
 
 PACKAGE = Path(__file__).parents[2]
@@ -52,6 +53,7 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
   --list        agents, environments and experiments
   --cfg job     every option with its value, as the other arguments set it
   -m            all combinations of comma-separated values
+  --version     of evorl, jax, brax and Python
   -sc ACTION    shell completion: evorl-train -sc install=bash (docs/configuration.md)
 
 Budgets: env_steps, episodes, iterations, minutes; what you give replaces the default, or on resume the saved one. Of
@@ -111,7 +113,7 @@ def _missing(path: Path) -> str:
     needed = (comment.removeprefix(PACKAGES).split() for comment in _comments(path) if comment.startswith(PACKAGES))
     lacks = any(importlib.util.find_spec(package) is None for packages in needed for package in packages)
     extra = next((x.removeprefix(EXTRA) for x in _comments(path) if x.startswith(EXTRA)), path.stem)
-    return f"; pip install 'evorl-jax[{extra}]'" if lacks else ""
+    return f"; {package.install(extra)}" if lacks else ""
 
 
 def _comments(path: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """The configuration that a run directory keeps: saved whole and resolved, and read as data that can run nothing."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,11 +8,14 @@ from typing import Any
 
 import yaml
 
+from evorl import package
 from evorl.errors import OptionError, require
+from evorl.training import devices
 from evorl.training.configuration import parts
 from evorl.training.records import files
 
 NAME = "config.yaml"
+SCHEMA = 1  # of what is written here; raised when that changes
 BUILT = ("env", "wrappers", "problem", "agent.hyperparams", "agent.workflow")
 
 
@@ -33,9 +37,18 @@ class _Reader(yaml.SafeLoader):
 
 
 def write(data: Mapping[str, Any], run_dir: Path) -> None:
-    """Writes config.yaml, without the paths of this machine."""
+    """Writes config.yaml, with the versions that train and without the paths of this machine."""
     parent = data["init_from"] and Path(data["init_from"]).resolve().name
-    data = {**data, "resume": None, "run_dir": None, "init_from": parent, "trust": []}
+    versions = package.versions() | {"devices": devices.described()}
+    data = {
+        "schema": SCHEMA,
+        "versions": versions,
+        **data,
+        "resume": None,
+        "run_dir": None,
+        "init_from": parent,
+        "trust": [],
+    }
     files.replace(run_dir / NAME, yaml.dump(data, Dumper=_Writer, sort_keys=False, allow_unicode=True))
 
 
@@ -66,6 +79,11 @@ def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any
         data = yaml.load(files.read(run_dir / NAME), Loader=_Reader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise OptionError(f"{problem} cannot be read") from error
+    if isinstance(data, dict) and {"agent", "seed"} <= set(data) and data.get("schema") != SCHEMA:
+        number, by = data.get("schema", 0), str(at(data, "versions.evorl", ""))
+        found = f"has schema {number}" if isinstance(number, int) else "has a schema that is no number"
+        opens = f"evorl {by}" if re.fullmatch(r"[\w.+-]{1,20}", by, re.ASCII) else "the evorl that wrote it"
+        raise OptionError(f"{problem} {found}, must be {SCHEMA}; it opens with {opens}")
     whole = isinstance(data, dict) and {"agent", "seed", "num_seeds"} <= set(data)
     if not whole or not {"env", "problem"} & set(data):
         raise OptionError(f"{problem} is not that of a training")
@@ -75,7 +93,7 @@ def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any
         if value is not None and not isinstance(value, (str, int, float)):
             raise OptionError(f"{problem} has {place}={value}: must be a number, a word, a list or a mapping")
     parts.require_trusted(data, trust, problem)
-    return data
+    return {name: value for name, value in data.items() if name not in ("schema", "versions")}
 
 
 def given(data: dict[str, Any], values: Mapping[str, Any], changeable: Sequence[str] = ()) -> dict[str, Any]:

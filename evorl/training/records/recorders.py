@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from evorl import package
 from evorl.errors import OptionError
 from evorl.training.progress import Progress
 from evorl.training.records import files
@@ -138,7 +139,7 @@ def require_wandb() -> Any:
     try:
         import wandb  # pyright: ignore[reportMissingImports]  an extra
     except ImportError as error:
-        raise OptionError("wandb=true: the package wandb is missing; pip install 'evorl-jax[wandb]'") from error
+        raise OptionError(f"wandb=true: the package wandb is missing; {package.install('wandb')}") from error
     return wandb
 
 

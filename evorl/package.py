@@ -1,0 +1,48 @@
+"""The distribution that evorl is installed from: its version, those of what it stands on, and what its extras need."""
+
+import platform
+import re
+import tomllib
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+NAME = "evorl-workflows"  # `evorl` and `evorl-jax` on the index are other projects
+
+
+@cache
+def _described() -> tuple[str, tuple[str, ...]]:
+    """The version and the requirements: of what is installed, or else of the source tree."""
+    try:
+        found = metadata.distribution(NAME)
+        return found.version, tuple(found.requires or ())
+    except metadata.PackageNotFoundError:
+        project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        extras = project["optional-dependencies"].items()
+        needed = [f"{one}; extra == '{extra}'" for extra, requirements in extras for one in requirements]
+        return project["version"], (*project["dependencies"], *needed)
+
+
+def version() -> str:
+    """Return the version of evorl."""
+    return _described()[0]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of evorl, of jax and brax, and of Python, by name."""
+    others = {name: metadata.version(name) for name in ("jax", "brax")}
+    return {"evorl": version(), **others, "python": platform.python_version()}
+
+
+def install(extra: str) -> str:
+    """Return the command that installs what an extra of evorl needs.
+
+    Args:
+        extra: a name of `project.optional-dependencies` in pyproject.toml.
+
+    Returns:
+        Such as `pip install "ray>=2.60"`, for a message.
+    """
+    of_extra = re.compile(rf"""extra == ['"]{extra}['"]""")
+    needed = [one.partition(";")[0].strip() for one in _described()[1] if of_extra.search(one)]
+    return " ".join(["pip install", *(f'"{one}"' for one in needed)])
