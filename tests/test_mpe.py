@@ -16,6 +16,7 @@ from evorl import envs, tree
 from evorl.envs import mpe
 from evorl.envs.mpe.formations import assigned
 from evorl.envs.mpe.sight import nearest
+from evorl.envs.mpe.tag import outside
 from evorl.errors import OptionError
 from evorl.spaces import sizes
 from evorl.training.configuration import config
@@ -95,6 +96,12 @@ def test_episodes_begin_where_they_may():
     for drawn, choices in ((reference.goal, 3), (treasure.cargo.kinds, 2)):
         np.testing.assert_allclose(np.bincount(drawn.ravel()) / drawn.size, 1 / choices, atol=0.03)
     assert (tag.velocity == 0).all()
+
+
+def test_prey_that_nears_the_border_loses_as_in_the_paper():
+    """Per axis: nothing within 0.9, then in proportion up to 1 at the border, beyond it exp(2x - 2), at most 10."""
+    at = np.float32([[0.5, 0.95, -1.5, 9.0], [0.0, -0.92, 0.1, 0.95]])
+    np.testing.assert_allclose(jax.jit(outside)(at), [0, 0.5 + 0.2, np.e, 10 + 0.5], rtol=1e-4, atol=1e-5)
 
 
 def test_treasures_that_were_picked_up_come_back_elsewhere_and_of_a_kind_drawn_anew():

@@ -89,3 +89,17 @@ def test_nothing_learns_from_an_empty_replay(key):
     assert leaves_equal(after.agent, state.agent)
     after, metrics = step(after, key)
     assert (int(after.replay.size), int(metrics["gradient_steps"])) == (8, 2)
+
+
+@pytest.mark.parametrize("left", [2, 3, 5])
+def test_a_chunk_stores_no_more_steps_than_are_left(left):
+    env = Counting()
+    agent = TD3(env.observation_space, env.action_space, hidden=(4,))
+    workflow = OffPolicy(
+        env, agent, num_envs=2, num_steps=8, capacity=32, n_step=4, chunk=3, batch_size=4, random_steps=0
+    )
+    state = jax.jit(workflow.init)(jax.random.key(0), TD3Hyperparams())
+    given = (state.replay, state.window, jnp.int32(left)), state.window.rows, jnp.ones((3, 2), bool)
+    _, window, after = jax.jit(lambda: workflow.storing(jnp.bool_(True))(*given))()
+    assert int(after) == max(left - 3, 0)
+    assert int(window.filled) == min(left, 3)
