@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from evorl import OnPolicy, PolicyGradient, hyperparameters
@@ -15,10 +14,8 @@ from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
 from evorl.population import Resample, Truncation
 from evorl.priors import LogUniform
-from evorl.types import Batch, Transition
 from evorl.workflows import PBT, PLR, Adversary, Learnable, Vmapped
 from evorl.workflows.base import advance
-from evorl.workflows.curricula import outcome
 
 pytestmark = pytest.mark.program
 
@@ -30,25 +27,6 @@ CORES = {"none": FEEDFORWARD, "gru": GRU(3), "lstm": LSTM(3), "s5": S5(4, 1, 4, 
 def student(env, core):
     agent = PolicyGradient(env.observation_space, env.action_space, hidden=(4,), core=core)
     return OnPolicy(env, agent, 4, num_steps=0, num_epochs=1, batch_size=0, eval_episodes=6)
-
-
-class InThrees(OnPolicy):
-    """A student whose values are of a third of its rewards."""
-
-    def value_scale(self, state):
-        return 3.0
-
-
-def test_what_a_student_thought_of_levels_is_in_the_units_of_rewards():
-    agent = PolicyGradient(MAZE.observation_space, MAZE.action_space, hidden=(4,))
-    student, reward = InThrees(MAZE, agent, num_envs=2, num_steps=4, batch_size=8), jnp.zeros((4, 2))
-    over, value, values = jnp.zeros((4, 2), bool), jnp.ones((4, 2)), jnp.arange(24.0).reshape(4, 2, 3)
-    rollout = Transition((), (), reward, (), over, over)
-    levels = jax.vmap(MAZE.sample, (0, None))(jax.random.split(jax.random.key(0), 2), MAZE.default_params)
-    batch = Batch((), (), (), value, reward, value, values=values)
-    seen = outcome(student, None, rollout, batch, levels, jnp.zeros(2))
-    np.testing.assert_array_equal(seen.value, 3 * value)
-    np.testing.assert_array_equal(seen.values, 3 * jnp.moveaxis(values, -1, 0))
 
 
 def curricula(env, core):

@@ -5,9 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl import OnPolicy, PolicyGradient
+from evorl.envs.maze import Maze, RandomWalls
 from evorl.errors import OptionError
 from evorl.levels import episodes, scores
 from evorl.levels.scores import Outcome
+from evorl.types import Batch, Transition
+from evorl.workflows import curricula
 
 NAN = float("nan")
 # a slot's episodes are of 2, 1 and 2 steps, of which the last has not ended; slot 1 has one of 4; slot 2 ends none
@@ -142,3 +146,22 @@ def test_scores_of_copies_are_those_of_each():
     several = jax.tree.map(lambda x: jnp.stack([x, x + x]), outcome())
     found = jax.jit(jax.vmap(scores.MaxMC()))(several)
     np.testing.assert_array_equal(found[1], scores.MaxMC()(jax.tree.map(lambda x: x + x, outcome())))
+
+
+class InThrees(OnPolicy):
+    """A student whose values are of a third of its rewards."""
+
+    def value_scale(self, state):
+        return 3.0
+
+
+def test_what_a_student_thought_of_levels_is_in_the_units_of_rewards():
+    maze = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
+    agent = PolicyGradient(maze.observation_space, maze.action_space, hidden=(4,))
+    student, reward = InThrees(maze, agent, num_envs=2, num_steps=4, batch_size=8), jnp.zeros((4, 2))
+    over, value, values = jnp.zeros((4, 2), bool), jnp.ones((4, 2)), jnp.arange(24.0).reshape(4, 2, 3)
+    levels = jax.jit(jax.vmap(maze.sample, (0, None)))(jax.random.split(jax.random.key(0), 2), maze.default_params)
+    batch = Batch((), (), (), value, reward, value, values=values)
+    seen = curricula.outcome(student, None, Transition((), (), reward, (), over, over), batch, levels, jnp.zeros(2))
+    np.testing.assert_array_equal(seen.value, 3 * value)
+    np.testing.assert_array_equal(seen.values, 3 * jnp.moveaxis(values, -1, 0))
