@@ -309,3 +309,4 @@ from evorl.workflows.xfp import XFP as XFP
 from evorl.workflows.xfp import XFPHyperparams as XFPHyperparams
 
 __version__: str
+_MODULES: dict[str, str]  # by name

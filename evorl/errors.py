@@ -29,6 +29,13 @@ class WorkerError(RuntimeError):
     """Processes that have died again and again, or a task that has failed in one; its message is one line."""
 
 
+def printable(value: object, most: int = 80) -> str:
+    """Return what a message shows of a value from elsewhere: not too much, and nothing that moves the cursor."""
+    text = str(value)[: most + 1]
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def require(condition: bool, option: str, value: object, allowed: str) -> None:
     """Raises OptionError unless condition."""
     if not condition:

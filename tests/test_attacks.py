@@ -162,7 +162,7 @@ def test_a_run_of_another_schema_is_refused_with_what_opens_it(run, given, told)
 @pytest.mark.program
 def test_a_prior_and_hyperparameters_stand_where_any_may(run):
     data = yaml.safe_load((run / saved.NAME).read_text())
-    data["agent"]["hyperparams"]["discount"] = {"_target_": "evorl.population.search.Uniform", "low": 0, "high": 1}
+    data["agent"]["hyperparams"]["discount"] = {"_target_": "evorl.priors.Uniform", "low": 0, "high": 1}
     (run / saved.NAME).write_text(yaml.safe_dump(data))
     with pytest.raises(OptionError, match="a prior needs a meta-workflow that searches"):
         evorl.load(run)

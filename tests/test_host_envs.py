@@ -18,7 +18,6 @@ from evorl.envs.observations import TimeLimit
 from evorl.envs.wrappers import Frames
 from evorl.errors import HostError, OptionError
 from evorl.n_step import Window
-from evorl.training.configuration import parts
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
 from evorl.training.records.checkpoint import Checkpoints
@@ -379,13 +378,3 @@ def test_policy_search_plays_whole_episodes():
     assert [row["env_steps"] for row in result.rows if row["kind"] == "train"] == [12, 24]
     assert result.rows[-1]["return"] == 6
     assert pools._POOLS == {}
-
-
-@pytest.mark.parametrize(
-    "place", [{"name": "os:Env-v0"}, {"name": "CartPole-v1", "options": {"env_id": ["os:Env-v0"]}}]
-)
-def test_a_configuration_from_elsewhere_names_no_module_that_is_not_trusted(place):
-    node = {"env": {"_target_": "evorl.HostEnv", **place}}
-    with pytest.raises(OptionError, match="given: names os, which is not of evorl; trust="):
-        parts.require_trusted(node, [], "given:")
-    parts.require_trusted(node, ["os"], "given:")

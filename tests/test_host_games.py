@@ -12,7 +12,6 @@ from evorl.envs.host import HostGame, pools
 from evorl.envs.host.parallel import made, nothing
 from evorl.errors import OptionError
 from evorl.spaces import Box, Dict, Discrete, Legal, Members, random_action
-from evorl.training.configuration.parts import require_trusted
 from evorl.vector_env import hosts
 from evorl.workflows import OnPolicy
 
@@ -147,15 +146,11 @@ def test_it_is_a_game_and_a_limit_of_ours_is_truncated():
     assert cut == [(False, False), (False, True)]
 
 
-def test_names_that_are_wrong_are_told_and_those_that_are_trusted_imported():
+def test_names_that_are_wrong_are_told():
     with pytest.raises(OptionError, match=r"tests.hosted_games:Fram: cannot be made: AttributeError"):
         HostGame("tests.hosted_games:Fram")
     with pytest.raises(OptionError, match="batch=2: needs workers"):
         HostGame(FARM, batch=2)
-    node = {"_target_": "evorl.envs.host.game.HostGame", "name": "mine.games:Farm"}
-    with pytest.raises(OptionError, match=r"trust=\[mine\]"):
-        require_trusted(node, (), "the run")
-    require_trusted(node, ("mine",), "the run")
 
 
 def test_an_id_that_is_wrong_has_a_nearest_one():

@@ -15,7 +15,7 @@ from evorl.errors import OptionError, require, unknown
 from evorl.sweeps.space import HYPERPARAMS, Parameter, SearchSpace, short
 from evorl.sweeps.trials import Sampler
 from evorl.training import runs
-from evorl.training.configuration import config, nodes, parts, saved
+from evorl.training.configuration import config, known, nodes, parts, saved
 from evorl.training.configuration.discovery import BUDGET, choices
 from evorl.types import Prior
 
@@ -60,7 +60,11 @@ class Definition:
     @classmethod
     def of(cls, data: Any, trust: Sequence[str] = (), option: str = "resume") -> "Definition":
         """What to_data gave; raises OptionError where it names what may not be imported."""
-        parts.require_trusted(data, trust, f"{option}: the sweep")
+        try:
+            built = [{"base": data["base"] | {"init_from": None}}, data["space"], data["sampler"]]
+        except (TypeError, KeyError) as error:
+            raise OptionError(f"{option}: its store is not that of a sweep") from error
+        known.require_known(built, trust, f"{option}: the sweep")
         try:
             space = tuple(
                 Parameter(**one | {"prior": parts.make(one["prior"], "space", Prior), "places": tuple(one["places"])})

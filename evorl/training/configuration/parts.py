@@ -11,7 +11,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -43,40 +43,6 @@ def find(path: str) -> Any:
     """What a dotted path names; raises ImportError, AttributeError or ValueError."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
-
-
-def require_trusted(node: Any, packages: Sequence[str], problem: str) -> None:
-    """Raises OptionError, which begins with problem, where data from elsewhere names what may not be imported.
-
-    It may name what evorl has, of evosax classes which are not called (their constructors unpickle files), and anything
-    of the packages that its reader trusts.
-    """
-    for target, called in _targets(node):
-        package = target.partition(".")[0]
-        if package not in ("evorl", *packages) and (called or package != "evosax"):
-            raise OptionError(f"{problem} names {target}, which is not of evorl; trust=[{package}] where you trust it")
-
-
-def _targets(node: Any) -> Iterator[tuple[str, bool]]:
-    """Everything that a node would import, and whether it would be called."""
-    if isinstance(node, dict):
-        target = node.get("_target_")
-        if target is not None:
-            yield (str(node.get("path")), False) if target == GET_CLASS else (str(target), True)
-            if str(target).endswith((".HostEnv", ".HostGame")):
-                yield from ((module, True) for module in _modules([node.get("name"), node.get("options")]))
-        node = list(node.values())
-    if isinstance(node, list):
-        for value in node:
-            yield from _targets(value)
-
-
-def _modules(node: Any) -> Iterator[str]:
-    """The modules in names such as module:Env-v0 and module:function, which are imported."""
-    if isinstance(node, str) and ":" in node:
-        yield node.partition(":")[0]
-    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else []:
-        yield from _modules(value)
 
 
 def make(node: Any, name: str, hint: Any = Any, **given: Any) -> Any:

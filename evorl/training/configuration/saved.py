@@ -11,7 +11,7 @@ import yaml
 from evorl import package
 from evorl.errors import OptionError, require
 from evorl.training import devices
-from evorl.training.configuration import parts
+from evorl.training.configuration import known
 from evorl.training.records import files
 
 NAME = "config.yaml"
@@ -68,7 +68,7 @@ def written(data: Mapping[str, Any], run_dir: Path, begun: Callable[[], bool]) -
 def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any]:
     """The configuration of a run as data; raises OptionError where there is none that can be read and built.
 
-    It may name the classes of evorl, the algorithms of evosax, and what the packages in trust hold.
+    It may name the parts that evorl exports, the algorithms of evosax, and what the packages in trust hold.
     """
     if not (run_dir / NAME).is_file():
         what = f"has no {NAME}" if run_dir.is_dir() else "is not there"
@@ -87,12 +87,10 @@ def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any
     whole = isinstance(data, dict) and {"agent", "seed", "num_seeds"} <= set(data)
     if not whole or not {"env", "problem"} & set(data):
         raise OptionError(f"{problem} is not that of a training")
-    for place, value in leaves(data, ""):
-        if isinstance(value, str) and "${" in value and place.startswith(BUILT):
-            raise OptionError(f"{problem} has {place}={value:.60}: an older evorl saved it to be run")
-        if value is not None and not isinstance(value, (str, int, float)):
-            raise OptionError(f"{problem} has {place}={value}: must be a number, a word, a list or a mapping")
-    parts.require_trusted(data, trust, problem)
+    parent = data.get("init_from")
+    if parent is not None and not isinstance(parent, str):
+        raise OptionError(f"{problem} has an init_from that is no name")
+    known.require_known({name: value for name, value in data.items() if name != "init_from"}, trust, problem)
     return {name: value for name, value in data.items() if name not in ("schema", "versions")}
 
 

@@ -1,0 +1,101 @@
+"""What data from elsewhere may name: parts that evorl exports, algorithms of evosax, and what its reader trusts."""
+
+import re
+from collections.abc import Iterator, Sequence, Set
+from functools import cache
+from typing import Any
+
+import evorl
+from evorl.errors import OptionError, printable
+from evorl.training.configuration.parts import GET_CLASS
+
+OURS = frozenset({"evorl", "evosax"})  # of which names are looked up, so that there is nothing to trust
+EVOSAX = "evosax.algorithms."
+MISSING = "???"
+WORD = re.compile(r"[\w+\- ][\w.+\- ]{0,99}|", re.ASCII)
+ID = re.compile(r"([\w+\-][\w.+\-]{0,99}/){0,4}[\w+\-][\w.+\-]{0,99}", re.ASCII)  # in a library's registry
+LIBRARIES = {  # that open a file where an option of theirs is a path
+    "HostEnv": "gymnasium",
+    "MuJoCo": "gymnasium",
+    "EnvPool": "envpool",
+    "HostGame": "pettingzoo",
+    "Playground": "mujoco_playground",
+    "JaxMARL": "jaxmarl",
+    "Brax": "brax",
+}
+
+
+@cache
+def exported() -> frozenset[str]:
+    """Return the dotted names of all that evorl exports, by which saved parts are looked up."""
+    return frozenset(f"{module}.{name}" for name, module in evorl._MODULES.items())
+
+
+@cache
+def _algorithms() -> frozenset[str]:
+    from evosax import algorithms
+
+    return frozenset(f"{EVOSAX}{name}" for name, value in vars(algorithms).items() if isinstance(value, type))
+
+
+def require_known(node: Any, trust: Sequence[str], problem: str) -> None:
+    """Refuse data from elsewhere that names, or holds, anything but what is known.
+
+    Words and ids are known, no paths and no `module:name`; in what the reader trusts every word is.
+
+    Args:
+        node: mappings, lists, numbers and words.
+        trust: packages that the reader trusts, whose classes it may name.
+        problem: what an error begins with.
+
+    Raises:
+        OptionError: with the package to trust, where that would help.
+    """
+    for fault in _faults(node, "", "", frozenset(trust) - OURS):
+        raise OptionError(f"{problem} {fault}")
+
+
+def _faults(node: Any, place: str, library: str, trust: Set[str]) -> Iterator[str]:
+    if isinstance(node, dict):
+        if "_target_" in node:
+            yield from _unknown_target(node, trust)
+            package, _, name = str(node["_target_"]).rpartition(".")
+            if package.partition(".")[0] in trust:
+                library = package.partition(".")[0]
+            library = LIBRARIES.get(name, library)
+        for name, value in node.items():
+            if not isinstance(name, str) or not WORD.fullmatch(name):
+                yield f"has the name {printable(name)}, which is no word"
+            if name not in ("_target_", "path") or "_target_" not in node:
+                yield from _faults(value, f"{place}.{name}".lstrip("."), library, trust)
+    elif isinstance(node, list):
+        for i, value in enumerate(node):
+            yield from _faults(value, f"{place}[{i}]", library, trust)
+    elif isinstance(node, str) and node != MISSING and library not in trust:
+        yield from _unknown_word(node, place, library, trust)
+    elif node is not None and not isinstance(node, (str, int, float)):
+        yield f"has {place}={printable(node)}: must be a number, a word, a list or a mapping"
+
+
+def _unknown_target(node: dict[str, Any], trust: Set[str]) -> Iterator[str]:
+    target = node.get("path") if node["_target_"] == GET_CLASS else node["_target_"]
+    known = _algorithms() if node["_target_"] == GET_CLASS else exported()
+    package = str(target).partition(".")[0]
+    if isinstance(target, str) and (target in known or package in trust):
+        return
+    yield f"names {printable(target)}, which is not of evorl{_hint(package)}"
+
+
+def _unknown_word(word: str, place: str, library: str, trust: Set[str]) -> Iterator[str]:
+    module, colon, name = word.rpartition(":")
+    is_id = place.rpartition(".")[2] == "name" and ID.fullmatch(name)
+    if colon and module.partition(".")[0] in trust and is_id:
+        return
+    if not colon and (WORD.fullmatch(word) or is_id):
+        return
+    package = module.partition(".")[0] if colon else library
+    yield f"has {place}={printable(word)}, which is no word{_hint(package)}"
+
+
+def _hint(package: str) -> str:
+    return f"; trust=[{package}] where you trust it" if package not in OURS and package.isidentifier() else ""

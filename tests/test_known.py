@@ -1,0 +1,128 @@
+"""What a saved configuration may hold: nothing but names and values that are known passes."""
+
+import pytest
+
+import evorl
+from evorl.errors import OptionError, printable
+from evorl.training.configuration import config, known
+from evorl.training.configuration.discovery import choices, is_suite
+
+HOST = {"_target_": "evorl.envs.host.env.HostEnv", "name": "CartPole-v1"}
+GAME = {"_target_": "evorl.envs.host.game.HostGame", "name": "mpe2/simple_spread_v3"}
+EVOSAX = {"_target_": "hydra.utils.get_class"}
+
+
+def refused(node, trust=()):
+    """What is said of a node, without the place that the reader names."""
+    with pytest.raises(OptionError) as caught:
+        known.require_known({"env": node}, trust, "run=x: its config.yaml")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+    return str(caught.value).removeprefix("run=x: its config.yaml ")
+
+
+HOSTILE = [  # node, and what is said
+    ({"_target_": "os.system"}, "names os.system, which is not of evorl; trust=[os] where you trust it"),
+    ({"_target_": ["os", "system"]}, "names ['os', 'system'], which is not of evorl"),
+    ({"_target_": {"a": 1}}, "which is not of evorl"),
+    ({"_target_": None}, "names None, which is not of evorl"),
+    ({"_target_": "evorl.load"}, "names evorl.load, which is not of evorl"),
+    ({"_target_": "evorl.train.main"}, "names evorl.train.main, which is not of evorl"),
+    ({"_target_": "evorl.training.runs.build"}, "names evorl.training.runs.build, which is not of evorl"),
+    ({"_target_": "evorl.training.configuration.parts.make"}, "which is not of evorl"),
+    ({"_target_": "evorl.training.records.files.replace"}, "which is not of evorl"),
+    ({"_target_": "evorl.envs.host.env.HostEnv.make"}, "which is not of evorl"),
+    ({"_target_": "evorl.envs.host.env.importlib.import_module"}, "which is not of evorl"),
+    ({"_target_": "evorl.population.search.Uniform"}, "which is not of evorl"),  # by a module that only imports it
+    ({"_target_": "evorl"}, "names evorl, which is not of evorl"),
+    ({"_target_": ""}, "which is not of evorl"),
+    ({"_target_": "evorl_evil.Env"}, "trust=[evorl_evil]"),
+    ({"_target_": "\x1b]0;x\x07.Env"}, r"names \x1b]0;x\x07.Env"),
+    ({"_target_": "hydra.utils.get_method", "path": "os.system"}, "names hydra.utils.get_method"),
+    (EVOSAX | {"path": "subprocess.Popen"}, "names subprocess.Popen, which is not of evorl; trust=[subprocess]"),
+    (EVOSAX | {"path": "evosax.algorithms.distribution_based.base.jax"}, "names evosax.algorithms.dis"),
+    (EVOSAX | {"path": "evosax.core.fitness_shaping.centered_rank_fitness_shaping_fn"}, "which is not of evorl"),
+    (EVOSAX | {"path": "evorl.envs.host.env.HostEnv"}, "names evorl.envs.host.env.HostEnv, which is not of evorl"),
+    (EVOSAX, "names None, which is not of evorl"),
+    (HOST | {"name": "os:Env-v0"}, "has env.name=os:Env-v0, which is no word; trust=[os] where you trust it"),
+    (HOST | {"name": "evorl.train:main"}, "has env.name=evorl.train:main, which is no word"),
+    (GAME | {"name": "evorl.training.runs:load", "options": {"run_dir": "x"}}, "which is no word"),
+    (GAME | {"options": {"make": "shutil:rmtree"}}, "has env.options.make=shutil:rmtree, which is no word"),
+    (GAME | {"options": {"deep": [{"er": ["a:b"]}]}}, "has env.options.deep[0].er[0]=a:b, which is no word"),
+    (HOST | {"name": "../../etc"}, "has env.name=../../etc, which is no word"),
+    (HOST | {"name": "/etc/passwd"}, "which is no word"),
+    (HOST | {"name": "a//b"}, "which is no word"),
+    (HOST | {"options": {"xml_file": "/dev/stdin"}}, "which is no word; trust=[gymnasium] where you trust it"),
+    (HOST | {"options": {"xml_file": "a/../../b.xml"}}, "which is no word; trust=[gymnasium]"),
+    (HOST | {"options": {"xml_file": "~.xml"}}, "which is no word; trust=[gymnasium]"),
+    (HOST | {"options": {"xml_file": ".hidden"}}, "which is no word; trust=[gymnasium]"),
+    (HOST | {"options": {"xml_file": "C:\\x"}}, "has env.options.xml_file=C:\\x, which is no word"),
+    (HOST | {"options": {"name": "http://x/y"}}, "which is no word"),
+    (HOST | {"options": {"x": "a" * 101}}, "which is no word"),
+    (HOST | {"options": {"x": "a\nb"}}, r"has env.options.x=a\nb, which is no word"),
+    (HOST | {"options": {"x": "${oc.env:HOME}"}}, "which is no word"),
+    (HOST | {"options": {"x": "\u202eabc"}}, r"has env.options.x=\u202eabc, which is no word"),
+    (HOST | {"options": {"x": b"bytes"}}, "must be a number, a word, a list or a mapping"),
+    (HOST | {"options": {"x": {1, 2}}}, "must be a number, a word, a list or a mapping"),
+    (HOST | {"options": {"a/b": 1}}, "has the name a/b, which is no word"),
+    (HOST | {"options": {1: 1}}, "has the name 1, which is no word"),
+    (HOST | {"options": {"\x1b[2J": 1}}, r"has the name \x1b[2J, which is no word"),
+    ({"_target_": "evorl.envs.arcade.snake.Snake", "image": "/etc/passwd"}, "env.image=/etc/passwd, which is no word"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("node", "told"), HOSTILE, ids=range(len(HOSTILE)))
+def test_what_is_not_known_is_refused_in_one_line(node, told):
+    deeper = {"_target_": "evorl.envs.wrappers.Frames", "inner": [{"a": node}]}
+    assert told in refused(node, ("evorl", "evosax"))
+    assert told in refused(deeper).replace("inner[0].a.", "")
+
+
+TRUSTED = [
+    ({"_target_": "mine.envs.Rocket", "file": "/data/rocket.xml"}, "mine"),
+    (HOST | {"name": "mine.envs:Rocket-v0"}, "mine"),
+    (GAME | {"name": "mine:Farm"}, "mine"),
+    (HOST | {"options": {"xml_file": "/data/ant.xml"}}, "gymnasium"),
+    ({"_target_": "hydra.utils.get_class", "path": "mine.es.Search"}, "mine"),
+]
+
+
+@pytest.mark.parametrize(("node", "package"), TRUSTED)
+def test_what_its_reader_trusts_passes_and_nothing_else_does(node, package):
+    known.require_known({"env": node}, (package,), "run=x:")
+    for other in ("other", package[:-1], f"{package}.envs", ""):
+        refused(node, (other,))
+
+
+SHIPPED = [f"env={name}" for name, file in choices("env").items() if not is_suite(file) and "open_spiel" not in name]
+SHIPPED += [f"agent/evolver={name} agent=erl env=fast" for name in choices("agent/evolver")]
+SHIPPED += [f"agent={name} env=fast" for name in choices("agent") if name != "search"]
+SHIPPED += [f"agent=search problem={name}" for name in choices("problem")]
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("words", SHIPPED)
+def test_all_that_is_shipped_passes(words):
+    known.require_known(config.plain(config.load(words.split())), (), words)
+
+
+def test_ids_of_libraries_pass():
+    for name in (
+        "ALE/Pong-v5",
+        "CartPole-v1",
+        "mpe2/simple_spread_v3",
+        "XLand-MiniGrid-R1-9x9",
+        "dm_control/cheetah-run-v0",
+    ):
+        known.require_known(HOST | {"name": name}, (), "run=x:")
+
+
+def test_what_is_exported_is_where_it_is_defined():
+    assert {"evorl.envs.brax.Brax", "evorl.ec.cma_es.CMAES", "evorl.priors.Uniform"} <= known.exported()
+    assert len(known.exported()) == len(evorl.__all__)
+
+
+def test_what_is_printed_moves_no_cursor():
+    assert printable("a\x1b[2Jb\r\n\u202e\ud800") == r"a\x1b[2Jb\r\n\u202e\ud800"
+    assert printable("x" * 81) == "x" * 77 + "..."
+    assert printable(["é", 1]) == "['é', 1]"
