@@ -124,7 +124,7 @@ class _Walk:
         if flow or body:
             outer, self.calls = self.calls, self.calls_of(eqn)
             run = flow or (self.closed if hasattr(body, "consts") else self.open)
-            outputs = run(params if flow else body, inputs)
+            outputs = run(eqn if flow else body, inputs)
             self.calls = outer
             return map(self.fresh, eqn.outvars) if flow else outputs
         if any("jaxpr" in name for name in params):
@@ -137,23 +137,27 @@ class _Walk:
             self.at_most_one.update(outputs)
         return outputs
 
-    def cond(self, params, inputs):
+    def cond(self, eqn, inputs):
         before, after = self.uses, {}
-        for branch in params["branches"]:
+        for branch in eqn.params["branches"]:
             self.uses = {key: dict(uses) for key, uses in before.items()}
             self.closed(branch, inputs[1:])
             for key, uses in self.uses.items():
                 after.setdefault(key, {}).update(uses)
         self.uses = after
 
-    def scan(self, params, inputs):
-        consts, carry = params["num_consts"], params["num_consts"] + params["num_carry"]
-        self.loop(params["jaxpr"], inputs, consts, carry, params["length"] > 1)
+    def scan(self, eqn, inputs):
+        body, inner = eqn.params["jaxpr"], eqn.params["jaxpr"].jaxpr
+        same = lambda a, b: [x.aval.shape == y.aval.shape for x, y in zip(a, b, strict=True)]  # noqa: E731
+        elements = same(eqn.invars, inner.invars).count(False)  # whose first axis the loop runs along
+        carried = same(eqn.outvars, inner.outvars).count(True)
+        carry = len(inputs) - elements
+        self.loop(body, inputs, carry - carried, carry, eqn.params["length"] > 1)
 
-    def loop_while(self, params, inputs):
-        consts = params["cond_nconsts"]
+    def loop_while(self, eqn, inputs):
+        consts, own = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
         again = not self.at_most_one & set(inputs)
-        self.loop(params["body_jaxpr"], inputs[consts:], params["body_nconsts"], len(inputs) - consts, again)
+        self.loop(eqn.params["body_jaxpr"], inputs[consts:], own, len(inputs) - consts, again)
 
     def loop(self, body, inputs, consts, carry, again):
         """Run the body of a loop, whose inputs are constants up to `consts`, carries up to `carry`, and elements."""
