@@ -14,8 +14,8 @@ from evorl import hyperparameters, tree
 from evorl.training.program import Program, job
 from evorl.workflows import Vmapped
 from evorl.workflows.base import advance
-from tests import keys
 from tests.conftest import leaves_equal
+from tests.keys import used_twice
 
 RECORDED = Path(__file__).parent / "recorded"
 SAME_KEY = {  # functions that mean to use a key twice
@@ -83,7 +83,7 @@ def check_types(case):
 
     trace = jax.make_jaxpr(generation, return_shape=True)
     program, (before, state, metrics, evaluation) = trace(jax.random.key(0), jax.random.key(1))
-    reused = [str(reuse) for reuse in keys.used_twice(program) if reuse.function not in SAME_KEY]
+    reused = [str(reuse) for reuse in used_twice(program) if reuse.function not in SAME_KEY]
     assert reused == [], reused
     assert types(state) == types(before)
     assert {"env_steps", "episodes", "gradient_steps", "return"} <= set(metrics)

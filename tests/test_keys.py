@@ -117,7 +117,7 @@ def test_keys_that_serve_once_are_not(program):
 
 
 def natives():
-    """What the files say of environments that need no other library and no physics."""
+    """Yield what the files say of environments that need no other library and no physics."""
     for file in sorted((SHIPPED / "env").rglob("*.yaml")):
         settings = yaml.safe_load(file.read_text())
         _, _, family, *_ = settings["_target_"].split(".")

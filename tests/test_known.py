@@ -1,4 +1,4 @@
-"""What a saved configuration may hold: nothing but names and values that are known passes."""
+"""Check that nothing but known names and values passes from a saved configuration."""
 
 import pytest
 
@@ -13,7 +13,7 @@ EVOSAX = {"_target_": "hydra.utils.get_class"}
 
 
 def refused(node, trust=()):
-    """What is said of a node, without the place that the reader names."""
+    """Return what is said of a node, without the place that the reader names."""
     with pytest.raises(OptionError) as caught:
         known.require_known({"env": node}, trust, "run=x: its config.yaml")
     assert str(caught.value).isprintable()

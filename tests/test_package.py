@@ -43,7 +43,7 @@ def project():
 
 
 def test_the_version_and_what_an_extra_needs_are_those_of_the_metadata(monkeypatch):
-    """As installed, and as the source tree has them where nothing is installed."""
+    """Compare what is installed, and the source tree where nothing is."""
     assert project()["name"] == package.NAME
     for installed in (True, False):
         package._described.cache_clear()

@@ -24,7 +24,7 @@ def best_first(fitness: Float[Array, " n"]) -> Int[Array, " n"]:
 
 
 def elites_among(fitness: Float[Array, " n"], members: Int[Array, " k"]) -> Int[Array, ""]:
-    """How many of k members are among the k fittest."""
+    """Count those of k members that are among the k fittest."""
     return jnp.isin(members, best_first(fitness)[: len(members)]).sum()
 
 

@@ -1,4 +1,4 @@
-"""What data from elsewhere may name: parts that evorl exports, algorithms of evosax, and what its reader trusts."""
+"""Refuse data from elsewhere that names anything but evorl's parts, evosax's algorithms and what its reader trusts."""
 
 import re
 from collections.abc import Iterator, Sequence, Set
