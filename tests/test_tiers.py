@@ -32,7 +32,7 @@ def test_scanned_step():
 def test_process():
     subprocess.run([sys.executable, "-c", ""], check=True)
 
-def test_compiles_for_long(monkeypatch):
+def test_compiles_much(monkeypatch):
     monkeypatch.setattr("tests.tiers.COMPILE_SECONDS", 0.001)
     jax.jit(lambda x: x @ x + 3).lower(jax.ShapeDtypeStruct((7, 7), float)).compile()
 
@@ -65,7 +65,7 @@ def test_a_unit_test_that_does_more_fails_and_is_told_why(tmp_path):
         "test_step": "compiles a workflow's step",
         "test_scanned_step": "compiles a workflow's step",
         "test_process": "starts a process",
-        "test_compiles_for_long": "compiles for",
+        "test_compiles_much": "compiles 1 programs of",
     }.items():
         assert f"::{name} is a unit test, but {why}" in found
     chosen = subprocess.run([*command, "-c", "/dev/null", "-m", "program"], cwd=ROOT, capture_output=True, text=True)

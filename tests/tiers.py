@@ -1,8 +1,9 @@
 """Two tiers of tests, which follow from what a test does.
 
-A unit test checks equations and parts: eagerly, in small jits or by `jax.eval_shape`. It compiles for at most
-`COMPILE_SECONDS`, compiles no workflow's step and starts no process; a unit test that does fails, and is told so. Every
-other test has the marker `program`, or takes a fixture defined by `program_fixture`, which marks it.
+A unit test checks equations and parts: eagerly, in small jits or by `jax.eval_shape`. What it compiles costs at most
+`COMPILE_SECONDS`, estimated from its size and not from a clock, so that every machine says the same. It compiles no
+workflow's step and starts no process; a unit test that does fails, and is told so. Every other test has the marker
+`program`, or takes a fixture defined by `program_fixture`, which marks it.
 
 A program test that stands for a workflow family has the marker `smoke` too and runs with the unit tests. The rest of
 the program tier runs by shards: `pytest -m program --shard 2/6`.
@@ -10,20 +11,22 @@ the program tier runs by shards: `pytest -m program --shard 2/6`.
 
 import importlib
 import pkgutil
+import re
 import sys
-import time
 from dataclasses import dataclass, field
 from functools import wraps
 
 import jax
 import pytest
+from jax._src import compiler
 from jax._src.core import trace_state_clean
+from jaxlib.mlir.ir import WalkResult
 
 import evorl.workflows
 from tests.shards import shard_of
 
-COMPILE_SECONDS = 2.0  # on the machine and with the jax where `measure_compiling` gives REFERENCE_SECONDS
-REFERENCE_SECONDS = 0.025
+COMPILE_SECONDS = 2.0
+SECONDS_OF_A_PROGRAM, SECONDS_OF_AN_OPERATION = 0.01, 0.00035  # least squares over 5,700 programs of unit tests
 COMPILED = "/jax/core/compile/backend_compile_duration"
 TRACED = "/jax/core/compile/jaxpr_trace_duration"
 _program_fixtures: set[tuple[str, str]] = set()
@@ -43,41 +46,45 @@ def program_fixture(function=None, **options):
 class Spent:
     """Count what the current test compiles and starts."""
 
-    seconds: float = 0.0
-    cpu: float = field(default_factory=time.process_time)
+    programs: int = 0
+    operations: int = 0
     stepped: bool = False  # a workflow's step was called while the trace that is open now was made
     traced_steps: set[str] = field(default_factory=set)  # names of traced functions that hold a workflow's step
     reasons: set[str] = field(default_factory=set)
 
     def reason(self):
         """Return why this is no unit test, or an empty string."""
-        seconds = min(self.seconds, time.process_time() - self.cpu)  # on a busy machine the clock alone says too much
-        limit = COMPILE_SECONDS * max(1.0, measure_compiling() / REFERENCE_SECONDS) if seconds > COMPILE_SECONDS else 0
-        slow = {f"compiles for {seconds:.1f} s, of {limit:.1f} s"} if seconds > limit > 0 else set()
+        seconds = SECONDS_OF_A_PROGRAM * self.programs + SECONDS_OF_AN_OPERATION * self.operations
+        size = f"compiles {self.programs} programs of {self.operations:,} operations, about {seconds:.1f} s"
+        slow = {f"{size} where {COMPILE_SECONDS:g} s are allowed"} if seconds > COMPILE_SECONDS else set()
         return " and ".join(sorted(self.reasons | slow))
 
+    def count(self, module):
+        """Count a program, read from the cache or not, by the operations of its MLIR module."""
 
-def measure_compiling():
-    """Return the most CPU seconds, of three times, in which this machine, as busy as it is now, compiles a program."""
+        def visit(operation):
+            del operation
+            self.operations += 1
+            return WalkResult.ADVANCE
 
-    def measure():
-        unique = time.time_ns() % 1e6  # so that no cache holds the program
-        turn = lambda i, x: jax.numpy.sort(jax.numpy.tanh(x @ x) + unique)  # noqa: E731
-        program = jax.jit(lambda x: jax.lax.fori_loop(0, 3, turn, x))
-        lowered = program.lower(jax.ShapeDtypeStruct((9, 9), "float32"))
-        began = time.process_time()
-        lowered.compile()
-        return time.process_time() - began
-
-    return max(measure() for _ in range(3))
+        self.programs += 1
+        module.operation.walk(visit)
 
 
 _now = Spent()
 
 
 def pytest_configure(config):
-    """Wrap every workflow's `step` and `absorb`, so that tracing one is noticed."""
+    """Wrap every workflow's `step` and `absorb`, so that tracing one is noticed, and jax's compiler."""
     del config
+    compile_or_get_cached = compiler.compile_or_get_cached
+
+    @wraps(compile_or_get_cached)
+    def counted(backend, module, *args, **kwargs):
+        _now.count(module)
+        return compile_or_get_cached(backend, module, *args, **kwargs)
+
+    compiler.compile_or_get_cached = counted
 
     def note(step):
         @wraps(step)
@@ -95,13 +102,12 @@ def pytest_configure(config):
 
 
 def _on_event(event, seconds, fun_name="", **_):
+    del seconds
     if event == TRACED and _now.stepped:
         _now.traced_steps.add(fun_name)
         _now.stepped = not trace_state_clean()
-    elif event == COMPILED:
-        _now.seconds += seconds
-        if fun_name.removeprefix("jit_").removeprefix("jit(").removesuffix(")") in _now.traced_steps:
-            _now.reasons.add("compiles a workflow's step")
+    elif event == COMPILED and re.sub(r"^jit[_(]|\)$", "", fun_name) in _now.traced_steps:
+        _now.reasons.add("compiles a workflow's step")
 
 
 def _on_audit(event, arguments):
