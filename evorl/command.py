@@ -10,15 +10,15 @@ from ctypes.util import find_library
 from typing import Any, NoReturn
 
 from evorl import package
-from evorl.errors import OptionError, refuse
+from evorl.errors import OptionError, escaped, refuse
 
 
 @contextmanager
 def command(arguments: list[str] | None) -> Iterator[list[str]]:
     """Around what a command does with arguments, by default those of the process.
 
-    A user's mistake ends it with one line, so does Ctrl-C; a reader that has gone (| head) ends it quietly. --version
-    prints the versions and ends it.
+    A user's mistake ends it with one line, so do Ctrl-C and a full disk; a reader that has gone (| head) ends it
+    quietly. --version prints the versions and ends it.
     A process of its own that failed or was interrupted leaves at once: Python would wait for what the device is still
     at, minutes of compiling among it, and end with SIGSEGV.
     """
@@ -54,6 +54,9 @@ def _told() -> Iterator[None]:
         raise
     except BrokenPipeError:
         _flushed()
+    except OSError as error:
+        print(f"error: {escaped(str(error))}", file=sys.stderr)
+        sys.exit(1)
 
 
 def _flushed() -> None:
@@ -85,6 +88,8 @@ def pyplot() -> Any:
 
         matplotlib.use("Agg")
         import matplotlib.pyplot as plt
+
+        plt.rcParams["text.parse_math"] = False  # names from elsewhere may hold a $
     except ImportError as error:
         raise OptionError(f"matplotlib is missing; {package.install('plot')}") from error
     return plt

@@ -1,6 +1,7 @@
 """python -m evorl.curve OUT RUN ...: draws the evaluations of runs, and prints the last of each as a Markdown table.
 
-The curve is the mean over seeds with its 95 % bootstrap interval; the table has the interquartile mean too.
+The curve is the mean over seeds with its 95 % bootstrap interval; the table has the interquartile mean too. Rows that
+are damaged are left out, which the last line and exit code 2 tell.
 
 python -m evorl.curve curve.png runs/a runs/b
 python -m evorl.curve docs/curve.png "CEM-RL=runs/a" "TD3=runs/b" [--goal 950] [--title "Brax inverted_pendulum"]
@@ -17,7 +18,7 @@ import numpy as np
 from evorl import stats
 from evorl.command import Parser, command, pyplot, save
 from evorl.errors import OptionError, require
-from evorl.training.records.rows import evaluations
+from evorl.training.records.rows import JSON_LINES, recorded
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,28 @@ class Curve:
     minutes: np.ndarray
 
 
-def read(given: str) -> Curve:
-    """The curve of LABEL=RUN, or of RUN under the name of its folder; raises OptionError."""
+def read(given: str, damages: list[str]) -> Curve:
+    """Return the curve of LABEL=RUN, or of RUN under the name of its folder.
+
+    Args:
+        given: the word of the command line.
+        damages: takes a line about rows that were left out.
+
+    Raises:
+        OptionError: where nothing can be drawn.
+    """
     label, named, folder = given.partition("=")
     run = Path(folder if named else given)
     label = label if named else run.resolve().name
     require(bool(label and (folder or not named)), "run", given, "must be RUN or LABEL=RUN")
-    if not (run / "metrics.jsonl").is_file():
-        raise OptionError(f"run={run}: {'holds no metrics.jsonl' if run.is_dir() else 'is not there'}")
-    rows = evaluations(run)
-    require(bool(rows), "run", run, "has no evaluation yet")
-    returns = [row.get("seeds", {"return": [row["return"]]})["return"] for row in rows]
+    if not (run / JSON_LINES).is_file():
+        raise OptionError(f"run={run}: {f'holds no {JSON_LINES}' if run.is_dir() else 'is not there'}")
+    rows, damage = recorded(run, "evaluation")
+    damages += [damage] if damage else []
+    require(bool(rows), "run", run, damage.partition(": ")[2] or "has no evaluation yet")
+    lacking = {"return", "env_steps"} - set.intersection(*map(set, rows))
+    require(not lacking, "run", run, f"its evaluations have no {' or '.join(sorted(lacking))}")
+    returns = [row.get("seeds", {}).get("return", [row["return"]]) for row in rows]
     steps, seconds = (np.array([row[name] for row in rows], float) for name in ("env_steps", "seconds"))
     return Curve(label, np.array(returns, float), steps, seconds / 60)
 
@@ -97,9 +109,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--title", default="")
     with command(arguments) as words:
         given = parser.parse_args(words)
-        curves = [read(run) for run in given.runs]
+        damages: list[str] = []
+        curves = [read(run, damages) for run in given.runs]
         save(draw(curves, given.goal, given.title), given.out)
         print(table(curves, given.goal))
+        if damages:
+            raise OptionError("; ".join(damages))
 
 
 if __name__ == "__main__":

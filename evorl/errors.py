@@ -10,7 +10,13 @@ FEW = 10  # names that fit on a line
 
 
 class OptionError(ValueError):
-    """An option that cannot be used as given: its message names it, what was given and what is allowed, on one line."""
+    """An option that cannot be used as given: its message names it, what was given and what is allowed, on one line.
+
+    What the message shows of a file cannot move the cursor of a terminal: all that does not print is escaped.
+    """
+
+    def __init__(self, message: object) -> None:
+        super().__init__(escaped(str(message)))
 
 
 class EnvError(ValueError):
@@ -29,10 +35,14 @@ class WorkerError(RuntimeError):
     """Processes that have died again and again, or a task that has failed in one; its message is one line."""
 
 
+def escaped(text: str) -> str:
+    """Return a text with Python's escapes for all that does not print, such as what moves the cursor."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+
+
 def printable(value: object, most: int = 80) -> str:
     """Return what a message shows of a value from elsewhere: not too much, and nothing that moves the cursor."""
-    text = str(value)[: most + 1]
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+    text = escaped(str(value)[: most + 1])
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

@@ -4,11 +4,11 @@ Who took over from whom, its fitness, and the hyperparameters searched. Each mem
 to child, its colour is that of the first member they descend from. Where nobody takes over, as in MetaES, there are
 only dots.
 
-python -m evorl.lineage RUN [--seed 3] [--population 0] [--out lineage.png]
+python -m evorl.lineage RUN [--seed 3] [--population 0] [--trust PACKAGE] [--out lineage.png]
 """
 
 import argparse
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +18,34 @@ from evorl.command import Parser, command, pyplot, save
 from evorl.errors import OptionError, require
 from evorl.population.lineage import Table, ancestry, branches, history, scaled
 from evorl.training.configuration import saved
-from evorl.training.records import files
+from evorl.training.records.rows import JSON_LINES, recorded
 
 STATISTICS = {"max": (np.nanmax, "--"), "median": (np.nanmedian, "-"), "min": (np.nanmin, ":")}
 
 
-def read(run: Path, seed: int | None, population: int) -> dict[str, Table]:
-    """The history of one seed's population, by default of the first one."""
-    path = run / "metrics.jsonl"
-    if not path.is_file():
-        raise OptionError(f"run={run}: holds no metrics.jsonl")
-    cfg = saved.read(run, "run")
+def read(run: Path, seed: int | None, population: int, trust: Sequence[str] = ()) -> tuple[dict[str, Table], str]:
+    """Return the history of one seed's population, and what is wrong with the rows that were left out.
+
+    Args:
+        run: a run directory.
+        seed: by default the first.
+        population: of several, its number.
+        trust: packages whose classes the configuration may name.
+
+    Raises:
+        OptionError: where no population evolves, or nothing can be read.
+    """
+    if not (run / JSON_LINES).is_file():
+        raise OptionError(f"run={run}: holds no {JSON_LINES}")
+    cfg = saved.read(run, "run", trust)
     first, count = cfg["seed"], cfg["num_seeds"]
     seed = first if seed is None else seed
     require(first <= seed < first + count, "seed", seed, f"must be from {first} to {first + count - 1}")
-    rows = map(json.loads, files.read(path).splitlines())
+    rows, damage = recorded(run, "train")
     found = history(rows, seed - first, population)
     if "fitness" not in found:
-        raise OptionError(f"run={run}: trained no population that evolves")
-    return found
+        raise OptionError(damage or f"run={run}: trained no population that evolves")
+    return found, damage
 
 
 def draw_branches(axis: Any, source: Table | None, values: Table, **style: Any) -> None:
@@ -111,13 +120,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--seed", type=int, help="of several; by default the first")
     parser.add_argument("--population", type=int, default=0, help="of several populations in one run")
+    parser.add_argument("--trust", nargs="+", default=[], help="packages whose classes its configuration may name")
     parser.add_argument("--out", type=Path, help="by default RUN/lineage.png")
     with command(arguments) as words:
         given = parser.parse_args(words)
-        found = read(given.run, given.seed, given.population)
+        found, damage = read(given.run, given.seed, given.population, saved.trusted(given.trust))
         out = given.out or given.run / "lineage.png"
         save(draw(found, given.run.name), out)
         print(out)
+        if damage:
+            raise OptionError(damage)
 
 
 if __name__ == "__main__":

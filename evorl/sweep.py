@@ -54,19 +54,24 @@ def main(arguments: list[str] | None = None) -> None:
 def report(given: Sequence[str]) -> None:
     """Draws what a sweep has found so far, and writes its best as an experiment."""
     from evorl.sweeps import reports
+    from evorl.sweeps.definition import opened
+    from evorl.training.configuration.saved import trusted
 
     folders = [one for one in given if "=" not in one]
     options = parsed([one for one in given if "=" in one], ("experiment", "trust"))
     require(len(folders) == 1, "report", " ".join(folders) or "nothing", "give one sweep: evorl.sweep report SWEEP")
-    store, definition = opened(Path(folders[0]), options.get("trust", ()), "report")
+    store, definition = opened(Path(folders[0]), trusted(options.get("trust", ())), "report")
     for line in reports.written(store, definition, options.get("experiment")):
         print(line)
+    if damage := store.whole(definition.space)[1]:
+        raise damage[0]
 
 
 def sweep(given: Sequence[str]) -> None:
     """Makes a sweep, or goes on with one, until all its trials have ended."""
     from evorl.sweeps import reports, running
     from evorl.sweeps.space import short
+    from evorl.training.configuration.saved import trusted, trusting
     from evorl.training.records import files
 
     own = [one for one in given if one.partition("=")[0].partition(".")[0] in (*OWN, "sweep_dir", "resume", "trust")]
@@ -79,17 +84,19 @@ def sweep(given: Sequence[str]) -> None:
     beside = options.get("side_by_side")
     require(beside in (None, True, False), "side_by_side", beside, "must be true, false or null")
     if "resume" in options:
-        store, definition = resumed(options, rest)
+        trust = trusted(options.pop("trust", ()))
+        store, definition = resumed(options, rest, trust)
     else:
         store, definition = made(options, rest)
+        trust = definition.packages
     folder = store.folder
-    go_on = f"go on with: python -m evorl.sweep resume={folder}"
+    go_on = f"go on with: python -m evorl.sweep resume={folder}{trusting(definition.packages)}"
     settings = store.settings
     try:
         with files.locked(folder, "resume"):
             say = lambda line: print(line, flush=True)  # noqa: E731
             say(f"{folder}: {settings['trials']} trials over {', '.join(map(short, definition.space.defaults))}")
-            stopped = running.run(store, definition, settings["workers"], say)
+            stopped = running.run(store, definition, settings["workers"], say, trust)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(f"stopped without saving; {go_on}") from interrupt
     if stopped:
@@ -123,48 +130,25 @@ def made(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:
         raise OptionError(f"sweep_dir={folder}: exists already; resume={folder} goes on with it")
     folder.mkdir(parents=True, exist_ok=True)
     settings = {name: options.get(name, OWN[name]) for name in RUNNING}
-    settings |= {"definition": found.to_data(), "seed": found.seed, "trust": list(options.get("trust", ()))}
+    settings |= {"definition": found.to_data(), "seed": found.seed}
     return store.Store.made(folder, settings), found
 
 
-def resumed(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:
+def resumed(options: dict[str, Any], rest: Sequence[str], trust: Sequence[str]) -> tuple[Any, Any]:
     """A sweep that is there, with as many trials and workers as are asked for now; raises OptionError."""
     from evorl.sweeps import definition, side_by_side
 
-    store, found = opened(Path(str(options.pop("resume"))), options.pop("trust", ()), "resume")
+    store, found = definition.opened(Path(str(options.pop("resume"))), trust, "resume")
     changed = {name: value for name, value in options.items() if name in RUNNING}
     searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
     if searched:
-        _, space, _ = definition.searching(found.chosen, searched)
-        _require_same(space, found.space, store.folder)
+        definition.require_same(searched, found, f"resume={store.folder}")
     for name in [*(set(options) - set(changed)), *(one for one in rest if one not in searched)]:
         allowed = f"a resumed sweep keeps its configuration; only {', '.join(RUNNING)} may change"
         raise OptionError(f"{name}: {allowed}")
     side_by_side.check(found, changed.get("vmapped", 1))
     store.change(**changed)
     return store, found
-
-
-def _require_same(given: Any, kept: Any, folder: Path) -> None:
-    """Raises OptionError where a store is of another space."""
-    here, there = ({one.name: one.prior for one in space.parameters} for space in (given, kept))
-    for name in [*there, *here]:
-        if here.get(name) != there.get(name):
-            has, asked = (space.get(name, "not searched") for space in (there, here))
-            raise OptionError(f"resume={folder}: is of another space: there {name} is {has}, here {asked}")
-
-
-def opened(folder: Path, trust: Sequence[str], option: str) -> tuple[Any, Any]:
-    """The store of a sweep and what it is; raises OptionError."""
-    from evorl.sweeps.definition import Definition
-    from evorl.sweeps.store import Store
-    from evorl.training.configuration.saved import trusted
-    from evorl.training.records import files
-
-    if folder.is_dir():
-        files.require_own(folder, option)
-    store = Store(folder)
-    return store, Definition.of(store.settings["definition"], trusted(trust or ()), f"{option}={folder}")
 
 
 def parsed(given: Sequence[str], known: Sequence[str]) -> dict[str, Any]:

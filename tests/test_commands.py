@@ -141,7 +141,7 @@ WRONG = {
     "curve out.png =run": "run==run: must be RUN or LABEL=RUN",
     "curve out.png run --goal=x": "argument --goal: invalid float value: 'x'; python -m evorl.curve --help",
     "curve out.png fresh": "run=fresh: has no evaluation yet",
-    "curve out.png torn": "run=torn: its metrics.jsonl cannot be read",
+    "curve out.png torn": "run=torn: 1 of 1 lines of its metrics.jsonl are damaged",
     "curve nowhere/out.png run": "out=nowhere/out.png: cannot be written: ",
     "curve out.nonsense run": "out=out.nonsense: cannot be written: Format 'nonsense' is not supported",
     "lineage nowhere": "run=nowhere: holds no metrics.jsonl",
@@ -179,7 +179,7 @@ def folder(tmp_path_factory):
         if config:
             (folder / name / "config.yaml").write_text(config)
     shutil.copy(folder / "run" / "config.yaml", folder / "unsaved" / "config.yaml")
-    for name, line in {"fresh": '{"kind": "train"}', "torn": '{"kind": "eval'}.items():
+    for name, line in {"fresh": '{"kind": "train"}', "torn": '{"kind": "eval\n'}.items():
         (folder / name).mkdir()
         (folder / name / "metrics.jsonl").write_text(line)
     return folder

@@ -100,13 +100,13 @@ def test_a_trial_on_which_workers_die_has_failed(tmp_path):
             for death in range(DEATHS + 1):
                 assert taken(owner) == [0]
                 if death == 0:
-                    file.execute("UPDATE trials SET owner = 'gone'")
+                    file.execute("UPDATE trials SET owner = '0123456789abcdef'")
                     assert taken(owner) == [0]
                     store.observe(
                         0, Evaluation(0.5, 1.0, 1.0)
                     )  # it came further, so that the death before counts no more
                 else:
-                    file.execute("UPDATE trials SET owner = 'gone'")
+                    file.execute("UPDATE trials SET owner = '0123456789abcdef'")
             assert taken(owner) == [1]
         assert store.trials()[0].state == FAILED
         assert "5 workers have died" in store.trials()[0].message
@@ -136,7 +136,7 @@ def test_what_is_no_sweep_is_refused(tmp_path):
     with pytest.raises(OptionError, match="is no sweep, it has no"):
         Store(tmp_path)
     (tmp_path / stores.NAME).write_bytes(os.urandom(4096))
-    with pytest.raises(OptionError, match="is not that of a sweep"):
+    with pytest.raises(OptionError, match="is damaged: file is not a database"):
         Store(tmp_path)
     with pytest.raises(OptionError, match="all 2 trials have failed; the first one: out of memory"):
         checked([Trial(i, (), {}, FAILED, message="out of memory") for i in range(2)])

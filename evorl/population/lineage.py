@@ -46,8 +46,12 @@ def history(rows: Iterable[dict[str, Any]], seed: int = 0, population: int = 0) 
                 tables.setdefault(name, []).extend(values[seed])
     found = {}
     for name, values in tables.items():
-        whole = np.asarray(values, int if name == "source" else float)
+        whole = np.asarray(values, float)
         whole = whole.reshape(len(whole), -1, whole.shape[-1])
+        if name == "source":
+            known = ((whole >= 0) & (whole < whole.shape[-1]) & (whole % 1 == 0)).all()
+            require(bool(known), name, whole.tolist(), "must be numbers of members")
+            whole = whole.astype(int)
         require(0 <= population < whole.shape[1], "population", population, f"must be below {whole.shape[1]}")
         found[name] = whole[:, population]
     return found

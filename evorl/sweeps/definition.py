@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -12,15 +13,19 @@ from omegaconf.errors import OmegaConfBaseException
 
 from evorl import hyperparameters
 from evorl.errors import OptionError, require, unknown
-from evorl.sweeps.space import HYPERPARAMS, Parameter, SearchSpace, short
+from evorl.sweeps.space import DIGITS, HYPERPARAMS, Parameter, SearchSpace, short
+from evorl.sweeps.store import Store
 from evorl.sweeps.trials import Sampler
 from evorl.training import runs
-from evorl.training.configuration import config, known, nodes, parts, saved
+from evorl.training.configuration import config, known, nodes, options, parts, saved
 from evorl.training.configuration.discovery import BUDGET, choices
+from evorl.training.records import files
 from evorl.types import Prior
 
 SPACE = "space"
 MARK = "evorl-searched-here"  # a value that no configuration has
+ROUNDING = 10.0**-DIGITS  # of what is tried, relative
+LONGEST = 1000  # characters of a word of the command line
 
 
 @dataclass(frozen=True)
@@ -36,12 +41,28 @@ class Definition:
     seed: int
 
     def configuration(self, values: Mapping[str, float]) -> dict[str, Any]:
-        """That of a trial with values of its own."""
+        """Return that of a trial with values of its own, which may come from a file.
+
+        Raises:
+            OptionError: where they are not those of the space, which has numbers within its priors' ends.
+        """
+        names = {one.name for one in self.space.parameters}
+        require(set(values) == names, "a trial", ", ".join(values), f"must have values of {', '.join(sorted(names))}")
         data = copy.deepcopy(dict(self.base))
         for one in self.space.parameters:
+            (low, high), value = sorted(one.prior.ends), values[one.name]
+            slack = ROUNDING * max(abs(low), abs(high))
+            within = value == one.default or low - slack <= value <= high + slack
+            require(within, one.name, value, f"must be between {low:g} and {high:g}")
             for place in one.places:
-                data = put(data, place.split("."), values[one.name])
+                data = put(data, place.split("."), value)
         return data
+
+    @property
+    def packages(self) -> list[str]:
+        """What whoever opens it needs to trust."""
+        data = self.to_data()
+        return known.packages([data["base"], data["space"], data["sampler"]])
 
     def suggests(self) -> Sampler:
         """The sampler."""
@@ -58,21 +79,63 @@ class Definition:
         }
 
     @classmethod
-    def of(cls, data: Any, trust: Sequence[str] = (), option: str = "resume") -> "Definition":
-        """What to_data gave; raises OptionError where it names what may not be imported."""
+    def of(cls, data: Any, trust: Sequence[str] = (), problem: str = "the sweep") -> "Definition":
+        """Return what to_data gave, of which all is known, and places name numbers.
+
+        Args:
+            data: from a store.
+            trust: packages that the reader trusts.
+            problem: what an error begins with.
+
+        Raises:
+            OptionError: where it is anything else.
+        """
         try:
-            built = [{"base": data["base"] | {"init_from": None}}, data["space"], data["sampler"]]
-        except (TypeError, KeyError) as error:
-            raise OptionError(f"{option}: its store is not that of a sweep") from error
-        known.require_known(built, trust, f"{option}: the sweep")
-        try:
+            known.require_known([data["base"], data["space"], data["sampler"]], trust, problem)
             space = tuple(
                 Parameter(**one | {"prior": parts.make(one["prior"], "space", Prior), "places": tuple(one["places"])})
                 for one in data["space"]
             )
-            return cls(**data | {"space": SearchSpace(space), "chosen": tuple(data["chosen"])})
-        except (TypeError, KeyError) as error:
-            raise OptionError(f"{option}: its store is not that of a sweep") from error
+            found = cls(**data | {"space": SearchSpace(space), "chosen": tuple(data["chosen"])})
+            found._check()
+            return found
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
+            if isinstance(error, OptionError):
+                raise
+            raise OptionError(f"{problem}: its definition cannot be read") from error
+
+    def _check(self) -> None:
+        """Raise OptionError or ValueError where a store holds what to_data never gives."""
+        if not saved.is_of_training(self.base) or self.base.get("init_from") or self.base.get("wandb"):
+            raise ValueError("its base is not that of a sweep")
+        options.check(self.base)
+        for one in self.space.parameters:
+            for place in (one.name, *one.places):
+                number = saved.at(self.base, place)
+                require(_is_number(number), place, number, "is no number, and only numbers are searched")
+            require(_is_number(one.default), one.name, one.default, "must be a number")
+        texts = [self.score, self.cost, *self.chosen]
+        if not all(isinstance(one, str) and one.isprintable() and len(one) < LONGEST for one in texts):
+            raise ValueError("no words")
+        if not isinstance(self.seed, int):
+            raise ValueError("no seed")
+
+
+def opened(folder: Path, trust: Sequence[str], option: str) -> tuple[Store, Definition]:
+    """Return the store of a sweep and what it is, once all files of its folder are known to be its own.
+
+    Args:
+        folder: of the sweep.
+        trust: packages that the reader trusts.
+        option: which names the folder in an error.
+
+    Raises:
+        OptionError: where it is no sweep, or holds what may not be.
+    """
+    if folder.is_dir():
+        files.require_own(folder, option)
+    store = Store(folder, option)
+    return store, Definition.of(store.settings.get("definition"), trust, f"{option}={folder}: the sweep")
 
 
 def put(data: dict[str, Any], name: Sequence[str], value: Any) -> dict[str, Any]:
@@ -86,22 +149,11 @@ def searching(overrides: Sequence[str], given: Sequence[str]) -> tuple[dict[str,
     space.NAME=PRIOR searches an option, a number in place of a prior fixes it, and space={} leaves out what is
     declared. Raises OptionError.
     """
-    asked = {one.key_or_group: one.value() for one in config.parsed(given)}
-    bare = asked.pop(SPACE, None)
-    require(bare in (None, {}), SPACE, bare, "can be {}, which leaves out what is declared; or give space.NAME=")
-    wanted = {name.removeprefix(f"{SPACE}."): _prior(name, value) for name, value in asked.items()}
+    bare, wanted = _wanted(given)
     cfg = config.load([*overrides, *_budget(overrides, wanted)])
     data = config.plain(cfg)
     require(data["num_seeds"] >= 1 and not data["resume"], "resume", data["resume"], "is of one training")
-    priors = {} if bare == {} else declared(data)
-    fixed: dict[str, Any] = {}
-    for name, prior in wanted.items():
-        option = found(data, name)
-        priors.pop(option, None)
-        if isinstance(prior, Prior):
-            priors[option] = prior
-        else:
-            fixed[option] = prior
+    priors, fixed = _asked(data, bare, wanted)
     for option, value in fixed.items():
         OmegaConf.update(cfg, option, value)
     data = config.plain(cfg)
@@ -113,9 +165,45 @@ def searching(overrides: Sequence[str], given: Sequence[str]) -> tuple[dict[str,
     return data, space, (*overrides, *(f"{option}={value}" for option, value in fixed.items()))
 
 
+def require_same(given: Sequence[str], kept: Definition, problem: str) -> None:
+    """Refuse a space that is given where a sweep has another one.
+
+    Raises:
+        OptionError: with the first option whose prior differs.
+    """
+    asked, _ = _asked(kept.base, *_wanted(given))
+    there = {one.name: one.prior for one in kept.space.parameters}
+    for name in [*there, *asked]:
+        if asked.get(name) != there.get(name):
+            has, wants = (space.get(name, "not searched") for space in (there, asked))
+            raise OptionError(f"{problem}: is of another space: there {name} is {has}, here {wants}")
+
+
+def _wanted(given: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    """Return the value of space= itself, and the priors and numbers of space.NAME=, by name."""
+    asked = {one.key_or_group: one.value() for one in config.parsed(given)}
+    bare = asked.pop(SPACE, None)
+    require(bare in (None, {}), SPACE, bare, "can be {}, which leaves out what is declared; or give space.NAME=")
+    return bare, {name.removeprefix(f"{SPACE}."): _prior(name, value) for name, value in asked.items()}
+
+
+def _asked(data: Mapping[str, Any], bare: Any, wanted: Mapping[str, Any]) -> tuple[dict[str, Prior], dict[str, Any]]:
+    """Return the priors of what is searched, and the numbers that are given in their place, by option."""
+    priors = {} if bare == {} else declared(data)
+    fixed: dict[str, Any] = {}
+    for name, prior in wanted.items():
+        option = found(data, name)
+        priors.pop(option, None)
+        if isinstance(prior, Prior):
+            priors[option] = prior
+        else:
+            fixed[option] = prior
+    return priors, fixed
+
+
 def _prior(name: str, value: Any) -> Any:
     """A prior, or a number, as an override gives it."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if _is_number(value):
         return value
     try:
         node = OmegaConf.to_container(OmegaConf.create({"value": value}), resolve=True)
@@ -154,18 +242,25 @@ def found(data: Mapping[str, Any], name: str) -> str:
     for option in (f"{HYPERPARAMS}{name}", f"agent.{name}", name):
         value = saved.at(data, option, MARK)
         if value != MARK:
-            number = (isinstance(value, (int, float)) and not isinstance(value, bool)) or option in BUDGET
-            require(number, f"{SPACE}.{name}", value, "is no number, and only numbers are searched")
+            require(
+                _is_number(value) or option in BUDGET,
+                f"{SPACE}.{name}",
+                value,
+                "is no number, and only numbers are searched",
+            )
             return option
     raise unknown("parameter", f"{SPACE}.{name}", [f"{SPACE}.{one}" for one in _numbers(data)])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _numbers(data: Mapping[str, Any]) -> Iterator[str]:
     """What can be searched, by its shortest name."""
     yield from BUDGET
     for place, value in saved.leaves(data, ""):
-        number = isinstance(value, (int, float)) and not isinstance(value, bool) and "[" not in place
-        if number and not place.startswith("agent.space."):
+        if _is_number(value) and "[" not in place and not place.startswith("agent.space."):
             yield short(place)
 
 

@@ -36,7 +36,7 @@ def written(store: Store, definition: Definition, name: Any = None) -> Iterator[
 
     Raises OptionError where all trials have failed, or none has ended.
     """
-    trials = checked(store.trials())
+    trials = checked(store.whole(definition.space)[0])
     top = best(trials)
     require(top is not None, "sweep", store.folder, "no trial has ended yet")
     assert top is not None

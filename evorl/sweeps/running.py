@@ -25,8 +25,8 @@ MODULE = "evorl.sweeps.worker"
 class Workers:
     """The processes of a sweep; a core or more each where there are enough. Their signals are ours to hand on."""
 
-    def __init__(self, folder: Path, most: int) -> None:
-        self._folder, self._most = folder, most
+    def __init__(self, folder: Path, most: int, trust: Sequence[str]) -> None:
+        self._folder, self._most, self._trust = folder, most, trust
         self._there: dict[int, subprocess.Popen[bytes]] = {}
         self.failed: list[int] = []
 
@@ -51,7 +51,7 @@ class Workers:
     def _started(self, place: int) -> subprocess.Popen[bytes]:
         log = self.log(place).open("ab")
         process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, str(self._folder)],
+            [sys.executable, "-m", MODULE, str(self._folder), *self._trust],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -78,13 +78,26 @@ class Workers:
             process.kill()
 
 
-def run(store: Store, definition: Definition, workers: int, say: Callable[[str], None]) -> bool:
-    """Starts workers until all trials have ended; returns whether it was stopped before.
+def run(
+    store: Store, definition: Definition, workers: int, say: Callable[[str], None], trust: Sequence[str] = ()
+) -> bool:
+    """Start workers until all trials have ended. Those that are killed are replaced.
 
-    Those that are killed are replaced. Raises OptionError where one fails of itself, KeyboardInterrupt at a second
-    signal.
+    Args:
+        store: of the sweep.
+        definition: of the sweep.
+        workers: processes at a time.
+        say: takes a line about each trial that ends.
+        trust: packages whose classes the definition may name.
+
+    Returns:
+        Whether it was stopped before.
+
+    Raises:
+        OptionError: where a worker fails of itself.
+        KeyboardInterrupt: at a second signal.
     """
-    pool, told = Workers(store.folder, workers), {one.number for one in store.trials() if one.state != RUNNING}
+    pool, told = Workers(store.folder, workers, trust), {one.number for one in store.trials() if one.state != RUNNING}
     with Stopping() as stopping:
         try:
             while store.is_worked_on() and not stopping():  # by workers whose parent has died, which save and end

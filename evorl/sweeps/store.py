@@ -2,23 +2,28 @@
 
 import json
 import math
+import re
 import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from evorl.errors import OptionError
+from evorl.errors import OptionError, printable
 from evorl.sweeps.space import SearchSpace
-from evorl.sweeps.trials import FAILED, RUNNING, Evaluation, Sampler, Trial, is_behind
+from evorl.sweeps.trials import FAILED, RUNNING, STATES, Evaluation, Sampler, Trial, is_behind
+from evorl.training.records import files
 
 NAME, WORKERS, TRIALS = "sweep.sqlite", "workers", "trials"  # in the folder of a sweep
 HALF = f".{NAME}"  # a store that is being made
-SCHEMA = 1
+SCHEMA = 2
+FILES = {NAME, f"{NAME}-wal", f"{NAME}-shm"}  # a rollback journal may name any file, which SQLite then deletes
+LONGEST = files.MB  # characters of a value
+OWNER = re.compile(r"[0-9a-f]{16}")
 DEATHS = 5  # of workers in the same place, after which a trial has failed
 SECONDS = 60  # that one waits for another's transaction
 TABLES = """
@@ -35,23 +40,28 @@ CREATE TABLE curves (
 class Store:
     """The trials of a sweep, as several processes write them; each change is one transaction.
 
-    A trial is its owner's while that holds the lock of its name, which the system releases when a process ends.
+    A trial is its owner's while that holds the lock of its name, which the system releases when a process ends. What is
+    read is data alone: the file holds our tables, word by word, no triggers and no views, and each value is looked at.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = Path(folder)
-        if not (self.folder / NAME).is_file():
-            raise OptionError(
-                f"resume={folder}: is no sweep, it {'has no ' + NAME if folder.is_dir() else 'is not there'}"
-            )
-        self._file = _connected(self.folder / NAME)
+    def __init__(self, folder: Path, option: str = "resume") -> None:
+        self.folder, self._problem = Path(folder), f"{option}={folder}"
+        path = self.folder / NAME
+        if not path.is_file() or path.is_symlink():
+            what = f"has no {NAME}" if self.folder.is_dir() else "is not there"
+            raise OptionError(f"{self._problem}: is no sweep, it {what}")
+        for other in self.folder.glob(f"{NAME}*"):
+            if other.name not in FILES:
+                raise OptionError(f"{self._problem}: its {other.name} is not that of a sweep")
+        self._file = _connected(path)
         try:
-            found = self.settings["schema"]
-        except (sqlite3.DatabaseError, LookupError, ValueError) as error:
+            if self._rows("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name") != _tables():
+                raise OptionError(f"{self._problem}: its {NAME} is not that of a sweep")
+            if (found := self.settings["schema"]) != SCHEMA:
+                raise OptionError(f"{self._problem}: has schema {found}, must be {SCHEMA}, as this version writes it")
+        except BaseException:
             self._file.close()
-            raise OptionError(f"resume={folder}: its {NAME} is not that of a sweep") from error
-        if found != SCHEMA:
-            raise OptionError(f"resume={folder}: was written by another version of evorl")
+            raise
 
     @classmethod
     def made(cls, folder: Path, settings: Mapping[str, Any]) -> "Store":
@@ -75,7 +85,15 @@ class Store:
     @property
     def settings(self) -> dict[str, Any]:
         """What was set, by name."""
-        return {name: json.loads(value) for name, value in self._file.execute("SELECT name, value FROM sweep")}
+        found = {}
+        for name, value in self._rows("SELECT name, value FROM sweep"):
+            found[name] = self._json(value, "its settings")
+        for name in ("schema", "trials", "seed", "workers", "vmapped"):
+            if not isinstance(found.get(name, 1), int) or not -1 < found.get(name, 1) < 2**31:
+                raise self._damaged(f"its {name} is no whole number")
+        if found.get("side_by_side") not in (None, True, False) or not {"schema", "trials", "seed"} <= set(found):
+            raise self._damaged("its settings are not those of a sweep")
+        return found
 
     def change(self, **settings: Any) -> None:
         """Sets, or changes, some."""
@@ -83,22 +101,57 @@ class Store:
             for name, value in settings.items():
                 self._file.execute("INSERT OR REPLACE INTO sweep VALUES (?, ?)", (name, json.dumps(value)))
 
-    def trials(self) -> list[Trial]:
-        """All, in order."""
+    def trials(self, space: SearchSpace | None = None) -> list[Trial]:
+        """Return all, in order.
+
+        Args:
+            space: that their values are of, where that is to be looked at.
+
+        Raises:
+            OptionError: where one is damaged.
+        """
+        found, damage = self.whole(space)
+        if damage:
+            raise damage[0]
+        return found
+
+    def whole(self, space: SearchSpace | None = None) -> tuple[list[Trial], list[OptionError]]:
+        """Return the trials that are whole, in order, and what is wrong with the others; see trials."""
         with self._reading():
-            rows = self._file.execute("SELECT number, point, options, state, message FROM trials ORDER BY number")
-            found = [list(row) for row in rows]
-            curves: dict[int, list[Evaluation]] = {}
-            for trial, used, cost, score in self._file.execute("SELECT * FROM curves ORDER BY trial, used"):
-                curves.setdefault(trial, []).append(Evaluation(used, cost, math.nan if score is None else score))
-        return [
-            Trial(number, tuple(json.loads(point)), json.loads(values), state, tuple(curves.get(number, ())), message)
-            for number, point, values, state, message in found
-        ]
+            rows = self._rows("SELECT number, point, options, state, message FROM trials ORDER BY number")
+            points = self._rows("SELECT trial, used, cost, score FROM curves ORDER BY trial, used")
+        curves: dict[int, list[Any]] = {}
+        for trial, *point in points:
+            curves.setdefault(trial, []).append(point)
+        found, damage = list[Trial](), list[OptionError]()
+        for row in rows:
+            try:
+                trial = self._trial(row, curves.get(row[0], []))
+                if space is not None and (len(trial.point) != space.size or set(trial.values) != set(space.defaults)):
+                    raise self._damaged(f"its trial {trial.number} is of another space")
+                found.append(trial)
+            except OptionError as error:
+                damage.append(error)
+        return found, damage
+
+    def _trial(self, row: Sequence[Any], curve: Sequence[Any]) -> Trial:
+        number, point, values, state, message = row
+        named = f"its trial {number:.9g}" if isinstance(number, (int, float)) else "a trial of it"
+        point, values = self._json(point, named), self._json(values, named)
+        whole = isinstance(number, int) and 0 <= number < 2**31 and state in STATES
+        whole &= isinstance(message, str) and len(message) <= LONGEST
+        whole &= isinstance(point, list) and all(_is_number(x) and 0 <= x <= 1 for x in point)
+        whole &= isinstance(values, dict) and all(_is_number(x) for x in values.values())
+        whole &= all(_is_number(used) and 0 <= used <= 1 and _is_number(cost) for used, cost, _ in curve)
+        whole &= all(score is None or _is_number(score) for _, _, score in curve)
+        if not whole:
+            raise self._damaged(f"{named} is not that of a sweep")
+        told = [Evaluation(used, cost, math.nan if score is None else score) for used, cost, score in curve]
+        return Trial(number, tuple(point), values, state, tuple(told), message)
 
     def left(self, total: int) -> int:
         """How many trials could be taken: those not begun, and those whose owner is gone."""
-        (begun,) = self._file.execute("SELECT COUNT(*) FROM trials").fetchone()
+        ((begun,),) = self._rows("SELECT COUNT(*) FROM trials")
         return max(total - begun, 0) + self._running().count(False)
 
     def is_worked_on(self) -> bool:
@@ -107,7 +160,7 @@ class Store:
 
     def _running(self) -> list[bool]:
         """Of each trial that has not ended whether its owner is there."""
-        owners = self._file.execute("SELECT owner FROM trials WHERE state = ?", (RUNNING,)).fetchall()
+        owners = self._rows("SELECT owner FROM trials WHERE state = ?", RUNNING)
         return [self._alive(owner) for (owner,) in owners]
 
     @contextmanager
@@ -130,7 +183,7 @@ class Store:
         with self._writing():
             settings = self.settings
             self._take_over(owner, n)
-            trials, mine = self.trials(), self._owned(owner)
+            trials, mine = self.trials(space), self._owned(owner)
             fresh = max(min(n - len(mine), settings["trials"] - len(trials)), 0)
             points = sampler.suggest(space, trials, fresh, settings["seed"]) if fresh else np.empty((0, space.size))
             for number, point in enumerate(np.asarray(points, float), len(trials)):
@@ -146,7 +199,7 @@ class Store:
         """Takes an evaluation of a trial; returns whether that is to be stopped, as it is behind the others."""
         used, cost, score = evaluation
         with self._writing():
-            last = self._file.execute("SELECT MAX(used) FROM curves WHERE trial = ?", (number,)).fetchone()[0]
+            ((last,),) = self._rows("SELECT MAX(used) FROM curves WHERE trial = ?", number)
             row = number, used, cost, score if math.isfinite(score) else None
             self._file.execute("INSERT OR REPLACE INTO curves VALUES (?, ?, ?, ?)", row)
             if last is None or used > last:
@@ -165,16 +218,19 @@ class Store:
             )
 
     def _owned(self, owner: str) -> set[int]:
-        rows = self._file.execute("SELECT number FROM trials WHERE owner = ? AND state = ?", (owner, RUNNING))
+        rows = self._rows("SELECT number FROM trials WHERE owner = ? AND state = ?", owner, RUNNING)
         return {number for (number,) in rows}
 
     def _take_over(self, owner: str, n: int) -> None:
         """Trials whose owner is gone are this one's; too often where they stand, they have failed."""
-        rows = self._file.execute(
+        rows = self._rows(
             "SELECT number, owner, deaths FROM trials WHERE state = ? AND owner IS NOT ? ORDER BY number",
-            (RUNNING, owner),
+            RUNNING,
+            owner,
         )
-        for number, before, deaths in rows.fetchall():
+        for number, before, deaths in rows:
+            if not isinstance(deaths, int):
+                raise self._damaged(f"its trial {number} is not that of a sweep")
             deaths += before is not None
             if self._alive(before):
                 continue
@@ -189,7 +245,7 @@ class Store:
 
     def _alive(self, owner: str | None) -> bool:
         """Whether the lock of a name is held."""
-        if owner is None or not self._lock(owner).exists():
+        if owner is None or not self._lock(str(owner)).exists():
             return False
         lock = FileLock(self._lock(owner), timeout=0)
         try:
@@ -202,6 +258,8 @@ class Store:
         return False
 
     def _lock(self, owner: str) -> Path:
+        if not OWNER.fullmatch(owner):
+            raise self._damaged(f"an owner in it is {printable(owner)}, must be 16 hexadecimal digits")
         return self.folder / WORKERS / f"{owner}.lock"
 
     @contextmanager
@@ -216,17 +274,59 @@ class Store:
             yield from self._transaction("BEGIN")
 
     def _transaction(self, begin: str) -> Iterator[None]:
-        self._file.execute(begin)
         try:
-            yield
-        except BaseException:
-            self._file.execute("ROLLBACK")
-            raise
-        self._file.execute("COMMIT")
+            self._file.execute(begin)
+            try:
+                yield
+            except BaseException:
+                self._file.execute("ROLLBACK")
+                raise
+            self._file.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            raise self._problem_of(error) from error
+
+    def _rows(self, query: str, *given: Any) -> list[Any]:
+        """Return what a query finds, all of it."""
+        try:
+            return self._file.execute(query, given).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise self._problem_of(error) from error
+
+    def _json(self, text: Any, what: str) -> Any:
+        try:
+            if not isinstance(text, str) or len(text) > LONGEST:
+                raise ValueError("no text")
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(f"{what} cannot be read") from error
+
+    def _problem_of(self, error: sqlite3.DatabaseError) -> Exception:
+        """Return what to raise: of a full disk, or a lock that nobody lets go of, OSError."""
+        if isinstance(error, sqlite3.OperationalError):
+            return OSError(f"{self.folder / NAME}: {error}")
+        return self._damaged(str(error))
+
+    def _damaged(self, problem: str) -> OptionError:
+        return OptionError(f"{self._problem}: its {NAME} is damaged: {problem:.200}")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 2**63
+
+
+def _tables() -> list[Any]:
+    """Return what SQLite keeps of our tables."""
+    with closing(sqlite3.connect(":memory:")) as file:
+        file.executescript(TABLES)
+        return file.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=SECONDS, isolation_level=None)
+    file = sqlite3.connect(path, timeout=SECONDS, isolation_level=None)
+    file.text_factory = lambda text: text.decode("utf-8", "replace")
+    for setting in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
+        file.execute(f"PRAGMA {setting}")
+    return file
 
 
 def is_unmade(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from evorl.sweeps.space import SearchSpace
 
-RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
+STATES = RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
 FIRST = 0.2  # of a budget, of which a curve tells nothing yet
 QUANTILE, LEAST = 0.3, 8  # a trial is stopped below this quantile of so many others
 

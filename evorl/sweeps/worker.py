@@ -1,6 +1,6 @@
 """A worker of a sweep: a process that takes one trial after the other, until none is left.
 
-python -m evorl.sweeps.worker SWEEP        as evorl.sweep starts it; it ends when its standard input does
+python -m evorl.sweeps.worker SWEEP [PACKAGE ...]        as evorl.sweep starts it; it ends when its standard input does
 """
 
 import logging
@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,17 @@ import jax
 
 from evorl.command import command
 from evorl.sweeps import single
-from evorl.sweeps.definition import Definition
+from evorl.sweeps.definition import opened
 from evorl.sweeps.side_by_side import SideBySide
-from evorl.sweeps.store import Store
 from evorl.sweeps.trials import Trial
 from evorl.training.devices import enable_compilation_cache
 from evorl.training.stopping import Stopping
 
 
-def work(folder: Path, stopping: Stopping) -> None:
-    """Trains the trials of a sweep that are left."""
-    store = Store(folder)
+def work(folder: Path, trust: Sequence[str], stopping: Stopping) -> None:
+    """Train the trials of a sweep that are left; its definition may name the classes of packages in trust."""
+    store, definition = opened(folder, trust, "resume")
     settings = store.settings
-    definition = Definition.of(settings["definition"], settings["trust"])
     sampler, space, before = definition.suggests(), definition.space, None
     with store.owner() as owner:
 
@@ -74,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
     with command(arguments) as given, Stopping() as stopping:
         _end_with_parent()
         enable_compilation_cache()
-        work(Path(given[0]), stopping)
+        work(Path(given[0]), given[1:], stopping)
         if stopping():
             sys.exit(130)
 

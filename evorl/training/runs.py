@@ -198,6 +198,7 @@ def restored(
     """What the newest checkpoint of a run holds, by default the best, or the last front; raises OptionError."""
     require(which in ("best", "last", None), "which", which, "must be best or last")
     data = saved.given(saved.read(run_dir, option, trust), given or {})
+    options.check({"wandb": False} | data)
     checkpoints = saved_checkpoints(run_dir, option)
     seeds = data["num_seeds"]
     workflow, hyperparams = assemble(data)

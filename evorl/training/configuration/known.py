@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence, Set
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import evorl
 from evorl.errors import OptionError, printable
@@ -12,6 +12,7 @@ from evorl.training.configuration.parts import GET_CLASS
 OURS = frozenset({"evorl", "evosax"})  # of which names are looked up, so that there is nothing to trust
 EVOSAX = "evosax.algorithms."
 MISSING = "???"
+LARGEST = 2**63  # of whole numbers
 WORD = re.compile(r"[\w+\- ][\w.+\- ]{0,99}|", re.ASCII)
 ID = re.compile(r"([\w+\-][\w.+\-]{0,99}/){0,4}[\w+\-][\w.+\-]{0,99}", re.ASCII)  # in a library's registry
 LIBRARIES = {  # that open a file where an option of theirs is a path
@@ -25,10 +26,17 @@ LIBRARIES = {  # that open a file where an option of theirs is a path
 }
 
 
+class Fault(NamedTuple):
+    """What is not known, and the package whose reader could trust it, or an empty string."""
+
+    text: str
+    package: str
+
+
 @cache
 def exported() -> frozenset[str]:
-    """Return the dotted names of all that evorl exports, by which saved parts are looked up."""
-    return frozenset(f"{module}.{name}" for name, module in evorl._MODULES.items())
+    """Return the dotted names of the classes that evorl exports, by which saved parts are looked up."""
+    return frozenset(f"{module}.{name}" for name, module in evorl._MODULES.items() if name[0].isupper())
 
 
 @cache
@@ -51,11 +59,22 @@ def require_known(node: Any, trust: Sequence[str], problem: str) -> None:
     Raises:
         OptionError: with the package to trust, where that would help.
     """
-    for fault in _faults(node, "", "", frozenset(trust) - OURS):
-        raise OptionError(f"{problem} {fault}")
+    faults = list(_faults(node, "", "", frozenset(trust) - OURS))
+    for fault in faults:
+        if not fault.package:
+            raise OptionError(f"{problem} {fault.text}")
+    if faults:
+        packages = sorted({fault.package for fault in faults})
+        it = "it" if len(packages) == 1 else "them"
+        raise OptionError(f"{problem} {faults[0].text}; trust=[{', '.join(packages)}] where you trust {it}")
 
 
-def _faults(node: Any, place: str, library: str, trust: Set[str]) -> Iterator[str]:
+def packages(node: Any) -> list[str]:
+    """Return the packages that a reader needs to trust, beside evorl, to build what data describe."""
+    return sorted({fault.package for fault in _faults(node, "", "", frozenset()) if fault.package})
+
+
+def _faults(node: Any, place: str, library: str, trust: Set[str]) -> Iterator[Fault]:
     if isinstance(node, dict):
         if "_target_" in node:
             yield from _unknown_target(node, trust)
@@ -65,7 +84,7 @@ def _faults(node: Any, place: str, library: str, trust: Set[str]) -> Iterator[st
             library = LIBRARIES.get(name, library)
         for name, value in node.items():
             if not isinstance(name, str) or not WORD.fullmatch(name):
-                yield f"has the name {printable(name)}, which is no word"
+                yield Fault(f"has the name {printable(name)}, which is no word", "")
             if name not in ("_target_", "path") or "_target_" not in node:
                 yield from _faults(value, f"{place}.{name}".lstrip("."), library, trust)
     elif isinstance(node, list):
@@ -74,19 +93,20 @@ def _faults(node: Any, place: str, library: str, trust: Set[str]) -> Iterator[st
     elif isinstance(node, str) and node != MISSING and library not in trust:
         yield from _unknown_word(node, place, library, trust)
     elif node is not None and not isinstance(node, (str, int, float)):
-        yield f"has {place}={printable(node)}: must be a number, a word, a list or a mapping"
+        yield Fault(f"has {place}={printable(node)}: must be a number, a word, a list or a mapping", "")
+    elif isinstance(node, int) and abs(node) >= LARGEST:
+        yield Fault(f"has {place}: must be between -2^63 and 2^63", "")
 
 
-def _unknown_target(node: dict[str, Any], trust: Set[str]) -> Iterator[str]:
+def _unknown_target(node: dict[str, Any], trust: Set[str]) -> Iterator[Fault]:
     target = node.get("path") if node["_target_"] == GET_CLASS else node["_target_"]
     known = _algorithms() if node["_target_"] == GET_CLASS else exported()
     package = str(target).partition(".")[0]
-    if isinstance(target, str) and (target in known or package in trust):
-        return
-    yield f"names {printable(target)}, which is not of evorl{_hint(package)}"
+    if not isinstance(target, str) or (target not in known and package not in trust):
+        yield Fault(f"names {printable(target)}, which is not of evorl", _of_others(package))
 
 
-def _unknown_word(word: str, place: str, library: str, trust: Set[str]) -> Iterator[str]:
+def _unknown_word(word: str, place: str, library: str, trust: Set[str]) -> Iterator[Fault]:
     module, colon, name = word.rpartition(":")
     is_id = place.rpartition(".")[2] == "name" and ID.fullmatch(name)
     if colon and module.partition(".")[0] in trust and is_id:
@@ -94,8 +114,8 @@ def _unknown_word(word: str, place: str, library: str, trust: Set[str]) -> Itera
     if not colon and (WORD.fullmatch(word) or is_id):
         return
     package = module.partition(".")[0] if colon else library
-    yield f"has {place}={printable(word)}, which is no word{_hint(package)}"
+    yield Fault(f"has {printable(place)}={printable(word)}, which is no word", _of_others(package))
 
 
-def _hint(package: str) -> str:
-    return f"; trust=[{package}] where you trust it" if package not in OURS and package.isidentifier() else ""
+def _of_others(package: str) -> str:
+    return package if package not in OURS and package.isidentifier() and package.isascii() else ""

@@ -1,6 +1,7 @@
 """Multiruns: one run after the other, each in a folder named by its overrides, and a table of them at the end."""
 
 import contextlib
+import math
 import re
 import signal
 import subprocess
@@ -95,7 +96,7 @@ def table(jobs: Sequence[list[str]], places: Sequence[Path], codes: Sequence[int
     lines = [["run", *swept[0], "best return", "last return", "minutes", ""]]
     for job, place, code in zip(swept, places, codes, strict=False):
         rows = evaluations(place)
-        returns = [row["return"] for row in rows if row["return"] is not None]
+        returns = [row["return"] for row in rows if math.isfinite(row["return"])]
         numbers = [f"{max(returns):.1f}", f"{returns[-1]:.1f}"] if returns else ["", ""]
         minutes = f"{rows[-1]['seconds'] / 60:.1f}" if rows else ""
         lines.append([str(place), *job.values(), *numbers, minutes, OUTCOMES.get(code, "failed")])

@@ -16,7 +16,10 @@ from evorl.training.records import files
 
 NAME = "config.yaml"
 SCHEMA = 1  # of what is written here; raised when that changes
+BYTES, DEPTH, SCALAR = files.MB, 40, 4096  # what may be read: a file, nodes within one another, characters of a value
 BUILT = ("env", "wrappers", "problem", "agent.hyperparams", "agent.workflow")
+OF_THE_READER = ("wandb",)  # what a run does not say: whether anything leaves the machine
+_READER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where PyYAML has it
 
 
 class _Writer(yaml.SafeDumper):
@@ -27,17 +30,8 @@ class _Writer(yaml.SafeDumper):
         return True
 
 
-class _Reader(yaml.SafeLoader):
-    """Reads numbers, words, lists and mappings; aliases, with which a short file can stand for a huge one, are none."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("an alias")
-        return super().compose_node(parent, index)
-
-
 def write(data: Mapping[str, Any], run_dir: Path) -> None:
-    """Writes config.yaml, with the versions that train and without the paths of this machine."""
+    """Write config.yaml, with the versions that train and without the paths of this machine."""
     parent = data["init_from"] and Path(data["init_from"]).resolve().name
     versions = package.versions() | {"devices": devices.described()}
     data = {
@@ -54,7 +48,7 @@ def write(data: Mapping[str, Any], run_dir: Path) -> None:
 
 @contextmanager
 def written(data: Mapping[str, Any], run_dir: Path, begun: Callable[[], bool]) -> Iterator[None]:
-    """config.yaml, written; an error before training has begun puts back what stood there."""
+    """Write config.yaml; an error before training has begun puts back what stood there."""
     before = files.read(run_dir / NAME) if (run_dir / NAME).exists() else None
     write(data, run_dir)
     try:
@@ -66,9 +60,18 @@ def written(data: Mapping[str, Any], run_dir: Path, begun: Callable[[], bool]) -
 
 
 def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any]:
-    """The configuration of a run as data; raises OptionError where there is none that can be read and built.
+    """Return the configuration of a run as data, of which all is known.
 
-    It may name the parts that evorl exports, the algorithms of evosax, and what the packages in trust hold.
+    It may name the parts that evorl exports, the algorithms of evosax, and what the packages in trust hold. Nothing of
+    the folder is read before `files.require_own` has looked at all of it.
+
+    Args:
+        run_dir: a run directory.
+        option: which names it in an error.
+        trust: packages whose classes it may name.
+
+    Raises:
+        OptionError: where there is none that can be read and built.
     """
     if not (run_dir / NAME).is_file():
         what = f"has no {NAME}" if run_dir.is_dir() else "is not there"
@@ -76,22 +79,55 @@ def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any
     files.require_own(run_dir, option)
     problem = f"{option}={run_dir}: its {NAME}"
     try:
-        data = yaml.load(files.read(run_dir / NAME), Loader=_Reader)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise OptionError(f"{problem} cannot be read") from error
+        data = _parsed(files.read(run_dir / NAME, BYTES))
+    except OSError as error:
+        raise OptionError(f"{problem} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise OptionError(f"{problem} cannot be read: it is not as evorl writes it") from error
     if isinstance(data, dict) and {"agent", "seed"} <= set(data) and data.get("schema") != SCHEMA:
         number, by = data.get("schema", 0), str(at(data, "versions.evorl", ""))
-        found = f"has schema {number}" if isinstance(number, int) else "has a schema that is no number"
+        found = f"has schema {number:.6g}" if isinstance(number, int) else "has a schema that is no number"
         opens = f"evorl {by}" if re.fullmatch(r"[\w.+-]{1,20}", by, re.ASCII) else "the evorl that wrote it"
         raise OptionError(f"{problem} {found}, must be {SCHEMA}; it opens with {opens}")
-    whole = isinstance(data, dict) and {"agent", "seed", "num_seeds"} <= set(data)
-    if not whole or not {"env", "problem"} & set(data):
+    if not isinstance(data, dict) or not is_of_training(data):
         raise OptionError(f"{problem} is not that of a training")
     parent = data.get("init_from")
-    if parent is not None and not isinstance(parent, str):
+    if parent is not None and not (isinstance(parent, str) and len(parent) < 256 and "/" not in parent):
         raise OptionError(f"{problem} has an init_from that is no name")
+    data = {name: value for name, value in data.items() if name not in ("schema", "versions", *OF_THE_READER)}
     known.require_known({name: value for name, value in data.items() if name != "init_from"}, trust, problem)
-    return {name: value for name, value in data.items() if name not in ("schema", "versions")}
+    return data
+
+
+def _parsed(text: str) -> Any:
+    """Return the numbers, words, lists and mappings of YAML; raises YAMLError where it has anything else."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_READER):
+        begins = isinstance(event, yaml.CollectionStartEvent)
+        depth += begins - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) or getattr(event, "anchor", None):
+            raise yaml.YAMLError("an alias or a tag")
+        if depth > DEPTH or (isinstance(event, yaml.ScalarEvent) and len(event.value) > SCALAR):
+            raise yaml.YAMLError("too deep or too long")
+    return yaml.load(text, Loader=_READER)
+
+
+def is_of_training(data: Mapping[str, Any]) -> bool:
+    """Return whether data have the form of a training; the values are looked at where they are used."""
+    agent, wrappers = data.get("agent"), data.get("wrappers") or []
+    played = [data.get(name) for name in ("env", "problem") if data.get(name) is not None]
+    numbers = [data.get(name) for name in ("seed", "num_seeds")]
+    return (
+        isinstance(agent, dict)
+        and isinstance(agent.get("name"), str)
+        and all(isinstance(agent.get(name), dict) for name in ("workflow", "hyperparams"))
+        and bool(played)
+        and isinstance(wrappers, list)
+        and all(isinstance(one, dict) and "_target_" in one for one in (*played, *wrappers))
+        and all(number == known.MISSING or type(number) is int for number in numbers)
+        and all(number == known.MISSING or number > 0 for number in numbers[1:])
+        and isinstance(data.get("suite"), (str, type(None)))
+    )
 
 
 def given(data: dict[str, Any], values: Mapping[str, Any], changeable: Sequence[str] = ()) -> dict[str, Any]:
@@ -110,6 +146,11 @@ def trusted(packages: Any) -> tuple[str, ...]:
     right = isinstance(names, (list, tuple)) and all(isinstance(name, str) and name for name in names)
     require(right, "trust", packages, "must be a list of packages")
     return tuple(names)
+
+
+def trusting(packages: Sequence[str]) -> str:
+    """Return the option that a command needs to build what names these packages, after a space, or nothing."""
+    return f" 'trust=[{','.join(packages)}]'" if packages else ""
 
 
 def missing(data: Mapping[str, Any]) -> list[str]:

@@ -1,69 +1,151 @@
 """Files of a run directory: read and written where no link leads, and locked while a training writes them."""
 
 import contextlib
+import errno
+import io
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from filelock import FileLock, Timeout
 
-from evorl.errors import OptionError
+from evorl.errors import OptionError, require
 
 LOCK, HOLDER = ".lock", ".lock.holder"
-FOREIGN = "wandb"  # the one folder that others write, whose links may lead to places within it
+WANDB = "wandb"  # the folder that Weights & Biases writes, of which nothing is read
+MB = 10**6
+TEXT_BYTES, LINE_BYTES, PIECE_BYTES = 16 * MB, 16 * MB, 2**16
+DEPTH = 16  # of folders within one another
 
 
 def require_own(folder: Path, option: str) -> None:
-    """Raises OptionError where a folder holds anything but folders and files of its own.
+    """Refuse a folder of a run or a sweep that holds anything but folders and regular files of its own.
 
-    A link could make us read or overwrite what lies elsewhere; a second name of a file is one too.
+    A link could make us read or overwrite what lies elsewhere; a second name of a file is one too; a pipe could make us
+    wait. Whatever reads a folder calls this first; orbax opens files that we name no further.
+
+    Args:
+        folder: of a run or a sweep.
+        option: which names the folder in an error.
+
+    Raises:
+        OptionError: with the first name that is neither, or is too deep.
     """
-    for path, found in _entries(folder):
-        name = path.relative_to(folder)
-        foreign = stat.S_ISLNK(found.st_mode) and len(name.parts) > 1 and name.parts[0] == FOREIGN
-        if stat.S_ISDIR(found.st_mode) or (foreign and path.resolve().is_relative_to(folder.resolve() / FOREIGN)):
-            continue
-        linked = stat.S_ISLNK(found.st_mode) or found.st_nlink > 1
-        if linked or not stat.S_ISREG(found.st_mode):
-            what = "leads elsewhere, or is known there by another name" if linked else "is no file"
-            raise OptionError(f"{option}={folder}: its {name} {what}; a run holds files of its own only")
+    try:
+        for path, found in _entries(folder):
+            name = path.relative_to(folder)
+            if stat.S_ISDIR(found.st_mode):
+                require(len(name.parts) < DEPTH, option, folder, f"must not be deeper than {DEPTH} folders")
+                continue
+            linked = stat.S_ISLNK(found.st_mode) or found.st_nlink > 1
+            if linked or not stat.S_ISREG(found.st_mode):
+                what = "leads elsewhere, or is known there by another name" if linked else "is no file"
+                raise OptionError(f"{option}={folder}: its {name} {what}; a run holds files of its own only")
+    except OSError as error:
+        raise OptionError(f"{option}={folder}: cannot be read: {error.strerror}") from error
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        yield Path(entry.path), entry.stat(follow_symlinks=False)
-        if entry.is_dir(follow_symlinks=False):
-            yield from _entries(Path(entry.path))
+    """Yield all that is in a folder, and in those within it but that of Weights & Biases, which others may write to."""
+    folders = [folder]
+    while folders:
+        here = folders.pop()
+        with contextlib.suppress(*[FileNotFoundError] * (here != folder)):
+            for entry in sorted(os.scandir(here), key=lambda entry: entry.name):
+                with contextlib.suppress(FileNotFoundError):
+                    yield Path(entry.path), entry.stat(follow_symlinks=False)
+                    if entry.is_dir(follow_symlinks=False) and entry.path != str(folder / WANDB):
+                        folders.append(Path(entry.path))
 
 
-def read(path: Path) -> str:
-    """The text of a file. Raises OSError, also where it is a link or no file, and UnicodeDecodeError."""
+def read(path: Path, most: int = TEXT_BYTES) -> str:
+    """Return the text of a file, read in pieces so that a signal ends it.
+
+    Args:
+        path: of a regular file with one name.
+        most: bytes that it may have.
+
+    Raises:
+        OSError: where it is a link or no file, or larger.
+        UnicodeDecodeError: where it is no UTF-8.
+    """
     with _opened(path, os.O_RDONLY) as file:
-        return file.read()
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"is larger than {most / MB:g} MB", str(path))
+        return b"".join(iter(lambda: file.read(PIECE_BYTES), b"")).decode("utf-8")
+
+
+def lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file that end, one at a time: the last one of a killed process may not.
+
+    Args:
+        path: of a regular file with one name.
+
+    Raises:
+        OSError: where it is a link or no file, or a line is longer than 16 MB.
+    """
+    with _opened(path, os.O_RDONLY) as file:
+        while line := file.readline(LINE_BYTES):
+            if not line.endswith(b"\n"):
+                if len(line) == LINE_BYTES:
+                    raise OSError(errno.EFBIG, f"has a line of more than {LINE_BYTES / MB:g} MB", str(path))
+                return
+            yield line
+
+
+def cut(path: Path, count: int) -> None:
+    """Cut a file back to its first lines.
+
+    Args:
+        path: of a regular file with one name, or of none where no line is wanted.
+        count: lines to keep.
+
+    Raises:
+        OptionError: where it has fewer, or cannot be read.
+    """
+    if not count and not path.exists():
+        return
+    have = 0
+    try:
+        with _opened(path, os.O_RDWR) as file:
+            while have < count and file.readline(LINE_BYTES).endswith(b"\n"):
+                have += 1
+            if have == count:
+                file.truncate(file.tell())
+    except OSError as error:
+        raise OptionError(f"{path}: cannot be read: {error.strerror}") from error
+    if have < count:
+        raise OptionError(f"{path}: has lost rows, {have} lines are left of {count}")
 
 
 @contextmanager
 def appending(path: Path) -> Iterator[TextIO]:
-    """A file to write to at its end, made where there is none. Raises OSError where it is a link or no file."""
-    with _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
+    """Open a file to write at its end, made where there is none.
+
+    Raises:
+        OSError: where it is a link or no file.
+    """
+    with io.TextIOWrapper(_opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "utf-8", newline="") as file:
         yield file
 
 
-def _opened(path: Path, flags: int) -> TextIO:
+def _opened(path: Path, flags: int) -> BinaryIO:
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)  # a pipe would wait for its other end
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(descriptor)
-        raise OSError(f"{path}: is a link or no file")
-    return os.fdopen(descriptor, "r" if flags == os.O_RDONLY else "a", encoding="utf-8", newline="")
+        raise OSError(errno.EINVAL, "is a link or no file", str(path))
+    modes = {os.O_RDONLY: "rb", os.O_RDWR: "rb+"}
+    return os.fdopen(descriptor, modes.get(flags, "ab"))
 
 
 def replace(path: Path, text: str) -> None:
-    """Writes a file anew, under another name first, so that whatever had its name is whole or gone."""
+    """Write a file anew, under another name first, so that whatever had its name is whole or gone."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with new.open("x", encoding="utf-8", newline="") as file:
@@ -77,9 +159,12 @@ def replace(path: Path, text: str) -> None:
 
 @contextmanager
 def locked(run_dir: Path, option: str) -> Iterator[None]:
-    """Keeps other trainings from writing to a run directory; raises OptionError where one does.
+    """Keep other trainings from writing to a run directory.
 
     The system releases the lock when the process ends, however it does. Reading needs none.
+
+    Raises:
+        OptionError: where one does.
     """
     lock = FileLock(run_dir / LOCK, timeout=0)
     try:

@@ -13,10 +13,7 @@ from evorl import package
 from evorl.errors import OptionError
 from evorl.training.progress import Progress
 from evorl.training.records import files
-from evorl.training.records.rows import Row
-
-JSON_LINES = "metrics.jsonl"
-NESTED = ("seeds", "members")  # what a row holds beside numbers and its kind
+from evorl.training.records.rows import JSON_LINES, NESTED, Row
 
 
 class Recorder(Protocol):
@@ -48,7 +45,7 @@ class JsonLines:
             file.write(json.dumps(_plain(row), allow_nan=False) + "\n")
 
     def resume(self, progress: Progress) -> None:
-        _cut(self._path, sum(progress.rows.values()))
+        files.cut(self._path, sum(progress.rows.values()))
 
     def close(self) -> None:
         """Every row is on disk already."""
@@ -63,7 +60,7 @@ class Csv:
 
     def resume(self, progress: Progress) -> None:
         for kind, rows in progress.rows.items():
-            _cut(self._run_dir / f"{kind}.csv", (rows > 0) + rows * len(progress.diverged))  # a header, and seeds
+            files.cut(self._run_dir / f"{kind}.csv", (rows > 0) + rows * len(progress.diverged))  # a header, and seeds
 
     def __call__(self, row: Row) -> None:
         path = self._run_dir / f"{row['kind']}.csv"
@@ -157,7 +154,7 @@ def by_seed(row: Row, first_seed: int) -> Iterator[Row]:
 
 
 def _columns(path: Path) -> list[str]:
-    return next(csv.reader(files.read(path).splitlines()))
+    return next(csv.reader(line.decode() for line in files.lines(path)))
 
 
 def _plain(value: Any) -> Any:
@@ -167,15 +164,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(x) for x in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _cut(path: Path, count: int) -> None:
-    """Cuts a file back to its first lines; raises OptionError where it has fewer."""
-    try:
-        lines = files.read(path).splitlines(keepends=True)[:count] if path.exists() else []
-    except UnicodeDecodeError as error:
-        raise OptionError(f"{path}: is not what was written") from error
-    if len(lines) < count:
-        raise OptionError(f"{path}: has lost rows, {len(lines)} lines are left of {count}")
-    if path.exists():
-        files.replace(path, "".join(lines))

@@ -3,16 +3,19 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from evorl import stats
 from evorl.errors import OptionError
 from evorl.metrics import COUNTS, ERROR, MEMBERS, OF_EPISODES
-from evorl.training.progress import Progress
+from evorl.training.progress import KINDS, Progress
 from evorl.training.records import files
 
+JSON_LINES = "metrics.jsonl"
+NESTED = ("seeds", "members")  # what a row holds beside numbers and its kind
+MEMBER_AXES = 3  # of members' values: seeds, generations, members
 SECONDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
 
 SPREAD = {"min": np.min, "median": np.median, "max": np.max}
@@ -20,14 +23,89 @@ SPREAD = {"min": np.min, "median": np.median, "max": np.max}
 Row = dict[str, Any]
 
 
-def evaluations(run_dir: Path) -> list[Row]:
-    """The evaluations that a run has recorded so far, none where it has no rows; raises OptionError."""
-    path = run_dir / "metrics.jsonl"
+class Recorded(NamedTuple):
+    """The rows that a run has recorded so far, and what is wrong with those that are left out, or an empty string."""
+
+    rows: list[Row]
+    damage: str
+
+
+def recorded(run_dir: Path, kind: str) -> Recorded:
+    """Read the rows of a run, of which one that is damaged is left out.
+
+    Args:
+        run_dir: of a run; it need not have rows yet.
+        kind: of the rows, "train" or "evaluation".
+
+    Returns:
+        The rows in their order, with NaN for null.
+
+    Raises:
+        OptionError: where the file cannot be read.
+    """
+    path, rows, damaged, count = run_dir / JSON_LINES, list[Row](), list[int](), 0
+    if not path.exists():
+        return Recorded(rows, "")
     try:
-        lines = files.read(path).splitlines() if path.is_file() else []
-        return [row for row in map(json.loads, lines) if row["kind"] == "evaluation"]
-    except (OSError, ValueError, TypeError, LookupError) as error:
-        raise OptionError(f"run={run_dir}: its metrics.jsonl cannot be read") from error
+        for count, line in enumerate(files.lines(path), 1):
+            row = _row(line)
+            if row is None or (row["kind"] == kind and rows and _shape(row) != _shape(rows[0])):
+                damaged.append(count)
+            elif row["kind"] == kind:
+                rows.append(row)
+    except OSError as error:
+        raise OptionError(f"run={run_dir}: its {JSON_LINES} cannot be read: {error.strerror}") from error
+    if not damaged:
+        return Recorded(rows, "")
+    told = f"{len(damaged)} of {count} lines of its {JSON_LINES} are damaged, the first is line {damaged[0]}"
+    return Recorded(rows, f"run={run_dir}: {told}")
+
+
+def evaluations(run_dir: Path) -> list[Row]:
+    """Return the evaluations that a run has recorded so far, none where it has no rows.
+
+    Raises:
+        OptionError: where one is damaged.
+    """
+    found = recorded(run_dir, "evaluation")
+    if found.damage:
+        raise OptionError(found.damage)
+    return found.rows
+
+
+def _row(line: bytes) -> Row | None:
+    """Return a row of JSON with NaN for null, or None where it is not one that row_of gives."""
+    try:
+        found = json.loads(line)
+        row: Row = {name: _numbers(value) for name, value in found.items() if name not in ("kind", *NESTED)}
+        row |= {name: {key: _numbers(value) for key, value in found[name].items()} for name in NESTED if name in found}
+        row["kind"] = KINDS[KINDS.index(found["kind"])]
+        whole = {"iteration", "seconds"} <= set(row) and not any(isinstance(value, list) for value in row.values())
+        return row if whole and _shape(row) else None
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError, RecursionError):
+        return None
+
+
+def _numbers(value: Any) -> Any:
+    """Return a number, NaN for None, or lists of them; raises ValueError, or OverflowError of an int beyond floats."""
+    if isinstance(value, list):
+        return [_numbers(one) for one in value]
+    if value is None:
+        return math.nan
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError("is no number")
+    return value
+
+
+def _shape(row: Row) -> tuple[Any, ...]:
+    """Return the number of seeds, and of members' values all axes but that of generations; raises where they differ."""
+    seeds = {len(values) for values in row.get("seeds", {}).values()} or {1}
+    (count,) = seeds
+    shapes = {name: np.array(values, float).shape for name, values in row.get("members", {}).items()}
+    for name, shape in shapes.items():
+        if len(shape) < MEMBER_AXES or shape[0] != count:
+            raise ValueError(f"{name} is not that of members")
+    return count, sorted((name, *shape[2:]) for name, shape in shapes.items())
 
 
 def per_seed(values: np.ndarray, num_seeds: int) -> list[int]:
