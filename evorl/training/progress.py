@@ -1,7 +1,7 @@
 """How far a training has come, and when it ends."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,20 +95,33 @@ class Progress:
 
     @classmethod
     def of(cls, saved: dict[str, Any], num_seeds: int) -> "Progress":
-        """What a checkpoint has kept; raises OptionError where that is not the progress of so many runs."""
+        """Return what a checkpoint has kept.
+
+        Args:
+            saved: the fields, from JSON.
+            num_seeds: of the training.
+
+        Raises:
+            OptionError: where that is not the progress of so many runs.
+        """
         problem = OptionError(f"the checkpoint's progress is not that of a training of {num_seeds} seeds")
         try:
             progress = cls(**saved)
             returns = np.asarray(math.nan if progress.best is None else progress.best, float)
-            whole = all(len(values) == num_seeds for values in (progress.diverged, *progress.totals.values()))
-            right = whole and (progress.best is None or num_seeds == 1 or len(returns) == num_seeds)
+            right = all(len(values) == num_seeds for values in (progress.diverged, *progress.totals.values()))
+            right &= progress.best is None or (num_seeds,) * (num_seeds > 1) == returns.shape[:1] * (num_seeds > 1)
             right &= len([Mark(*mark) for mark in progress.marks]) == 3 and set(progress.rows) == set(KINDS)
-            counts = [progress.iteration, progress.evaluated, *progress.rows.values()]
             evaluations = [one for one in (progress.first, progress.last) if one is not None]
             right &= all(set(one) == set(EVALUATED) for one in evaluations)
+            counts = [progress.iteration, progress.evaluated, progress.evaluation_steps, progress.last_evaluation_steps]
+            counts += [*progress.rows.values(), *(one for one in progress.diverged if one is not None)]
             counts += [count for values in progress.totals.values() for count in values]
-            right &= all(type(count) is int for count in counts) and math.isfinite(sum(progress.mark))
-        except (TypeError, ValueError, AttributeError) as error:
+            right &= all(type(count) is int and -1 <= count < 2**63 for count in counts) and progress.iteration < 2**32
+            seconds = [getattr(progress, field.name) for field in fields(cls) if field.type in (float, "float")]
+            numbers = [*progress.mark, *seconds, *(x for mark in progress.marks for x in mark)]
+            right &= all(type(x) in (int, float) and math.isfinite(x) for x in numbers)
+            right &= all(type(x) in (int, float) for one in evaluations for x in one.values())
+        except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise problem from error
         if not right:
             raise problem

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,11 +18,13 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from evorl import tree
-from evorl.errors import OptionError
+from evorl.errors import OptionError, printable
 from evorl.replay import join, split
+from evorl.training.records import files
 from evorl.types import State
 
 STRUCTURES = "tree structures do not match"  # what orbax says where the leaves are the same
+EMPTY = ("None", "Dict", "List", "Tuple", "NamedTuple")  # what orbax calls nodes without leaves
 SCHEMA = 1  # of what a checkpoint holds; another one is refused
 T = TypeVar("T")
 
@@ -158,8 +160,7 @@ class Checkpoints:
         raise OptionError(f"{self.folder}: no checkpoint is whole")
 
     def _progress(self, step: int) -> dict[str, Any]:
-        wanted = ocp.args.Composite(progress=ocp.args.JsonRestore())
-        progress = self._manager.restore(step, args=wanted)["progress"]
+        progress = json.loads(files.read(self._stored(step, "progress", "metadata")))
         if progress.pop("digest") != _text_digest(progress):
             raise ValueError("its progress is not what was written")
         if progress.pop("schema") != SCHEMA:
@@ -170,6 +171,7 @@ class Checkpoints:
         """An item; raises OptionError where its leaves are not those of shapes, ValueError where they have changed."""
         manager: Any = self._manager
         solid = _solid(shapes)
+        self._require_names(step, item, leaf_shapes(shapes))
         leaves = jax.tree.leaves(manager.item_metadata(step)[item])
         saved = {leaf.name: tuple(leaf.shape) for leaf in leaves}
         if not saved:
@@ -188,6 +190,15 @@ class Checkpoints:
             raise ValueError(f"its {item} is not what was written")
         stored = iter(jax.tree.leaves(found))
         return jax.tree.map(lambda x: next(stored) if x.size else jnp.zeros(x.shape, x.dtype), shapes)
+
+    def _require_names(self, step: int, item: str, known: Container[str]) -> None:
+        """Raise OptionError where orbax would open a leaf that is none of the state."""
+        stored = json.loads(files.read(self._stored(step, item, "_METADATA")))["tree_metadata"]
+        for one in stored.values():
+            name = ".".join(str(key["key"]) for key in one["key_metadata"])
+            if one["value_metadata"]["value_type"] not in EMPTY and name not in known:
+                problem = f"does not fit this configuration, which has no {printable(name)}"
+                raise OptionError(f"the checkpoint of iteration {step} {problem}")
 
     def _stored(self, step: int, *item: str) -> Path:
         return self.folder.joinpath(str(step), *item)

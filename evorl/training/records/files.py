@@ -4,6 +4,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ LOCK, HOLDER = ".lock", ".lock.holder"
 WANDB = "wandb"  # the folder that Weights & Biases writes, of which nothing is read
 MB = 10**6
 TEXT_BYTES, LINE_BYTES, PIECE_BYTES = 16 * MB, 16 * MB, 2**16
+READ_WHOLE = re.compile(r"_.*|metadata|process_\d+|manifest\.ocdbt|commit_success\.txt")  # by orbax
 DEPTH = 16  # of folders within one another
 
 
@@ -45,6 +47,8 @@ def require_own(folder: Path, option: str) -> None:
             if linked or not stat.S_ISREG(found.st_mode):
                 what = "leads elsewhere, or is known there by another name" if linked else "is no file"
                 raise OptionError(f"{option}={folder}: its {name} {what}; a run holds files of its own only")
+            if READ_WHOLE.fullmatch(path.name) and found.st_size > TEXT_BYTES:
+                raise OptionError(f"{option}={folder}: its {name} is larger than {TEXT_BYTES / MB:g} MB")
     except OSError as error:
         raise OptionError(f"{option}={folder}: cannot be read: {error.strerror}") from error
 
