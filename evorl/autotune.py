@@ -1,6 +1,5 @@
 """python -m evorl.autotune agent=ppo env=ant: finds out how a training is fastest on this machine."""
 
-import json
 import os
 import platform
 import shutil
@@ -10,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from evorl.command import command
 from evorl.errors import OptionError, require, unknown
@@ -60,7 +59,7 @@ def _main(given: Sequence[str]) -> None:
     data = config.plain(config.load(chosen))
     remembered, name = Remembered(KNOWN), " ".join([fingerprint(data), *machine()])
     best = None if options["again"] else remembered.get(name)
-    if best is None:
+    if not is_choice(best):
         best = search(groups(data), lambda choice: speed(chosen, choice, options["seconds"]))
         remembered.put(name, best)
     else:
@@ -75,6 +74,12 @@ def _main(given: Sequence[str]) -> None:
         arguments = f"experiment={options['write']}"
     threads = f"{THREADS}={best[THREADS]} " if THREADS in best else ""
     print(f"train with it: {threads}python -m evorl.train {arguments}")
+
+
+def is_choice(found: Any) -> TypeGuard[Choice]:
+    """Return whether what was remembered is a choice, which goes into a command."""
+    names = {"devices", "chunk", THREADS, ENVS, STEPS}
+    return isinstance(found, dict) and set(found) <= names and all(type(n) is int for n in found.values())
 
 
 def _check(options: Mapping[str, Any], chosen: Sequence[str]) -> None:
@@ -154,6 +159,7 @@ def speed(chosen: Sequence[str], choice: Choice, seconds: float) -> float:
     Raises OptionError, with what that process says, where nothing was chosen.
     """
     from evorl.training.configuration.discovery import BUDGET
+    from evorl.training.records.rows import recorded
 
     given = [one for one in chosen if one.partition("=")[0] not in BUDGET]
     given += [f"{name}={value}" for name, value in choice.items() if name != THREADS]
@@ -169,8 +175,7 @@ def speed(chosen: Sequence[str], choice: Choice, seconds: float) -> float:
             if not choice:
                 raise OptionError(done.stderr.strip().rpartition("\n")[2].removeprefix("error: "))
             return 0.0
-        lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    row = [row for row in map(json.loads, lines) if row["kind"] == "train"][-1]
+        row = recorded(run_dir, "train").rows[-1]
     took = row["seconds"] - row["compile_seconds"] - row["evaluation_seconds"]
     return row["env_steps"] * len(row.get("seeds", {}).get("env_steps", [0])) / took
 

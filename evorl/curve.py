@@ -17,7 +17,7 @@ import numpy as np
 
 from evorl import stats
 from evorl.command import Parser, command, pyplot, save
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, escaped, require
 from evorl.training.records.rows import JSON_LINES, recorded
 
 
@@ -43,7 +43,7 @@ def read(given: str, damages: list[str]) -> Curve:
     """
     label, named, folder = given.partition("=")
     run = Path(folder if named else given)
-    label = label if named else run.resolve().name
+    label = escaped(label if named else run.resolve().name)
     require(bool(label and (folder or not named)), "run", given, "must be RUN or LABEL=RUN")
     if not (run / JSON_LINES).is_file():
         raise OptionError(f"run={run}: {f'holds no {JSON_LINES}' if run.is_dir() else 'is not there'}")

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evorl.command import command
+from evorl.command import command, suggested
 from evorl.errors import DivergedError, OptionError, WorkerError, require, unknown
 
 HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ...] [option=value ...]
@@ -85,7 +85,7 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
     from evorl.distributed.recorded import Run
     from evorl.training import runs
     from evorl.training.conclusion import conclusion
-    from evorl.training.configuration import saved
+    from evorl.training.configuration import known, saved
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.records import files, run_dirs
 
@@ -95,7 +95,7 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
     training = partial(_training(workflow, options, rest, data), executor=executor or Serial())
     run_dir = Path(str(options["resume"])) if "resume" in options else run_dirs.new(data)
     recorded: Any = None
-    go_on = _go_on(run_dir, options)
+    go_on = _go_on(run_dir, options, known.packages(data))
     try:
         with (
             files.locked(run_dir, "resume" if "resume" in options else "run_dir"),
@@ -147,10 +147,10 @@ def _refuse(given: Sequence[str], names: Sequence[str], why: str) -> None:
             raise OptionError(f"{one}: {why}")
 
 
-def _go_on(run_dir: Path, options: dict[str, Any]) -> str:
-    """The command by which a run goes on, with the options that it does not keep."""
+def _go_on(run_dir: Path, options: dict[str, Any], trust: Sequence[str]) -> str:
+    """Return the command by which a run goes on, with the options that it does not keep."""
     own = [f"{name}={options[name]}" for name in (*OWN, *OF_PSRO) if options.get(name) != OWN.get(name)]
-    return " ".join([f"python -m evorl.distribute resume={run_dir}", *own])
+    return suggested("distribute", f"resume={run_dir}", *own, trust=trust)
 
 
 def _new(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[str, Any], dict[str, Any]]:

@@ -9,13 +9,14 @@ python -m evorl.league "PSRO=runs/a" "PPO=runs/b" random --episodes 10000 --expl
 """
 
 import argparse
+import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.command import Parser, choose_opengl, command, pyplot, save
-from evorl.errors import OptionError, require
+from evorl.command import Parser, cell, choose_opengl, command, pyplot, save
+from evorl.errors import OptionError, escaped, require
 
 if TYPE_CHECKING:
     from evorl.training.tournament import Table
@@ -55,7 +56,7 @@ def entrant(word: str) -> tuple[str, Path | None]:
         return label, None
     run = Path(folder if named else word)
     require(bool(label and (folder or not named)), "run", word, "must be RUN or LABEL=RUN")
-    return (label if named else run.resolve().name), run
+    return escaped(label if named else run.resolve().name), run
 
 
 def tournament(given: argparse.Namespace) -> "Table":
@@ -125,11 +126,12 @@ def write(folder: Path, names: list[str], found: "Table") -> None:
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "payoffs.csv").open("w", encoding="utf-8") as file:
-            file.write("player,against,mean,error,won,games\n")
+        with (folder / "payoffs.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["player", "against", "mean", "error", "won", "games"])
             for i, j in zip(*np.nonzero(~np.eye(len(names), dtype=bool)), strict=True):
                 numbers = found.mean[i, j], found.error[i, j], found.won[i, j], found.won[i, j] + found.won[j, i]
-                file.write(",".join([names[i], names[j], *map(str, numbers)]) + "\n")
+                writer.writerow([cell(names[i]), cell(names[j]), *numbers])
     except OSError as error:
         raise OptionError(f"out={folder}: cannot be written: {error.strerror}") from error
     print(folder / "payoffs.csv")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evorl.command import command
+from evorl.command import command, suggested
 from evorl.errors import OptionError, require, unknown
 
 HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=PRIOR ...] [option=value ...]
@@ -71,7 +71,7 @@ def sweep(given: Sequence[str]) -> None:
     """Makes a sweep, or goes on with one, until all its trials have ended."""
     from evorl.sweeps import reports, running
     from evorl.sweeps.space import short
-    from evorl.training.configuration.saved import trusted, trusting
+    from evorl.training.configuration.saved import trusted
     from evorl.training.records import files
 
     own = [one for one in given if one.partition("=")[0].partition(".")[0] in (*OWN, "sweep_dir", "resume", "trust")]
@@ -90,7 +90,7 @@ def sweep(given: Sequence[str]) -> None:
         store, definition = made(options, rest)
         trust = definition.packages
     folder = store.folder
-    go_on = f"go on with: python -m evorl.sweep resume={folder}{trusting(definition.packages)}"
+    go_on = f"go on with: {suggested('sweep', f'resume={folder}', trust=definition.packages)}"
     settings = store.settings
     try:
         with files.locked(folder, "resume"):

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from evorl.command import command
+from evorl.command import command, suggested
 from evorl.errors import DivergedError, HostError, OptionError, refuse, unknown
 from evorl.training.configuration import discovery
 from evorl.training.stopping import Stopping
@@ -158,6 +158,7 @@ def train(cfg: Any) -> Any:
 def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, Any], stopping: Stopping) -> Any:
     from evorl.training import front, runs
     from evorl.training.conclusion import conclusion, left_of
+    from evorl.training.configuration import known
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.fit import fit
     from evorl.training.hosts import environments
@@ -177,7 +178,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
     say(f"{run_dir}: starting")
     if data["resume"] and environments(workflow):
         say("the environments on the host begin anew")
-    go_on = f"python -m evorl.train resume={run_dir}"
+    go_on = suggested("train", f"resume={run_dir}", trust=known.packages(data))
     try:
         with runs.recording(data, run_dir, profile) as recorders:
             result = fit(
@@ -204,7 +205,9 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
     except (DivergedError, HostError, OSError) as error:
         with contextlib.suppress(OSError):
             checkpoints.close()
-        left = left_of(checkpoints, run_dir) if isinstance(error, DivergedError) else f"go on with: {go_on}"
+        left = f"go on with: {go_on}"
+        if isinstance(error, DivergedError):
+            left = left_of(checkpoints, run_dir, known.packages(data))
         raise type(error)(f"{error}; {left}") from error
     except KeyboardInterrupt as interrupt:
         message = f"stopped without saving; go on with: {go_on}" if stopping.begun else "stopped before training began"

@@ -12,6 +12,7 @@ import numpy as np
 from evorl.errors import DivergedError
 from evorl.hyperparameters import as_state
 from evorl.training.conclusion import left_of
+from evorl.training.configuration import known
 from evorl.training.devices import compiler_options
 from evorl.training.journal import Journal
 from evorl.training.nans import Sentinel, diverged
@@ -87,7 +88,7 @@ class Recorded:
         schedule: Schedule,
         keeps: Callable[[Any], None] = lambda one: None,
     ) -> None:
-        data, self.run_dir = run.data, run.folder
+        data, self.run_dir, self.packages = run.data, run.folder, known.packages(run.data)
         self.schedule, self.keeps, self.share = schedule, keeps, data["evaluation_share"] or 1.0
         self.checkpoints = Checkpoints(run.folder / "checkpoints", **data["checkpoint"])
         self.journal = Journal([data["seed"]], schedule.budget, run.recorders, keep_rows=False)
@@ -129,7 +130,7 @@ class Recorded:
         if leaf is not None:
             self.checkpoints.close()
             problem = diverged(leaf, progress.iteration)
-            raise DivergedError(f"{problem}; {left_of(self.checkpoints, self.run_dir)}")
+            raise DivergedError(f"{problem}; {left_of(self.checkpoints, self.run_dir, self.packages)}")
         self.last, self.since = one, []
         if self._due(progress):
             begun = perf_counter()

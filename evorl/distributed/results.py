@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from evorl.distributed.task import Value
+from evorl.training.records import files
 
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, MemoryError, RuntimeError, zipfile.BadZipFile)
 
 
 class Results:
@@ -25,13 +26,16 @@ class Results:
                 left.unlink(missing_ok=True)
 
     def get(self, name: str) -> Value | None:
-        """A value, or None where there is none that is whole (each array has its CRC-32)."""
-        path = self._path(name)
-        if path is None or not path.is_file() or path.is_symlink():
+        """Return a value, or None where there is none that is whole (each array has its CRC-32).
+
+        What is compressed is none of ours: a small file could fill the memory.
+        """
+        if (path := self._path(name)) is None:
             return None
-        with contextlib.suppress(*UNREADABLE):
-            found = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
-            return [found[f"arr_{i}"] for i in range(len(found.files))]
+        with contextlib.suppress(*UNREADABLE), files.reading(path) as file:
+            if all(member.compress_type == zipfile.ZIP_STORED for member in zipfile.ZipFile(file).infolist()):
+                found = np.load(file, allow_pickle=False)
+                return [found[f"arr_{i}"] for i in range(len(found.files))]
         return None
 
     def put(self, name: str, value: Value) -> None:

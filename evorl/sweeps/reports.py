@@ -5,7 +5,7 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from evorl.command import pyplot, save
+from evorl.command import pyplot, save, suggested
 from evorl.errors import OptionError, require
 from evorl.sweeps import experiment
 from evorl.sweeps.definition import Definition
@@ -46,11 +46,13 @@ def written(store: Store, definition: Definition, name: Any = None) -> Iterator[
     told = f"best: trial {top.number}, {came_to(top, definition)}: {shown(top.values)}"
     yield told
     yield _drawn(store, definition, trials, f"{found}; {told}")
-    yield f"see the best with: python -m evorl.play {folder_of(store.folder, top.number)}"
+    run, needs = str(folder_of(store.folder, top.number)), definition.packages
+    yield f"see the best with: {suggested('play', run, trust=needs)}"
     if name is not None:
-        yield f"written: {experiment.write(definition, top, name)}; python -m evorl.train experiment={name}"
+        yield f"written: {experiment.write(definition, top, name)}; {suggested('train', f'experiment={name}')}"
     else:
-        yield f"as an experiment of your own: python -m evorl.sweep report {store.folder} experiment=NAME"
+        again = suggested("sweep", "report", str(store.folder), "experiment=NAME", trust=needs)
+        yield f"as an experiment of your own: {again}"
 
 
 def _drawn(store: Store, definition: Definition, trials: Sequence[Trial], found: str) -> str:

@@ -15,6 +15,7 @@ from evorl.sweeps.space import short
 from evorl.sweeps.store import Store
 from evorl.sweeps.trials import FAILED, RUNNING, STOPPED, Trial
 from evorl.training.devices import cores
+from evorl.training.records import files
 from evorl.training.stopping import Stopping
 
 POLL = 0.3  # seconds between two looks at the store
@@ -105,7 +106,7 @@ def run(
             while not _finished(store, pool) and not stopping():
                 pool.look()
                 if pool.failed:
-                    lines = pool.log(pool.failed[0]).read_text(encoding="utf-8", errors="replace").split("\n")
+                    lines = files.tail(pool.log(pool.failed[0])).split("\n")
                     last = next((line for line in reversed(lines) if line), "it said nothing")
                     raise OptionError(f"a worker has failed: {last:.300}; {pool.log(pool.failed[0])} has more")
                 if len(pool) < workers:

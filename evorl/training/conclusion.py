@@ -1,14 +1,15 @@
 """What a training says at its end."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from evorl.command import suggested
 from evorl.envs.games.tree import GameTree
 from evorl.leagues.exact import exploitability
 from evorl.leagues.tables import uniform
-from evorl.training.configuration import parts
+from evorl.training.configuration import known, parts
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.reference import Return, outcome, rivals, verdict
@@ -45,10 +46,12 @@ def conclusion(
             yield verdict(Return.of(progress.last), env, at_random)
     yield from found
     yield f"saved in {run_dir}"
+    needs = known.packages(data)
     if isinstance(workflow, (Acts, Finds, Population)):
-        yield f"see it with: python -m evorl.play {run_dir}"
+        yield f"see it with: {suggested('play', str(run_dir), trust=needs)}"
     for group in rivals(workflow.env) if isinstance(workflow, Acts) else []:
-        yield f"what {group} has learned: python -m evorl.play {run_dir} against=random group={group}"
+        play = suggested("play", str(run_dir), "against=random", f"group={group}", trust=needs)
+        yield f"what {group} has learned: {play}"
     yield further(workflow, budget, progress.iteration, go_on)
 
 
@@ -67,8 +70,9 @@ def further(workflow: Any, budget: Budget, iterations: int, go_on: str) -> str:
     return f"go on with: {go_on} {' '.join(f'{name}={limit:g}' for name, limit in budget.doubled(most).items())}"
 
 
-def left_of(checkpoints: Checkpoints, run_dir: Path) -> str:
-    """What is left of a run that has diverged."""
+def left_of(checkpoints: Checkpoints, run_dir: Path, trust: Sequence[str]) -> str:
+    """Return what is left of a run that has diverged, and the packages to trust whoever begins with it."""
     if checkpoints.latest is None:
         return "it had no checkpoint yet"
-    return f"its last checkpoint is of iteration {checkpoints.latest}: init_from={run_dir} begins with its best policy"
+    words = f"init_from={run_dir}" + (f" trust=[{','.join(trust)}]" if trust else "")
+    return f"its last checkpoint is of iteration {checkpoints.latest}: {words} begins with its best policy"

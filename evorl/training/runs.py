@@ -110,7 +110,7 @@ def resumed(
     for name in ("resume", "trust"):
         given.pop(name, None)
     kept = saved.read(Path(cfg.resume), "resume", saved.trusted(now["trust"]))
-    kept |= {name: now[name] for name in changeable if name not in kept}
+    kept |= {name: now[name] for name in changeable if name not in kept or name in saved.OF_THE_READER}
     changed = {name: value for name, value in given.items() if name.partition(".")[0] in changeable}
     kept = saved.given(kept, changed, changeable)
     return saved.given(kept, given, changeable) | {"resume": cfg.resume}, kept
@@ -141,6 +141,7 @@ def recording(
     title = f"{config.title(data)}, {count} seed{'s' * (count > 1)}, {run_dir}"
     with ExitStack() as stack:
         last = Remembered(COMPILED_IN).get(fingerprint(data))
+        last = last if isinstance(last, float) else None
         shown = display.Lines(compiled_in=last)
         if sys.stdout.isatty():
             shown = display.Panel(title, compiled_in=last, profile=profile)
@@ -198,7 +199,7 @@ def restored(
     """What the newest checkpoint of a run holds, by default the best, or the last front; raises OptionError."""
     require(which in ("best", "last", None), "which", which, "must be best or last")
     data = saved.given(saved.read(run_dir, option, trust), given or {})
-    options.check({"wandb": False} | data)
+    options.check(data)
     checkpoints = saved_checkpoints(run_dir, option)
     seeds = data["num_seeds"]
     workflow, hyperparams = assemble(data)

@@ -18,7 +18,7 @@ NAME = "config.yaml"
 SCHEMA = 1  # of what is written here; raised when that changes
 BYTES, DEPTH, SCALAR = files.MB, 40, 4096  # what may be read: a file, nodes within one another, characters of a value
 BUILT = ("env", "wrappers", "problem", "agent.hyperparams", "agent.workflow")
-OF_THE_READER = ("wandb",)  # what a run does not say: whether anything leaves the machine
+OF_THE_READER = {"wandb": False}  # what a run does not say: whether anything leaves the machine
 _READER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where PyYAML has it
 
 
@@ -94,7 +94,7 @@ def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any
     parent = data.get("init_from")
     if parent is not None and not (isinstance(parent, str) and len(parent) < 256 and "/" not in parent):
         raise OptionError(f"{problem} has an init_from that is no name")
-    data = {name: value for name, value in data.items() if name not in ("schema", "versions", *OF_THE_READER)}
+    data = {name: value for name, value in data.items() if name not in ("schema", "versions")} | OF_THE_READER
     known.require_known({name: value for name, value in data.items() if name != "init_from"}, trust, problem)
     return data
 
@@ -146,11 +146,6 @@ def trusted(packages: Any) -> tuple[str, ...]:
     right = isinstance(names, (list, tuple)) and all(isinstance(name, str) and name for name in names)
     require(right, "trust", packages, "must be a list of packages")
     return tuple(names)
-
-
-def trusting(packages: Sequence[str]) -> str:
-    """Return the option that a command needs to build what names these packages, after a space, or nothing."""
-    return f" 'trust=[{','.join(packages)}]'" if packages else ""
 
 
 def missing(data: Mapping[str, Any]) -> list[str]:

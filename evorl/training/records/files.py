@@ -84,6 +84,28 @@ def read(path: Path, most: int = TEXT_BYTES) -> str:
         return b"".join(iter(lambda: file.read(PIECE_BYTES), b"")).decode("utf-8")
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to read, whose reader looks at how much that is.
+
+    Raises:
+        OSError: where it is a link or no file.
+    """
+    with _opened(path, os.O_RDONLY) as file:
+        yield file
+
+
+def tail(path: Path) -> str:
+    """Return the last lines of a file, with what is no UTF-8 replaced.
+
+    Raises:
+        OSError: where it is a link or no file.
+    """
+    with reading(path) as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - PIECE_BYTES, 0))
+        return file.read(PIECE_BYTES).decode("utf-8", "replace")
+
+
 def lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file that end, one at a time: the last one of a killed process may not.
 

@@ -1,0 +1,60 @@
+"""Find every place of the package that opens a file, and check that those of a run go through one module."""
+
+import ast
+from pathlib import Path
+
+import evorl
+
+PACKAGE = Path(evorl.__file__).parent
+OPENS = {"open", "fdopen", "read_text", "read_bytes", "load", "loads", "safe_load", "connect", "ZipFile", "memmap"}
+OPENS |= {"loadtxt", "genfromtxt", "fromfile", "imread", "CheckpointManager", "Checkpointer", "mmap", "unpickle"}
+OURS = "shipped with the package, or in the user's own configs"
+TEXT = "parses text or bytes that are read already"
+DOORS = {  # where a file is opened, or what was read is parsed, and why that is right
+    "training/records/files.py": "the one module that opens the files of runs, sweeps and caches",
+    "sweeps/store.py": "SQLite opens the store itself, after files.require_own",
+    "training/records/checkpoint.py": "orbax opens checkpoints, after files.require_own; JSON that files.read gave",
+    "distributed/results.py": "NumPy reads what files.reading opened, without pickle; writes anew",
+    "training/configuration/saved.py": TEXT,
+    "training/records/rows.py": TEXT,
+    "training/records/remembered.py": TEXT,
+    "play.py": TEXT,
+    "__init__.py": OURS,
+    "package.py": OURS,
+    "train.py": OURS,
+    "sweeps/definition.py": OURS,
+    "training/configuration/config.py": OURS,
+    "training/configuration/discovery.py": OURS,
+    "envs/viewer.py": OURS,
+    "envs/playground.py": "an environment of that library's registry, whose options are no paths",
+    "envs/mujoco/engine.py": "a state, from memory",
+    "envs/host/played.py": "memory that workers share",
+    "training/devices.py": "the system's limit of cores",
+    "training/human.py": "a picture that a renderer has just made",
+    "envs/gymnasium.py": "a picture that a renderer has just made",
+    "sweeps/reports.py": "a picture that was written a line before",
+    "sweeps/running.py": "a worker's log, to write",
+    "league.py": "a table, to write",
+    "command.py": "os.devnull, to write",
+    "envs/host/worker.py": "what its parent sends through a pipe",
+    "envs/host/workers.py": "what a worker sends through a pipe",
+    "distributed/worker.py": "what its parent sends",
+}
+
+
+def opening(file):
+    """Return the lines of a module in which a file is opened, or data are parsed."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call):
+            of = getattr(getattr(node.func, "value", None), "id", "")
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in OPENS and f"{of}.{name}" != "config.load":  # which composes the user's own
+                yield node.lineno
+
+
+def test_every_place_that_opens_a_file_is_known():
+    found = {str(file.relative_to(PACKAGE)): list(opening(file)) for file in PACKAGE.rglob("*.py")}
+    found = {name: lines for name, lines in found.items() if lines}
+    new = {name: lines for name, lines in found.items() if name not in DOORS}
+    assert not new, f"{new}: read with evorl.training.records.files, or say here why not"
+    assert set(found) == set(DOORS)
