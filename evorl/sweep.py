@@ -139,6 +139,8 @@ def resumed(options: dict[str, Any], rest: Sequence[str], trust: Sequence[str]) 
     from evorl.sweeps import definition, side_by_side
 
     store, found = definition.opened(Path(str(options.pop("resume"))), trust, "resume")
+    for trial in store.trials(found.space):
+        found.configuration(trial.values)
     changed = {name: value for name, value in options.items() if name in RUNNING}
     searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
     if searched:

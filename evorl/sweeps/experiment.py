@@ -21,8 +21,9 @@ CHOICE = re.compile(r"[+~]?[a-z_]+(/[a-z_]+)*(@[\w.]+)?(=(\w[\w.+-]*/)*\w[\w.+-]
 def write(definition: Definition, trial: Trial, name: Any) -> Path:
     """Writes configs/experiment/NAME.yaml, which experiment=NAME trains; raises OptionError where it is there."""
     path = place(name, "experiment")
+    written = text(definition, trial)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text(definition, trial), encoding="utf-8")
+    path.write_text(written, encoding="utf-8")
     return path
 
 

@@ -138,13 +138,13 @@ class Store:
         number, point, values, state, message = row
         named = f"its trial {number:.9g}" if isinstance(number, (int, float)) else "a trial of it"
         point, values = self._json(point, named), self._json(values, named)
-        whole = isinstance(number, int) and 0 <= number < 2**31 and state in STATES
+        whole = state in STATES
         whole &= isinstance(message, str) and len(message) <= LONGEST
         whole &= isinstance(point, list) and all(_is_number(x) and 0 <= x <= 1 for x in point)
         whole &= isinstance(values, dict) and all(_is_number(x) for x in values.values())
         whole &= all(_is_number(used) and 0 <= used <= 1 and _is_number(cost) for used, cost, _ in curve)
         whole &= all(score is None or _is_number(score) for _, _, score in curve)
-        if not whole:
+        if not (isinstance(number, int) and 0 <= number < 2**31 and whole):
             raise self._damaged(f"{named} is not that of a sweep")
         told = [Evaluation(used, cost, math.nan if score is None else score) for used, cost, score in curve]
         return Trial(number, tuple(point), values, state, tuple(told), message)

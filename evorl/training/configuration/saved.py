@@ -116,7 +116,7 @@ def is_of_training(data: Mapping[str, Any]) -> bool:
     """Return whether data have the form of a training; the values are looked at where they are used."""
     agent, wrappers = data.get("agent"), data.get("wrappers") or []
     played = [data.get(name) for name in ("env", "problem") if data.get(name) is not None]
-    numbers = [data.get(name) for name in ("seed", "num_seeds")]
+    seed, num_seeds = (1 if data.get(name) == known.MISSING else data.get(name) for name in ("seed", "num_seeds"))
     return (
         isinstance(agent, dict)
         and isinstance(agent.get("name"), str)
@@ -124,8 +124,9 @@ def is_of_training(data: Mapping[str, Any]) -> bool:
         and bool(played)
         and isinstance(wrappers, list)
         and all(isinstance(one, dict) and "_target_" in one for one in (*played, *wrappers))
-        and all(number == known.MISSING or type(number) is int for number in numbers)
-        and all(number == known.MISSING or number > 0 for number in numbers[1:])
+        and type(seed) is int
+        and type(num_seeds) is int
+        and num_seeds > 0
         and isinstance(data.get("suite"), (str, type(None)))
     )
 

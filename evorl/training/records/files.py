@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, TextIO, cast
 
 from filelock import FileLock, Timeout
 
@@ -167,7 +167,7 @@ def _opened(path: Path, flags: int) -> BinaryIO:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "is a link or no file", str(path))
     modes = {os.O_RDONLY: "rb", os.O_RDWR: "rb+"}
-    return os.fdopen(descriptor, modes.get(flags, "ab"))
+    return cast(BinaryIO, open(descriptor, modes.get(flags, "ab")))
 
 
 def replace(path: Path, text: str) -> None:
