@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import stat
 import struct
 
 import pytest
@@ -37,6 +38,8 @@ def test_it_listens_on_loopback_alone_and_leaves_nothing(end, tmp_path):
     before = set(SHORT.glob("evorl-ray-*"))
     process = clusters.started(then, tmp_path)
     try:
+        folders = set(SHORT.glob("evorl-ray-*")) - before
+        assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
         all_of_it = clusters.processes(process.pid)
         assert len(all_of_it) > 4
         found = clusters.listening(all_of_it)

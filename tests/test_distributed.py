@@ -2,10 +2,12 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ import pytest
 
 from evorl import distribute
 from evorl.distributed.actors import cause_of
+from evorl.distributed.cluster import LOOPBACK, connected
 from evorl.distributed.coordinator import coordinate
 from evorl.distributed.results import Results
 from evorl.distributed.task import BEST_RESPONSE
@@ -217,6 +220,29 @@ def test_where_there_is_no_ray_one_line_says_so(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         distribute.main(["agent=psro_exact", "env=kuhn", "workers=1"])
     assert capsys.readouterr().err == 'error: executor=ray: Ray is missing; pip install "ray>=2.60"\n'
+
+
+@pytest.mark.program
+def test_the_folder_of_ray_is_private_although_ray_opens_its_own(monkeypatch):
+    """A stub does what Ray does first: it creates its folder and lets every user write to it."""
+    given = []
+
+    def init(_temp_dir, **_):
+        os.makedirs(_temp_dir, exist_ok=True)
+        os.chmod(_temp_dir, 0o777)
+        given.append(Path(_temp_dir))
+
+    util = SimpleNamespace(get_node_ip_address=lambda: LOOPBACK)
+    stub = SimpleNamespace(init=init, util=util, is_initialized=lambda: False, shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", stub)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    with connected(cpus=1):
+        folder = given[0].parent
+        found = folder.stat()
+        assert (stat.S_IMODE(found.st_mode), found.st_uid) == (0o700, os.getuid())
+        session = "session_2026-11-26_01-52-40_123456_1234567"  # named by Ray after the time and its process
+        assert len(str(given[0] / session / "sockets" / "plasma_store")) <= 107  # a socket's longest path on Linux
+    assert not folder.exists()
 
 
 def test_what_a_script_defines_itself_is_named_where_workers_fail_by_it():

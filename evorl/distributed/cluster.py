@@ -70,7 +70,7 @@ def _at(ray: Any, address: str) -> Iterator[None]:
 @contextmanager
 def _alone(ray: Any, cpus: int) -> Iterator[None]:
     require(1 <= cpus <= cores(), "cpus", cpus, f"must be from 1 to {cores()}, as many as this machine has")
-    with _cleared_up() as folder:
+    with _private_folder() as folder:
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:
             with warnings.catch_warnings():
@@ -93,13 +93,16 @@ def _alone(ray: Any, cpus: int) -> Iterator[None]:
 
 
 @contextmanager
-def _cleared_up() -> Iterator[str]:
-    """A new folder for a cluster, which ends with the block, or with this process, together with the folder."""
+def _private_folder() -> Iterator[str]:
+    """Yield a path for a cluster's files, in a new folder of mode 0700: Ray opens its own folder to every user.
+
+    The cluster and the folder are removed at the end of the block, or when this process ends.
+    """
     folder = os.path.realpath(tempfile.mkdtemp(prefix="evorl-ray-", dir=SHORT if os.access(SHORT, os.W_OK) else None))
     waits = [sys.executable, reaper.__file__, folder]
     process = subprocess.Popen(waits, stdin=subprocess.PIPE, start_new_session=True)  # which Ctrl-C does not reach
     try:
-        yield folder
+        yield os.path.join(folder, "ray")
     finally:
         assert process.stdin is not None
         process.stdin.close()
