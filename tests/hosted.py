@@ -1,7 +1,10 @@
 """Gymnasium environments that do what they are told to, for tests: they import no JAX."""
 
+import ctypes
 import os
 import signal
+import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -70,6 +73,8 @@ class Told(gymnasium.Env):
                     os._exit(3)
                 case "hang":
                     time.sleep(3600)
+                case "stuck":
+                    ctypes.PyDLL(None).sleep(3600)  # which keeps Python's lock
                 case "shape":
                     obs = np.zeros(3, np.float32)
                 case "dtype":
@@ -82,6 +87,49 @@ class Told(gymnasium.Env):
 
 
 gymnasium.register("Told-v0", entry_point=Told, max_episode_steps=50)  # pyright: ignore[reportArgumentType]
+
+
+class Simulated(Told):
+    """Starts processes that never end when its first episode begins, and writes their numbers to the file `started`.
+
+    One is a fork that ignores signals, one is started by a shell and has all inheritable files, one by a daemon thread.
+    """
+
+    def __init__(self, started="", **options):
+        super().__init__(**options)
+        self.started, self.begun = started, False
+
+    def reset(self, *, seed=None, options=None):
+        if not self.begun:
+            self.begun = True
+            self._fork()
+            os.system(f"sleep 1000 & echo $! >> {self.started}")
+            written = threading.Event()
+            threading.Thread(target=self._sleep, args=(written,), daemon=True).start()
+            written.wait()
+        return super().reset(seed=seed, options=options)
+
+    def _write(self, number):
+        with open(self.started, "a") as file:
+            print(number, file=file)
+
+    def _fork(self):
+        number = os.fork()
+        if number:
+            self._write(number)
+            return
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGIO):
+            signal.signal(one, signal.SIG_IGN)
+        time.sleep(1000)
+        os._exit(0)
+
+    def _sleep(self, written):
+        with subprocess.Popen(["sleep", "1000"]) as process:
+            self._write(process.pid)
+            written.set()
+
+
+gymnasium.register("Simulated-v0", entry_point=Simulated, max_episode_steps=50)  # pyright: ignore[reportArgumentType]
 
 
 class Nested(gymnasium.Env):

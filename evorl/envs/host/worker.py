@@ -1,11 +1,10 @@
 """A process that plays environments for another one: python worker.py COMMANDS REPLIES LIFE BOARD SIGNS (descriptors).
 
-It ends with the process that it serves, whatever happens to that. It imports no JAX, and nothing of evorl but
-`played` and `parallel`, which it finds beside itself.
+It leads a process group, which ends with the process that it serves, whatever happens to that. It imports no JAX, and
+nothing of evorl but `played` and `parallel`, which it finds beside itself.
 """
 
 import contextlib
-import fcntl
 import importlib.util
 import json
 import mmap
@@ -54,14 +53,34 @@ def waited(signs: Any, place: int, value: int) -> bool:
     return False
 
 
+def close_in_children(files: list[int]) -> None:
+    """Close pipes in every process that this one starts: the other end of a pipe would not see that this one has ended.
+
+    Args:
+        files: descriptors; a forked process empties its copy of this list.
+    """
+
+    def close() -> None:
+        while files:
+            os.close(files.pop())
+
+    for file in files:
+        os.set_inheritable(file, False)
+    os.register_at_fork(after_in_child=close)
+
+
 def end_with(life: int) -> None:
-    """The system ends this process when the other end of a pipe has gone, even where it hangs: SIGIO's default."""
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
-    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
-    with contextlib.suppress(BlockingIOError):
-        if not os.read(life, 1):
-            os._exit(0)
+    """Fork a guard, which kills this process group once the process that it serves has ended.
+
+    So the group ends too where a step hangs, or where this process has been killed before.
+
+    Args:
+        life: the read end of a pipe; only the process that is served has the write end.
+    """
+    if os.fork() == 0:
+        os.read(life, 1)
+        os.killpg(0, signal.SIGKILL)
+    os.close(life)
 
 
 def beside(name: str) -> Any:
@@ -76,6 +95,7 @@ def beside(name: str) -> Any:
 
 def main(commands: int, replies: int, life: int, board: int, signs: int) -> None:
     """Serves until the commands end."""
+    close_in_children([commands, replies])
     end_with(life)
     (size,) = struct.unpack("<I", read(commands, 4))
     settings = json.loads(read(commands, size))

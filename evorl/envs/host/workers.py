@@ -27,7 +27,7 @@ ENDING = 2.0
 
 
 class Process:
-    """A worker, and the pipes to it."""
+    """A worker, the process group that it leads, and the pipes to it."""
 
     def __init__(self, number: int, settings: dict, recipe: bytes, board: int, signs: int) -> None:
         commands, self.commands = os.pipe()
@@ -59,11 +59,19 @@ class Process:
         return {int(place): error for place, error in failed.items()}
 
     def end(self, patience: float = 0.0) -> str:
-        """Ends it, after so many seconds at the latest; returns how it ended."""
+        """End a worker, and whatever its environments have started.
+
+        Args:
+            patience: seconds in which the worker may end by itself.
+
+        Returns:
+            How the worker ended, for an error message.
+        """
         os.close(self.commands)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.popen.wait(patience)
-        self.popen.kill()
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter on macOS, where all have ended
+            os.killpg(self.popen.pid, signal.SIGKILL)
         code = self.popen.wait()
         os.close(self.replies)
         os.close(self.life)
