@@ -53,6 +53,8 @@ def read(given: str, damages: list[str]) -> Curve:
     lacking = {"return", "env_steps"} - set.intersection(*map(set, rows))
     require(not lacking, "run", run, f"its evaluations have no {' or '.join(sorted(lacking))}")
     returns = [row.get("seeds", {}).get("return", [row["return"]]) for row in rows]
+    alike = len({len(values) for values in returns}) == 1
+    require(alike, "run", run, "its evaluations are of different numbers of seeds")
     steps, seconds = (np.array([row[name] for row in rows], float) for name in ("env_steps", "seconds"))
     return Curve(label, np.array(returns, float), steps, seconds / 60)
 

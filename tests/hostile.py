@@ -235,8 +235,19 @@ class Touches:
 
 PICKLED = b"\x93NUMPY\x01\x00" + (54).to_bytes(2, "little")
 PICKLED += b"{'descr': '|O', 'fortran_order': False, 'shape': ()}".ljust(53) + b"\n" + pickle.dumps(Touches())
-MAKE = {"name": "evorl.training.configuration.parts:make", "options": {"node": TOUCH}}
+WORDS = ["~env", "+env={_target_: os.system, command: touch pwned}", "dry_run=true"]
+MAKE = {"name": "evorl.train:main", "options": {"arguments": WORDS}}
+OTHER = {"name": "evorl.training.runs:load", "options": {"run_dir": "other", "trust": ["os"]}}
+REMOVE = {"name": "evorl.training.records.run_dirs:remove", "options": {"run_dir": "folder"}}
 WHERE = "agent__workflow__agent__core"
+
+
+def other(folder):
+    """Leave another run, whose environment is a command."""
+    good = (folder / "run" / "config.yaml").read_text()
+    config(env=TOUCH)(folder)
+    shutil.copytree(folder / "run", folder / "other", dirs_exist_ok=True)
+    (folder / "run" / "config.yaml").write_text(good)
 
 
 def of_config(name, command, **changes):
@@ -244,22 +255,14 @@ def of_config(name, command, **changes):
 
 
 CODE = [
-    of_config("a game's name is a function of evorl that builds anything", LOAD, env=GAME | MAKE),
+    of_config("a game's name trains a configuration of its own", LOAD, env=GAME | MAKE),
     of_config("the same, resumed", RESUME, env=GAME | MAKE),
     of_config("the same, played", PLAY, env=GAME | MAKE),
     of_config("the same, in a league", LEAGUE, env=GAME | MAKE),
     of_config("the same, begun from", INIT, env=GAME | MAKE),
     of_config("the same, by tasks", DISTRIBUTE, env=GAME | MAKE),
-    of_config(
-        "a game's name is a function of evorl that removes a folder",
-        LOAD,
-        env=GAME | {"name": "evorl.training.records.run_dirs:shutil.rmtree", "options": {"path": "folder"}},
-    ),
-    of_config(
-        "a game's name loads another run with trust",
-        LOAD,
-        env=GAME | {"name": "evorl.training.runs:load", "options": {"run_dir": "other", "trust": ["os"]}},
-    ),
+    of_config("a game's name is a function of evorl that removes a folder", LOAD, env=GAME | REMOVE),
+    Payload("a game's name loads another run with trust", LOAD, both(other, config(env=GAME | OTHER))),
     of_config(
         "a game's option is a function of evorl", LOAD, env=GAME | {"name": "x", "options": {"make": "evorl:load"}}
     ),
@@ -412,7 +415,7 @@ data, space, chosen = definition.searching(sys.argv[1:], ["space={}", "space.cri
 found = definition.Definition(data, chosen, space, definition.sampler("random", {}), "return", "env_steps", 0)
 Path("sweep").mkdir()
 settings = {"definition": found.to_data(), "trials": 3, "seed": 0, "workers": 1, "vmapped": 1, "side_by_side": None}
-store = Store.made(Path("sweep"), settings | SETTINGS)
+store = Store.made(Path("sweep"), settings | {"trust": []})  # which was one until schema 2
 with store.owner() as owner:
     for trial in store.take(owner, 3, found.space, found.suggests()):
         store.observe(trial.number, Evaluation(1.0, 1000.0, float(trial.number)))

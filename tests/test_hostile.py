@@ -31,7 +31,7 @@ def good(tmp_path_factory):
     with contextlib.chdir(folder):
         train.main([*TINY.split(), "run_dir=run", "iterations=1"])
         words = [*TINY.split(), "iterations=1"]
-        exec(MAKE_SWEEP.replace("sys.argv[1:]", repr(words)).replace("SETTINGS", "{}"), {})
+        exec(MAKE_SWEEP.replace("sys.argv[1:]", repr(words)), {})
     return folder
 
 

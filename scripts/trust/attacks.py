@@ -2,8 +2,8 @@
 
 python scripts/trust/attacks.py [--evorl PATH] [--workers 2] [NAME ...]
 
-PATH is a checkout of that version, by default the one that is installed. Each payload of `tests/hostile.py` is a process
-of its own, in a folder of its own, for at most 40 s.
+PATH is a checkout of that version, by default this one. Each payload of `tests/hostile.py` is a process of its own, in
+a folder of its own, for at most 40 s.
 """
 
 import argparse
@@ -28,7 +28,11 @@ LOAD = "import sys, evorl; evorl.load(sys.argv[1])"
 
 def python(words: list[str]) -> list[str]:
     """Return a command of evorl's as a process."""
-    return [sys.executable, "-c", LOAD, *words[1:]] if words[0] == "load" else [sys.executable, "-m", f"evorl.{words[0]}", *words[1:]]
+    return (
+        [sys.executable, "-c", LOAD, *words[1:]]
+        if words[0] == "load"
+        else [sys.executable, "-m", f"evorl.{words[0]}", *words[1:]]
+    )
 
 
 def run(command: list[str], folder: Path, env: dict[str, str], limit: float = LIMIT) -> tuple[int | None, str, str]:
@@ -54,7 +58,6 @@ def outcome(payload: Payload, good: Path, env: dict[str, str]) -> str:
         for one in ("victim", "secret", "folder/kept"):
             (folder / one).parent.mkdir(exist_ok=True)
             (folder / one).write_text("swordfish")
-        shutil.copytree(folder / "run", folder / "other")
         payload.prepare(folder)
         code: int | None = 0
         out = err = ""
@@ -91,8 +94,9 @@ def main() -> None:
         env |= {"XDG_CACHE_HOME": str(Path(name) / "cache"), "JAX_PLATFORMS": "cpu"}
         good.mkdir()
         made = run(python(["train", *TINY.split(), "run_dir=run", "iterations=1"]), good, env, 600)
-        sweep = MAKE_SWEEP.replace("SETTINGS", '{"trust": []}' if "trust" in (given.evorl / "evorl/sweeps/worker.py").read_text() else "{}")
-        made = made if made[0] else run([sys.executable, "-c", sweep, *TINY.split(), "iterations=1"], good, env, 600)
+        made = (
+            made if made[0] else run([sys.executable, "-c", MAKE_SWEEP, *TINY.split(), "iterations=1"], good, env, 600)
+        )
         if made[0]:
             sys.exit(made[2])
         counts: collections.Counter[str] = collections.Counter()

@@ -99,8 +99,7 @@ def _numbers(value: Any) -> Any:
 
 def _shape(row: Row) -> tuple[Any, ...]:
     """Return the number of seeds, and of members' values all axes but that of generations; raises where they differ."""
-    seeds = {len(values) for values in row.get("seeds", {}).values()} or {1}
-    (count,) = seeds
+    ((count,),) = {np.array(values, float).shape for values in row.get("seeds", {}).values()} or {(1,)}
     shapes = {name: np.array(values, float).shape for name, values in row.get("members", {}).items()}
     for name, shape in shapes.items():
         if len(shape) < MEMBER_AXES or shape[0] != count:
