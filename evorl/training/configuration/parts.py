@@ -4,7 +4,6 @@ A place takes only what is made for it. A class of evorl must fit the type of it
 that type is Any, be hyperparameters or a prior; what others' classes and functions give is looked at afterwards.
 """
 
-import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -140,11 +139,14 @@ def _require_taken(target: Any, parts: dict[str, Any], name: str) -> None:
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if needed and field.name in GIVEN and field.name not in parts:
             raise OptionError(f"{name}={cls}: {GIVEN[field.name]}")
-    with contextlib.suppress(ValueError):  # where it has no signature to read
-        try:
-            inspect.signature(target).bind(**parts)
-        except TypeError as error:
-            raise OptionError(f"{name}={cls}: {error}") from error
+    try:
+        signature = inspect.signature(target)
+    except ValueError:  # it has none to read
+        return
+    try:
+        signature.bind(**parts)
+    except TypeError as error:
+        raise OptionError(f"{name}={cls}: {error}") from error
 
 
 def _found(node: dict[str, Any], name: str) -> Any:
