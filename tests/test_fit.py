@@ -1,4 +1,5 @@
 import csv
+import gc
 import json
 import math
 import os
@@ -67,6 +68,27 @@ def test_one_compilation_serves_a_run():
         jax.monitoring.unregister_event_duration_listener(listen)
     assert compiled.count("jit(run)") == 1
     assert compiled.count("jit(init_placed)") == 1
+
+
+@pytest.mark.program
+def test_a_training_keeps_no_arrays_and_no_programs_in_memory(tmp_path):
+    """Nothing waits for the garbage collector, which knows nothing of how large a replay buffer is."""
+    count = lambda: (len(jax.live_arrays()), len(jax.devices()[0].client.live_executables()))  # noqa: E731
+
+    def train(seed):
+        checkpoints = Checkpoints(tmp_path / str(seed))
+        fit(OFF_POLICY, HP, seed, Budget(iterations=4), chunk=2, evaluations=2, checkpoints=checkpoints)
+        checkpoints.close()
+
+    train(21)  # so that jax's caches hold what all trainings share
+    gc.collect()
+    gc.disable()
+    try:
+        before = count()
+        train(22)
+        assert count() == before
+    finally:
+        gc.enable()
 
 
 def test_a_resumed_run_is_the_undisturbed_run_bitwise(whole, tmp_path):

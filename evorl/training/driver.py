@@ -45,7 +45,7 @@ class Driver:
         init_from: State = None,
     ) -> None:
         self.program, self.terms, self.checkpoints = program, terms, checkpoints
-        self.budget, self.keys = terms.budget, program.keys
+        self.budget, self.keys = terms.budget, (keys := program.keys)
         self.journal = Journal(program.seeds, terms.budget, callbacks, terms.keep_rows)
         self.paces: deque[float] = deque(maxlen=3)  # seconds of an iteration of the last chunks
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
@@ -56,7 +56,8 @@ class Driver:
         why = "cannot step the environments on the host once more"
         require(not (self.hosts.there and terms.debug_nans), "debug_nans", True, why)
         self.state = self._begin(traced, hyperparams, init_from)
-        self._new_state = lambda: traced.init.lower().compile(RUNS_ONCE)(self.keys, hyperparams)
+        # It closes over keys, not self: a cycle would keep the state and its programs until Python collects garbage.
+        self._new_state = lambda: traced.init.lower().compile(RUNS_ONCE)(keys, hyperparams)
         self.sentinel = Sentinel(program, self.state, [x is not None for x in self.progress.diverged])
         self.journal.stage("compiling")
         self.run = traced.run.compile(compiler_options())

@@ -9,6 +9,7 @@ import jax
 from evorl import hyperparameters
 from evorl.errors import require
 from evorl.training.callbacks import Callback
+from evorl.training.devices import trim_heap
 from evorl.training.driver import Driver
 from evorl.training.profile import Profile
 from evorl.training.program import Measure, Program, most_devices
@@ -110,6 +111,7 @@ def fit(
     if checkpoints is not None:
         driver.save()
     driver.hosts.close()
+    trim_heap()
     return Training(
         hosts.without(driver.state), hosts.without(journal.best), schedule, journal.rows, not journal.finished
     )
