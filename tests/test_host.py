@@ -8,6 +8,7 @@ import sys
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
@@ -23,6 +24,7 @@ from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.display import Panel
 from evorl.training.records.recorders import Wandb
 from evorl.training.runs import restored
+from evorl.workflows import PBT, PBTHyperparams, Vmapped
 from tests.conftest import leaves_equal
 from tests.test_train import TINY, rows
 from tests.test_train import train as command
@@ -30,6 +32,7 @@ from tests.tiers import program_fixture
 from tests.tiny import OFF_POLICY
 
 HP = TD3Hyperparams()
+SPACE = TD3Hyperparams(actor_lr=evorl.LogUniform(1e-5, 1e-1))
 
 
 @program_fixture(scope="module")
@@ -101,9 +104,35 @@ def test_checkpoints_keep_the_last_ones_and_the_replay_with_the_newest_alone(tmp
     assert (len(saved), saved[-1]) == (2, 6)
     assert [(tmp_path / str(step) / "replay").is_dir() for step in saved] == [False, True]
     light, replays = checkpoint.split(whole.state)
-    size = 2 * tree.nbytes(light) + tree.nbytes(replays)
-    assert reported[0].startswith(f"a checkpoint takes up to {checkpoint.size(size)}")
+    size = checkpoint.size(checkpoint.disk_size(whole.state))
+    assert reported[0].startswith(f"a checkpoint takes up to {size}")
     assert leaves_equal(checkpoint.join(light, replays), whole.state)
+
+
+def of_leaves(count, shape):
+    key = jax.random.key(0)  # random bits cannot be compressed
+    return {f"layer_{i}": {"kernel": jax.random.bits(jax.random.fold_in(key, i), shape)} for i in range(count)}
+
+
+@pytest.mark.program
+@pytest.mark.parametrize(
+    "state",
+    [
+        lambda: {"x": jnp.zeros(())},
+        lambda: of_leaves(100, (8,)),
+        lambda: of_leaves(10, (100, 1000)),
+        lambda: OFF_POLICY.init(jax.random.key(0), HP),
+        lambda: PBT(Vmapped(OFF_POLICY, 5), SPACE).init(jax.random.key(0), PBTHyperparams()),
+    ],
+    ids=["a number", "100 leaves", "4 MB", "TD3", "PBT of 5 TD3"],
+)
+def test_a_checkpoint_takes_at_most_what_was_announced_and_a_third_of_it(state, tmp_path):
+    state = state()
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, state, checkpoint.split(state)[0], {})
+    checkpoints.close()
+    found = sum(path.lstat().st_blocks * 512 for path in [tmp_path / "1", *(tmp_path / "1").rglob("*")])
+    assert checkpoint.disk_size(state) / 3 < found <= checkpoint.disk_size(state)
 
 
 @pytest.mark.program

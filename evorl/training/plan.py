@@ -12,11 +12,10 @@ from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError
 from evorl.hyperparameters import is_declared
-from evorl.replay import split
 from evorl.training import devices
 from evorl.training.configuration.parts import fields
 from evorl.training.program import Program, job
-from evorl.training.records.checkpoint import size
+from evorl.training.records.checkpoint import disk_size, size
 from evorl.types import Replay, State
 
 
@@ -72,7 +71,6 @@ def require_memory(shapes: State) -> None:
 
 def describe(workflow: Any, shapes: State, num_seeds: int) -> str:
     """The workflow as a tree, the sizes of its state, what an iteration does, and the size of a checkpoint."""
-    light, replays = split(shapes)
     there = devices.memory_limit()
     lines = ["workflow", *_parts(workflow, 1), "", "state" + f", {num_seeds} seeds together" * (num_seeds > 1)]
     rows = list(_sizes(shapes))
@@ -81,7 +79,7 @@ def describe(workflow: Any, shapes: State, num_seeds: int) -> str:
     work = getattr(workflow, "work", {})
     lines += ["", *(f"{name.replace('_', ' ')} in an iteration: {_range(*ends)}" for name, ends in work.items())]
     lines.append(f"memory: {size(tree.nbytes(shapes))} for the state, {size(there)} are there")
-    lines.append(f"checkpoint: up to {size(2 * tree.nbytes(light) + tree.nbytes(replays))}")
+    lines.append(f"checkpoint: up to {size(disk_size(shapes))}")
     return "\n".join(lines)
 
 
