@@ -167,7 +167,7 @@ def test_without_its_replay_a_resumed_run_fills_a_new_one(tmp_path):
 
 def test_a_disk_that_is_too_small_is_refused_before_compiling(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
-    with pytest.raises(OptionError, match=r"checkpoints take .* kB and 1 kB are free; .* checkpoint.replay=false"):
+    with pytest.raises(OptionError, match=r"checkpoints take .* MB and 1 kB are free; .* checkpoint.replay=false"):
         fit(OFF_POLICY, HP, 3, Budget(iterations=1), checkpoints=Checkpoints(tmp_path))
 
 
