@@ -60,8 +60,12 @@ def reduce(metrics: Metrics) -> Metrics:
 
 
 def over_rounds(rounds: list[Metrics]) -> Metrics:
-    """The metrics of several rounds of an evaluation as those of one, on the host."""
-    found = reduce({name: np.stack([metrics[name] for metrics in rounds]) for name in rounds[0]})
+    """Return the metrics of several rounds of an evaluation as those of one, on the host.
+
+    Means are taken in float64, in which the mean of equal float32 numbers is that number.
+    """
+    found = {name: np.stack([metrics[name] for metrics in rounds]) for name in rounds[0]}
+    found = reduce({name: x.astype(np.float64) if x.dtype == np.float32 else x for name, x in found.items()})
     found |= {name: values.mean(0) for name, values in found.items() if name.startswith(MEMBERS)}
     if ERROR in found:  # of equally many episodes each
         found[ERROR] = np.sqrt(sum(np.square(metrics[ERROR]) for metrics in rounds)) / len(rounds)

@@ -1,5 +1,6 @@
 import csv
 import gc
+import itertools
 import json
 import math
 import os
@@ -105,6 +106,44 @@ def test_a_resumed_run_is_the_undisturbed_run_bitwise(whole, tmp_path):
     assert resumed.progress.totals == whole.progress.totals
     evaluated = [[row["iteration"] for row in run.rows if row["kind"] == "evaluation"] for run in (whole, resumed)]
     assert evaluated[1] == [iteration for iteration in evaluated[0] if iteration > 4]  # as the larger budget has it
+
+
+def test_a_run_stopped_in_its_last_evaluation_makes_the_whole_of_it_when_resumed(whole, tmp_path):
+    asked = itertools.count()
+
+    def train(stop):
+        checkpoints = Checkpoints(tmp_path)
+        budget = Budget(iterations=10)
+        result = fit(OFF_POLICY, HP, 3, budget, chunk=2, evaluations=2, checkpoints=checkpoints, stop=stop)
+        checkpoints.close()
+        return result
+
+    first = train(lambda: next(asked) > 8)  # five chunks, and three rounds of the evaluation
+    assert (first.stopped, untimed(first.rows)) == (True, untimed(whole.rows[:-1]))
+    resumed = train(lambda: False)
+    assert (resumed.stopped, untimed(resumed.rows)) == (False, untimed(whole.rows[-1:]))
+    assert leaves_equal(resumed.state, whole.state)
+    assert leaves_equal(resumed.best, whole.best)
+    assert train(lambda: False).rows == []
+    assert [path.name for path in tmp_path.iterdir()] == ["10"]
+    _, best, progress = Checkpoints(tmp_path).restore(jax.eval_shape(lambda: whole.state))
+    assert leaves_equal(best, whole.best)
+    assert progress["rows"] == whole.progress.rows
+
+
+@pytest.mark.program
+def test_a_checkpoint_whose_replacement_was_not_written_is_put_back(tmp_path):
+    state = {"x": jnp.arange(3.0)}
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, state, state, {"rows": {"train": 1}})
+    checkpoints.close()
+    (tmp_path / "1").rename(tmp_path / "1.replaced")
+    again = Checkpoints(tmp_path)
+    assert again.latest == 1
+    assert leaves_equal(again.restore(jax.eval_shape(lambda: state))[0], state)
+    again.save(1, state, state, {"rows": {"train": 2}})
+    again.close()
+    assert Checkpoints(tmp_path).restore(jax.eval_shape(lambda: state))[2]["rows"] == {"train": 2}
 
 
 @pytest.mark.program

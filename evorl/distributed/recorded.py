@@ -135,7 +135,7 @@ class Recorded:
         if self._due(progress):
             begun = perf_counter()
             measured = jax.device_get(self.evaluate(one.state, jax.random.fold_in(self.key, one.number)))
-            self.journal.evaluated(one.state, measured, perf_counter() - begun)
+            self.journal.evaluated(one.state, measured, perf_counter() - begun, self.journal.finished)
         if self.checkpoints.due():
             self.save()
 

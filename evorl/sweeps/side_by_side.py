@@ -190,7 +190,7 @@ class SideBySide:
             place = self._at(i)
             place.progress.seconds += took
             found = rounds[i][0] if len(rounds[i]) == 1 else over_rounds(rounds[i])
-            place.journal.evaluated(self._light(self.state, i), found, took)
+            place.journal.evaluated(self._light(self.state, i), found, took, is_last=least > 0)
 
     def _advance(self) -> None:
         """A chunk of all; its seconds are theirs in equal shares."""

@@ -181,18 +181,23 @@ class Driver:
                 raise DivergedError(problem)
 
     def examine(self, stop: Callable[[], bool]) -> None:
-        """The last evaluation: rounds of it until they have 128 episodes, or have taken their share of the minutes."""
+        """Make the last evaluation: rounds until they have 128 episodes, or have taken their share of the minutes.
+
+        A stop discards its rounds, so that a resumed run makes the whole evaluation and its row is the same.
+        """
         rounds: list[dict[str, np.ndarray]] = []
         measured: dict[str, np.ndarray] = {}
         seconds, longest, evaluated = 0.0, 60 * self.terms.share * self.budget.minutes, None
-        while not rounds or not (stop() or seconds * (1 + 1 / len(rounds)) > longest):
+        while not rounds or seconds * (1 + 1 / len(rounds)) <= longest:
+            if stop():
+                return
             self.dispatch(1, evaluating=True, part=len(rounds))
             sent, metrics, _, duration = self._wait()
             rounds, seconds, evaluated = [*rounds, metrics], seconds + duration, sent.evaluated
             measured |= sent.measured
             if sum(metrics.get("episodes", np.array(LAST_EPISODES)).min() for metrics in rounds) >= LAST_EPISODES:
                 break
-        self.journal.evaluated(evaluated, over_rounds(rounds) | measured, seconds)
+        self.journal.evaluated(evaluated, over_rounds(rounds) | measured, seconds, is_last=True)
 
     def _wait(self) -> "tuple[InFlight, dict[str, np.ndarray], Any, float]":
         """What was sent first, its metrics, what the sentinel found, and the seconds that it took."""

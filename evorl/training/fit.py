@@ -31,7 +31,7 @@ class Training:
     best: State  # without replays, at each run's best evaluation
     progress: Progress
     rows: list[Row]
-    stopped: bool  # before its budget was used
+    stopped: bool  # before its budget was used and its last evaluation made
 
 
 def fit(
@@ -106,12 +106,11 @@ def fit(
             if not journal.finished:  # or the last evaluation is still to come
                 driver.save()
     driver.receive()
-    if journal.finished and driver.dispatched > driver.first:
+    if journal.finished and not journal.examined:
         driver.examine(stop)
     if checkpoints is not None:
         driver.save()
     driver.hosts.close()
     trim_heap()
-    return Training(
-        hosts.without(driver.state), hosts.without(journal.best), schedule, journal.rows, not journal.finished
-    )
+    stopped = not (journal.finished and journal.examined)
+    return Training(hosts.without(driver.state), hosts.without(journal.best), schedule, journal.rows, stopped)

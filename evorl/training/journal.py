@@ -48,9 +48,15 @@ class Journal:
         """Whether the budget is used."""
         return self.full or self.budget.used(self.progress.mark) >= 1
 
-    def evaluated(self, state: State, metrics: dict[str, np.ndarray], duration: float) -> None:
-        """Records an evaluation of a state, which is kept where it is the best so far."""
+    @property
+    def examined(self) -> bool:
+        """Whether the last evaluation is made."""
+        return self.progress.examined == self.progress.iteration
+
+    def evaluated(self, state: State, metrics: dict[str, np.ndarray], duration: float, is_last: bool = False) -> None:
+        """Record an evaluation of a state, which is kept if it is the best so far."""
         done = self.progress
+        done.examined = done.iteration if is_last else done.examined
         steps = int(np.sum(metrics["episodes"] * metrics["episode_length"])) if "episodes" in metrics else 0
         steps += int(np.sum(metrics.get(MEASURED_STEPS, 0)))
         self.evaluation_took, done.last_evaluation_steps = duration, steps

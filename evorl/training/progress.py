@@ -87,6 +87,7 @@ class Progress:
     last_evaluation_steps: int = 0  # of those
     pace: float = 0.0  # seconds, the most that an iteration of the last chunks took
     evaluated: int = -1  # the last point of the schedule that was evaluated
+    examined: int = -1  # the iteration after which the last evaluation was made, all its rounds
     first: dict[str, float] | None = None  # evaluation: env_steps, return, and its interval, low and high
     last: dict[str, float] | None = None
     best: Any = None  # the return of each run's best evaluation
@@ -113,8 +114,8 @@ class Progress:
             right &= len([Mark(*mark) for mark in progress.marks]) == 3 and set(progress.rows) == set(KINDS)
             evaluations = [one for one in (progress.first, progress.last) if one is not None]
             right &= all(set(one) == set(EVALUATED) for one in evaluations)
-            counts = [progress.iteration, progress.evaluated, progress.evaluation_steps, progress.last_evaluation_steps]
-            counts += [*progress.rows.values(), *(one for one in progress.diverged if one is not None)]
+            counts = [progress.iteration, progress.evaluated, progress.examined]
+            counts += [progress.evaluation_steps, progress.last_evaluation_steps, *progress.rows.values(), *(one for one in progress.diverged if one is not None)]
             counts += [count for values in progress.totals.values() for count in values]
             right &= all(type(count) is int and -1 <= count < 2**63 for count in counts) and progress.iteration < 2**32
             seconds = [getattr(progress, field.name) for field in fields(cls) if field.type in (float, "float")]

@@ -16,6 +16,7 @@ import collections
 import contextlib
 import csv
 import json
+import os
 import random
 import resource
 import shutil
@@ -75,7 +76,8 @@ def survive(
     while not (run / "config.yaml").exists():
         time.sleep(0.005)
     time.sleep(moment.uniform(0, seconds))
-    inside = any((run / "checkpoints").glob("**/*orbax-checkpoint-tmp*"))
+    folders = [name for _, names, _ in os.walk(run / "checkpoints") for name in names]  # one may vanish meanwhile
+    inside = any("orbax-checkpoint-tmp" in name for name in folders)
     begun = (run / "metrics.jsonl").exists()
     place = "inside a save" if inside else "outside a save" if begun else "before training"
     if process.poll() is not None:

@@ -1,5 +1,6 @@
 """Checkpoints with orbax: the whole state of a training, how far it has come, and the best policies so far."""
 
+import copy
 import json
 import os
 import re
@@ -26,9 +27,10 @@ from evorl.types import State
 STRUCTURES = "tree structures do not match"  # what orbax says where the leaves are the same
 EMPTY = ("None", "Dict", "List", "Tuple", "NamedTuple")  # what orbax calls nodes without leaves
 SCHEMA = 1  # of what a checkpoint holds; another one is refused
-# orbax 0.12 adds this to the arrays, measured on ext4 for states of 1 to 1000 leaves: an item has 5 folders, 7 files and
-# 2 to 16 files of data, in blocks of 4 kB; a leaf has 0.6 to 0.9 kB of metadata, more where its path is longer; around
-# the items are 2 folders and 4 files. tests/test_host.py compares the sum with what is on disk.
+REPLACED = ".replaced"  # ends the name of a checkpoint while another one of its iteration is written
+# orbax 0.12 adds this to the arrays, measured on ext4 for states of 1 to 1000 leaves: an item has 5 folders, 7 files
+# and 2 to 16 files of data, in blocks of 4 kB; a leaf has 0.6 to 0.9 kB of metadata, more where its path is longer;
+# around the items are 2 folders and 4 files. tests/test_host.py compares the sum with what is on disk.
 BLOCK, BLOCKS_PER_ITEM, BLOCKS_AROUND, BYTES_PER_LEAF = 4096, 28, 6, 1024
 T = TypeVar("T")
 
@@ -52,6 +54,8 @@ class Checkpoints:
         writes: bool = True,
     ) -> None:
         self.folder = Path(folder).absolute()
+        if writes:
+            self._settle()
         handlers = {name: ocp.StandardCheckpointHandler() for name in ("state", "best", "replay")}
         self._manager = ocp.CheckpointManager(
             self.folder,
@@ -61,6 +65,7 @@ class Checkpoints:
         self._keep, self._replay, self._seconds, self._report = keep, replay, 60 * minutes, report
         self._copy = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
         self._saved = time.perf_counter()
+        self._rows: Any = None  # of the newest checkpoint's progress
 
     @property
     def latest(self) -> int | None:
@@ -91,8 +96,12 @@ class Checkpoints:
         return time.perf_counter() - self._saved > self._seconds
 
     def save(self, iteration: int, state: State, best: State, progress: dict[str, Any]) -> None:
-        """Returns once the state is copied, which the next chunk takes over; writing goes on in the background."""
-        if iteration != self.latest:
+        """Return once the state is copied, which the next chunk takes over; writing goes on in the background.
+
+        A checkpoint of the same iteration is replaced where it knows of fewer rows: its last evaluation was to come.
+        """
+        rows = progress.get("rows")
+        if iteration != self.latest or rows != self._rows:
             light, replays = split(state)
             if not self._replay:
                 replays = ()
@@ -105,7 +114,11 @@ class Checkpoints:
             with _writing():
                 self._manager.wait_until_finished()
                 self._prune()  # so that never more than two replays are on disk
+                if self._stored(iteration).is_dir():
+                    self._stored(iteration).rename(self.folder / f"{iteration}{REPLACED}")
+                    self._manager.reload()
                 self._manager.save(iteration, args=ocp.args.Composite(progress=ocp.args.JsonSave(progress), **saved))
+            self._rows = rows
         self._saved = time.perf_counter()
 
     def restore(self, shapes: State) -> tuple[State, State, dict[str, Any]]:
@@ -131,6 +144,7 @@ class Checkpoints:
                 damaged = self.folder / str(step)
                 damaged.rename(damaged.with_suffix(f".damaged-{time.time_ns()}"))
         self._manager.reload()
+        self._rows = copy.copy(found[2].get("rows"))
         return found[0], found[1], found[2]
 
     def restore_policy(self, shapes: State, which: str = "best") -> tuple[State, dict[str, Any]]:
@@ -209,8 +223,17 @@ class Checkpoints:
     def _stored(self, step: int, *item: str) -> Path:
         return self.folder.joinpath(str(step), *item)
 
+    def _settle(self) -> None:
+        """Remove checkpoints that were replaced; put back those whose replacement was not written."""
+        for replaced in self.folder.glob(f"*{REPLACED}"):
+            if replaced.with_suffix("").is_dir():
+                shutil.rmtree(replaced, ignore_errors=True)
+            else:
+                replaced.rename(replaced.with_suffix(""))
+
     def _prune(self) -> None:
         """Removes the replays of all but the newest checkpoint on disk; the manager counts those that failed too."""
+        self._settle()
         whole = sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
         for step in whole[:-1]:
             shutil.rmtree(self._stored(step, "replay"), ignore_errors=True)
