@@ -95,7 +95,7 @@ def changed(draw, data):
         node, key = draw.choice(every)
         how = draw.random()
         if how < 0.5:
-            node[key] = draw.choice(VALUES)
+            node[key] = copy.deepcopy(draw.choice(VALUES))
         elif how < 0.65:
             node[key] = {"_target_": draw.choice(sorted(known.exported()))}
         elif how < 0.8:

@@ -115,7 +115,8 @@ class Progress:
             evaluations = [one for one in (progress.first, progress.last) if one is not None]
             right &= all(set(one) == set(EVALUATED) for one in evaluations)
             counts = [progress.iteration, progress.evaluated, progress.examined]
-            counts += [progress.evaluation_steps, progress.last_evaluation_steps, *progress.rows.values(), *(one for one in progress.diverged if one is not None)]
+            counts += [progress.evaluation_steps, progress.last_evaluation_steps, *progress.rows.values()]
+            counts += [one for one in progress.diverged if one is not None]
             counts += [count for values in progress.totals.values() for count in values]
             right &= all(type(count) is int and -1 <= count < 2**63 for count in counts) and progress.iteration < 2**32
             seconds = [getattr(progress, field.name) for field in fields(cls) if field.type in (float, "float")]

@@ -21,6 +21,7 @@ from evorl.hyperparameters import is_declared
 from evorl.spaces import Discrete, groups
 from evorl.types import Agent, Env, Plays, Prior, Problem
 
+_TYPES = {tuple: "list", types.NoneType: "null"}  # as a configuration calls them
 GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
 TEAM = "evorl.agents.team.Team"  # the target for what plays games
 NO_ACTION = Discrete(1)  # of no game
@@ -213,11 +214,31 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         return int(value)
     if isinstance(value, Prior) and hint not in (Any, object, Prior):
         raise OptionError(f"{name}={value}: a prior can stand for a hyperparameter only")
+    if wanted in (types.UnionType, typing.Union):
+        return _typed_as_any(value, typing.get_args(hint), name)
     if getattr(wanted, "_is_protocol", False):
         return part(value, wanted, name)
     if dataclasses.is_dataclass(wanted) and not isinstance(value, wanted):
         raise OptionError(f"{name}={type(value).__name__}: must be {wanted.__name__}")
-    checked = wanted in (int, float, bool, str, tuple, Mapping) and not isinstance(wanted, types.UnionType)
+    checked = wanted in (int, float, bool, str, tuple, Mapping, types.NoneType)
     if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
-        raise OptionError(f"{name}={value}: must be of type {'list' if wanted is tuple else wanted.__name__}")
+        raise OptionError(f"{name}={value}: must be of type {_TYPES.get(wanted, wanted.__name__)}")
+    args = typing.get_args(hint)
+    if wanted is tuple and args:
+        each = args[:1] * len(value) if args[-1] is ... else args
+        require(len(each) == len(value), name, list(value), f"must be a list of {len(each)}")
+        return tuple(_typed(x, kind, f"{name}[{i}]") for i, (x, kind) in enumerate(zip(value, each, strict=True)))
+    if wanted is Mapping and args:
+        return {key: _typed(x, args[1], f"{name}.{key}") for key, x in value.items()}
     return value
+
+
+def _typed_as_any(value: Any, kinds: tuple[Any, ...], name: str) -> Any:
+    """Return value as one of several types; raises OptionError of the first where it is none."""
+    problems = []
+    for kind in kinds:
+        try:
+            return _typed(value, kind, name)
+        except OptionError as problem:
+            problems.append(problem)
+    raise problems[0]
