@@ -255,14 +255,14 @@ def of_config(name, command, **changes):
 
 
 CODE = [
-    of_config("a game's name trains a configuration of its own", LOAD, env=GAME | MAKE),
-    of_config("the same, resumed", RESUME, env=GAME | MAKE),
-    of_config("the same, played", PLAY, env=GAME | MAKE),
-    of_config("the same, in a league", LEAGUE, env=GAME | MAKE),
-    of_config("the same, begun from", INIT, env=GAME | MAKE),
-    of_config("the same, by tasks", DISTRIBUTE, env=GAME | MAKE),
-    of_config("a game's name is a function of evorl that removes a folder", LOAD, env=GAME | REMOVE),
     Payload("a game's name loads another run with trust", LOAD, both(other, config(env=GAME | OTHER))),
+    Payload("the same, resumed", RESUME, both(other, config(env=GAME | OTHER))),
+    Payload("the same, played", PLAY, both(other, config(env=GAME | OTHER))),
+    Payload("the same, in a league", LEAGUE, both(other, config(env=GAME | OTHER))),
+    Payload("the same, begun from", INIT, both(other, config(env=GAME | OTHER))),
+    Payload("the same, by tasks", DISTRIBUTE, both(other, config(env=GAME | OTHER))),
+    of_config("a game's name trains a configuration of its own", LOAD, env=GAME | MAKE),
+    of_config("a game's name is a function of evorl that removes a folder", LOAD, env=GAME | REMOVE),
     of_config(
         "a game's option is a function of evorl", LOAD, env=GAME | {"name": "x", "options": {"make": "evorl:load"}}
     ),

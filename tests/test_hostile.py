@@ -38,7 +38,7 @@ def good(tmp_path_factory):
 @pytest.fixture
 def folder(good, tmp_path, monkeypatch):
     shutil.copytree(good, tmp_path, dirs_exist_ok=True)
-    for name in ("victim", "secret", "folder/kept"):
+    for name in ("victim", "victim.lock", "secret", "folder/kept"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("swordfish")
     monkeypatch.chdir(tmp_path)

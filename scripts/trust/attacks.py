@@ -55,7 +55,7 @@ def outcome(payload: Payload, good: Path, env: dict[str, str]) -> str:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(good, folder, dirs_exist_ok=True)
-        for one in ("victim", "secret", "folder/kept"):
+        for one in ("victim", "victim.lock", "secret", "folder/kept"):
             (folder / one).parent.mkdir(exist_ok=True)
             (folder / one).write_text("swordfish")
         payload.prepare(folder)
@@ -66,7 +66,7 @@ def outcome(payload: Payload, good: Path, env: dict[str, str]) -> str:
                 code, *told = run(python(part.split()), folder, env)
                 out, err = out + told[0], err + told[1]
         wrote = (folder / "configs/experiment/found.yaml").read_text() if (folder / "configs").exists() else ""
-        victims = [folder / "victim", folder / "secret", folder / "folder/kept"]
+        victims = [folder / one for one in ("victim", "victim.lock", "secret", "folder/kept")]
         if (folder / "pwned").exists() or "touch pwned" in wrote:
             return "ran"
         if not all(one.exists() and one.read_text() == "swordfish" for one in victims):

@@ -169,6 +169,7 @@ class Checkpoints:
 
     def _newest(self, read: Callable[[int], T]) -> T:
         """What read gives of the newest checkpoint that is whole; reports those that are not."""
+        self._manager.wait_until_finished()
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
                 return read(step)
