@@ -10,7 +10,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -224,8 +224,9 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
         raise OptionError(f"{name}={value}: must be of type {_TYPES.get(wanted, wanted.__name__)}")
     args = typing.get_args(hint)
-    if wanted is tuple and args:
-        each = args[:1] * len(value) if args[-1] is ... else args
+    if wanted is Sequence or (wanted is tuple and args):
+        require(isinstance(value, tuple), name, value, "must be of type list")
+        each = args if wanted is tuple and args[-1] is not ... else args[:1] * len(value)
         require(len(each) == len(value), name, list(value), f"must be a list of {len(each)}")
         return tuple(_typed(x, kind, f"{name}[{i}]") for i, (x, kind) in enumerate(zip(value, each, strict=True)))
     if wanted is Mapping and args:
