@@ -223,15 +223,19 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     checked = wanted in (int, float, bool, str, tuple, Mapping, types.NoneType)
     if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
         raise OptionError(f"{name}={value}: must be of type {_TYPES.get(wanted, wanted.__name__)}")
-    args = typing.get_args(hint)
-    if wanted is Sequence or (wanted is tuple and args):
-        require(isinstance(value, tuple), name, value, "must be of type list")
-        each = args if wanted is tuple and args[-1] is not ... else args[:1] * len(value)
-        require(len(each) == len(value), name, list(value), f"must be a list of {len(each)}")
-        return tuple(_typed(x, kind, f"{name}[{i}]") for i, (x, kind) in enumerate(zip(value, each, strict=True)))
-    if wanted is Mapping and args:
-        return {key: _typed(x, args[1], f"{name}.{key}") for key, x in value.items()}
+    if wanted in (tuple, Sequence, Mapping) and (args := typing.get_args(hint)):
+        return _elements_typed(value, wanted, args, name)
     return value
+
+
+def _elements_typed(value: Any, wanted: Any, args: tuple[Any, ...], name: str) -> Any:
+    """Return a list or a mapping whose elements are of the types that args say, as those of `tuple[int, ...]`."""
+    if wanted is Mapping:
+        return {key: _typed(x, args[1], f"{name}.{key}") for key, x in value.items()}
+    require(isinstance(value, tuple), name, value, "must be of type list")
+    each = args if wanted is tuple and args[-1] is not ... else args[:1] * len(value)
+    require(len(each) == len(value), name, list(value), f"must be a list of {len(each)}")
+    return tuple(_typed(x, kind, f"{name}[{i}]") for i, (x, kind) in enumerate(zip(value, each, strict=True)))
 
 
 def _typed_as_any(value: Any, kinds: tuple[Any, ...], name: str) -> Any:
