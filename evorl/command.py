@@ -3,9 +3,8 @@
 import argparse
 import contextlib
 import os
-import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes.util import find_library
 from typing import Any, NoReturn
@@ -74,18 +73,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises OptionError."""
         raise OptionError(f"{message}; {self.prog} --help")
-
-
-def suggested(module: str, *words: str, trust: Sequence[str] = ()) -> str:
-    """Return a command that can be pasted into a shell, whatever a folder is called.
-
-    Args:
-        module: of evorl, such as "train".
-        words: its arguments.
-        trust: packages that it needs to be told to trust.
-    """
-    told = [f"trust=[{','.join(trust)}]"] if trust else []
-    return shlex.join(["python", "-m", f"evorl.{module}", *words, *told])
 
 
 def cell(name: str) -> str:

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evorl.command import command, suggested
+from evorl import package
+from evorl.command import command
 from evorl.errors import DivergedError, OptionError, WorkerError, require, unknown
 
 HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ...] [option=value ...]
@@ -150,7 +151,7 @@ def _refuse(given: Sequence[str], names: Sequence[str], why: str) -> None:
 def _go_on(run_dir: Path, options: dict[str, Any], trust: Sequence[str]) -> str:
     """Return the command by which a run goes on, with the options that it does not keep."""
     own = [f"{name}={options[name]}" for name in (*OWN, *OF_PSRO) if options.get(name) != OWN.get(name)]
-    return suggested("distribute", f"resume={run_dir}", *own, trust=trust)
+    return package.suggested("distribute", f"resume={run_dir}", *own, trust=trust)
 
 
 def _new(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[str, Any], dict[str, Any]]:

@@ -1,8 +1,10 @@
-"""The distribution that evorl is installed from: its version, those of what it stands on, and what its extras need."""
+"""The distribution that evorl is installed from: its version, its dependencies and its commands."""
 
 import platform
 import re
+import shlex
 import tomllib
+from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -46,3 +48,15 @@ def install(extra: str) -> str:
     of_extra = re.compile(rf"""extra == ['"]{extra}['"]""")
     needed = [one.partition(";")[0].strip() for one in _described()[1] if of_extra.search(one)]
     return " ".join(["pip install", *(f'"{one}"' for one in needed)])
+
+
+def suggested(module: str, *words: str, trust: Sequence[str] = ()) -> str:
+    """Return a command that can be pasted into a shell, whatever a folder is called.
+
+    Args:
+        module: of evorl, such as "train".
+        words: its arguments.
+        trust: packages that it needs to be told to trust.
+    """
+    told = [f"trust=[{','.join(trust)}]"] if trust else []
+    return shlex.join(["python", "-m", f"evorl.{module}", *words, *told])

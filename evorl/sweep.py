@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evorl.command import command, suggested
+from evorl import package
+from evorl.command import command
 from evorl.errors import OptionError, require, unknown
 
 HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=PRIOR ...] [option=value ...]
@@ -90,7 +91,7 @@ def sweep(given: Sequence[str]) -> None:
         store, definition = made(options, rest)
         trust = definition.packages
     folder = store.folder
-    go_on = f"go on with: {suggested('sweep', f'resume={folder}', trust=definition.packages)}"
+    go_on = f"go on with: {package.suggested('sweep', f'resume={folder}', trust=definition.packages)}"
     settings = store.settings
     try:
         with files.locked(folder, "resume"):

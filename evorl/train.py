@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 
 import yaml
 
-from evorl.command import command, suggested
+from evorl import package
+from evorl.command import command
 from evorl.errors import DivergedError, HostError, OptionError, refuse, unknown
 from evorl.training.configuration import discovery
 from evorl.training.stopping import Stopping
@@ -178,7 +179,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
     say(f"{run_dir}: starting")
     if data["resume"] and environments(workflow):
         say("the environments on the host begin anew")
-    go_on = suggested("train", f"resume={run_dir}", trust=known.packages(data))
+    go_on = package.suggested("train", f"resume={run_dir}", trust=known.packages(data))
     try:
         with runs.recording(data, run_dir, profile) as recorders:
             result = fit(

@@ -5,7 +5,8 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from evorl.command import pyplot, save, suggested
+from evorl import package
+from evorl.command import pyplot, save
 from evorl.errors import OptionError, require
 from evorl.sweeps import experiment
 from evorl.sweeps.definition import Definition
@@ -47,11 +48,11 @@ def written(store: Store, definition: Definition, name: Any = None) -> Iterator[
     yield told
     yield _drawn(store, definition, trials, f"{found}; {told}")
     run, needs = str(folder_of(store.folder, top.number)), definition.packages
-    yield f"see the best with: {suggested('play', run, trust=needs)}"
+    yield f"see the best with: {package.suggested('play', run, trust=needs)}"
     if name is not None:
-        yield f"written: {experiment.write(definition, top, name)}; {suggested('train', f'experiment={name}')}"
+        yield f"written: {experiment.write(definition, top, name)}; {package.suggested('train', f'experiment={name}')}"
     else:
-        again = suggested("sweep", "report", str(store.folder), "experiment=NAME", trust=needs)
+        again = package.suggested("sweep", "report", str(store.folder), "experiment=NAME", trust=needs)
         yield f"as an experiment of your own: {again}"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from evorl.command import suggested
+from evorl import package
 from evorl.envs.games.tree import GameTree
 from evorl.leagues.exact import exploitability
 from evorl.leagues.tables import uniform
@@ -48,9 +48,9 @@ def conclusion(
     yield f"saved in {run_dir}"
     needs = known.packages(data)
     if isinstance(workflow, (Acts, Finds, Population)):
-        yield f"see it with: {suggested('play', str(run_dir), trust=needs)}"
+        yield f"see it with: {package.suggested('play', str(run_dir), trust=needs)}"
     for group in rivals(workflow.env) if isinstance(workflow, Acts) else []:
-        play = suggested("play", str(run_dir), "against=random", f"group={group}", trust=needs)
+        play = package.suggested("play", str(run_dir), "against=random", f"group={group}", trust=needs)
         yield f"what {group} has learned: {play}"
     yield further(workflow, budget, progress.iteration, go_on)
 
