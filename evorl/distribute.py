@@ -84,6 +84,7 @@ def _number(options: dict[str, Any], name: str, kind: type) -> Any:
 def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -> None:
     from evorl.distributed.executors import Serial
     from evorl.distributed.recorded import Run
+    from evorl.distributed.trainings import RESULTS
     from evorl.training import runs
     from evorl.training.conclusion import conclusion
     from evorl.training.configuration import known, saved
@@ -95,6 +96,7 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
     workflow, hyperparams, _ = runs.build(cfg)
     training = partial(_training(workflow, options, rest, data), executor=executor or Serial())
     run_dir = Path(str(options["resume"])) if "resume" in options else run_dirs.new(data)
+    (run_dir / RESULTS).mkdir(exist_ok=True)  # before config.yaml, so that a run that is stopped at once can go on
     recorded: Any = None
     go_on = _go_on(run_dir, options, known.packages(data))
     try:
