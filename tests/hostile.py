@@ -280,13 +280,20 @@ CODE = [
     ),
     Payload("a tag of YAML", LOAD, text("run/config.yaml", '!!python/object/apply:os.system ["touch pwned"]')),
 ]
+LARGE = text("run/config.yaml", "a:\n" + "- 1\n" * 1_250_000)
 FILES = [
     of_config("an option that is a path", LOAD, env=HOST | {"options": {"xml_file": "secret"}}),
     of_config("an option that is a path upwards", RESUME, env=HOST | {"options": {"xml_file": "a/../../secret"}}),
     Payload("an option that is a pipe", LOAD, both(special("pipe", "pipe"), config(env=HOST | {"options": {"x": "./pipe"}}))),
     Payload("a configuration of 6 GB", LOAD, text("run/config.yaml", "a: 1", SPARSE)),
     Payload("a configuration of 6 GB, its lineage", LINEAGE, text("run/config.yaml", "a: 1", SPARSE)),
-    Payload("a configuration of 5 MB", LOAD, text("run/config.yaml", "a:\n" + "- 1\n" * 1_250_000)),
+    Payload("a configuration of 5 MB", LOAD, LARGE),
+    Payload("a configuration of 5 MB, resumed", RESUME, LARGE),
+    Payload("a configuration of 5 MB, played", PLAY, LARGE),
+    Payload("a configuration of 5 MB, in a league", LEAGUE, LARGE),
+    Payload("a configuration of 5 MB, begun from", INIT, LARGE),
+    Payload("a configuration of 5 MB, by tasks", DISTRIBUTE, LARGE),
+    Payload("a configuration of 5 MB, its lineage", LINEAGE, LARGE),
     Payload("a number in base 60 of 900 kB", LOAD, text("run/config.yaml", "a: " + "59:" * 300_000 + "1")),
     Payload("a number of 5,000 digits", LOAD, text("run/config.yaml", "seed: " + "9" * 5000)),
     Payload("a deep configuration", LOAD, text("run/config.yaml", "[" * 900 + "]" * 900)),

@@ -252,6 +252,21 @@ def test_what_a_script_defines_itself_is_named_where_workers_fail_by_it():
 
 
 @pytest.mark.program
+def test_a_run_by_tasks_that_is_stopped_before_its_first_one_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("evorl.distributed.trainings.league", stop)
+        with pytest.raises(SystemExit):
+            distribute.main(["agent=psro_exact", "env=kuhn", "iterations=1", "executor=serial", "run_dir=run"])
+    distribute.main(["resume=run", "executor=serial"])
+    assert "saved in run" in capsys.readouterr().out
+
+
+@pytest.mark.program
 def test_the_command_trains_and_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PJRT_NPROC", "1")
