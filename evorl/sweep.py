@@ -64,8 +64,6 @@ def report(given: Sequence[str]) -> None:
     store, definition = opened(Path(folders[0]), trusted(options.get("trust", ())), "report")
     for line in reports.written(store, definition, options.get("experiment")):
         print(line)
-    if damage := store.whole(definition.space)[1]:
-        raise damage[0]
 
 
 def sweep(given: Sequence[str]) -> None:
@@ -141,7 +139,7 @@ def resumed(options: dict[str, Any], rest: Sequence[str], trust: Sequence[str]) 
 
     store, found = definition.opened(Path(str(options.pop("resume"))), trust, "resume")
     for trial in store.trials(found.space):
-        found.configuration(trial.values)
+        found.check_values(trial.values)
     changed = {name: value for name, value in options.items() if name in RUNNING}
     searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
     if searched:

@@ -32,7 +32,7 @@ EXPERIMENT = "sweep report sweep experiment=found && train experiment=found iter
 
 @dataclass(frozen=True)
 class Payload:
-    """What is done to a folder with a good run/ and sweep/, and the command that opens it."""
+    """A change of a folder with a good run/ and sweep/, and the command that opens it."""
 
     name: str
     command: str
@@ -41,7 +41,7 @@ class Payload:
 
     @property
     def draws(self) -> bool:
-        """Whether the command draws pictures into the sweep's folder, as it should."""
+        """Return whether the command draws pictures into the sweep's folder, as it should."""
         return self.command == REPORT or self.command == EXPERIMENT
 
 

@@ -41,26 +41,31 @@ class Definition:
     seed: int
 
     def configuration(self, values: Mapping[str, float]) -> dict[str, Any]:
-        """Return that of a trial with values of its own, which may come from a file.
+        """Return the configuration of a trial with values of its own; raises OptionError as check_values does."""
+        self.check_values(values)
+        data = copy.deepcopy(dict(self.base))
+        for one in self.space.parameters:
+            for place in one.places:
+                data = put(data, place.split("."), values[one.name])
+        return data
+
+    def check_values(self, values: Mapping[str, float]) -> None:
+        """Refuse values of a trial, which may come from a file, that are not those of the space.
 
         Raises:
-            OptionError: where they are not those of the space, which has numbers within its priors' ends.
+            OptionError: where one is missing, is not searched, or is not within its prior's ends.
         """
         names = {one.name for one in self.space.parameters}
         require(set(values) == names, "a trial", ", ".join(values), f"must have values of {', '.join(sorted(names))}")
-        data = copy.deepcopy(dict(self.base))
         for one in self.space.parameters:
             (low, high), value = sorted(one.prior.ends), values[one.name]
             slack = ROUNDING * max(abs(low), abs(high))
             within = value == one.default or low - slack <= value <= high + slack
             require(within, one.name, value, f"must be between {low:g} and {high:g}")
-            for place in one.places:
-                data = put(data, place.split("."), value)
-        return data
 
     @property
     def packages(self) -> list[str]:
-        """What whoever opens it needs to trust."""
+        """Return the packages that a reader needs to trust."""
         data = self.to_data()
         return known.packages([data["base"], data["space"], data["sampler"]])
 
@@ -242,12 +247,8 @@ def found(data: Mapping[str, Any], name: str) -> str:
     for option in (f"{HYPERPARAMS}{name}", f"agent.{name}", name):
         value = saved.at(data, option, MARK)
         if value != MARK:
-            require(
-                _is_number(value) or option in BUDGET,
-                f"{SPACE}.{name}",
-                value,
-                "is no number, and only numbers are searched",
-            )
+            number = _is_number(value) or option in BUDGET
+            require(number, f"{SPACE}.{name}", value, "is no number, and only numbers are searched")
             return option
     raise unknown("parameter", f"{SPACE}.{name}", [f"{SPACE}.{one}" for one in _numbers(data)])
 

@@ -48,7 +48,7 @@ def text(definition: Definition, trial: Trial) -> str:
         OptionError: where what was chosen is no choice and not in the configuration.
     """
     title = f"{config.title(definition.base)}: trial {trial.number} of a sweep, {came_to(trial, definition)}"
-    definition.configuration(trial.values)
+    definition.check_values(trial.values)
     return as_file(definition.chosen, trial.values, title, definition.base)
 
 

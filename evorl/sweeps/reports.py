@@ -35,9 +35,10 @@ td, th {{ padding: 2px 10px; text-align: right; border-bottom: 1px solid #ddd; }
 def written(store: Store, definition: Definition, name: Any = None) -> Iterator[str]:
     """Writes pictures, and an experiment where it has a name; gives lines about what was found.
 
-    Raises OptionError where all trials have failed, or none has ended.
+    Raises OptionError where all trials have failed, or none has ended, and at the end where one is damaged.
     """
-    trials = checked(store.whole(definition.space)[0])
+    whole, damage = store.whole(definition.space)
+    trials = checked(whole)
     top = best(trials)
     require(top is not None, "sweep", store.folder, "no trial has ended yet")
     assert top is not None
@@ -54,6 +55,8 @@ def written(store: Store, definition: Definition, name: Any = None) -> Iterator[
     else:
         again = package.suggested("sweep", "report", str(store.folder), "experiment=NAME", trust=needs)
         yield f"as an experiment of your own: {again}"
+    if damage:
+        raise damage[0]
 
 
 def _drawn(store: Store, definition: Definition, trials: Sequence[Trial], found: str) -> str:

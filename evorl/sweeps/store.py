@@ -140,10 +140,10 @@ class Store:
         point, values = self._json(point, named), self._json(values, named)
         whole = state in STATES
         whole &= isinstance(message, str) and len(message) <= LONGEST
-        whole &= isinstance(point, list) and all(_is_number(x) and 0 <= x <= 1 for x in point)
-        whole &= isinstance(values, dict) and all(_is_number(x) for x in values.values())
-        whole &= all(_is_number(used) and 0 <= used <= 1 and _is_number(cost) for used, cost, _ in curve)
-        whole &= all(score is None or _is_number(score) for _, _, score in curve)
+        whole &= isinstance(point, list) and all(_is_finite(x) and 0 <= x <= 1 for x in point)
+        whole &= isinstance(values, dict) and all(_is_finite(x) for x in values.values())
+        whole &= all(_is_finite(used) and 0 <= used <= 1 and _is_finite(cost) for used, cost, _ in curve)
+        whole &= all(score is None or _is_finite(score) for _, _, score in curve)
         if not (isinstance(number, int) and 0 <= number < 2**31 and whole):
             raise self._damaged(f"{named} is not that of a sweep")
         told = [Evaluation(used, cost, math.nan if score is None else score) for used, cost, score in curve]
@@ -310,7 +310,7 @@ class Store:
         return OptionError(f"{self._problem}: its {NAME} is damaged: {problem:.200}")
 
 
-def _is_number(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 2**63
 
 

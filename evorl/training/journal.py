@@ -50,7 +50,7 @@ class Journal:
 
     @property
     def examined(self) -> bool:
-        """Whether the last evaluation is made."""
+        """Return whether the last evaluation is made."""
         return self.progress.examined == self.progress.iteration
 
     def evaluated(self, state: State, metrics: dict[str, np.ndarray], duration: float, is_last: bool = False) -> None:

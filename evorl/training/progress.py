@@ -110,7 +110,7 @@ class Progress:
             progress = cls(**saved)
             returns = np.asarray(math.nan if progress.best is None else progress.best, float)
             right = all(len(values) == num_seeds for values in (progress.diverged, *progress.totals.values()))
-            right &= progress.best is None or (num_seeds,) * (num_seeds > 1) == returns.shape[:1] * (num_seeds > 1)
+            right &= progress.best is None or num_seeds == 1 or len(returns) == num_seeds
             right &= len([Mark(*mark) for mark in progress.marks]) == 3 and set(progress.rows) == set(KINDS)
             evaluations = [one for one in (progress.first, progress.last) if one is not None]
             right &= all(set(one) == set(EVALUATED) for one in evaluations)

@@ -27,7 +27,7 @@ LIBRARIES = {  # that open a file where an option of theirs is a path
 
 
 class Fault(NamedTuple):
-    """What is not known, and the package whose reader could trust it, or an empty string."""
+    """A value that is not known: its description, and the package that a reader could trust, or an empty string."""
 
     text: str
     package: str

@@ -77,22 +77,20 @@ def read(path: Path, most: int = TEXT_BYTES) -> str:
         OSError: where it is a link or no file, or larger.
         UnicodeDecodeError: where it is no UTF-8.
     """
-    with _opened(path, os.O_RDONLY) as file:
+    with reading(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"is larger than {most / MB:g} MB", str(path))
         return b"".join(iter(lambda: file.read(PIECE_BYTES), b"")).decode("utf-8")
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[BinaryIO]:
+def reading(path: Path) -> BinaryIO:
     """Open a file to read, whose reader looks at how much that is.
 
     Raises:
         OSError: where it is a link or no file.
     """
-    with _opened(path, os.O_RDONLY) as file:
-        yield file
+    return _opened(path, os.O_RDONLY)
 
 
 def tail(path: Path) -> str:
@@ -115,7 +113,7 @@ def lines(path: Path) -> Iterator[bytes]:
     Raises:
         OSError: where it is a link or no file, or a line is longer than 16 MB.
     """
-    with _opened(path, os.O_RDONLY) as file:
+    with reading(path) as file:
         while line := file.readline(LINE_BYTES):
             if not line.endswith(b"\n"):
                 if len(line) == LINE_BYTES:
