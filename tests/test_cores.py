@@ -39,7 +39,8 @@ def begun(core, x):
     params = jax.jit(partial(core.init, method="step"))(jax.random.key(1), core.initial(), x[0, 0])
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda p: p + np.float32(0.1 * rng.normal(size=p.shape)), params)
-    return params, jax.tree.map(lambda m: np.float32(0.5 * rng.normal(size=(SLOTS, *m.shape))), core.initial())
+    drawn = lambda m: jnp.asarray(0.5 * rng.normal(size=(SLOTS, *m.shape)), m.dtype)  # noqa: E731
+    return params, jax.tree.map(drawn, core.initial())
 
 
 def one_by_one(core, params, memory, x, ended):
