@@ -300,7 +300,7 @@ OTHERS = [
     Case("pga_me", PGA, dataclasses.replace(PGA.hyperparams(), policy_lr=1e-2)),
     Case("plr", PLR(LEVELS, capacity=8), PLRHyperparams()),
     Case("paired", Adversary(LEVELS, TEACHER), AdversaryHyperparams()),
-    Case("learnable", Learnable(LEVELS, Learnability(), 4, 6, 2, 12, 2), LearnableHyperparams()),
+    Case("learnable", Learnable(LEVELS, Learnability(), 4, 6, 2, 2, 2), LearnableHyperparams()),
     Case("accel", PLR(LEVELS, capacity=6, num_edits=1, side_by_side=True), PLRHyperparams()),
     Case("recurrent_sac", off_policy(SAC, **RECURRENT), SOFT),
     Case("shared_recurrent_dqn", SharedReplay(off_policy(DQN, CHOICES, **RECURRENT), 2), pair(DQNHyperparams())),

@@ -36,7 +36,7 @@ def curricula(env, core):
         "plr": PLR(learner, capacity=8, num_edits=2, side_by_side=True),
         "bred": PLR(learner, BredLevels(2), capacity=8),
         "paired": Adversary(learner, OnPolicy(editor, teacher, 2, num_steps=0, batch_size=0)),
-        "learnable": Learnable(learner, capacity=4, num_candidates=6, num_batches=2, sampling_steps=8, every=2),
+        "learnable": Learnable(learner, capacity=4, num_candidates=6, num_batches=2, episodes=2, every=2),
     }
 
 

@@ -19,7 +19,7 @@ from tests.tiers import program_fixture
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
 AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,))
 STUDENT = OnPolicy(ENV, AGENT, 4, 10, 1, 20, eval_episodes=6)
-SETTINGS = {"capacity": 5, "num_candidates": 6, "num_batches": 2, "sampling_steps": 12, "every": 2}
+SETTINGS = {"capacity": 5, "num_candidates": 6, "num_batches": 2, "episodes": 2, "every": 2}
 WORKFLOW = Learnable(STUDENT, **SETTINGS)
 
 
@@ -61,6 +61,7 @@ class Optimum:
     needs = ()
     signed = False
     students = 1
+    episodes = 1
 
     def __call__(self, outcome):
         return outcome.optimum
@@ -112,7 +113,7 @@ def test_evaluations_are_of_fresh_levels(history):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"capacity": 13}, "capacity=13: must be at most the levels that are tried, 12"),
-    ({"sampling_steps": 5}, "sampling_steps=5: must be at least the steps of an episode, 6"),
+    ({"episodes": 1}, "score=Learnability: is the same for every level unless 2 episodes"),
     ({"share": 1.5}, "share=1.5: must be from 0 to 1"),
     ({"every": 0}, "every=0: must be at least 1"),
     ({"score": MaxMC()}, "score=MaxMC: needs"),
@@ -120,10 +121,6 @@ def test_evaluations_are_of_fresh_levels(history):
 def test_what_does_not_fit_is_refused(options, message):
     with pytest.raises(OptionError, match=message):
         Learnable(**{"student": STUDENT, **SETTINGS} | options)
-
-
-def test_no_steps_stand_for_those_of_the_longest_episode():
-    assert replace(WORKFLOW, sampling_steps=0).sampling_steps == 6
 
 
 @pytest.mark.parametrize("score", [Learnability(), TrueRegret()])

@@ -38,7 +38,7 @@ def outcome(**fields):
 def test_scores_by_hand(score, wanted):
     solved = jnp.array([[1, 1, 1], [1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]], bool)
     values = jnp.stack([VALUE, 2 * VALUE])  # whose standard deviation is half the value's size
-    given = outcome(solved=solved, values=values, optimum=jnp.array([8.0, 0.0, 1.0]))
+    given = outcome(solved=solved, values=values, optimum=jnp.array([8.0, 0.0, 1.0]), certain=2)
     np.testing.assert_allclose(jax.jit(score)(given), wanted, rtol=1e-6)
 
 
@@ -122,7 +122,7 @@ def test_every_score_is_one():
         score = getattr(scores, name)()
         assert isinstance(score, scores.Score)
         assert set(score.needs) <= set(Outcome.__dataclass_fields__)
-        scores.check_score(score, "rank", Outcome.__dataclass_fields__, 2)
+        scores.check_score(score, "rank", Outcome.__dataclass_fields__, 2, 2)
 
 
 @pytest.mark.parametrize(("score", "prioritization", "gives", "students", "message"), [

@@ -207,6 +207,8 @@ POLES = Physics(CARTPOLE, {"length": Uniform(0.5, 1)})
     ({"capacity": 3}, "capacity=3: must be at least 4"),
     ({"student": replace(STUDENT, num_steps=5, batch_size=20)}, "num_steps=5: must be at least the steps of an"),
     ({"repeats": 3}, "repeats=3: must divide num_envs, 4"),
+    ({"student": replace(STUDENT, num_steps=6, batch_size=24), "score": Learnability()},
+     "score=Learnability: is the same for every level unless 2 episodes"),
     ({"num_edits": -1}, "num_edits=-1: must not be negative"),
     ({"prioritization": "ranks"}, "unknown prioritization ranks; did you mean rank"),
     ({"prioritization": "proportional"}, "prioritization=proportional: MaxMC may be negative"),
@@ -220,7 +222,7 @@ def test_what_does_not_fit_is_refused(options, message):
 
 def test_physics_that_says_what_solves_it_has_learnability():
     env = replace(POLES, solved_return=3.0)
-    assert PLR(on(env), score=Learnability(), capacity=8).env is env
+    assert PLR(on(env), score=Learnability(), capacity=8, repeats=2).env is env
 
 
 @pytest.mark.parametrize(

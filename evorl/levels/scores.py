@@ -49,6 +49,7 @@ class Outcome:
     solved: Any = ()  # [steps, slots] bool, of the episode that ends here
     optimum: Any = ()  # [levels], the highest return that there can be
     repeats: int = struct.field(pytree_node=False, default=1)
+    certain: int = struct.field(pytree_node=False, default=1)  # episodes that a slot ends, however long they are
 
     @property
     def mean_return(self) -> Float[Array, " levels"]:
@@ -64,6 +65,15 @@ class Outcome:
     def highest_return(self) -> Float[Array, " levels"]:
         """Of the ended episodes of each level; -inf where there is none."""
         return episodes.highest_return(self.reward, self.ended, self.repeats)
+
+    @property
+    def solve_rate(self) -> Float[Array, " levels"]:
+        """The share of episodes that were solved; NaN where none ended.
+
+        Of each slot the first `certain` count: of those after them the short ones end alone, which are the solved ones.
+        """
+        first = self.ended & (jnp.cumsum(self.ended, axis=0) <= self.certain)
+        return episodes.rate(self.solved, first, self.repeats)
 
     def time_mean(self, x: Float[Array, "steps slots"]) -> Float[Array, " levels"]:
         """Of a number of each step."""
@@ -89,18 +99,43 @@ class Score(Protocol):
         """At least so many, which it compares if more than one."""
         ...
 
+    @property
+    def episodes(self) -> int:
+        """At least so many of each level, as it is the same for all levels with fewer."""
+        ...
+
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         """The score of each level; NaN where no episode ended, or that of one student did not."""
         ...
 
 
-def check_score(score: Score, prioritization: str, gives: Collection[str], num_students: int = 1) -> None:
-    """Raises OptionError where a score cannot be had from num_students who give these fields of Outcome, or weighed."""
+def check_score(
+    score: Score, prioritization: str, gives: Collection[str], num_students: int = 1, num_episodes: int = 1
+) -> None:
+    """Refuse a score that cannot be had, cannot be weighed, or is the same for every level.
+
+    Args:
+        score: Of levels.
+        prioritization: By what levels are replayed, `rank` or `proportional`.
+        gives: The fields of Outcome beside reward and ended that there are.
+        num_students: Who play each level.
+        num_episodes: Episodes of each level and student that end, however long they are.
+
+    Raises:
+        OptionError: That names the score and what it needs.
+    """
     name = type(score).__name__
     for need in score.needs:
         if need not in gives:
             raise OptionError(f"score={name}: needs {NEEDS.get(need, need)}")
     require(num_students >= score.students, "num_students", num_students, f"{name} compares at least {score.students}")
+    if num_episodes < score.episodes:
+        few = (
+            f"is the same for every level unless {score.episodes} episodes of each are sure to end, not {num_episodes}"
+        )
+        raise OptionError(
+            f"score={name}: {few}; play each in more slots (repeats, episodes) or for more steps (num_steps)"
+        )
     positive = prioritization != "proportional" or not score.signed
     require(positive, "prioritization", prioritization, f"{name} may be negative, which has a rank but no proportion")
 
@@ -112,6 +147,7 @@ class MaxMC:
     needs = ("value", "best")
     signed = True
     students = 1
+    episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         return jnp.maximum(outcome.best, outcome.highest_return) - outcome.time_mean(outcome.value)
@@ -124,6 +160,7 @@ class PositiveValueLoss:
     needs = ("advantage",)
     signed = False
     students = 1
+    episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         return outcome.time_mean(jnp.maximum(outcome.advantage, 0))
@@ -136,6 +173,7 @@ class L1ValueLoss:
     needs = ("advantage",)
     signed = False
     students = 1
+    episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         return outcome.time_mean(jnp.abs(outcome.advantage))
@@ -148,6 +186,7 @@ class ValueDisagreement:
     needs = ("values",)
     signed = False
     students = 1
+    episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         return outcome.time_mean(outcome.values.std(0))
@@ -160,6 +199,7 @@ class NegativeReturn:
     needs = ()
     signed = True
     students = 1
+    episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         return -outcome.mean_return
@@ -172,10 +212,10 @@ class Learnability:
     needs = ("solved",)
     signed = False
     students = 1
+    episodes = 2
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
-        solved = episodes.rate(outcome.solved, outcome.ended, outcome.repeats)
-        return solved * (1 - solved)
+        return outcome.solve_rate * (1 - outcome.solve_rate)
 
 
 @dataclass(frozen=True)
@@ -185,6 +225,7 @@ class TrueRegret:
     needs = ("optimum",)
     signed = False
     students = 1
+    episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         return outcome.optimum - outcome.mean_return
@@ -197,6 +238,7 @@ class RelativeRegret:
     needs = ()
     signed = False
     students = 2
+    episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         means, highest = _of_students(outcome)
@@ -211,6 +253,7 @@ class PopulationRegret:
     needs = ()
     signed = False
     students = 2
+    episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         means, _ = _of_students(outcome)

@@ -74,9 +74,10 @@ class Adversary:
     def __post_init__(self) -> None:
         base.check_positive(self, "num_students")
         curricula.check_student(self.student)
-        curricula.check(self.score, self.env, "rank", self.num_students, curricula.of_student(self.agent))
         envs, made, maker = self.student.num_envs, self.num_levels, self.maker
         require(envs % made == 0, "teacher.num_envs", made, f"must divide num_envs of the student, {envs}")
+        ended, gives = envs // made * curricula.certain(self.student), curricula.of_student(self.agent)
+        curricula.check(self.score, self.env, ended, "rank", self.num_students, gives)
         steps, episode = self.teacher.num_steps, maker.max_episode_steps
         require(steps == episode, "teacher.num_steps", steps, f"must be the steps in which it makes a level, {episode}")
 

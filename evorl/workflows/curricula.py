@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evorl.errors import OptionError, require
-from evorl.levels import NEVER_SOLVED, Outcome, Score, can_be_solved, check_score, episodes
+from evorl.levels import NEVER_SOLVED, Outcome, Score, can_be_solved, check_score
 from evorl.types import Agent, Batch, Disagrees, Judged, Key, KnowsOptimum, Level, Leveled, Metrics, Transition
 from evorl.vector_env import OnLevels, Plan, leveled
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
@@ -27,14 +27,25 @@ def of_student(agent: Agent) -> tuple[str, ...]:
     return ("value", "advantage", "best", *(["values"] if several else []))
 
 
+def certain(student: OnPolicy) -> int:
+    """How many episodes a slot ends in a rollout that begins with one, however long they are."""
+    return student.num_steps // student.env.max_episode_steps
+
+
 def check(
-    score: Score, env: Leveled, prioritization: str = "rank", num_students: int = 1, more: tuple[str, ...] = ()
+    score: Score,
+    env: Leveled,
+    num_episodes: int,
+    prioritization: str = "rank",
+    num_students: int = 1,
+    more: tuple[str, ...] = (),
 ) -> None:
-    """Raises OptionError where a score cannot be had from num_students who give `more` beside what env tells."""
+    """Refuse a score that cannot be had from num_students who give `more` beside what env tells, as check_score."""
     if "solved" in score.needs and isinstance(env, Judged) and not can_be_solved(env):
         raise OptionError(f"score={type(score).__name__}: {NEVER_SOLVED.format(type(env).__name__)}")
     known = {"solved": isinstance(env, Judged), "optimum": isinstance(env, KnowsOptimum)}
-    check_score(score, prioritization, (*more, *(name for name, there in known.items() if there)), num_students)
+    gives = (*more, *(name for name, there in known.items() if there))
+    check_score(score, prioritization, gives, num_students, num_episodes)
 
 
 def held(student: OnPolicyState) -> OnPolicyState:
@@ -73,7 +84,9 @@ def outcome(
 ) -> Outcome:
     """What a student did on levels, leaves [levels, ...], best their highest returns before, in as many slots each."""
     value, repeats = batch.value * student.value_scale(state), rollout.reward.shape[1] // len(best)
-    seen = Outcome(rollout.reward, rollout.ended, value, batch.advantage, best, repeats=repeats)
+    seen = Outcome(
+        rollout.reward, rollout.ended, value, batch.advantage, best, repeats=repeats, certain=certain(student)
+    )
     if not isinstance(batch.values, tuple):
         seen = replace(seen, values=jnp.moveaxis(batch.values, -1, 0) * student.value_scale(state))
     return told(leveled(student.env), seen, levels)
@@ -97,5 +110,5 @@ def summary(outcome: Outcome, score: Float[Array, " levels"]) -> Metrics:
 
     metrics = {"levels/score": over_levels(score), "levels/return": over_levels(outcome.mean_return)}
     if not isinstance(outcome.solved, tuple):
-        metrics["levels/solved"] = over_levels(episodes.rate(outcome.solved, outcome.ended, outcome.repeats))
+        metrics["levels/solved"] = over_levels(outcome.solve_rate)
     return metrics

@@ -49,11 +49,11 @@ class LearnableState:
 class Learnable:
     """Every so many iterations the policy is tried on fresh levels, and those of highest score are kept.
 
-    It tries num_batches times num_candidates levels, each for sampling_steps steps, exploring; the capacity best of
-    them replace what was kept. A share of the student's slots play levels drawn from these uniformly, the others fresh
-    ones, and the student learns from all (Rutherford et al. 2024, arXiv:2408.15099, algorithm 1). env_steps count the
-    trials too; sampling_steps of 0 stand for those of the longest episode. An evaluation is of levels as the
-    environment draws them.
+    It tries num_batches times num_candidates levels, each for as many episodes, exploring; the capacity best of them
+    replace what was kept. A share of the student's slots play levels drawn from these uniformly, the others fresh ones,
+    and the student learns from all (Rutherford et al. 2024, arXiv:2408.15099, algorithm 1). The episodes of a level are
+    played side by side, each for the steps of the longest one, which env_steps count too. An evaluation is of levels as
+    the environment draws them.
     """
 
     student: OnPolicy
@@ -61,22 +61,18 @@ class Learnable:
     capacity: int = 1000
     num_candidates: int = 5000
     num_batches: int = 5
-    sampling_steps: int = 2000
+    episodes: int = 8
     every: int = 100
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.sampling_steps == 0:
-            object.__setattr__(self, "sampling_steps", self.env.max_episode_steps)
-        base.check_positive(self, "capacity", "num_candidates", "num_batches", "sampling_steps", "every")
-        tried, longest = self.num_batches * self.num_candidates, self.env.max_episode_steps
+        base.check_positive(self, "capacity", "num_candidates", "num_batches", "episodes", "every")
+        tried = self.num_batches * self.num_candidates
         require(
             self.capacity <= tried, "capacity", self.capacity, f"must be at most the levels that are tried, {tried}"
         )
-        hidden = f"must be at least the steps of an episode, {longest}: a level that no episode ends on has no score"
-        require(self.sampling_steps >= longest, "sampling_steps", self.sampling_steps, hidden)
         require(0 <= self.share <= 1, "share", self.share, "must be from 0 to 1")
-        curricula.check(self.score, self.env)
+        curricula.check(self.score, self.env, self.episodes)
 
     def hyperparams(self) -> LearnableHyperparams:
         return LearnableHyperparams(hyperparameters.of(self.student))
@@ -103,7 +99,7 @@ class Learnable:
     @property
     def trial_steps(self) -> int:
         """Steps of all trials between which `every` iterations lie."""
-        return self.num_batches * self.num_candidates * self.sampling_steps
+        return self.num_batches * self.num_candidates * self.episodes * self.env.max_episode_steps
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -154,17 +150,20 @@ class Learnable:
     def tried(self, state: LearnableState, kept: Kept, key: Key) -> Kept:
         """The best of what is kept and of a batch of fresh levels, by what the policy does there."""
         key_levels, key_plan, key_play = jax.random.split(key, 3)
-        n, steps, student = self.num_candidates, self.sampling_steps, self.learner(state)
-        levels = curricula.drawn(self.env, key_levels, state.env_params, n)
+        student, steps = self.learner(state), self.env.max_episode_steps
+        levels = curricula.drawn(self.env, key_levels, state.env_params, self.num_candidates)
+        in_slots = jax.tree.map(lambda x: jnp.repeat(x, self.episodes, axis=0), levels)
+        n = self.num_candidates * self.episodes
         plan, _ = self.student.plan(student, key_plan)
-        starts = OnLevels(tree.broadcast(levels, 1))
+        starts = OnLevels(tree.broadcast(in_slots, 1))
         plan = replace(plan, starts=starts, restart=True, steps=jnp.int32(steps))
         blank = jnp.zeros((steps, n)), jnp.zeros((steps, n), bool)
         store = Store(steps, blank, lambda _, transitions, mask: (transitions.reward, transitions.ended))
         world = replace(self.student.vector_env, num_slots=n)
         played = world.play(self.student.behaviour(student), state.env_params, plan, None, key_play, store)
         reward, ended = played.stored
-        score = self.score(curricula.told(self.env, Outcome(reward, ended), levels))
+        outcome = Outcome(reward, ended, repeats=self.episodes)
+        score = self.score(curricula.told(self.env, outcome, levels))
         score = jnp.where(jnp.isfinite(score), score, -jnp.inf)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), kept, Kept(levels, score))
         return tree.index(both, jax.lax.top_k(both.score, self.capacity)[1])

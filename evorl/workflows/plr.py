@@ -107,7 +107,8 @@ class PLR:
         require(mutates, "num_edits", self.num_edits, f"must be 0: levels of {name} cannot mutate")
         learns = self.robust or not self.side_by_side
         require(learns, "robust", self.robust, "must be true where side_by_side, which learn from replays")
-        curricula.check(self.score, env, self.prioritization, more=curricula.of_student(self.agent))
+        ended = self.repeats * curricula.certain(self.student)
+        curricula.check(self.score, env, ended, self.prioritization, more=curricula.of_student(self.agent))
 
     def hyperparams(self) -> PLRHyperparams:
         return PLRHyperparams(hyperparameters.of(self.student), hyperparameters.of(self.generator))

@@ -83,8 +83,8 @@ def poles(agent: str, options: str = "", env_steps: str = "2_000_000") -> str:
 BUFFER = "agent.workflow.capacity=1000"
 EMPTY = "env.levels.fewest=0 env.levels.most=0"
 TRIALS = (
-    "agent.workflow.num_candidates=200 agent.workflow.num_batches=1 agent.workflow.capacity=20 "
-    "agent.workflow.sampling_steps=100 agent.workflow.every=10"
+    "agent.workflow.num_candidates=100 agent.workflow.num_batches=1 agent.workflow.capacity=20 "
+    "agent.workflow.episodes=4 agent.workflow.every=20"
 )
 SETS = {
     "levels": [
