@@ -117,7 +117,7 @@ def test_what_is_kept_is_what_the_buffer_keeps_of_the_scores(serial):
         student = PLR(STUDENT, capacity=8, num_edits=2).learner(before)
         value = np.asarray(STUDENT.batch(student, seen.stored).value, np.float64)
         reward, ended = np.asarray(seen.stored.reward, np.float64), np.asarray(seen.stored.ended)
-        known = np.asarray(before.buffer.best(dealt.places)) if kind == "replays" else np.full(4, -np.inf)
+        known = np.asarray(before.buffer.ledger.best[dealt.places]) if kind == "replays" else np.full(4, -np.inf)
         score, highest = np.full(4, np.nan), np.full(4, -np.inf)
         for slot in range(4):
             ends = np.flatnonzero(ended[:, slot])

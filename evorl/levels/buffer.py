@@ -53,9 +53,10 @@ class LevelBuffer:
         """The levels at places, leaves [*shape of places, ...]."""
         return tree.index(self.levels, places)
 
-    def best(self, places: Int[Array, "..."]) -> Float[Array, "..."]:
-        """The highest return over the life of each level so far."""
-        return self.ledger.best[places]
+    def best(self, levels: Level, equal: Equal, fingerprint: Fingerprint = tree.fingerprint) -> Float[Array, " n"]:
+        """The highest return over the life of each level so far, leaves [n, ...]; -inf of those that it does not hold."""
+        places = self._known(levels, jax.vmap(fingerprint)(levels), equal)
+        return self.ledger.best.at[places].get(mode="fill", fill_value=-jnp.inf)
 
     def chances(self, hyperparams: Any) -> Float[Array, " capacity"]:
         """The probability of each place in the next draw; 0 of a free one."""

@@ -219,7 +219,7 @@ class PLR:
         key_learn, key_tell = jax.random.split(key)
         h, buffer = state.hyperparams, state.buffer
         student, batch = self.player.assess(replace(self.learner(state), slots=played.slots), played.stored)
-        best = jnp.where(carry.new, -jnp.inf, jnp.tile(buffer.best(carry.places), self.groups))
+        best = buffer.best(carry.levels, self.env.equal)
         outcome = curricula.outcome(self.player, student, played.stored, batch, carry.levels, best)
         score, highest = self.score(outcome), outcome.highest_return
         buffer = replace(buffer, ledger=replace(buffer.ledger, age=carry.ages))
