@@ -54,7 +54,7 @@ class LevelBuffer:
         return tree.index(self.levels, places)
 
     def best(self, levels: Level, equal: Equal, fingerprint: Fingerprint = tree.fingerprint) -> Float[Array, " n"]:
-        """The highest return over the life of each level so far, leaves [n, ...]; -inf of those that it does not hold."""
+        """The highest return over the life of levels, leaves [n, ...]; -inf of those that it does not hold."""
         places = self._known(levels, jax.vmap(fingerprint)(levels), equal)
         return self.ledger.best.at[places].get(mode="fill", fill_value=-jnp.inf)
 
