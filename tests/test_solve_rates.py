@@ -81,8 +81,8 @@ def shipped(name, env=ENV, **options):
 
     def on(env, learner):
         agent = PolicyGradient(env.observation_space, env.action_space, hidden=())
-        raw = {"normalize_observations": False, "normalize_values": False}
-        return OnPolicy(env, agent, learner.num_envs, 0, learner.num_epochs, 0, eval_episodes=4, **raw)
+        shape = learner.num_envs, 0, learner.num_epochs, 0
+        return OnPolicy(env, agent, *shape, normalize_observations=False, normalize_values=False, eval_episodes=4)
 
     options = {"student": on(env, workflow.student)} | options
     if hasattr(workflow, "teacher"):
