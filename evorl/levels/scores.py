@@ -130,12 +130,9 @@ def check_score(
             raise OptionError(f"score={name}: needs {NEEDS.get(need, need)}")
     require(num_students >= score.students, "num_students", num_students, f"{name} compares at least {score.students}")
     if num_episodes < score.episodes:
-        few = (
-            f"is the same for every level unless {score.episodes} episodes of each are sure to end, not {num_episodes}"
-        )
-        raise OptionError(
-            f"score={name}: {few}; play each in more slots (repeats, episodes) or for more steps (num_steps)"
-        )
+        same = f"is the same for every level unless {score.episodes} episodes of each are sure to end"
+        more = "play each in more slots (repeats, episodes) or for more steps (num_steps)"
+        raise OptionError(f"score={name}: {same}, not {num_episodes}; {more}")
     positive = prioritization != "proportional" or not score.signed
     require(positive, "prioritization", prioritization, f"{name} may be negative, which has a rank but no proportion")
 

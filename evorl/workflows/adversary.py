@@ -14,7 +14,7 @@ from evorl.errors import OptionError, require
 from evorl.hyperparameters import as_state, default
 from evorl.levels import Outcome, RelativeRegret, Score
 from evorl.types import Agent, Batch, Editable, Editor, Env, Key, Level, Leveled, Metrics, SlotPolicy, Transition
-from evorl.vector_env import OnLevels, Plan, Played, Table, leveled
+from evorl.vector_env import Plan, Played, Table, leveled
 from evorl.workflows import base, curricula
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
 
@@ -76,7 +76,7 @@ class Adversary:
         curricula.check_student(self.student)
         envs, made, maker = self.student.num_envs, self.num_levels, self.maker
         require(envs % made == 0, "teacher.num_envs", made, f"must divide num_envs of the student, {envs}")
-        ended, gives = envs // made * curricula.certain(self.student), curricula.of_student(self.agent)
+        ended, gives = self.repeats * curricula.certain(self.student), curricula.of_student(self.agent)
         curricula.check(self.score, self.env, ended, "rank", self.num_students, gives)
         steps, episode = self.teacher.num_steps, maker.max_episode_steps
         require(steps == episode, "teacher.num_steps", steps, f"must be the steps in which it makes a level, {episode}")
@@ -114,6 +114,11 @@ class Adversary:
     def num_levels(self) -> int:
         """Levels of an iteration, n."""
         return self.teacher.num_envs
+
+    @property
+    def repeats(self) -> int:
+        """Slots of a student that play the same level."""
+        return self.student.num_envs // self.num_levels
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
@@ -165,8 +170,7 @@ class Adversary:
         """An episode of every student after the other on each of the levels that are made, exploring."""
         key_make, key_plan = jax.random.split(key)
         made = self.make(state, key_make)
-        in_slots = jax.tree.map(lambda x: jnp.repeat(x, self.student.num_envs // len(x), axis=0), made.levels)
-        starts = OnLevels(tree.broadcast(in_slots, 1))
+        starts = curricula.in_slots(made.levels, self.repeats)
 
         def plan(student: OnPolicyState) -> Plan:
             return replace(self.student.plan(student, key_plan)[0], starts=starts, restart=True)

@@ -27,8 +27,13 @@ def of_student(agent: Agent) -> tuple[str, ...]:
     return ("value", "advantage", "best", *(["values"] if several else []))
 
 
+def in_slots(levels: Level, repeats: int) -> OnLevels:
+    """Return starts on levels, leaves [levels, ...], each of which so many slots side by side play again and again."""
+    return OnLevels(jax.tree.map(lambda x: jnp.repeat(x, repeats, axis=0)[None], levels))
+
+
 def certain(student: OnPolicy) -> int:
-    """How many episodes a slot ends in a rollout that begins with one, however long they are."""
+    """Return how many episodes a slot ends in a rollout that begins with one, however long they are."""
     return student.num_steps // student.env.max_episode_steps
 
 

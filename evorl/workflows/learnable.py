@@ -152,11 +152,9 @@ class Learnable:
         key_levels, key_plan, key_play = jax.random.split(key, 3)
         student, steps = self.learner(state), self.env.max_episode_steps
         levels = curricula.drawn(self.env, key_levels, state.env_params, self.num_candidates)
-        in_slots = jax.tree.map(lambda x: jnp.repeat(x, self.episodes, axis=0), levels)
         n = self.num_candidates * self.episodes
         plan, _ = self.student.plan(student, key_plan)
-        starts = OnLevels(tree.broadcast(in_slots, 1))
-        plan = replace(plan, starts=starts, restart=True, steps=jnp.int32(steps))
+        plan = replace(plan, starts=curricula.in_slots(levels, self.episodes), restart=True, steps=jnp.int32(steps))
         blank = jnp.zeros((steps, n)), jnp.zeros((steps, n), bool)
         store = Store(steps, blank, lambda _, transitions, mask: (transitions.reward, transitions.ended))
         world = replace(self.student.vector_env, num_slots=n)

@@ -28,7 +28,7 @@ from evorl.types import (
     SlotPolicy,
     Transition,
 )
-from evorl.vector_env import OnLevels, Plan, Played, leveled
+from evorl.vector_env import Plan, Played, leveled
 from evorl.workflows import base, curricula
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
 
@@ -180,8 +180,7 @@ class PLR:
         key_deal, key_plan = jax.random.split(key)
         dealt = self.deal(state, key_deal)
         plan, _ = self.player.plan(self.learner(state), key_plan)
-        levels = jax.tree.map(lambda x: jnp.repeat(x, self.repeats, axis=0), dealt.levels)
-        return replace(plan, starts=OnLevels(tree.broadcast(levels, 1)), restart=True), dealt
+        return replace(plan, starts=curricula.in_slots(dealt.levels, self.repeats), restart=True), dealt
 
     def deal(self, state: PLRState, key: Key) -> Dealt:
         """What is played: new levels, replays, or children; side by side all that there are."""
