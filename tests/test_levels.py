@@ -270,6 +270,13 @@ def test_a_level_without_a_score_changes_nothing():
     assert sorted(known.ledger.score.tolist()) == [2, 3, 8]  # the one that it equals was none
 
 
+def test_the_highest_return_is_known_of_the_levels_that_it_holds():
+    held = filled([1.0, 2.0, 3.0], best=[-5, -6, -7])
+    best = jax.jit(lambda buffer, levels: buffer.best(levels, equal))
+    np.testing.assert_array_equal(best(held, level(jnp.array([2, 9, 0, 2]))), [-7, -np.inf, -5, -7])
+    np.testing.assert_array_equal(best(LevelBuffer.empty(4, level(0)), level(jnp.array([0]))), [-np.inf])
+
+
 def test_nothing_is_drawn_of_an_empty_buffer_and_nothing_is_nan():
     empty = LevelBuffer.empty(4, level(0))
     places, after = empty.draw(jax.random.key(0), 3, hyperparams(0.3, 0.5))

@@ -19,7 +19,7 @@ ENV = Rates()
 
 
 def rollouts(levels, repeats=1, windows=1, limit=6, seed=0):
-    """Rewards and ends [steps, 5 * levels * repeats] of episodes that are solved at step 1 or end at the limit."""
+    """Return rewards and ends [steps, 5 levels repeats] of episodes that are solved at step 1 or end at the limit."""
     random = np.random.default_rng(seed)
     slots, steps = len(RATES) * levels * repeats, windows * limit
     rate = np.repeat(Q, levels * repeats)
@@ -34,7 +34,7 @@ def rollouts(levels, repeats=1, windows=1, limit=6, seed=0):
 
 
 def by_rate(score, outcome):
-    """Means over the levels of each rate, and their standard errors."""
+    """Return means over the levels of each rate, and their standard errors."""
     each = np.asarray(jax.jit(score)(outcome), np.float64).reshape(len(RATES), -1)
     assert np.isfinite(each).all()
     return each.mean(1), each.std(1, ddof=1) / np.sqrt(each.shape[1])
@@ -76,7 +76,7 @@ def test_learnability_is_unbiased_but_for_the_number_of_episodes(repeats, window
 
 
 def shipped(name, env=ENV, **options):
-    """The workflow of configs/agent/NAME.yaml for these levels, with linear networks."""
+    """Return the workflow of configs/agent/NAME.yaml for these levels, with linear networks."""
     workflow = runs.build(config.load([f"agent={name}", "env=maze"]))[0]
 
     def on(env, learner):
@@ -96,7 +96,7 @@ def nearest(levels):
 
 @pytest.mark.program
 def test_learnable_keeps_the_levels_that_are_solved_half_of_the_time():
-    """Beside a simulation of its trials: how many levels of each rate are among those kept."""
+    """Compare how many levels of each rate are kept with a simulation of the trials."""
     workflow = shipped("learnable")
     tried, n = workflow.num_candidates, workflow.episodes
 
@@ -119,7 +119,7 @@ def test_learnable_keeps_the_levels_that_are_solved_half_of_the_time():
 @pytest.mark.program
 @pytest.mark.parametrize("name", ["plr", "accel", "bred_levels", "evolved_levels"])
 def test_a_buffer_scores_levels_by_how_much_better_they_were_ever_solved_than_they_are(name):
-    """MaxMC of a student whose values are the solve rates: 1 - q of what was ever solved, -q of what never was."""
+    """Set a student's values to the solve rates: MaxMC is 1 - q of what was ever solved, -q of what never was."""
     workflow = shipped(name, capacity=64)
     hyperparams = workflow.hyperparams()
     hyperparams = replace(hyperparams, student=replace(hyperparams.student, learning_rate=0.0))
