@@ -180,6 +180,7 @@ from evorl.errors import OptionError as OptionError
 from evorl.hyperparameters import hyperparameter as hyperparameter
 from evorl.hyperparameters import searched as searched
 from evorl.leagues.alpha_rank import AlphaRank as AlphaRank
+from evorl.leagues.auto import AutoSolver as AutoSolver
 from evorl.leagues.fictitious import FictitiousPlay as FictitiousPlay
 from evorl.leagues.fictitious import RegretMatching as RegretMatching
 from evorl.leagues.learned import Learned as Learned

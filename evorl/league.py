@@ -43,6 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
         twice = [name for name in names if names.count(name) > 1]
         require(not twice, "runs", twice[0] if twice else "", "is there twice: LABEL=RUN names a run")
         found = tournament(given)
+        for i, j in np.argwhere(~np.isfinite(found.mean) & ~np.eye(len(names), dtype=bool))[:1]:
+            raise OptionError(f"payoff of {names[i]} against {names[j]}={found.mean[i, j]}: must be finite")
         print(payoffs(names, found), end="\n\n")
         print(ratings(names, found))
         if given.out is not None:
@@ -100,7 +102,7 @@ def ratings(names: list[str], found: "Table") -> str:
     chances = (found.won + 0.5) / (games + 1)
     log_odds = np.log(chances / chances.T)
     np.fill_diagonal(log_odds, 0)
-    gains = np.nan_to_num(found.mean - found.mean.T) / 2
+    gains = np.where(np.eye(len(names), dtype=bool), 0.0, found.mean - found.mean.T) / 2
     scale = max(float(np.abs(gains).max()), 1e-9)
     earned, weights = nash_averaging(jnp.asarray(gains / scale))
     means = np.nanmean(found.mean, 1)

@@ -210,11 +210,13 @@ class Coordinator:
         payoffs = self._up_to(version)
         if not version:
             self.state = replace(self.state, payoffs=payoffs)
+            self.psro.accepted(replace(self.state, filled=jnp.int32(1)))
             return
         weights, spent, age = self.answered.pop(version)
         new = replace(self.state, payoffs=payoffs, filled=jnp.int32(version + 1))
         spent = spent_by([spent, self.played.pop(version)])
         after, metrics = self.programs.weighed(replace(self.state, weights=jnp.asarray(weights)), new, spent)
+        self.psro.accepted(after)
         self.state = replace(after, filled=self.state.filled)
         kept = self.results.get(f"seconds-{version}")
         if kept is not None and fits(SECONDS, kept):

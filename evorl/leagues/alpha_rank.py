@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evorl.errors import require
-from evorl.leagues.meta_games import Mask, Table, Weights, filled, gap, num_profiles, profiles, span
-from evorl.leagues.solvers import Gap
+from evorl.leagues.meta_games import Gap, Mask, Table, Weights, centred, num_profiles, profiles, span, with_gap
 from evorl.leagues.stationary import stationary
 from evorl.types import Hyperparams
 
@@ -35,12 +34,12 @@ class AlphaRank:
         of_profiles = self.profiles(payoffs, mask)
         others = [tuple(j for j in range(len(mask)) if j != i) for i in range(len(mask))]
         weights = jnp.stack([of_profiles.sum(axes) for axes in others])
-        return weights, gap(payoffs, mask, weights)
+        return with_gap(payoffs, mask, weights)
 
     def profiles(self, payoffs: Table, mask: Mask) -> Float[Array, "..."]:
         """The weight of each profile, [capacity, ..., capacity]; raises OptionError above 6,000 of them."""
         require(num_profiles(mask) <= LIMIT, "capacity", mask.shape[1], f"AlphaRank has at most {LIMIT} profiles")
-        table, there = filled(payoffs, mask), profiles(mask)
+        table, there = centred(payoffs, mask), profiles(mask)
         gained, lost = _moves(table, TIE * span(payoffs, mask))
 
         def halved(carry: Any) -> Any:

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.errors import require
-from evorl.leagues.meta_games import Mask, Table, Weights, deviations, filled, gap, normalized
-from evorl.leagues.solvers import Gap
+from evorl.leagues.meta_games import Gap, Mask, Table, Weights, centred, deviations, normalized, with_gap
 from evorl.types import Hyperparams
 
 
@@ -27,14 +26,14 @@ class FictitiousPlay:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
-        table, even = filled(payoffs, mask), normalized(jnp.ones(mask.shape), mask)
+        table, even = centred(payoffs, mask), normalized(jnp.ones(mask.shape), mask)
 
         def step(i: jax.Array, average: Weights) -> Weights:
             best = jnp.where(mask, deviations(table, average), -jnp.inf).argmax(1)
             return average + (jax.nn.one_hot(best, mask.shape[1]) - average) / (i + 2)
 
         weights = jax.lax.fori_loop(0, self.steps, step, even)
-        return weights, gap(payoffs, mask, weights)
+        return with_gap(payoffs, mask, weights)
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class RegretMatching:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
-        table = filled(payoffs, mask)
+        table = centred(payoffs, mask)
 
         def step(i: jax.Array, carry: tuple[Weights, Weights]) -> tuple[Weights, Weights]:
             regret, average = carry
@@ -61,4 +60,4 @@ class RegretMatching:
 
         zeros = jnp.zeros(mask.shape)
         weights = jax.lax.fori_loop(0, self.steps, step, (zeros, zeros))[1]
-        return weights, gap(payoffs, mask, weights)
+        return with_gap(payoffs, mask, weights)

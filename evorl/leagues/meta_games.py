@@ -5,14 +5,19 @@ from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
-from evorl.errors import require
+from evorl.errors import OptionError, require
 from evorl.types import Key
 
 Table: TypeAlias = Float[Array, "players ..."]  # [players, capacity, ..., capacity], what a profile pays each player
 Mask: TypeAlias = Bool[Array, "players capacity"]  # which policies are there
 Weights: TypeAlias = Float[Array, "players capacity"]  # each player's mixture, 0 where no policy is
+Gap: TypeAlias = Float[Array, ""]  # the most that a player gains by a policy instead of its mixture
+
+SMALL = 1e-4  # of the payoffs' range, by which the sums of a constant-sum table may differ
 
 
 def profiles(mask: Mask) -> Bool[Array, "..."]:
@@ -21,16 +26,55 @@ def profiles(mask: Mask) -> Bool[Array, "..."]:
 
 
 def filled(payoffs: Table, mask: Mask) -> Table:
-    """Payoffs, 0 where a policy is not there; raises OptionError where they are not [players, capacity, ...]."""
+    """Payoffs, 0 where a policy is not there.
+
+    Raises OptionError where they are not [players, capacity, ...] and, outside of jit, where a cell is not finite.
+    """
     wanted = (len(mask), *[mask.shape[1]] * len(mask))
     require(payoffs.shape == wanted, "payoffs", f"{list(payoffs.shape)}", f"must be {list(wanted)}")
-    return jnp.where(profiles(mask), payoffs, 0.0)
+    table = jnp.where(profiles(mask), payoffs, 0.0)
+    require_finite("payoffs", table)
+    return table
+
+
+def centred(payoffs: Table, mask: Mask) -> Table:
+    """Payoffs less the middle of each player's range, which changes no equilibrium and keeps float32's precision."""
+    table = filled(payoffs, mask)
+    low, high = extremes(table, mask)
+    middle = low + (high - low) / 2
+    return jnp.where(profiles(mask), table - middle.reshape(-1, *[1] * len(mask)), 0.0)
+
+
+def extremes(payoffs: Table, mask: Mask) -> tuple[Float[Array, " players"], Float[Array, " players"]]:
+    """The least and the most that each player gets."""
+    there, axes = profiles(mask), tuple(range(1, 1 + len(mask)))
+    return jnp.where(there, payoffs, jnp.inf).min(axes), jnp.where(there, payoffs, -jnp.inf).max(axes)
 
 
 def span(payoffs: Table, mask: Mask) -> Float[Array, ""]:
-    """The payoffs' range: the most that any player gets less the least that any does."""
-    there = profiles(mask)
-    return jnp.where(there, payoffs, -jnp.inf).max() - jnp.where(there, payoffs, jnp.inf).min()
+    """The payoffs' range: the most less the least that a player gets, of the player of whom that is largest."""
+    low, high = extremes(payoffs, mask)
+    return (high - low).max()
+
+
+def is_constant_sum(payoffs: Table, mask: Mask) -> Bool[Array, ""]:
+    """Whether what all players get together is the same in all profiles, up to rounding: then it is as a zero-sum game.
+
+    Sums may differ by 1e-4 of the payoffs' range, and by float32's rounding of the payoffs themselves.
+    """
+    table = filled(payoffs, mask)
+    total = jnp.broadcast_to(centred(payoffs, mask).sum(0), table.shape)
+    rounding = 2 * len(mask) * jnp.finfo(jnp.float32).eps * jnp.abs(table).max()
+    return span(total, mask) <= SMALL * span(table, mask) + rounding
+
+
+def require_finite(name: str, cells: Float[Array, "..."]) -> None:
+    """Raises OptionError that names the first cell that is NaN or infinite; does nothing under jit."""
+    if isinstance(cells, Tracer):
+        return
+    for place in np.argwhere(~np.isfinite(cells))[:1]:
+        value = np.asarray(cells)[tuple(place)]
+        raise OptionError(f"{name}[{', '.join(map(str, place))}]={value}: must be finite")
 
 
 def deviations(payoffs: Table, weights: Weights) -> Weights:
@@ -51,7 +95,7 @@ def gains(
     weights: Weights,
 ) -> Float[Array, " players"]:
     """The most that each player gains by a policy instead of its mixture, never less than 0."""
-    each = deviations(filled(payoffs, mask), weights)
+    each = deviations(centred(payoffs, mask), weights)
     best = jnp.where(mask, each, -jnp.inf).max(1)
     return jnp.maximum(best - (each * weights).sum(1), 0.0)
 
@@ -60,9 +104,15 @@ def gap(
     payoffs: Table,
     mask: Mask,
     weights: Weights,
-) -> Float[Array, ""]:
+) -> Gap:
     """The most that any player gains by a policy instead of its mixture."""
     return gains(payoffs, mask, weights).max()
+
+
+def with_gap(payoffs: Table, mask: Mask, weights: Weights) -> tuple[Weights, Gap]:
+    """A solver's weights and their gap, all NaN where a payoff is not finite, since what it pays is not known."""
+    lacks = gap(payoffs, mask, weights)
+    return jnp.where(jnp.isfinite(lacks), weights, jnp.nan), lacks
 
 
 def normalized(weights: Weights, mask: Mask) -> Weights:

@@ -1,4 +1,4 @@
-"""Nash equilibria of two-player zero-sum tables."""
+"""Nash equilibria of two-player tables of a constant sum."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,40 +9,40 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from evorl.errors import OptionError
-from evorl.leagues.meta_games import Mask, Table, Weights, filled, gap, span
-from evorl.leagues.solvers import Gap
+from evorl.leagues.meta_games import Gap, Mask, Table, Weights, centred, is_constant_sum, span, with_gap
 from evorl.types import Hyperparams
 
 INSIDE = 0.95  # of the way to the boundary that a step goes
 LEAST = 1e-10  # by which weights and slacks stay inside
-SMALL = 1e-4  # of the payoffs' range, by which the sums of a zero-sum table may differ
 
 
 @dataclass(frozen=True)
 class Nash:
-    """An equilibrium of a two-player zero-sum table by an interior point method (Mehrotra 1992).
+    """An equilibrium of a two-player table of a constant sum by an interior point method (Mehrotra 1992).
 
     Where there are several it is one near the centre of all, with the widest support. It ends where what one player is
     sure of is within `tolerance` of the payoffs' range of what the other is, or after so many steps with the best so
-    far. Raises OptionError for other games.
+    far. Other games raise OptionError; under jit, where nothing can be raised, their weights and gap are NaN.
     """
 
     tolerance: float = 1e-5
     steps: int = 50
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Raises OptionError beyond two players and zero sums."""
+        """Raises OptionError beyond two players and constant sums."""
         given = f"{players} players" if players != 2 else "a general-sum game"
         if players != 2 or not zero_sum:
-            raise OptionError(f"solver=Nash: solves two-player zero-sum games, not {given}; AlphaRank solves any")
+            allowed = "AutoSolver, ProjectedReplicator and AlphaRank take any"
+            raise OptionError(f"solver=Nash: solves two-player zero-sum games, not {given}; {allowed}")
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+        constant = is_constant_sum(payoffs, mask)
+        self.check(len(mask), isinstance(constant, Tracer) or bool(constant))
         scale = span(payoffs, mask)
-        total = jnp.broadcast_to(payoffs.sum(0), payoffs.shape)
-        self.check(len(mask), isinstance(total, Tracer) or bool(span(total, mask) <= SMALL * scale))
-        scaled = filled(payoffs, mask)[0] / jnp.where(scale > 0, scale, 1.0)
+        scaled = centred(payoffs, mask)[0] / jnp.where(scale > 0, scale, 1.0)
         weights = _equilibrium(scaled, mask, self.tolerance, self.steps)
-        return weights, gap(payoffs, mask, weights)
+        weights, lacks = with_gap(payoffs, mask, weights)
+        return jnp.where(constant, weights, jnp.nan), jnp.where(constant, lacks, jnp.nan)
 
 
 def _equilibrium(a: Float[Array, "k k"], mask: Mask, tolerance: float, steps: int) -> Weights:

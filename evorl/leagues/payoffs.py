@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float
@@ -17,29 +18,31 @@ class Payoffs:
     mean: Any
     variance: Any  # of one episode
     episodes: Any  # that the mean is of
+    sum_variance: Any  # of what all players get together in one episode, the same for each of them
 
     @classmethod
     def empty(cls, players: int, capacity: int) -> "Payoffs":
         """A table in which no cell is filled."""
         zeros = jnp.zeros((players,) + (capacity,) * players)
-        return cls(zeros, zeros, zeros)
+        return cls(zeros, zeros, zeros, zeros)
 
     @classmethod
     def expected(cls, mean: Float[Array, "players ..."]) -> "Payoffs":
         """Cells that were computed."""
-        return cls(mean, jnp.zeros_like(mean), jnp.full_like(mean, jnp.inf))
+        return cls(mean, jnp.zeros_like(mean), jnp.full_like(mean, jnp.inf), jnp.zeros_like(mean))
 
     @classmethod
-    def played(cls, returns: Float[Array, "episodes players ..."]) -> "Payoffs":
-        """Cells of episodes, whose variance is estimated by n - 1 (0 of one episode)."""
+    def played(cls, returns: Float[Array, "episodes ..."], axis: int = 1) -> "Payoffs":
+        """Cells of episodes, whose variance is estimated by n - 1 (0 of one episode); axis is that of the players."""
         n, mean = returns.shape[0], returns.mean(0)
-        variance = ((returns - mean) ** 2).sum(0) / max(n - 1, 1)
-        return cls(mean, variance, jnp.full_like(mean, n))
+        apart = returns - mean
+        variance, of_sum = ((x**2).sum(0) / max(n - 1, 1) for x in (apart, apart.sum(axis, keepdims=True)))
+        wide = jnp.broadcast_to(of_sum, mean.shape)
+        return cls(mean, variance, jnp.full_like(mean, n), wide)
 
     def with_cells(self, cells: "Payoffs", mask: Bool[Array, "..."]) -> "Payoffs":
         """The table with those cells of another that are in a mask [capacity, ..., capacity]."""
-        parts = (self.mean, cells.mean), (self.variance, cells.variance), (self.episodes, cells.episodes)
-        return Payoffs(*(jnp.where(mask, new, old) for old, new in parts))
+        return jax.tree.map(lambda new, old: jnp.where(mask, new, old), cells, self)
 
     def combined(self, more: "Payoffs") -> "Payoffs":
         """With the episodes of another table, cell by cell (Chan et al. 1979); where that is computed, it is taken."""
@@ -47,10 +50,15 @@ class Payoffs:
         n = a + b
         share = jnp.where(jnp.isinf(b), 1.0, b / jnp.maximum(n, 1))
         moved = more.mean - self.mean
-        between = jnp.where(jnp.isinf(n), 0.0, a * share * moved**2)
-        squares = between + self.variance * jnp.maximum(a - 1, 0) + more.variance * jnp.maximum(b - 1, 0)
-        variance = jnp.where(jnp.isinf(n), 0.0, squares / jnp.maximum(n - 1, 1))
-        return Payoffs(jnp.where(share == 1, more.mean, self.mean + share * moved), variance, n)
+
+        def pooled(moved: Array, before: Array, new: Array) -> Array:
+            between = jnp.where(jnp.isinf(n), 0.0, a * share * moved**2)
+            squares = between + before * jnp.maximum(a - 1, 0) + new * jnp.maximum(b - 1, 0)
+            return jnp.where(jnp.isinf(n), 0.0, squares / jnp.maximum(n - 1, 1))
+
+        mean = jnp.where(share == 1, more.mean, self.mean + share * moved)
+        variance = pooled(moved, self.variance, more.variance)
+        return Payoffs(mean, variance, n, pooled(moved.sum(0), self.sum_variance, more.sum_variance))
 
     @property
     def errors(self) -> Float[Array, "players ..."]:

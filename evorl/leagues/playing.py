@@ -109,7 +109,7 @@ def played_newest(
     def block(i: Int[Array, ""], carry: tuple[Payoffs, Array]) -> tuple[Payoffs, Array]:
         done, steps = carry
         returns, more = played(roles, casts, pool, env_params, profiles[i], episodes, jax.random.fold_in(key, i))
-        cells, places = Payoffs.played(returns), (slice(None), *profiles[i].T)
+        cells, places = Payoffs.played(returns, axis=-1), (slice(None), *profiles[i].T)
         return jax.tree.map(lambda old, new: old.at[places].set(new.T), done, cells), steps + more
 
     played_blocks = -(-count // BLOCK)

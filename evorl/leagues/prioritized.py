@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from evorl.errors import unknown
-from evorl.leagues.meta_games import Mask, Table, Weights, deviations, filled, gap, normalized
+from evorl.leagues.meta_games import Gap, Mask, Table, Weights, centred, deviations, filled, normalized, span, with_gap
 from evorl.leagues.nash import Nash
-from evorl.leagues.solvers import Gap, newest
+from evorl.leagues.solvers import newest
 from evorl.types import Hyperparams
 
 PRIORITIES: Mapping[str, Callable[[Array], Array]] = {"hard": lambda p: (1 - p) ** 2, "even": lambda p: p * (1 - p)}
@@ -38,7 +38,7 @@ class PFSP:
         others = (table.sum(0) - table) / (len(mask) - 1)
         won = (1 + deviations(others, last) / jnp.where(largest > 0, largest, 1.0)) / 2
         weights = normalized(PRIORITIES[self.priority](won), mask)
-        return weights, gap(payoffs, mask, weights)
+        return with_gap(payoffs, mask, weights)
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,17 @@ class RectifiedNash:
     nash: Nash = field(default_factory=Nash)
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Raises OptionError beyond two players and zero sums."""
+        """Raises OptionError beyond two players and constant sums."""
         self.nash.check(players, zero_sum)
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
         return self.nash(payoffs, mask, hyperparams)
 
     def opponents(self, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
-        table = filled(payoffs, mask)
+        table = centred(payoffs, mask)
         value = (weights * deviations(table, weights)).sum(1, keepdims=True)
         best = weights.argmax(1)
         gets = jnp.stack([table[0, best[0]], table[1, :, best[1]]])  # from each of the other's
-        beaten = gets >= value - self.nash.tolerance * jnp.abs(table).max()
+        beaten = gets >= value - self.nash.tolerance * span(payoffs, mask)
         left = jnp.where(beaten, weights[::-1], 0.0)[::-1]
         return normalized(jnp.where(left.any(1, keepdims=True), left, weights), mask)

@@ -5,9 +5,12 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax.core import Tracer
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float, Int
 
+from evorl.errors import OptionError
+from evorl.leagues.meta_games import SMALL, require_finite
 from evorl.leagues.nash import Nash
 
 SCALE = 400 / math.log(10)  # of Elo: points that make the odds e to 1
@@ -28,8 +31,12 @@ def elo(won: Float[Array, "n n"], prior: float = 4000.0) -> Elo:
 
     A weak Gaussian prior of that many points keeps finite who has always won, or lost, and leaves players who have no
     opponent in common where they are, with an error of about its size. Errors are of the distance from the mean.
+
+    Raises OptionError where a cell beside the diagonal is not finite; under jit all ratings are NaN then.
     """
     n, precision = len(won), (SCALE / prior) ** 2
+    won = jnp.where(jnp.eye(n, dtype=bool), 0.0, won)
+    require_finite("won", won)
     games = won + won.T
     centred = jnp.eye(n) - 1 / n
 
@@ -43,8 +50,6 @@ def elo(won: Float[Array, "n n"], prior: float = 4000.0) -> Elo:
         change = jnp.linalg.solve(information(x), slope)
         return centred @ (x + change * jnp.minimum(1.0, LONGEST / jnp.maximum(jnp.abs(change).max(), LEAST)))
 
-    won = won * (1 - jnp.eye(n))
-    games = games * (1 - jnp.eye(n))
     x = jax.lax.fori_loop(0, STEPS, step, jnp.zeros(n))
     covariance = centred @ jnp.linalg.inv(information(x)) @ centred
     return Elo(SCALE * x, SCALE * jnp.sqrt(jnp.diagonal(covariance)))
@@ -74,7 +79,11 @@ def played(
 
     TrueSkill for two (Herbrich et al. 2006): each plays by its skill and noise, it is a draw where they are within a
     margin, and what is known of both is matched by mean and variance.
+
+    Raises OptionError where a skill is not finite; under jit those that it meets are NaN too.
     """
+    require_finite("skills.mean", skills.mean)
+    require_finite("skills.std", skills.std)
 
     def game(now: Skills, result: tuple[Array, Array]) -> tuple[Skills, None]:
         who, draw = result
@@ -113,8 +122,9 @@ def multidimensional(log_odds: Float[Array, "n n"], planes: int = 1) -> Multidim
     """Elo and cycles of antisymmetric log-odds of each (row) against each (Balduzzi et al. 2018, arXiv:1806.02643).
 
     The rating is the mean over opponents; what it leaves, its curl, is told by as many planes as are given, the largest
-    first.
+    first. Raises OptionError where they are not finite or not antisymmetric; under jit all is NaN then.
     """
+    log_odds = _antisymmetric("log_odds", log_odds)
     rating = log_odds.mean(1)
     rest = log_odds - (rating[:, None] - rating)
     cyclic = (rest**2).sum() / jnp.maximum((log_odds**2).sum(), LEAST)
@@ -131,8 +141,22 @@ def nash_averaging(payoffs: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Fl
     """What each earns against an equilibrium of an antisymmetric table, and the weights of that equilibrium.
 
     Balduzzi et al. 2018, arXiv:1806.02643: who is there twice counts once, and 0 is the most. Where there are several
-    equilibria theirs is the one of the highest entropy, here that near the centre.
+    equilibria theirs is the one of the highest entropy, here that near the centre. Raises OptionError where the table
+    is not finite or not antisymmetric; under jit all is NaN then.
     """
+    payoffs = _antisymmetric("payoffs", payoffs)
     weights, _ = Nash()(jnp.stack([payoffs, -payoffs]), jnp.ones((2, len(payoffs)), bool))
     weights = weights.mean(0)
     return payoffs @ weights, weights
+
+
+def _antisymmetric(name: str, table: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Return a table that is antisymmetric up to 1e-4 of its largest cell, one of NaN for another that is traced."""
+    require_finite(name, table)
+    apart = jnp.abs(table + table.T)
+    fits = apart.max() <= SMALL * jnp.abs(table).max()
+    if not isinstance(fits, Tracer) and not fits:
+        i, j = jnp.unravel_index(apart.argmax(), apart.shape)
+        cells = f"{name}[{i}, {j}]={table[i, j]:.4g}, {name}[{j}, {i}]={table[j, i]:.4g}"
+        raise OptionError(f"{cells}: must add up to 0, what one wins the other loses")
+    return jnp.where(fits, table, jnp.nan)

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.errors import require
-from evorl.leagues.meta_games import Mask, Table, Weights, deviations, filled, gap, normalized
-from evorl.leagues.solvers import Gap
+from evorl.leagues.meta_games import Gap, Mask, Table, Weights, centred, deviations, normalized, with_gap
 from evorl.types import Hyperparams
 
 ROUNDS = 4  # of Newton's method, which a projection of a few low weights takes
@@ -28,8 +27,8 @@ class Replicator:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
-        weights = _average(filled(payoffs, mask), mask, self.dt, self.steps, 0.0)
-        return weights, gap(payoffs, mask, weights)
+        weights = _average(centred(payoffs, mask), mask, self.dt, self.steps, 0.0)
+        return with_gap(payoffs, mask, weights)
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,8 @@ class ProjectedReplicator:
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
         require(self.floor * mask.shape[1] <= 1, "floor", self.floor, f"must be at most 1 / {mask.shape[1]} policies")
-        weights = _average(filled(payoffs, mask), mask, self.dt, self.steps, self.floor)
-        return weights, gap(payoffs, mask, weights)
+        weights = _average(centred(payoffs, mask), mask, self.dt, self.steps, self.floor)
+        return with_gap(payoffs, mask, weights)
 
 
 def _average(table: Table, mask: Mask, dt: float, steps: int, floor: float) -> Weights:

@@ -1,16 +1,13 @@
 """Meta-solvers: how policies are weighted by the table of what they pay."""
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from evorl.errors import require
-from evorl.leagues.meta_games import Mask, Table, Weights, gap, normalized
+from evorl.leagues.meta_games import Gap, Mask, Table, Weights, normalized, with_gap
 from evorl.types import Hyperparams
-
-Gap: TypeAlias = Float[Array, ""]  # the most that a player gains by a policy instead of its mixture
 
 
 @runtime_checkable
@@ -18,11 +15,15 @@ class Solver(Protocol):
     """What makes mixtures of a table; unfilled cells may hold anything."""
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Raises OptionError for games that it cannot solve."""
+        """Raises OptionError for games that it cannot solve; those of a constant sum count as zero-sum games."""
         ...
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
-        """The weights of policies, and how far they are from an equilibrium of the table."""
+        """Return the weights of policies and how far they are from an equilibrium of the table.
+
+        Both are NaN under jit where a filled cell is not finite, or where the table is none that it solves; outside of
+        jit that raises OptionError.
+        """
         ...
 
 
@@ -49,7 +50,7 @@ class UniformMixture:
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
         weights = normalized(jnp.ones(mask.shape), mask)
-        return weights, gap(payoffs, mask, weights)
+        return with_gap(payoffs, mask, weights)
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Last:
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
         weights = newest(mask).astype(jnp.float32)
-        return weights, gap(payoffs, mask, weights)
+        return with_gap(payoffs, mask, weights)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Mixed:
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
         weights, _ = self.solver(payoffs, mask, hyperparams)
         weights = (1 - self.uniform) * weights + self.uniform * normalized(jnp.ones(mask.shape), mask)
-        return weights, gap(payoffs, mask, weights)
+        return with_gap(payoffs, mask, weights)
 
 
 def newest(mask: Mask) -> Mask:

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl import tree
 from evorl.envs.host import pools
-from evorl.errors import DivergedError, HostError, require
+from evorl.errors import DivergedError, HostError, OptionError, require
 from evorl.metrics import over_rounds
 from evorl.replay import join, split
 from evorl.training.callbacks import Callback
@@ -26,7 +27,7 @@ from evorl.training.progress import Mark, Progress
 from evorl.training.records.checkpoint import Checkpoints, check_fit, leaf_shapes
 from evorl.training.records.rows import row_of
 from evorl.training.terms import InFlight, Terms
-from evorl.types import Hyperparams, State
+from evorl.types import Hyperparams, Refuses, State
 from evorl.vector_env import hosts
 
 LAST_EPISODES = 128  # of the evaluation at the end, in as many rounds as that takes
@@ -56,6 +57,8 @@ class Driver:
         why = "cannot step the environments on the host once more"
         require(not (self.hosts.there and terms.debug_nans), "debug_nans", True, why)
         self.state = self._begin(traced, hyperparams, init_from)
+        if (why := self._refusal()) is not None:
+            raise OptionError(why)
         # It closes over keys, not self: a cycle would keep the state and its programs until Python collects garbage.
         self._new_state = lambda: traced.init.lower().compile(RUNS_ONCE)(keys, hyperparams)
         self.sentinel = Sentinel(program, self.state, [x is not None for x in self.progress.diverged])
@@ -178,7 +181,16 @@ class Driver:
             problem = self._mark(sent, found)
             self.journal.record(row_of(self.progress, metrics, "train", duration))
             if problem is not None:
-                raise DivergedError(problem)
+                why = self._refusal()
+                raise DivergedError(problem if why is None else f"{problem}; {why}")
+
+    def _refusal(self) -> str | None:
+        """Why the workflow cannot go on from the state of one of its runs, where it says so."""
+        workflow, runs = self.program.workflow, len(self.program.seeds)
+        if not isinstance(workflow, Refuses):
+            return None
+        states = [self.state] if runs == 1 else [tree.index(self.state, i) for i in range(runs)]
+        return next((why for one in states if (why := workflow.refusal(one)) is not None), None)
 
     def examine(self, stop: Callable[[], bool]) -> None:
         """Make the last evaluation: rounds until they have 128 episodes, or have taken their share of the minutes.

@@ -56,6 +56,7 @@ from evorl.types.workflows import (
     Iterates,
     Parallel,
     Placed,
+    Refuses,
     SpreadByDefault,
     Workflow,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "Quality",
     "Ranks",
     "Reestimates",
+    "Refuses",
     "Replay",
     "Replays",
     "Sample",

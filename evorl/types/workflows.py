@@ -113,6 +113,15 @@ class Fills(Protocol):
 
 
 @runtime_checkable
+class Refuses(Protocol):
+    """A workflow that finds out by what it has computed that its options do not fit."""
+
+    def refusal(self, state: State) -> str | None:
+        """Say on one line why it cannot go on from a state, or return None; on the host."""
+        ...
+
+
+@runtime_checkable
 class Parallel(Protocol):
     """A workflow of independent parts, which several devices can share among them."""
 

@@ -186,11 +186,11 @@ class League:
             return plain(self.inner.evaluate(main, key))
         main = self.acting.taken(tree.index(state.learners, 0))
         per = judged(self.tree, self.tables(tree.broadcast(main, 1))[0])
-        zero_sum = self.tree.players == 2 and self.tree.is_zero_sum
-        return as_evaluation(per) | ({"league_exploitability": self.exploited(state)} if zero_sum else {})
+        constant_sum = self.tree.players == 2 and self.tree.is_constant_sum
+        return as_evaluation(per) | ({"league_exploitability": self.exploited(state)} if constant_sum else {})
 
     def exploited(self, state: LeagueState) -> Float[Array, ""]:
-        """The exploitability of an equilibrium among all policies, past and present, of a two-player zero-sum game."""
+        """The exploitability of an equilibrium among all policies, past and present; of two players and a constant sum."""
         assert self.tree is not None
         tables = self.tables(self.policies(state))
         there = jnp.broadcast_to(self.roster.filled(state.taken) | self.roster.now, (2, self.roster.policies))

@@ -50,7 +50,7 @@ class PipelinePSRO(PSRO):
     def init(self, key: Key, hyperparams: PSROHyperparams, env_params: Any = None) -> PSROState:
         key_first, key_pay = jax.random.split(key)
         state = self.begun(key_first, hyperparams, env_params)
-        return replace(state, payoffs=self.paid(state, key_pay, self.levels - 1)[0])
+        return self.accepted(replace(state, payoffs=self.paid(state, key_pay, self.levels - 1)[0]))
 
     def step(self, state: PSROState, key: Key) -> tuple[PSROState, Metrics]:
         key_respond, key_top, key_pay = jax.random.split(key, 3)
@@ -75,8 +75,8 @@ class PipelinePSRO(PSRO):
         def below(level: Array) -> Float[Array, "players capacity"]:
             there = jnp.arange(self.capacity) < state.filled + level
             mask = jnp.broadcast_to(there, state.weights.shape)
-            weights, _ = self.solver(state.payoffs.mean, mask, state.hyperparams.solver)
-            return answered(self.solver, state.payoffs.mean, mask, weights)
+            weights, _ = self.meta_solver(state.payoffs.mean, mask, state.hyperparams.solver)
+            return answered(self.meta_solver, state.payoffs.mean, mask, weights)
 
         above_the_lowest = jax.vmap(below)(jnp.arange(1, self.levels))
         return jnp.concatenate([self.answered(state)[None], above_the_lowest])

@@ -6,17 +6,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl import hyperparameters, tree
 from evorl.envs.games.tree import GameTree
-from evorl.errors import require
+from evorl.errors import OptionError, require
 from evorl.hyperparameters import as_state, default
+from evorl.leagues.auto import AutoSolver
 from evorl.leagues.cohort import Cohort, Mixtures
 from evorl.leagues.exact import in_metrics, mixture, nash_conv, payoffs
-from evorl.leagues.meta_games import deviations
-from evorl.leagues.nash import Nash
+from evorl.leagues.meta_games import SMALL, deviations, filled, is_constant_sum, profiles
 from evorl.leagues.oracles import Answers, BestResponses, Oracle, Rivals, nothing_spent, spent_by, tree_of
 from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.playing import of_newest, played, played_newest, spent_playing
@@ -27,6 +29,7 @@ from evorl.workflows.base import as_evaluation
 
 LEAST = 1e-3  # weight with which a policy counts as one that is played
 ZERO = 1e-6  # of NashConv, up to which nothing is left to gain
+ROUNDING = 1e-4  # the most of a payoff that adding up an episode's rewards may lose
 
 
 @struct.dataclass
@@ -59,11 +62,14 @@ class PSRO:
     iterations, with which a training ends. What is evaluated is the mixture: `return` is minus its exploitability in a
     game with a tree, else minus what a player gains on average by the newest policy. env_steps are those of the oracle
     and of what is played for payoffs.
+
+    Solvers of zero-sum games take those of any constant sum. Where a game has no tree, episodes tell: init raises
+    OptionError where the sum of all players' payoffs differs between them, or a training does before its first step.
     """
 
     env: Env
     oracle: Oracle = field(default_factory=BestResponses)
-    solver: Solver = field(default_factory=Nash)
+    solver: Solver = field(default_factory=AutoSolver)
     capacity: int = 64
     episodes: int = 0
 
@@ -73,8 +79,8 @@ class PSRO:
         self.oracle.check(self.env)
         needs = "computes payoffs, for which a game needs a tree: say how many episodes are played"
         require(self.episodes > 0 or self.tree is not None, "episodes", 0, needs)
-        zero_sum = self.tree is None or self.tree.is_zero_sum
-        self.solver.check(self.roles.num_players, zero_sum)
+        constant_sum = self.tree is None or self.tree.is_constant_sum
+        self.solver.check(self.roles.num_players, constant_sum)
 
     @cached_property
     def tree(self) -> GameTree | None:
@@ -85,6 +91,14 @@ class PSRO:
     def roles(self) -> Roles:
         """The players of the game."""
         return Roles(self.env)
+
+    @cached_property
+    def meta_solver(self) -> Solver:
+        """The solver of the tables; of AutoSolver the one for the game, where its kind is known beforehand."""
+        players, tree = self.roles.num_players, self.tree
+        if not isinstance(self.solver, AutoSolver) or (tree is None and players == 2):
+            return self.solver
+        return self.solver.chosen(players, tree is not None and tree.is_constant_sum)
 
     @property
     def most_iterations(self) -> int:
@@ -98,7 +112,7 @@ class PSRO:
     def init(self, key: Key, hyperparams: PSROHyperparams, env_params: Any = None) -> PSROState:
         key_first, key_pay = jax.random.split(key)
         state = self.begun(key_first, hyperparams, env_params)
-        return replace(state, payoffs=self.paid(state, key_pay)[0])
+        return self.accepted(replace(state, payoffs=self.paid(state, key_pay)[0]))
 
     def begun(self, key: Key, hyperparams: PSROHyperparams, env_params: Any = None) -> PSROState:
         """The state before anything was paid."""
@@ -129,7 +143,7 @@ class PSRO:
 
     def weighed(self, state: PSROState, new: PSROState, spent: Metrics) -> tuple[PSROState, Metrics]:
         """A state whose newest policies are paid, weighted anew; they have answered the mixtures of the one before."""
-        weights, gap = self.solver(new.payoffs.mean, self.there(new), new.hyperparams.solver)
+        weights, gap = self.meta_solver(new.payoffs.mean, self.there(new), new.hyperparams.solver)
         each = deviations(new.payoffs.mean, state.weights)
         gains = each[:, new.filled - 1] - (each * state.weights).sum(1)
         new = replace(new, weights=weights, gains=gains)
@@ -161,11 +175,44 @@ class PSRO:
 
     def answered(self, state: PSROState) -> Float[Array, "players capacity"]:
         """The mixtures that the next policies answer."""
-        return answered(self.solver, state.payoffs.mean, self.there(state), state.weights)
+        return answered(self.meta_solver, state.payoffs.mean, self.there(state), state.weights)
 
     def there(self, state: PSROState) -> Bool[Array, "players capacity"]:
         """Which places of the pool are filled."""
         return jnp.broadcast_to(jnp.arange(self.capacity) < state.filled, (self.roles.num_players, self.capacity))
+
+    def accepted(self, state: PSROState) -> PSROState:
+        """Return the state; raises OptionError where it is refused, unless it is traced."""
+        why = None if isinstance(state.filled, Tracer) else self.refusal(state)
+        if why is not None:
+            raise OptionError(why)
+        return state
+
+    def refusal(self, state: PSROState) -> str | None:
+        """Name the payoff that is not finite, or the solver that does not solve games of such sums; else None."""
+        table, there = state.payoffs, self.there(state)
+        try:
+            mean = filled(table.mean, there)
+            if self.tree is None and not self.has_constant_sum(state):
+                self.solver.check(self.roles.num_players, False)
+        except OptionError as error:
+            if not np.isfinite(table.mean).all():
+                return str(error)
+            inside = profiles(there)
+            sums, spread = mean.sum(0)[inside], jnp.sqrt(table.sum_variance[0][inside].max())
+            return (
+                f"{error}; the players' mean payoffs sum to {sums.min():.4g} to {sums.max():.4g}, "
+                f"with a standard deviation of {spread:.3g} between episodes"
+            )
+        return None
+
+    def has_constant_sum(self, state: PSROState) -> bool:
+        """Whether all players together got the same in all episodes that were played so far; on the host."""
+        table, there = state.payoffs, self.there(state)
+        lost = min(float(jnp.finfo(jnp.float32).eps) * self.env.max_episode_steps, ROUNDING)
+        allowed = SMALL * jnp.sqrt(table.variance.max(0)) + lost * jnp.abs(table.mean).max()
+        each = jnp.where(profiles(there), jnp.sqrt(table.sum_variance[0]) <= allowed, True)
+        return bool(each.all() & is_constant_sum(table.mean, there))
 
     def paid(self, state: PSROState, key: Key, beyond: int = 0) -> tuple[Payoffs, Metrics]:
         """The table with the cells of the newest policies and so many beyond them, and what was played for it."""
@@ -192,7 +239,7 @@ class PSRO:
         if self.episodes > 0:
             policies, casts = self.oracle.players(self.env, pool), self.oracle.casts(self.env)
             returns, steps = played(self.roles, casts, policies, env_params, profiles, self.episodes, key)
-            return Payoffs.played(returns), spent_playing(steps, len(profiles) * self.episodes)
+            return Payoffs.played(returns, axis=-1), spent_playing(steps, len(profiles) * self.episodes)
         nodes = self.tree
         assert nodes is not None
         tables = self.oracle.tables(self.env, pool)

@@ -59,9 +59,10 @@ class GameTree:
         return self.legal.shape[1]
 
     @property
-    def is_zero_sum(self) -> bool:
-        """Whether what the players get adds up to 0, but for rounding."""
-        return bool(np.abs(self.payoffs.sum(1)).max() < ROUNDING)
+    def is_constant_sum(self) -> bool:
+        """Whether what the players get adds up to the same at every end, but for rounding."""
+        total = self.payoffs[self.player == OVER].sum(1, dtype=np.float64)
+        return bool(np.ptp(total) <= ROUNDING * max(1.0, np.abs(self.payoffs).max()))
 
     @cached_property
     def sets(self) -> Int[np.ndarray, " nodes"]:
