@@ -15,10 +15,13 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 from evorl.agents import MLPPolicy  # noqa: E402
 from evorl.ec import LowRankES, OpenES, SeededES  # noqa: E402
+from evorl.envs.games.matrix import Matrix  # noqa: E402
+from evorl.leagues.learned import in_env, of_a_player  # noqa: E402
 from evorl.training.program import Program, job  # noqa: E402
 from evorl.workflows import PLR, Evolution, PLRHyperparams, base  # noqa: E402
+from evorl.workflows.nfsp import NFSP  # noqa: E402
 from tests.contract import Case, described  # noqa: E402
-from tests.contract_cases import CASES, LEVELS  # noqa: E402
+from tests.contract_cases import AVERAGE, CASES, LEVELS, OFTEN_ANSWERED, RESPONSE  # noqa: E402
 from tests.tiny import ENV  # noqa: E402
 
 
@@ -60,10 +63,13 @@ def exchanged(evolver):
 
 FOUR = replace(LEVELS, num_envs=4, batch_size=24)
 REPLAYING = PLRHyperparams(replay=1.0)  # new levels, then replays and, where they have any, their children
-CURRICULA = [
+GAME = Matrix("matching_pennies")  # of fixed starts; of drawn ones each device has its own
+OF_PLAYER = of_a_player(GAME)
+ON_FOUR = [
     Case("four_plr", PLR(FOUR, capacity=8), REPLAYING),
     Case("four_accel", PLR(FOUR, capacity=8, num_edits=2), REPLAYING),
     Case("four_accel_at_once", PLR(FOUR, capacity=8, num_edits=2, side_by_side=True), REPLAYING),
+    Case("four_nfsp", NFSP(GAME, in_env(RESPONSE, OF_PLAYER), in_env(AVERAGE, OF_PLAYER), 16), OFTEN_ANSWERED),
 ]
 
 if __name__ == "__main__":
@@ -71,7 +77,7 @@ if __name__ == "__main__":
     found = {name: computed(cases[name]) for name in sys.argv[1:] if name in cases}
     if "exchanged" in sys.argv:
         found = {type(evolver).__name__: exchanged(evolver) for evolver in (LowRankES(16), SeededES(OpenES(16)))}
-    for case in CURRICULA:
-        if case.name in sys.argv:  # which the contract does not record, as the same are in it for three slots
+    for case in ON_FOUR:
+        if case.name in sys.argv:  # which the contract does not record
             found |= {case.name: computed(case), f"{case.name} on one": computed(case, 1)}
     json.dump(found, sys.stdout)

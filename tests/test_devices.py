@@ -73,6 +73,14 @@ def test_four_devices_compute_what_one_does_of_curricula():
         same_numbers(several, one, least=5e-7)  # scores are differences of float32 numbers near 1
 
 
+@pytest.mark.program
+def test_four_devices_compute_what_one_does_of_fictitious_self_play_from_fixed_starts():
+    found = on_eight(["four_nfsp"])
+    several, one = found["four_nfsp"], found["four_nfsp on one"]
+    assert (several.pop("devices"), one.pop("devices")) == (4, 1)
+    same_numbers(several, one)
+
+
 def test_devices_that_do_not_divide_are_refused_with_the_nearest_number_that_does():
     with pytest.raises(OptionError, match=r"devices=3: does not divide 4 members; (2|4) does"):
         fit(META["pbt_ppo"], None, budget=Budget(iterations=1), devices=3)

@@ -19,9 +19,11 @@ from evorl.errors import OptionError
 from evorl.leagues.acting import Acting
 from evorl.leagues.against import Against, Match
 from evorl.leagues.alpha_rank import AlphaRank
+from evorl.leagues.auto import AutoSolver
 from evorl.leagues.exact import payoffs
 from evorl.leagues.learned import Learned, LearnedHyperparams, of_a_player
 from evorl.leagues.nash import Nash
+from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.playing import of_newest, with_newest
 from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import Last, UniformMixture
@@ -230,7 +232,7 @@ def test_the_last_line_of_a_training_is_a_command_that_works(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PSRO(Tabled(Kuhn(3))), "solver=Nash: solves two-player zero-sum games, not 3 players"),
+        (lambda: PSRO(Tabled(Kuhn(3)), solver=Nash()), "solver=Nash: solves two-player zero-sum games, not 3 players"),
         (lambda: PSRO(Matrix("prisoners_dilemma")), "oracle=BestResponses: needs a game with a tree"),
         (lambda: PSRO(KUHN, capacity=1), "capacity=1: must be at least 2"),
         (
@@ -257,3 +259,46 @@ def test_players_of_different_roles_who_see_without_bounds():
     psro = PSRO(game, learned, UniformMixture(), capacity=3, episodes=4)
     state = jax.eval_shape(lambda key: psro.init(key, FEW), jax.random.key(0))
     assert state.payoffs.mean.shape == (2, 3, 3)
+    mean = jnp.zeros((2, 3, 3)).at[0, 0, 0].set(jnp.nan)
+    assert psro.refusal(replace(broken(psro), payoffs=Payoffs.expected(mean))) == "payoffs[0, 0, 0]=nan: must be finite"
+
+
+def broken(psro):
+    """A state of zeros."""
+    shapes = jax.eval_shape(lambda key: psro.init(key, FEW), jax.random.key(0))
+    state = tree.zeros(shapes)
+    return replace(state, filled=jnp.int32(1))
+
+
+PUSH = "agent=psro", "env=mpe/push", "agent.workflow.episodes=4", "agent.inner.workflow.num_envs=4", "iterations=1"
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("more", [[], ["num_seeds=2"], ["agent=pipeline_psro"]])
+def test_a_solver_for_zero_sum_games_is_refused_by_what_is_played_before_an_iteration(more, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*PUSH, "agent/solver=nash", f"run_dir={tmp_path / 'run'}", *more])
+    assert ended.value.code == 2
+    found = capsys.readouterr().err.splitlines()[-1]
+    assert found.startswith("error: solver=Nash: solves two-player zero-sum games, not a general-sum game; AutoSolver")
+    assert "mean payoffs sum to" in found
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.program
+def test_the_default_solves_a_game_by_what_it_is():
+    opposed, general = Matrix("matching_pennies"), MPE(SimplePush())
+    for game, constant in ((opposed, True), (general, False)):
+        player = of_a_player(game)
+        agent = PolicyGradient(player.observation_space, player.action_space, hidden=(4,))
+        learned = Learned(OnPolicy(player, agent, 4, 4, 1, 16, eval_episodes=4))
+        psro = PSRO(game, learned, capacity=3, episodes=4)
+        state = psro.init(jax.random.key(0), FEW)
+        assert psro.has_constant_sum(state) == constant
+        after, _ = jax.jit(psro.step)(state, jax.random.key(1))
+        expected = (Nash() if constant else AutoSolver().chosen(2, False))(after.payoffs.mean, psro.there(after))
+        np.testing.assert_allclose(after.weights, expected[0], atol=1e-5)
+        refused = replace(psro, solver=Nash()).refusal(after)
+        assert (refused is None) == constant
+    assert PSRO(KUHN).meta_solver == Nash()
+    assert PSRO(Tabled(Kuhn(3))).meta_solver == AutoSolver().chosen(3, False)

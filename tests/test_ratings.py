@@ -7,6 +7,7 @@ import pytest
 from scipy import integrate, optimize, stats
 
 from evorl.command import pyplot
+from evorl.errors import OptionError
 from evorl.leagues import pictures
 from evorl.leagues.ratings import SCALE, Skills, elo, multidimensional, nash_averaging, played
 
@@ -131,6 +132,26 @@ def test_nash_averaging_counts_who_is_there_twice_once():
     skill, weights = nash_averaging(jnp.asarray(np.subtract.outer(np.arange(3.0), np.arange(3.0)), jnp.float32))
     np.testing.assert_allclose(skill, [-2, -1, 0], atol=1e-4)
     np.testing.assert_allclose(weights, [0, 0, 1], atol=1e-4)
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("lost", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    ("rating", "name"), [(elo, "won"), (multidimensional, "log_odds"), (nash_averaging, "payoffs")]
+)
+def test_every_rating_names_a_cell_that_is_not_finite(rating, name, lost):
+    table = jnp.asarray(ROCK_PAPER_SCISSORS).at[0, 2].set(lost)
+    with pytest.raises(OptionError, match=rf"^{name}\[0, 2\]={lost}: must be finite$"):
+        rating(table)
+    found = jax.jit(rating)(table)
+    assert all(np.isnan(x).all() for x in jax.tree.leaves(found))
+
+
+def test_ratings_of_what_is_not_antisymmetric_or_of_unknown_skill_are_refused():
+    with pytest.raises(OptionError, match=r"^payoffs\[0, 1\]=3, payoffs\[1, 0\]=1: must add up to 0"):
+        nash_averaging(jnp.asarray(ROCK_PAPER_SCISSORS).at[0, 1].set(3.0))
+    with pytest.raises(OptionError, match=r"^skills.mean\[1\]=nan: must be finite$"):
+        played(Skills(jnp.array([25.0, jnp.nan]), jnp.ones(2)), jnp.array([[0, 1]]), jnp.array([False]))
 
 
 def test_pictures_hold_the_numbers():

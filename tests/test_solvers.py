@@ -8,10 +8,13 @@ from scipy.optimize import linprog
 
 from evorl.errors import OptionError
 from evorl.leagues.alpha_rank import AlphaRank
+from evorl.leagues.auto import AutoSolver
 from evorl.leagues.fictitious import FictitiousPlay, RegretMatching
 from evorl.leagues.meta_games import gains, gap
 from evorl.leagues.nash import Nash
 from evorl.leagues.payoffs import Payoffs
+from evorl.leagues.prioritized import PFSP, RectifiedNash
+from evorl.leagues.replicator import ProjectedReplicator, Replicator
 from evorl.leagues.solvers import Last, Mixed, Solver, UniformMixture
 
 CAPACITY = 8
@@ -209,6 +212,74 @@ def test_what_solvers_refuse_is_told_in_one_line():
         Mixed(Nash(), 1.5)
     with pytest.raises(OptionError, match=r"^capacity=80: AlphaRank has at most 6000 profiles$"):
         AlphaRank()(jnp.zeros((2, 80, 80)), jnp.ones((2, 80), bool))
+
+
+@pytest.mark.parametrize("offset", [0, 1e2, 1e4, 1e6])
+def test_nash_is_as_precise_whatever_is_added_to_payoffs(offset):
+    """It is the linear program of the payoffs as float32 has them, within 1e-4 of the range."""
+    rng = np.random.default_rng(9)
+    solve = jax.jit(Nash())
+    for _ in range(5):
+        a = (rng.normal(size=(6, 7)) + offset).astype(np.float32)
+        exact = a.astype(np.float64)
+        for b in (-a, (2 * offset - exact).astype(np.float32)):
+            weights, lacks = solve(*embedded(np.stack([a, b])))
+            x, y = np.asarray(weights[0, :6], np.float64), np.asarray(weights[1, :7], np.float64)
+            x, y = x / x.sum(), y / y.sum()
+            scale = np.ptp(a)
+            assert lacks <= 1e-4 * scale
+            assert (exact @ y).max() - (x @ exact).min() <= 1e-4 * scale
+            np.testing.assert_allclose(x @ (exact - offset) @ y, linear_program(exact - offset), atol=1e-4 * scale)
+
+
+DOMINATED = np.array([[[3, 2], [1, 0]], [[5, 0], [5, 0]]], np.float32)  # the first policies are better for both
+
+
+def test_general_sum_games_have_another_solver_and_are_none_for_nash():
+    payoffs, mask = jnp.asarray(DOMINATED), jnp.ones((2, 2), bool)
+    opposed = jnp.asarray(zero_sum(DOMINATED[0]))
+    weights, _ = jax.jit(jax.vmap(AutoSolver()))(jnp.stack([payoffs, 1e3 * payoffs, opposed]), jnp.stack([mask] * 3))
+    assert (weights[:2, :, 0] > 0.95).all()
+    np.testing.assert_allclose(weights[0], weights[1], atol=1e-4)
+    np.testing.assert_allclose(weights[2], [[1, 0], [0, 1]], atol=1e-4)
+    weights, lacks = jax.jit(Nash())(payoffs, mask)
+    assert np.isnan(weights).all()
+    assert np.isnan(lacks)
+    AutoSolver().check(3, zero_sum=True)
+    assert AutoSolver().chosen(2, zero_sum=True) == Nash()
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("lost", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    "solver",
+    [
+        *(UniformMixture(), Last(), Mixed(Nash()), Nash(), RectifiedNash(), AlphaRank(), PFSP(), AutoSolver()),
+        *(FictitiousPlay(5), RegretMatching(5), Replicator(steps=5), ProjectedReplicator(steps=5)),
+    ],
+)
+def test_every_solver_names_a_cell_that_is_not_finite(solver, lost):
+    payoffs, mask = embedded(zero_sum(ROCK_PAPER_SCISSORS), 4)
+    payoffs = payoffs.at[1, 2, 0].set(lost)
+    with pytest.raises(OptionError, match=rf"^payoffs\[1, 2, 0\]={lost}: must be finite$"):
+        solver(payoffs, mask)
+    weights, lacks = jax.jit(solver)(payoffs, mask)
+    assert np.isnan(weights).all()
+    assert not np.isfinite(lacks)
+
+
+def test_the_variance_of_sums_tells_games_of_a_constant_sum():
+    rng = np.random.default_rng(10)
+    first, other = rng.normal(size=(2, 30)).astype(np.float32)
+    for players, expected in (
+        (np.stack([first, 4 - first]), 0),
+        (np.stack([first, other]), (first + other).var(ddof=1)),
+    ):
+        found = Payoffs.played(jnp.asarray(players.T[:, :, None, None]))
+        np.testing.assert_allclose(found.sum_variance.ravel(), [expected] * 2, rtol=1e-5, atol=1e-12)
+        halves = Payoffs.played(jnp.asarray(players.T[:10, :, None, None]))
+        halves = halves.combined(Payoffs.played(jnp.asarray(players.T[10:, :, None, None])))
+        np.testing.assert_allclose(halves.sum_variance.ravel(), [expected] * 2, rtol=1e-5, atol=1e-12)
 
 
 def test_payoffs_fill_new_cells_and_combine_episodes_as_numpy_does():

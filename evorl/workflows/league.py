@@ -190,7 +190,7 @@ class League:
         return as_evaluation(per) | ({"league_exploitability": self.exploited(state)} if constant_sum else {})
 
     def exploited(self, state: LeagueState) -> Float[Array, ""]:
-        """The exploitability of an equilibrium among all policies, past and present; of two players and a constant sum."""
+        """The exploitability of an equilibrium among all policies, past and present, of two with a constant sum."""
         assert self.tree is not None
         tables = self.tables(self.policies(state))
         there = jnp.broadcast_to(self.roster.filled(state.taken) | self.roster.now, (2, self.roster.policies))
