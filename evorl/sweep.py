@@ -68,7 +68,7 @@ def report(given: Sequence[str]) -> None:
 
 def sweep(given: Sequence[str]) -> None:
     """Makes a sweep, or goes on with one, until all its trials have ended."""
-    from evorl.sweeps import reports, running
+    from evorl.sweeps import reports, running, single
     from evorl.sweeps.space import short
     from evorl.training.configuration.saved import trusted
     from evorl.training.records import files
@@ -95,6 +95,8 @@ def sweep(given: Sequence[str]) -> None:
         with files.locked(folder, "resume"):
             say = lambda line: print(line, flush=True)  # noqa: E731
             say(f"{folder}: {settings['trials']} trials over {', '.join(map(short, definition.space.defaults))}")
+            for line in single.unkept(definition):
+                say(line)
             stopped = running.run(store, definition, settings["workers"], say, trust)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(f"stopped without saving; {go_on}") from interrupt

@@ -142,7 +142,7 @@ def train(cfg: Any) -> Any:
     workflow, hyperparams, budget = runs.build(data if cfg.resume else cfg)
     measure = in_training(data.get("suite"), workflow)
     if data["dry_run"]:
-        print(runs.plan(data, workflow, hyperparams))
+        print(runs.plan(data, workflow, hyperparams, budget))
         return None
     with Stopping() as stopping:
         run_dir = Path(cfg.resume) if cfg.resume else run_dirs.new(data)
@@ -163,6 +163,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.fit import fit
     from evorl.training.hosts import environments
+    from evorl.training.plan import unkept
     from evorl.training.profile import Profile
     from evorl.training.records.checkpoint import Checkpoints
     from evorl.training.records.remembered import Remembered
@@ -177,6 +178,8 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
     parent = runs.parent_state(data) if data["init_from"] and not data["resume"] else None
     profile = Profile(run_dir / "profile") if data["profile"] else None
     say(f"{run_dir}: starting")
+    for line in unkept(workflow, budget, runs.chunk(data)):
+        say(line)
     if data["resume"] and environments(workflow):
         say("the environments on the host begin anew")
     go_on = package.suggested("train", f"resume={run_dir}", trust=known.packages(data))
@@ -191,7 +194,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
                 num_seeds=data["num_seeds"],
                 evaluations=data["evaluations"],
                 evaluation_share=data["evaluation_share"],
-                chunk=data["chunk"] or data["agent"].get("chunk", 1),
+                chunk=runs.chunk(data),
                 checkpoints=checkpoints,
                 init_from=parent,
                 started=STARTED.pop() if STARTED and not data["resume"] else None,

@@ -13,7 +13,7 @@ import numpy as np
 from evorl import hyperparameters, tree
 from evorl.training.program import Program, job
 from evorl.workflows import Vmapped
-from evorl.workflows.base import advance
+from evorl.workflows.base import advance, most_steps
 from tests.conftest import leaves_equal
 from tests.keys import used_twice
 
@@ -92,6 +92,7 @@ def check_types(case):
 
 def check_runs(case):
     """Evaluations, chunks, saving and loading change no bit. Return what was computed at the third step."""
+    check_counts(case)
     whole, pieces = case.steps(case.hyperparams, 6, 4), case.steps(case.hyperparams, 6, 1)
     assert leaves_equal(whole, pieces)
     half, step = case.go_on(case.steps(case.hyperparams, 2), 2, 1)
@@ -101,6 +102,17 @@ def check_runs(case):
     loaded = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), half)
     assert leaves_equal(whole, case.go_on(loaded, 3, 3)[0])
     return {"evaluation": evaluation, "state": half, "step": step}
+
+
+def check_counts(case):
+    """No iteration takes more env steps than the workflow says, by which budgets are kept, or more episodes."""
+    first, later = most_steps(case.workflow)
+    state = case.init(case.program.keys, case.hyperparams)
+    metrics = case.go_on(state, 0, 4)[1]
+    steps, episodes = (np.asarray(metrics[name]).reshape(4, -1).sum(1) for name in ("env_steps", "episodes"))
+    assert steps[0] <= first
+    assert (steps[1:] <= later).all()
+    assert (episodes <= np.maximum([first, later, later, later], 1)).all()
 
 
 def check_numbers(case):

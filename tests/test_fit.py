@@ -20,7 +20,8 @@ from evorl.errors import OptionError
 from evorl.spaces import Box
 from evorl.training import devices
 from evorl.training.fit import fit
-from evorl.training.progress import Budget, Progress
+from evorl.training.plan import unkept
+from evorl.training.progress import Budget, Mark, Most, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.display import Lines
 from evorl.training.records.recorders import Csv, JsonLines, TensorBoard
@@ -238,9 +239,60 @@ def test_minutes_end_in_time_and_leave_nothing_to_do():
 
 
 @pytest.mark.program
-def test_env_step_budgets_stop_at_the_chunk_that_reaches_them():
-    rows = fit(OFF_POLICY, HP, 0, Budget(env_steps=12 + 5 * 8), evaluations=1).rows
-    assert rows[-1]["env_steps"] == 12 + 5 * 8
+@pytest.mark.parametrize(("limit", "end"), [(5, 12), (12, 12), (13, 20), (12 + 5 * 8, 12 + 5 * 8), (60, 60), (61, 68)])
+def test_a_budget_ends_with_the_iteration_that_reaches_it_whatever_the_chunk(limit, end):
+    training = fit(OFF_POLICY, HP, 0, Budget(env_steps=limit), evaluations=1, chunk=4)
+    assert training.rows[-1]["env_steps"] == end  # 12 at random, then 8 an iteration
+    assert not training.stopped
+
+
+@pytest.mark.parametrize("least", [0.05, 1.0])
+@pytest.mark.parametrize("most", [Most(9, 2), Most(40, 40), Most(10, 64), Most(1000, 1)])
+@pytest.mark.parametrize("name", ["env_steps", "episodes"])
+def test_no_iteration_begins_after_the_budget_is_used(name, most, least):
+    """Of random iterations, one chunk of which is always in flight, whatever it takes."""
+    rng = np.random.default_rng(0)
+    for limit in (1, 2, 3, 16, 39, 41, 100, 1003):
+        taken = lambda i: int(np.ceil(rng.uniform(least, 1) * (most.later if i else most.first)))  # noqa: E731
+        budget, marks, chunk = Budget(**{name: limit}), [Mark()] * 3, 4
+        for _ in range(5000):
+            before, done = marks[-3:-1]
+            known = marks[-1] if budget.may_end(before, done, marks[-1].iterations, most) else done
+            if budget.used(known) >= 1:
+                break
+            spent, count = marks[-1], int(min(chunk, budget.room(known, marks[-1].iterations, most)))
+            assert count >= 1
+            for _ in range(count):
+                assert getattr(spent, name) < limit
+                total = getattr(spent, name) + taken(spent.iterations)
+                spent = spent._replace(iterations=spent.iterations + 1, **{name: total})
+            marks.append(spent)
+        assert budget.used(marks[-1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        (5, "env_steps=5: the first iteration of OffPolicy acts at random for 12 env steps, and is the only one"),
+        (13, "env_steps=13: an iteration of OffPolicy takes 8 env steps; training ends after 20"),
+        (12 + 5 * 8, None),
+        (1_000, None),
+    ],
+)
+def test_what_a_budget_cannot_keep_is_told(limit, told):
+    assert list(unkept(OFF_POLICY, Budget(env_steps=limit), 4)) == [told] * (told is not None)
+
+
+def test_a_workflow_that_does_not_bound_its_steps_keeps_to_the_chunk():
+    class Own:
+        """Has no `work`."""
+
+    own = "env_steps=30 and episodes=4: Own does not bound the env steps of an iteration; training ends with a chunk, "
+    assert list(unkept(Own(), Budget(env_steps=30, episodes=4), 8)) == [f"{own}of 8 iterations"]
+    assert list(unkept(Own(), Budget(iterations=7), 8)) == []
+    assert Budget(iterations=7).room(Mark(iterations=3), 5, Most()) == 2
+    assert Budget(env_steps=30).may_end(Mark(), Mark(), 8, Most())  # the first chunk is waited for
+    assert not Budget(env_steps=30).may_end(Mark(), Mark(env_steps=8, iterations=8), 16, Most())
 
 
 @pytest.mark.program

@@ -25,11 +25,12 @@ from evorl.training.hosts import environments
 from evorl.training.journal import Journal
 from evorl.training.nans import Sentinel, diverged
 from evorl.training.program import RUNS_ONCE, Program, in_turn
-from evorl.training.progress import Progress
+from evorl.training.progress import Mark, Most, Progress
 from evorl.training.records import files
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import row_of
 from evorl.types import Metrics, State
+from evorl.workflows.base import most_steps
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Place:
     checkpoints: Checkpoints
     opened: ExitStack
     begun: int  # its iterations when it took the place
+    most: Most
 
     @property
     def progress(self) -> Progress:
@@ -56,8 +58,15 @@ class Place:
 
     def used(self) -> float:
         """The part of its budget that is used, as a training of its own counts it: see Driver.used."""
-        budget, (before, done, now) = self.journal.budget, self.progress.marks
-        return budget.used(now if budget.may_end(before, done, self.progress.iteration) else done)
+        return self.journal.budget.used(self._known())
+
+    def fitting(self, count: int) -> int:
+        """How many of count iterations may begin: see Driver.fitting."""
+        return int(min(count, self.journal.budget.room(self._known(), self.progress.iteration, self.most)))
+
+    def _known(self) -> Mark:
+        before, done, now = (Mark(*mark) for mark in self.progress.marks)
+        return now if self.journal.budget.may_end(before, done, self.progress.iteration, self.most) else done
 
     def is_due(self, point: int) -> bool:
         """Whether this point of its schedule is to be evaluated; see Driver.evaluation_is_due."""
@@ -81,7 +90,7 @@ class SideBySide:
         self.store, self.definition = store, definition
         data = definition.configuration(trials[0].values)
         self.workflow, hyperparams, _ = runs.build(data)
-        self.chunk = data["chunk"] or data["agent"].get("chunk", 1)
+        self.chunk, self.most = runs.chunk(data), Most(*most_steps(self.workflow))
         self.vmapped = jax.default_backend() != "cpu" if vmapped is None else vmapped
         self.program = Program(self.workflow, [data["seed"]] * len(trials), self.chunk, self.vmapped)
         self.keys, self.mesh = self.program.keys, self.program.mesh
@@ -141,7 +150,7 @@ class SideBySide:
                 self.store.end(trial.number, FAILED, message=str(error))
                 return None
             begun = journal.progress.iteration
-            place = Place(trial, data, journal, told, checkpoints, stack.pop_all(), begun)
+            place = Place(trial, data, journal, told, checkpoints, stack.pop_all(), begun, self.most)
         done = place.progress  # which may have been given another budget
         done.evaluated = min(done.evaluated, int(budget.used(done.mark) * data["evaluations"]))
         self.places[i] = place
@@ -196,7 +205,7 @@ class SideBySide:
         """A chunk of all; its seconds are theirs in equal shares."""
         now, counts = time.perf_counter(), [0] * len(self.places)
         for i, place in self._there():
-            counts[i] = int(min(self.chunk, place.journal.budget.iterations - place.progress.iteration))
+            counts[i] = place.fitting(self.chunk)
         if self.vmapped:
             counts = [min(filter(None, counts))] * len(counts)
         self.state, metrics, _ = self._run(self.state, self.keys, *self._jobs(counts, False))

@@ -12,7 +12,7 @@ from evorl.metrics import COUNTS, MEMBERS
 from evorl.sweeps.definition import Definition
 from evorl.sweeps.store import Store, folder_of
 from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, Trial
-from evorl.training import runs
+from evorl.training import plan, runs
 from evorl.training.configuration import saved
 from evorl.training.fit import fit
 from evorl.training.plan import indexing, reading
@@ -112,7 +112,7 @@ def train(store: Store, definition: Definition, trial: Trial, stop: Callable[[],
                 num_seeds=data["num_seeds"],
                 evaluations=data["evaluations"],
                 evaluation_share=data["evaluation_share"],
-                chunk=data["chunk"] or data["agent"].get("chunk", 1),
+                chunk=runs.chunk(data),
                 checkpoints=checkpoints,
                 stop=lambda: told.behind or stop(),
                 keep_rows=False,
@@ -124,6 +124,17 @@ def train(store: Store, definition: Definition, trial: Trial, stop: Callable[[],
         raise
     except Exception as error:  # of a training everything may be raised, by XLA too
         store.end(trial.number, FAILED, message=f"{error}".partition("\n")[0] or type(error).__name__)
+
+
+def unkept(definition: Definition) -> Iterator[str]:
+    """Give lines about what of the smallest budget that is searched, or of that of all trials, cannot be kept."""
+    values = definition.space.defaults
+    if (i := definition.space.budget) is not None:
+        one = definition.space.parameters[i]
+        values |= {one.name: one.decode(0.0)}
+    data = definition.configuration(values)
+    workflow, _, budget = runs.build(data)
+    yield from plan.unkept(workflow, budget, runs.chunk(data))
 
 
 def metrics(definition: Definition) -> set[str]:

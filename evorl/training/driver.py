@@ -23,12 +23,13 @@ from evorl.training.nans import Sentinel, diverged, first_nan
 from evorl.training.plan import indexing, reading, require_memory
 from evorl.training.profile import Profile
 from evorl.training.program import RUNS_ONCE, Program, Traced, job
-from evorl.training.progress import Mark, Progress
+from evorl.training.progress import Mark, Most, Progress
 from evorl.training.records.checkpoint import Checkpoints, check_fit, leaf_shapes
 from evorl.training.records.rows import row_of
 from evorl.training.terms import InFlight, Terms
 from evorl.types import Hyperparams, Refuses, State
 from evorl.vector_env import hosts
+from evorl.workflows.base import most_steps
 
 LAST_EPISODES = 128  # of the evaluation at the end, in as many rounds as that takes
 
@@ -47,6 +48,7 @@ class Driver:
     ) -> None:
         self.program, self.terms, self.checkpoints = program, terms, checkpoints
         self.budget, self.keys = terms.budget, (keys := program.keys)
+        self.most = Most(*most_steps(program.workflow))
         self.journal = Journal(program.seeds, terms.budget, callbacks, terms.keep_rows)
         self.paces: deque[float] = deque(maxlen=3)  # seconds of an iteration of the last chunks
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
@@ -106,20 +108,25 @@ class Driver:
 
         So it depends on the chunks alone, and not on which of them have come back, or on where a run was resumed.
         """
+        return self.budget.used(self._known())
+
+    def _known(self) -> Mark:
+        """Return the mark without the last chunk; with it, which is waited for, where that may be the last of all."""
         before, done = self._marks
-        if not self.budget.may_end(before, done, self.dispatched):
-            return self.budget.used(done)
+        if not self.budget.may_end(before, done, self.dispatched, self.most):
+            return done
         self.receive()
-        return self.budget.used(self.progress.mark)
+        return self.progress.mark
 
     @property
     def _marks(self) -> list[Mark]:
         """After the last chunk but two and but one."""
-        return [Mark(*mark) for mark in self.progress.marks[-2 - (not self.in_flight) :][:2]]
+        is_in_flight = any(sent.count for sent in self.in_flight)
+        return [Mark(*mark) for mark in self.progress.marks[-2 - (not is_in_flight) :][:2]]
 
     def fitting(self, count: int) -> int:
-        """How many of count iterations may begin: where minutes may end the training, those that end in time."""
-        count = int(min(count, self.budget.iterations - self.dispatched))
+        """How many of count iterations may begin: none after one that may use it up, and none that ends late."""
+        count = int(min(count, self.budget.room(self._known(), self.dispatched, self.most)))
         if not self.budget.is_timed or not count:
             return count
         self.receive(all_but=0 if self._left() < 3 * count * self.progress.pace else 1)
@@ -257,7 +264,7 @@ class Driver:
     def trace(self, profile: Profile) -> None:
         """One iteration, traced."""
         self.receive()
-        if self.dispatched < self.budget.iterations:
+        if self.budget.room(self.progress.mark, self.dispatched, self.most) >= 1:
             with profile.tracing(self.run):
                 self.dispatch(1, evaluating=False)
                 self.receive()

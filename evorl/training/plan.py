@@ -1,6 +1,7 @@
 """What a training would be, found out without compiling: its parts, its sizes, and whether it fits in memory."""
 
 import dataclasses
+import math
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,8 +16,12 @@ from evorl.hyperparameters import is_declared
 from evorl.training import devices
 from evorl.training.configuration.parts import fields
 from evorl.training.program import Program, job
+from evorl.training.progress import Budget, Most
 from evorl.training.records.checkpoint import disk_size, size
 from evorl.types import Replay, State
+from evorl.workflows import base
+
+BEYOND = 1.1  # of a budget, from which on it is told before a training
 
 
 @contextmanager
@@ -67,6 +72,40 @@ def require_memory(shapes: State) -> None:
             f"the state needs {size(needed)} of memory and there are {size(there)}; "
             f"its largest field is {name}, {size(tree.nbytes(leaf))}"
         )
+
+
+def unkept(workflow: Any, budget: Budget, chunk: int) -> Iterator[str]:
+    """Give a line about each limit of a budget beyond which a training would go by more than a tenth.
+
+    Args:
+        workflow: to be trained.
+        budget: that is given.
+        chunk: iterations of a call of the device.
+    """
+    name, most, limit = type(workflow).__name__, Most(*base.most_steps(workflow)), budget.env_steps
+    if budget.is_open(most):
+        open_ = " and ".join(f"{one}={x:,.10g}" for one, x in budget.limits.items() if one in ("env_steps", "episodes"))
+        length = f"of {chunk} iterations" if chunk > 1 else "of 1 iteration"
+        yield f"{open_}: {name} does not bound the env steps of an iteration; training ends with a chunk, {length}"
+    elif math.isfinite(limit):
+        yield from _unkept_steps(name, getattr(workflow, "work", {})["env_steps"][0], most, limit)
+
+
+def _unkept_steps(name: str, least: int, most: Most, limit: float) -> Iterator[str]:
+    count = most.iterations(limit, from_start=True)
+    end = most.first + (count - 1) * most.later
+    given = f"env_steps={limit:,.10g}"
+    if math.isinf(count):
+        yield f"{given}: an iteration of {name} takes no env steps; give iterations, or training does not end by itself"
+    elif count == 1 and most.first > most.later:
+        if end > BEYOND * limit:
+            yield f"{given}: the first iteration of {name} acts at random for {end:,} env steps, and is the only one"
+    elif least == most.later:
+        if end > BEYOND * limit:
+            yield f"{given}: an iteration of {name} takes {least:,} env steps; training ends after {end:,}"
+    elif limit + most.later - 1 > BEYOND * limit:
+        took = f"takes {least:,} to {most.later:,} env steps"
+        yield f"{given}: an iteration of {name} {took}; training may end up to {most.later - 1:,} later"
 
 
 def describe(workflow: Any, shapes: State, num_seeds: int) -> str:

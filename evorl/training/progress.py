@@ -39,9 +39,37 @@ class Budget:
         """The part of the budget that is used, from 0 to 1."""
         return min(1.0, max(self._parts(mark)))
 
-    def may_end(self, before: "Mark", done: "Mark", iterations: int) -> bool:
-        """Whether the chunk after these two may be the last, or so many iterations are all."""
-        return 2 * self.used(done) - self.used(before) >= 1 or iterations >= self.iterations
+    def may_end(self, before: "Mark", done: "Mark", dispatched: int, most: "Most") -> bool:
+        """Whether the chunk after these two marks, with which `dispatched` iterations have begun, may be the last."""
+        if dispatched > done.iterations == 0 and self.is_open(most):
+            return True
+        return 2 * self.used(done) - self.used(before) >= 1 or self.room(done, dispatched, most) < 1
+
+    def is_open(self, most: "Most") -> bool:
+        """Whether it counts what a workflow does not bound, so that only a chunk that has come back tells."""
+        return math.isinf(most.first) and math.isfinite(min(self.env_steps, self.episodes))
+
+    def room(self, done: "Mark", dispatched: int, most: "Most") -> float:
+        """Return how many more iterations can begin so that only the last of them can use up the budget.
+
+        Minutes are left aside, and so are env steps and episodes where `most` does not bound them.
+
+        Args:
+            done: what is known to be used.
+            dispatched: iterations that have begun, at least those of `done`.
+            most: env steps, and so episodes, of an iteration.
+        """
+        episodes = Most(*(max(steps, 1) for steps in most))  # what plays nothing may still count an episode
+        begins = dispatched > done.iterations == 0  # those of which nothing is known include the first one
+        found = [self.iterations - dispatched]
+        for limit, spent, one in (
+            (self.env_steps, done.env_steps, most),
+            (self.episodes, done.episodes, episodes),
+        ):
+            if math.isfinite(limit) and math.isfinite(one.first):
+                taken = one.later * (dispatched - done.iterations) + begins * (one.first - one.later)
+                found.append(one.iterations(limit - spent - taken, from_start=not dispatched))
+        return max(0, min(found))
 
     @property
     def limits(self) -> dict[str, float]:
@@ -69,6 +97,20 @@ class Mark(NamedTuple):
     env_steps: int = 0
     episodes: int = 0
     iterations: int = 0
+
+
+class Most(NamedTuple):
+    """The most env steps that an iteration takes; infinite where a workflow does not say."""
+
+    first: float = math.inf
+    later: float = math.inf  # after the first one
+
+    def iterations(self, env_steps: float, from_start: bool) -> float:
+        """Return how many iterations it takes at least until they have taken so many env steps."""
+        left = env_steps - self.first if from_start else env_steps
+        if left > 0:
+            return from_start + (math.ceil(left / self.later) if self.later else math.inf)
+        return int(from_start and env_steps > 0)
 
 
 @dataclass

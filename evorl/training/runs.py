@@ -21,7 +21,7 @@ from evorl.training.configuration import config, options, parts, saved
 from evorl.training.configuration.discovery import BUDGET
 from evorl.training.devices import cores, host_devices
 from evorl.training.front import Front
-from evorl.training.plan import describe, shapes
+from evorl.training.plan import describe, shapes, unkept
 from evorl.training.policy import Member, Policy, chosen, highest
 from evorl.training.profile import Profile
 from evorl.training.program import Program, mesh_shape
@@ -92,9 +92,15 @@ def assemble(data: Mapping[str, Any]) -> tuple[Any, Any]:
     return workflow, hyperparams
 
 
-def plan(cfg: Config, workflow: Any, hyperparams: Any) -> str:
+def plan(cfg: Config, workflow: Any, hyperparams: Any, budget: Budget) -> str:
     """What training cfg would be; raises OptionError where it does not fit in memory. Nothing is compiled."""
-    return describe(workflow, shapes(workflow, hyperparams, cfg["num_seeds"]), cfg["num_seeds"])
+    found = describe(workflow, shapes(workflow, hyperparams, cfg["num_seeds"]), cfg["num_seeds"])
+    return "\n".join([found, *unkept(workflow, budget, chunk(cfg))])
+
+
+def chunk(data: Config) -> int:
+    """Return how many iterations a call of the device makes."""
+    return data["chunk"] or data["agent"].get("chunk", 1)
 
 
 def resumed(

@@ -1,5 +1,6 @@
 """What the workflows share: acting, evaluating, and one program for both."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -177,6 +178,25 @@ def axes(workflow: Any, state: State) -> Any:
 def work(workflow: Any, times: int) -> dict[str, tuple[int, int]]:
     """The least and the most that so many iterations of a workflow take, where it says so."""
     return {name: (times * least, times * most) for name, (least, most) in getattr(workflow, "work", {}).items()}
+
+
+def most_steps(workflow: Any) -> tuple[float, float]:
+    """Return the most env steps that the first iteration of a workflow takes, and any other one.
+
+    Args:
+        workflow: whose `work` says so, and whose `first_steps` does where the first iteration differs.
+
+    Returns:
+        Both infinite where it does not say.
+    """
+    _, most = getattr(workflow, "work", {}).get("env_steps", (0, math.inf))
+    return max(most, getattr(workflow, "first_steps", most)), most
+
+
+def most_steps_of_life(workflow: Any, iterations: int) -> float:
+    """Return the most env steps that the first so many iterations of a workflow take."""
+    first, later = most_steps(workflow)
+    return first + (iterations - 1) * later
 
 
 def check_positive(workflow: Any, *names: str) -> None:

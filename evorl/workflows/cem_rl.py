@@ -110,6 +110,16 @@ class CEMRL:
         env_steps = (episodes, episodes * self.env.max_episode_steps)
         return {"env_steps": env_steps, "gradient_steps": (self.min_updates, self.max_updates)}
 
+    @property
+    def prefill(self) -> int:
+        """Steps of each slot at random, which the first iteration takes; 0 where there are none."""
+        return -(-self.random_steps // self.vector_env.num_slots)
+
+    @property
+    def first_steps(self) -> int:
+        """The most env steps that the first iteration takes."""
+        return self.vector_env.num_slots * self.prefill or self.work["env_steps"][1]
+
     def init(self, key: Key, hyperparams: CEMRLHyperparams, env_params: Any = None) -> CEMRLState:
         hyperparams = as_state(hyperparams)
         env_params = as_state(self.env.default_params if env_params is None else env_params)
@@ -137,7 +147,7 @@ class CEMRL:
         plan = Plan(
             self.vector_env.starts(every=random),
             episodes=jnp.where(random, UNLIMITED, self.fitness_episodes),
-            steps=jnp.where(random, -(-self.random_steps // self.vector_env.num_slots), UNLIMITED),
+            steps=jnp.where(random, self.prefill, UNLIMITED),
             params=members,
             explores=True if self.explore else (),
             random=random,

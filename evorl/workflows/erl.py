@@ -129,6 +129,16 @@ class ERL:
         env_steps = (episodes, episodes * self.env.max_episode_steps)
         return {"env_steps": env_steps, "gradient_steps": (self.min_updates, self.max_updates)}
 
+    @property
+    def prefill(self) -> int:
+        """Steps of each slot at random, which the first iteration takes; 0 where there are none."""
+        return -(-self.random_steps // self.num_slots)
+
+    @property
+    def first_steps(self) -> int:
+        """The most env steps that the first iteration takes."""
+        return self.num_slots * self.prefill or self.work["env_steps"][1]
+
     def init(self, key: Key, hyperparams: ERLHyperparams, env_params: Any = None) -> ERLState:
         key_agents, key_evolver = jax.random.split(key)
         hyperparams = as_state(hyperparams)
@@ -169,7 +179,7 @@ class ERL:
         plan = Plan(
             self.vector_env.starts(every=random),
             episodes=jnp.where(random, UNLIMITED, jnp.where(is_agent, episodes, self.fitness_episodes)),
-            steps=jnp.where(random, -(-self.random_steps // self.num_slots), UNLIMITED),
+            steps=jnp.where(random, self.prefill, UNLIMITED),
             params=jax.tree.map(lambda *x: jnp.concatenate(x), members, agents),
             explores=self.explore | is_agent,
             random=random,

@@ -123,6 +123,16 @@ class Evolution:
         steps = (self.num_slots, self.num_slots * self.env.max_episode_steps)
         return {"env_steps": steps, "gradient_steps": (0, 0)}
 
+    @property
+    def prefill(self) -> int:
+        """Steps of each slot at random, which the first iteration takes; 0 where there are none."""
+        return -(-self.vbn_steps // self.num_slots) if self.normalization == "vbn" else 0
+
+    @property
+    def first_steps(self) -> int:
+        """The most env steps that the first iteration takes."""
+        return self.num_slots * (self.prefill or self.env.max_episode_steps)
+
     def init(self, key: Key, hyperparams: EvolutionHyperparams, env_params: Any = None) -> EvolutionState:
         key_agent, key_evolver = jax.random.split(key)
         hyperparams = as_state(hyperparams)
@@ -150,7 +160,7 @@ class Evolution:
         plan = Plan(
             self.vector_env.starts(every=random),
             episodes=jnp.where(random, UNLIMITED, 1),
-            steps=jnp.where(random, -(-self.vbn_steps // self.num_slots), UNLIMITED),
+            steps=jnp.where(random, self.prefill, UNLIMITED),
             group=jnp.where(random, slot, slot % self.fitness_episodes) if self.same_episodes else (),
             params=members,
             explores=True if self.explore else (),

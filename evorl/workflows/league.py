@@ -27,7 +27,7 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.seated import Seated, plain, told
 from evorl.leagues.tables import tabulated
 from evorl.types import Acts, Env, Key, Metrics, SlotPolicy, State
-from evorl.workflows import members
+from evorl.workflows import base, members
 from evorl.workflows.base import as_evaluation
 
 
@@ -103,6 +103,16 @@ class League:
 
     def hyperparams(self) -> LeagueHyperparams:
         return LeagueHyperparams(hyperparameters.of(self.workflow))
+
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration of all learners takes, where their workflow says so."""
+        return base.work(self.inner, self.roster.learners)
+
+    @property
+    def first_steps(self) -> float:
+        """The most env steps that the first iteration of all learners takes."""
+        return self.roster.learners * base.most_steps(self.inner)[0]
 
     def init(self, key: Key, hyperparams: LeagueHyperparams, env_params: Any = None) -> LeagueState:
         hyperparams, roster = as_state(hyperparams), self.roster

@@ -69,7 +69,10 @@ class MetaES:
     @property
     def work(self) -> dict[str, tuple[int, int]]:
         """The least and the most that a generation takes, where the inner workflow says so."""
-        return base.work(self.population, self.lifetime)
+        found = base.work(self.population, self.lifetime)
+        if "env_steps" in found:  # every life begins with the first iteration of its members
+            found["env_steps"] = found["env_steps"][0], int(base.most_steps_of_life(self.population, self.lifetime))
+        return found
 
     @property
     def parallel(self) -> dict[str, int]:

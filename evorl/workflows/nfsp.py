@@ -131,6 +131,16 @@ class NFSP:
         steps, players = self.response.num_envs * self.response.num_steps, self.roles.num_players
         return {"env_steps": (steps, steps), "gradient_steps": (0, 2 * players * self.response.num_updates)}
 
+    @property
+    def prefill(self) -> int:
+        """Steps of each game at random, which the first iteration takes; 0 where there are none."""
+        return -(-self.response.random_steps // self.response.num_envs)
+
+    @property
+    def first_steps(self) -> int:
+        """The env steps of the first iteration."""
+        return self.response.num_envs * (self.prefill or self.response.num_steps)
+
     def init(self, key: Key, hyperparams: NFSPHyperparams, env_params: Any = None) -> NFSPState:
         hyperparams, off = as_state(hyperparams), self.response
         env_params = as_state(self.env.default_params if env_params is None else env_params)
@@ -164,7 +174,7 @@ class NFSP:
             self.vector_env.starts(every=random),
             restart=(state.iteration == 0) | random,
             episodes=UNLIMITED,
-            steps=jnp.where(random, -(-off.random_steps // off.num_envs), off.num_steps),
+            steps=jnp.where(random, self.prefill, off.num_steps),
             params=tree.broadcast(state.strategies, 1),
             explores=True,
             random=random,

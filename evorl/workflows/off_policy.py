@@ -106,6 +106,18 @@ class OffPolicy:
         steps = self.num_envs * self.num_steps
         return {"env_steps": (steps, steps), "gradient_steps": (self.num_updates, self.num_updates)}
 
+    @property
+    def prefill(self) -> int:
+        """Steps of each environment at random, which the first iteration takes; 0 where there are none."""
+        if self.random_steps == 0:
+            return 0
+        return max(-(-self.random_steps // self.num_envs), self.n_step)  # of fewer steps no transition is whole
+
+    @property
+    def first_steps(self) -> int:
+        """The env steps of the first iteration."""
+        return self.num_envs * (self.prefill or self.num_steps)
+
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OffPolicyState:
         hyperparams = as_state(hyperparams)
         env_params = as_state(self.env.default_params if env_params is None else env_params)
@@ -129,12 +141,11 @@ class OffPolicy:
         """num_steps steps of every environment, exploring; or the random ones."""
         del key
         random = (state.replay.size == 0) & (self.random_steps > 0)
-        prefill = max(-(-self.random_steps // self.num_envs), self.n_step)  # of fewer steps no transition is whole
         plan = Plan(
             self.vector_env.starts(every=random),
             restart=(state.iteration == 0) | random,
             episodes=UNLIMITED,
-            steps=jnp.where(random, prefill, self.num_steps),
+            steps=jnp.where(random, self.prefill, self.num_steps),
             params=tree.broadcast(state.agent.actor.params, 1),
             explores=True,
             random=random,

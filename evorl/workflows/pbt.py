@@ -85,6 +85,11 @@ class PBT:
         return base.work(self.population, self.steps_per_generation)
 
     @property
+    def first_steps(self) -> float:
+        """The most env steps that the first generation takes."""
+        return base.most_steps_of_life(self.population, self.steps_per_generation + self.warmup_steps)
+
+    @property
     def parallel(self) -> dict[str, int]:
         """What is independent: the members, where the population says so."""
         return base.parallel(self.population)

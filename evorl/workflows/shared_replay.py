@@ -56,6 +56,11 @@ class SharedReplay:
         """The least and the most that an iteration of all members takes; the first one takes random_steps instead."""
         return base.work(self.inner, self.size)
 
+    @property
+    def first_steps(self) -> int:
+        """The env steps of the first iteration of all members."""
+        return self.size * self._one.first_steps
+
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OffPolicyState:
         """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
         init = jax.vmap(self._one.init, (0, 0, None), AXES)

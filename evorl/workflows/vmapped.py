@@ -43,6 +43,11 @@ class Vmapped:
         """The least and the most that an iteration of all copies takes, where the inner workflow says so."""
         return base.work(self.inner, self.size)
 
+    @property
+    def first_steps(self) -> float:
+        """The most env steps that the first iteration of all copies takes."""
+        return self.size * base.most_steps(self.inner)[0]
+
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State:
         """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
         here = tree.size(hyperparams) if jax.tree.leaves(hyperparams) else self.size

@@ -63,6 +63,11 @@ class XFP:
     def hyperparams(self) -> XFPHyperparams:
         return XFPHyperparams()
 
+    @property
+    def work(self) -> dict[str, tuple[int, int]]:
+        """What an iteration takes: nothing is played, and no gradient is followed."""
+        return {"env_steps": (0, 0), "gradient_steps": (0, 0)}
+
     def init(self, key: Key, hyperparams: XFPHyperparams, env_params: Any = None) -> XFPState:
         del key
         env_params = as_state(self.env.default_params if env_params is None else env_params)
