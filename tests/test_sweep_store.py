@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from evorl.errors import OptionError
+from evorl.sweeps import running
 from evorl.sweeps import store as stores
 from evorl.sweeps.definition import Definition
 from evorl.sweeps.random_search import RandomSearch
@@ -110,6 +111,122 @@ def test_a_trial_on_which_workers_die_has_failed(tmp_path):
             assert taken(owner) == [1]
         assert store.trials()[0].state == FAILED
         assert "5 workers have died" in store.trials()[0].message
+
+
+def test_a_worker_that_fails_counts_as_one_that_has_died(tmp_path):
+    def fail(store):
+        with store.owner() as owner:
+            assert numbers(store.take(owner, 1, SPACE, RandomSearch())) == [0]
+            raise RuntimeError("out of luck")
+
+    with made(tmp_path) as store:
+        for _ in range(DEATHS):
+            with pytest.raises(RuntimeError):
+                fail(store)
+        with store.owner() as owner:
+            assert numbers(store.take(owner, 1, SPACE, RandomSearch())) == [1]
+        assert store.trials()[0].state == FAILED
+
+
+class Asked:
+    """A sampler that does something else while it is asked."""
+
+    def __init__(self, meanwhile):
+        self.meanwhile, self.known = list(meanwhile), []
+
+    def suggest(self, space, trials, n, seed):
+        self.known.append(len(trials))
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+        return RandomSearch().suggest(space, trials, n, seed)
+
+
+def test_nobody_waits_for_a_suggestion_who_tells_of_a_trial(tmp_path):
+    with made(tmp_path) as store, closing(Store(tmp_path)) as other, other.owner() as owner, store.owner() as own:
+        other.take(owner, 1, SPACE, RandomSearch())
+        told = Asked([lambda: (other.observe(0, Evaluation(1.0, 2.0, 3.0)), other.end(0, DONE))])
+        assert numbers(store.take(own, 1, SPACE, told)) == [1]
+        assert [one.state for one in store.trials()] == [DONE, RUNNING]
+
+
+def test_who_suggests_without_knowing_all_trials_suggests_anew(tmp_path):
+    def puts_one():  # as a process without the lock would
+        assert other._put(owner, 1, SPACE, RandomSearch())
+
+    with made(tmp_path) as store, closing(Store(tmp_path)) as other, other.owner() as owner, store.owner() as own:
+        asked = Asked([puts_one])
+        assert numbers(store.take(own, 2, SPACE, asked)) == [1, 2]
+        assert asked.known == [0, 1]
+        points = [one.point for one in store.trials()]
+    np.testing.assert_array_equal(points, [RandomSearch().suggest(SPACE, points[:i], 1, 0)[0] for i in range(3)])
+
+
+def test_a_store_that_has_read_before_gives_what_one_gives_that_has_not(tmp_path):
+    rng = np.random.default_rng(0)
+    with made(tmp_path, trials=30) as store, store.owner() as owner:
+        for _ in range(200):
+            taken = store.take(owner, 3, SPACE, RandomSearch())
+            if not taken:
+                break
+            one = taken[rng.integers(len(taken))]
+            if rng.uniform() < 0.5:
+                store.observe(one.number, Evaluation(float(rng.uniform()), 1.0, float(rng.normal())))
+            else:
+                store.end(one.number, (DONE, STOPPED, FAILED)[rng.integers(3)])
+            with closing(Store(tmp_path)) as new:
+                assert [*map(repr, store.trials(SPACE))] == [*map(repr, new.trials(SPACE))]
+        assert len(store._ended) == 30
+
+
+FLAKY = """
+import os, signal, sys
+from pathlib import Path
+starts = Path(sys.argv[1]) / "starts"
+count = int(starts.read_text()) if starts.exists() else 0
+starts.write_text(str(count + 1))
+if count == 0:
+    raise RuntimeError("out of luck")
+if count == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+sys.argv.append("work")
+"""
+
+
+@pytest.fixture
+def swept_by(tmp_path, monkeypatch):
+    """Return what a sweep says whose workers run some code."""
+
+    def sweep(code, trials=3):
+        (tmp_path / "own_worker.py").write_text(code)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+        monkeypatch.setattr(running, "MODULE", "own_worker")
+        monkeypatch.setattr(running, "POLL", 0.05)
+        (tmp_path / "sweep").mkdir()
+        lines = []
+        with made(tmp_path / "sweep", trials) as store:
+            running.run(store, Definition({}, (), SPACE, {}, "return", "env_steps", 0), 1, lines.append)
+        return lines
+
+    return sweep
+
+
+@pytest.mark.program
+def test_a_worker_that_fails_or_is_killed_does_not_end_the_sweep(swept_by):
+    lines = swept_by(FLAKY + WORKER)
+    assert lines[:2] == [
+        "a worker has failed: RuntimeError: out of luck; another one takes its place",
+        "a worker was killed by SIGKILL; another one takes its place",
+    ]
+    assert [line.partition(":")[0] for line in lines[2:]] == ["trial 0", "trial 1", "trial 2"]
+
+
+@pytest.mark.program
+def test_a_sweep_whose_workers_all_fail_ends(swept_by):
+    problem = (
+        "^10 workers were lost in a row; the last one has failed: RuntimeError: out of luck; .*worker-0.log has more"
+    )
+    with pytest.raises(OptionError, match=problem):
+        swept_by("raise RuntimeError('out of luck')")
 
 
 def test_what_is_told_again_is_there_once_and_nan_is_none(tmp_path):

@@ -16,7 +16,19 @@ from evorl.sweeps.protein import Protein
 from evorl.sweeps.random_search import RandomSearch
 from evorl.sweeps.space import Parameter, SearchSpace
 from evorl.sweeps.tpe import TPE
-from evorl.sweeps.trials import DONE, FAILED, RUNNING, Evaluation, Trial, is_behind, observed, pareto, thinned
+from evorl.sweeps.trials import (
+    DONE,
+    FAILED,
+    RUNNING,
+    Evaluation,
+    Trial,
+    is_behind,
+    observed,
+    pareto,
+    spread,
+    telling,
+    thinned,
+)
 
 RATE = Parameter("agent.hyperparams.learning_rate", LogUniform(1e-5, 1e-1), 1e-3)
 STEPS = Parameter("env_steps", LogUniform(1_000.0, 64_000.0), 8_000)
@@ -76,7 +88,7 @@ def test_a_space_decodes_to_options_as_they_are_given():
     np.testing.assert_allclose(SPACE.center, [0.5, 0.5, 0.5], atol=1e-6)
     np.testing.assert_allclose(SPACE.reach(0.25), [0.25, 1 / 12, 0.25])  # log2(64) = 6
     np.testing.assert_allclose(SPACE.ended(np.array([0.2, 0.5, 0.7]), 0.25), [0.2, 1 / 6, 0.7], atol=1e-6)
-    assert SPACE.ended(np.array([0.2, 0.1, 0.7]), 0.25) is None  # below 1,000 steps
+    assert not SPACE.is_within(SPACE.decode(np.array([0.2, 0.1, 0.7])), 0.25)  # below 1,000 steps
     assert SPACE.shape(SPACE.defaults) == ((ENVS.name, 16),)
     with pytest.raises(OptionError, match="names nothing to search"):
         SearchSpace(())
@@ -84,9 +96,10 @@ def test_a_space_decodes_to_options_as_they_are_given():
 
 def test_a_curve_counts_as_trials_that_ended_sooner():
     points = thinned(SPACE, trial(0, [0.2, 0.9, 0.7], score=8.0, cost=4.0), 3)
-    assert [one for one, _ in points] == [Evaluation(0.25, 1, 2), Evaluation(0.75, 3, 6), Evaluation(1, 4, 8)]
-    np.testing.assert_allclose([u[1] for _, u in points], [0.9 - 1 / 3, 0.9 + math.log2(0.75) / 6, 0.9], atol=1e-6)
-    assert [one.used for one, _ in thinned(SPACE, trial(0, [0.2, 0.9, 0.7]), 10)] == [0.25, 0.5, 0.75, 1.0]
+    assert points == [Evaluation(0.25, 1, 2), Evaluation(0.75, 3, 6), Evaluation(1, 4, 8)]
+    found = observed(SPACE, [trial(0, [0.2, 0.9, 0.7])], 3)
+    np.testing.assert_allclose(found.x[:, 1], [0.9 - 1 / 3, 0.9 + math.log2(0.75) / 6, 0.9], atol=1e-5)
+    assert [one.used for one in thinned(SPACE, trial(0, [0.2, 0.9, 0.7]), 10)] == [0.25, 0.5, 0.75, 1.0]
     fixed = SearchSpace((RATE, ENVS))
     assert len(thinned(fixed, replace(trial(0, [0.2, 0.9, 0.7]), point=(0.2, 0.7)), 10)) == 1
 
@@ -107,6 +120,44 @@ def test_the_front_is_that_of_all_pairs():
     front = pareto(score, cost)
     assert set(zip(score[front], cost[front], strict=True)) == pairs - dominated
     assert not pareto(np.zeros(2), np.full(2, np.nan)).any()
+
+
+def test_what_tells_most_is_the_front_what_is_nearest_to_it_and_some_of_all():
+    rng = np.random.default_rng(0)
+    score, cost = rng.normal(size=300), rng.uniform(1, 10, size=300)
+    cost[::50] = np.nan  # failed
+    kept = telling(score, cost, 100)
+    below = (
+        np.array([max([s for s, c in zip(score, cost, strict=True) if c <= one], default=0) for one in cost]) - score
+    )
+    below[np.isnan(cost)] = np.inf
+    nearest = np.argsort(below)[:50]
+    assert set(np.flatnonzero(pareto(score, cost))) <= set(nearest) <= set(kept)
+    rest = [i for i in range(300) if i not in nearest]
+    even = [rest[int(np.rint(i * 249 / 49))] for i in range(50)]
+    np.testing.assert_array_equal(spread(np.array(rest), 50), even)
+    assert set(kept) == {*nearest, *even}
+    assert len(kept) == len(set(kept)) == 100
+    np.testing.assert_array_equal(telling(score, cost, 300), np.arange(300))
+
+
+def test_protein_of_many_trials_knows_so_many_points_and_no_more(monkeypatch):
+    seen = []
+    monkeypatch.setattr(Protein, "_around", lambda self, space, centers, rng: seen.append(centers) or centers)
+    fitted = GaussianProcess.fitted
+    monkeypatch.setattr(GaussianProcess, "fitted", lambda x, y: seen.append(x) or fitted(x[:9], y[:9]))
+    Protein(most_points=60, most_centers=3).suggest(SPACE, tried(200), 1, 0)
+    score, cost, centers = seen
+    assert (score.shape, cost.shape, centers.shape) == ((60, 3), (60, 3), (3, 3))
+
+
+def test_a_score_between_two_evaluations_is_on_the_line():
+    rng = np.random.default_rng(0)
+    costs, scores = np.sort(rng.uniform(size=12)), rng.normal(size=12)
+    lost = [Evaluation(0.5, 0.5, math.nan)]
+    one = Trial(0, (), {}, DONE, (*map(Evaluation, [1.0] * 12, costs, scores), *lost))
+    at = np.concatenate([costs, rng.uniform(-0.1, 1.1, size=50)])
+    np.testing.assert_allclose([one.score_at(x) for x in at], np.interp(at, costs, scores))
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda x: type(x).__name__)

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import cho_solve, cholesky
+from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
 
 ROOT_3 = np.sqrt(3.0)
 JITTER = 1e-8
 START = {"matern": 1.0, "linear": 1.0, "bias": 1.0, "noise": 1e-2}  # variances
+FITTED = 300  # points for which the likeliest numbers are sought
 LENGTH = 0.5  # half the unit cube
 BOUNDS = (-9.0, 5.0)  # of all logarithms: a variance from 1e-4, a length to 150
 
@@ -33,14 +35,18 @@ class GaussianProcess:
         """With the numbers that are likeliest a posteriori, from one start, by L-BFGS.
 
         Their logarithms are normal a priori around START and LENGTH, with a deviation of 1; that of the noise 0.5
-        (HEBO, Cowen-Rivers et al. 2022, arXiv:2012.03826).
+        (HEBO, Cowen-Rivers et al. 2022, arXiv:2012.03826). Of more than FITTED points they are the likeliest for so
+        many, spread evenly, since each look at n of them takes n^3 steps; what is expected knows all.
         """
         center = np.log([*START.values(), *[LENGTH] * x.shape[1]])
         scale = np.ones_like(center)
         scale[3] = 0.5
 
+        some = np.linspace(0, len(x) - 1, min(len(x), FITTED)).round().astype(int)
+        of_some = x[some], y[some]
+
         def loss(log: Vector) -> tuple[float, Vector]:
-            value, slope = likelihood(x, y, log)
+            value, slope = likelihood(*of_some, log)
             off = (log - center) / scale
             return float(0.5 * off @ off - value), off / scale - slope
 
@@ -65,7 +71,7 @@ def likelihood(x: Float[Vector, "n d"], y: Float[Vector, " n"], log: Float[Vecto
     known.flat[:: len(x) + 1] += noise + JITTER
     lower = cholesky(known, lower=True)
     weights = cho_solve((lower, True), y)
-    pull = np.outer(weights, weights) - cho_solve((lower, True), np.eye(len(x)))
+    pull = np.outer(weights, weights) - _inverse(lower)
     dots = x @ x.T
     value = -0.5 * y @ weights - np.log(np.diag(lower)).sum()
     slope = [
@@ -77,6 +83,12 @@ def likelihood(x: Float[Vector, "n d"], y: Float[Vector, " n"], log: Float[Vecto
     scaled, moved = x / np.exp(log[4:]), 3 * matern * pull * decay  # sum over pairs of moved times a squared distance
     lengths = 2 * ((scaled**2 * moved.sum(1)[:, None]).sum(0) - (scaled * (moved @ scaled)).sum(0))
     return float(value), 0.5 * np.concatenate([slope, lengths])
+
+
+def _inverse(lower: Float[Vector, "n n"]) -> Float[Vector, "n n"]:
+    """Return the inverse of the matrix that has this Cholesky factor, in a third of the steps that solving takes."""
+    half = np.tril(dpotri(lower, lower=1)[0])
+    return half + np.tril(half, -1).T
 
 
 def _kernel(a: Float[Vector, "n d"], b: Float[Vector, "m d"], log: Float[Vector, " p"]) -> tuple[Vector, Vector]:

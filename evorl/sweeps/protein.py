@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from evorl.errors import require
 from evorl.sweeps.gaussian_process import GaussianProcess
 from evorl.sweeps.space import SearchSpace
-from evorl.sweeps.trials import RUNNING, Observed, Trial, observed, pareto
+from evorl.sweeps.trials import RUNNING, Observed, Trial, observed, pareto, telling
 
 SMALL = 1e-9
 
@@ -20,29 +21,33 @@ class Protein:
 
     Source: PufferLib 3.0 (Suarez 2025), after CARBS (Fetterman et al. 2023, arXiv:2306.08055). Score and logarithm of
     the cost, both in [0, 1], are what two Gaussian processes expect there, the latter's prior mean being 1. They know
-    up to curve_points points of each trial's curve. The first trial is that of the defaults. What is pending counts as
-    having the mean score (the constant liar of Ginsbourger et al. 2010). Where all cost the same, the score decides.
+    up to curve_points points of each trial's curve, and of all these the most_points that tell most (trials.telling).
+    The first trial is that of the defaults. What is pending counts as having the mean score (the constant liar of
+    Ginsbourger et al. 2010). Where all cost the same, the score decides.
     """
 
     candidates: int = 256  # around each point that none is better than
     reach: float = 0.25  # of the unit cube, either way
     expansion: float = 1.25
     curve_points: int = 10
+    most_points: int = 500
+    most_centers: int = 40  # of the points that none is better than, drawn where there are more
 
     def __post_init__(self) -> None:
-        for name in ("candidates", "curve_points"):
+        for name in ("candidates", "curve_points", "most_points", "most_centers"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         require(0 < self.reach <= 1, "reach", self.reach, "must be above 0 and at most 1")
         require(self.expansion > 0, "expansion", self.expansion, "must be above 0")
 
     def suggest(self, space: SearchSpace, trials: Sequence[Trial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
-        rng, known = np.random.default_rng([seed, len(trials)]), observed(space, trials, self.curve_points)
+        rng = np.random.default_rng([seed, len(trials)])
+        known = observed(space, trials, self.curve_points, partial(telling, most=self.most_points))
         pending = [np.array(trial.point) for trial in trials if trial.state == RUNNING]
         chosen = [] if trials else [space.center]
-        front = pareto(known.score, known.cost)
-        models = _Models.fitted(known) if front.any() else None
+        front = np.flatnonzero(pareto(known.score, known.cost))
+        models = _Models.fitted(known) if len(front) else None
         while len(chosen) < n:
-            around = known.x[front] if models else space.center[None]
+            around = known.x[self._centers(front, rng)] if models else space.center[None]
             found = self._around(space, around, rng)
             if models is None:
                 chosen.append(found[0])
@@ -51,6 +56,10 @@ class Protein:
             weight = 1 - np.abs(self.expansion * rng.uniform() - cost) if cost is not None else 1.0
             chosen.append(found[np.argmax(score * weight)])
         return np.array(chosen[:n])
+
+    def _centers(self, front: Int[np.ndarray, " m"], rng: np.random.Generator) -> Int[np.ndarray, " k"]:
+        few = len(front) <= self.most_centers
+        return front if few else np.sort(rng.choice(front, self.most_centers, replace=False))
 
     def _around(
         self, space: SearchSpace, centers: Float[np.ndarray, "m d"], rng: np.random.Generator

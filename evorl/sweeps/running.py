@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,12 +13,14 @@ from pathlib import Path
 from evorl.errors import OptionError
 from evorl.sweeps.definition import Definition
 from evorl.sweeps.space import short
-from evorl.sweeps.store import Store
-from evorl.sweeps.trials import FAILED, RUNNING, STOPPED, Trial
+from evorl.sweeps.store import DEATHS, Store
+from evorl.sweeps.trials import DONE, FAILED, RUNNING, STOPPED, Trial
 from evorl.training.devices import cores
 from evorl.training.records import files
 from evorl.training.stopping import Stopping
 
+INTERRUPTED = 130  # the exit code after a signal that asks to save
+LOSSES = 2 * DEATHS  # of workers in a row, in each place, after which a sweep ends
 POLL = 0.3  # seconds between two looks at the store
 GRACE = 600  # seconds that workers have to save, before they are killed
 MODULE = "evorl.sweeps.worker"
@@ -29,18 +32,18 @@ class Workers:
     def __init__(self, folder: Path, most: int, trust: Sequence[str]) -> None:
         self._folder, self._most, self._trust = folder, most, trust
         self._there: dict[int, subprocess.Popen[bytes]] = {}
-        self.failed: list[int] = []
+        self.lost: list[tuple[int, int]] = []  # the place and the exit code of each that was killed or has failed
 
     def __len__(self) -> int:
         return len(self._there)
 
     def look(self) -> None:
-        """Forgets those that have ended; notes which failed, rather than being killed."""
+        """Forgets those that have ended; notes those that were killed or have failed."""
         for place, process in list(self._there.items()):
             if (code := process.poll()) is not None:
                 del self._there[place]
-                if code > 0 and code != 130:
-                    self.failed.append(place)
+                if code not in (0, INTERRUPTED):
+                    self.lost.append((place, code))
 
     def start(self, wanted: int) -> None:
         """So many more, as far as there is room."""
@@ -57,6 +60,7 @@ class Workers:
             stdout=log,
             stderr=log,
             start_new_session=True,  # so that Ctrl-C is for us alone
+            env={"OPENBLAS_NUM_THREADS": "1"} | os.environ,  # whose threads wait at full speed where cores are shared
         )
         log.close()
         if hasattr(os, "sched_setaffinity") and cores() >= self._most > 1:
@@ -67,6 +71,14 @@ class Workers:
     def log(self, place: int) -> Path:
         """What a worker has said."""
         return self._folder / f"worker-{place}.log"
+
+    def end_of(self, place: int, code: int) -> str:
+        """How a worker has ended, in words."""
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        lines = files.tail(self.log(place)).split("\n")
+        last = next((line for line in reversed(lines) if line), "it said nothing")
+        return f"has failed: {last:.300}"
 
     def stop(self) -> None:
         """Asks all to save and end."""
@@ -82,7 +94,7 @@ class Workers:
 def run(
     store: Store, definition: Definition, workers: int, say: Callable[[str], None], trust: Sequence[str] = ()
 ) -> bool:
-    """Start workers until all trials have ended. Those that are killed are replaced.
+    """Start workers until all trials have ended. Those that are killed or fail are replaced.
 
     Args:
         store: of the sweep.
@@ -95,23 +107,32 @@ def run(
         Whether it was stopped before.
 
     Raises:
-        OptionError: where a worker fails of itself.
+        OptionError: where LOSSES workers in each place were lost in a row, and no trial was trained in between.
         KeyboardInterrupt: at a second signal.
     """
     pool, told = Workers(store.folder, workers, trust), {one.number for one in store.trials() if one.state != RUNNING}
+    losses = 0  # in a row
     with Stopping() as stopping:
         try:
             while store.is_worked_on() and not stopping():  # by workers whose parent has died, which save and end
                 time.sleep(POLL)
             while not _finished(store, pool) and not stopping():
                 pool.look()
-                if pool.failed:
-                    lines = files.tail(pool.log(pool.failed[0])).split("\n")
-                    last = next((line for line in reversed(lines) if line), "it said nothing")
-                    raise OptionError(f"a worker has failed: {last:.300}; {pool.log(pool.failed[0])} has more")
+                trials = store.trials()
+                new = tell(trials, told, definition, say)
+                if any(one.number in new and one.state in (DONE, STOPPED) for one in trials):
+                    losses = 0
+                for lost in pool.lost:
+                    losses += 1
+                    if losses >= LOSSES * workers:
+                        raise OptionError(
+                            f"{losses} workers were lost in a row; the last one {pool.end_of(*lost)}; "
+                            f"{pool.log(lost[0])} has more"
+                        )
+                    say(f"a worker {pool.end_of(*lost)}; another one takes its place")
+                pool.lost.clear()
                 if len(pool) < workers:
                     pool.start(min(workers - len(pool), store.left(store.settings["trials"])))
-                told |= tell(store.trials(), told, definition, say)
                 time.sleep(POLL)
             _end(pool)
         except BaseException:
@@ -140,13 +161,14 @@ def _end(pool: Workers) -> None:
 
 
 def tell(trials: Sequence[Trial], told: set[int], definition: Definition, say: Callable[[str], None]) -> set[int]:
-    """Says of each trial that has ended since how, and what is best; returns their numbers."""
+    """Says of each trial that has ended since how, and what is best; adds them to told, and returns their numbers."""
     new = [one for one in trials if one.state != RUNNING and one.number not in told]
+    top = best([one for one in trials if one.number in told]) if new else None
     for trial in new:
         told.add(trial.number)
-        ended = [one for one in trials if one.number in told]
+        top = best([trial] if top is None else [top, trial])
         line = f"trial {trial.number}: {came_to(trial, definition)}"
-        if (top := best(ended)) is not None:
+        if top is not None:
             line += f"; best {top.score:,.6g}, trial {top.number}"
         say(line)
     return {one.number for one in new}

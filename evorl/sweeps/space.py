@@ -87,17 +87,19 @@ class SearchSpace:
             far[self.budget] = min(part, 1 / (2 * np.log2(high / low)))
         return far
 
-    def ended(self, u: Float[np.ndarray, " d"], used: float) -> Float[np.ndarray, " d"] | None:
-        """The point of a trial whose budget is only a part of that at u; None where no budget is, or none so small."""
-        if self.budget is None:
-            return u if used == 1 else None
-        one = self.parameters[self.budget]
-        spent, (low, _) = float(one.prior.decode(jnp.float32(u[self.budget]))) * used, one.prior.ends
-        if spent < low:
-            return None
-        point = np.array(u)
-        point[self.budget] = one.encode(spent)
+    def ended(self, u: Float[np.ndarray, " d"], used: float) -> Float[np.ndarray, " d"]:
+        """Return the point of a trial whose budget is only a part of that at u; u where no budget is searched."""
+        if self.budget is None or used == 1:
+            return u
+        one, point = self.parameters[self.budget], np.array(u)
+        point[self.budget] = one.encode(float(one.prior.decode(jnp.float32(u[self.budget]))) * used)
         return point
+
+    def is_within(self, values: Mapping[str, float], used: float) -> bool:
+        """Return whether a part of the budget in values is a budget that can be searched."""
+        assert self.budget is not None
+        one = self.parameters[self.budget]
+        return values[one.name] * used >= min(one.prior.ends)
 
     def shape(self, values: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
         """What values of a trial need a program of their own: all but hyperparameters and budgets."""

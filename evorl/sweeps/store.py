@@ -19,6 +19,7 @@ from evorl.sweeps.trials import FAILED, RUNNING, STATES, Evaluation, Sampler, Tr
 from evorl.training.records import files
 
 NAME, WORKERS, TRIALS = "sweep.sqlite", "workers", "trials"  # in the folder of a sweep
+SUGGESTING = "suggesting.lock"  # which one process at a time holds
 HALF = f".{NAME}"  # a store that is being made
 SCHEMA = 2
 FILES = {NAME, f"{NAME}-wal", f"{NAME}-shm"}  # a rollback journal may name any file, which SQLite then deletes
@@ -46,6 +47,7 @@ class Store:
 
     def __init__(self, folder: Path, option: str = "resume") -> None:
         self.folder, self._problem = Path(folder), f"{option}={folder}"
+        self._ended: list[Trial] = []  # the first trials, as far as all have ended: they change no more
         path = self.folder / NAME
         if not path.is_file() or path.is_symlink():
             what = f"has no {NAME}" if self.folder.is_dir() else "is not there"
@@ -117,22 +119,30 @@ class Store:
 
     def whole(self, space: SearchSpace | None = None) -> tuple[list[Trial], list[OptionError]]:
         """Return the trials that are whole, in order, and what is wrong with the others; see trials."""
+        known = len(self._ended)
+        new, of_new = (f" WHERE {number} >= {known}" if known else "" for number in ("number", "trial"))
         with self._reading():
-            rows = self._rows("SELECT number, point, options, state, message FROM trials ORDER BY number")
-            points = self._rows("SELECT trial, used, cost, score FROM curves ORDER BY trial, used")
+            rows = self._rows(f"SELECT number, point, options, state, message FROM trials{new} ORDER BY number")
+            points = self._rows(f"SELECT trial, used, cost, score FROM curves{of_new} ORDER BY trial, used")
         curves: dict[int, list[Any]] = {}
         for trial, *point in points:
             curves.setdefault(trial, []).append(point)
-        found, damage = list[Trial](), list[OptionError]()
+        found, damage = list(self._ended), list[OptionError]()
         for row in rows:
             try:
-                trial = self._trial(row, curves.get(row[0], []))
-                if space is not None and (len(trial.point) != space.size or set(trial.values) != set(space.defaults)):
-                    raise self._damaged(f"its trial {trial.number} is of another space")
-                found.append(trial)
+                found.append(self._trial(row, curves.get(row[0], [])))
             except OptionError as error:
                 damage.append(error)
-        return found, damage
+        for trial in found[known:]:
+            if trial.number != len(self._ended) or trial.state == RUNNING:
+                break
+            self._ended.append(trial)
+        if space is None:
+            return found, damage
+        names = set(space.defaults)
+        others = [one for one in found if len(one.point) != space.size or one.values.keys() != names]
+        damage += [self._damaged(f"its trial {one.number} is of another space") for one in others]
+        return [one for one in found if one not in others] if others else found, damage
 
     def _trial(self, row: Sequence[Any], curve: Sequence[Any]) -> Trial:
         number, point, values, state, message = row
@@ -160,40 +170,63 @@ class Store:
 
     def _running(self) -> list[bool]:
         """Of each trial that has not ended whether its owner is there."""
-        owners = self._rows("SELECT owner FROM trials WHERE state = ?", RUNNING)
+        owners = self._rows("SELECT owner FROM trials WHERE state = ? AND number >= ?", RUNNING, len(self._ended))
         return [self._alive(owner) for (owner,) in owners]
 
     @contextmanager
     def owner(self) -> Iterator[str]:
-        """A name that owns trials as long as this process holds it; then those that have not ended are let go of."""
+        """Give a name that owns trials as long as this process holds it; then those that have not ended are let go of.
+
+        After an error they count as those of a worker that has died.
+        """
         (self.folder / WORKERS).mkdir(exist_ok=True)
         name = secrets.token_hex(8)
         lock = FileLock(self._lock(name))
         with lock:
             try:
                 yield name
-            finally:
-                with self._writing():
-                    self._file.execute("UPDATE trials SET owner = NULL WHERE owner = ?", (name,))
+            except Exception:
+                raise  # the trials keep its name, so that this counts as a death: one of them may be the reason
+            except BaseException:
+                self._let_go(name)
+                raise
+            self._let_go(name)
         with suppress(OSError):
             self._lock(name).unlink()
 
     def take(self, owner: str, n: int, space: SearchSpace, sampler: Sampler) -> list[Trial]:
-        """Up to n trials for an owner: those whose own is gone, then new ones, which the sampler suggests."""
-        with self._writing():
-            settings = self.settings
-            self._take_over(owner, n)
-            trials, mine = self.trials(space), self._owned(owner)
-            fresh = max(min(n - len(mine), settings["trials"] - len(trials)), 0)
-            points = sampler.suggest(space, trials, fresh, settings["seed"]) if fresh else np.empty((0, space.size))
-            for number, point in enumerate(np.asarray(points, float), len(trials)):
-                values = json.dumps(space.decode(point))
-                self._file.execute(
-                    "INSERT INTO trials VALUES (?, ?, ?, ?, ?, 0, '')",
-                    (number, json.dumps(point.tolist()), values, RUNNING, owner),
-                )
-            mine = self._owned(owner)
+        """Return up to n trials for an owner: those whose own is gone, then new ones, which the sampler suggests.
+
+        One process suggests at a time, outside of transactions, so that nobody waits for it who only tells of a trial.
+        """
+        if self._wanted(owner, n, space)[1]:
+            with FileLock(self.folder / SUGGESTING):
+                while not self._put(owner, n, space, sampler):
+                    pass  # someone without the lock was faster
+        mine = self._owned(owner)
         return [trial for trial in self.trials() if trial.number in mine]
+
+    def _wanted(self, owner: str, n: int, space: SearchSpace) -> tuple[list[Trial], int, int]:
+        """Give an owner the trials whose own is gone; return all trials, how many new ones it wants, and the seed."""
+        with self._writing():
+            self._take_over(owner, n)
+            settings, trials, mine = self.settings, self.trials(space), self._owned(owner)
+        return trials, max(min(n - len(mine), settings["trials"] - len(trials)), 0), settings["seed"]
+
+    def _put(self, owner: str, n: int, space: SearchSpace, sampler: Sampler) -> bool:
+        """Suggest new trials and put them in; return False where there are others by then, of which it did not know."""
+        trials, fresh, seed = self._wanted(owner, n, space)
+        points = np.asarray(sampler.suggest(space, trials, fresh, seed) if fresh else (), float)
+        rows = [
+            (number, json.dumps(point.tolist()), json.dumps(space.decode(point)), RUNNING, owner)
+            for number, point in enumerate(points, len(trials))
+        ]
+        with self._writing():
+            ((count,),) = self._rows("SELECT COUNT(*) FROM trials")
+            if count != len(trials):
+                return False
+            self._file.executemany("INSERT INTO trials VALUES (?, ?, ?, ?, ?, 0, '')", rows)
+        return True
 
     def observe(self, number: int, evaluation: Evaluation) -> bool:
         """Takes an evaluation of a trial; returns whether that is to be stopped, as it is behind the others."""
@@ -217,16 +250,23 @@ class Store:
                 "UPDATE trials SET state = ?, message = ?, owner = NULL WHERE number = ?", (state, message, number)
             )
 
+    def _let_go(self, owner: str) -> None:
+        with self._writing():
+            self._file.execute("UPDATE trials SET owner = NULL WHERE owner = ?", (owner,))
+
     def _owned(self, owner: str) -> set[int]:
-        rows = self._rows("SELECT number FROM trials WHERE owner = ? AND state = ?", owner, RUNNING)
+        owned = "SELECT number FROM trials WHERE owner = ? AND state = ? AND number >= ?"
+        rows = self._rows(owned, owner, RUNNING, len(self._ended))
         return {number for (number,) in rows}
 
     def _take_over(self, owner: str, n: int) -> None:
         """Trials whose owner is gone are this one's; too often where they stand, they have failed."""
         rows = self._rows(
-            "SELECT number, owner, deaths FROM trials WHERE state = ? AND owner IS NOT ? ORDER BY number",
+            "SELECT number, owner, deaths FROM trials"
+            " WHERE state = ? AND owner IS NOT ? AND number >= ? ORDER BY number",
             RUNNING,
             owner,
+            len(self._ended),
         )
         for number, before, deaths in rows:
             if not isinstance(deaths, int):

@@ -1,12 +1,15 @@
 """Trials: what a sweep has tried, what came of it, and the samplers that say what to try next."""
 
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from evorl.sweeps.space import SearchSpace
 
@@ -15,12 +18,19 @@ FIRST = 0.2  # of a budget, of which a curve tells nothing yet
 QUANTILE, LEAST = 0.3, 8  # a trial is stopped below this quantile of so many others
 
 
+Choose: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
 class Evaluation(NamedTuple):
     """A point of a trial's curve."""
 
     used: float  # of its budget, from 0 to 1
     cost: float
     score: float  # NaN where it is none
+
+
+COST = attrgetter("cost")
+LOST = Evaluation(1.0, math.nan, math.nan)  # of a trial that has failed
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,19 @@ class Trial:
         """What it has cost so far."""
         return self.curve[-1].cost if self.curve else 0.0
 
+    @cached_property
+    def sound(self) -> tuple[Evaluation, ...]:
+        """The evaluations that have a score."""
+        return tuple(one for one in self.curve if math.isfinite(one.score))
+
+    def score_at(self, cost: float) -> float:
+        """Return the score at a cost: on the line between two sound evaluations, beyond them that of the nearest."""
+        i = bisect_left(self.sound, cost, key=COST)
+        if i in (0, len(self.sound)):
+            return self.sound[min(i, len(self.sound) - 1)].score
+        low, high = self.sound[i - 1 : i + 1]
+        return low.score + (high.score - low.score) / (high.cost - low.cost) * (cost - low.cost)
+
 
 @runtime_checkable
 class Sampler(Protocol):
@@ -62,40 +85,66 @@ class Observed(NamedTuple):
     cost: Float[np.ndarray, " m"]
 
 
-def observed(space: SearchSpace, trials: Sequence[Trial], points: int) -> Observed:
-    """Of each trial that has ended up to `points` points of its curve, as if its budget had ended there."""
-    x, score, cost = [], [], []
-    for trial in trials:
-        if trial.state == RUNNING:
-            continue
-        if not math.isfinite(trial.score):
-            x.append(np.array(trial.point))
-            score.append(math.nan)
-            cost.append(math.nan)
-            continue
-        for at, point in thinned(space, trial, points):
-            x.append(point)
-            score.append(at.score)
-            cost.append(at.cost)
-    scores = np.array(score)
-    worst = np.nanmin(scores) if np.isfinite(scores).any() else 0.0
-    return Observed(np.reshape(x, (-1, space.size)), np.nan_to_num(scores, nan=worst), np.array(cost))
+def observed(space: SearchSpace, trials: Sequence[Trial], points: int, choose: Choose | None = None) -> Observed:
+    """Return up to `points` points of the curve of each trial that has ended, as if its budget had ended there.
 
-
-def thinned(space: SearchSpace, trial: Trial, points: int) -> list[tuple[Evaluation, Float[np.ndarray, " d"]]]:
-    """Up to so many evaluations of a trial, spread evenly, the last one among them, and where each would lie.
-
-    None from the first fifth of its budget; where no budget is searched, the last one alone.
+    Args:
+        space: of the trials.
+        trials: all of them.
+        points: of a curve.
+        choose: which points to keep, from their scores [m] and costs [m]; by default all.
     """
-    u, last = np.array(trial.point), trial.curve[-1]
+    ended = [trial for trial in trials if trial.state != RUNNING]
+    found = [(trial, at) for trial in ended for at in thinned(space, trial, points)]
+    score = np.array([LOST.score if at is None else at.score for _, at in found], float)
+    cost = np.array([LOST.cost if at is None else at.cost for _, at in found], float)
+    worst = np.nanmin(score) if np.isfinite(score).any() else 0.0
+    score = np.nan_to_num(score, nan=worst)
+    kept = np.arange(len(found)) if choose is None else choose(score, cost)
+    x = [space.ended(np.array(found[i][0].point), 1.0 if (at := found[i][1]) is None else at.used) for i in kept]
+    return Observed(np.reshape(x, (-1, space.size)), score[kept], cost[kept])
+
+
+def thinned(space: SearchSpace, trial: Trial, points: int) -> list[Evaluation | None]:
+    """Return up to so many evaluations of a trial, spread evenly, the last one among them; None where it has failed.
+
+    Of the first fifth of its budget there are none; where no budget is searched, there is the last one alone.
+    """
+    if not math.isfinite(trial.score):
+        return [None]
+    last = trial.curve[-1]
     if space.budget is None:
-        return [(last, u)]
+        return [last]
     told = [one for one in trial.curve[:-1] if one.used > FIRST and math.isfinite(one.score)] + [last]
-    known = [(one, point) for one in told if (point := space.ended(u, one.used)) is not None]
+    known = [one for one in told if space.is_within(trial.values, one.used)]
     if not known:
-        return [(last, u)]
+        return [last]
     places = np.linspace(len(known) - 1, 0, min(points, len(known))).round().astype(int)
     return [known[i] for i in places[::-1]]
+
+
+def telling(score: Float[np.ndarray, " m"], cost: Float[np.ndarray, " m"], most: int) -> Int[np.ndarray, " n"]:
+    """Return which `most` of m points tell most about the front, in their order; all where there are no more.
+
+    Half are those on the front and those least below the best score at their cost or less, the newest first where they
+    are alike. The others are spread evenly over the rest, from the first to the last.
+    """
+    if len(score) <= most:
+        return np.arange(len(score))
+    order = np.lexsort((-score, cost))
+    below = np.empty(len(score))
+    below[order] = np.maximum.accumulate(score[order]) - score[order]
+    below[np.isnan(cost)] = np.inf
+    nearest = np.lexsort((-np.arange(len(score)), below, ~pareto(score, cost)))[: most // 2]
+    rest = np.setdiff1d(np.arange(len(score)), nearest)
+    return np.sort(np.concatenate([nearest, spread(rest, most - len(nearest))]))
+
+
+def spread(values: Any, most: int) -> Any:
+    """Return `most` of an array's values, spread evenly from the first to the last; all where there are no more."""
+    if len(values) <= most:
+        return values
+    return values[np.linspace(0, len(values) - 1, most).round().astype(int)]
 
 
 def pareto(score: Float[np.ndarray, " m"], cost: Float[np.ndarray, " m"]) -> Bool[np.ndarray, " m"]:
@@ -116,10 +165,9 @@ def is_behind(trial: Trial, others: Sequence[Trial]) -> bool:
     now = trial.curve[-1]
     if now.used <= FIRST:
         return False
-    curves = [
-        [one for one in other.curve if math.isfinite(one.score)]
+    scores = [
+        other.score_at(now.cost)
         for other in others
-        if other.number != trial.number and other.state in (DONE, STOPPED) and other.cost >= now.cost
+        if other.number != trial.number and other.state in (DONE, STOPPED) and other.cost >= now.cost and other.sound
     ]
-    scores = [float(np.interp(now.cost, [x.cost for x in one], [x.score for x in one])) for one in curves if one]
     return len(scores) >= LEAST and not now.score >= np.quantile(scores, QUANTILE)

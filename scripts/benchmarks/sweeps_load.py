@@ -1,0 +1,134 @@
+"""Times a sweep whose trials cost nothing: its store, its suggestions, its parent, and its report.
+
+python scripts/benchmarks/sweeps_load.py                              2,000 trials, a searched budget, 8 workers
+python scripts/benchmarks/sweeps_load.py --trials 20000 --sampler random
+python scripts/benchmarks/sweeps_load.py --trials 400 --kill 0.02     a worker is killed, or fails, at 2 % of the trials
+
+PPO on CartPole is defined, with its hyperparameters and env_steps searched. A worker takes a trial from the
+store, tells of 20 evaluations, whose score is a smooth function of its point and its cost with 5 % noise, and ends it;
+where it is behind the others it stops. Workers are started by the parent that `evorl.sweep` has. Prints CPU seconds of
+a suggestion as the number of trials grows, the longest that telling of an evaluation took, workers that were lost, CPU
+seconds of the parent, and seconds of the report, of reading the store, and of the checks of a resume.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl.sweeps import definition, reports, running
+from evorl.sweeps.definition import Definition
+from evorl.sweeps.space import SearchSpace
+from evorl.sweeps.store import Store
+from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, Sampler, Trial
+
+POINTS = 20
+SPENT = "spent"  # ends the file of what a worker has measured
+KILL = "EVORL_BENCHMARK_KILL"  # the probability, for workers
+
+
+@dataclass
+class Timed:
+    """A sampler whose CPU seconds are kept, by the number of trials."""
+
+    sampler: Sampler
+    spent: list[tuple[int, float]] = field(default_factory=list)
+
+    def suggest(self, space: SearchSpace, trials: Sequence[Trial], n: int, seed: int) -> np.ndarray:
+        now = time.process_time()
+        found = self.sampler.suggest(space, trials, n, seed)
+        self.spent.append((len(trials), time.process_time() - now))
+        return found
+
+
+def work(folder: Path) -> None:
+    store, found = definition.opened(folder, (), "resume")
+    sampler, rng, longest = Timed(found.suggests()), np.random.default_rng(os.getpid()), 0.0
+    path = folder.parent / f"{os.getpid()}.{SPENT}"
+    with store.owner() as owner:
+        while taken := store.take(owner, 1, found.space, sampler):
+            trial = taken[0]
+            if rng.uniform() < float(os.environ[KILL]):
+                if rng.uniform() < 0.5:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise RuntimeError("a worker that fails")
+            state, budget = DONE, trial.values["env_steps"]
+            height = 1 - float(((np.array(trial.point) - 0.6) ** 2).sum())
+            for used in np.arange(1, POINTS + 1) / POINTS:
+                cost = budget * float(used)
+                score = height * (1 - np.exp(-cost / 50_000)) + 0.05 * rng.normal()
+                now = time.perf_counter()
+                behind = store.observe(trial.number, Evaluation(float(used), cost, float(score)))
+                longest = max(longest, time.perf_counter() - now)
+                if behind:
+                    state = STOPPED
+                    break
+            store.end(trial.number, state, float(used))
+            path.write_text(json.dumps([longest, time.process_time(), sampler.spent]))
+
+
+def timed(what: Callable[[], Any]) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    what()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def swept(folder: Path, trials: int, workers: int, sampler: str) -> None:
+    chosen = ["agent=ppo", "env=cartpole"]
+    data, space, chosen = definition.searching(chosen, ["space.env_steps=${log_uniform:20_000,200_000}"])
+    found = Definition(data, chosen, space, definition.sampler(sampler, {}), "return", "env_steps", 0)
+    folder.mkdir(parents=True)
+    settings = {"trials": trials, "workers": workers, "vmapped": 1, "side_by_side": None, "seed": 0}
+    store, lines = Store.made(folder, settings | {"definition": found.to_data()}), list[str]()
+    wall, cpu = timed(lambda: running.run(store, found, workers, lines.append))
+    measured = [json.loads(path.read_text()) for path in folder.parent.glob(f"*.{SPENT}")]
+    spent = sorted((count, seconds) for _, _, of_worker in measured for count, seconds in of_worker)
+    all_trials = store.trials()
+    states = {state: sum(one.state == state for one in all_trials) for state in (DONE, STOPPED, FAILED)}
+    lost = sum("takes its place" in line for line in lines)
+    print(f"{len(all_trials)} trials ({states}), {lost} workers lost, {len(spent)} suggestions, {wall:.0f} s")
+    for low in np.linspace(0, trials, 6)[:-1]:
+        part = [seconds for count, seconds in spent if low <= count < low + trials / 5]
+        if part:
+            told = f"mean {np.mean(part):.3f}, most {max(part):.3f} CPU s of a suggestion"
+            print(f"  {low:6,.0f} trials and more: {told}")
+    print(f"  telling of an evaluation: at most {max(longest for longest, _, _ in measured):.2f} s")
+    of_workers = sum(seconds for _, seconds, _ in measured)
+    suggesting = sum(seconds for _, seconds in spent)
+    print(f"  workers: {of_workers:.0f} CPU s, {suggesting:.0f} of them suggestions; parent: {cpu:.0f} CPU s")
+    print(f"  report: {timed(lambda: list(reports.written(store, found)))[0]:.1f} s")
+    print(f"  reading: {timed(lambda: Store(folder).trials(found.space))[0]:.2f} s", end="; ")
+    print(
+        f"the checks of a resume: {timed(lambda: [found.check_values(x.values) for x in all_trials])[0]:.2f} s", end=""
+    )
+    print(f"; what is left: {timed(lambda: Store(folder).left(trials))[0]:.3f} s")
+
+
+def main() -> None:
+    if len(sys.argv) == 2 and Path(sys.argv[1]).is_dir():
+        work(Path(sys.argv[1]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=2_000)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--sampler", default="protein")
+    parser.add_argument("--kill", type=float, default=0.0)
+    given = parser.parse_args()
+    os.environ[KILL] = str(given.kill)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    running.MODULE = Path(__file__).stem
+    with tempfile.TemporaryDirectory() as top:
+        swept(Path(top) / "sweep", given.trials, given.workers, given.sampler)
+
+
+if __name__ == "__main__":
+    main()
