@@ -1,11 +1,12 @@
 """Gaussian processes over the unit cube, in NumPy: Matern 3/2 with a length for each coordinate, linear, and noise."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import cho_solve, cholesky
-from scipy.linalg.lapack import dpotri
+from scipy.linalg.lapack import dpotri  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.optimize import minimize
 
 ROOT_3 = np.sqrt(3.0)
@@ -59,9 +60,12 @@ class GaussianProcess:
 
     def mean(self, x: Float[Vector, "m d"]) -> Float[Vector, " m"]:
         """What is expected at x (Rasmussen and Williams, eq. 2.25)."""
+        return _kernel(x, self.x, self.log)[0] @ self._weights
+
+    @cached_property
+    def _weights(self) -> Float[Vector, " n"]:
         known = _kernel(self.x, self.x, self.log)[0] + (np.exp(self.log[3]) + JITTER) * np.eye(len(self.x))
-        weights = cho_solve((cholesky(known, lower=True), True), self.y)
-        return _kernel(x, self.x, self.log)[0] @ weights
+        return cho_solve((cholesky(known, lower=True), True), self.y)
 
 
 def likelihood(x: Float[Vector, "n d"], y: Float[Vector, " n"], log: Float[Vector, " p"]) -> tuple[float, Vector]:

@@ -22,7 +22,7 @@ def front(space: SearchSpace, trials: Sequence[Trial], score: str, cost: str) ->
     del space
     figure, axis = pyplot().subplots(figsize=(6, 4))
     curves = [[(x.cost, x.score) for x in trial.curve] for trial in trials]
-    _lines(axis, curves, color="grey", alpha=0.2, linewidth=0.8)
+    _lines(axis, curves, color="grey", alpha=0.2, linewidth=0.8, zorder=0)
     scores, costs = np.array([x.score for x in trials]), np.array([x.cost for x in trials])
     stopped = np.array([x.state == STOPPED for x in trials])
     for mask, marker, label in ((~stopped, "o", "trial"), (stopped, "x", "stopped")):

@@ -61,7 +61,7 @@ def work(folder: Path) -> None:
                 if rng.uniform() < 0.5:
                     os.kill(os.getpid(), signal.SIGKILL)
                 raise RuntimeError("a worker that fails")
-            state, budget = DONE, trial.values["env_steps"]
+            state, used, budget = DONE, 0.0, trial.values["env_steps"]
             height = 1 - float(((np.array(trial.point) - 0.6) ** 2).sum())
             for used in np.arange(1, POINTS + 1) / POINTS:
                 cost = budget * float(used)
