@@ -99,7 +99,15 @@ def _kernel(a: Float[Vector, "n d"], b: Float[Vector, "m d"], log: Float[Vector,
     """k(a, b) [n, m] without noise, and the exponential in it."""
     matern, linear, bias, _ = np.exp(log[:4])
     here, there = a / np.exp(log[4:]), b / np.exp(log[4:])
-    squared = (here**2).sum(1)[:, None] + (there**2).sum(1) - 2 * here @ there.T
-    far = ROOT_3 * np.sqrt(np.maximum(squared, 0))
-    decay = np.exp(-far)
-    return matern * (1 + far) * decay + linear * a @ b.T + bias, decay
+    far = (-2 * here) @ there.T
+    far += (here**2).sum(1)[:, None]
+    far += (there**2).sum(1)
+    np.maximum(far, 0, out=far)
+    np.sqrt(far, out=far)  # in place, since candidates are many
+    far *= -ROOT_3
+    decay = np.exp(far)
+    k = np.subtract(1, far, out=far)
+    k *= matern * decay
+    k += (linear * a) @ b.T
+    k += bias
+    return k, decay

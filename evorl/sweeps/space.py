@@ -95,11 +95,11 @@ class SearchSpace:
         point[self.budget] = one.encode(float(one.prior.decode(jnp.float32(u[self.budget]))) * used)
         return point
 
-    def is_within(self, values: Mapping[str, float], used: float) -> bool:
-        """Return whether a part of the budget in values is a budget that can be searched."""
+    def least_used(self, values: Mapping[str, float]) -> float:
+        """Return the smallest part of the budget in values that is a budget that can be searched."""
         assert self.budget is not None
         one = self.parameters[self.budget]
-        return values[one.name] * used >= min(one.prior.ends)
+        return min(one.prior.ends) / values[one.name]
 
     def shape(self, values: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
         """What values of a trial need a program of their own: all but hyperparameters and budgets."""

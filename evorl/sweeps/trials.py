@@ -4,7 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -115,12 +115,15 @@ def thinned(space: SearchSpace, trial: Trial, points: int) -> list[Evaluation | 
     last = trial.curve[-1]
     if space.budget is None:
         return [last]
-    told = [one for one in trial.curve[:-1] if one.used > FIRST and math.isfinite(one.score)] + [last]
-    known = [one for one in told if space.is_within(trial.values, one.used)]
-    if not known:
-        return [last]
-    places = np.linspace(len(known) - 1, 0, min(points, len(known))).round().astype(int)
-    return [known[i] for i in places[::-1]]
+    least = space.least_used(trial.values)
+    known = [one for one in trial.sound[:-1] if one.used > FIRST and one.used >= least] + [last]
+    return [known[i] for i in _places(len(known), min(points, len(known)))]
+
+
+@cache
+def _places(count: int, most: int) -> tuple[int, ...]:
+    """Return `most` of the places 0 to count - 1, spread evenly from the last one down."""
+    return tuple(np.linspace(count - 1, 0, most).round().astype(int)[::-1].tolist())
 
 
 def telling(score: Float[np.ndarray, " m"], cost: Float[np.ndarray, " m"], most: int) -> Int[np.ndarray, " n"]:

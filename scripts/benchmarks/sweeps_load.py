@@ -1,7 +1,8 @@
 """Times a sweep whose trials cost nothing: its store, its suggestions, its parent, and its report.
 
 python scripts/benchmarks/sweeps_load.py                              2,000 trials, a searched budget, 8 workers
-python scripts/benchmarks/sweeps_load.py --trials 20000 --sampler random
+python scripts/benchmarks/sweeps_load.py --filled 1800                the last 200 of them; the others are random ones
+python scripts/benchmarks/sweeps_load.py --filled 19900 --trials 20000
 python scripts/benchmarks/sweeps_load.py --trials 400 --kill 0.02     a worker is killed, or fails, at 2 % of the trials
 
 PPO on CartPole is defined, with its hyperparameters and env_steps searched. A worker takes a trial from the
@@ -15,10 +16,12 @@ import argparse
 import json
 import os
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +31,7 @@ import numpy as np
 from evorl.sweeps import definition, reports, running
 from evorl.sweeps.definition import Definition
 from evorl.sweeps.space import SearchSpace
-from evorl.sweeps.store import Store
+from evorl.sweeps.store import NAME, Store
 from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, Sampler, Trial
 
 POINTS = 20
@@ -50,6 +53,25 @@ class Timed:
         return found
 
 
+def curve(point: Sequence[float], budget: float, rng: np.random.Generator) -> list[Evaluation]:
+    height, found = 1 - float(((np.array(point) - 0.6) ** 2).sum()), []
+    for used in (np.arange(1, POINTS + 1) / POINTS).tolist():
+        score = height * (1 - np.exp(-budget * used / 50_000)) + 0.05 * rng.normal()
+        found.append(Evaluation(used, budget * used, float(score)))
+    return found
+
+
+def fill(store: Store, space: SearchSpace, count: int) -> None:
+    rng, trials, curves = np.random.default_rng(0), [], []
+    for number, point in enumerate(rng.uniform(size=(count, space.size))):
+        values = space.decode(point)
+        trials.append((number, json.dumps(point.tolist()), json.dumps(values)))
+        curves += [(number, *one) for one in curve(point.tolist(), values["env_steps"], rng)]
+    with closing(sqlite3.connect(store.folder / NAME)) as file, file:
+        file.executemany(f"INSERT INTO trials VALUES (?, ?, ?, '{DONE}', NULL, 0, '')", trials)
+        file.executemany("INSERT INTO curves VALUES (?, ?, ?, ?)", curves)
+
+
 def work(folder: Path) -> None:
     store, found = definition.opened(folder, (), "resume")
     sampler, rng, longest = Timed(found.suggests()), np.random.default_rng(os.getpid()), 0.0
@@ -62,17 +84,14 @@ def work(folder: Path) -> None:
                     os.kill(os.getpid(), signal.SIGKILL)
                 raise RuntimeError("a worker that fails")
             state, used, budget = DONE, 0.0, trial.values["env_steps"]
-            height = 1 - float(((np.array(trial.point) - 0.6) ** 2).sum())
-            for used in np.arange(1, POINTS + 1) / POINTS:
-                cost = budget * float(used)
-                score = height * (1 - np.exp(-cost / 50_000)) + 0.05 * rng.normal()
-                now = time.perf_counter()
-                behind = store.observe(trial.number, Evaluation(float(used), cost, float(score)))
+            for one in curve(trial.point, budget, rng):
+                now, used = time.perf_counter(), one.used
+                behind = store.observe(trial.number, one)
                 longest = max(longest, time.perf_counter() - now)
                 if behind:
                     state = STOPPED
                     break
-            store.end(trial.number, state, float(used))
+            store.end(trial.number, state, used)
             path.write_text(json.dumps([longest, time.process_time(), sampler.spent]))
 
 
@@ -82,13 +101,14 @@ def timed(what: Callable[[], Any]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def swept(folder: Path, trials: int, workers: int, sampler: str) -> None:
+def swept(folder: Path, trials: int, filled: int, workers: int, sampler: str) -> None:
     chosen = ["agent=ppo", "env=cartpole"]
     data, space, chosen = definition.searching(chosen, ["space.env_steps=${log_uniform:20_000,200_000}"])
     found = Definition(data, chosen, space, definition.sampler(sampler, {}), "return", "env_steps", 0)
     folder.mkdir(parents=True)
     settings = {"trials": trials, "workers": workers, "vmapped": 1, "side_by_side": None, "seed": 0}
     store, lines = Store.made(folder, settings | {"definition": found.to_data()}), list[str]()
+    fill(store, found.space, filled)
     wall, cpu = timed(lambda: running.run(store, found, workers, lines.append))
     measured = [json.loads(path.read_text()) for path in folder.parent.glob(f"*.{SPENT}")]
     spent = sorted((count, seconds) for _, _, of_worker in measured for count, seconds in of_worker)
@@ -96,8 +116,8 @@ def swept(folder: Path, trials: int, workers: int, sampler: str) -> None:
     states = {state: sum(one.state == state for one in all_trials) for state in (DONE, STOPPED, FAILED)}
     lost = sum("takes its place" in line for line in lines)
     print(f"{len(all_trials)} trials ({states}), {lost} workers lost, {len(spent)} suggestions, {wall:.0f} s")
-    for low in np.linspace(0, trials, 6)[:-1]:
-        part = [seconds for count, seconds in spent if low <= count < low + trials / 5]
+    for low in np.linspace(filled, trials, 6)[:-1]:
+        part = [seconds for count, seconds in spent if low <= count < low + (trials - filled) / 5]
         if part:
             told = f"mean {np.mean(part):.3f}, most {max(part):.3f} CPU s of a suggestion"
             print(f"  {low:6,.0f} trials and more: {told}")
@@ -119,6 +139,7 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=2_000)
+    parser.add_argument("--filled", type=int, default=0)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--sampler", default="protein")
     parser.add_argument("--kill", type=float, default=0.0)
@@ -127,7 +148,7 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     running.MODULE = Path(__file__).stem
     with tempfile.TemporaryDirectory() as top:
-        swept(Path(top) / "sweep", given.trials, given.workers, given.sampler)
+        swept(Path(top) / "sweep", given.trials, given.filled, given.workers, given.sampler)
 
 
 if __name__ == "__main__":
