@@ -170,11 +170,10 @@ def evaluate(workflow: Any, state: Any, folder: Path | None, options: Options) -
 
 
 def _mean(returns: Any) -> str:
-    """A mean, and its interval where it is of several."""
+    """A mean, and its interval over episodes."""
     from evorl import stats
 
-    low, high = stats.interval(returns)
-    return f"{returns.mean():.1f}" + (f" [{low:.1f}, {high:.1f}]" if len(returns) > 1 else "")
+    return f"{stats.Mean.of(returns):.1f}"
 
 
 def by_hand(options: Options) -> dict[str, Any]:

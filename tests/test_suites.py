@@ -192,11 +192,18 @@ def test_intervals_are_over_seeds_where_there_are_several():
     seeds = np.array([[0.0, 1.0], [0.5, 0.5], [0.5, 1.0]])  # their means: 0.5, 0.5, 0.75
     mean, low, high = tables.cell(seeds)
     assert mean == pytest.approx(7 / 12)
-    assert (low, high) == (0.5, 0.75)
-    mean, low, high = tables.cell(np.tile([0.0, 1.0], (1, 50)))  # of one, over its episodes
+    reach = 4.303 / 12  # t of two degrees of freedom, and the standard error
+    np.testing.assert_allclose([low, high], [7 / 12 - reach, 7 / 12 + reach], atol=1e-3)
+    assert tables.cell(seeds[:2])[1:] == (-np.inf, np.inf)
+
+
+def test_intervals_of_one_state_are_over_its_episodes():
+    mean, low, high = tables.cell(np.tile([0.0, 1.0], (1, 50)))
     assert mean == 0.5
-    assert low == pytest.approx(0.4, abs=0.03)
-    assert high == pytest.approx(0.6, abs=0.03)
+    np.testing.assert_allclose([low, high], [0.404, 0.596], atol=1e-3)  # 0.5 +- 0.96 / 10, of a rate
+    assert tables.cell(np.zeros((1, 64)))[1:] == pytest.approx((0, 0.0566), abs=1e-4)  # z^2 / (64 + z^2)
+    mean, low, high = tables.cell(np.tile([0.0, 0.8], (1, 50)))
+    np.testing.assert_allclose([low, high], [0.4 - 0.0798, 0.4 + 0.0798], atol=1e-3)  # t = 1.984, 0.402 / 10
 
 
 def measured(state):

@@ -64,7 +64,7 @@ class Journal:
         done.evaluation_steps += steps
         self._keep_best(state, metrics["return"])
         row = row_of(done, metrics, "evaluation", duration)
-        low, high = interval(row)
+        low, high = interval(row, float(np.sum(metrics.get("episodes", np.inf))))
         done.last = {"env_steps": done.mean("env_steps"), "return": row["return"], "low": low, "high": high}
         done.first = done.first or done.last
         self.record(row)

@@ -14,9 +14,9 @@ import argparse
 import datetime
 from pathlib import Path
 
-from trainings import keep, kept, trained
+from trainings import is_above, keep, kept, trained
 
-from evorl.stats import interval
+from evorl.stats import Mean
 from evorl.training.configuration import config
 from evorl.training.configuration.discovery import choices
 from evorl.training.configuration.parts import played
@@ -37,11 +37,10 @@ def learned(game: str, env_steps: int, experiment: str) -> dict:
 
 def told(row: dict) -> str:
     """A row of the table."""
-    low, high = interval(row["returns"])
     mean, (random, *chance) = sum(row["returns"]) / len(row["returns"]), row["random"]
     halfway = (random + MOST[row["game"]]) / 2 if row["game"] in MOST else None
-    cells = [row["game"], f"{row['steps']:,}", f"{mean:.3g} [{low:.3g}, {high:.3g}]"]
-    cells += [f"{random:.3g} [{chance[0]:.3g}, {chance[1]:.3g}]", "yes" if low > chance[1] else "no"]
+    cells = [row["game"], f"{row['steps']:,}", f"{Mean.of(row['returns']):.3g}"]
+    cells += [f"{random:.3g} [{chance[0]:.3g}, {chance[1]:.3g}]", is_above(row["returns"], row["random"])]
     reached = "" if halfway is None else f"{halfway:.3g}: {'yes' if mean >= halfway else 'no'}"
     cells += [reached, f"{row['seconds']:.0f}"]
     return f"| {' | '.join(cells)} |"
@@ -55,7 +54,7 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, help="JSON lines that are kept: what stands there is not run again")
     args = parser.parse_args()
     known = {row["game"]: row for row in kept(args.rows)}
-    print(f"{datetime.date.today()}\n\n| | env steps | return of seeds | random | apart | halfway | seconds |")
+    print(f"{datetime.date.today()}\n\n| | env steps | return of seeds | random | above random | halfway | seconds |")
     print("|---|---|---|---|---|---|---|")
     for game in args.games:
         row = known.get(game)

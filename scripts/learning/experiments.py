@@ -4,8 +4,8 @@ python scripts/learning/experiments.py                                   all of 
 python scripts/learning/experiments.py classic/ppo_cartpole brax/sac_inverted_pendulum
 
 The number of steps is that of the experiment's file. Of every seed, 128 greedy episodes on fresh starts after the last
-step are averaged; the table has the interquartile mean of the seeds, its 95 % bootstrap interval (Agarwal et al. 2021,
-arXiv:2108.13264), the worst seed, the goal and the wall seconds of the run, of which compiling.
+step are averaged; the table has the mean of the seeds with its 95 % interval, the interquartile mean (Agarwal et al.
+2021, arXiv:2108.13264), the worst seed, the goal and the wall seconds of the run, of which compiling.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def main() -> None:
     arguments = parser.parse_args()
     kept = {row["experiment"]: row for row in saved(arguments.rows)}
     print(f"{machine()}\n")
-    print("| experiment | steps of a seed | IQM of 8 seeds | 95 % | worst seed | goal | seconds | compiling |")
+    print("| experiment | steps of a seed | mean of 8 seeds [95 %] | IQM | worst seed | goal | seconds | compiling |")
     print("|---|---|---|---|---|---|---|---|")
     for experiment in arguments.experiments or EXPERIMENTS:
         row = kept.get(experiment) or train(experiment, arguments.option)
@@ -70,9 +70,8 @@ def main() -> None:
             with arguments.rows.open("a", encoding="utf-8") as file:
                 print(json.dumps({"experiment": experiment, "date": f"{datetime.date.today()}", **row}), file=file)
         returns = np.asarray(row["seeds"]["return"])
-        low, high = stats.interval(returns, stats.iqm)
         goal = next((goal for env, goal in GOALS.items() if experiment.endswith(f"_{env}")), "")
-        cells = [experiment, f"{row['env_steps']:,}", f"{stats.iqm(returns):.1f}", f"{low:.1f} to {high:.1f}"]
+        cells = [experiment, f"{row['env_steps']:,}", f"{stats.Mean.of(returns):.1f}", f"{stats.iqm(returns):.1f}"]
         cells += [f"{returns.min():.1f}", str(goal), f"{row['seconds']:.0f}", f"{row['compile_seconds']:.0f}"]
         print(f"| {' | '.join(cells)} |", flush=True)
 

@@ -97,8 +97,7 @@ def losses(run: Restored) -> np.ndarray:
 
 
 def told(values: np.ndarray) -> str:
-    low, high = stats.interval(values)
-    return f"{values.mean():.2f} [{low:.2f}, {high:.2f}]"
+    return f"{stats.Mean.of(values):.2f}"
 
 
 def main() -> None:

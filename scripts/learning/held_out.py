@@ -91,10 +91,7 @@ def main() -> None:
         found = numbers(restored(path, "run", "last"), levels)
         if not i:
             print(f"| run | seeds | {' | '.join(found)} |\n|{'---|' * (2 + len(found))}")
-        cells = []
-        for values in found.values():
-            low, high = stats.interval(values) if np.isfinite(values).all() else (np.nan, np.nan)
-            cells.append(f"{values.mean():.2f} [{low:.2f}, {high:.2f}]" if np.isfinite(low) else "")
+        cells = [f"{stats.Mean.of(values):.2f}" if np.isfinite(values).all() else "" for values in found.values()]
         print(f"| {path.name} | {len(found['solved'])} | {' | '.join(cells)} |", flush=True)
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy import stats
 
 from evorl import PPO, League, LeagueHyperparams, MatchHyperparams, OnPolicy, PolicyGradient, PPOHyperparams, Roster
 from evorl.envs.games.leduc import Leduc
 from evorl.envs.games.tabled import Tabled
 from evorl.leagues.learned import of_a_player
+from evorl.stats import Mean
 
 LEAGUE, ALONE = Roster(), Roster(1, 0, 0, 1)
 SELF_PLAY = MatchHyperparams(self_play=1.0, prioritized=0.0, snapshot_steps=float("inf"))
@@ -65,8 +65,7 @@ def judged(roster: Roster, given: LeagueHyperparams, iterations: int, seeds: int
 
 
 def interval(x: np.ndarray) -> str:
-    half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else np.nan
-    return f"{x.mean():.2f} [{x.mean() - half:.2f}, {x.mean() + half:.2f}]"
+    return f"{Mean.of(x):.2f}"
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ python scripts/learning/learned_strategies.py [--generations 100]
 
 10 numbers, 32 members, 100 generations, 16 seeds, each of which draws its own optimum and start. A strategy's loss on a
 function is the median over seeds of the best member's distance from the optimal value; over all functions the mean of
-its ranks among the strategies, with a 95 % bootstrap interval over the functions, and on how many it is the best.
+its ranks among the strategies, with a 95 % interval over the functions, and on how many it is the best.
 LearnedES and LearnedGA are told nothing that they were not when they were learned: members within [-5, 5], std 1.
 """
 
@@ -22,7 +22,7 @@ from scipy import stats as ranking
 from evorl import BBOB, CMAES, CMAESHyperparams, Evosax, OpenES, OpenESHyperparams
 from evorl.ec import search
 from evorl.hyperparameters import as_state
-from evorl.stats import interval
+from evorl.stats import Mean
 
 SIZE, MEMBERS, SEEDS = 10, 32, 16
 STRATEGIES: dict[str, tuple[Any, Any]] = {
@@ -75,11 +75,8 @@ def main() -> None:
     for name, row in zip(functions, table, strict=True):
         print(f"| {name} | " + " | ".join(f"{value:.3g}" for value in row) + " |")
     for strategy, rank in zip(STRATEGIES, ranks.T, strict=True):
-        low, high = interval(rank)
         best = int((rank == ranks.min(1)).sum())
-        print(
-            f"{strategy:15} mean rank {rank.mean():.2f} [{low:.2f}, {high:.2f}], the best on {best} of {len(functions)}"
-        )
+        print(f"{strategy:15} mean rank {Mean.of(rank):.2f}, the best on {best} of {len(functions)}")
 
 
 if __name__ == "__main__":

@@ -159,8 +159,7 @@ def compare(workflow: OnPolicy, state: Any, count: int, seeds: int) -> None:
 
 
 def interval(values: np.ndarray) -> str:
-    low, high = stats.interval(values)
-    return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
+    return f"{stats.Mean.of(values):.3f}"
 
 
 def scored(workflow: OnPolicy) -> Callable[[Any, Any], Any]:

@@ -20,7 +20,7 @@ from evosax.problems import bbob_fns
 
 from evorl import Evosax, LearnedStrategy, OpenES, OpenESHyperparams, Search, SearchHyperparams
 from evorl.hyperparameters import as_state
-from evorl.stats import interval
+from evorl.stats import Mean
 
 TRAINED = (
     *("sphere", "ellipsoidal", "ellipsoidal_rotated", "step_ellipsoidal", "rastrigin", "rastrigin_rotated"),
@@ -66,13 +66,10 @@ def main() -> None:
         ours, snes = np.asarray(of_weights({**START, "params": shipped})), np.asarray(of_snes(START))
         print(f"\n{title} | untrained | learned here | shipped | SNES")
         for i, name in enumerate(functions):
-            low, high = interval(after[:, i])
-            print(
-                f"| {name} | {before[:, i].mean():.2f} | {after[:, i].mean():.2f} [{low:.2f}, {high:.2f}] "
-                f"| {ours[i]:.2f} | {snes[i]:.2f} |"
-            )
+            cells = f"{before[:, i].mean():.2f} | {Mean.of(after[:, i]):.2f}"
+            print(f"| {name} | {cells} | {ours[i]:.2f} | {snes[i]:.2f} |")
         by_seed = after.mean(1)
-        means = [f"{x.mean():.3f} [{interval(x)[0]:.3f}, {interval(x)[1]:.3f}]" for x in (before.mean(1), by_seed)]
+        means = [f"{Mean.of(x):.3f}" for x in (before.mean(1), by_seed)]
         print(f"mean | {' | '.join(means)} | {ours.mean():.3f} | {snes.mean():.3f}")
         for name, other in (("untrained", before.mean(1)), ("shipped", ours.mean()), ("SNES", snes.mean())):
             print(f"better than {name} in {(by_seed > other).sum()} of {args.seeds}")

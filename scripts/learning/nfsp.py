@@ -4,7 +4,7 @@ python scripts/learning/nfsp.py [--games kuhn leduc] [--seeds 4] [--option agent
 python scripts/learning/nfsp.py --smoke    a few steps of each
 
 Options are those of configs/agent/nfsp.yaml, but for reservoirs, which are smaller since a run fills no more.
-CPU seconds are those of all seeds together, compiling apart; intervals are over seeds (95 %, bootstrap).
+CPU seconds are those of all seeds together, compiling apart; intervals are over seeds (95 %).
 """
 
 import argparse
@@ -17,7 +17,7 @@ import numpy as np
 
 from evorl import Vmapped, tree
 from evorl.hyperparameters import as_state
-from evorl.stats import interval
+from evorl.stats import Mean
 from evorl.training import runs
 from evorl.training.configuration import config
 
@@ -66,14 +66,13 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     print(f"{datetime.date.today()}, {args.seeds} seeds\n")
-    print(f"| | env steps of each | exploitability | interval | CPU s |\n{'|---' * 5}|")
+    print(f"| | env steps of each | exploitability [95 %] | CPU s |\n{'|---' * 4}|")
     for game in args.games:
         at = (1_000, 2_000) if args.smoke else tuple(args.steps or STEPS[game])
         found, spent, compiling = curve(game, at, args.seeds, args.option)
         for steps, values, seconds in zip(at, found, spent, strict=True):
-            low, high = interval(values)
-            print(f"| {game} | {steps:,} | {values.mean():.3f} | {low:.3f} to {high:.3f} | {seconds:.1f} |", flush=True)
-        print(f"| {game} | compiling | | | {compiling:.1f} |", flush=True)
+            print(f"| {game} | {steps:,} | {Mean.of(values):.3f} | {seconds:.1f} |", flush=True)
+        print(f"| {game} | compiling | | {compiling:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ python scripts/learning/paper_search.py --agents openes --envs hopper --hidden 1
 python scripts/learning/paper_search.py --agents ars --hidden 16 --option iterations=5 --option num_seeds=2
 
 Of every seed, 128 episodes of the distribution's center after the last iteration are averaged. The table has the mean
-of the seeds with its 95 % bootstrap interval, the best seed, and the paper's best of 16. CMA-ES has small networks
+of the seeds with its 95 % interval, the best seed, and the paper's best of 16. CMA-ES has small networks
 alone.
 """
 
@@ -56,8 +56,8 @@ def main() -> None:
     parser.add_argument("--option", action="append", default=[], help="of python -m evorl.train")
     arguments = parser.parse_args()
     print(f"{machine()}\n")
-    print("| agent | environment | hidden | episodes | iterations | mean | 95 % | best | paper's best | seconds |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| agent | environment | hidden | episodes | iterations | mean [95 %] | best | paper's best | seconds |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for agent, env, (i, (width, episodes)) in itertools.product(arguments.agents, arguments.envs, enumerate(SETTINGS)):
         place = AGENTS.index(agent)
         if width not in arguments.hidden or episodes not in arguments.episodes or place >= len(BEST[env][i]):
@@ -66,10 +66,16 @@ def main() -> None:
         options += [f"agent.workflow.fitness_episodes={episodes}", *arguments.option]
         row = train(f"paper/{agent}", options)
         returns = np.atleast_1d(row["seeds"]["return"] if "seeds" in row else row["return"])
-        low, high = stats.interval(returns)
-        cells = [agent, env, f"[{width}, {width}]", str(episodes), str(row["iteration"]), f"{returns.mean():.0f}"]
+        cells = [
+            agent,
+            env,
+            f"[{width}, {width}]",
+            str(episodes),
+            str(row["iteration"]),
+            f"{stats.Mean.of(returns):.0f}",
+        ]
         paper = BEST[env][i][place]
-        cells += [f"{low:.0f} to {high:.0f}", f"{returns.max():.0f}", f"{paper:.0f}", f"{row['seconds']:.0f}"]
+        cells += [f"{returns.max():.0f}", f"{paper:.0f}", f"{row['seconds']:.0f}"]
         print(f"| {' | '.join(cells)} |", flush=True)
 
 

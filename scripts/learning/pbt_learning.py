@@ -8,7 +8,7 @@ Members train for 40 % of the steps with which the tuned experiment (classic/ppo
 the task, each with settings of its own, drawn at first from the same priors. After the last generation all members are
 evaluated again, in 128 fresh episodes: `mean` is over members, `best` the member that was the fittest in the last
 generation. fixed: nobody takes over, settings stay as they were drawn. unexploited: settings spread and move as in PBT,
-weights do not. Intervals are 95 % bootstrap over seeds. The grid trains learning rates, half a decade apart, with the
+weights do not. Intervals are 95 % over seeds. The grid trains learning rates, half a decade apart, with the
 agent's defaults elsewhere and a replay for each; the best one is held against the rates that PBT ends with.
 """
 
@@ -145,8 +145,7 @@ def grid(agent: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shown(values: Any) -> str:
-    low, high = stats.interval(values)
-    return f"{np.mean(values):.0f} | {low:.0f} to {high:.0f}"
+    return f"{stats.Mean.of(values):.0f}"
 
 
 def main() -> None:
@@ -156,9 +155,9 @@ def main() -> None:
     parser.add_argument("--no-warmup", action="store_true")
     arguments = parser.parse_args()
     print(
-        f"{machine()}\n\n| arm | steps of a member | mean | 95 % | best | 95 % | learning rates at the end | seconds |"
+        f"{machine()}\n\n| arm | steps of a member | mean [95 %] | best [95 %] | learning rates at the end | seconds |"
     )
-    print("|---|---|---|---|---|---|---|---|", flush=True)
+    print("|---|---|---|---|---|---|", flush=True)
     for name in arguments.arms:
         if name == "grid":
             continue

@@ -9,7 +9,7 @@ python scripts/learning/peers_diversity.py gradients    PGA-MAP-Elites beside MA
 
 MAP-Elites: 1,024 cells, batches of 128, iso 0.005, line 0.05; 1,000 batches of arms, 100 of walkers. CMA-ME: 10,000
 cells, 15 searches of 36, sigma 0.5, 1,000 iterations. QD score, from the least fitness there is, and coverage, each
-with a 95 % bootstrap interval over the seeds. QDax scores by evorl's problems and episodes: both search the same.
+with a 95 % interval over the seeds. QDax scores by evorl's problems and episodes: both search the same.
 """
 
 import sys
@@ -30,7 +30,7 @@ from evorl.ec.map_elites import MapElites
 from evorl.envs.brax import Brax
 from evorl.envs.descriptors import FeetContact
 from evorl.problems import LinearProjection
-from evorl.stats import interval
+from evorl.stats import Mean
 from evorl.types import Quality
 from evorl.workflows import PGAME, Evolution, Search
 
@@ -80,8 +80,7 @@ def told(name: str, found: Any, least: float, began: float) -> None:
     fitness, filled = found
     score = np.where(filled, np.asarray(fitness) - least, 0).sum(1)
     for what, values in (("QD score", score), ("coverage", np.asarray(filled).mean(1))):
-        low, high = interval(values)
-        print(f"{name:8} {what:9} {values.mean():10.4g} [{low:.4g}, {high:.4g}]", end="  ")
+        print(f"{name:8} {what:9} {Mean.of(values):10.4g}", end="  ")
     print(f"{time.perf_counter() - began:.0f} s", flush=True)
 
 

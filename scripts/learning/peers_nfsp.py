@@ -18,7 +18,7 @@ from open_spiel.python import policy, rl_environment
 from open_spiel.python.algorithms import exploitability
 from open_spiel.python.jax import nfsp
 
-from evorl.stats import interval
+from evorl.stats import Mean
 
 WHOLE = 3_000_000  # episodes over which epsilon falls
 SETTINGS: Any = {"replay_buffer_capacity": 200_000, "epsilon_start": 0.06, "epsilon_end": 0.001}
@@ -68,11 +68,10 @@ def main() -> None:
     args = parser.parse_args()
     found = np.array([run(seed, args.episodes) for seed in range(args.seeds)])  # [seeds, times, 3]
     print(f"{datetime.date.today()}, {args.seeds} seeds\n")
-    print(f"| episodes | env steps | exploitability | interval | CPU s of each |\n{'|---' * 5}|")
+    print(f"| episodes | env steps | exploitability [95 %] | CPU s of each |\n{'|---' * 4}|")
     for i, episodes in enumerate(args.episodes):
         steps, values, seconds = found[:, i].T
-        low, high = interval(values)
-        row = f"{values.mean():.3f} | {low:.3f} to {high:.3f} | {seconds.mean():.1f}"
+        row = f"{Mean.of(values):.3f} | {seconds.mean():.1f}"
         print(f"| {episodes:,} | {steps.mean():,.0f} | {row} |")
 
 

@@ -70,7 +70,7 @@ def main() -> None:
         found = returns(run, levels, given.episodes)
         worst = np.array([curve(ranked, other, (WORST,))[0] for ranked, other in found])
         numbers = found[:, 1].mean(-1), worst, 100 * (found[:, 1] >= SOLVED).mean(-1)
-        cells = [f"{x.mean():.0f} [{low:.0f}, {high:.0f}]" for x in numbers for low, high in [stats.interval(x)]]
+        cells = [f"{stats.Mean.of(x):.0f}" for x in numbers]
         print(f"| {path.name} | {len(found)} | {' | '.join(cells)} % |", flush=True)
         tables.append((path.name, list(env.ranges), axes, found[:, 1].mean(0)))
     for name, names, axes, mean in tables:

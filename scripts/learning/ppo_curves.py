@@ -62,9 +62,7 @@ def main() -> None:
                 "normalized" if normalize_values else "as they are",
                 f"{steps[-1]:,}",
             ]
-            for seeds in returns:
-                low, high = stats.interval(seeds)
-                cells.append(f"{seeds.mean():.0f} ({low:.0f} to {high:.0f})")
+            cells += [f"{stats.Mean.of(seeds):.0f}" for seeds in returns]
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

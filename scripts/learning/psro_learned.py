@@ -52,9 +52,8 @@ def train(agent: str, env: str, iterations: int, seeds: int, minutes: float, opt
             below = i + 1, spent
         done = spent >= minutes or i + 1 == iterations
         if done or i < 2 or (i + 1) % 5 == 0:
-            low, high = stats.interval(found)
             busy = (time.process_time() - cpu) / 60
-            row = f"{found.mean():.2f} [{low:.2f}, {high:.2f}] | {np.mean(since):.2f}"
+            row = f"{stats.Mean.of(found):.2f} | {np.mean(since):.2f}"
             print(f"| {i + 1} | {row} | {steps:,} | {spent:.1f} | {busy:.1f} |", flush=True)
             since = []
         if done:

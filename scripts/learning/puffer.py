@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainings import keep, kept, trained
 
-from evorl.stats import interval
+from evorl.stats import Mean
 
 SHUFFLED = "agent.workflow.sampling._target_=evorl.workflows.sampling.Shuffled"
 VARIATIONS: dict[str, tuple[str, ...]] = {
@@ -56,10 +56,7 @@ def main() -> None:
             row = learned(label, options)
             keep(options.rows, row)
         scores = [(x + 1) / 2 for x in row["returns"]] if options.on == "arcade/grid" else row["returns"]
-        low, high = interval(scores)
-        print(
-            f"| {label} | {sum(scores) / len(scores):.3f} [{low:.3f}, {high:.3f}] | {row['seconds']:.0f} |", flush=True
-        )
+        print(f"| {label} | {Mean.of(scores):.3f} | {row['seconds']:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 python scripts/learning/readme_picture.py runs/readme docs/evolution_and_gradients.png
 
 Trains what the folder lacks, one run after the other, so it can be stopped and started again; then draws, and prints
-the last evaluations as a Markdown table. Eight seeds of each run, side by side in one program; bands are 95 % bootstrap
+the last evaluations as a Markdown table. Eight seeds of each run, side by side in one program; bands are 95 %
 intervals of the mean over seeds. Settings are those of the experiments; the populations have PPO's declared priors and
 small networks.
 """
@@ -73,8 +73,8 @@ def main() -> None:
     given = parser.parse_args()
     panels = list(dict.fromkeys(panel for panel, _ in RUNS))
     figure, axes = plt.subplots(1, len(panels), figsize=(11, 3.2))
-    print(f"{machine()}\n\n| task | run | env steps of a seed | seconds | compiling | mean of 8 seeds | 95 % |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    print(f"{machine()}\n\n| task | run | env steps of a seed | seconds | compiling | mean of 8 seeds [95 %] |")
+    print("|---|---|---|---|---|---|", flush=True)
     for (panel, label), options in RUNS.items():
         axis, found = axes[panels.index(panel)], rows(given.folder, panel, label, options)
         curves = {label: of_seeds(found, "return")}
@@ -87,10 +87,9 @@ def main() -> None:
         colour = f"C{[name for place, name in RUNS if place == panel].index(label)}"
         for (name, returns), style in zip(curves.items(), ("-", "--"), strict=False):
             band(axis, x, returns, name, color=colour, linestyle=style)
-            low, high = stats.interval(returns[-1])
             last = found[-1]
             cells = [panel, name, f"{last['env_steps']:,}", f"{last['seconds']:.0f}", f"{last['compile_seconds']:.0f}"]
-            print(f"| {' | '.join(cells)} | {returns[-1].mean():.0f} | {low:.0f} to {high:.0f} |", flush=True)
+            print(f"| {' | '.join(cells)} | {stats.Mean.of(returns[-1]):.0f} |", flush=True)
     for axis, panel in zip(axes, panels, strict=True):
         axis.set_title(panel, fontsize=10)
         axis.set_xlabel("thousand env steps of a member" if panel == panels[0] else "seconds, 8 seeds side by side")

@@ -244,7 +244,7 @@ def on_unseen(folder: Path, deadline: float) -> None:
 
 def cells(values: np.ndarray) -> str:
     low, high = stats.interval(values)
-    return f"{values.mean():.2f} | {low:.2f} to {high:.2f}"
+    return f"{values.mean():.2f} | " + (f"{low:.2f} to {high:.2f}" if np.isfinite(low) else "")
 
 
 def table(folders: list[Path]) -> None:

@@ -11,9 +11,9 @@ import argparse
 import datetime
 from pathlib import Path
 
-from trainings import keep, kept, trained
+from trainings import is_above, keep, kept, trained
 
-from evorl.stats import interval
+from evorl.stats import Mean
 from evorl.training.configuration import config
 from evorl.training.configuration.parts import played
 from evorl.training.reference import random_return
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, help="JSON lines that are kept: what stands there is not run again")
     args = parser.parse_args()
     known = {row["name"]: row for row in kept(args.rows)}
-    print(f"{datetime.date.today()}\n\n| | env steps | return of seeds | random actions | apart | seconds |")
+    print(f"{datetime.date.today()}\n\n| | env steps | return of seeds | random actions | above random | seconds |")
     print("|---|---|---|---|---|---|")
     for options in (one for suite in args.suites for one in JOBS[suite]):
         agent = next(one for one in options if one.startswith("agent="))
@@ -90,12 +90,10 @@ def main() -> None:
                 "random": chance,
             }
             keep(args.rows, row)
-        mean = sum(row["returns"]) / len(row["returns"])
-        low, high = interval(row["returns"]) if len(row["returns"]) > 1 else (mean, mean)
         chance = row["random"]
         of_chance = f"{chance[0]:.3g} [{chance[1]:.3g}, {chance[2]:.3g}]"
-        cells = f"{row['steps']:,} | {mean:.3g} [{low:.3g}, {high:.3g}] | {of_chance}"
-        print(f"| {name} | {cells} | {'yes' if low > chance[2] else 'no'} | {row['seconds']:.0f} |", flush=True)
+        cells = f"{row['steps']:,} | {Mean.of(row['returns']):.3g} | {of_chance}"
+        print(f"| {name} | {cells} | {is_above(row['returns'], chance)} | {row['seconds']:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from evorl.stats import Mean
 from evorl.training.records.rows import evaluations
+from evorl.training.reference import EPISODES
 
 
 def trained(options: Sequence[str]) -> tuple[dict, float]:
@@ -20,6 +22,19 @@ def trained(options: Sequence[str]) -> tuple[dict, float]:
         if done.returncode:
             raise SystemExit(f"{' '.join(options)}\n{done.stderr[-2000:]}")
         return evaluations(run)[-1], time.perf_counter() - began
+
+
+def is_above(returns: Sequence[float], random: Sequence[float]) -> str:
+    """Return "yes" or "no": whether seeds earn more than random actions, by Welch's interval; "" below three seeds.
+
+    Args:
+        returns: of the seeds.
+        random: the mean return of random actions and its interval, which is 1.96 standard errors to each side.
+    """
+    mean, low, high = random
+    more = Mean.of(returns) - Mean(mean, (high - low) / 2 / 1.96, EPISODES - 1)
+    low, high = more.interval()
+    return "" if high == float("inf") else "yes" if low > 0 else "no"
 
 
 def kept(path: Path | None) -> list[dict]:

@@ -156,7 +156,7 @@ class Speed:
 
 
 def returns(row: Row) -> str:
-    """The mean return, over the seeds in which an episode ended with its 95 % bootstrap interval; a game's by group."""
+    """The mean return, over the seeds in which an episode ended with its 95 % interval; a game's by group."""
     groups = [f"{name.removeprefix(RETURN)} {row[name]:.1f}" for name in row if name.startswith(RETURN)]
     return _over_seeds(row) + (f" ({', '.join(groups)})" if len(groups) > 1 else "")
 
@@ -171,8 +171,7 @@ def _over_seeds(row: Row) -> str:
         return "no episode ended"
     if len(values) == 1 or not np.isfinite(values).all():
         return f"{row['return']:.1f}" + (f" (1 of {len(lengths)} seeds)" if len(lengths) > 1 else "")
-    low, high = stats.interval(values)
-    return f"{row['return']:.1f} [{low:.1f}, {high:.1f}] over {len(values)} seeds"
+    return f"{stats.Mean.of(values):.1f} over {len(values)} seeds"
 
 
 def losses(row: Row) -> str:

@@ -143,13 +143,17 @@ def row_of(progress: Progress, metrics: dict[str, np.ndarray], kind: str, durati
     return row
 
 
-def interval(row: Row) -> tuple[float, float]:
-    """The 95 % interval of a row's return: over its seeds, or of one from the error of its mean, infinite without."""
-    seeds = [value for value in row.get("seeds", {}).get("return", []) if math.isfinite(value)]
-    if len(seeds) > 1:
-        return stats.interval(seeds)
-    reach = 1.96 * row.get(ERROR, math.inf)
-    return row["return"] - reach, row["return"] + reach
+def interval(row: Row, episodes: float = math.inf) -> tuple[float, float]:
+    """Return the 95 % interval of a row's return, infinite where it is not known.
+
+    Args:
+        row: of several seeds, over which it then is, or of one, from the error of its mean.
+        episodes: of that one.
+    """
+    if "seeds" in row:
+        return stats.interval([value for value in row["seeds"]["return"] if math.isfinite(value)])
+    error = row.get(ERROR, math.inf) if episodes >= stats.LEAST else math.inf
+    return stats.Mean(row["return"], error, episodes - 1).interval()
 
 
 def of_members(values: np.ndarray, num_seeds: int, kind: str) -> np.ndarray:

@@ -49,11 +49,19 @@ def mazes(test: MazeSuite, states: Sequence[State], seed: int) -> dict[str, list
 
 
 def cell(scores: np.ndarray) -> Cell:
-    """The mean of scores [states, episodes, ...] and its interval: over states, or of one over its episodes, of which
-    each maze has its own [episodes, mazes].
+    """Return the mean of scores and its interval, infinite below three states, or below three episodes of one state.
+
+    Args:
+        scores: [states, episodes] or [states, episodes, mazes]. The interval is over states, or of one over its
+            episodes, which each maze has of its own. Where scores of one maze are 0 or 1, it is that of a rate.
     """
-    several = len(scores) > 1
-    return (scores.mean(), *stats.interval(scores.reshape(len(scores), -1).mean(1) if several else scores[0]))
+    if len(scores) > 1:
+        scores = scores.reshape(len(scores), -1).mean(1)
+    else:
+        (scores,) = scores
+        if scores.ndim == 1 and np.isin(scores, (0, 1)).all():
+            return (scores.mean(), *stats.rate_interval(scores))
+    return (scores.mean(), *stats.interval(scores))
 
 
 def risk(test: Risk, states: Sequence[State], seed: int) -> dict[float, Cell]:
@@ -78,5 +86,6 @@ def risk(test: Risk, states: Sequence[State], seed: int) -> dict[float, Cell]:
 
 
 def _row(name: str, cells: list[Cell]) -> list[Cell]:
-    print(f"| {name} | {' | '.join(f'{mean:.2f} [{low:.2f}, {high:.2f}]' for mean, low, high in cells)} |", flush=True)
+    words = [f"{mean:.2f}" + (f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else "") for mean, low, high in cells]
+    print(f"| {name} | {' | '.join(words)} |", flush=True)
     return cells

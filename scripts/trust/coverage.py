@@ -1,0 +1,92 @@
+"""How often intervals over seeds hold the true value, and how often equal agents are told apart: tables of docs.
+
+python scripts/trust/coverage.py              a minute on one core
+python scripts/trust/coverage.py --draws 500
+
+Scores are drawn from a normal distribution, from a lognormal one whose logarithm has a deviation of 1, and from a
+bimodal one: 0 or 1, as likely, and noise of 0.05, as of seeds that learn or do not. What says 95 % should hold the mean
+95 times of 100, and tell equal agents apart 5 times of 100.
+"""
+
+import argparse
+import datetime
+from collections.abc import Callable
+
+import numpy as np
+import scipy
+from scipy.stats import bootstrap as scipys
+
+from evorl import stats
+
+RUNS, TASKS = (2, 3, 4, 5, 8, 16, 32), 10
+Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+SCORES: dict[str, tuple[Draw, float]] = {  # scores of a shape, and their mean
+    "normal": (lambda rng, shape: rng.normal(size=shape), 0.0),
+    "lognormal": (lambda rng, shape: rng.lognormal(size=shape), float(np.exp(0.5))),
+    "bimodal": (lambda rng, shape: rng.integers(0, 2, shape) + rng.normal(0, 0.05, shape), 0.5),
+}
+
+
+def bootstrapped(scores: np.ndarray, method: str) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the mean, by SciPy."""
+    found = scipys((scores,), np.mean, n_resamples=1000, method=method, rng=0).confidence_interval
+    return found.low, found.high
+
+
+def covered(intervals: list[tuple[float, float]], truth: float) -> str:
+    low, high = np.transpose(intervals)
+    return f"{100 * np.mean((low <= truth) & (truth <= high)):.1f}"
+
+
+def told_apart(intervals: list[tuple[float, float]]) -> str:
+    low, high = np.transpose(intervals)
+    return f"{100 * np.mean((low > 0) | (high < 0)):.1f}"
+
+
+def gaps(a: list[tuple[float, float]], b: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return low - high' and high - low': neither holds 0 where two intervals are apart."""
+    return [(x[0] - y[1], x[1] - y[0]) for x, y in zip(a, b, strict=True)]
+
+
+def table(title: str, columns: list[str]) -> None:
+    print(f"\n{title}\n\n| scores | seeds | {' | '.join(columns)} |\n|{'---|' * (2 + len(columns))}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=2000, help="of each row")
+    draws = parser.parse_args().draws
+    print(f"{datetime.date.today()}, NumPy {np.__version__}, SciPy {scipy.__version__}, {draws} draws of each row")
+
+    table("Intervals that hold the mean, %", ["Student's t", "percentile bootstrap", "BCa bootstrap"])
+    for name, (draw, truth) in SCORES.items():
+        for runs in RUNS[1:]:
+            found = draw(np.random.default_rng(runs), (draws, runs))
+            cells = [covered([stats.interval(one) for one in found], truth)]
+            cells += [covered([bootstrapped(one, method) for one in found], truth) for method in ("percentile", "BCa")]
+            print(f"| {name} | {runs} | {' | '.join(cells)} |", flush=True)
+
+    table("Equal agents that are told apart, %", ["Welch's t", "t intervals apart", "percentile intervals apart"])
+    for name, (draw, _) in SCORES.items():
+        for runs in RUNS:
+            a, b = draw(np.random.default_rng(runs), (2, draws, runs))
+            cells = [told_apart([stats.difference(x, y) for x, y in zip(a, b, strict=True)])]
+            cells.append(told_apart(gaps(*([stats.interval(one) for one in group] for group in (a, b)))))
+            cells.append(told_apart(gaps(*([bootstrapped(one, "percentile") for one in group] for group in (a, b)))))
+            cells[:2] = cells[:2] if runs >= stats.LEAST else ["none", "none"]
+            print(f"| {name} | {runs} | {' | '.join(cells)} |", flush=True)
+
+    table(f"Intervals that hold the interquartile mean over {TASKS} tasks, %", ["stratified bootstrap", "of one task"])
+    for name, (draw, _) in SCORES.items():
+        far = np.linspace(0, 3, TASKS)  # by which the tasks' scores differ
+        truths = [
+            float(stats.iqm(draw(np.random.default_rng(0), (10**5, tasks)) + far[:tasks])) for tasks in (TASKS, 1)
+        ]
+        for runs in RUNS[1:]:
+            found = draw(np.random.default_rng(runs), (draws, runs, TASKS)) + far
+            both = [[stats.bootstrap(one[:, :tasks], resamples=500) for one in found] for tasks in (TASKS, 1)]
+            print(f"| {name} | {runs} | {' | '.join(map(covered, both, truths))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
