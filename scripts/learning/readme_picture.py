@@ -39,6 +39,7 @@ RUNS = {  # panel, label: a command line
     ("Pendulum", "PPO"): "experiment=classic/ppo_pendulum",
     ("Pendulum", "SAC"): "experiment=classic/sac_pendulum",
 }
+SECONDS = (20, 50, 100, 200)
 FIXED = ["evaluations=20", "tensorboard=false"]
 
 
@@ -84,6 +85,8 @@ def main() -> None:
         else:
             x = np.array([row["seconds"] for row in found])
             axis.set_xscale("log")
+            axis.set_xticks(SECONDS, map(str, SECONDS))
+            axis.minorticks_off()
         colour = f"C{[name for place, name in RUNS if place == panel].index(label)}"
         for (name, returns), style in zip(curves.items(), ("-", "--"), strict=False):
             band(axis, x, returns, name, color=colour, linestyle=style)

@@ -73,6 +73,18 @@ def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any
     Raises:
         OptionError: where there is none that can be read and built.
     """
+    data = described(run_dir, option)
+    words = {name: value for name, value in data.items() if name != "init_from"}
+    known.require_known(words, trust, f"{option}={run_dir}: its {NAME}")
+    return data
+
+
+def described(run_dir: Path, option: str) -> dict[str, Any]:
+    """Return the configuration of a run to compare and to print; nothing may be built of it, see `read`.
+
+    Raises:
+        OptionError: where there is none that can be read.
+    """
     if not (run_dir / NAME).is_file():
         what = f"has no {NAME}" if run_dir.is_dir() else "is not there"
         raise OptionError(f"{option}={run_dir}: is not a run directory, it {what}")
@@ -94,9 +106,7 @@ def read(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any
     parent = data.get("init_from")
     if parent is not None and not (isinstance(parent, str) and len(parent) < 256 and "/" not in parent):
         raise OptionError(f"{problem} has an init_from that is no name")
-    data = {name: value for name, value in data.items() if name not in ("schema", "versions")} | OF_THE_READER
-    known.require_known({name: value for name, value in data.items() if name != "init_from"}, trust, problem)
-    return data
+    return {name: value for name, value in data.items() if name not in ("schema", "versions")} | OF_THE_READER
 
 
 def _parsed(text: str) -> Any:

@@ -1,0 +1,103 @@
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from evorl import curve
+from evorl.errors import OptionError
+
+CFG = {"schema": 1, "agent": {"name": "td3", "workflow": {}, "hyperparams": {"lr": 0.1}}, "seed": 0, "num_seeds": 1}
+CFG |= {"env": {"_target_": "evorl.envs.gymnax.Gymnax", "name": "CartPole-v1"}, "wrappers": []}
+
+
+def write(run, steps=(0, 10, 20), returns=((1.0,), (2.0,), (3.0,)), **changed):
+    """Write a run of evaluations with returns [evaluations][seeds]."""
+    run.mkdir(parents=True)
+    seeds = len(returns[0])
+    rows = []
+    for i, (step, values) in enumerate(zip(steps, returns, strict=True)):
+        row = {"kind": "evaluation", "iteration": i, "seconds": 60.0 * i, "env_steps": step}
+        row |= {"return": sum(values) / seeds} | ({"seeds": {"return": list(values)}} if seeds > 1 else {})
+        rows.append(json.dumps(row) + "\n")
+    (run / "metrics.jsonl").write_text("".join(rows))
+    (run / "config.yaml").write_text(yaml.dump(CFG | {"num_seeds": seeds} | changed))
+    return str(run)
+
+
+def drawn(*given):
+    return curve.lines([curve.read(one, []) for one in given])
+
+
+def test_runs_that_differ_in_their_seeds_alone_are_one_line(tmp_path):
+    runs = [write(tmp_path / f"seed-{i}", returns=((i,), (2 * i,), (3 * i,)), seed=i) for i in range(3)]
+    other = write(tmp_path / "other", agent=CFG["agent"] | {"name": "sac"})
+    one, alone = drawn(*runs, other)
+    assert (one.label, alone.label) == ("seed-0 and 2 more", "other")
+    np.testing.assert_array_equal(one.returns, [[0, 1, 2], [0, 2, 4], [0, 3, 6]])
+    np.testing.assert_array_equal(one.minutes, [0, 3, 6])  # of one after the other
+
+
+def test_a_label_makes_one_line_of_runs(tmp_path):
+    a, b = (
+        f"TD3={write(tmp_path / name, returns=((1, 2), (3, 4), (5, 6)), seed=2 * i)}" for i, name in enumerate("ab")
+    )
+    (one,) = drawn(a, b)
+    assert one.label == "TD3"
+    assert one.returns.shape == (3, 4)
+
+
+def test_returns_between_evaluations_are_interpolated(tmp_path):
+    a = write(tmp_path / "a", (0, 10, 20), ((0.0,), (10.0,), (20.0,)))
+    b = write(tmp_path / "b", (5, 15, 25, 35), ((0.0,), (10.0,), (20.0,), (30.0,)), seed=1)
+    (one,) = drawn(a, b)
+    np.testing.assert_array_equal(one.env_steps, [10, 20])
+    np.testing.assert_array_equal(one.returns, [[10, 5], [20, 15]])
+
+
+def test_a_label_of_other_settings_or_of_a_seed_twice_is_refused(tmp_path):
+    a, b = write(tmp_path / "a"), write(tmp_path / "b", seed=1, agent=CFG["agent"] | {"hyperparams": {"lr": 0.2}})
+    with pytest.raises(OptionError, match=r"b: has the label of .*a and differs from it in agent.hyperparams.lr, 0"):
+        drawn(f"A={a}", f"A={b}")
+    with pytest.raises(OptionError, match=r"run=.*a: has the label of .*a and seed 0 too; give it a label of its own"):
+        drawn(f"A={a}", f"A={a}")
+    apart = write(tmp_path / "c", (50, 60, 70), seed=1)
+    with pytest.raises(OptionError, match=r"run=.*c: has no evaluation at the env steps of .*a"):
+        drawn(a, apart)
+
+
+def test_the_same_training_twice_is_two_lines(tmp_path):
+    assert [one.label for one in drawn(write(tmp_path / "a"), write(tmp_path / "b"))] == ["a", "b"]
+
+
+def test_folders_of_one_name_are_told_from_each_other(tmp_path):
+    agents = [{"agent": CFG["agent"] | {"name": name}} for name in "xyz"]
+    runs = [write(tmp_path / place, **agent) for place, agent in zip(("x/run", "y/run", "other"), agents, strict=True)]
+    assert [one.label for one in drawn(*runs)] == ["x/run", "y/run", "other"]
+    assert [one.label for one in drawn(f"other={runs[0]}", *runs[1:])] == ["other", "run", f"{tmp_path.name}/other"]
+
+
+def test_each_environment_has_a_panel(tmp_path, capsys):
+    short = CFG["env"] | {"max_episode_steps": 5}
+    runs = [write(tmp_path / "a"), write(tmp_path / "b", env=CFG["env"] | {"name": "Acrobot-v1"})]
+    runs += [write(tmp_path / "c", env=short), write(tmp_path / "d", agent=CFG["agent"] | {"name": "sac"})]
+    found = curve.panels(drawn(*runs))
+    titles = ["CartPole-v1", "Acrobot-v1", "CartPole-v1 env.max_episode_steps=5"]
+    assert {title: [one.label for one in lines] for title, lines in found.items()} == dict(
+        zip(titles, (["a", "d"], ["b"], ["c"]), strict=True)
+    )
+    figure = curve.draw(found, None, "")
+    assert [axis.get_title() for axis in figure.axes[::2]] == titles
+    curve.main([str(tmp_path / "curve.png"), *runs])
+    said = capsys.readouterr().out
+    assert said.startswith("3 environments, whose returns do not compare: each has a panel and a table\n")
+    assert "| a | CartPole-v1 | 1 | 20 | 2.0 | 3 | 3 | 3 |" in said
+
+
+def test_a_folder_without_a_configuration_is_a_line_of_its_own(tmp_path):
+    for name in "ab":
+        write(tmp_path / name)
+        (tmp_path / name / "config.yaml").unlink()
+    assert [one.label for one in drawn(str(tmp_path / "a"), str(tmp_path / "b"))] == ["a", "b"]
+    with pytest.raises(OptionError, match=r"run=.*b: has the label of .*a and no config.yaml tells of other seeds"):
+        drawn(f"A={tmp_path / 'a'}", f"A={tmp_path / 'b'}")
