@@ -42,9 +42,9 @@ class Curve:
     named: bool  # by the user
 
     @property
-    def task(self) -> str:
-        """What its returns are measured on, as text that can be compared."""
-        return text(dict(saved.leaves({name: self.cfg.get(name) for name in OF_TASK}, "")))
+    def task(self) -> dict[str, Any]:
+        """What its returns are measured on: values by dotted name."""
+        return dict(saved.leaves({name: self.cfg.get(name) for name in OF_TASK}, ""))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def lines(curves: Sequence[Curve]) -> list[Curve]:
     groups: dict[tuple[str, ...], list[Curve]] = {}
     for curve in curves:
         alike = text(curve.settings) if curve.cfg else str(curve.run)
-        key = ("label", curve.label, curve.task) if curve.named else ("settings", alike)
+        key = ("label", curve.label, text(curve.task)) if curve.named else ("settings", alike)
         groups.setdefault(key, []).append(curve)
     found = []
     for group in distinct(groups.values()):
@@ -175,9 +175,9 @@ def panels(curves: Sequence[Curve]) -> dict[str, list[Curve]]:
 
     tasks: dict[str, list[Curve]] = {}
     for curve in curves:
-        tasks.setdefault(curve.task, []).append(curve)
+        tasks.setdefault(text(curve.task), []).append(curve)
     names = [escaped(config.title(one.cfg).partition(" on ")[2]) if one.cfg else "" for one, *_ in tasks.values()]
-    options = [json.loads(task) for task in tasks]
+    options = [one.task for one, *_ in tasks.values()]
     titles = []
     for name, own in zip(names, options, strict=True):
         alike = [other for other, one in zip(options, names, strict=True) if one == name]
