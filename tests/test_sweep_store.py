@@ -157,8 +157,9 @@ def test_who_suggests_without_knowing_all_trials_suggests_anew(tmp_path):
         asked = Asked([puts_one])
         assert numbers(store.take(own, 2, SPACE, asked)) == [1, 2]
         assert asked.known == [0, 1]
-        points = [one.point for one in store.trials()]
-    np.testing.assert_array_equal(points, [RandomSearch().suggest(SPACE, points[:i], 1, 0)[0] for i in range(3)])
+        trials = store.trials()
+    alone = [RandomSearch().suggest(SPACE, trials[:i], 1, 0)[0] for i in range(3)]
+    np.testing.assert_array_equal([one.point for one in trials], alone)
 
 
 def test_a_store_that_has_read_before_gives_what_one_gives_that_has_not(tmp_path):

@@ -87,7 +87,9 @@ def test_a_space_decodes_to_options_as_they_are_given():
     assert all(type(SPACE.decode(np.full(3, 0.3))[name]) is int for name in ("env_steps", ENVS.name))
     np.testing.assert_allclose(SPACE.center, [0.5, 0.5, 0.5], atol=1e-6)
     np.testing.assert_allclose(SPACE.reach(0.25), [0.25, 1 / 12, 0.25])  # log2(64) = 6
-    np.testing.assert_allclose(SPACE.ended(np.array([0.2, 0.5, 0.7]), 0.25), [0.2, 1 / 6, 0.7], atol=1e-6)
+    np.testing.assert_allclose(
+        SPACE.ended(np.array([[0.2, 0.5, 0.7]]), np.array([0.25])), [[0.2, 1 / 6, 0.7]], atol=1e-6
+    )
     assert SPACE.least_used(SPACE.defaults) == 1 / 8  # of 8,000 steps; the fewest are 1,000
     assert SPACE.shape(SPACE.defaults) == ((ENVS.name, 16),)
     with pytest.raises(OptionError, match="names nothing to search"):

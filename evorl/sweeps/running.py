@@ -42,6 +42,8 @@ class Workers:
         for place, process in list(self._there.items()):
             if (code := process.poll()) is not None:
                 del self._there[place]
+                assert process.stdin is not None
+                process.stdin.close()
                 if code not in (0, INTERRUPTED):
                     self.lost.append((place, code))
 

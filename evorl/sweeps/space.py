@@ -87,13 +87,18 @@ class SearchSpace:
             far[self.budget] = min(part, 1 / (2 * np.log2(high / low)))
         return far
 
-    def ended(self, u: Float[np.ndarray, " d"], used: float) -> Float[np.ndarray, " d"]:
-        """Return the point of a trial whose budget is only a part of that at u; u where no budget is searched."""
-        if self.budget is None or used == 1:
+    def ended(self, u: Float[np.ndarray, "n d"], used: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
+        """Return the points of trials whose budgets are only parts of those at u; u where no budget is searched."""
+        if self.budget is None or not len(u):
             return u
-        one, point = self.parameters[self.budget], np.array(u)
-        point[self.budget] = one.encode(float(one.prior.decode(jnp.float32(u[self.budget]))) * used)
-        return point
+        prior, found = self.parameters[self.budget].prior, u.copy()
+        several = np.ones((2, 1 << len(u).bit_length()), np.float32)  # of few lengths, each of which is compiled
+        several[:, : len(u)] = u[:, self.budget], used
+        budget, part = jnp.asarray(several)
+        found[:, self.budget] = np.where(
+            used == 1, u[:, self.budget], prior.encode(prior.decode(budget) * part)[: len(u)]
+        )
+        return found
 
     def least_used(self, values: Mapping[str, float]) -> float:
         """Return the smallest part of the budget in values that is a budget that can be searched."""

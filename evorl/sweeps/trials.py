@@ -101,8 +101,9 @@ def observed(space: SearchSpace, trials: Sequence[Trial], points: int, choose: C
     worst = np.nanmin(score) if np.isfinite(score).any() else 0.0
     score = np.nan_to_num(score, nan=worst)
     kept = np.arange(len(found)) if choose is None else choose(score, cost)
-    x = [space.ended(np.array(found[i][0].point), 1.0 if (at := found[i][1]) is None else at.used) for i in kept]
-    return Observed(np.reshape(x, (-1, space.size)), score[kept], cost[kept])
+    u = np.reshape([found[i][0].point for i in kept], (-1, space.size))
+    used = np.array([1.0 if (at := found[i][1]) is None else at.used for i in kept])
+    return Observed(space.ended(u, used), score[kept], cost[kept])
 
 
 def thinned(space: SearchSpace, trial: Trial, points: int) -> list[Evaluation | None]:
