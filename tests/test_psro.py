@@ -270,11 +270,11 @@ def broken(psro):
     return replace(state, filled=jnp.int32(1))
 
 
-PUSH = "agent=psro", "env=mpe/push", "agent.workflow.episodes=4", "agent.inner.workflow.num_envs=4", "iterations=1"
+PUSH = "env=mpe/push", "agent.workflow.episodes=4", "iterations=1"
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("more", [[], ["num_seeds=2"], ["agent=pipeline_psro"]])
+@pytest.mark.parametrize("more", [["agent=psro"], ["agent=psro", "num_seeds=2"], ["agent=pipeline_psro"]])
 def test_a_solver_for_zero_sum_games_is_refused_by_what_is_played_before_an_iteration(more, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*PUSH, "agent/solver=nash", f"run_dir={tmp_path / 'run'}", *more])

@@ -153,8 +153,8 @@ def nash_averaging(payoffs: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Fl
 def _antisymmetric(name: str, table: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Return a table that is antisymmetric up to 1e-4 of its largest cell, one of NaN for another that is traced."""
     require_finite(name, table)
-    apart = jnp.abs(table + table.T)
-    fits = apart.max() <= SMALL * jnp.abs(table).max()
+    apart, largest = jnp.abs(table + table.T), jnp.abs(table).max()
+    fits = jnp.isfinite(largest) & (apart.max() <= SMALL * largest)
     if not isinstance(fits, Tracer) and not fits:
         i, j = jnp.unravel_index(apart.argmax(), apart.shape)
         cells = f"{name}[{i}, {j}]={table[i, j]:.4g}, {name}[{j}, {i}]={table[j, i]:.4g}"
