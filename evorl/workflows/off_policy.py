@@ -102,9 +102,13 @@ class OffPolicy:
 
     @property
     def work(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration takes; the first one takes random_steps instead."""
+        """The least and the most that an iteration takes; the first one takes random_steps instead.
+
+        Where the replay keeps sequences, others take them too, until one is whole.
+        """
         steps = self.num_envs * self.num_steps
-        return {"env_steps": (steps, steps), "gradient_steps": (self.num_updates, self.num_updates)}
+        most = max(steps, self.first_steps) if self.replay.sequences else steps
+        return {"env_steps": (steps, most), "gradient_steps": (self.num_updates, self.num_updates)}
 
     @property
     def prefill(self) -> int:
