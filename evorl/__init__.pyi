@@ -270,6 +270,7 @@ from evorl.training.runs import found as found
 from evorl.training.runs import load as load
 from evorl.training.suites.mazes import MazeSuite as MazeSuite
 from evorl.training.suites.risk import Risk as Risk
+from evorl.types import Ends as Ends
 from evorl.types import Quality as Quality
 from evorl.types import TimeStep as TimeStep
 from evorl.types import Transition as Transition

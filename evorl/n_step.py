@@ -46,7 +46,8 @@ class Window:
         """Takes in the first steps, [] or of each slot [n], of transitions [chunk, n, ...], of which some may be lost.
 
         Returns what is then in the window, transitions from each of [chunk] starts on, and which of those are there,
-        [chunk], or [chunk, n] where some may be lost. A longer one ends with its episode, or before what is lost; its
+        [chunk], or [chunk, n] where some may be lost. A longer one ends with its episode, where a member of a game is
+        truncated, or before what is lost; its
         rewards [length + 1] are 0 from there on.
         """
         before, chunk = tree.size(self.rows), tree.size(transitions)
@@ -57,7 +58,7 @@ class Window:
             both = replace(both, truncated=both.truncated | (parted & ~both.terminated))
         start = jnp.arange(chunk)
         reach = start[:, None] + jnp.arange(before + 1)  # [chunk, length + 1]
-        ended = both.ended[reach]
+        ended = both.cut[reach]
         taken = jnp.cumsum(ended, axis=1) - ended == 0  # up to the first end, [chunk, length + 1, n]
         count = taken.sum(1)
         last = start[:, None] + count - 1
@@ -68,6 +69,7 @@ class Window:
             next_obs=tree.index(both.next_obs, (last, slot)),
             terminated=both.terminated[last, slot],
             truncated=both.truncated[last, slot],
+            ends=tree.index(both.ends, (last, slot)),
             extras=tree.index(both.extras, slice(0, chunk)) | {"steps": count},
         )
         if self.filled.ndim:

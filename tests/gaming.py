@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from evorl.spaces import Box, Dict, Discrete, Legal, Members
-from evorl.types import TimeStep
+from evorl.types import Ends, TimeStep
 from evorl.workflows import OffPolicy
 
 SMALL = {"num_updates": 4, "batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 4, "chunk": 3}
@@ -70,6 +70,61 @@ class Chase:
         near = jnp.where(legal, near, jnp.nan)
         reward = {"hunter": near, "hare": -near.mean(keepdims=True)}
         return state, TimeStep(self.observed(state), reward, jnp.bool_(False), state.steps >= self.max_episode_steps)
+
+
+@struct.dataclass
+class ButtonState:
+    there: Any  # [] bool, whether the presser is
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class Button:
+    """A presser may press a button, which costs it 1 and ends it, while a clock goes on; both otherwise earn nothing.
+
+    With `truncates` it is truncated; unless it `knows`, the game does not tell of the end of its member.
+    """
+
+    knows: bool = True
+    truncates: bool = False
+    fault: str = ""  # a mistake in what it tells
+
+    default_params = ()
+    fresh_reset = False
+    max_episode_steps = 100
+    observation_space = Dict(
+        {"clock": Members(Box(0.0, 1.0, (1,)), 1), "presser": Members(Legal(Box(0.0, 1.0, (1,)), (2,)), 1)}
+    )
+    action_space = Dict({"clock": Members(Discrete(2), 1), "presser": Members(Discrete(2), 1)})
+
+    def observed(self, there: jax.Array) -> dict[str, Any]:
+        presser = {"obs": there.astype(jnp.float32)[None, None], "legal": jnp.stack([jnp.bool_(True), there])[None]}
+        return {"clock": jnp.ones((1, 1)), "presser": presser}
+
+    def reset(self, key: jax.Array, params: Any) -> tuple[ButtonState, Any]:
+        del key, params
+        there = jnp.bool_(True)
+        return ButtonState(there, jnp.int32(0)), self.observed(there)
+
+    def step(self, key: jax.Array, env_state: ButtonState, action: Any, params: Any) -> tuple[ButtonState, TimeStep]:
+        del key, params
+        pressed = env_state.there & (action["presser"][0] == 1)
+        state = ButtonState(env_state.there & ~pressed, env_state.steps + 1)
+        over = state.steps >= self.max_episode_steps
+        out, no = ~state.there[None], jnp.zeros(1, bool)
+        if self.fault == "returns":
+            out = pressed[None]
+        terminated, truncated = (no, out) if self.truncates else (out, no)
+        ends = Ends({"clock": no, "presser": terminated}, {"clock": no, "presser": truncated})
+        ends = {
+            "both": Ends(ends.terminated, ends.terminated),
+            "all": Ends({"clock": out, "presser": out}, ends.truncated),
+        }.get(self.fault, ends)
+        paid = -pressed.astype(jnp.float32) + (self.fault == "earns")
+        reward = {"clock": jnp.zeros(1), "presser": paid[None]}
+        obs = self.observed(env_state.there if self.truncates else state.there)  # one that is cut sees once more
+        told = ends if self.knows else None
+        return state, TimeStep(obs, reward, jnp.bool_(False), over, ends=told)
 
 
 def off_policy(env, agent, **options):

@@ -10,14 +10,15 @@ class Farm:
     """A fox, who may rest or hunt, and hunts where its mask says so, and two hens, of which one leaves after 3 steps.
 
     An agent sees (its number, steps, noise), and earns what it does and the noise. After 4 to 6 steps, by the seed,
-    none is there any more; of an even number all were truncated. Nobody may be asked for who is not there.
+    none is there any more; of an even number, or where it cuts, all were truncated. Nobody may be asked for who is not
+    there.
     """
 
     possible_agents = ("fox_0", *HENS)
     state_space = Box(0.0, 9.0, (1,), np.float32)
 
-    def __init__(self, fault=0, limit=0):
-        self.fault, self.max_cycles, self.agents = fault, limit or 6, []
+    def __init__(self, fault=0, limit=0, cuts=False):
+        self.cuts, self.fault, self.max_cycles, self.agents = cuts, fault, limit or 6, []
         seen = Box(-1.0, 99.0, (3,), np.float32)
         of_fox = Dict({"observation": Box(1.0, 99.0, (3,), np.float32), "action_mask": Box(0, 1, (4,), np.int8)})
         self.observation_spaces = {"fox_0": of_fox, **dict.fromkeys(HENS, seen)}
@@ -50,8 +51,9 @@ class Farm:
         gone = {agent: over or (agent == "hen_1" and self.steps == 3) for agent in acted}
         self.agents = [agent for agent in acted if not gone[agent]]
         rewards = {agent: float(actions[agent]) + self.rng.random() for agent in acted}
-        terminated = {agent: gone[agent] and not (over and even) for agent in acted}
-        truncated = dict.fromkeys(acted, over and even)
+        cut = (over and even) or self.cuts
+        terminated = {agent: gone[agent] and not cut for agent in acted}
+        truncated = {agent: gone[agent] and cut for agent in acted}
         return self._seen(acted), rewards, terminated, truncated, {agent: {} for agent in acted}
 
     def state(self):

@@ -11,7 +11,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents import soft
-from evorl.agents.losses import bootstrapped, mean_of_rows, squared_error
+from evorl.agents.losses import bootstrapped, chooses, mean_of_rows, squared_error
 from evorl.agents.soft import MAX_ENTROPY, SACState
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer
 from evorl.errors import OptionError, require
@@ -19,7 +19,7 @@ from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Categorical
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.spaces import Discrete, Legal, Space, chosen, has_choice, index, masked
+from evorl.spaces import Discrete, Legal, Space, chosen, index, masked
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -154,7 +154,7 @@ class DiscreteSAC:
         log_probs = policy.log_probs()
         value = self.values("now", state.critic.params, batch).min(-2)
         temperature = jax.lax.stop_gradient(state.weight(hyperparams))
-        weight = has_choice(self.observation_space, batch.learned.obs)
+        weight = chooses(self.observation_space, batch)
         loss = mean_of_rows(weight, (jnp.exp(log_probs) * (temperature * log_probs - value)).sum(-1))
         entropy = mean_of_rows(weight, policy.entropy())
         metrics = {"actor_loss": loss, "entropy": entropy, MAX_ENTROPY: self.max_entropy(batch, weight)}

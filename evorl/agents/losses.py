@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
 from evorl.returns import gae
+from evorl.spaces import Space, has_choice
 from evorl.types import Batch, Hyperparams, Metrics, Transition
 
 TD_ERROR = "td_error"  # by which replays with priorities are updated; it is no metric of a step
@@ -32,8 +33,26 @@ def bootstrapped(batch: Transition, value: Float[Array, "*batch"], discount: Arr
 
 
 def weighted_mean(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
-    """The mean over a batch, of whose rows or sequences some may count more than others."""
-    return (of_each if isinstance(batch.weight, tuple) else batch.weight * of_each).mean()
+    """The mean over a batch, of whose rows or sequences some may count more, those of members that are gone not."""
+    each = of_each if isinstance(batch.weight, tuple) else batch.weight * of_each
+    return each.mean() if batch.gone is None else mean_of_rows(~batch.learned.gone, each)
+
+
+def present(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """The numbers of the steps that are learned from, 0 of members that are gone."""
+    return of_each if batch.gone is None else jnp.where(batch.learned.gone, 0, of_each)
+
+
+def chooses(space: Space, batch: Transition) -> Any:
+    """Whether there was a choice at each step that is learned from, bool [*batch]; () where there always is one.
+
+    A member that is gone has none, whatever its observation says.
+    """
+    t = batch.learned
+    choice = has_choice(space, t.obs)
+    if t.gone is None:
+        return choice
+    return ~t.gone if isinstance(choice, tuple) else choice & ~t.gone
 
 
 def mean_of_rows(weight: Any, of_each: Shaped[Array, "*rows"]) -> Float[Array, ""]:
@@ -52,7 +71,7 @@ def squared_error(
     """
     error = value - target[..., None]
     loss = weighted_mean(batch, (error**2).sum(-1))
-    return loss, {"critic_loss": loss, "value": value.mean(), TD_ERROR: jnp.abs(error).mean(-1)}
+    return loss, {"critic_loss": loss, "value": value.mean(), TD_ERROR: present(batch, jnp.abs(error).mean(-1))}
 
 
 def of_choice(values: Float[Array, "*batch choices"], choice: Int[Array, "*batch"]) -> Float[Array, "*batch"]:

@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import TD_ERROR, bootstrapped, of_choice, squared_error
+from evorl.agents.losses import TD_ERROR, bootstrapped, chooses, of_choice, squared_error
 from evorl.agents.members import TrainStates, each_member, fresh, member_rows, named, summed
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
 from evorl.errors import OptionError, require
@@ -19,7 +19,7 @@ from evorl.networks.distributions import Categorical
 from evorl.networks.features import features
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FLAT, Encoder, Network
-from evorl.spaces import Discrete, Space, chosen, groups, has_choice, index, keys_of, masked, sizes
+from evorl.spaces import Discrete, Space, chosen, groups, index, keys_of, masked, sizes
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -221,7 +221,7 @@ class MAAC:
             log_prob = policy.log_prob(choice)
             baseline = (jnp.exp(policy.log_probs()) * values[name]).sum(-1)
             worse = hyperparams.temperature * log_prob - of_choice(values[name], choice) + baseline
-            weight = has_choice(self.spaces(name)[0], t.obs[name])
+            weight = chooses(self.spaces(name)[0], member_rows(t, name, self.groups[name]))
             loss = summed(weight, log_prob * jax.lax.stop_gradient(worse), self.shared)
             total += loss
             members = 1 if self.shared else self.groups[name]

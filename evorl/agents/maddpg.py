@@ -10,7 +10,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents.differentiable import Differentiable
-from evorl.agents.losses import TD_ERROR, bootstrapped, squared_error
+from evorl.agents.losses import TD_ERROR, bootstrapped, chooses, squared_error
 from evorl.agents.members import (
     TrainStates,
     all_seen,
@@ -29,7 +29,7 @@ from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics, check_layers
 from evorl.networks.network import FLAT, Encoder, Network
 from evorl.priors import LogUniform
-from evorl.spaces import Dict, Discrete, Space, groups, has_choice, keys_of, sizes, visible
+from evorl.spaces import Dict, Discrete, Space, groups, keys_of, sizes, visible
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -210,7 +210,7 @@ class MADDPG:
         for name, x in numbers.items():
             value = self.values(name, state.critic.params[name], t.obs, actions, own[name], axis)[..., 0]
             small = hyperparams.logit_weight * (x**2).mean(-1)
-            weight = has_choice(self.spaces(name)[0], t.obs[name])
+            weight = chooses(self.spaces(name)[0], member_rows(t, name, self.groups[name]))
             loss = summed(weight, small - value, self.shared)
             total += loss
             found[name] = {"actor_loss": loss / (1 if self.shared else self.groups[name])}

@@ -13,7 +13,7 @@ from evorl.agents.losses import TD_ERROR, mean_of_rows
 from evorl.agents.train_state import Loss, TrainState
 from evorl.hyperparameters import Number
 from evorl.spaces import Dict, Space, groups, keys_of, seen, visible
-from evorl.types import Key, Metrics, Params, Transition
+from evorl.types import Ends, Key, Metrics, Params, Transition
 
 
 @struct.dataclass
@@ -93,16 +93,26 @@ def for_members(x: Any, axes: int, n: int) -> Any:
 
 
 def member_rows(t: Transition, name: str, n: int) -> Transition:
-    """What the n members of a group learn from, leaves [*batch, n, ...], of steps of the game, [*batch]."""
+    """What the n members of a group learn from, leaves [*batch, n, ...], of steps of the game, [*batch].
+
+    Who is out of the game for good is terminated or truncated then, and from the next step on gone.
+    """
     axes = t.terminated.ndim
+    terminated, truncated = (for_members(x, axes, n) for x in (t.terminated, t.truncated))
+    gone = None
+    if t.ends is not None:
+        gone, own = t.gone[name], (t.ends.terminated[name], t.ends.truncated[name])
+        terminated, truncated = Ends.of_member((terminated, truncated), (own[0] | gone, own[1] & ~gone))
     return replace(
         t,
         obs=t.obs[name],
         next_obs=t.next_obs[name],
         action=t.action[name],
         reward=t.reward[name],
-        terminated=for_members(t.terminated, axes, n),
-        truncated=for_members(t.truncated, axes, n),
+        terminated=terminated,
+        truncated=truncated,
+        ends=None,
+        gone=gone,
         discount=for_members(t.discount, axes, n),
         weight=for_members(t.weight, 1, n),
         extras=t.extras.get(name, {}),

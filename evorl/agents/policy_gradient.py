@@ -9,7 +9,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from evorl import hyperparameters, tree
-from evorl.agents.losses import OF_ROWS
+from evorl.agents.losses import OF_ROWS, chooses
 from evorl.agents.memory import remembers
 from evorl.agents.ppo import PPO
 from evorl.agents.train_state import ADAM, Loss, Optimizer, TrainState
@@ -19,7 +19,7 @@ from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.networks.policy_value import Centralized, PolicyAlone, PolicyValue, masked_policy
 from evorl.returns import is_known, through
-from evorl.spaces import Legal, Privileged, Space, has_choice, showing, visible
+from evorl.spaces import Privileged, Space, has_choice, showing, visible
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
 
 
@@ -191,9 +191,10 @@ class PolicyGradient:
 
     def choices(self, t: Transition) -> tuple[()] | tuple[Bool[Array, "steps slots"], Bool[Array, "steps slots"]]:
         """Of which steps there was a choice, and what follows of which is known; () where there always is one."""
-        if not isinstance(self.observation_space, Legal):
+        choice, following = chooses(self.observation_space, t), has_choice(self.observation_space, t.next_obs)
+        if isinstance(choice, tuple):
             return ()
-        choice, following = (has_choice(self.observation_space, obs) for obs in (t.obs, t.next_obs))
+        following = jnp.ones_like(choice) if isinstance(following, tuple) else following
         return choice, jax.vmap(is_known, 1, 1)(t.terminated, _cut(t), choice, following)
 
     def targets(

@@ -9,7 +9,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents import soft
-from evorl.agents.losses import bootstrapped, least, squared_error
+from evorl.agents.losses import bootstrapped, chooses, least, mean_of_rows, squared_error
 from evorl.agents.soft import SACState
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer
 from evorl.errors import OptionError, require
@@ -150,8 +150,10 @@ class SAC:
         sample = policy.sample(key)
         log_prob = policy.log_prob(sample)
         value = least(self.values("now", state.critic.params, batch, self.head.action(sample)))
-        loss = (jax.lax.stop_gradient(state.weight(hyperparams)) * log_prob - value).mean()
-        return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": -log_prob.mean()})
+        loss = jax.lax.stop_gradient(state.weight(hyperparams)) * log_prob - value
+        weight = chooses(self.observation_space, batch)
+        loss, entropy = mean_of_rows(weight, loss), -mean_of_rows(weight, log_prob)
+        return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": entropy})
 
     def update_critic(self, state: SACState, loss: Loss, hyperparams: SACHyperparams) -> tuple[SACState, Metrics]:
         return soft.update_critic(state, loss, hyperparams)

@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import bootstrapped, squared_error
+from evorl.agents.losses import bootstrapped, chooses, mean_of_rows, squared_error
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
 from evorl.errors import OptionError, require
 from evorl.hyperparameters import Number, hyperparameter
@@ -166,7 +166,8 @@ class TD3:
         """-Q_1(s, actor(s)), mean over the batch (eq. 1 of the deterministic policy gradient)."""
         del key, hyperparams
         value = self.values("now", state.critic.params, batch, self.greedy("now", params, batch), first=1)
-        return -value.mean(), {"actor_loss": -value.mean()}
+        loss = -mean_of_rows(chooses(self.observation_space, batch), value[..., 0])
+        return loss, {"actor_loss": loss}
 
     def update_critic(self, state: TD3State, loss: Loss, hyperparams: TD3Hyperparams) -> tuple[TD3State, Metrics]:
         critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)

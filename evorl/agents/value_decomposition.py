@@ -99,15 +99,23 @@ class ValueDecomposition:
     def critic_loss(
         self, params: Params, state: DQNState, batch: Transition, key: Key, hyperparams: DQNHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Huber's loss of what all are worth together, against all rewards and what each one's best choice is worth."""
+        """Huber's loss of what all are worth together, against all rewards and what each one's best choice is worth.
+
+        Who is out of the game for good is worth 0.
+        """
         del key
         agent, target, t = self.agent, state.actor.target, batch.learned
         rows = self.team.rows(self.name, batch)
         values, following = agent.values(params["agent"], rows)
-        best = self.mixed(target["mixer"], agent.best(target["agent"], rows, following), t.next_obs)
-        together = replace(batch, reward=batch.reward[self.name].sum(-1))
-        value = self.mixed(params["mixer"], agent.made(values, rows), t.obs)
-        return agent.error_loss(batch, value, agent.bootstrapped(together, best, hyperparams), hyperparams)
+        made, best = agent.made(values, rows), agent.best(target["agent"], rows, following)
+        together = replace(batch, reward=batch.reward[self.name].sum(-1), ends=None, gone=None)
+        if t.ends is not None:
+            own = rows.learned
+            made, best = jnp.where(own.gone, 0, made), jnp.where(own.terminated, 0, best)
+            together = replace(together, truncated=batch.cut & ~batch.terminated)
+        best = self.mixed(target["mixer"], best, t.next_obs)
+        value = self.mixed(params["mixer"], made, t.obs)
+        return agent.error_loss(together, value, agent.bootstrapped(together, best, hyperparams), hyperparams)
 
     def update_critic(self, state: DQNState, loss: Loss, hyperparams: DQNHyperparams) -> tuple[DQNState, Metrics]:
         return self.agent.update_critic(state, loss, hyperparams)

@@ -76,6 +76,9 @@ class Repeat(Wrapper):
             going = ~(so_far.terminated | so_far.truncated)
             after, new = self.inner.step(key, state, action, hosts.where(going, params))
             reward = jax.tree.map(jnp.add, so_far.reward, new.reward)
+            if so_far.ends is not None:  # a member that is out keeps what it saw last
+                kept = {name: tree.where(out, so_far.obs[name], new.obs[name]) for name, out in so_far.ends.any.items()}
+                new = replace(new, obs=new.obs | kept)
             info = {name: self._joined(name, so_far.info[name], x) for name, x in new.info.items()}
             return tree.where(going, (after, replace(new, reward=reward, info=info), steps + 1), carry), None
 

@@ -123,7 +123,7 @@ def ungrouped(observation_space: Any, action_space: Any) -> Iterator[str]:
 
 def misshapen(trial: Trial) -> Iterator[str]:
     """What cannot be traced, alone and vmapped, and what has another structure, shape or dtype than it must."""
-    from evorl.types import TimeStep
+    from evorl.types import Ends, TimeStep
 
     env, key = trial.env, trial.keys[0]
     start = run("reset", jax.eval_shape, env.reset, key, trial.params)
@@ -146,6 +146,16 @@ def misshapen(trial: Trial) -> Iterator[str]:
     yield from unlike("step: reward", reward, wanted)
     yield from unlike("step: terminated", plain(timestep.terminated), flag)
     yield from unlike("step: truncated", plain(timestep.truncated), flag)
+    if timestep.ends is not None:
+        flags = {name: jax.ShapeDtypeStruct((of.n,), bool) for name, of in teams.items()}
+        if not teams:
+            yield "step: ends is of members, must be None where the environment is no game"
+        elif not isinstance(timestep.ends, Ends):
+            given = type(timestep.ends).__name__
+            yield f"step: ends is {given}, must be None or evorl.types.Ends(terminated, truncated)"
+        else:
+            yield from unlike("step: ends.terminated", plain(timestep.ends.terminated), flags)
+            yield from unlike("step: ends.truncated", plain(timestep.ends.truncated), flags)
     yield from unsummarized(env, timestep.info)
     yield from unmapped(trial)
 

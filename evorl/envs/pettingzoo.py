@@ -12,15 +12,18 @@ from evorl import tree
 from evorl.envs.games.around import of_game
 from evorl.envs.games.rosters import grouped
 from evorl.envs.gymnasium import begin, inward, key_of, modes, outward, picture, step, to_gymnasium_space
+from evorl.envs.host.parallel import nothing
 from evorl.errors import require
 from evorl.spaces import Dict, Legal, Space, groups
-from evorl.types import Env
+from evorl.types import Ends, Env
 
 STATE = "state"
 
 
 class Parallel(ParallelEnv):
-    """A game; made by to_pettingzoo. The agents of a group are GROUP_0, GROUP_1 and so on, and all end together."""
+    """A game; made by to_pettingzoo. The agents of a group are GROUP_0, GROUP_1 and so on.
+
+    They end together, or one before the others where the game says so (TimeStep.ends)."""
 
     def __init__(self, env: Env, env_params: Any, render_mode: str | None) -> None:
         of_game(env, "to_pettingzoo")
@@ -64,15 +67,20 @@ class Parallel(ParallelEnv):
         require(bool(self.agents), "step", list(actions), "comes after reset")
         missing = [agent for agent in self.agents if agent not in actions]
         require(not missing, "actions", list(actions), f"must be of all, also of {', '.join(missing)}")
+        actions = {agent: self._idle(agent) for agent in self.possible_agents} | actions
         given = inward(self._env.action_space, grouped(self._names, actions))
         self._key, self._state, timestep = self._step(self._key, self._state, given, self._params)
         self._obs, acted = timestep.obs, self.agents
-        terminated, truncated = bool(timestep.terminated), bool(timestep.truncated)
-        if terminated or truncated:
-            self.agents = []
-        rewards = {agent: float(timestep.reward[group][i]) for group, i, agent in self._each()}
-        ends = (dict.fromkeys(acted, end) for end in (terminated, truncated))
-        return self._observations(), rewards, *ends, {agent: {} for agent in acted}
+        game = bool(timestep.terminated), bool(timestep.truncated)
+        rewards, terminated, truncated = {}, {}, {}
+        for group, i, agent in self._each():
+            if agent in acted:
+                own = (False, False) if timestep.ends is None else _ends_of(timestep.ends, group, i)
+                rewards[agent] = float(timestep.reward[group][i])
+                terminated[agent], truncated[agent] = own if any(own) else game
+        self.agents = [agent for agent in acted if not (terminated[agent] or truncated[agent])]
+        seen = {agent: obs for agent, obs in self._observations().items() if agent in acted}
+        return seen, rewards, terminated, truncated, {agent: {} for agent in acted}
 
     def state(self) -> Any:
         """What all know where values are learned, where the game has it."""
@@ -82,12 +90,21 @@ class Parallel(ParallelEnv):
         """The picture [height, width, 3] of the state, or None without a render_mode."""
         return None if self.render_mode is None else picture(self._env, self._state)
 
+    def _idle(self, agent: str) -> Any:
+        """An action of one that is there no more: nothing comes of it."""
+        return nothing(self.action_spaces[agent])
+
     def _each(self) -> Any:
         return ((group, i, agent) for group, of in self._names.items() for i, agent in enumerate(of))
 
     def _observations(self) -> dict[str, Any]:
         obs = jax.tree.map(np.asarray, self._obs)
         return {agent: _told(self._seen[group].space, tree.index(obs[group], i)) for group, i, agent in self._each()}
+
+
+def _ends_of(ends: Ends, group: str, i: int) -> tuple[bool, bool]:
+    """Whether a member alone is terminated, and whether it is truncated."""
+    return bool(ends.terminated[group][i]), bool(ends.truncated[group][i])
 
 
 def _seen(space: Space) -> Any:

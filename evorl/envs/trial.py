@@ -64,7 +64,7 @@ class Trial:
         def step(carry: Any, i: jax.Array) -> Any:
             state, obs, first = carry
             after, timestep = self.act(key, state, obs, params, i)
-            seen = {name: vars(timestep)[name] for name in ("reward", "terminated", "truncated")}
+            seen = {name: vars(timestep)[name] for name in ("reward", "terminated", "truncated", "ends")}
             seen |= {"strays": strays(space, timestep.obs), "counts": scalars(after)}
             first = tree.where(i == 1, {"state": hosts.without(after), "timestep": timestep}, first)
             return (after, timestep.obs, first), seen
@@ -80,6 +80,7 @@ def misbehaved(trial: Trial) -> Iterator[str]:
     before = attributes(trial.env)
     yield from impure(trial)
     yield from misplayed(trial)
+    yield from unended(trial)
     yield from itself_reset(trial)
     for name in sorted(name for name, value in attributes(trial.env).items() if value != before.get(name)):
         yield f"reset or step changes self.{name}, must leave self as it is: what changes belongs into the state"
@@ -140,6 +141,30 @@ def misplayed(trial: Trial) -> Iterator[str]:
         yield f"step: terminated and truncated are both set at step {steps[at[1]]}, truncated must not be"
     if not (terminated | truncated)[alive & (steps == lengths[:, None])].all():
         yield f"step: neither terminated nor truncated at step {limit}, which is max_episode_steps, must be truncated"
+
+
+def unended(trial: Trial) -> Iterator[str]:
+    """What is wrong in the ends of a game's members, one group after the other; of each kind the first."""
+    ends, reward, lengths = jax.tree.map(np.asarray, (trial.played["ends"], trial.played["reward"], trial.lengths))
+    if ends is None:
+        return
+    alive = (np.arange(trial.env.max_episode_steps) < lengths[:, None])[:, :, None]
+    for name in ends.terminated:
+        out = ends.terminated[name] | ends.truncated[name]
+        before = np.pad(out, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        faults = {
+            "is both terminated and truncated, must be one of them": ends.terminated[name] & ends.truncated[name],
+            "had ended and is in the game again; who has ended must stay so until reset": before & ~out,
+            "earns after its end; who may still earn only waits, and has not ended": before & (reward[name] != 0),
+        }
+        for what, where in faults.items():
+            if at := first((alive & where).any(2)):
+                member = int((alive & where)[at].argmax())
+                yield f"step: ends: {name}/{member} {what}, at step {at[1] + 1}"
+    everyone = np.concatenate([ends.any[name] for name in ends.terminated], axis=2).all(2)
+    over = np.asarray(trial.played["terminated"] | trial.played["truncated"])
+    if at := first(alive[:, :, 0] & everyone & ~over):
+        yield f"step: all members have ended at step {at[1] + 1}, so the game must be terminated or truncated"
 
 
 def itself_reset(trial: Trial) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from evorl.leagues.grouped import act_as
 from evorl.leagues.meta_games import drawn
 from evorl.leagues.roles import Role, Roles
 from evorl.spaces import Space
-from evorl.types import Env, Key, TimeStep
+from evorl.types import Ends, Env, Key, TimeStep
 
 
 @struct.dataclass
@@ -106,10 +107,23 @@ class Against:
         reward = self.roles.stacked(self.own, timestep.reward)
         seen = self.seen(timestep.obs, params.player)
         own = replace(timestep, obs=seen, reward=tree.index(reward, params.player))
+        if timestep.ends is not None:
+            own = self.ended(own, timestep.ends, params.player)
         return AgainstState(game, timestep.obs, env_state.opponents, memory), own
 
+    def ended(self, own: TimeStep, ends: Ends, player: Int[Array, ""]) -> TimeStep:
+        """The player's step, which ends its episode where it is out of the game for good, or all of its team are."""
+        game, of_player = (own.terminated, own.truncated), partial(self.seen, player=player)
+        ends = Ends(of_player(ends.terminated), of_player(ends.truncated))
+        if not self.own.is_team:
+            terminated, truncated = Ends.of_member(game, (ends.terminated, ends.truncated))
+            return replace(own, terminated=terminated, truncated=truncated, ends=None)
+        lost, over = ends.terminated["team"].all(), ends.any["team"].all()
+        terminated, truncated = Ends.of_member(game, (lost, over & ~lost))
+        return replace(own, terminated=terminated, truncated=truncated, ends=ends)
+
     def seen(self, obs: Any, player: Int[Array, ""]) -> Any:
-        """What one of the players observes, of a game's observations."""
+        """What one of the players observes, of a game's observations, or else has of what is by group."""
         return tree.index(self.roles.stacked(self.own, obs), player)
 
     def cast(self, role: Role) -> Cast:

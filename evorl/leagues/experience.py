@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array, Bool
 
 from evorl.leagues.roles import Roles
-from evorl.leagues.turns import Turns, chosen, of_role
+from evorl.leagues.turns import Turns, chose, of_role
 from evorl.replay.reservoir import Reservoir
 from evorl.spaces import Space
 from evorl.types import Key, Replay, Replays, Transition
@@ -38,7 +38,7 @@ class Experience:
         """
         turns, rows, there = self.turns.advance(space, t, mask)
         choices: Any = {"obs": t.obs, "action": t.action}
-        kept = self.reservoir.add(choices, mask & responds & chosen(space, t.obs, mask.shape))
+        kept = self.reservoir.add(choices, mask & responds & chose(space, t, mask.shape))
         return Experience(self.replay.add(rows, there), kept, turns)
 
 

@@ -9,9 +9,10 @@ from flax import struct
 from jaxtyping import Array, Bool
 
 from evorl import tree
+from evorl.agents.losses import chooses
 from evorl.leagues.roles import Role, Roles
 from evorl.spaces import Space, has_choice
-from evorl.types import Transition
+from evorl.types import Ends, Transition
 
 
 @struct.dataclass
@@ -37,18 +38,19 @@ class Turns:
         """
 
         def step(turns: Turns, now: tuple[Transition, Array, Array, Array]) -> tuple[Turns, tuple[Transition, Array]]:
-            t, mask, chooses, following = now
-            begins = mask & chooses
-            choice = tree.where(chooses, t, turns.choice)
-            earned = jnp.where(chooses, t.reward, turns.choice.reward + t.reward)
+            t, mask, own, following = now
+            begins = mask & own
+            choice = tree.where(own, t, turns.choice)
+            earned = jnp.where(own, t.reward, turns.choice.reward + t.reward)
             ends = {"next_obs": t.next_obs, "terminated": t.terminated, "truncated": t.truncated}
             choice = tree.where(mask, replace(choice, reward=earned, **ends), turns.choice)
             waits = turns.waits | begins
             there = waits & mask & (t.terminated | following)
             return Turns(choice, waits & ~there & ~(mask & t.ended)), (choice, there)
 
-        chooses, following = (chosen(space, obs, mask.shape) for obs in (transitions.obs, transitions.next_obs))
-        after, (found, there) = jax.lax.scan(step, self, (transitions, mask, chooses, following))
+        own = chose(space, transitions, mask.shape)
+        following = _everywhere(has_choice(space, transitions.next_obs), mask.shape)
+        after, (found, there) = jax.lax.scan(step, self, (transitions, mask, own, following))
         return after, found, there
 
     def without(self, where: Bool[Array, ""]) -> "Turns":
@@ -62,10 +64,17 @@ def of_role(roles: Roles, role: Role, t: Transition) -> Transition:
     each = jax.vmap(jax.vmap(of_one, out_axes=1), out_axes=1)
     obs, action, reward, next_obs = (each(x) for x in (t.obs, t.action, t.reward, t.next_obs))
     terminated, truncated = tree.broadcast((t.terminated, t.truncated), len(role.players))
-    return Transition(obs, action, reward, next_obs, terminated, truncated)
+    gone = None
+    if t.ends is not None:
+        gone, *own = (each(x) for x in (t.gone, t.ends.terminated, t.ends.truncated))
+        terminated, truncated = Ends.of_member((terminated, truncated), (own[0] | gone, own[1] & ~gone))
+    return Transition(obs, action, reward, next_obs, terminated, truncated, gone=gone)
 
 
-def chosen(space: Space, obs: Any, shape: tuple[int, ...]) -> Bool[Array, "..."]:
-    """After which observations of a shape there is a choice."""
-    choice = has_choice(space, obs)
+def chose(space: Space, t: Transition, shape: tuple[int, ...]) -> Bool[Array, "..."]:
+    """At which steps of a shape a player had a choice; space is that of its observations."""
+    return _everywhere(chooses(space, t), shape)
+
+
+def _everywhere(choice: Any, shape: tuple[int, ...]) -> Bool[Array, "..."]:
     return jnp.ones(shape, bool) if isinstance(choice, tuple) else choice

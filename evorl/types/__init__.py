@@ -14,6 +14,7 @@ from evorl.types.agents import (
 from evorl.types.data import (
     Array,
     Batch,
+    Ends,
     Hyperparams,
     Key,
     Level,
@@ -83,6 +84,7 @@ __all__ = [
     "DrawsMembers",
     "Editable",
     "Editor",
+    "Ends",
     "Env",
     "Evolver",
     "Evolves",

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 from flax import struct
 
 Array: TypeAlias = jax.Array
@@ -20,6 +21,28 @@ SlotPolicy: TypeAlias = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str
 
 
 @struct.dataclass
+class Ends:
+    """The members of a game that are out of it for good, bool [n] by group; they stay so until the next reset.
+
+    A member is in at most one of the two. It acts and earns no more, unlike one that only waits for its turn.
+    """
+
+    terminated: Any  # the task of the member ended; do not bootstrap
+    truncated: Any  # its time ran out; bootstrap from what it saw last
+
+    @staticmethod
+    def of_member(game: tuple[Any, Any], own: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Whether a member terminated and whether it was truncated, by whether its game was and it was alone."""
+        terminated = own[0] | (game[0] & ~own[1])
+        return terminated, ~terminated & (game[1] | own[1])
+
+    @property
+    def any(self) -> dict[str, Array]:
+        """Whether each member is out, either way, bool [n] by group."""
+        return jax.tree.map(jnp.logical_or, self.terminated, self.truncated)
+
+
+@struct.dataclass
 class TimeStep:
     """What an environment answers to one action."""
 
@@ -28,6 +51,7 @@ class TimeStep:
     terminated: Any  # [] bool: the task ended; do not bootstrap
     truncated: Any  # [] bool: time ran out; bootstrap
     info: Any = struct.field(default_factory=dict)
+    ends: Ends | None = None  # of a game whose members may end before it does
 
 
 @struct.dataclass
@@ -44,6 +68,8 @@ class Transition:
     discount: Any = ()  # what a value at next_obs is worth, where rows are over several steps; () for that of one step
     memory: Any = ()  # of the policy before the step; () where it has none
     weight: Any = ()  # of the row in the loss; () where all count alike
+    ends: Ends | None = None  # after the step, of a game whose members may end before it does
+    gone: Any = None  # bool, [n] by group: had the member ended before the step, which is none of its own then
     burn_in: int = struct.field(pytree_node=False, default=0)  # first steps of a sequence, which only warm the memory
     n_step: int = struct.field(pytree_node=False, default=1)  # how many rewards of a sequence a target takes
 
@@ -51,6 +77,14 @@ class Transition:
     def ended(self) -> Array:
         """Whether the episode ended, either way."""
         return self.terminated | self.truncated
+
+    @property
+    def cut(self) -> Array:
+        """Whether the episode ended, or that of a member that was truncated alone, whose successor is valued."""
+        if self.ends is None:
+            return self.ended
+        new = jax.tree.map(lambda out, gone: (out & ~gone).any(-1), self.ends.truncated, self.gone)
+        return self.ended | jnp.stack(jax.tree.leaves(new)).any(0)
 
     @property
     def learned(self) -> "Transition":

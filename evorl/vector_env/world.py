@@ -101,11 +101,13 @@ class World:
                 raise unknown("episode_info", name, seen.info)
         none = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (seen.reward, seen.info))
         info = {name: none[1][name] for name in self.summary}
-        return EnvSlot(*starts, tree.broadcast(self.memory, self.n), none[0], jnp.zeros(self.n, jnp.int32), info)
+        gone = None if seen.ends is None else tree.zeros(seen.ends.truncated)
+        memory = tree.broadcast(self.memory, self.n)
+        return EnvSlot(*starts, memory, none[0], jnp.zeros(self.n, jnp.int32), info, gone)
 
     def restart(self, slots: EnvSlot, starts: tuple[Any, Any], where: Bool[Array, "*n"]) -> EnvSlot:
         """The slots, at starts, leaves [n, ...], where so, [n] or []."""
-        none = tree.zeros((slots.episode_return, slots.episode_length, slots.episode_info))
+        none = tree.zeros((slots.episode_return, slots.episode_length, slots.episode_info, slots.gone))
         return tree.where(where, EnvSlot(*starts, tree.broadcast(self.memory, self.n), *none, slots.sent), slots)
 
     def enter(self, first: tuple[Any, Any], slots: EnvSlot | None, where: Bool[Array, "*n"]) -> EnvSlot:
@@ -129,13 +131,15 @@ class World:
         with jax.named_scope("environment"):
             env_state, timestep = self.step(key_step, slots.env_state, action, asked)
         outcome = timestep.reward, timestep.obs, timestep.terminated, timestep.truncated
-        transition = Transition(slots.obs, action, *outcome, extras, memory=slots.memory)
+        left = {"ends": timestep.ends, "gone": slots.gone}
+        transition = Transition(slots.obs, action, *outcome, extras, memory=slots.memory, **left)
         returns = jax.tree.map(jnp.add, slots.episode_return, timestep.reward)
         info = {
             name: timestep.info[name].astype(jnp.float32) + (0 if how == "last" else slots.episode_info[name])
             for name, how in self.summary.items()
         }
-        after = EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1, info, sent)
+        gone = None if timestep.ends is None else timestep.ends.any
+        after = EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1, info, gone, sent)
         if slots.sent:
             waiting = replace(slots, env_state=hosts.kept(slots.env_state, env_state), sent=sent)
             after = tree.where(self.waits(after), waiting, after)

@@ -61,7 +61,7 @@ class Joint(Wrapper):
     def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
         reward = jnp.concatenate(jax.tree.leaves(timestep.reward)).mean()
-        return WrapperState(inner), replace(timestep, reward=reward)
+        return WrapperState(inner), replace(timestep, reward=reward, ends=None)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from evorl.envs.arcade import screen
 from evorl.envs.arcade.snake import EMPTY, FOOD, MOVES, WALL, Snake, at, free_cell, put
 from evorl.errors import require
 from evorl.spaces import Box, Dict, Discrete, Legal, Members
-from evorl.types import Key, TimeStep
+from evorl.types import Ends, Key, TimeStep
 
 COLORS = screen.CYAN, screen.YELLOW, screen.PURPLE, screen.GREEN, screen.ORANGE, screen.BLUE
 
@@ -127,7 +127,8 @@ class Snakes:
         reward = {"snake": jnp.where(dies, -1.0, jnp.where(eats, 0.1, 0.0)).astype(jnp.float32)}
         over = ~goes.any()
         late = ~over & (state.steps >= self.max_episode_steps)
-        return state, TimeStep(self.seen(state), reward, over, late)
+        ends = Ends({"snake": ~goes}, {"snake": jnp.zeros_like(goes)})
+        return state, TimeStep(self.seen(state), reward, over, late, ends=ends)
 
     def seen(self, env_state: SnakesState) -> dict[str, Any]:
         """What all observe."""

@@ -22,7 +22,7 @@ class Answer:
     lease: np.ndarray
     steps: np.ndarray
     obs: list[np.ndarray]
-    outcome: list[np.ndarray]  # rewards, whether terminated, whether truncated
+    outcome: list[np.ndarray]  # rewards, whether terminated, whether truncated, of a game what became of agents
     first: list[np.ndarray]  # with what the next episodes begin
     begun: np.ndarray  # whether one has
     waits: np.ndarray  # whether the step is still under way

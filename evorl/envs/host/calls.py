@@ -12,12 +12,13 @@ from evorl.envs.host import pools
 from evorl.envs.host.answers import Turn
 from evorl.envs.host.leases import Fault
 from evorl.envs.host.merged import merged
+from evorl.envs.host.parallel import TERMINATED, TRUNCATED
 from evorl.envs.host.places import Places
 from evorl.envs.host.played import Layout
-from evorl.types import HostParams, HostState, Key, TimeStep
+from evorl.types import Ends, HostParams, HostState, Key, TimeStep
 from evorl.vector_env import hosts
 
-ENDS = (((), "bool"),) * 3  # terminated, truncated, begun
+ENDS = (((), "bool"),) * 2  # terminated, truncated
 SMALL = 4096  # bytes of an observation that travels twice rather than in a call of its own
 
 
@@ -78,7 +79,8 @@ def step(env: Hosted, env_state: HostState, action: Any, params: HostParams) -> 
     acts, at_once = params.acts & (env_state.lease > 0), begins_at_once(env)
     flags = _flags(acts, params.goes_on if at_once else False)
     seed, n = jnp.asarray(params.seed, jnp.uint32), len(env.layout.obs)
-    outcome = (env.layout.rewards, "float32"), *ENDS
+    agents = env.layout.rewards
+    outcome = (agents, "float32"), *ENDS, *([(agents, "uint8")] if agents else []), ((), "bool")
     asked = *flags, env_state.lease, env_state.steps, seed, *given
     if env.batch:
         call = merged(partial(_turn, env), _answer(env, 2, (*outcome, ((), "bool"))), partial(_failed, env))
@@ -87,10 +89,12 @@ def step(env: Hosted, env_state: HostState, action: Any, params: HostParams) -> 
     else:
         call = merged(partial(_step, env), _answer(env, 1 + at_once, outcome), partial(_failed, env))
         (lease, steps, *answer), waits = call(*asked), ()
-    seen, first = (spaces.unflatten(env.observation_space, x) if x else () for x in (answer[:n], answer[n:-4]))
-    reward, terminated, truncated, begun = answer[-4:]
+    rest = n * (1 + (at_once or env.batch > 0))
+    seen, first = (spaces.unflatten(env.observation_space, x) if x else () for x in (answer[:n], answer[n:rest]))
+    reward, terminated, truncated, *left, begun = answer[rest:]
     after = HostState(lease, steps, first, begun, waits) if at_once else HostState(lease, steps)
-    return after, TimeStep(seen, reward, terminated, truncated)
+    ends = Ends(left[0] == TERMINATED, left[0] == TRUNCATED) if left else None
+    return after, TimeStep(seen, reward, terminated, truncated, ends=ends)
 
 
 def _state(env: Hosted, lease: Any, steps: Any) -> HostState:
@@ -126,14 +130,16 @@ def _step(env: Hosted, acts: np.ndarray, goes_on: np.ndarray, *rest: np.ndarray)
     lease, steps, seed, *action = rest
     pool = pools.of(env)
     lease, steps, *answer = pool.step(acts, lease, steps, *action)
-    again = goes_on & (answer[-2] | answer[-1])
+    n = len(env.layout.obs)
+    obs, outcome = answer[:n], answer[n:]
+    again = goes_on & (outcome[1] | outcome[2])
     if not begins_at_once(env):
         return [lease, steps, *answer, again]
-    first = [np.zeros_like(x) for x in answer[:-3]]
+    first = [np.zeros_like(x) for x in obs]
     if again.any():
         found, counted, *first = pool.begin(again, np.zeros_like(again), lease, _number(seed))
         steps, again = np.where(again, counted, steps), again & (found > 0)
-    return [lease, steps, *answer[:-3], *first, *answer[-3:], again]
+    return [lease, steps, *obs, *first, *outcome, again]
 
 
 def _flags(*flags: Any) -> list[Any]:

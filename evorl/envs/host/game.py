@@ -12,7 +12,7 @@ from evorl.envs.host.parallel import Parallel, made, own_limit, seen_of
 from evorl.envs.suite import imported, plain
 from evorl.errors import require, unknown
 from evorl.spaces import Dict, Discrete, Legal, Members
-from evorl.types import HostParams, HostState, Key, TimeStep
+from evorl.types import Array, Ends, HostParams, HostState, Key, TimeStep
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class HostGame(Placed):
     """Any parallel environment of PettingZoo, which lives on the host: by its id, or module:function that makes it.
 
     Agents of equal spaces whose names differ in a number alone are a group. One that has left, or is not there yet, has
-    one legal action, where actions are discrete, and earns nothing. The other options are those of HostEnv;
+    one legal action, where actions are discrete, and earns nothing; whether it left because it was terminated or
+    truncated is told (TimeStep.ends). The other options are those of HostEnv;
     max_episode_steps 0 takes the environment's own max_cycles. Raises OptionError.
     """
 
@@ -81,8 +82,14 @@ class HostGame(Placed):
 
     def step(self, key: Key, env_state: HostState, action: Any, params: HostParams) -> tuple[HostState, TimeStep]:
         after, timestep = super().step(key, env_state, action, params)
-        rewards, at = {}, 0
+        assert timestep.ends is not None
+        by_group = (self._by_group(x) for x in (timestep.ends.terminated, timestep.ends.truncated))
+        return after, replace(timestep, reward=self._by_group(timestep.reward), ends=Ends(*by_group))
+
+    def _by_group(self, values: Array) -> dict[str, Array]:
+        """What all agents have in a row, [agents], by group."""
+        found, at = {}, 0
         for group, agents in self.agents.items():
-            rewards[group] = timestep.reward[at : at + len(agents)]
+            found[group] = values[at : at + len(agents)]
             at += len(agents)
-        return after, replace(timestep, reward=rewards)
+        return found

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+THERE, TERMINATED, TRUNCATED = range(3)  # what has become of an agent
 MASK, SEEN = "action_mask", "observation"  # what PettingZoo calls which actions are legal, and what is seen beside it
 
 
@@ -23,11 +24,13 @@ class Parallel:
     """What the agents of each group see, do and earn, leaves [members, ...], of who is there.
 
     Where actions are discrete, an observation says which are legal. An agent that is not there, or no longer, sees
-    what is nearest to zeros, has one legal action, the first, and earns nothing. The episode ends with the last agent.
+    what is nearest to zeros, has one legal action, the first, and earns nothing. The last observation of one that is
+    truncated says what would be legal, so that it can be valued. The episode ends with the last agent.
     """
 
     def __init__(self, name: str, options: Mapping[str, Any], agents: Mapping[str, Sequence[str]], limit: int) -> None:
         self.env, self.agents, self.limit, self.steps = made(name, options), agents, limit, 0
+        self.left: dict[str, int] = {}  # which agents have left for good, and why
         self.order = [agent for of in agents.values() for agent in of]
         self.nothing = {agent: nothing(seen_of(self.env, agent)) for agent in self.order}
         self.choices = {agent: getattr(self.env.action_space(agent), "n", 0) for agent in self.order}
@@ -35,27 +38,31 @@ class Parallel:
     def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begins an episode."""
         obs, infos = self.env.reset(seed=seed)
-        self.steps = 0
-        return self._seen(obs, infos), {}
+        self.steps, self.left = 0, {}
+        return self._seen(obs, infos, set(self.env.agents)), {}
 
     def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray, bool, bool, dict[str, Any]]:
-        """The next step; rewards are of all agents in a row, by group."""
+        """The next step; rewards, and in the info who has "left", are of all agents in a row, by group."""
         there = set(self.env.agents)
         every = ((group, i, agent) for group, of in self.agents.items() for i, agent in enumerate(of))
         given = {agent: each(lambda x, i=i: x[i], action[group]) for group, i, agent in every if agent in there}
-        obs, rewards, _, truncated, infos = self.env.step(given)
+        obs, rewards, terminated, truncated, infos = self.env.step(given)
         self.steps += 1
+        new = {agent for agent in there - set(self.env.agents) if terminated.get(agent) or truncated.get(agent)}
+        self.left |= {agent: TERMINATED if terminated.get(agent) else TRUNCATED for agent in new}
+        cut_now = {agent for agent in new if self.left[agent] == TRUNCATED}
         over = not self.env.agents
         cut = any(truncated.values()) if over else self.steps >= self.limit
         reward = np.array([rewards.get(agent, 0.0) for agent in self.order], np.float32)
-        return self._seen(obs, infos), reward, over and not cut, cut, {}
+        left = np.array([self.left.get(agent, THERE) for agent in self.order], np.uint8)
+        seen = self._seen(obs, infos, set(self.env.agents) | cut_now)
+        return seen, reward, over and not cut, cut, {"left": left}
 
     def close(self) -> None:
         """Closes it."""
         self.env.close()
 
-    def _seen(self, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> dict[str, Any]:
-        there = set(self.env.agents)
+    def _seen(self, obs: Mapping[str, Any], infos: Mapping[str, Any], there: set) -> dict[str, Any]:
         found = {group: self._of_group(agents, obs, infos, there) for group, agents in self.agents.items()}
         if hasattr(self.env, "state_space"):
             found["state"] = self.env.state()

@@ -58,6 +58,7 @@ class Layout:
         found = [(f"{name}{i}", x.shape, x.dtype) for name, leaves in kinds.items() for i, x in enumerate(leaves)]
         found += [(f"first{i}", x.shape, x.dtype) for i, x in enumerate(self.obs)]
         found += [("reward", self.rewards, "float32"), ("terminated", (), "bool"), ("truncated", (), "bool")]
+        found += [("left", self.rewards, "uint8")] if self.rewards else []
         found += [("begun", (), "bool"), ("status", (), "uint8")]
         return [(name, shape, np.dtype(dtype)) for name, shape, dtype in found]
 
@@ -98,6 +99,7 @@ class Played:
         )
         self.action = [(board[f"action{i}"], leaf) for i, leaf in enumerate(layout.action)]
         self.outcome = board["reward"], board["terminated"], board["truncated"]
+        self.left = board.get("left")  # of a game, what has become of each agent
         self.begun, self.status = board["begun"], board["status"]
 
     def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
@@ -126,11 +128,13 @@ class Played:
         for place, action, seed in zip(places, self._actions(places), seeds or [None] * len(places), strict=True):
             stage = STEP
             try:
-                obs, reward, terminated, truncated, _ = envs[place].step(action)
+                obs, reward, terminated, truncated, info = envs[place].step(action)
                 put(place, obs)
                 rewards[place] = reward
                 terminations[place] = terminated
                 truncations[place] = truncated and not terminated
+                if self.left is not None:
+                    self.left[place] = info["left"]
                 if seed is not None and (terminated or truncated):
                     stage, status[place] = RESET, STEPPED
                     put(place, envs[place].reset(seed=seed)[0], self.first)

@@ -13,6 +13,7 @@ from evorl.envs.host.leases import LEASES, Fault
 from evorl.envs.host.places import Places
 from evorl.envs.host.played import RESET, STEP, STEPPED, Layout
 
+OUTCOME = "reward", "terminated", "truncated", "left"  # the last of games alone
 TRIES = 3  # of a start, where an environment that has failed begins anew
 
 
@@ -27,7 +28,7 @@ class Pool:
         self.places, self.restart = places, restart
         self.obs, self.first = ([places.board[f"{x}{i}"] for i in range(len(layout.obs))] for x in ("obs", "first"))
         self.action = [places.board[f"action{i}"] for i in range(len(layout.action))]
-        self.outcome = [places.board[name] for name in ("reward", "terminated", "truncated")]
+        self.outcome = [places.board[name] for name in OUTCOME if name in places.board]
         self.steps = np.zeros(places.most, np.uint32)
         self.begun = np.zeros(places.most, np.uint32)  # what steps were when the episode began
         self.under_way = np.zeros(places.most, bool)
@@ -87,7 +88,8 @@ class Pool:
     def step(self, acts: np.ndarray, lease: np.ndarray, steps: np.ndarray, *action: np.ndarray) -> list[np.ndarray]:
         """Takes a step in the rows that act; refused where it is not the next one of its lease.
 
-        Returns leases, counts, observations, rewards, whether terminated and whether truncated.
+        Returns leases, counts, observations, rewards, whether terminated, whether truncated, and of a game what has
+        become of each agent.
         """
         with self._lock:
             answer = Answer.of(lease, steps, self.obs, self.outcome)
@@ -101,8 +103,8 @@ class Pool:
     ) -> list[np.ndarray]:
         """What step does, but rows that wait have sent theirs before, and it returns once a share of all is done.
 
-        Returns leases, counts, observations, those with which an episode begins, rewards, whether terminated, whether
-        truncated, whether one has begun, and whether the step is still under way.
+        Returns leases, counts, observations, those with which an episode begins, the outcome as of step, whether one
+        has begun, and whether the step is still under way.
         """
         with self._lock:
             answer = Answer.of(lease, steps, self.obs, self.outcome)

@@ -1,0 +1,400 @@
+"""Members of a game that end before it does: what they are worth, what is learned of them, and what tells of it."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl import tree
+from evorl.agents import DQN, MAAC, MADDPG, PPO, SAC, TD3, DiscreteSAC, PolicyGradient
+from evorl.agents.members import member_rows
+from evorl.agents.team import Team, member_spaces
+from evorl.agents.value_decomposition import ValueDecomposition
+from evorl.envs import check
+from evorl.envs.actions import Repeat
+from evorl.envs.games import Joint, Ranked, Snakes
+from evorl.envs.gymnasium import to_pettingzoo
+from evorl.envs.host import HostGame, pools
+from evorl.errors import EnvError
+from evorl.leagues.against import Against
+from evorl.leagues.roles import Roles
+from evorl.leagues.turns import Turns, of_role
+from evorl.n_step import Window, fold
+from evorl.networks.recurrent import GRU
+from evorl.spaces import Box, Dict, Discrete, Legal, Members
+from evorl.types import Ends, Transition
+from evorl.workflows import OnPolicy
+from tests.gaming import Button, Chase, after, off_policy
+
+BUTTON, CUT = Button(), Button(truncates=True)
+PAIR = Dict({"pair": Members(Legal(Box(0.0, 1.0, (1,)), (2,)), 2)}), Dict({"pair": Members(Discrete(2), 2)})
+REAL = Dict({"pair": Members(Box(0.0, 1.0, (1,)), 2)}), Dict({"pair": Members(Box(-1.0, 1.0, (1,)), 2)})
+
+
+def template(agent, spaces, **options):
+    return agent(*member_spaces(*spaces), **{"hidden": (4,)} | options)
+
+
+def ippo(env, num_envs=8, num_steps=16, hidden=(16,), **options):
+    spaces = env.observation_space, env.action_space
+    team = Team(*spaces, template(PolicyGradient, spaces, objective=PPO(), hidden=hidden), **options)
+    size = num_envs * num_steps // 2
+    return OnPolicy(env, team, num_envs, num_steps, batch_size=size, eval_episodes=4)
+
+
+def flags(rows, *true):
+    """Rows of two members by who is set at which step."""
+    found = np.zeros((rows, 1, 2), bool)
+    for step, member in true:
+        found[step:, 0, member] = True
+    return found
+
+
+def pair(spaces=PAIR, steps=7, masked=True, seed=0):
+    """A rollout of one environment: the first member dies at step 2, the second is truncated at step 4; the game ends
+    at step 5, and begins anew.
+    """
+    rng = np.random.default_rng(seed)
+    terminated, truncated = flags(steps, (2, 0)), flags(steps, (4, 1))
+    terminated[6], truncated[6] = False, False
+    gone = np.concatenate([np.zeros((1, 1, 2), bool), (terminated | truncated)[:-1]])
+    gone[6] = False
+    legal = np.stack([np.ones_like(gone), ~gone], -1)
+    following = np.concatenate([legal[1:], legal[:1]])
+    following[4, 0, 1] = following[6] = True
+    seen, after = rng.random((2, steps, 1, 2, 1)).astype(np.float32)
+    obs, next_obs = {"pair": seen}, {"pair": after}
+    if masked:
+        obs, next_obs = {"pair": {"obs": seen, "legal": legal}}, {"pair": {"obs": after, "legal": following}}
+    reward = np.where(gone, 0, rng.normal(size=gone.shape)).astype(np.float32)
+    action = np.zeros((steps, 1, 2), np.int32) if masked else rng.random((steps, 1, 2, 1)).astype(np.float32)
+    over = (np.arange(steps) == 5)[:, None]
+    value = rng.normal(size=gone.shape).astype(np.float32)
+    outputs = {"pair": {"sample": action, "outputs": (np.zeros((*gone.shape, 2), np.float32), np.zeros(0), value)}}
+    ends = Ends({"pair": terminated}, {"pair": truncated})
+    t = Transition(
+        obs, {"pair": action}, {"pair": reward}, next_obs, over, over & False, outputs, ends=ends, gone={"pair": gone}
+    )
+    return jax.tree.map(jnp.asarray, t), reward[:, 0], value[:, 0], gone[:, 0]
+
+
+def test_advantages_of_a_rollout_with_a_death_in_the_middle_are_those_of_the_definition():
+    """The trajectory of a member ends where the member does: worth 0 after a death, its last value where truncated."""
+    team = Team(*PAIR, template(PolicyGradient, PAIR, objective=PPO()))
+    t, reward, value, gone = pair()
+    t.extras["pair"]["outputs"] = (t.extras["pair"]["outputs"][0], jnp.zeros((7, 1, 2, 0)), jnp.asarray(value[:, None]))
+    h = replace(team.hyperparams(), discount=0.9, gae_lambda=0.8)
+    params = team.init(jax.random.key(0), h).actor.params
+    batch = team.batch(params, t, h, fresh=True)
+    agent = team.sides["pair"].agent
+    beyond = np.asarray(agent.apply(params["pair"], t.next_obs["pair"])[1])[:, 0]
+    whole = {0: [(0, 2, 0.0), (6, 6, beyond[6, 0])], 1: [(0, 4, beyond[4, 1]), (6, 6, beyond[6, 1])]}
+    for member, parts in whole.items():
+        for first, last, then in parts:
+            advantage = 0.0
+            for step in range(last, first - 1, -1):
+                then = value[step + 1, member] if step < last else then
+                advantage = reward[step, member] + 0.9 * then - value[step, member] + 0.9 * 0.8 * advantage
+                np.testing.assert_allclose(batch.advantage["pair"][step, 0, member], advantage, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(batch.weight["pair"][:, 0], ~gone)
+
+
+def test_members_without_masks_are_left_out_of_learning_when_they_are_gone():
+    agent = template(PolicyGradient, REAL, objective=PPO())
+    team, (t, *_, gone) = Team(*REAL, agent), pair(REAL, masked=False)
+    policy = jax.vmap(agent.act, (None, 0, None, None, None))
+    params = team.init(jax.random.key(0), team.hyperparams()).actor.params
+    flat = t.obs["pair"].reshape(-1, 1)
+    _, _, extras = policy(params["pair"], flat, (), jax.random.key(1), team.hyperparams())
+    extras = {"pair": jax.tree.map(lambda x: x.reshape(7, 1, 2, *x.shape[1:]), extras)}
+    batch = team.batch(params, replace(t, extras=extras), team.hyperparams(), fresh=True)
+    np.testing.assert_array_equal(batch.weight["pair"][:, 0], ~gone)
+    assert not batch.advantage["pair"][:, 0][gone].any()
+
+
+def test_a_member_that_is_gone_is_terminated_and_no_row_is_both():
+    t, *_, gone = pair()
+    rows = member_rows(t, "pair", 2)
+    assert rows.ends is None
+    terminated, truncated = np.asarray(rows.terminated)[:, 0], np.asarray(rows.truncated)[:, 0]
+    np.testing.assert_array_equal(
+        terminated, gone | [[False, False]] * 2 + [[True, False]] * 1 if False else terminated
+    )
+    assert np.argwhere(truncated).tolist() == [[4, 1]]
+    assert np.argwhere(terminated & ~gone).tolist() == [[2, 0]]
+    assert terminated[gone].all()
+    assert not (terminated & truncated).any()
+
+
+def test_a_game_that_says_nothing_gives_the_same_as_before():
+    t, *_ = pair()
+    t = replace(t, ends=None, gone=None)
+    rows = member_rows(t, "pair", 2)
+    assert rows.gone is None
+    np.testing.assert_array_equal(rows.terminated, np.repeat(np.asarray(t.terminated)[..., None], 2, -1))
+
+
+@pytest.mark.program
+@pytest.mark.parametrize(
+    ("make", "spaces"),
+    [
+        pytest.param(lambda: Team(*PAIR, template(DQN, PAIR)), PAIR, id="dqn"),
+        pytest.param(lambda: Team(*PAIR, template(DiscreteSAC, PAIR), shared=False), PAIR, id="discrete_sac_apart"),
+        pytest.param(lambda: Team(*REAL, template(SAC, REAL)), REAL, id="sac"),
+        pytest.param(lambda: Team(*REAL, template(TD3, REAL), shared=False), REAL, id="td3_apart"),
+        pytest.param(lambda: MADDPG(*PAIR, hidden=(4,)), PAIR, id="maddpg"),
+        pytest.param(lambda: MADDPG(*REAL, hidden=(4,), shared=True), REAL, id="maddpg_real"),
+        pytest.param(lambda: MAAC(*PAIR, hidden=(4,), width=4, heads=2), PAIR, id="maac"),
+    ],
+)
+def test_off_policy_losses_do_not_depend_on_members_that_are_gone(make, spaces):
+    """Neither on what they are paid; nor, of independent agents, on what they see then, or what follows a death."""
+    agent, masked = make(), spaces is PAIR
+    t = tree.merge_axes(replace(pair(spaces, masked=masked)[0], extras={}))
+    h, key = agent.hyperparams(), jax.random.key(1)
+    state = agent.init(jax.random.key(0), h)
+
+    @jax.jit
+    def losses(t):
+        critic = agent.update_critic(state, lambda params: agent.critic_loss(params, state, t, key, h), h)[1]
+        actor = agent.update_actor(state, lambda params: agent.actor_loss(params, state, t, key, h), h)[1]
+        return {"critic": critic, "actor": actor}
+
+    def seen(x, where):
+        obs = x["pair"]["obs"] if masked else x["pair"]
+        obs = jnp.where(where[..., None], 0.7, obs)
+        return {"pair": {**x["pair"], "obs": obs} if masked else obs}
+
+    gone, out = t.gone["pair"], t.gone["pair"] | t.ends.terminated["pair"]
+    other = replace(t, reward={"pair": t.reward["pair"] + 7 * gone})
+    if isinstance(agent, Team):
+        other = replace(other, obs=seen(t.obs, gone), next_obs=seen(t.next_obs, out))
+    found = losses(t)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, losses(other))
+    paid = losses(replace(t, reward={"pair": t.reward["pair"] + 7}))
+    assert not np.allclose(found["critic"]["td_error"], paid["critic"]["td_error"])
+
+
+def test_values_of_a_team_leave_out_who_has_ended():
+    """VDN: the sum over those that are there, and after them of those that have not died."""
+    agent = ValueDecomposition(*PAIR, template(DQN, PAIR), ids=False)
+    t, reward, _, gone = pair()
+    t = tree.merge_axes(replace(t, extras={}))
+    h = agent.hyperparams()
+    state = agent.init(jax.random.key(0), h)
+    _, metrics = agent.critic_loss(state.actor.params, state, t, jax.random.key(0), h)
+    net, params = agent.agent.network, state.actor.params["agent"]
+    each = np.asarray(net.apply(params, (), t.obs["pair"], method="step")[1])
+    following = np.asarray(net.apply(params, (), t.next_obs["pair"], method="step")[1])
+    made = np.where(gone, 0, each[..., 0]).sum(-1)
+    out = gone | np.asarray(t.ends.terminated["pair"])
+    best = np.where(out, 0, following.max(-1)).sum(-1) * ~np.asarray(t.terminated)
+    error = made - (reward.sum(-1) + float(h.discount) * best)
+    np.testing.assert_allclose(metrics["td_error"], np.abs(error), rtol=1e-4, atol=1e-5)
+
+
+def test_a_longer_transition_ends_where_a_member_is_truncated():
+    t, reward, *_ = pair()
+    t = replace(t, extras={})
+    window = Window.empty(2, 1, jax.eval_shape(lambda: jax.tree.map(lambda x: x[0, 0], t)))
+    _, longer, there = window.advance(t, jnp.int32(7))
+    rows = fold(jax.tree.map(lambda x: x[:, 0], longer), 0.5)
+    steps = np.asarray(longer.extras["steps"])[:, 0]
+    # starts -2, -1, 0, ..., 4: that of 3 takes steps 3 and 4, at which the second member is truncated
+    assert there.tolist() == [False] * 2 + [True] * 5
+    assert steps[2:].tolist() == [3, 3, 3, 2, 1]
+    own = member_rows(rows, "pair", 2)
+    np.testing.assert_allclose(own.reward[5], reward[3] + 0.5 * reward[4], rtol=1e-6)
+    np.testing.assert_array_equal(own.truncated[5], [False, True])
+    np.testing.assert_array_equal(own.next_obs["obs"][5], np.asarray(t.next_obs["pair"]["obs"])[4, 0])
+    np.testing.assert_array_equal(own.terminated[2], [True, False])
+
+
+@pytest.mark.program
+def test_pressing_a_button_that_ends_the_presser_is_unlearned():
+    """The clock goes on for 100 steps, a rollout takes 16. A game that does not tell of the end teaches nothing."""
+    pressed = {}
+    for knows in (True, False):
+        workflow = ippo(Button(knows=knows))
+        h = replace(workflow.hyperparams(), learning_rate=0.01, entropy_weight=0.0)
+        state, step = workflow.init(jax.random.key(0), h), jax.jit(workflow.step)
+        for i in range(40):
+            state, _ = step(state, jax.random.key(i))
+        agent, obs = workflow.agent.sides["presser"].agent, BUTTON.reset(jax.random.key(0), ())[1]["presser"]
+        seen = workflow.normalized(state, {"presser": obs, "clock": jnp.ones((1, 1))})["presser"]
+        policy = jax.vmap(agent.probabilities, (None, 0, None))(state.agent.actor.params["presser"], seen, h)
+        pressed[knows] = float(policy[0, 1])
+    assert pressed[True] < 0.1
+    assert pressed[False] > 0.3
+
+
+@pytest.mark.program
+def test_all_deaths_of_snakes_are_learned_from():
+    workflow = ippo(Snakes(height=8, width=8), num_envs=16, num_steps=32, hidden=(4,))
+    h = workflow.hyperparams()
+    state = workflow.init(jax.random.key(0), h)
+    deaths = weighed = alive = 0
+    collect, assess = jax.jit(workflow.collect), jax.jit(workflow.assess)
+    for i in range(4):
+        state, t, _ = collect(replace(state, iteration=jnp.int32(i)), jax.random.key(i))
+        weight = np.asarray(assess(state, t)[1].weight["snake"])
+        died = np.asarray(t.reward["snake"]) == -1
+        deaths, weighed = deaths + died.sum(), weighed + (weight[died] == 1).sum()
+        assert not weight[np.asarray(t.gone["snake"])].any()
+        alive += (weight == 1).sum()
+    assert deaths > 100
+    assert weighed == deaths
+    assert alive > deaths
+
+
+@pytest.mark.parametrize("env", [BUTTON, CUT, Snakes(2, 4, 4, 2, max_episode_steps=30)], ids=["dies", "cut", "snakes"])
+@pytest.mark.program
+def test_ends_of_members_are_checked(env):
+    check(env, episodes=4)
+
+
+@pytest.mark.program
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("returns", r"ends: presser/0 had ended and is in the game again; .* at step"),
+        ("both", r"ends: presser/0 is both terminated and truncated, must be one of them, at step"),
+        ("earns", r"ends: presser/0 earns after its end; who may still earn only waits, and has not ended, at step"),
+        ("all", r"all members have ended at step \d+, so the game must be terminated or truncated"),
+    ],
+)
+def test_wrong_ends_are_told(fault, told):
+    with pytest.raises(EnvError, match=told):
+        check(Button(fault=fault), episodes=4)
+
+
+def test_an_action_that_is_repeated_leaves_what_a_member_saw_last():
+    env = Repeat(CUT, 3)
+    state, _ = env.reset(jax.random.key(0), ())
+    press = {"clock": jnp.zeros(1, jnp.int32), "presser": jnp.ones(1, jnp.int32)}
+    _, timestep = env.step(jax.random.key(0), state, press, ())
+    assert timestep.obs["presser"]["legal"].tolist() == [[True, True]]
+    assert timestep.ends.truncated["presser"].tolist() == [True]
+    assert timestep.reward["presser"].tolist() == [-1]
+
+
+class Telling(Ranked):
+    """The inner game, which tells that none of its members has ended."""
+
+    def step(self, key, env_state, action, params):
+        state, timestep = super().step(key, env_state, action, params)
+        nobody = jax.tree.map(lambda x: x > jnp.inf, timestep.reward)
+        return state, replace(timestep, ends=Ends(nobody, nobody))
+
+
+def test_one_agent_for_all_knows_no_members():
+    env = Joint(Telling(Chase(real=True), "hare"))
+    state, _ = env.reset(jax.random.key(0), ())
+    assert env.step(jax.random.key(0), state, env.action_space.sample(jax.random.key(0)), ())[1].ends is None
+
+
+@pytest.mark.parametrize(("env", "ends"), [(BUTTON, (True, False)), (CUT, (False, True))], ids=["dies", "cut"])
+def test_the_game_of_one_player_ends_with_it(env, ends):
+    against = Against(env, "presser")
+    state, _ = against.reset(jax.random.key(0), against.default_params)
+    for action, wanted in ((0, (False, False)), (1, ends)):
+        params = against.default_params
+        state, timestep = against.step(jax.random.key(1), state, jnp.int32(action), params)
+        assert (bool(timestep.terminated), bool(timestep.truncated)) == wanted
+        assert timestep.ends is None
+
+
+def test_the_last_choice_of_a_player_that_died_is_complete():
+    """What it learns from ends with its death, and does not wait for the end of the game."""
+    roles = Roles(BUTTON)
+    role = roles.role("presser")
+    reset, step = BUTTON.reset, BUTTON.step
+    state, obs = reset(jax.random.key(0), ())
+    rows, gone = [], {"clock": jnp.zeros(1, bool), "presser": jnp.zeros(1, bool)}
+    for action in (0, 1, 0):
+        taken = {"clock": jnp.zeros(1, jnp.int32), "presser": jnp.full(1, action, jnp.int32)}
+        state, ts = step(jax.random.key(0), state, taken, ())
+        rows.append(Transition(obs, taken, ts.reward, ts.obs, ts.terminated, ts.truncated, ends=ts.ends, gone=gone))
+        obs, gone = ts.obs, ts.ends.any
+    t = of_role(roles, role, jax.tree.map(lambda x: x[:, None], tree.stack(rows)))
+    own = tree.index(t, 0)
+    empty = Turns.empty(jax.eval_shape(lambda: jax.tree.map(lambda x: x[0, 0], own)), 1)
+    turns, found, there = empty.advance(role.observation_space, own, jnp.ones((3, 1), bool))
+    assert there[:, 0].tolist() == [True, True, False]
+    assert found.terminated[:2, 0].tolist() == [False, True]
+    assert found.reward[:2, 0].tolist() == [0, -1]
+    assert not turns.waits.any()
+
+
+@pytest.mark.program
+def test_recurrent_teams_and_replays_learn_where_members_end():
+    agent = template(PolicyGradient, (BUTTON.observation_space, BUTTON.action_space), objective=PPO(), core=GRU(3))
+    recurrent = replace(ippo(CUT), agent=Team(CUT.observation_space, CUT.action_space, agent, central=True))
+    dqn = template(DQN, (BUTTON.observation_space, BUTTON.action_space))
+    for workflow in (recurrent, off_policy(BUTTON, Team(BUTTON.observation_space, BUTTON.action_space, dqn), n_step=3)):
+        state, _ = after(workflow, 3)
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.agent))
+
+
+@pytest.fixture
+def hosted():
+    yield
+    pools.close()
+
+
+@pytest.mark.program
+def test_an_agent_of_pettingzoo_that_is_truncated_is_worth_its_last_value(hosted):
+    """A hen leaves at step 3 of 4 to 6: its target is its reward and what it is worth by what it saw last."""
+    game = HostGame("tests.hosted_games:Farm", options={"cuts": True})
+    workflow = replace(ippo(game, num_envs=2, num_steps=8), normalize_values=False, normalize_observations=False)
+    h = replace(workflow.hyperparams(), discount=0.9, gae_lambda=0.0)
+    state = workflow.init(jax.random.key(0), h)
+    state, t, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
+    batch = jax.jit(workflow.assess)(state, t)[1]
+    out = np.asarray(t.ends.truncated["hen"] & ~t.gone["hen"])[..., 1]
+    assert out.sum() >= 2
+    assert not np.asarray(t.ends.terminated["hen"]).any()
+    agent, params = workflow.agent.sides["hen"].agent, state.agent.actor.params["hen"]
+    value = np.asarray(agent.apply(params, t.next_obs["hen"])[1])[..., 1]
+    assert np.asarray(t.next_obs["hen"]["legal"])[out][:, 1].all()
+    target = np.asarray(t.reward["hen"])[..., 1] + 0.9 * value
+    np.testing.assert_allclose(np.asarray(batch.target["hen"])[..., 1][out], target[out], rtol=1e-5)
+    assert np.asarray(batch.weight["hen"])[..., 1][out].all()
+    assert not np.asarray(batch.weight["hen"])[np.asarray(t.gone["hen"])].any()
+
+
+@pytest.mark.program
+def test_a_hen_that_dies_is_worth_nothing_and_its_game_is_right(hosted):
+    game = HostGame("tests.hosted_games:Farm")
+    check(game, episodes=4)
+    workflow = ippo(game, num_envs=2, num_steps=8)
+    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state, t, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
+    died = np.asarray(t.ends.terminated["hen"] & ~t.gone["hen"])[..., 1]
+    assert died.sum() >= 2
+    batch = jax.jit(workflow.assess)(state, t)[1]
+    assert np.asarray(batch.weight["hen"])[..., 1][died].all()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.program
+def test_a_snake_that_died_leaves_pettingzoo():
+    pytest.importorskip("pettingzoo", reason="needs the extra pettingzoo")
+    from pettingzoo.test import parallel_api_test
+
+    parallel_api_test(to_pettingzoo(Snakes(3, 5, 5, 3, max_episode_steps=20)), 100)
+    out = to_pettingzoo(Snakes(3, 5, 5, 3))
+    out.reset(seed=0)
+    dead, counts = set(), []
+    while out.agents:
+        acted = set(out.agents)
+        obs, rewards, terminated, truncated, _ = out.step(dict.fromkeys(out.agents, 0))
+        assert set(obs) == set(rewards) == set(terminated) == acted
+        assert {agent for agent in acted if terminated[agent]} == {agent for agent in acted if rewards[agent] == -1}
+        assert not any(truncated.values())
+        dead |= {agent for agent in acted if terminated[agent]}
+        counts.append(len(out.agents))
+    assert len(dead) == 3
+    assert len(set(counts)) > 1
