@@ -1,6 +1,7 @@
 """Members of a game that end before it does: what they are worth, what is learned of them, and what tells of it."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +38,7 @@ def template(agent, spaces, **options):
     return agent(*member_spaces(*spaces), **{"hidden": (4,)} | options)
 
 
-def ippo(env, num_envs=8, num_steps=16, hidden=(16,), **options):
+def ippo(env, num_envs=8, num_steps=16, hidden=(16,), **options) -> Any:
     spaces = env.observation_space, env.action_space
     team = Team(*spaces, template(PolicyGradient, spaces, objective=PPO(), hidden=hidden), **options)
     size = num_envs * num_steps // 2
@@ -88,7 +89,7 @@ def test_advantages_of_a_rollout_with_a_death_in_the_middle_are_those_of_the_def
     h = replace(team.hyperparams(), discount=0.9, gae_lambda=0.8)
     params = team.init(jax.random.key(0), h).actor.params
     batch = team.batch(params, t, h, fresh=True)
-    agent = team.sides["pair"].agent
+    agent: Any = team.sides["pair"].agent
     beyond = np.asarray(agent.apply(params["pair"], t.next_obs["pair"])[1])[:, 0]
     whole = {0: [(0, 2, 0.0), (6, 6, beyond[6, 0])], 1: [(0, 4, beyond[4, 1]), (6, 6, beyond[6, 1])]}
     for member, parts in whole.items():
@@ -117,7 +118,7 @@ def test_members_without_masks_are_left_out_of_learning_when_they_are_gone():
 def test_a_member_that_is_gone_is_terminated_and_no_row_is_both():
     t, *_, gone = pair()
     rows = member_rows(t, "pair", 2)
-    assert rows.ends is None
+    assert rows.ends == ()
     terminated, truncated = np.asarray(rows.terminated)[:, 0], np.asarray(rows.truncated)[:, 0]
     np.testing.assert_array_equal(
         terminated, gone | [[False, False]] * 2 + [[True, False]] * 1 if False else terminated
@@ -130,9 +131,9 @@ def test_a_member_that_is_gone_is_terminated_and_no_row_is_both():
 
 def test_a_game_that_says_nothing_gives_the_same_as_before():
     t, *_ = pair()
-    t = replace(t, ends=None, gone=None)
+    t = replace(t, ends=(), gone=())
     rows = member_rows(t, "pair", 2)
-    assert rows.gone is None
+    assert rows.gone == ()
     np.testing.assert_array_equal(rows.terminated, np.repeat(np.asarray(t.terminated)[..., None], 2, -1))
 
 
@@ -214,20 +215,33 @@ def test_a_longer_transition_ends_where_a_member_is_truncated():
 
 @pytest.mark.program
 def test_pressing_a_button_that_ends_the_presser_is_unlearned():
-    """The clock goes on for 100 steps, a rollout takes 16. A game that does not tell of the end teaches nothing."""
-    pressed = {}
-    for knows in (True, False):
-        workflow = ippo(Button(knows=knows))
-        h = replace(workflow.hyperparams(), learning_rate=0.01, entropy_weight=0.0)
-        state, step = workflow.init(jax.random.key(0), h), jax.jit(workflow.step)
-        for i in range(40):
-            state, _ = step(state, jax.random.key(i))
-        agent, obs = workflow.agent.sides["presser"].agent, BUTTON.reset(jax.random.key(0), ())[1]["presser"]
-        seen = workflow.normalized(state, {"presser": obs, "clock": jnp.ones((1, 1))})["presser"]
+    """The clock goes on for 100 steps, a rollout takes 16."""
+    workflow = ippo(BUTTON)
+    h = replace(workflow.hyperparams(), learning_rate=0.01, entropy_weight=0.0)
+    state, step = workflow.init(jax.random.key(0), h), jax.jit(workflow.step)
+
+    def pressed(state):
+        agent, obs = workflow.agent.sides["presser"].agent, BUTTON.reset(jax.random.key(0), ())[1]
+        seen = workflow.normalized(state, obs)["presser"]
         policy = jax.vmap(agent.probabilities, (None, 0, None))(state.agent.actor.params["presser"], seen, h)
-        pressed[knows] = float(policy[0, 1])
-    assert pressed[True] < 0.1
-    assert pressed[False] > 0.3
+        return float(policy[0, 1])
+
+    assert pressed(state) > 0.3
+    for i in range(40):
+        state, _ = step(state, jax.random.key(i))
+    assert pressed(state) < 0.1
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_press_counts_where_the_game_tells_of_its_end(knows):
+    workflow = ippo(Button(knows=knows))
+    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state, t, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
+    weight = np.asarray(jax.jit(workflow.assess)(state, t)[1].weight["presser"])
+    presses = np.asarray(t.reward["presser"]) == -1
+    assert presses.sum() == 8
+    assert (weight[presses] == knows).all()
 
 
 @pytest.mark.program

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import TD_ERROR, bootstrapped, of_choice, present, weighted_mean
+from evorl.agents.losses import TD_ERROR, bootstrapped, mean_of_present, of_choice, present, weighted_mean
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
 from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter, linear
@@ -173,7 +173,11 @@ class DQN:
         error = value - jax.lax.stop_gradient(target)
         bounded = jnp.clip(error, -hyperparams.max_error, hyperparams.max_error)
         loss = weighted_mean(batch, bounded * (error - 0.5 * bounded))
-        return loss, {"critic_loss": loss, "value": value.mean(), TD_ERROR: present(batch, jnp.abs(error))}
+        return loss, {
+            "critic_loss": loss,
+            "value": mean_of_present(batch, value),
+            TD_ERROR: present(batch, jnp.abs(error)),
+        }
 
     def update_critic(self, state: DQNState, loss: Loss, hyperparams: DQNHyperparams) -> tuple[DQNState, Metrics]:
         actor, metrics = state.actor.descend(loss, hyperparams.learning_rate, hyperparams.max_grad_norm)

@@ -34,13 +34,17 @@ def bootstrapped(batch: Transition, value: Float[Array, "*batch"], discount: Arr
 
 def weighted_mean(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
     """The mean over a batch, of whose rows or sequences some may count more, those of members that are gone not."""
-    each = of_each if isinstance(batch.weight, tuple) else batch.weight * of_each
-    return each.mean() if batch.gone is None else mean_of_rows(~batch.learned.gone, each)
+    return mean_of_present(batch, of_each if isinstance(batch.weight, tuple) else batch.weight * of_each)
+
+
+def mean_of_present(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
+    """The mean over the steps that are learned from, but those of members that are gone."""
+    return of_each.mean() if isinstance(batch.gone, tuple) else mean_of_rows(~batch.learned.gone, of_each)
 
 
 def present(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """The numbers of the steps that are learned from, 0 of members that are gone."""
-    return of_each if batch.gone is None else jnp.where(batch.learned.gone, 0, of_each)
+    return of_each if isinstance(batch.gone, tuple) else jnp.where(batch.learned.gone, 0, of_each)
 
 
 def chooses(space: Space, batch: Transition) -> Any:
@@ -50,7 +54,7 @@ def chooses(space: Space, batch: Transition) -> Any:
     """
     t = batch.learned
     choice = has_choice(space, t.obs)
-    if t.gone is None:
+    if isinstance(t.gone, tuple):
         return choice
     return ~t.gone if isinstance(choice, tuple) else choice & ~t.gone
 
@@ -71,7 +75,8 @@ def squared_error(
     """
     error = value - target[..., None]
     loss = weighted_mean(batch, (error**2).sum(-1))
-    return loss, {"critic_loss": loss, "value": value.mean(), TD_ERROR: present(batch, jnp.abs(error).mean(-1))}
+    mean = value.mean() if isinstance(batch.gone, tuple) else mean_of_present(batch, value.mean(-1))
+    return loss, {"critic_loss": loss, "value": mean, TD_ERROR: present(batch, jnp.abs(error).mean(-1))}
 
 
 def of_choice(values: Float[Array, "*batch choices"], choice: Int[Array, "*batch"]) -> Float[Array, "*batch"]:

@@ -99,8 +99,8 @@ def member_rows(t: Transition, name: str, n: int) -> Transition:
     """
     axes = t.terminated.ndim
     terminated, truncated = (for_members(x, axes, n) for x in (t.terminated, t.truncated))
-    gone = None
-    if t.ends is not None:
+    gone = ()
+    if not isinstance(t.ends, tuple):
         gone, own = t.gone[name], (t.ends.terminated[name], t.ends.truncated[name])
         terminated, truncated = Ends.of_member((terminated, truncated), (own[0] | gone, own[1] & ~gone))
     return replace(
@@ -111,7 +111,7 @@ def member_rows(t: Transition, name: str, n: int) -> Transition:
         reward=t.reward[name],
         terminated=terminated,
         truncated=truncated,
-        ends=None,
+        ends=(),
         gone=gone,
         discount=for_members(t.discount, axes, n),
         weight=for_members(t.weight, 1, n),

@@ -108,8 +108,8 @@ class ValueDecomposition:
         rows = self.team.rows(self.name, batch)
         values, following = agent.values(params["agent"], rows)
         made, best = agent.made(values, rows), agent.best(target["agent"], rows, following)
-        together = replace(batch, reward=batch.reward[self.name].sum(-1), ends=None, gone=None)
-        if t.ends is not None:
+        together = replace(batch, reward=batch.reward[self.name].sum(-1), ends=(), gone=())
+        if not isinstance(t.ends, tuple):
             own = rows.learned
             made, best = jnp.where(own.gone, 0, made), jnp.where(own.terminated, 0, best)
             together = replace(together, truncated=batch.cut & ~batch.terminated)

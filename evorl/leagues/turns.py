@@ -64,8 +64,8 @@ def of_role(roles: Roles, role: Role, t: Transition) -> Transition:
     each = jax.vmap(jax.vmap(of_one, out_axes=1), out_axes=1)
     obs, action, reward, next_obs = (each(x) for x in (t.obs, t.action, t.reward, t.next_obs))
     terminated, truncated = tree.broadcast((t.terminated, t.truncated), len(role.players))
-    gone = None
-    if t.ends is not None:
+    gone = ()
+    if not isinstance(t.ends, tuple):
         gone, *own = (each(x) for x in (t.gone, t.ends.terminated, t.ends.truncated))
         terminated, truncated = Ends.of_member((terminated, truncated), (own[0] | gone, own[1] & ~gone))
     return Transition(obs, action, reward, next_obs, terminated, truncated, gone=gone)

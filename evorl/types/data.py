@@ -51,7 +51,7 @@ class TimeStep:
     terminated: Any  # [] bool: the task ended; do not bootstrap
     truncated: Any  # [] bool: time ran out; bootstrap
     info: Any = struct.field(default_factory=dict)
-    ends: Ends | None = None  # of a game whose members may end before it does
+    ends: Any = None  # Ends of a game whose members may end before it does
 
 
 @struct.dataclass
@@ -68,8 +68,8 @@ class Transition:
     discount: Any = ()  # what a value at next_obs is worth, where rows are over several steps; () for that of one step
     memory: Any = ()  # of the policy before the step; () where it has none
     weight: Any = ()  # of the row in the loss; () where all count alike
-    ends: Ends | None = None  # after the step, of a game whose members may end before it does
-    gone: Any = None  # bool, [n] by group: had the member ended before the step, which is none of its own then
+    ends: Any = ()  # Ends after the step, of a game whose members may end before it does; () of others
+    gone: Any = ()  # bool, [n] by group: whether a member had ended before the step, so that it is none of its own
     burn_in: int = struct.field(pytree_node=False, default=0)  # first steps of a sequence, which only warm the memory
     n_step: int = struct.field(pytree_node=False, default=1)  # how many rewards of a sequence a target takes
 
@@ -81,7 +81,7 @@ class Transition:
     @property
     def cut(self) -> Array:
         """Whether the episode ended, or that of a member that was truncated alone, whose successor is valued."""
-        if self.ends is None:
+        if isinstance(self.ends, tuple):
             return self.ended
         new = jax.tree.map(lambda out, gone: (out & ~gone).any(-1), self.ends.truncated, self.gone)
         return self.ended | jnp.stack(jax.tree.leaves(new)).any(0)

@@ -25,7 +25,7 @@ class EnvSlot:
     episode_return: Any  # undiscounted, so far, as the rewards are
     episode_length: Any  # [] int32, so far
     episode_info: Any  # of what the environment summarizes, so far
-    gone: Any = None  # of a game whose members may end before it does, which have: bool [members] by group
+    gone: Any = ()  # of a game whose members may end before it does, which have: bool [members] by group
     sent: Any = ()  # its last action, the memory after it, extras, and data of a key: of a step on the host under way
 
 

@@ -101,7 +101,7 @@ class World:
                 raise unknown("episode_info", name, seen.info)
         none = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (seen.reward, seen.info))
         info = {name: none[1][name] for name in self.summary}
-        gone = None if seen.ends is None else tree.zeros(seen.ends.truncated)
+        gone = () if seen.ends is None else tree.zeros(seen.ends.truncated)
         memory = tree.broadcast(self.memory, self.n)
         return EnvSlot(*starts, memory, none[0], jnp.zeros(self.n, jnp.int32), info, gone)
 
@@ -131,14 +131,15 @@ class World:
         with jax.named_scope("environment"):
             env_state, timestep = self.step(key_step, slots.env_state, action, asked)
         outcome = timestep.reward, timestep.obs, timestep.terminated, timestep.truncated
-        left = {"ends": timestep.ends, "gone": slots.gone}
-        transition = Transition(slots.obs, action, *outcome, extras, memory=slots.memory, **left)
+        ends = () if timestep.ends is None else timestep.ends
+        members = {"ends": ends, "gone": slots.gone}
+        transition = Transition(slots.obs, action, *outcome, extras, memory=slots.memory, **members)
         returns = jax.tree.map(jnp.add, slots.episode_return, timestep.reward)
         info = {
             name: timestep.info[name].astype(jnp.float32) + (0 if how == "last" else slots.episode_info[name])
             for name, how in self.summary.items()
         }
-        gone = None if timestep.ends is None else timestep.ends.any
+        gone = ends if isinstance(ends, tuple) else ends.any
         after = EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1, info, gone, sent)
         if slots.sent:
             waiting = replace(slots, env_state=hosts.kept(slots.env_state, env_state), sent=sent)
