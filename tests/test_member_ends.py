@@ -24,6 +24,7 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.turns import Turns, of_role
 from evorl.n_step import Window, fold
 from evorl.networks.recurrent import GRU
+from evorl.replay import PrioritizedReplay, SequenceReplay
 from evorl.spaces import Box, Dict, Discrete, Legal, Members
 from evorl.types import Ends, Transition
 from evorl.workflows import OnPolicy
@@ -81,6 +82,7 @@ def pair(spaces=PAIR, steps=7, masked=True, seed=0):
     return jax.tree.map(jnp.asarray, t), reward[:, 0], value[:, 0], gone[:, 0]
 
 
+@pytest.mark.program
 def test_advantages_of_a_rollout_with_a_death_in_the_middle_are_those_of_the_definition():
     """The trajectory of a member ends where the member does: worth 0 after a death, its last value where truncated."""
     team = Team(*PAIR, template(PolicyGradient, PAIR, objective=PPO()))
@@ -102,6 +104,7 @@ def test_advantages_of_a_rollout_with_a_death_in_the_middle_are_those_of_the_def
     np.testing.assert_array_equal(batch.weight["pair"][:, 0], ~gone)
 
 
+@pytest.mark.program
 def test_members_without_masks_are_left_out_of_learning_when_they_are_gone():
     agent = template(PolicyGradient, REAL, objective=PPO())
     team, (t, *_, gone) = Team(*REAL, agent), pair(REAL, masked=False)
@@ -178,6 +181,7 @@ def test_off_policy_losses_do_not_depend_on_members_that_are_gone(make, spaces):
     assert not np.allclose(found["critic"]["td_error"], paid["critic"]["td_error"])
 
 
+@pytest.mark.program
 def test_values_of_a_team_leave_out_who_has_ended():
     """VDN: the sum over those that are there, and after them of those that have not died."""
     agent = ValueDecomposition(*PAIR, template(DQN, PAIR), ids=False)
@@ -196,6 +200,7 @@ def test_values_of_a_team_leave_out_who_has_ended():
     np.testing.assert_allclose(metrics["td_error"], np.abs(error), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.program
 def test_a_longer_transition_ends_where_a_member_is_truncated():
     t, reward, *_ = pair()
     t = replace(t, extras={})
@@ -309,6 +314,7 @@ def test_one_agent_for_all_knows_no_members():
     assert env.step(jax.random.key(0), state, env.action_space.sample(jax.random.key(0)), ())[1].ends is None
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(("env", "ends"), [(BUTTON, (True, False)), (CUT, (False, True))], ids=["dies", "cut"])
 def test_the_game_of_one_player_ends_with_it(env, ends):
     against = Against(env, "presser")
@@ -320,6 +326,7 @@ def test_the_game_of_one_player_ends_with_it(env, ends):
         assert timestep.ends is None
 
 
+@pytest.mark.program
 def test_the_last_choice_of_a_player_that_died_is_complete():
     """What it learns from ends with its death, and does not wait for the end of the game."""
     roles = Roles(BUTTON)
@@ -343,13 +350,31 @@ def test_the_last_choice_of_a_player_that_died_is_complete():
 
 
 @pytest.mark.program
-def test_recurrent_teams_and_replays_learn_where_members_end():
-    agent = template(PolicyGradient, (BUTTON.observation_space, BUTTON.action_space), objective=PPO(), core=GRU(3))
-    recurrent = replace(ippo(CUT), agent=Team(CUT.observation_space, CUT.action_space, agent, central=True))
-    dqn = template(DQN, (BUTTON.observation_space, BUTTON.action_space))
-    for workflow in (recurrent, off_policy(BUTTON, Team(BUTTON.observation_space, BUTTON.action_space, dqn), n_step=3)):
-        state, _ = after(workflow, 3)
-        assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.agent))
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda team: replace(ippo(CUT), agent=team(PolicyGradient, PPO(), core=GRU(3))), id="mappo_gru"),
+        pytest.param(lambda team: off_policy(CUT, team(DQN, central=False), n_step=3), id="dqn_n_step"),
+        pytest.param(
+            lambda team: off_policy(
+                CUT, team(DQN, core=GRU(3), central=False), replay=SequenceReplay(length=3, burn_in=1, stride=2)
+            ),
+            id="dqn_gru",
+        ),
+        pytest.param(
+            lambda team: off_policy(CUT, team(DQN, central=False), replay=PrioritizedReplay()), id="dqn_prioritized"
+        ),
+    ],
+)
+def test_whatever_learns_of_steps_takes_ends_of_members(make):
+    spaces = CUT.observation_space, CUT.action_space
+
+    def team(agent, *args, central=True, **options):
+        options |= {"objective": args[0]} if args else {}
+        return Team(*spaces, template(agent, spaces, **options), central=central)
+
+    state, _ = after(make(team), 3)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.agent))
 
 
 @pytest.fixture

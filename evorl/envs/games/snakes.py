@@ -36,8 +36,9 @@ class Snakes:
     """Snakes of one group, snake: 0.1 for food, which makes one longer, -1 for a wall, itself, or another one.
 
     All move at once by the rules of the arcade's Snake; of those whose heads meet, or change places, all die. Who died
-    is gone from the field, sees nothing and has one legal action. Food comes again elsewhere, one a step. The game is
-    over when all have died. Each sees food, walls, itself and others in a square of 2 vision + 1 cells around its head.
+    has ended, is gone from the field, sees nothing and has one legal action. Food comes again elsewhere, one a step.
+    The game is over when all have died. Each sees food, walls, itself and others in a square of 2 vision + 1 cells
+    around its head.
     """
 
     num_snakes: int = 4
