@@ -1,11 +1,13 @@
 """Adapters of other libraries beside the libraries themselves; each test says which extra it lacks where it skips."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import tree
+from evorl import PBT, Budget, Evolution, MLPPolicy, OnPolicy, OpenES, PolicyGradient, Vmapped, fit, tree
 from evorl.envs import check
 from evorl.envs.arcade import Game2048, game_2048
 from evorl.envs.arcade import connect_four as four
@@ -18,6 +20,7 @@ from evorl.envs.playground import Playground
 from evorl.envs.xland import XLand
 from evorl.errors import OptionError
 from evorl.spaces import Discrete, Legal, MultiDiscrete
+from evorl.vector_env import World
 
 pytestmark = [pytest.mark.program, pytest.mark.filterwarnings("ignore")]
 KEY = jax.random.key(3)
@@ -179,6 +182,63 @@ def test_playground_is_playground():
         Playground("Go1JoystickFlatTerrain")
     with pytest.raises(OptionError, match="unknown option of CartpoleBalance ctrl_td; did you mean ctrl_dt"):
         Playground("CartpoleBalance", options={"ctrl_td": 1})
+
+
+def test_playground_by_warp_begins_anew_as_data_where_does():
+    """The contacts of BallInCup have no batch axis, which the library's own Data.where leaves as they are."""
+    registry = needs("mujoco_playground", "playground").registry
+    env, n, steps = Playground("BallInCup", 3, impl="warp"), 2, 5
+    keys, actions = jax.random.split(KEY, n), jax.random.uniform(KEY, (steps, n, 2), minval=-1)
+    world = World(env, (), (), n)
+
+    def play(keys):
+        begin = starts = world.reset(keys)
+
+        def step(carry, action):
+            state, timestep = world.step(keys, carry, action)
+            ended = timestep.terminated | timestep.truncated
+            return tree.where(ended, starts[0], state), (timestep.obs, ended)
+
+        return jax.lax.scan(step, begin[0], actions)[1]
+
+    theirs = registry.load("BallInCup", registry.get_default_config("BallInCup"), {"impl": "warp"})
+
+    def own(keys):
+        first = jax.vmap(theirs.reset)(keys)
+
+        def step(carry, now):
+            (state, i), action = carry, now
+            after = jax.vmap(theirs.step)(state, action)
+            ended = jnp.broadcast_to((i + 1) % 3 == 0, n)
+            data = jax.vmap(lambda a, done, b: a.where(done, b))(after.data, ended, first.data)
+            rest = tree.where(ended, first.replace(data=()), after.replace(data=()))
+            return (rest.replace(data=data), i + 1), (after.obs, ended)
+
+        return jax.lax.scan(step, (first, 0), actions)[1]
+
+    (obs, ended), (obs_own, ended_own) = jax.jit(play)(keys), jax.jit(own)(keys)
+    np.testing.assert_array_equal(ended, ended_own)
+    np.testing.assert_allclose(obs, obs_own, rtol=1e-5, atol=1e-6)
+    shapes = jax.eval_shape(world.reset, keys)
+    assert {leaf.shape[0] for leaf in jax.tree.leaves(shapes)} == {n}
+
+
+@pytest.mark.parametrize("name", ["ppo", "openes", "pbt"])
+def test_playground_by_warp_trains(name):
+    needs("mujoco_playground", "playground")
+    env = Playground("CartpoleBalance", 3, impl="warp")
+    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(4,))
+    workflow: Any = OnPolicy(env, agent, 2, 4, 1, 8, eval_episodes=2)
+    if name == "openes":
+        policy = MLPPolicy(env.observation_space, env.action_space, hidden=(4,))
+        workflow = Evolution(env, policy, OpenES(4), vbn_steps=4, eval_episodes=2)
+    elif name == "pbt":
+        workflow = PBT(Vmapped(workflow, 2), steps_per_generation=1)
+    result = fit(workflow, budget=Budget(iterations=2), chunk=2, evaluations=1)
+    trained = result.rows[0]
+    assert trained["episodes"] >= 2
+    assert trained["restarts"] == 0
+    assert all(np.isfinite(row["return"]) for row in result.rows)
 
 
 def test_a_missing_package_is_told_with_what_to_install(monkeypatch):

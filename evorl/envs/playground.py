@@ -9,7 +9,7 @@ import jax
 from flax.core import FrozenDict
 
 from evorl import mesh
-from evorl.envs.suite import SuiteState, declared, imported, space_of, take_limit
+from evorl.envs.suite import OfEach, SuiteState, declared, imported, space_of, take_limit
 from evorl.errors import OptionError, require, unknown
 from evorl.spaces import Box, Space
 from evorl.types import Key, TimeStep
@@ -21,7 +21,8 @@ IMPLS = ("jax", "warp")
 class Playground:
     """A task of MuJoCo Playground by its name, such as Playground("CheetahRun").
 
-    max_episode_steps 0 takes the task's own limit; impl is what computes the physics: jax, or on a GPU warp. options
+    max_episode_steps 0 takes the task's own limit; impl is what computes the physics: jax or warp, which is
+    made for GPUs and also runs on a CPU. options
     are the task's own, such as {"ctrl_dt": 0.02}. The robots of locomotion and manipulation are files that are not part
     of the package; where they are not there, the task is refused, as nothing is downloaded.
     """
@@ -76,14 +77,21 @@ class Playground:
     def action_space(self) -> Space:
         return Box(-1.0, 1.0, (self.env.action_size,))
 
+    @cached_property
+    def _of_each(self) -> OfEach:
+        return OfEach(self.env.reset)
+
     def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
         del params
         inner = self.env.reset(key)
-        return SuiteState.first(inner), declared(inner.obs, self.observation_space)
+        obs = declared(inner.obs, self.observation_space)
+        return SuiteState.first(self._of_each.only(inner) if self.impl == "warp" else inner), obs
 
     def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
         del key, params
-        own = jax.tree.map(lambda x: x, env_state.inner)  # in containers of its own, as tasks write into theirs
+        own = self._of_each.whole(env_state.inner) if self.impl == "warp" else env_state.inner
+        own = jax.tree.map(lambda x: x, own)  # in containers of its own, as tasks write into theirs
         inner = self.env.step(own, action)
-        state, obs = env_state.after(inner), declared(inner.obs, self.observation_space)
+        obs = declared(inner.obs, self.observation_space)
+        state = env_state.after(self._of_each.only(inner) if self.impl == "warp" else inner)
         return state, state.answer(obs, inner.reward, inner.done > 0, self.max_episode_steps)

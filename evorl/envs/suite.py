@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 from flax.core import FrozenDict
 
-from evorl import package, spaces, tree
+from evorl import mesh, package, spaces, tree
 from evorl.errors import OptionError, require
 from evorl.spaces import Box, Dict, MultiBinary, Space
 from evorl.types import Array, TimeStep
@@ -36,6 +36,34 @@ class SuiteState:
         """What is seen of it: an episode that has not terminated is truncated at the limit."""
         terminated = jnp.asarray(terminated, bool)
         return TimeStep(obs, jnp.asarray(reward, jnp.float32), terminated, ~terminated & (self.steps >= limit))
+
+
+class OfEach:
+    """Removes from a library's states the leaves that have no batch axis under vmap, and adds them again.
+
+    Such are the contacts of MJX-Warp, one array for all environments, which each step computes anew: a select between
+    two states, as at the end of an episode, cannot broadcast them.
+    """
+
+    def __init__(self, reset: Callable[[Any], Any]) -> None:
+        """reset gives a state for a key."""
+        with mesh.computed_at_once():
+            keys = jax.random.split(jax.random.key(0), 2)
+            one, two = jax.eval_shape(reset, keys[0]), jax.eval_shape(jax.vmap(reset), keys)
+            shapes, self._structure = jax.tree.flatten(one)
+            is_shared = [b.shape != (2, *a.shape) for a, b in zip(shapes, jax.tree.leaves(two), strict=True)]
+            values = jax.tree.leaves(jax.jit(reset)(keys[0])) if any(is_shared) else shapes
+        self._shared = [np.asarray(x) if so else None for x, so in zip(values, is_shared, strict=True)]
+
+    def only(self, state: Any) -> Any:
+        """Return a state of one environment with () for each shared leaf."""
+        leaves = zip(jax.tree.leaves(state), self._shared, strict=True)
+        return self._structure.unflatten([leaf if shared is None else () for leaf, shared in leaves])
+
+    def whole(self, state: Any) -> Any:
+        """Return the state of which `only` is given."""
+        leaves = iter(jax.tree.leaves(state))
+        return self._structure.unflatten([next(leaves) if x is None else jnp.asarray(x) for x in self._shared])
 
 
 def imported(module: str, extra: str) -> Any:
