@@ -110,6 +110,8 @@ def test_act_goes_through_jit_vmap_and_scan():
         (Box(-1.0, 1.0, (2,)), "ab", None, r"obs=ab: must be numbers, [2] or many of them"),
         (Box(-1.0, 1.0, (2,)), [1, None], None, r"obs=list of object: must be numbers, [2] or many of them"),
         (Box(-1.0, 1.0, (2,)), {"a": 1}, None, r"obs={'a': 1}: must be numbers, [2] or many of them"),
+        (Box(-1.0, 1.0, (2,)), [[0, 0], [0, np.nan]], None, "obs=NaN: must be numbers that are known"),
+        (PARTS, VALUE | {"seen": [0, np.nan]}, None, "obs['seen']=NaN: must be numbers that are known"),
         (Discrete(3), 1.5, None, r"obs=1.5: must be whole numbers, [] or many of them"),
         (Discrete(3), np.nan, None, r"obs=nan: must be whole numbers, [] or many of them"),
         (PARTS, [1], None, r"obs=list: must be a dict of inner, place, seen"),

@@ -22,7 +22,7 @@ class Policy:
 
     obs, a number, list or array [*batch, *shape] or a dict of them, with any axes in front -> action [*batch, *shape].
     One that remembers takes its memory too, from start() on: action, memory = policy(obs, memory).
-    Raises OptionError where obs is not of the observation space. Compiled once for each size of a batch.
+    Raises OptionError where obs is not of the observation space, or holds NaN. Compiled once for each size of a batch.
     """
 
     def __init__(self, workflow: Acts, state: State) -> None:
@@ -53,7 +53,7 @@ class Policy:
         require(len(given) < 2, "policy(...)", f"{most + len(given)} arguments", "takes at most obs, memory and key")
         key = given[0] if given else key
         space = self.env.observation_space
-        parts = [_array(leaf, part) for leaf, part in zip(leaves(space), _parts(space, obs), strict=True)]
+        parts = [_array(leaf, *given) for leaf, given in zip(leaves(space), _parts(space, obs), strict=True)]
         batch = _batch(leaves(space), parts)
         rows = [part.reshape(math.prod(batch), *leaf.shape) for leaf, part in zip(leaves(space), parts, strict=True)]
         memory = self._rows_of(memory, batch)
@@ -80,12 +80,12 @@ class Policy:
         return jax.vmap(lambda *given: self._modes[explores](*given)[:2])(rows, memory, keys)
 
 
-def _parts(space: Space, obs: Any, name: str = "obs") -> list[Any]:
-    """The parts of an observation in the order of the space's leaves."""
+def _parts(space: Space, obs: Any, name: str = "obs") -> list[tuple[str, Any]]:
+    """The parts of an observation in the order of the space's leaves, each with its name."""
     if isinstance(space, Members):
         return _parts(space.joint, obs, name)
     if is_simple(space):
-        return [obs]
+        return [(name, obs)]
     parts = dict(inner(space))
     if isinstance(space, Tuple):
         fits = isinstance(obs, (tuple, list)) and len(obs) == len(parts)
@@ -97,18 +97,19 @@ def _parts(space: Space, obs: Any, name: str = "obs") -> list[Any]:
     return [part for key, of in parts.items() for part in _parts(of, obs[key], f"{name}[{key!r}]")]
 
 
-def _array(space: Simple, part: Any) -> np.ndarray:
-    """A part of an observation as an array of its space's dtype."""
+def _array(space: Simple, name: str, part: Any) -> np.ndarray:
+    """A part of an observation as an array of its space's dtype; raises OptionError where it is not, or holds NaN."""
     if isinstance(part, Tracer):
-        raise OptionError("obs=a traced array: within jit, vmap or scan take policy.act(), which is traceable")
+        raise OptionError(f"{name}=a traced array: within jit, vmap or scan take policy.act(), which is traceable")
     real = isinstance(space, Box)
     allowed = f"must be {'numbers' if real else 'whole numbers'}, {list(space.shape)} or many of them"
     try:
         array = np.asarray(part)
         right = array.dtype.kind not in "USOMmc" and (real or bool((array == np.rint(array)).all()))
     except (TypeError, ValueError) as error:  # lists of several lengths, or objects
-        raise OptionError(f"obs={type(part).__name__}: {allowed}") from error
-    require(right, "obs", part if array.ndim == 0 else f"{type(part).__name__} of {array.dtype}", allowed)
+        raise OptionError(f"{name}={type(part).__name__}: {allowed}") from error
+    require(right, name, part if array.ndim == 0 else f"{type(part).__name__} of {array.dtype}", allowed)
+    require(not (real and np.isnan(array).any()), name, "NaN", "must be numbers that are known")
     return array.astype(space.dtype)
 
 
