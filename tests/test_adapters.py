@@ -237,7 +237,6 @@ def test_playground_by_warp_trains(name):
     result = fit(workflow, budget=Budget(iterations=2), chunk=2, evaluations=1)
     trained = result.rows[0]
     assert trained["episodes"] >= 2
-    assert trained["restarts"] == 0
     assert all(np.isfinite(row["return"]) for row in result.rows)
 
 
