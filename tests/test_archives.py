@@ -101,19 +101,47 @@ def test_an_archive_without_cells_keeps_its_elites_apart():
     assert len(kept) == 9
 
 
-def test_thresholds_move_part_of_the_way_and_elites_stay_the_best():
-    """CMA-MAE by hand: from 0, rate 0.5; 4 and 2 enter at once: 0.25 * 0 + 0.75 * 3; then 3 enters, and is no elite."""
+def test_thresholds_move_part_of_the_way_and_what_is_above_them_becomes_the_elite():
+    """CMA-MAE by hand: from 0, rate 0.5; 4 and 2 enter at once: 0.25 * 0 + 0.75 * 3; then 3 enters, less fit than 4."""
     archive = GridArchive((0.0,), (1.0,), (1,), lowest=0.0)
     elites, here = archive.empty(jnp.zeros((1, 1))), jnp.full((3, 1), 0.5)
     told = lambda *fitness: Quality(jnp.array(fitness), here)  # noqa: E731
     elites, entry = archive.add(elites, jnp.array([[1.0], [2.0], [3.0]]), told(4.0, 2.0, -1.0), jnp.float32(0.5))
     assert entry.entered.tolist() == [True, True, False]
     assert entry.gain.tolist() == [4.0, 2.0, -1.0]
-    assert elites.threshold.tolist() == [2.25]
+    assert (elites.threshold.tolist(), elites.genomes.tolist()) == ([2.25], [[1.0]])
     elites, entry = archive.add(elites, jnp.array([[4.0], [5.0], [6.0]]), told(3.0, 2.0, 1.0), jnp.float32(0.5))
     assert entry.gain.tolist() == [0.75, -0.25, -1.25]
-    assert (elites.threshold.tolist(), elites.fitness.tolist()) == ([2.625], [4.0])
-    assert elites.genomes.tolist() == [[1.0]]
+    assert (elites.threshold.tolist(), elites.fitness.tolist()) == ([2.625], [3.0])
+    assert elites.genomes.tolist() == [[4.0]]
+
+
+# of pyribs 0.12.0, NumPy 2.4.6: GridArchive(dims=(12,), ranges=[(0, 1)], learning_rate=0.3, threshold_min=0) after 80
+RIBS_ELITES = [66, 77, 41, 44, 71, 40, 55, 50, 49, 54, 62, 76]
+RIBS_THRESHOLDS = [2.254414, 1.333128, 0.35727, 0.31656, 1.052443, 1.609176]
+RIBS_THRESHOLDS += [1.497678, 1.887955, 1.542063, 1.03071, 1.949801, 2.003215]
+RIBS_RESULTS = [57, 12, 41, 44, 5, 32, 55, 9, 25, 54, 62, 47]  # of a second archive, without a learning rate
+
+
+def test_elites_thresholds_and_results_of_cma_mae_are_pyribs():
+    """Four batches of 20 into twelve cells: several come to one at once, and seven elites are not the fittest."""
+    archive = GridArchive((0.0,), (1.0,), (12,), lowest=0.0)
+    evolver, random = MapElites(archive, IsoLineEmitter(20)), np.random.default_rng(0)
+    state = evolver.init(jax.random.key(0), jnp.zeros(1), h := replace(evolver.hyperparams(), threshold_rate=0.3))
+    for batch in range(4):
+        fitness, measure = np.round(random.uniform(-1, 3, 20), 3), np.round(random.uniform(0, 1, (20, 1)), 3)
+        told = Quality(jnp.asarray(fitness, jnp.float32), jnp.asarray(measure, jnp.float32))
+        genomes = jnp.arange(20.0)[:, None] + 20 * batch
+        state, metrics = evolver.tell(jax.random.key(0), genomes, told, state, h)
+    assert state.elites.genomes[:, 0].tolist() == RIBS_ELITES
+    np.testing.assert_allclose(state.elites.threshold, RIBS_THRESHOLDS, rtol=1e-5)
+    found = evolver.found(state)
+    assert found.params[:, 0].tolist() == RIBS_RESULTS
+    assert (found.fitness >= state.elites.fitness).all()
+    np.testing.assert_allclose(metrics["archive/qd_score"], found.fitness.sum(), rtol=1e-6)
+    assert evolver.solution(state) == found.params[found.fitness.argmax()]
+    assert evolver.init(jax.random.key(0), jnp.zeros(1), h).results.threshold.tolist() == [-np.inf] * 12
+    assert MapElites(GridArchive()).init(jax.random.key(0), jnp.zeros(1), h).results == ()
 
 
 def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():
@@ -158,9 +186,15 @@ def test_cma_me_moves_to_new_cells_first_and_by_as_many_parents_as_entered():
     first = np.log(2.5) / (np.log(2.5) + np.log(1.25))
     np.testing.assert_allclose(state.searches.mean[0], [1 - first, first], rtol=1e-5)
     assert int(state.restarts) == 0
-    by_gain = improvement("improvement", [False, True, False, False], [9.0, 5.0, 1.0, 8.0], [True, True, False, False])
-    second = np.array([[1.0, 0.0], [0.0, -1.0]])  # gains 9 and 8
-    np.testing.assert_allclose(by_gain.searches.mean[0], first * second[0] + (1 - first) * second[1], rtol=1e-5)
+
+
+@pytest.mark.program
+def test_cma_mae_moves_by_gain_to_the_best_half_and_begins_anew_where_gains_are_equal():
+    state = improvement("improvement", [False, True, False, False], [-1.0, -5.0, -9.0, -2.0], [False] * 4)
+    first = np.log(2.5) / (np.log(2.5) + np.log(1.25))
+    np.testing.assert_allclose(state.searches.mean[0], [first, first - 1], rtol=1e-5)  # (1, 0), then (0, -1)
+    assert int(state.restarts) == 0
+    assert int(improvement("improvement", [True] * 4, [1.0] * 4, [True] * 4).restarts) == 1
 
 
 @pytest.mark.program

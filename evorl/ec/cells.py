@@ -49,10 +49,11 @@ def empty(self: Tessellation, genomes: Params) -> Elites:
 
 
 def add(self: Tessellation, elites: Elites, genomes: Params, quality: Quality, rate: Any) -> tuple[Elites, Entry]:
-    """Archive.add of cells: the fittest of a batch in each, of equals the first, takes it if it beats the elite.
+    """Archive.add of cells: the fittest of a batch in each, of equals the first, takes it if it is above the threshold.
 
     Thresholds are the elites' fitness (Mouret & Clune 2015, arXiv:1504.04909) or, from a finite lowest one, move at
-    rate (Fontaine & Nikolaidis 2023, arXiv:2205.10752, algorithm 1; of k that enter at once the mean, k times).
+    rate (Fontaine & Nikolaidis 2023, arXiv:2205.10752, algorithm 1; of k that enter at once the mean, k times, as in
+    pyribs). An elite may then be replaced by one that is less fit: who wants the fittest keeps them in another archive.
     """
     n, fitness = len(quality.fitness), quality.fitness
     cell = jnp.where(sound(quality), self.cell(quality.descriptor), elites.cells)
@@ -66,9 +67,7 @@ def add(self: Tessellation, elites: Elites, genomes: Params, quality: Quality, r
     highest = nothing.at[within].max(fitness, mode="drop")
     best = entered & (fitness == highest.at[within].get(mode="fill", fill_value=jnp.nan))
     first = jnp.full(elites.cells, n).at[jnp.where(best, cell, elites.cells)].min(number, mode="drop")
-    takes = (
-        best & (number == first.at[within].get(mode="fill", fill_value=n)) & (new | (fitness > at(elites.fitness, 0)))
-    )
+    takes = best & (number == first.at[within].get(mode="fill", fill_value=n))
     elites = written(elites, jnp.where(takes, cell, elites.cells + number), genomes, quality)
     threshold = jnp.maximum(elites.threshold, highest)
     if math.isfinite(self.lowest):

@@ -28,9 +28,10 @@ class ImprovementState:
 class ImprovementEmitter:
     """`copies` CMA-ES of `each` genomes that climb by how much an archive improves (CMA-ME: arXiv:1912.02400).
 
-    Parents are those that entered. With ranking two_stage new cells come first, then the others by gain; with
-    improvement all by gain, as CMA-MAE has it, whose archive has a finite lowest threshold (arXiv:2205.10752). A search
-    of which none entered, or that has become a point, starts again at a random elite.
+    With ranking two_stage new cells come first, then the others by gain, and parents are those that entered; a search
+    of which none entered starts again at a random elite. With improvement it is CMA-MAE's, whose archive has a finite
+    lowest threshold (arXiv:2205.10752): all by gain, parents are the best half, and a search whose gains are all equal
+    starts again. So does, with either, one that has become a point. Parents and restarts are as in pyribs.
     """
 
     copies: int = 15
@@ -72,8 +73,9 @@ class ImprovementEmitter:
         hyperparams: CMAESHyperparams,
     ) -> ImprovementState:
         genomes, _, entry = told
+        two_stage = self.ranking == "two_stage"
         first = entry.entered.astype(jnp.int32) + (entry.entered & entry.new)
-        stage = first if self.ranking == "two_stage" else jnp.zeros_like(first)
+        stage = first if two_stage else jnp.zeros_like(first)
         of_each = jax.tree.map(
             lambda x: x.reshape(self.copies, self.each, *x.shape[1:]), (rows(genomes), stage, entry.gain, entry.entered)
         )
@@ -82,9 +84,10 @@ class ImprovementEmitter:
         def move(search: CMAESState, start: Params, members: Array, stage: Array, gain: Array, entered: Array) -> Any:
             order = jnp.lexsort((gain, stage))
             utility = jnp.zeros(self.each).at[order].set(jnp.arange(self.each, dtype=jnp.float32))
-            count = entered.sum()
-            moved = self.cma_es.update(members, utility, self.each, search, hyperparams, jnp.maximum(count, 1))
-            over = (count == 0) | self.ended(moved)
+            parents = jnp.maximum(entered.sum(), 1) if two_stage else None  # the best half
+            moved = self.cma_es.update(members, utility, self.each, search, hyperparams, parents)
+            lost = ~entered.any() if two_stage else ~(gain.max() > gain.min())
+            over = lost | self.ended(moved)
             return tree.where(over, self.cma_es.start(start, hyperparams.initial_std), moved), over
 
         searches, over = jax.vmap(move)(state.searches, start, *of_each)

@@ -1,5 +1,6 @@
 """MAP-Elites: the best of every kind."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +14,7 @@ from jaxtyping import Array
 
 from evorl import hyperparameters, tree
 from evorl.ec.archives import Archive, Elites, described
-from evorl.ec.cells import GridArchive
+from evorl.ec.cells import GridArchive, Tessellation
 from evorl.ec.emitters import Emitter, IsoLineEmitter, IsoLineHyperparams
 from evorl.ec.rows import population, rows
 from evorl.errors import require, unknown
@@ -37,6 +38,12 @@ class MapElitesHyperparams:
 class MapElitesState:
     elites: Elites
     emitter: Any
+    results: Any = ()  # Elites, where the thresholds of elites are not their fitness
+
+    @property
+    def fittest(self) -> Elites:
+        """The fittest genome of each cell."""
+        return self.results if isinstance(self.results, Elites) else self.elites
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,8 @@ class MapElites:
     episodes, numbers or vectors that the environment summarizes, which side by side are what the archive's cells are
     of. offset is what fitness is counted from in the QD score. dtype is that of the elites, and so of all parameters
     that are tried, which are clipped to low and high; a problem gives its own. The solution is the elite of the highest
-    fitness; all are in `found`.
+    fitness; all are in `found`. An archive with a finite lowest threshold, as of CMA-MAE, may replace an elite by one
+    that is less fit: emitters go on from it, and a second archive, of results, keeps the fittest.
     """
 
     archive: Archive = field(default_factory=GridArchive)
@@ -76,6 +84,13 @@ class MapElites:
     def hyperparams(self) -> MapElitesHyperparams:
         return MapElitesHyperparams(hyperparameters.of(self.emitter))
 
+    @property
+    def results(self) -> Archive | None:
+        """The archive of the fittest, of which each threshold is an elite's fitness; None where `archive` is one."""
+        if not isinstance(self.archive, Tessellation) or not math.isfinite(self.archive.lowest):
+            return None
+        return replace(self.archive, lowest=-math.inf)
+
     def fitted(self, low: Bound, high: Bound, num_objectives: int) -> "MapElites":
         why = "keeps the best by one number; nsga2 takes several objectives"
         require(num_objectives == 1, "evolver", type(self).__name__, why)
@@ -92,7 +107,9 @@ class MapElites:
     ) -> MapElitesState:
         """The first generation is what the emitter makes of members, leaves [n, ...]."""
         emitter = self.emitter.init(key, mean, hyperparams.emitter)
-        return MapElitesState(self.archive.empty(self.genome(members)), emitter)
+        genomes = self.genome(members)
+        results = self.results.empty(genomes) if self.results is not None else ()
+        return MapElitesState(self.archive.empty(genomes), emitter, results)
 
     def ask(self, key: Key, state: MapElitesState, hyperparams: MapElitesHyperparams) -> tuple[Params, MapElitesState]:
         """Genomes, leaves [n, ...]."""
@@ -121,21 +138,26 @@ class MapElites:
         elites, entry = self.archive.add(state.elites, genomes, fitness, hyperparams.threshold_rate)
         told = full(genomes), fitness, entry
         emitter = self.emitter.tell(key, told, state.emitter, elites, hyperparams.emitter)
-        counted = jnp.where(elites.filled, elites.fitness - self.offset, 0)
+        results = ()
+        if self.results is not None:
+            results, _ = self.results.add(state.results, genomes, fitness, jnp.float32(1))
+        after = MapElitesState(elites, emitter, results)
+        fittest = after.fittest
+        counted = jnp.where(fittest.filled, fittest.fitness - self.offset, 0)
         metrics = {
             "archive/qd_score": counted.sum(),
-            "archive/coverage": elites.filled.mean(),
-            "archive/best": jnp.where(elites.filled, elites.fitness, -jnp.inf).max(),
+            "archive/coverage": fittest.filled.mean(),
+            "archive/best": jnp.where(fittest.filled, fittest.fitness, -jnp.inf).max(),
             "archive/entered": entry.entered.mean(),
         }
-        return MapElitesState(elites, emitter), metrics
+        return after, metrics
 
     def solution(self, state: MapElitesState) -> Params:
-        return full(state.elites.best)
+        return full(state.fittest.best)
 
     def found(self, state: MapElitesState) -> Found:
-        """The elites."""
-        found = state.elites.found
+        """The fittest of all cells."""
+        found = state.fittest.found
         return replace(found, params=full(found.params))
 
     def genome(self, params: Params) -> Params:

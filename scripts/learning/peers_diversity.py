@@ -94,7 +94,7 @@ def ours(
         key = jax.random.key(seed)
         state = workflow.init(key, replace(workflow.hyperparams(), evolver=hyperparams))
         step = lambda state, i: (workflow.step(state, jax.random.fold_in(key, i))[0], None)  # noqa: E731
-        elites = jax.lax.scan(step, state, jnp.arange(iterations))[0].evolver.elites
+        elites = jax.lax.scan(step, state, jnp.arange(iterations))[0].evolver.fittest
         return elites.fitness, elites.filled
 
     told(name, jax.jit(jax.vmap(run))(jnp.arange(seeds)), least, began)
