@@ -16,7 +16,7 @@ class Uniform:
 
     low: float
     high: float
-    span = 1.0
+    e_folds = 0.0
 
     def __post_init__(self) -> None:
         _check_ends(self.low, self.high)
@@ -48,14 +48,14 @@ class LogUniform:
         return self.low, self.high
 
     @property
-    def span(self) -> float:
+    def e_folds(self) -> float:
         return math.log(self.high / self.low)
 
     def decode(self, u: Array) -> Array:
-        return self.low * jnp.exp(u * self.span)
+        return self.low * jnp.exp(u * self.e_folds)
 
     def encode(self, x: Array) -> Array:
-        return jnp.clip(jnp.log(x / self.low) / self.span, 0, 1)
+        return jnp.clip(jnp.log(x / self.low) / self.e_folds, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class OneMinus:
         return 1 - high, 1 - low
 
     @property
-    def span(self) -> float:
-        return self.prior.span
+    def e_folds(self) -> float:
+        return self.prior.e_folds
 
     def decode(self, u: Array) -> Array:
         return 1 - self.prior.decode(u)
@@ -92,8 +92,8 @@ class Neg:
         return -high, -low
 
     @property
-    def span(self) -> float:
-        return self.prior.span
+    def e_folds(self) -> float:
+        return self.prior.e_folds
 
     def decode(self, u: Array) -> Array:
         return -self.prior.decode(u)
@@ -108,7 +108,7 @@ class Integer:
 
     low: int
     high: int
-    span = 1.0
+    e_folds = 0.0
 
     def __post_init__(self) -> None:
         _check_ends(self.low, self.high)
@@ -141,8 +141,8 @@ class PowerOfTwo:
         return self.low, self.high
 
     @property
-    def span(self) -> float:
-        return math.log(self.high / self.low)
+    def e_folds(self) -> float:
+        return self._count * math.log(2)  # an octave to each part of the unit interval
 
     def decode(self, u: Array) -> Array:
         powers = [self.low * 2.0**i for i in range(self._count)]  # those that XLA computes are not whole
@@ -161,7 +161,7 @@ class Choice:
     """One of some numbers; put them in order where they have one, as search moves to the neighbours first."""
 
     values: tuple[float, ...]
-    span = 1.0
+    e_folds = 0.0
 
     def __post_init__(self) -> None:
         require(len(self.values) >= 2, "values", self.values, "must be two numbers or more")

@@ -128,6 +128,7 @@ def test_elites_thresholds_and_results_of_cma_mae_are_pyribs():
     archive = GridArchive((0.0,), (1.0,), (12,), lowest=0.0)
     evolver, random = MapElites(archive, IsoLineEmitter(20)), np.random.default_rng(0)
     state = evolver.init(jax.random.key(0), jnp.zeros(1), h := replace(evolver.hyperparams(), threshold_rate=0.3))
+    metrics = {}
     for batch in range(4):
         fitness, measure = np.round(random.uniform(-1, 3, 20), 3), np.round(random.uniform(0, 1, (20, 1)), 3)
         told = Quality(jnp.asarray(fitness, jnp.float32), jnp.asarray(measure, jnp.float32))

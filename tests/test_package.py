@@ -97,7 +97,7 @@ def test_evorl_alone_imports_nothing_heavy():
 FLOORS = (  # from the ground up
     "errors mesh package spaces stats metrics",
     "tree types",
-    "hyperparameters priors replay vector_env",
+    "bounds hyperparameters priors replay vector_env",
     "returns normalize networks",
     "n_step agents ec envs problems",
     "population levels leagues",

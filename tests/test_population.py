@@ -10,6 +10,7 @@ from evosax.algorithms import DifferentialEvolution
 from scipy import stats
 
 from evorl.agents import PPOHyperparams, TD3Hyperparams
+from evorl.bounds import mirrored
 from evorl.ec import CEM, CEMHyperparams
 from evorl.ec.evosax import Evosax
 from evorl.errors import OptionError
@@ -143,12 +144,12 @@ def test_tournaments_and_pairs_are_won_by_the_fitter():
 
 SOURCE = jnp.array([0, 1, 0, 1])
 POINTS = jnp.array([[0.2, 0.5], [0.4, 0.6], [0.9, 0.1], [0.3, 0.3]])
-SPANS = jnp.array([np.log(1000.0), 1.0])
+E_FOLDS = jnp.array([np.log(1000.0), 0.0])
 FIT = jnp.array([3.0, 4.0, 1.0, 2.0])
-GENERATION = Generation(POINTS, FIT, SOURCE, SPANS)
+GENERATION = Generation(POINTS, FIT, SOURCE, E_FOLDS)
 
 
-def test_perturbation_multiplies_each_number_by_its_own_factor():
+def test_perturbation_is_a_step_up_or_down_in_the_units_of_each_prior():
     hyperparams = PerturbHyperparams(0.2)
     prior = LogUniform(1e-4, 1e-1)
     move = jax.vmap(lambda key: Perturb()(key, GENERATION, (), hyperparams)[0])
@@ -156,8 +157,40 @@ def test_perturbation_multiplies_each_number_by_its_own_factor():
     np.testing.assert_array_equal(moved[:, :2], jnp.broadcast_to(POINTS[:2], (400, 2, 2)))
     factors = prior.decode(moved[:, 2:, 0]) / prior.decode(POINTS[:2, 0])
     ratios = np.float64(jnp.concatenate([factors, moved[:, 2:, 1] - POINTS[:2, 1]], axis=1)).round(3)
-    steps = np.log([0.8, 1.2]).round(3).tolist()
-    assert set(map(tuple, ratios.tolist())) == set(itertools.product((0.8, 1.2), (0.8, 1.2), steps, steps))
+    down = round(1 / 1.2, 3)
+    assert set(map(tuple, ratios.tolist())) == set(
+        itertools.product((down, 1.2), (down, 1.2), (-0.2, 0.2), (-0.2, 0.2))
+    )
+
+
+@pytest.mark.parametrize("prior", [Uniform(-3, 1), LogUniform(1e-5, 1), Integer(1, 8), PowerOfTwo(16, 256)], ids=repr)
+def test_perturbed_numbers_neither_drift_nor_pile_up_where_fitness_is_random(prior):
+    """Points drawn uniformly stay uniform, as a symmetric walk between mirrors keeps them; also all in the middle."""
+    n, e_folds = 4000, jnp.array([prior.e_folds], jnp.float32)
+
+    @jax.jit
+    def after(u):
+        def generation(u, key):
+            parent = jax.random.permutation(key, n)  # each as likely as another, none lost by chance
+            moved, _ = Perturb()(key, Generation(u, jnp.zeros(n), parent, e_folds), (), PerturbHyperparams(0.2))
+            return mirrored(moved, 0.0, 1.0), None
+
+        return jax.lax.scan(generation, u, jax.random.split(KEY, 50))[0]
+
+    drawn = np.asarray(after(jax.random.uniform(KEY, (n, 1))))[:, 0]
+    assert stats.kstest(drawn, "uniform").pvalue > 1e-3
+    middle = np.asarray(after(jnp.full((n, 1), 0.5)))[:, 0]
+    assert abs(middle.mean() - 0.5) < 4 * middle.std() / np.sqrt(n)
+    for u in (drawn, middle):
+        assert np.all((u >= 0) & (u <= 1))
+        assert abs((u < 0.05).mean() - (u > 0.95).mean()) < 4 * np.sqrt(0.1 / n)
+
+
+def test_a_factor_of_two_is_one_power_of_two_further():
+    u = jnp.array([0.3])
+    prior = PowerOfTwo(16, 256)
+    assert prior.decode(u + np.log(2) / prior.e_folds) == 2 * prior.decode(u)
+    assert {one.e_folds for one in (Uniform(0, 2), Integer(0, 3), Choice((1.0, 2.0)), OneMinus(Uniform(0, 1)))} == {0}
 
 
 def test_resampling_draws_some_numbers_anew():
@@ -201,9 +234,9 @@ def test_evolved_children_find_the_best_settings(evolver):
     def generation(carry, key):
         points, memory = carry
         fitness = fitness_of(points)
-        told = Generation(points, fitness, selection(key, fitness), jnp.ones(2))
+        told = Generation(points, fitness, selection(key, fitness), jnp.zeros(2))
         points, memory = variation(key, told, memory, hyperparams)
-        return (jnp.clip(points, 0, 1), memory), None
+        return (points, memory), None
 
     (points, _), _ = jax.lax.scan(generation, (points, memory), jax.random.split(KEY, 60))
     assert fitness_of(points).mean() > 0.1 * before

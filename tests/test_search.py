@@ -10,6 +10,7 @@ import pytest
 import evorl
 from evorl import play, train, tree
 from evorl.agents import MLPPolicy
+from evorl.bounds import Box
 from evorl.ec import CMAES, NSGA2, RVEA
 from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.sanity.continuous import Continuous
@@ -146,11 +147,12 @@ class Best:
 
 
 @pytest.mark.program
-def test_an_evolver_that_asks_for_it_is_told_of_descriptors_and_members_are_clipped():
+def test_an_evolver_that_asks_for_it_is_told_of_descriptors_and_members_are_mapped_into_the_bounds():
     workflow = Search(Arm(3), Best())
     state, metrics = searched(workflow, 1)
-    clipped = np.clip(np.asarray(state.evolver), -np.pi, np.pi)
-    expected = Arm(3).evaluate(KEY, jnp.asarray(clipped))
+    inside = Box(-np.pi, np.pi).fold(state.evolver)
+    assert np.abs(inside).max() <= np.float32(np.pi)
+    expected = Arm(3).evaluate(KEY, inside)
     np.testing.assert_allclose(metrics["end"][0], expected.descriptor, atol=1e-6)
     np.testing.assert_allclose(metrics["worth"][0], expected.fitness, rtol=1e-6)
     assert np.abs(np.asarray(state.evolver)).max() > np.pi

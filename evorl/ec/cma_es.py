@@ -18,6 +18,7 @@ from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
 
 PLATEAU = 1.5  # by which sigma grows where all members are equally fit
+LEAST_STD = 0.01  # of steps in units of sigma, below which sigma is measured anew
 
 
 @struct.dataclass
@@ -184,7 +185,7 @@ class CMAES:
         path = follow(state.path_covariance, rate.c_covariance, rate.mu_eff, moving * step)
         covariance = self._learn(rate, steps, whitened[1:], moving, path, state.covariance)
         due = generation % self.covariance.gap(mean.size, rate.c_1 + rate.c_mu) < 1
-        return CMAESState(
+        moved = CMAESState(
             mean=member(mean + hyperparams.mean_rate * state.sigma * step, state.mean),
             sigma=state.sigma * jnp.exp(jnp.minimum(rate.c_sigma / rate.d_sigma * (length - 1), 1.0)),
             covariance=covariance,
@@ -192,6 +193,23 @@ class CMAES:
             path_sigma=path_sigma,
             path_covariance=path,
             generation=generation,
+        )
+        return self._balanced(moved)
+
+    def _balanced(self, state: CMAESState) -> CMAESState:
+        """Return the same distribution, with sigma of the size of its steps where the covariance has become tiny.
+
+        Where fitness differs by less than it is rounded to, sigma grows and the covariance shrinks as much, until
+        float32 has no such numbers. All updates are the same in other units of sigma.
+        """
+        std = jnp.sqrt(self.covariance.variances(state.covariance).mean())
+        scale = jnp.where((std < LEAST_STD) & (std > 0), std, 1.0)
+        return replace(
+            state,
+            sigma=state.sigma * scale,
+            covariance=state.covariance / scale**2,
+            factor=state.factor / scale,
+            path_covariance=state.path_covariance / scale,
         )
 
     def _learn(

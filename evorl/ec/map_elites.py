@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -89,7 +89,7 @@ class MapElites:
         """The archive of the fittest, of which each threshold is an elite's fitness; None where `archive` is one."""
         if not isinstance(self.archive, Tessellation) or not math.isfinite(self.archive.lowest):
             return None
-        return replace(self.archive, lowest=-math.inf)
+        return replace(cast(Any, self.archive), lowest=-math.inf)
 
     def fitted(self, low: Bound, high: Bound, num_objectives: int) -> "MapElites":
         why = "keeps the best by one number; nsga2 takes several objectives"

@@ -45,9 +45,9 @@ class Space:
         return len(self.priors)
 
     @property
-    def spans(self) -> Float[Array, " d"]:
-        """How wide each prior is where search moves."""
-        return jnp.asarray([prior.span for prior in self.priors.values()])
+    def e_folds(self) -> Float[Array, " d"]:
+        """How wide each prior is where it is logarithmic, 0 where it is linear."""
+        return jnp.asarray([prior.e_folds for prior in self.priors.values()], jnp.float32)
 
     def numbers(self, u: Float[Array, "*shape d"]) -> dict[str, Float[Array, "*shape"]]:
         """What is searched, by dotted name."""

@@ -9,6 +9,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters
+from evorl.bounds import CUBE
 from evorl.ec import search
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
@@ -25,7 +26,7 @@ class Generation:
     u: Points
     fitness: Float[Array, " n"]
     source: Int[Array, " n"]  # of each the parent, itself where it lives on
-    spans: Float[Array, " d"]  # of the priors
+    e_folds: Float[Array, " d"]  # of the priors, 0 where linear
 
 
 @runtime_checkable
@@ -46,7 +47,7 @@ class Variation(Protocol):
         ...
 
     def __call__(self, key: Key, generation: Generation, memory: Any, hyperparams: Hyperparams) -> tuple[Points, Any]:
-        """Points before they are clipped to the cube, and its memory."""
+        """Points before they are mirrored at the sides of the cube, and its memory."""
         ...
 
 
@@ -61,9 +62,12 @@ class PerturbHyperparams:
 
 @dataclass(frozen=True)
 class Perturb:
-    """Each number of a child is its parent's times 1 + factor or 1 - factor (Jaderberg et al. 2017, arXiv:1711.09846).
+    """Each number of a child is its parent's, one step up or down (Jaderberg et al. 2017, arXiv:1711.09846).
 
-    With OneMinus it is what is taken from 1 that grows or shrinks.
+    A step is symmetric in the prior's own units, so that numbers do not drift where selection is random: with a linear
+    prior factor times its range is added or taken away, with a logarithmic one the number is multiplied with or divided
+    by 1 + factor. The paper multiplies with 1 + factor or 1 - factor, which on average is less than no change. With
+    OneMinus it is what is taken from 1 that grows or shrinks.
     """
 
     takes = PerturbHyperparams
@@ -81,8 +85,9 @@ class Perturb:
     def __call__(self, key: Key, generation: Generation, memory: Any, hyperparams: Any) -> tuple[Points, Any]:
         u, source = generation.u, generation.source
         grows = jax.random.bernoulli(key, shape=u.shape)
-        step = jnp.where(grows, jnp.log1p(hyperparams.factor), jnp.log1p(-hyperparams.factor)) / generation.spans
-        return jnp.where(children(source), u[source] + step, u), memory
+        linear, e_folds = generation.e_folds == 0, generation.e_folds
+        step = jnp.where(linear, hyperparams.factor, jnp.log1p(hyperparams.factor) / jnp.where(linear, 1, e_folds))
+        return jnp.where(children(source), u[source] + jnp.where(grows, step, -step), u), memory
 
 
 @struct.dataclass
@@ -156,7 +161,8 @@ class Swarm:
 class Evolved:
     """Children take the points that an evolver asks for, such as Evosax(DifferentialEvolution, population_size=n).
 
-    It is told the points of all members and their fitness. Its hyperparameters are the evolver's.
+    It is told the points of all members and their fitness, and searches a space without bounds that `Box` maps into the
+    cube. Its hyperparameters are the evolver's.
     """
 
     evolver: Evolver
@@ -173,14 +179,16 @@ class Evolved:
     def init(self, key: Key, u: Points, hyperparams: Hyperparams) -> Any:
         middle = jnp.full(u.shape[1:], 0.5, jnp.float32)
         if isinstance(self.evolver, FromMembers):
-            return self.evolver.from_members(key, u, middle, hyperparams)
+            return self.evolver.from_members(key, CUBE.unfolded(u), middle, hyperparams)
         return self.evolver.init(key, middle, hyperparams)
 
     def __call__(self, key: Key, generation: Generation, memory: Any, hyperparams: Any) -> tuple[Points, Any]:
         key_tell, key_ask = jax.random.split(key)
-        memory, _ = search.tell(self.evolver, key_tell, generation.u, generation.fitness, memory, hyperparams)
+        memory, _ = search.tell(
+            self.evolver, key_tell, CUBE.unfolded(generation.u), generation.fitness, memory, hyperparams
+        )
         asked, _, after = search.ask(self.evolver, key_ask, memory, hyperparams)
-        return jnp.where(children(generation.source), asked, generation.u), search.asked(after, memory)
+        return jnp.where(children(generation.source), CUBE.folded(asked), generation.u), search.asked(after, memory)
 
 
 def children(source: Int[Array, " n"]) -> Array:

@@ -11,6 +11,7 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Float, Int
 
 from evorl import mesh
+from evorl.bounds import Box
 from evorl.errors import require, unknown
 from evorl.problems.bbob import BBOB
 from evorl.types import HasWeights, Hyperparams, Key, Params
@@ -23,7 +24,7 @@ class LearnedStrategy:
     """The weights of a search strategy, by the digits of precision that it reaches (Lange et al. 2023).
 
     arXiv:2211.11260, section 4. An evaluation searches each of these functions of BBOB, of `size` numbers, with an
-    optimum, rotations and a start that the key draws, for so many generations; members are clipped to the bounds.
+    optimum, rotations and a start that the key draws, for so many generations, within the bounds as `Search` does.
     Fitness is the mean over functions of -log10 of the lowest loss of any member, at most 8, BBOB's target. The paper
     takes z-scores of a task's losses among the members of a generation instead: a log weighs tasks of any scale as
     well, and says the same of one member alone and in every generation.
@@ -84,16 +85,16 @@ class LearnedStrategy:
         """The lowest of any member in a search of one function, by its number, of which the key draws all else."""
         key_task, key_start, key_init, key = jax.random.split(key, 4)
         task = self.tasks.sample_params(key_task).replace(fn_id=function, f_opt=jnp.float32(0))
-        to_params = jax.vmap(self.evolver.to_params, (None, 0, None))
+        to_params, box = jax.vmap(self.evolver.to_params, (None, 0, None)), Box(*BBOB.bounds)
 
         def generation(state: Any, key: Key) -> tuple[Any, Array]:
             key_ask, key_play, key_tell = jax.random.split(key, 3)
             genomes, state = self.evolver.ask(key_ask, state, hyperparams)
-            members = jnp.clip(to_params(state, genomes, hyperparams), *BBOB.bounds)
+            members = box.folded(to_params(state, genomes, hyperparams))
             losses, _, _ = self.tasks.eval(key_play, members, self.tasks.init(key_play, task), task)
             state, _ = self.evolver.tell(key_tell, genomes, -losses, state, hyperparams)
             return state, jnp.nanmin(losses)
 
-        start = BBOB("sphere", self.size).init(key_start)
+        start = box.unfold(BBOB("sphere", self.size).init(key_start))
         state = self.evolver.init(key_init, start, hyperparams)
         return jnp.nanmin(jax.lax.scan(generation, state, jax.random.split(key, self.generations))[1])

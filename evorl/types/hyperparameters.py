@@ -48,8 +48,8 @@ class Prior(Protocol):
         ...
 
     @property
-    def span(self) -> float:
-        """How wide it is where search moves, so that a factor f is a step of log(f): e-folds, or 1 where linear."""
+    def e_folds(self) -> float:
+        """How wide it is where search moves by factors, so that f is a step of log(f) / e_folds; 0 where linear."""
         ...
 
     def decode(self, u: Array) -> Array:

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from evorl import hyperparameters, tree
 from evorl import metrics as metrics_of
+from evorl.bounds import CUBE
 from evorl.ec import search
 from evorl.ec.cem import CEMHyperparams
 from evorl.errors import require
@@ -41,8 +42,8 @@ class MetaES:
     """Each member of a generation is a short training run from scratch, whose return is the fitness of its settings.
 
     These are a point in the unit cube of the space (see PBT): the evolver begins in its middle, a GA with points from
-    all of it, and what it asks for is clipped to it. An evaluation trains all members with the evolver's center, and
-    its return is their mean: what the hyperparameters found are worth, not the luckiest run.
+    all of it, and what it asks for is mapped into it (`Box`). An evaluation trains all members with the evolver's
+    center, and its return is their mean: what the hyperparameters found are worth, not the luckiest run.
     """
 
     population: Population
@@ -82,7 +83,7 @@ class MetaES:
     def init(self, key: Key, hyperparams: MetaESHyperparams, env_params: Any = None) -> MetaESState:
         hyperparams = as_state(hyperparams)
         size = self.searched.size
-        middle, draw = jnp.full(size, 0.5, jnp.float32), lambda key: jax.random.uniform(key, (size,))
+        middle, draw = jnp.full(size, 0.5, jnp.float32), lambda key: CUBE.unfold(jax.random.uniform(key, (size,)))
         evolver = search.begin(self.evolver, key, middle, draw, hyperparams.evolver)
         return MetaESState(hyperparams, as_state(env_params), evolver, jnp.int32(0), jnp.float32(0))
 
@@ -97,12 +98,12 @@ class MetaES:
         hyperparams = self.now(state).evolver
         genomes, evolver = self.evolver.ask(key, state.evolver, hyperparams)
         to_point = jax.vmap(self.evolver.to_params, (None, 0, None))
-        return jnp.clip(to_point(evolver, genomes, hyperparams), 0, 1), (genomes, evolver)
+        return CUBE.folded(to_point(evolver, genomes, hyperparams)), (genomes, evolver)
 
     def exam(self, state: MetaESState, key: Key) -> Array:
         """Lives that are all at the center."""
         del key
-        return jnp.clip(tree.broadcast(self.evolver.solution(state.evolver), self.population.size), 0, 1)
+        return tree.broadcast(CUBE.fold(self.evolver.solution(state.evolver)), self.population.size)
 
     def play(self, state: MetaESState, plan: Array, key: Key) -> tuple[MetaESState, Lived]:
         """Trains members from scratch, with the hyperparameters at the points, and evaluates them."""

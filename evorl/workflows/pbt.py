@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters, tree
 from evorl import metrics as metrics_of
+from evorl.bounds import mirrored
 from evorl.ec.shaping import comparable
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
@@ -137,11 +138,11 @@ class PBT:
         key_select, key_vary = jax.random.split(key)
         space, moved, fitness = self.searched, self.now(state).variation, played.fitness
         source = revived(self.selection(key_select, fitness), fitness)
-        generation = Generation(state.points, fitness, source, space.spans)
+        generation = Generation(state.points, fitness, source, space.e_folds)
         points, memory = self.variation(key_vary, generation, state.memory, moved)
         metrics = played.metrics() | {"members/source": source}
 
-        points = jnp.clip(points, 0, 1)
+        points = mirrored(points, 0.0, 1.0)
         members = self.population.copy_members(state.members, source)
         members = self.population.with_hyperparams(members, space.decode(points))
         taken = {"members": members, "points": points, "memory": memory, "fitness": fitness[source]}

@@ -10,9 +10,9 @@ from flax import struct
 from jaxtyping import Array
 
 from evorl import hyperparameters, tree
+from evorl.bounds import Box
 from evorl.ec import search
 from evorl.ec.nsga2 import NSGA2Hyperparams
-from evorl.ec.rows import member, row
 from evorl.errors import require
 from evorl.hyperparameters import as_state, default
 from evorl.types import Evolver, Fits, Found, Judges, Key, Metrics, Params, Problem, Quality
@@ -47,7 +47,8 @@ class Search:
     """An iteration is ask, one evaluation of each member, and tell; an evaluation is of the solution.
 
     An evaluation of the problem counts as an episode of one step, its fitness as the return: of several objectives the
-    first. First members are drawn by the problem; what an evolver asks for beyond the bounds is clipped to them.
+    first. First members are drawn by the problem. An evolver of a bounded problem searches a space without bounds that
+    `Box` maps into them; one that `Fits` keeps them itself: what it asks for is clipped, and it is told of that.
     With same_episodes, all members of a generation have the same chance (common random numbers), else each its own.
     """
 
@@ -87,8 +88,8 @@ class Search:
     def init(self, key: Key, hyperparams: SearchHyperparams, env_params: Any = None) -> SearchState:
         key_mean, key_evolver = jax.random.split(key)
         hyperparams = as_state(hyperparams)
-        mean = self.problem.init(key_mean)
-        evolver = search.begin(self.fitted, key_evolver, mean, self.problem.init, hyperparams.evolver)
+        draw = lambda key: self._point(self.problem.init(key))  # noqa: E731
+        evolver = search.begin(self.fitted, key_evolver, draw(key_mean), draw, hyperparams.evolver)
         return SearchState(hyperparams, as_state(() if env_params is None else env_params), evolver, jnp.float32(0))
 
     def step(self, state: SearchState, key: Key) -> tuple[SearchState, Metrics]:
@@ -100,12 +101,14 @@ class Search:
     def plan(self, state: SearchState, key: Key) -> tuple[Params, tuple[Any, Any]]:
         """The members that are asked for, leaves [n, ...], and what tell takes beside their fitness."""
         members, genomes, evolver = search.ask(self.fitted, key, state.evolver, self.now(state).evolver)
-        return jax.vmap(self._clipped)(members), (genomes if jax.tree.leaves(genomes) else members, evolver)
+        inside = jax.vmap(self._inside)(members)
+        told = inside if isinstance(self.fitted, Fits) else members
+        return inside, (genomes if jax.tree.leaves(genomes) else told, evolver)
 
     def exam(self, state: SearchState, key: Key) -> Params:
         """The solution alone, leaves [1, ...]."""
         del key
-        return tree.broadcast(self._clipped(self.fitted.solution(state.evolver)), 1)
+        return tree.broadcast(self._inside(self.fitted.solution(state.evolver)), 1)
 
     def play(self, state: SearchState, plan: Params, key: Key) -> tuple[SearchState, Evaluated]:
         keys, axis = (key, None) if self.same_episodes else (jax.random.split(key, tree.size(plan)), 0)
@@ -135,7 +138,7 @@ class Search:
     def found(self, state: SearchState) -> Found:
         """The evolver's, where it collects, or else the solution alone."""
         if (found := search.found(self.fitted, state.evolver)) is not None:
-            return found
+            return replace(found, params=jax.vmap(self._inside)(found.params))
         solution = self.exam(state, jax.random.key(0))
         played = self.play(state, solution, jax.random.key(0))[1]
         return Found(solution, self._first(played), jnp.ones(1, bool))
@@ -153,6 +156,16 @@ class Search:
         """The first objective [n]."""
         return played.means["return"].reshape(tree.size(played.params), -1)[:, 0]
 
-    def _clipped(self, params: Params) -> Params:
-        low, high = (jnp.asarray(bound, jnp.float32) for bound in self.problem.bounds)
-        return member(jnp.clip(row(params), low, high), params)
+    @cached_property
+    def _box(self) -> Box:
+        return Box(*self.problem.bounds)
+
+    def _inside(self, params: Params) -> Params:
+        """What is evaluated where an evolver asks for params."""
+        if not self._box.finite:
+            return params
+        return self._box.clip(params) if isinstance(self.fitted, Fits) else self._box.fold(params)
+
+    def _point(self, params: Params) -> Params:
+        """Where an evolver searches for params."""
+        return params if isinstance(self.fitted, Fits) or not self._box.finite else self._box.unfold(params)

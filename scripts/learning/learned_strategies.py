@@ -20,6 +20,7 @@ from evosax.problems import bbob_fns
 from scipy import stats as ranking
 
 from evorl import BBOB, CMAES, CMAESHyperparams, Evosax, OpenES, OpenESHyperparams
+from evorl.bounds import Box
 from evorl.ec import search
 from evorl.hyperparameters import as_state
 from evorl.stats import Mean
@@ -43,7 +44,8 @@ def losses(strategy: str, functions: list[str], generations: int) -> np.ndarray:
     evolver, hyperparams = STRATEGIES[strategy]
     problems = [BBOB(name, SIZE) for name in functions]
     of_members = [jax.vmap(partial(problem.evaluate, jax.random.key(0))) for problem in problems]
-    draw = problems[0].init
+    box = Box(*BBOB.bounds)
+    draw = lambda key: box.unfold(problems[0].init(key))  # noqa: E731
 
     def run(function: jax.Array, seed: jax.Array) -> jax.Array:
         key_mean, key_evolver, key = jax.random.split(jax.random.key(seed), 3)
@@ -53,7 +55,7 @@ def losses(strategy: str, functions: list[str], generations: int) -> np.ndarray:
         def step(state: Any, i: jax.Array) -> Any:
             key_ask, key_tell = jax.random.split(jax.random.fold_in(key, i))
             members, _, after = search.ask(evolver, key_ask, state, numbers)
-            fitness = jax.lax.switch(function, of_members, jnp.clip(members, *BBOB.bounds))
+            fitness = jax.lax.switch(function, of_members, box.folded(members))
             told, _ = search.tell(evolver, key_tell, members, fitness, search.asked(after, state), numbers)
             return told, fitness.max()
 
