@@ -29,6 +29,7 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import Last, UniformMixture
 from evorl.train import main
 from evorl.training.conclusion import further
+from evorl.training.configuration import config
 from evorl.training.policy import Policy
 from evorl.training.progress import Budget
 from evorl.workflows.on_policy import OnPolicy
@@ -268,6 +269,14 @@ def broken(psro):
     shapes = jax.eval_shape(lambda key: psro.init(key, FEW), jax.random.key(0))
     state = tree.zeros(shapes)
     return replace(state, filled=jnp.int32(1))
+
+
+@pytest.mark.parametrize("agent", ["psro", "pipeline_psro"])
+def test_every_psro_takes_the_solver_that_is_chosen_and_plays_for_payoffs(agent):
+    for given, name in (([], "AutoSolver"), (["agent/solver=alpha_rank"], "AlphaRank")):
+        found = config.plain(config.load([f"agent={agent}", "env=kuhn", *given]))["agent"]["workflow"]
+        assert found["solver"]["_target_"].endswith(name)
+        assert found["episodes"] == 1000
 
 
 PUSH = "env=mpe/push", "agent.workflow.episodes=4", "iterations=1"

@@ -191,12 +191,13 @@ class PSRO:
     def refusal(self, state: PSROState) -> str | None:
         """Name the payoff that is not finite, or the solver that does not solve games of such sums; else None."""
         table, there = state.payoffs, self.there(state)
+        mean = jnp.where(profiles(there), table.mean, 0.0)
         try:
-            mean = filled(table.mean, there)
+            filled(mean, there)
             if self.tree is None and not self.has_constant_sum(state):
                 self.solver.check(self.roles.num_players, False)
         except OptionError as error:
-            if not np.isfinite(table.mean).all():
+            if not np.isfinite(mean).all():
                 return str(error)
             inside = profiles(there)
             sums, spread = mean.sum(0)[inside], jnp.sqrt(table.sum_variance[0][inside].max())
