@@ -172,13 +172,13 @@ def test_what_the_page_of_objectives_shows_runs():
 
 
 @pytest.mark.program
-def test_the_corridor_of_the_docs_is_checked_and_learns_from_its_replays(tmp_path):
+def test_the_corridor_of_the_docs_is_checked_learns_from_its_replays_and_has_a_score_of_its_own(tmp_path):
     text = (ROOT / "docs" / "curricula.md").read_text()
-    *_, definition, use = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    *_, definition, use, score = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (command,) = re.findall(r"^python -m evorl.train (.*env=corridor.*)$", text, re.MULTILINE)
     (tmp_path / "corridor.py").write_text(definition)
-    use = "from corridor import Corridor\n" + use + "\nassert training.rows[-1]['gradient_steps'] > 0\n"
-    (tmp_path / "use.py").write_text(use.replace("100_000", "8_000"))
+    use = "from corridor import Corridor\n" + use + "\nassert training.rows[-1]['gradient_steps'] > 0\n" + score
+    (tmp_path / "use.py").write_text(use.replace("100_000", "8_000").replace("20_000", "2_000"))
     (tmp_path / "configs" / "env").mkdir(parents=True)
     (tmp_path / "configs" / "env" / "corridor.yaml").write_text("_target_: corridor.Corridor\n")
     train = ["-m", "evorl.train", *command.replace("100_000", "2_000").split(), "evaluations=1", "run_dir=run"]
