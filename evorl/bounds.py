@@ -47,7 +47,7 @@ class Box:
     half of the box.
 
     low and high are numbers, or one for each number of the parameters in the order of their rows; infinite where there
-    is no bound. Raises OptionError where low is above high.
+    is no bound. Raises OptionError unless low is below high.
     """
 
     low: Bound
@@ -55,7 +55,7 @@ class Box:
 
     def __post_init__(self) -> None:
         low, high = (np.asarray(bound, np.float32) for bound in (self.low, self.high))
-        require(bool(np.all(low <= high)), "bounds", f"{low.tolist()}, {high.tolist()}", "the first must be the lower")
+        require(bool(np.all(low < high)), "bounds", f"{low.tolist()}, {high.tolist()}", "the first must be the lower")
 
     @property
     def finite(self) -> bool:

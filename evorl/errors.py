@@ -3,10 +3,12 @@
 import difflib
 import sys
 from collections.abc import Iterable
-from typing import NoReturn
+from numbers import Integral, Real
+from typing import Any, NoReturn
 
 NEAR = 0.6  # of difflib's ratio, from which names look alike
 FEW = 10  # names that fit on a line
+LARGEST = 2**31 - 1  # that an int32 holds
 
 
 class OptionError(ValueError):
@@ -50,6 +52,19 @@ def require(condition: bool, option: str, value: object, allowed: str) -> None:
     """Raises OptionError unless condition."""
     if not condition:
         raise OptionError(f"{option}={value}: {allowed}")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, and neither NaN nor a truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool) and value == value
+
+
+def require_whole(option: str, value: Any, least: int = 1, most: int = LARGEST) -> None:
+    """Raises OptionError unless a value is a whole number from least to most."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise OptionError(f"{option}={printable(value)}: must be a whole number, at least {least}")
+    require(int(value) >= least, option, value, f"must be at least {least}" if least else "must not be negative")
+    require(int(value) <= most, option, value, f"must be at most {most}")
 
 
 def unknown(what: str, name: str, names: Iterable[str], everything: str = "") -> OptionError:

@@ -7,10 +7,12 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
+from jax.core import Tracer
 
 from evorl import tree
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, printable, require
 from evorl.types import Declares, Prior, Scheduled
 
 Number: TypeAlias = Any  # a float or int as declared and configured; an array, or a tracer, as part of a state
@@ -23,6 +25,7 @@ def hyperparameter(
 
     low and high say what is legal; prior, in between, where it is worth searching. Without one it is not searched.
     """
+    require(low < high, "high", f"{high:g}", f"must be above low, {low:g}")
     for end in prior.ends if prior is not None else ():
         require(low <= end <= high, "prior", prior, f"must be between {low:g} and {high:g}")
     return struct.field(default=default, metadata={"low": low, "high": high, "about": about, "prior": prior})
@@ -75,8 +78,7 @@ def check(hyperparams: Any, prefix: str = "hyperparams.", searched: bool = False
 
     Where searched, priors may stand for numbers, whose ends are in the range.
     """
-    pytree = jax.tree.structure(hyperparams) != jax.tree.structure(0)
-    require(pytree, prefix.rstrip("."), type(hyperparams).__name__, "must be a flax.struct.dataclass")
+    require_pytree(hyperparams, prefix)
     for name, (value, low, high) in leaves(hyperparams, prefix).items():
         if isinstance(value, Prior):
             require(searched, name, value, "a prior needs a meta-workflow that searches, such as agent=pbt")
@@ -85,6 +87,31 @@ def check(hyperparams: Any, prefix: str = "hyperparams.", searched: bool = False
         for number in value.ends if isinstance(value, Prior) else (value,):
             require(low <= number <= high, name, value, f"must be between {low:g} and {high:g}")
     return hyperparams
+
+
+def require_pytree(hyperparams: Any, prefix: str = "hyperparams.") -> None:
+    """Raises OptionError where hyperparameters are none, but a number or another leaf."""
+    pytree = jax.tree.structure(hyperparams) != jax.tree.structure(0)
+    require(pytree, prefix.rstrip("."), type(hyperparams).__name__, "must be a flax.struct.dataclass")
+
+
+def check_ranges(hyperparams: Any, prefix: str = "hyperparams.") -> None:
+    """Raises OptionError where a declared number, or one of an array, is out of its range; tracers are not known."""
+    if isinstance(hyperparams, Mapping):
+        parts = {name: (value, {}) for name, value in hyperparams.items()}
+    elif dataclasses.is_dataclass(hyperparams) and not isinstance(hyperparams, type):
+        parts = {x.name: (getattr(hyperparams, x.name), x.metadata) for x in dataclasses.fields(hyperparams)}
+    else:
+        return
+    for name, (value, metadata) in parts.items():
+        if "low" not in metadata:
+            check_ranges(value, f"{prefix}{name}.")
+        elif not isinstance(value, (Prior, Tracer)):
+            low, high, numbers = metadata["low"], metadata["high"], np.asarray(value)
+            real = np.issubdtype(numbers.dtype, np.integer) or jnp.issubdtype(numbers.dtype, np.floating)
+            require(real, f"{prefix}{name}", printable(value), "must be a number")
+            inside = bool(((low <= numbers) & (numbers <= high)).all())
+            require(inside, f"{prefix}{name}", printable(value), f"must be between {low:g} and {high:g}")
 
 
 def searched(hyperparams: Any) -> Any:
@@ -130,7 +157,13 @@ def at(hyperparams: Any, env_steps: Any) -> Any:
 
 
 def as_state(hyperparams: Any) -> Any:
-    """Hyperparameters as leaves of a state: arrays, float32 unless they are whole numbers by declaration."""
+    """Hyperparameters as leaves of a state: arrays, float32 unless they are whole numbers by declaration.
+
+    Raises OptionError where one is out of its range, and where JAX computes in 64 bits, for which no state is made.
+    """
+    wide = jnp.result_type(float) == jnp.float64
+    require(not wide, "jax_enable_x64", True, "must be False: evorl computes in 32 bits, float32 and int32")
+    check_ranges(hyperparams)
     return tree.strong(_declared(hyperparams))
 
 

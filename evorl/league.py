@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evorl.command import Parser, cell, choose_opengl, command, pyplot, save
-from evorl.errors import OptionError, escaped, require
+from evorl.errors import OptionError, escaped, require, require_whole
 
 if TYPE_CHECKING:
     from evorl.training.tournament import Table
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="a folder for payoffs.csv, and payoffs.png where matplotlib is there")
     with command(arguments) as words:
         given = parser.parse_args(words)
-        require(given.episodes >= 1, "episodes", given.episodes, "must be at least 1")
+        require_whole("episodes", given.episodes)
         require(0 <= given.seed < 2**32, "seed", given.seed, "must be from 0 to 2^32 - 1")
         names = [entrant(word)[0] for word in given.runs]
         require(len(names) > 1, "runs", " ".join(given.runs), "a tournament is of two or more")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from evorl.errors import require
+from evorl.errors import LARGEST, is_number, require, require_whole
 from evorl.types import Prior
 
 
@@ -112,6 +112,8 @@ class Integer:
 
     def __post_init__(self) -> None:
         _check_ends(self.low, self.high)
+        for name, end in (("low", self.low), ("high", self.high)):
+            require_whole(name, end, -LARGEST)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -165,8 +167,8 @@ class Choice:
 
     def __post_init__(self) -> None:
         require(len(self.values) >= 2, "values", self.values, "must be two numbers or more")
-        numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in self.values)
-        require(numbers, "values", self.values, "must be numbers")
+        numbers = all(is_number(x) and math.isfinite(x) for x in self.values)
+        require(numbers, "values", self.values, "must be finite numbers")
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -186,6 +188,6 @@ def _cell(u: Array, count: int) -> Array:
 
 
 def _check_ends(low: float, high: float) -> None:
-    require(math.isfinite(low), "low", low, "must be a finite number")
-    require(math.isfinite(high), "high", high, "must be a finite number")
+    for name, end in (("low", low), ("high", high)):
+        require(is_number(end) and math.isfinite(end), name, end, "must be a finite number")
     require(low < high, "high", high, f"must be above low, {low}")

@@ -1,6 +1,6 @@
 """The few pytree helpers that every part uses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, UInt32
 
 T = TypeVar("T")
+WEAK = " of weak type (a Python number: give it a dtype)"
 
 
 def index(tree: T, i: int | slice | Array | tuple[Array, ...]) -> T:
@@ -182,3 +183,32 @@ def random_order(key: Array, n: int) -> Int[Array, " n"]:
     low = jnp.uint32(2**bits - 1)
     drawn = jnp.sort((jax.random.bits(key, (n,)) & ~low) | jnp.arange(n, dtype=jnp.uint32))
     return (drawn & low).astype(jnp.int32)
+
+
+def named(values: Any) -> dict[str, Any]:
+    """Leaves by dotted name."""
+    leaves = jax.tree_util.tree_leaves_with_path(values)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def join(name: str, path: str) -> str:
+    """A dotted name and one within it."""
+    return f"{name}.{path}" if path else name
+
+
+def unlike(where: str, found: Any, wanted: Any, because: str = "") -> Iterator[str]:
+    """The leaves in which two trees of shapes differ, or else the structure."""
+    given, must = named(found), named(wanted)
+    for path in {**must, **given}:
+        was, to_be = described(given.get(path)), described(must.get(path))
+        if was == to_be:
+            was, to_be = was + WEAK * given[path].weak_type, to_be + WEAK * must[path].weak_type
+        if was != to_be:
+            yield f"{join(where, path)} is {was}, must be {to_be} {because}".rstrip()
+    if given.keys() == must.keys() and jax.tree.structure(found) != jax.tree.structure(wanted):
+        yield f"{where} is {jax.tree.structure(found)}, must be {jax.tree.structure(wanted)} {because}".rstrip()
+
+
+def described(leaf: Any) -> str:
+    """The dtype and the shape of a leaf, in words."""
+    return "missing" if leaf is None else f"{leaf.dtype} {list(leaf.shape)}"

@@ -99,11 +99,17 @@ class OtherSpace(Right):
 
 
 class UpsideDown(Right):
-    observation_space = Dict({"place": Box((-2.0, 3.0), 2.0, (2,)), "side": Discrete(0)})
+    @property
+    def observation_space(self):
+        return Dict({"place": Box((-2.0, 3.0), 2.0, (2,))})
 
 
 class Unbounded(Right):
     action_space = Box(-float("inf"), 1.0, (2,))
+
+
+class Fixed(Right):
+    action_space = Box((-1.0, 1.0), 1.0, (2,))
 
 
 class TextParams(Right):
@@ -247,9 +253,9 @@ WRONG = [
     (NoStep(), "step: cannot be read, AttributeError"),
     (object(), "max_episode_steps: cannot be read"),
     (OtherSpace(), "observation_space is tuple, must be one of evorl.spaces: Box, Discrete"),
-    (UpsideDown(), r"observation_space\.place: low \(-2\.0, 3\.0\) is above high 2\.0"),
-    (UpsideDown(), r"observation_space\.side is Discrete\(n=0\), must have choices, at least 1 of each"),
+    (UpsideDown(), r"observation_space: cannot be read, OptionError: low=.*: must not be above high, 2\.0"),
     (Unbounded(), "action_space: its bounds are -inf and 1.0, those of actions must be finite"),
+    (Fixed(), r"action_space: its bounds are \(-1\.0, 1\.0\) and 1\.0, those of actions must be .* low below high"),
     (Right(max_episode_steps=0), "max_episode_steps is 0, must be a whole number, at least 1"),
     (Right(max_episode_steps=5.0), "max_episode_steps is 5.0, must be a whole number"),
     (Right(fresh_reset="yes"), "fresh_reset is 'yes', must be True or False"),

@@ -249,7 +249,7 @@ WRONG = [
     (["env_steps=-5"], "env_steps=-5: must be a number above 0"),
     (["env_steps=null"], "no budget"),
     (["minutes=abc"], "minutes=abc: must be a number"),
-    (["num_seeds=0"], "num_seeds=0: must be a whole number, at least 1"),
+    (["num_seeds=0"], "num_seeds=0: must be at least 1"),
     (["seed=["], "seed=["),
 ]
 

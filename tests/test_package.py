@@ -95,7 +95,9 @@ def test_evorl_alone_imports_nothing_heavy():
 
 
 FLOORS = (  # from the ground up
-    "errors mesh package spaces stats metrics",
+    "errors mesh package stats metrics",
+    "keys",
+    "spaces",
     "tree types",
     "bounds hyperparameters priors replay vector_env",
     "returns normalize networks",

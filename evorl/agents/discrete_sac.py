@@ -14,7 +14,7 @@ from evorl.agents import soft
 from evorl.agents.losses import bootstrapped, chooses, mean_of_rows, squared_error
 from evorl.agents.soft import MAX_ENTROPY, SACState
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Categorical
 from evorl.networks.mlp import MLP, check_layers
@@ -66,7 +66,7 @@ class DiscreteSAC:
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
-        require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
+        require_whole("num_critics", self.num_critics)
         check_layers(self.hidden)
         if not isinstance(self.action_space, Discrete):
             raise OptionError(f"DiscreteSAC needs an action that is one choice, not {self.action_space}; see sac")

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from evorl.agents.losses import TD_ERROR, bootstrapped, chooses, of_choice, squared_error
 from evorl.agents.members import TrainStates, each_member, fresh, member_rows, named, summed
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.attention import Attention, Embedding
 from evorl.networks.distributions import Categorical
@@ -63,7 +63,7 @@ class MAAC:
 
     def __post_init__(self) -> None:
         check_layers(self.hidden)
-        require(self.heads >= 1, "heads", self.heads, "must be at least 1")
+        require_whole("heads", self.heads)
         whole = self.width >= 1 and self.width % self.heads == 0
         require(whole, "width", self.width, f"must be a multiple of heads, {self.heads}")
         if not self.groups:

@@ -23,7 +23,7 @@ from evorl.agents.members import (
     summed,
 )
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics, check_layers
@@ -74,7 +74,7 @@ class MADDPG:
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
-        require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
+        require_whole("num_critics", self.num_critics)
         check_layers(self.hidden)
         if not self.groups:
             raise OptionError("env: is for one agent, and MADDPG plays games, whose actions are by group; see ddpg")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax.contrib
 
 from evorl import tree
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.types import Array, Params
 
 
@@ -25,7 +25,7 @@ class Muon:
 
     def __post_init__(self) -> None:
         require(0 <= self.momentum < 1, "momentum", self.momentum, "must be at least 0 and below 1")
-        require(self.steps >= 1, "steps", self.steps, "must be at least 1")
+        require_whole("steps", self.steps)
 
     def init(self, params: Params) -> Params:
         return tree.zeros(params)

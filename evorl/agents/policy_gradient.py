@@ -13,7 +13,7 @@ from evorl.agents.losses import OF_ROWS, chooses
 from evorl.agents.memory import remembers
 from evorl.agents.ppo import PPO
 from evorl.agents.train_state import ADAM, Loss, Optimizer, TrainState
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.networks.distributions import Distribution, Head, one_choice
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
@@ -76,7 +76,7 @@ class PolicyGradient:
 
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
-        require(self.num_values >= 1, "num_values", self.num_values, "must be at least 1")
+        require_whole("num_values", self.num_values)
         Head(self.action_space, self.distribution)
         if isinstance(visible(self.observation_space), Privileged):
             why = "must be 1 where the value sees what the policy may not"

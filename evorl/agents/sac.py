@@ -12,7 +12,7 @@ from evorl.agents import soft
 from evorl.agents.losses import bootstrapped, chooses, least, mean_of_rows, squared_error
 from evorl.agents.soft import SACState
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import num_features
@@ -59,7 +59,7 @@ class SAC:
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
-        require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
+        require_whole("num_critics", self.num_critics)
         check_layers(self.hidden)
         if not isinstance(self.action_space, Box) or len(self.action_space.shape) != 1:
             raise OptionError(

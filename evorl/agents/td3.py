@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from evorl.agents.losses import bootstrapped, chooses, mean_of_rows, squared_error
 from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.features import num_features
 from evorl.networks.mlp import Critics, DeterministicActor, check_layers
@@ -61,7 +61,7 @@ class TD3:
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
-        require(self.num_critics >= 1, "num_critics", self.num_critics, "must be at least 1")
+        require_whole("num_critics", self.num_critics)
         check_layers(self.hidden)
         if not isinstance(self.action_space, Box) or len(self.action_space.shape) != 1:
             raise OptionError(f"TD3 needs actions that are vectors of real numbers, not {self.action_space}")

@@ -1,5 +1,6 @@
 """Parameters that learn by gradient: a step of their optimizer, then a soft one of their target."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
@@ -11,7 +12,7 @@ from flax import struct
 from jax.flatten_util import ravel_pytree
 
 from evorl import mesh
-from evorl.errors import require
+from evorl.errors import is_number, require
 from evorl.hyperparameters import Number
 from evorl.priors import LogUniform, OneMinus
 from evorl.types import Array, Metrics, Params
@@ -45,6 +46,11 @@ class Adam:
     b1: float = 0.9
     b2: float = 0.999
     eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        for name, least, most in (("b1", 0, 1), ("b2", 0, 1), ("eps", 0, math.inf)):
+            value = getattr(self, name)
+            require(is_number(value) and least <= value < most, name, value, f"must be from {least} to below {most}")
 
     def init(self, params: Params) -> Any:
         return optax.scale_by_adam(self.b1, self.b2, self.eps).init(ravel_pytree(params)[0])

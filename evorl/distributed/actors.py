@@ -13,7 +13,7 @@ from evorl.distributed.cluster import connected, first_line
 from evorl.distributed.executors import Workers
 from evorl.distributed.task import Programs, Task, Value
 from evorl.distributed.worker import Worker
-from evorl.errors import OptionError, WorkerError, require
+from evorl.errors import OptionError, WorkerError, require, require_whole
 from evorl.training.devices import cores
 
 READY = 300  # seconds in which actors must have started
@@ -35,7 +35,7 @@ class Ray:
     address: str | None = None
 
     def __post_init__(self) -> None:
-        require(self.workers >= 1, "workers", self.workers, "must be at least 1")
+        require_whole("workers", self.workers)
         require(self.cpus_per_worker > 0, "cpus_per_worker", self.cpus_per_worker, "must be above 0")
 
     @property

@@ -18,8 +18,9 @@ from evorl.distributed.programs import PSROPrograms, PSROSpec
 from evorl.distributed.results import Results
 from evorl.distributed.task import BEST_RESPONSE, PAYOFF, Task, Value
 from evorl.distributed.values import fits, packed, unpacked
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.hyperparameters import as_state
+from evorl.keys import of_seed
 from evorl.leagues.oracles import Divides, nothing_spent, spent_by
 from evorl.leagues.payoffs import Payoffs
 from evorl.types import Metrics
@@ -60,7 +61,7 @@ def coordinate(
     iterations = most if iterations is None else iterations
     full = f"must be from 1 to {most}, with which the pool is full; a larger capacity has room for more"
     require(1 <= iterations <= most, "iterations", iterations, full)
-    require(staleness >= 0, "staleness", staleness, "must not be negative")
+    require_whole("staleness", staleness, 0)
     require(type(psro) is PSRO, "agent", type(psro).__name__, "must be PSRO, whose iterations are tasks")
     if not isinstance(psro.oracle, Divides):
         raise OptionError(f"oracle={type(psro.oracle).__name__}: answers for all players at once only, not one by one")
@@ -77,7 +78,7 @@ class Coordinator:
     def __init__(self, programs: PSROPrograms, seed: int, staleness: int, results: Results) -> None:
         self.programs, self.psro, self.staleness, self.results = programs, programs.psro, staleness, results
         self.players = self.psro.roles.num_players
-        key_init, self.steps, _ = jax.random.split(jax.random.key(seed), 3)  # as those of a training by one program
+        key_init, self.steps, _ = jax.random.split(of_seed(seed), 3)  # as those of a training by one program
         key_first, self.key_pay = jax.random.split(key_init)
         self.state = programs.begun(key_first)  # its pool and rest are the newest, weights and payoffs as weighed
         self.filled, self.solved = 1, 0  # versions in the pool, and in the table that is weighed

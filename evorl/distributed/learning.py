@@ -15,8 +15,9 @@ from evorl.distributed.executors import Executor, Serial, Workers
 from evorl.distributed.rollouts import Learner, RolloutPrograms, RolloutSpec
 from evorl.distributed.task import ROLLOUT, Task, Value
 from evorl.distributed.values import packed, unpacked
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.hyperparameters import as_state
+from evorl.keys import of_seed
 from evorl.types import Metrics
 from evorl.vector_env import hosts
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
@@ -56,7 +57,7 @@ def coordinate_rollouts(
     """
     if not isinstance(workflow, OnPolicy):
         raise OptionError(f"agent={type(workflow).__name__}: must be OnPolicy, which learns from rollouts of others")
-    require(iterations >= 1, "iterations", iterations, "must be at least 1")
+    require_whole("iterations", iterations)
     envs = workflow.num_envs
     require(parts >= 1 and envs % parts == 0, "parts", parts, f"must divide num_envs, {envs}")
     params = as_state(workflow.env.default_params if env_params is None else env_params)
@@ -73,7 +74,7 @@ class RolloutCoordinator:
 
     def __init__(self, programs: RolloutPrograms, seed: int, begin: Learner | None) -> None:
         self.programs, self.staleness, self.parts = programs, programs.workflow.staleness, programs.spec.parts
-        key_init, self.steps, _ = jax.random.split(jax.random.key(seed), 3)  # as those of a training by one program
+        key_init, self.steps, _ = jax.random.split(of_seed(seed), 3)  # as those of a training by one program
         self.learner = programs.begun(key_init) if begin is None else begin
         self.iteration = int(self.learner.state.iteration)
         self.played: dict[tuple[int, int], Value] = {}  # by iteration and part

@@ -11,7 +11,7 @@ from evorl import tree
 from evorl.ec.noise import Noise
 from evorl.ec.rows import full_rank, member, row, rows, weighted_sum
 from evorl.ec.shaping import best_first, finite
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
@@ -47,7 +47,9 @@ class ARS:
 
     def __post_init__(self) -> None:
         n = self.population_size
-        require(n >= 2 and n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
+        require_whole("population_size", n, 2)
+        require(n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
+        require_whole("num_elites", self.num_elites)
         pairs = f"must be from 1 to the number of mirrored pairs, {n // 2}"
         require(1 <= self.num_elites <= n // 2, "num_elites", self.num_elites, pairs)
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from evorl.ec.archives import Elites, Entry, blank, sound, written
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.types import Params, Quality
 
 BLOCK = 8  # descriptors whose distances to all cells stay in a cache
@@ -140,7 +140,9 @@ class CVTArchive:
         low, high = check_box(self.low, self.high)
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
-        require(self.cells >= 1, "cells", self.cells, "must be at least 1")
+        require_whole("cells", self.cells)
+        require_whole("seed", self.seed, 0)
+        require_whole("samples", self.samples)
         require(self.samples >= self.cells, "samples", self.samples, f"must be at least cells, {self.cells}")
 
     @property

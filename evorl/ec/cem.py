@@ -11,7 +11,7 @@ from evorl import tree
 from evorl.ec.noise import Noise
 from evorl.ec.rows import full_rank, member, row, rows, weighted_sum
 from evorl.ec.shaping import best_first, recombination
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.types import Key, Metrics, Params
 
@@ -50,8 +50,9 @@ class CEM:
 
     def __post_init__(self) -> None:
         n = self.population_size
-        require(n >= 2, "population_size", n, "must be at least 2")
-        require(0 <= self.num_elites <= n, "num_elites", self.num_elites, f"must be between 1 and {n}, or 0 for half")
+        require_whole("population_size", n, 2)
+        require_whole("num_elites", self.num_elites, 0)
+        require(self.num_elites <= n, "num_elites", self.num_elites, f"must be between 1 and {n}, or 0 for half")
         require(not self.mirrored or n % 2 == 0, "population_size", n, "must be even where mirrored")
 
     def hyperparams(self) -> CEMHyperparams:

@@ -12,7 +12,7 @@ from evorl import tree
 from evorl.ec.archives import Elites, Entry
 from evorl.ec.cma_es import CMAES, CMAESHyperparams, CMAESState
 from evorl.ec.rows import rows
-from evorl.errors import require, unknown
+from evorl.errors import require_whole, unknown
 from evorl.types import Key, Params, Quality
 
 RANKINGS = ("two_stage", "improvement")
@@ -39,8 +39,8 @@ class ImprovementEmitter:
     ranking: str = "two_stage"
 
     def __post_init__(self) -> None:
-        require(self.copies >= 1, "copies", self.copies, "must be at least 1")
-        require(self.each >= 2, "each", self.each, "must be at least 2")
+        require_whole("copies", self.copies)
+        require_whole("each", self.each, 2)
         if self.ranking not in RANKINGS:
             raise unknown("ranking", self.ranking, RANKINGS)
 

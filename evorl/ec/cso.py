@@ -12,7 +12,7 @@ from evorl import tree
 from evorl.ec.noise import normal
 from evorl.ec.rows import full_rank, population, row, rows
 from evorl.ec.shaping import comparable, duels
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.types import Key, Metrics, Params
 
@@ -43,7 +43,8 @@ class CSO:
 
     def __post_init__(self) -> None:
         n = self.population_size
-        require(n >= 2 and n % 2 == 0, "population_size", n, "must be even: members compete in pairs")
+        require_whole("population_size", n, 2)
+        require(n % 2 == 0, "population_size", n, "must be even: members compete in pairs")
 
     def hyperparams(self) -> CSOHyperparams:
         return CSOHyperparams()

@@ -11,7 +11,7 @@ from evorl import hyperparameters, tree
 from evorl.ec.archives import Elites, Entry
 from evorl.ec.noise import normal
 from evorl.ec.rows import population, rows
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.priors import LogUniform
 from evorl.types import Hyperparams, Key, Params, Quality, State
@@ -59,7 +59,7 @@ def forgets(self: Any, key: Key, told: Any, state: State, elites: Elites, hyperp
 
 def check_size(size: int) -> None:
     """Raises OptionError where it is no number of genomes."""
-    require(size >= 1, "size", size, "must be at least 1")
+    require_whole("size", size)
 
 
 @struct.dataclass

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from evorl import mesh, tree
 from evorl.ec.noise import normal
 from evorl.ec.rows import full_rank, member, row
-from evorl.errors import OptionError, require, unknown
+from evorl.errors import OptionError, require, require_whole, unknown
 from evorl.types import Hyperparams, Key, Metrics, Params
 
 INITIAL_STD = 0.1  # about that of a weight of a layer with 100 inputs
@@ -85,7 +85,7 @@ class Evosax:
 
     def __post_init__(self) -> None:
         n, bases = self.population_size, (DistributionBasedAlgorithm, PopulationBasedAlgorithm)
-        require(n >= 2, "population_size", n, "must be at least 2")
+        require_whole("population_size", n, 2)
         if not (isinstance(self.algorithm, type) and issubclass(self.algorithm, bases)):
             raise OptionError(f"algorithm={self.algorithm}: must be an algorithm of evosax")
         object.__setattr__(self, "options", FrozenDict(self.options))

@@ -21,7 +21,7 @@ from evorl.ec.variation import (
     check_taken,
     offspring,
 )
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.types import Key, Metrics, Params
 
@@ -59,10 +59,11 @@ class GA:
 
     def __post_init__(self) -> None:
         n = self.population_size
-        require(n >= 2, "population_size", n, "must be at least 2")
+        require_whole("population_size", n, 2)
         elites = f"must be from 0 to population_size - 1, {n - 1}, so that there are children"
-        require(0 <= self.num_elites < n, "num_elites", self.num_elites, elites)
-        require(self.tournament >= 1, "tournament", self.tournament, "must be at least 1")
+        require_whole("num_elites", self.num_elites, 0)
+        require(self.num_elites < n, "num_elites", self.num_elites, elites)
+        require_whole("tournament", self.tournament)
 
     def hyperparams(self) -> GAHyperparams:
         return GAHyperparams(mutation=self.mutation.takes())

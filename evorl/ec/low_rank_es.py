@@ -16,7 +16,7 @@ from evorl.ec.openes import OpenESHyperparams, OpenESState, ascended, begun, che
 from evorl.ec.rows import member, population, row
 from evorl.ec.seeds import center, drawn, summed
 from evorl.ec.shaping import Shaping, check_shaping, shaped
-from evorl.errors import require, unknown
+from evorl.errors import require_whole, unknown
 from evorl.networks.low_rank import DTYPES, LowRank, stored
 from evorl.types import Key, Metrics, Params
 
@@ -51,7 +51,7 @@ class LowRankES:
     def __post_init__(self) -> None:
         check_pairs(self.population_size)
         check_shaping(self.shaping)
-        require(self.rank >= 1, "rank", self.rank, "must be at least 1")
+        require_whole("rank", self.rank)
         for name, choices in (("factors", FACTORS), ("dtype", DTYPES)):
             if getattr(self, name) not in choices:
                 raise unknown(name, getattr(self, name), choices)

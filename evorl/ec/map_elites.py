@@ -13,6 +13,7 @@ from flax.core import FrozenDict
 from jaxtyping import Array
 
 from evorl import hyperparameters, tree
+from evorl.bounds import Box
 from evorl.ec.archives import Archive, Elites, described
 from evorl.ec.cells import GridArchive, Tessellation
 from evorl.ec.emitters import Emitter, IsoLineEmitter, IsoLineHyperparams
@@ -71,6 +72,7 @@ class MapElites:
         require(len(self.descriptors) > 0, "descriptors", [], "must name at least one")
         if self.dtype not in DTYPES:
             raise unknown("dtype", self.dtype, DTYPES)
+        Box(self.low, self.high)
 
     @property
     def objectives(self) -> Mapping[str, float]:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, UInt32
 from evorl import tree
 from evorl.ec.rows import population, row, rows
 from evorl.errors import require, unknown
+from evorl.keys import require_key
 from evorl.types import Key, Params
 
 SOURCES = ("exact", "hash", "table")
@@ -85,6 +86,7 @@ class Noise:
     def _starts(self, key: Key, shape: tuple[int, ...], size: int) -> Int[Array, "*shape"]:
         """Where rows begin in the table."""
         require(self.table_size > size, "table_size", self.table_size, f"must exceed the {size} numbers of a member")
+        require_key(key)
         return jax.random.randint(key, shape, 0, self.table_size - size + 1)
 
     def seeds(self, key: Key, n: int, size: int) -> Seeds:
@@ -96,7 +98,7 @@ class Noise:
         else:
             counter = place // block * np.uint64(block * size)
             beyond = mixed(jnp.asarray((counter >> np.uint64(32)).astype(np.uint32)))  # which the counter cannot count
-            words = jax.random.bits(key, (2,), np.uint32) ^ beyond[:, None]
+            words = _words(key) ^ beyond[:, None]
             first = jnp.asarray(counter.astype(np.uint32))
         pairs = Seeds(words, first, jnp.asarray((place % block).astype(np.uint32)), jnp.ones(draws))
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), pairs, replace(pairs, sign=-pairs.sign))
@@ -131,14 +133,20 @@ def apart(draw: Callable[[Array], Array], i: Array) -> Array:
     return jax.lax.fori_loop(0, jnp.minimum(i + 1, 1), lambda _, before: draw(i), none)  # once, which XLA cannot know
 
 
+def _words(key: Key) -> UInt32[Array, " 2"]:
+    """Two random words, which stand for a key."""
+    require_key(key)
+    return jax.random.bits(key, (2,), np.uint32)
+
+
 def threefry(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
     """Random words, twice as many from one block as jax.random.bits takes."""
-    return threefry_2x32(jax.random.bits(key, (2,), np.uint32), counter)
+    return threefry_2x32(_words(key), counter)
 
 
 def hashed(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
     """Random words: the counter, and two words of the key, through an integer hash twice."""
-    return _hashed(jax.random.bits(key, (2,), np.uint32), counter)
+    return _hashed(_words(key), counter)
 
 
 def _hashed(words: UInt32[Array, "2"], counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
@@ -155,6 +163,7 @@ def mixed(x: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:
 
 def integers(key: Key, shape: tuple[int, ...], n: int) -> Int[Array, "*shape"]:
     """Whole numbers from 0 to n - 1, for n far below 2^23; cheaper to compile and to draw than jax.random's."""
+    require_key(key)
     return jnp.minimum((jax.random.uniform(key, shape) * n).astype(np.int32), n - 1)
 
 

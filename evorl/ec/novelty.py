@@ -13,7 +13,7 @@ from evorl import hyperparameters, tree
 from evorl.ec.archives import described, sound
 from evorl.ec.genetic import GA, GAHyperparams
 from evorl.ec.shaping import centered_rank, comparable
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.types import Evolver, FromMembers, Key, Metrics, Params, Quality
 
@@ -56,7 +56,7 @@ class Novelty:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
         require(len(self.descriptors) > 0, "descriptors", [], "must name at least one")
         n = self.evolver.population_size
-        require(self.num_descriptors >= 1, "num_descriptors", self.num_descriptors, "must be at least 1")
+        require_whole("num_descriptors", self.num_descriptors)
         require(
             1 <= self.neighbours < n, "neighbours", self.neighbours, f"must be from 1 to population_size - 1, {n - 1}"
         )

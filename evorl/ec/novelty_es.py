@@ -16,7 +16,7 @@ from evorl.ec.novelty import distance, fittest, noted
 from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.ec.rows import full_rank
 from evorl.ec.shaping import centered_rank
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.types import Evolver, Key, Metrics, Params, Quality
 
@@ -64,7 +64,7 @@ class NoveltyES:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
         require(len(self.descriptors) > 0, "descriptors", [], "must name at least one")
         for name in ("num_centers", "num_descriptors", "neighbours"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+            require_whole(name, getattr(self, name))
         least = max(self.num_centers, self.neighbours)
         require(self.capacity >= least, "capacity", self.capacity, f"must be at least {least}")
         search.require_from_params(self.evolver, "evolver", "the members of one center")

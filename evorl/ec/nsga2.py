@@ -22,7 +22,7 @@ from evorl.ec.variation import (
     PolynomialMutationHyperparams,
     check_taken,
 )
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.types import Found, Key, Metrics, Params
 
@@ -63,7 +63,7 @@ class NSGA2:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", FrozenDict(self.objectives))
-        require(self.population_size >= 2, "population_size", self.population_size, "must be at least 2")
+        require_whole("population_size", self.population_size, 2)
         objectives.check(self.objectives)
 
     def hyperparams(self) -> NSGA2Hyperparams:

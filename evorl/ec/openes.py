@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from evorl.ec.noise import Noise
 from evorl.ec.rows import full_rank, member, row, weighted_sum
 from evorl.ec.shaping import Shaping, check_shaping, shaped
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
@@ -51,7 +51,8 @@ def ascended(
 
 def check_pairs(n: int) -> None:
     """Raises OptionError where a population is not one of mirrored pairs."""
-    require(n >= 2 and n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
+    require_whole("population_size", n, 2)
+    require(n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from evorl.ec.variation import (
     PolynomialMutationHyperparams,
     check_taken,
 )
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.types import Found, Key, Metrics, Params
 
@@ -71,8 +71,8 @@ class RVEA:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", FrozenDict(self.objectives))
-        for name in ("generations", "adaptations"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        for name in ("population_size", "generations", "adaptations"):
+            require_whole(name, getattr(self, name))
         objectives.check(self.objectives)
 
     def hyperparams(self) -> RVEAHyperparams:

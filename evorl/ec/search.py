@@ -7,6 +7,7 @@ import jax
 from jaxtyping import Array
 
 from evorl.errors import OptionError
+from evorl.keys import require_key
 from evorl.types import (
     Collects,
     DrawsMembers,
@@ -25,6 +26,7 @@ from evorl.types import (
 
 def begin(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params], hyperparams: Hyperparams) -> State:
     """The first state of an evolver: around mean, or with draws as its members where it takes them."""
+    require_key(key)
     if not isinstance(evolver, FromMembers):
         return evolver.init(key, mean, hyperparams)
     key_members, key = jax.random.split(key)

@@ -14,7 +14,7 @@ from evorl import tree
 from evorl.ec.noise import apart, gaussian
 from evorl.ec.rows import member, row
 from evorl.ec.shaping import best_first
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
@@ -63,9 +63,9 @@ class SeedGA:
 
     def __post_init__(self) -> None:
         n, parents = self.population_size, self.num_parents
-        require(n >= 2, "population_size", n, "must be at least 2")
+        require_whole("population_size", n, 2)
         require(1 <= parents <= n, "num_parents", parents, f"must be from 1 to population_size, {n}")
-        require(self.generations >= 1, "generations", self.generations, "must be at least 1")
+        require_whole("generations", self.generations)
         allowed = f"must be from 0 to num_parents, {parents}"
         require(0 <= self.candidates <= parents, "candidates", self.candidates, allowed)
 

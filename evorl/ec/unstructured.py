@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evorl.ec.archives import Elites, Entry, blank, sound, written
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.types import Params, Quality
 
 
@@ -27,8 +27,8 @@ class UnstructuredArchive:
 
     def __post_init__(self) -> None:
         require(self.distance > 0, "distance", self.distance, "must be above 0")
-        require(self.capacity >= 1, "capacity", self.capacity, "must be at least 1")
-        require(self.num_descriptors >= 1, "num_descriptors", self.num_descriptors, "must be at least 1")
+        require_whole("capacity", self.capacity)
+        require_whole("num_descriptors", self.num_descriptors)
 
     def empty(self, genomes: Params) -> Elites:
         return blank(self.capacity, genomes, self.num_descriptors, -float("inf"))

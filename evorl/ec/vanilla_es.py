@@ -10,7 +10,7 @@ from evorl import tree
 from evorl.ec.noise import Noise
 from evorl.ec.rows import full_rank, member, weighted_sum
 from evorl.ec.shaping import best_first, recombination
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
@@ -42,8 +42,9 @@ class VanillaES:
 
     def __post_init__(self) -> None:
         n = self.population_size
-        require(n >= 2, "population_size", n, "must be at least 2")
-        require(1 <= self.num_elites <= n, "num_elites", self.num_elites, f"must be from 1 to population_size, {n}")
+        require_whole("population_size", n, 2)
+        require_whole("num_elites", self.num_elites)
+        require(self.num_elites <= n, "num_elites", self.num_elites, f"must be from 1 to population_size, {n}")
 
     def hyperparams(self) -> VanillaESHyperparams:
         return VanillaESHyperparams()

@@ -9,8 +9,9 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
+from evorl.bounds import Box
 from evorl.ec.noise import integers, normal
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
 from evorl.types import Bound, Bounded, Hyperparams, Key
@@ -49,7 +50,7 @@ class NPoint:
     points: int = 1
 
     def __post_init__(self) -> None:
-        require(self.points >= 1, "points", self.points, "must be at least 1")
+        require_whole("points", self.points)
 
     def __call__(self, key: Key, first: Rows, second: Rows) -> Rows:
         n, size = first.shape
@@ -92,6 +93,7 @@ class BoundedSBX:
     def __post_init__(self) -> None:
         require(self.eta >= 0, "eta", self.eta, "must not be negative")
         require(0 <= self.rate <= 1, "rate", self.rate, "must be between 0 and 1")
+        Box(self.low, self.high)
 
     def within(self, low: Bound, high: Bound) -> "BoundedSBX":
         return replace(self, low=low, high=high)
@@ -183,6 +185,9 @@ class PolynomialMutation:
     high: Bound = float("inf")
 
     takes = PolynomialMutationHyperparams
+
+    def __post_init__(self) -> None:
+        Box(self.low, self.high)
 
     def within(self, low: Bound, high: Bound) -> "PolynomialMutation":
         return replace(self, low=low, high=high)

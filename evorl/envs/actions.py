@@ -9,7 +9,7 @@ from flax import struct
 
 from evorl import tree
 from evorl.envs.wrappers import Wrapper, WrapperState
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.spaces import Box, Space, shapes
 from evorl.types import Array, Key, TimeStep
 from evorl.vector_env import hosts
@@ -57,7 +57,7 @@ class Repeat(Wrapper):
     count: int = 4
 
     def __post_init__(self) -> None:
-        require(self.count >= 1, "count", self.count, "must be at least 1")
+        require_whole("count", self.count)
 
     @property
     def max_episode_steps(self) -> int:

@@ -22,7 +22,7 @@ from flax.core import FrozenDict
 from evorl import mesh
 from evorl.envs import render, viewer
 from evorl.envs.bodies import solids, unwarned
-from evorl.errors import OptionError, require, unknown
+from evorl.errors import OptionError, require, require_whole, unknown
 from evorl.spaces import Box
 from evorl.types import Array, Key, TimeStep
 from evorl.vector_env.episodes import SUMMARIES
@@ -72,7 +72,7 @@ class Brax:
         for name, how in self.metrics.items():
             require(how in SUMMARIES, f"metrics.{name}", how, f"must be one of {', '.join(SUMMARIES)}")
         require(self.backend in BACKENDS, "backend", self.backend, f"must be one of {', '.join(BACKENDS)}")
-        require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
+        require_whole("max_episode_steps", self.max_episode_steps)
 
     @cached_property
     def env(self) -> Any:

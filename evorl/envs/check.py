@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import tree
-from evorl.envs.trial import Trial, join, misbehaved, named, reason, run, unequal
+from evorl.envs.trial import Trial, misbehaved, reason, run, unequal
 from evorl.errors import EnvError
-from evorl.spaces import Box, Members, Space, groups, inner, is_simple, shapes
+from evorl.keys import of_seed, require_key
+from evorl.spaces import Box, Members, Space, groups, inner, shapes
+from evorl.tree import join, named, unlike
 
 KINDS = [kind.__name__ for kind in typing.get_args(Space)]
-WEAK = " of weak type (a Python number: give it a dtype)"
 
 
 def check(env: Any, env_params: Any = None, key: jax.Array | None = None, episodes: int = 8) -> None:
@@ -26,12 +27,14 @@ def check(env: Any, env_params: Any = None, key: jax.Array | None = None, episod
     """
     from evorl.envs.host import pools  # which itself needs this package
 
+    key = of_seed(0) if key is None else key
+    require_key(key)
     faults: list[str] = []
     oldest = pools.newest()
     try:
         faults += missing(env)
         if not faults:
-            keys = jax.random.split(jax.random.key(0) if key is None else key, episodes)
+            keys = jax.random.split(key, episodes)
             trial = Trial(env, env.default_params if env_params is None else env_params, keys)
             for stage in (misdeclared, misshapen, misbehaved):
                 faults += stage(trial)
@@ -83,27 +86,14 @@ def misformed(name: str, space: Any) -> Iterator[str]:
         return
     if isinstance(space, Members):
         yield from misformed(f"{name} of a member", space.space)
-        if space.n < 1:
-            yield f"{name} is of {space.n} members, must be of at least 1"
         return
     for part, within in inner(space):
         yield from misformed(f"{name}.{part}", within)
-    if isinstance(space, Box):
-        try:
-            low, high = space.bounds
-        except (TypeError, ValueError) as error:
-            yield f"{name}: bounds and dtype do not fit shape {space.shape}, {reason(error)}"
-            return
-        if not (low <= high).all():
-            yield f"{name}: low {space.low} is above high {space.high}"
-        if name.startswith("action_space") and not (np.isfinite(low) & np.isfinite(high)).all():
-            yield f"{name}: its bounds are {space.low} and {space.high}, those of actions must be finite"
-    elif is_simple(space) and min(space.choices, default=0) < 1:
-        yield f"{name} is {space}, must have choices, at least 1 of each"
-    try:
-        hash(space)
-    except TypeError:
-        yield f"{name} cannot be hashed: bounds and choices must be numbers or tuples, not lists or arrays"
+    if isinstance(space, Box) and name.startswith("action_space"):
+        low, high = space.bounds
+        if not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
+            allowed = "those of actions must be finite, low below high"
+            yield f"{name}: its bounds are {space.low} and {space.high}, {allowed}"
 
 
 def ungrouped(observation_space: Any, action_space: Any) -> Iterator[str]:
@@ -197,24 +187,6 @@ def notes(trial: Trial) -> Iterator[str]:
     for path, leaf in named(starts["state"]).items():
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             yield f"{join('state', path)} is a key; its noise repeats in copied states, that of step's own key does not"
-
-
-def unlike(where: str, found: Any, wanted: Any, because: str = "") -> Iterator[str]:
-    """The leaves in which two trees of shapes differ, or else the structure."""
-    given, must = named(found), named(wanted)
-    for path in {**must, **given}:
-        was, to_be = described(given.get(path)), described(must.get(path))
-        if was == to_be:
-            was, to_be = was + WEAK * given[path].weak_type, to_be + WEAK * must[path].weak_type
-        if was != to_be:
-            yield f"{join(where, path)} is {was}, must be {to_be} {because}".rstrip()
-    if given.keys() == must.keys() and jax.tree.structure(found) != jax.tree.structure(wanted):
-        yield f"{where} is {jax.tree.structure(found)}, must be {jax.tree.structure(wanted)} {because}".rstrip()
-
-
-def described(leaf: Any) -> str:
-    """The dtype and the shape of a leaf, in words."""
-    return "missing" if leaf is None else f"{leaf.dtype} {list(leaf.shape)}"
 
 
 def plain(shapes: Any) -> Any:

@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 from evorl import spaces, tree
 from evorl.envs.render import Drawable
 from evorl.envs.suite import imported
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.spaces import Box, Dict, Discrete, Legal, MultiBinary, MultiDiscrete, Simple, Space, Tuple, bound
 from evorl.types import Array, Env, Key, TimeStep
 
@@ -125,7 +125,7 @@ class Vector(VectorEnv):
     """n environments; made by to_gymnasium_vector."""
 
     def __init__(self, env: Env, n: int, env_params: Any) -> None:
-        require(n >= 1, "n", n, "must be at least 1")
+        require_whole("n", n)
         self.num_envs, self.metadata = n, {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = to_gymnasium_space(env.observation_space)
         self.single_action_space = to_gymnasium_space(env.action_space)

@@ -8,7 +8,7 @@ import numpy as np
 from flax import struct
 
 from evorl.envs.wrappers import View, Wrapper
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.networks.features import features
 from evorl.spaces import (
     Box,
@@ -83,7 +83,7 @@ class TimeLimit(Wrapper):
     steps: int = 1000
 
     def __post_init__(self) -> None:
-        require(self.steps >= 1, "steps", self.steps, "must be at least 1")
+        require_whole("steps", self.steps)
 
     @property
     def max_episode_steps(self) -> int:

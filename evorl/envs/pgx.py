@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from evorl import hyperparameters, mesh, tree
 from evorl.envs.suite import SuiteState, imported
-from evorl.errors import require, unknown
+from evorl.errors import require, require_whole, unknown
 from evorl.spaces import Box, Dict, Discrete, Legal, Members, random_action
 from evorl.types import Agent, Key, TimeStep
 
@@ -36,7 +36,7 @@ class Board:
     fresh_reset = True
 
     def __post_init__(self) -> None:
-        require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
+        require_whole("max_episode_steps", self.max_episode_steps)
         _ = self.env
 
     @staticmethod

@@ -12,7 +12,7 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl.envs.wrappers import Wrapper
-from evorl.errors import OptionError, require, unknown
+from evorl.errors import OptionError, require, require_whole, unknown
 from evorl.spaces import Box, Dict, Discrete
 from evorl.types import Env, Key, Metrics, Prior, TimeStep
 
@@ -172,7 +172,7 @@ class PhysicsEditor:
 
     def __post_init__(self) -> None:
         require(self.num_bins >= 2, "num_bins", self.num_bins, "must be at least 2, the ends")
-        require(self.num_random >= 0, "num_random", self.num_random, "must not be negative")
+        require_whole("num_random", self.num_random, 0)
 
     @property
     def max_episode_steps(self) -> int:

@@ -9,7 +9,7 @@ from flax import struct
 from flax.core import FrozenDict
 from jaxtyping import Array, Bool, Float
 
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.spaces import Box
 from evorl.types import Key, TimeStep
 
@@ -46,7 +46,7 @@ class PointMaze:
     episode_info = FrozenDict({"position": "last"})
 
     def __post_init__(self) -> None:
-        require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
+        require_whole("max_episode_steps", self.max_episode_steps)
         require(0 < self.reach <= 0.2, "reach", self.reach, "must be above 0, at most 0.2")
 
     def reset(self, key: Key, params: Any) -> tuple[PointMazeState, Float[Array, "2"]]:

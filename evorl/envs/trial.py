@@ -14,6 +14,7 @@ import numpy as np
 from evorl import tree
 from evorl.errors import EnvError
 from evorl.spaces import Space, flatten, leaves, random_action, unflatten
+from evorl.tree import join, named
 from evorl.vector_env import hosts
 
 TOLERANCE = 1e-3  # of floats that two programs make of one function
@@ -216,17 +217,6 @@ def unequal(found: Any, wanted: Any, tolerance: float = 0.0) -> list[str]:
     shared = {path: (numbers(x), numbers(wanted[path])) for path, x in found.items() if path in wanted}
     close = {path: np.allclose(a, b, tolerance, tolerance, equal_nan=True) for path, (a, b) in shared.items()}
     return [path for path in {**found, **wanted} if not close.get(path)]
-
-
-def named(values: Any) -> dict[str, Any]:
-    """Leaves by dotted name."""
-    leaves = jax.tree_util.tree_leaves_with_path(values)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
-
-
-def join(name: str, path: str) -> str:
-    """A dotted name and one within it."""
-    return f"{name}.{path}" if path else name
 
 
 def numbers(leaf: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ from flax import struct
 
 from evorl import tree
 from evorl.envs.render import Drawable
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.spaces import (
     Box,
     Dict,
@@ -139,7 +139,7 @@ class Rewards(Wrapper):
 
     def __post_init__(self) -> None:
         require(self.clip > 0, "clip", self.clip, "must be above 0, or inf for none")
-        require(self.delay >= 1, "delay", self.delay, "must be at least 1")
+        require_whole("delay", self.delay)
 
     def reset(self, key: Key, params: Any) -> tuple[RewardsState, Any]:
         inner, obs = self.inner.reset(key, params)
@@ -172,7 +172,7 @@ class Frames(Wrapper):
     count: int = 4
 
     def __post_init__(self) -> None:
-        require(self.count >= 1, "count", self.count, "must be at least 1")
+        require_whole("count", self.count)
 
     @property
     def observation_space(self) -> Space:

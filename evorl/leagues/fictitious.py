@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.leagues.meta_games import Gap, Mask, Table, Weights, centred, deviations, normalized, with_gap
 from evorl.types import Hyperparams
 
@@ -20,7 +20,7 @@ class FictitiousPlay:
     steps: int = 2000
 
     def __post_init__(self) -> None:
-        require(self.steps >= 1, "steps", self.steps, "must be at least 1")
+        require_whole("steps", self.steps)
 
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""
@@ -43,7 +43,7 @@ class RegretMatching:
     steps: int = 10_000
 
     def __post_init__(self) -> None:
-        require(self.steps >= 1, "steps", self.steps, "must be at least 1")
+        require_whole("steps", self.steps)
 
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters, tree
 from evorl.agents.ppo import PPOHyperparams
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.hyperparameters import Number, default, hyperparameter
 from evorl.leagues.acting import Acting
 from evorl.leagues.against import Against, Match
@@ -63,7 +63,7 @@ class Learned:
     explores: bool = True
 
     def __post_init__(self) -> None:
-        require(self.restarts >= 1, "restarts", self.restarts, "must be at least 1")
+        require_whole("restarts", self.restarts)
 
     def check(self, game: Env) -> None:
         for role in Roles(game).roles:

@@ -8,7 +8,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float
 
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.leagues.meta_games import normalized
 from evorl.leagues.prioritized import PRIORITIES
@@ -57,10 +57,10 @@ class Roster:
     capacity: int = 16
 
     def __post_init__(self) -> None:
-        require(self.main >= 1, "main", self.main, "must be at least 1")
+        require_whole("main", self.main)
         for name in ("main_exploiters", "league_exploiters"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "must not be negative")
-        require(self.capacity >= 1, "capacity", self.capacity, "must be at least 1")
+        require_whole("capacity", self.capacity)
 
     @property
     def learners(self) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.leagues.meta_games import Gap, Mask, Table, Weights, centred, deviations, normalized, with_gap
 from evorl.types import Hyperparams
 
@@ -21,7 +21,7 @@ class Replicator:
 
     def __post_init__(self) -> None:
         require(self.dt > 0, "dt", self.dt, "must be above 0")
-        require(self.steps >= 1, "steps", self.steps, "must be at least 1")
+        require_whole("steps", self.steps)
 
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""
@@ -42,7 +42,7 @@ class ProjectedReplicator:
     def __post_init__(self) -> None:
         require(self.dt > 0, "dt", self.dt, "must be above 0")
         require(0 <= self.floor < 1, "floor", self.floor, "must be at least 0 and below 1")
-        require(self.steps >= 1, "steps", self.steps, "must be at least 1")
+        require_whole("steps", self.steps)
 
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""

@@ -10,7 +10,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evorl import tree
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.levels.ledger import Ledger
 from evorl.types import Key, Level
 
@@ -35,7 +35,7 @@ class LevelBuffer:
 
         Raises OptionError where it is neither, or capacity is below 1.
         """
-        require(capacity >= 1, "capacity", capacity, "must be at least 1")
+        require_whole("capacity", capacity)
         levels = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), level)
         return cls(levels, Ledger.blank(capacity, prioritization))
 

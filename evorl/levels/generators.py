@@ -11,7 +11,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters, tree
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.hyperparameters import Number, as_state, hyperparameter
 from evorl.priors import Integer, Uniform
 from evorl.types import Crosses, Decodes, Evolver, Hyperparams, Key, Level, Leveled, State
@@ -132,8 +132,8 @@ class BredLevels:
     num_edits: int = 5
 
     def __post_init__(self) -> None:
-        require(self.elites >= 0, "elites", self.elites, "must not be negative")
-        require(self.num_edits >= 0, "num_edits", self.num_edits, "must not be negative")
+        require_whole("elites", self.elites, 0)
+        require_whole("num_edits", self.num_edits, 0)
 
     def hyperparams(self) -> BredHyperparams:
         return BredHyperparams()

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.networks.features import features, scaled
 from evorl.networks.low_rank import applied
 from evorl.networks.mlp import ACTIVATIONS, Dense, activated, check_layers
@@ -73,7 +73,7 @@ class CNN(nn.Module):
             given = getattr(self, name)
             wanted = f"must be {len(self.channels)} whole numbers, at least 1"
             require(len(given) == len(self.channels) and all(n >= 1 for n in given), name, list(given), wanted)
-        require(self.embedding >= 0, "embedding", self.embedding, "must not be negative")
+        require_whole("embedding", self.embedding, 0)
         check_layers(tuple(self.dense), self.activation)
         super().__post_init__()
 

@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.networks.mlp import MLP, check_layers
 
 
@@ -45,7 +45,7 @@ class MonotonicMixer(nn.Module):
     hidden: tuple[int, ...] = (32,)
 
     def __post_init__(self) -> None:
-        require(self.width >= 1, "width", self.width, "must be at least 1")
+        require_whole("width", self.width)
         check_layers(self.hidden)
         super().__post_init__()
 

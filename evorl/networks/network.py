@@ -9,6 +9,7 @@ import jax
 from jaxtyping import Array, Bool, Float
 
 from evorl import tree
+from evorl.keys import require_key
 from evorl.networks.features import features
 from evorl.networks.mlp import activated, check_layers
 from evorl.spaces import Space, seen, shapes, visible
@@ -162,4 +163,5 @@ class Network(nn.Module):
     @nn.nowrap
     def fresh(self, key: Key, *args: Any) -> Params:
         """Parameters before any learning; args are examples of what else the body takes."""
+        require_key(key)
         return self.init(key, self.core.initial(), tree.zeros(shapes(self.space)), *args, method="step")

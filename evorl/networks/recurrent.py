@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.networks.mlp import Dense
 from evorl.types import Key, Memory
 
@@ -110,7 +110,7 @@ class Recurrent(nn.Module):
     parts: ClassVar[int]  # of the memory, each of the width
 
     def __post_init__(self) -> None:
-        require(self.width >= 1, "width", self.width, "must be at least 1")
+        require_whole("width", self.width)
         super().__post_init__()
 
     def setup(self) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Complex, Float
 
-from evorl.errors import require, unknown
+from evorl.errors import require, require_whole, unknown
 from evorl.networks.mlp import Dense
 from evorl.types import Key, Memory
 
@@ -143,7 +143,7 @@ class S5(nn.Module):
 
     def __post_init__(self) -> None:
         for name in ("width", "layers", "states", "blocks"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+            require_whole(name, getattr(self, name))
         whole = self.states % (2 * self.blocks) == 0
         require(whole, "states", self.states, f"must be a multiple of twice the blocks, {2 * self.blocks}")
         if self.norm not in NORMS:

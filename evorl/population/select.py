@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from evorl.ec.noise import integers
 from evorl.ec.shaping import best_first, comparable, duels
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.types import Key
 
 
@@ -68,7 +68,7 @@ class Tournament:
     rivals: int = 1
 
     def __post_init__(self) -> None:
-        require(self.rivals >= 1, "rivals", self.rivals, "must be at least 1")
+        require_whole("rivals", self.rivals)
 
     def check(self, size: int) -> None:
         require(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.problems.box import drawn
 from evorl.types import Key, Quality
 
@@ -24,7 +24,7 @@ class Arm:
     bounds = (-math.pi, math.pi)
 
     def __post_init__(self) -> None:
-        require(self.joints >= 1, "joints", self.joints, "must be at least 1")
+        require_whole("joints", self.joints)
 
     def init(self, key: Key) -> Float[Array, " joints"]:
         return drawn(key, self.bounds, self.joints)

@@ -7,7 +7,7 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from evorl import mesh
-from evorl.errors import require, unknown
+from evorl.errors import require_whole, unknown
 from evorl.problems.box import drawn
 from evorl.types import Key
 
@@ -31,7 +31,8 @@ class BBOB:
 
         if self.name not in bbob_fns:
             raise unknown("BBOB function", self.name, bbob_fns)
-        require(self.size >= 2, "size", self.size, "must be at least 2")
+        require_whole("seed", self.seed, 0)
+        require_whole("size", self.size, 2)
 
     @cached_property
     def problem(self) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.problems.box import drawn
 from evorl.types import Key
 
@@ -29,8 +29,8 @@ class DTLZ:
 
     def __post_init__(self) -> None:
         require(self.number in (1, 2), "number", self.number, "must be 1 or 2")
-        require(self.num_objectives >= 2, "num_objectives", self.num_objectives, "must be at least 2")
-        require(self.distances >= 1, "distances", self.distances, "must be at least 1")
+        require_whole("num_objectives", self.num_objectives, 2)
+        require_whole("distances", self.distances)
 
     def init(self, key: Key) -> Float[Array, " size"]:
         return drawn(key, self.bounds, self.num_objectives - 1 + self.distances)

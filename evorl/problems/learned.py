@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from evorl import mesh
 from evorl.bounds import Box
-from evorl.errors import require, unknown
+from evorl.errors import require, require_whole, unknown
 from evorl.problems.bbob import BBOB
 from evorl.types import HasWeights, Hyperparams, Key, Params
 
@@ -48,8 +48,8 @@ class LearnedStrategy:
         for name in self.functions:
             if name not in bbob_fns:
                 raise unknown("BBOB function", name, bbob_fns)
-        require(self.size >= 2, "size", self.size, "must be at least 2")
-        require(self.generations >= 1, "generations", self.generations, "must be at least 1")
+        require_whole("size", self.size, 2)
+        require_whole("generations", self.generations)
 
     @cached_property
     def tasks(self) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.types import Key, Quality
 
 EDGE = 5.12  # of the sphere, beyond which a number counts less for the descriptor
@@ -25,7 +25,7 @@ class LinearProjection:
     bounds = (-float("inf"), float("inf"))
 
     def __post_init__(self) -> None:
-        require(self.size >= 2, "size", self.size, "must be at least 2")
+        require_whole("size", self.size, 2)
 
     def init(self, key: Key) -> Float[Array, " size"]:
         del key

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.problems.box import drawn
 from evorl.types import Key
 
@@ -18,7 +18,7 @@ class Sphere:
     reach: float = 5.12
 
     def __post_init__(self) -> None:
-        require(self.size >= 1, "size", self.size, "must be at least 1")
+        require_whole("size", self.size)
         require(self.reach > 0, "reach", self.reach, "must be above 0")
 
     @property

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.problems.box import drawn
 from evorl.types import Bound, Key
 
@@ -29,7 +29,7 @@ class ZDT:
 
     def __post_init__(self) -> None:
         require(self.number in (1, 2, 3, 4, 6), "number", self.number, "must be 1, 2, 3, 4 or 6")
-        require(self.size >= 2, "size", self.size, "must be at least 2")
+        require_whole("size", self.size, 2)
 
     @property
     def bounds(self) -> tuple[Bound, Bound]:

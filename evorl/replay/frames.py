@@ -10,7 +10,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from evorl import tree
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.replay.ring import UNIFORM, Ring
 from evorl.replay.row import Row
 from evorl.types import Prioritizes, Replay, Replays, Sample, Transition
@@ -151,7 +151,7 @@ class FrameReplay:
     rows: Replays = UNIFORM
 
     def __post_init__(self) -> None:
-        require(self.count >= 1, "count", self.count, "must be at least 1")
+        require_whole("count", self.count)
         require(not self.rows.sequences, "rows", type(self.rows).__name__, "must be a replay of single rows")
 
     @property

@@ -9,7 +9,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from evorl import tree
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.replay.prioritized import Priorities, PrioritizedReplay
 from evorl.replay.row import Row
 from evorl.types import Replay, Sample, Transition
@@ -182,9 +182,9 @@ class SequenceReplay:
         return True
 
     def __post_init__(self) -> None:
-        require(self.length >= 1, "length", self.length, "must be at least 1")
-        require(self.burn_in >= 0, "burn_in", self.burn_in, "must not be negative")
-        require(self.stride >= 1, "stride", self.stride, "must be at least 1")
+        require_whole("length", self.length)
+        require_whole("burn_in", self.burn_in, 0)
+        require_whole("stride", self.stride)
         require(0 <= self.mix <= 1, "mix", self.mix, "must be from 0 to 1")
         _ = self.priorities
 

@@ -15,12 +15,12 @@ from evorl.spaces.kinds import (
     Simple,
     Space,
     Tuple,
+    bound,
     inner,
 )
 from evorl.spaces.legal import ILLEGAL, has_choice, keys_of, masked, random_action, seen, showing, shown, visible
 from evorl.spaces.structure import (
     NARROWED,
-    bound,
     choices,
     chosen,
     flatten,

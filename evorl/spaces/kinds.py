@@ -1,7 +1,8 @@
 """Spaces: what an observation or an action may be, and what lies directly within it."""
 
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -9,18 +10,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.errors import LARGEST, OptionError, printable, require, require_whole
+from evorl.keys import require_key
+
 Bound: TypeAlias = int | float | tuple[Any, ...]
 Choices: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Box:
-    """Arrays of one shape between two bounds, which are numbers or nested tuples of that shape."""
+    """Arrays of one shape between two bounds, which are numbers or nested tuples of that shape.
+
+    Bounds may be given as lists or arrays. Raises OptionError where low is above high or the shape has no numbers.
+    """
 
     low: Bound
     high: Bound
     shape: tuple[int, ...]
     dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        _take_shape(self)
+        try:
+            for name in ("low", "high"):
+                object.__setattr__(self, name, bound(getattr(self, name)))
+            object.__setattr__(self, "dtype", jnp.dtype(self.dtype).name)
+            low, high = self.bounds
+            ordered = bool((low <= high).all())
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise OptionError(f"{printable(self)}: its bounds are no numbers of its shape and dtype; {error}") from None
+        require(ordered, "low", printable(self.low), f"must not be above high, {printable(self.high)}")
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -34,6 +53,7 @@ class Box:
 
     def sample(self, key: jax.Array) -> jax.Array:
         """Uniform between the bounds, which must be finite."""
+        require_key(key)
         low, high = self.bounds
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise ValueError(f"cannot sample {self}: a bound is infinite")
@@ -48,6 +68,10 @@ class Discrete:
     start: int = 0
 
     dtype = "int32"
+
+    def __post_init__(self) -> None:
+        require_whole("n", self.n)
+        require_whole("start", self.start, -LARGEST - 1, LARGEST - self.n + 1)
 
     def __repr__(self) -> str:
         return f"Discrete(n={self.n}{f', start={self.start}' if self.start else ''})"
@@ -68,6 +92,7 @@ class Discrete:
         return np.asarray(self.start, np.int32), np.asarray(self.start + self.n - 1, np.int32)
 
     def sample(self, key: jax.Array) -> jax.Array:
+        require_key(key)
         return jax.random.randint(key, (), self.start, self.start + self.n, jnp.int32)
 
 
@@ -82,8 +107,15 @@ class MultiDiscrete:
     dtype = "int32"
 
     def __post_init__(self) -> None:
+        _take_numbers(self, "choices", 1)
+        _take_numbers(self, "starts", -LARGEST - 1)
+        require(len(self.choices) > 0, "choices", self.choices, "must be at least one number")
         object.__setattr__(self, "starts", self.starts or (0,) * len(self.choices))
         object.__setattr__(self, "shape", self.shape or (len(self.choices),))
+        _take_shape(self)
+        count = len(self.choices)
+        require(len(self.starts) == count, "starts", self.starts, f"must be one for each of choices, {count}")
+        require(math.prod(self.shape) == count, "shape", self.shape, f"must have as many numbers as choices, {count}")
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -92,6 +124,7 @@ class MultiDiscrete:
         return least, least + np.reshape(np.array(self.choices, np.int32), self.shape) - 1
 
     def sample(self, key: jax.Array) -> jax.Array:
+        require_key(key)
         low, high = self.bounds
         return jax.random.randint(key, self.shape, low, high + 1, jnp.int32)
 
@@ -102,6 +135,9 @@ class MultiBinary:
 
     shape: tuple[int, ...]
     dtype: str = "int8"
+
+    def __post_init__(self) -> None:
+        _take_shape(self)
 
     @property
     def choices(self) -> Choices:
@@ -114,6 +150,7 @@ class MultiBinary:
         return np.zeros(self.shape, self.dtype), np.ones(self.shape, self.dtype)
 
     def sample(self, key: jax.Array) -> jax.Array:
+        require_key(key)
         return jax.random.bernoulli(key, 0.5, self.shape).astype(self.dtype)
 
 
@@ -122,6 +159,10 @@ class Dict:
     """Several spaces by name; a value of it is a dict of theirs."""
 
     parts: Mapping[str, "Space"]
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.parts, Mapping) and len(self.parts) > 0, "parts", self.parts, "must be spaces by name")
+        _require_spaces(**self.parts)
 
     def __hash__(self) -> int:
         return hash(tuple(sorted(self.parts.items(), key=lambda part: part[0])))
@@ -135,6 +176,12 @@ class Tuple:
     """Several spaces in order; a value of it is a tuple of theirs."""
 
     parts: tuple["Space", ...]
+
+    def __post_init__(self) -> None:
+        several = isinstance(self.parts, Sequence) and len(self.parts) > 0
+        require(several, "parts", self.parts, "must be spaces in order")
+        object.__setattr__(self, "parts", tuple(self.parts))
+        _require_spaces(**{str(i): part for i, part in enumerate(self.parts)})
 
     def sample(self, key: jax.Array) -> Any:
         return _sample(self, key)
@@ -150,6 +197,10 @@ class Legal:
 
     space: "Space"
     choices: Choices
+
+    def __post_init__(self) -> None:
+        _take_numbers(self, "choices", 1)
+        _require_spaces(space=self.space)
 
     @property
     def parts(self) -> dict[str, "Space"]:
@@ -170,6 +221,9 @@ class Privileged:
     space: "Space"
     state: "Space"
 
+    def __post_init__(self) -> None:
+        _require_spaces(space=self.space, state=self.state)
+
     @property
     def parts(self) -> dict[str, "Space"]:
         """Its two parts by name."""
@@ -185,6 +239,10 @@ class Members:
 
     space: "Space"
     n: int
+
+    def __post_init__(self) -> None:
+        require_whole("n", self.n)
+        _require_spaces(space=self.space)
 
     @property
     def joint(self) -> "Space":
@@ -211,12 +269,25 @@ class Members:
 
     def sample(self, key: jax.Array) -> Any:
         """Each member's is drawn apart."""
+        require_key(key)
         return jax.vmap(self.space.sample)(jax.random.split(key, self.n))
 
 
 Choice: TypeAlias = Discrete | MultiDiscrete | MultiBinary
 Simple: TypeAlias = Box | Choice
 Space: TypeAlias = Simple | Dict | Tuple | Legal | Privileged | Members
+
+
+def bound(values: Any) -> Bound:
+    """A bound of a Box, hashable: a number, also where all of a list or an array are the same, or nested tuples."""
+    if isinstance(values, (int, float)):
+        return values
+    values = np.asarray(values)
+    return values.flat[0].item() if values.size and (values == values.flat[0]).all() else _nested(values.tolist())
+
+
+def _nested(values: Any) -> Any:
+    return tuple(map(_nested, values)) if isinstance(values, list) else values
 
 
 def inner(space: Space) -> list[tuple[Any, "Space"]]:
@@ -233,7 +304,33 @@ def inner(space: Space) -> list[tuple[Any, "Space"]]:
 
 def _sample(space: Space, key: jax.Array) -> Any:
     """A value whose parts are drawn apart."""
+    require_key(key)
     parts = inner(space)
     keys = jax.random.split(key, len(parts))
     values = {name: of.sample(key) for (name, of), key in zip(parts, keys, strict=True)}
     return tuple(values.values()) if isinstance(space, Tuple) else values
+
+
+def _require_spaces(**parts: Any) -> None:
+    """Raises OptionError where a part of a new space is none itself."""
+    for name, part in parts.items():
+        require(isinstance(part, Space), name, printable(part), "must be a space, such as evorl.Box")
+
+
+def _take_shape(space: Any) -> None:
+    """Gives a new space its shape as a tuple; raises OptionError where it is none, or holds no numbers."""
+    try:
+        shape = tuple(operator.index(length) for length in space.shape)
+    except TypeError:
+        raise OptionError(f"shape={space.shape}: must be a tuple of whole numbers") from None
+    require(min(shape, default=1) >= 1, "shape", shape, "must have lengths of at least 1: a space is not empty")
+    object.__setattr__(space, "shape", shape)
+
+
+def _take_numbers(space: Any, name: str, least: int) -> None:
+    """Gives a new space whole numbers as a tuple; raises OptionError where they are none, or one is below the least."""
+    numbers = getattr(space, name)
+    require(np.ndim(numbers) == 1 and not isinstance(numbers, str), name, numbers, "must be a tuple of whole numbers")
+    for number in numbers:
+        require_whole(name, number, least)
+    object.__setattr__(space, name, tuple(map(int, numbers)))

@@ -10,7 +10,6 @@ import numpy as np
 from typing_extensions import TypeIs
 
 from evorl.spaces.kinds import (
-    Bound,
     Box,
     Dict,
     Discrete,
@@ -20,6 +19,7 @@ from evorl.spaces.kinds import (
     Simple,
     Space,
     Tuple,
+    bound,
     inner,
 )
 
@@ -130,13 +130,3 @@ def chosen(space: Space, indices: jax.Array) -> Any:
 def index(space: Space, action: jax.Array) -> jax.Array:
     """Which choice an action of a Discrete is, from 0 on."""
     return action - space.start if isinstance(space, Discrete) and space.start else action
-
-
-def bound(values: Any) -> Bound:
-    """An array as the bound of a Box: one number where all are the same, or nested tuples."""
-    values = np.asarray(values)
-    return values.flat[0].item() if values.size and (values == values.flat[0]).all() else _nested(values.tolist())
-
-
-def _nested(values: Any) -> Any:
-    return tuple(map(_nested, values)) if isinstance(values, list) else values

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float, Int
 
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.sweeps.gaussian_process import GaussianProcess
 from evorl.sweeps.space import SearchSpace
 from evorl.sweeps.trials import RUNNING, Observed, Trial, observed, pareto, telling
@@ -35,7 +35,7 @@ class Protein:
 
     def __post_init__(self) -> None:
         for name in ("candidates", "curve_points", "most_points", "most_centers"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+            require_whole(name, getattr(self, name))
         require(0 < self.reach <= 1, "reach", self.reach, "must be above 0 and at most 1")
         require(self.expansion > 0, "expansion", self.expansion, "must be above 0")
 

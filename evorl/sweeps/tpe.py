@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from evorl import package
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require_whole
 from evorl.sweeps.space import SearchSpace
 from evorl.sweeps.trials import RUNNING, Trial
 
@@ -25,7 +25,7 @@ class TPE:
     startup_trials: int = 10
 
     def __post_init__(self) -> None:
-        require(self.startup_trials >= 1, "startup_trials", self.startup_trials, "must be at least 1")
+        require_whole("startup_trials", self.startup_trials)
         if importlib.util.find_spec("optuna") is None:
             raise OptionError(f"sampler=tpe: the package optuna is missing; {package.install('optuna')}")
 

@@ -85,7 +85,7 @@ class Driver:
             state = jax.device_put(hosts.without(state), traced.places)
             self.journal.begin(best, Progress.of(saved, len(self.program.seeds)))
         else:
-            require_memory(shapes)
+            require_memory(shapes, len(self.program.seeds))
             if checkpoints is not None:
                 checkpoints.begin(shapes)
             state = traced.init.lower().compile(RUNS_ONCE)(self.keys, hyperparams)

@@ -11,6 +11,7 @@ import jax
 from evorl import tree, vector_env
 from evorl.envs.render import Drawable
 from evorl.envs.wrappers import innermost
+from evorl.keys import of_seed
 from evorl.training.policy import Policy
 from evorl.types import Env, Memory, State
 from evorl.vector_env import EnvSlot, EpisodeStats, FromParams, World
@@ -29,7 +30,7 @@ def play(env: Env, env_params: Any, policy: VectorPolicy, memory: Memory, episod
     def run(key: jax.Array) -> EpisodeStats:
         return vector_env.whole_episodes(World(env, env_params, memory, episodes), policy, FromParams(), key)
 
-    return jax.device_get(run(jax.random.key(seed)))
+    return jax.device_get(run(of_seed(seed)))
 
 
 def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) -> list[Path]:
@@ -53,7 +54,7 @@ def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) ->
         played = jax.lax.scan(step, first, jax.random.split(key_play, env.max_episode_steps))[1]
         return tree.index(first.env_state, 0), played
 
-    start, (ended, states) = jax.device_get(episode(jax.random.key(seed)))
+    start, (ended, states) = jax.device_get(episode(of_seed(seed)))
     length = int(ended.argmax()) + 1 if ended.any() else len(ended)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as new:  # so that nothing is written where a link leads

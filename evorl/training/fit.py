@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import jax
 
 from evorl import hyperparameters
-from evorl.errors import require
+from evorl.errors import is_number, require, require_whole
 from evorl.training.callbacks import Callback
+from evorl.training.configuration.options import WHOLE
 from evorl.training.devices import trim_heap
 from evorl.training.driver import Driver
+from evorl.training.plan import allocating
 from evorl.training.profile import Profile
 from evorl.training.program import Measure, Program, most_devices
 from evorl.training.progress import Budget, Progress
@@ -34,6 +36,7 @@ class Training:
     stopped: bool  # before its budget was used and its last evaluation made
 
 
+@allocating()
 def fit(
     workflow: Workflow,
     hyperparams: Hyperparams = None,
@@ -77,16 +80,20 @@ def fit(
     it is compiled once, and the env steps that it tells of (metrics.MEASURED_STEPS) count for evaluation_share.
     Without keep_rows only the last row is returned: those of a long training take memory.
     """
-    for name, value in {"num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations}.items():
-        require(value >= 1, name, value, "must be at least 1")
+    counts = {"seed": seed, "num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations, "devices": devices}
+    for name, value in counts.items():
+        if name != "devices" or value is not None:
+            require_whole(name, value, *WHOLE[name])
     started = time.perf_counter() if started is None else started
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
     hyperparams = hyperparameters.of(workflow) if hyperparams is None else hyperparams
+    hyperparameters.require_pytree(hyperparams)
+    hyperparameters.check_ranges(hyperparams)
     budget = budget.within(workflow.most_iterations) if isinstance(workflow, Fills) else budget
     devices = most_devices(workflow, num_seeds) if devices is None else devices
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
     share = (TIMED_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
-    require(0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
+    require(is_number(share) and 0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
     terms = Terms(budget, share, started, debug_nans, keep_rows, measure)
     driver = Driver(program, hyperparams, terms, callbacks, checkpoints, init_from)
     journal, schedule = driver.journal, driver.progress  # a resumed run may have been given a larger budget

@@ -58,18 +58,32 @@ def shapes(workflow: Any, hyperparams: Any, num_seeds: int = 1) -> State:
     with indexing(), reading("agent.hyperparams"):
         found = jax.eval_shape(program.init, program.keys, hyperparams)
         jax.eval_shape(program.run, found, program.keys, *job(0, 0, False))
-    require_memory(found)
+    require_memory(found, num_seeds)
     return found
 
 
-def require_memory(shapes: State) -> None:
-    """Raises OptionError, naming the largest field, where a state needs more memory than there is."""
+@contextmanager
+def allocating() -> Iterator[None]:
+    """Raises OptionError where a device has run out of memory."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        line = str(error).partition("\n")[0]
+        if not line.startswith("RESOURCE_EXHAUSTED"):
+            raise
+        less = "a smaller num_seeds, population, num_envs or batch_size needs less"
+        raise OptionError(f"out of memory: {line.partition(': ')[2]}; {less}") from error
+
+
+def require_memory(shapes: State, num_seeds: int = 1) -> None:
+    """Raises OptionError, naming the largest field, where the state of all seeds needs more memory than there is."""
     needed, there = tree.nbytes(shapes), devices.memory_limit()
     if needed > there:
         path, leaf = max(jax.tree_util.tree_leaves_with_path(shapes), key=lambda item: tree.nbytes(item[1]))
         name = jax.tree_util.keystr(path, simple=True, separator=".")
+        fits = f"num_seeds={num_seeds}: at most {there * num_seeds // needed} fit; " if num_seeds > 1 else ""
         raise OptionError(
-            f"the state needs {size(needed)} of memory and there are {size(there)}; "
+            f"{fits}the state needs {size(needed)} of memory and there are {size(there)}; "
             f"its largest field is {name}, {size(tree.nbytes(leaf))}"
         )
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, is_number, require
 
 EVALUATED = ("env_steps", "return", "low", "high")  # what is kept of an evaluation
 KINDS = ("train", "evaluation")  # of rows
@@ -23,7 +23,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, limit in vars(self).items():
-            require(limit > 0, name, limit, "must be above 0")
+            require(is_number(limit) and limit > 0, name, limit, "must be above 0")
         if not self.limits:
             raise OptionError("no budget: give env_steps, episodes, iterations or minutes")
 

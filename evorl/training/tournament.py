@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from evorl import vector_env
 from evorl.envs.wrappers import innermost
 from evorl.errors import OptionError, require
+from evorl.keys import of_seed
 from evorl.spaces import sizes
 from evorl.training.against import Place, by_chance
 from evorl.training.policy import Policy
@@ -84,7 +85,7 @@ def play(entrants: Sequence[Policy | None], episodes: int, seed: int = 0, explor
         stats = vector_env.whole_episodes(world, together, FromParams(), key)
         return jnp.stack([place.of(stats.returns) for place in where], -1)
 
-    keys = jax.random.split(jax.random.key(seed), -(-episodes // at_once))
+    keys = jax.random.split(of_seed(seed), -(-episodes // at_once))
     returns = [np.asarray(run(key)).reshape(len(who), at_once, len(where)) for key in keys]
     return table(np.concatenate(returns, 1), who, len(entrants))
 

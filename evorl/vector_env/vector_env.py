@@ -11,8 +11,8 @@ from flax import struct
 from jaxtyping import Array, Int
 
 from evorl import mesh, tree
-from evorl.errors import OptionError
-from evorl.spaces import Space, choices, groups, random_action, sizes
+from evorl.errors import OptionError, printable, require, require_whole
+from evorl.spaces import Box, Space, choices, groups, leaves, random_action, sizes
 from evorl.types import Actor, Chooses, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, Plays
 from evorl.vector_env import rollout
 from evorl.vector_env.episodes import EnvSlot, EpisodeStats
@@ -126,6 +126,15 @@ class VectorEnv:
             env, agent = type(self.env).__name__, type(self.agent).__name__
             plays = f"a game of {given}" if given else "for one; a team plays games: agent=ippo (docs/games.md)"
             raise OptionError(f"env={env}: is of {wanted or 'one'}, and {agent} plays {plays}")
+        require_whole("max_episode_steps", self.env.max_episode_steps)
+        for name in ("observation_space", "action_space"):
+            own, its = getattr(self.env, name), getattr(self.agent, name, None)
+            for_it = f"must have the {name} of {type(self.env).__name__}, {printable(own)}"
+            require(its is None or its == own, "agent", f"{type(self.agent).__name__} for {printable(its)}", for_it)
+        for leaf in leaves(self.env.action_space):
+            low, high = leaf.bounds
+            wide = isinstance(leaf, Box) and not (low < high).all()
+            require(not wide, "action_space", printable(leaf), "must have low below high, so that there is a choice")
 
     @property
     def most_starts(self) -> int:

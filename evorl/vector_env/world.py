@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool
 
 from evorl import tree
 from evorl.errors import OptionError, require, unknown
-from evorl.spaces import groups
+from evorl.keys import require_key
+from evorl.spaces import groups, shapes
 from evorl.types import Env, Key, Level, Leveled, Memory, Ranks, Summarizes, TimeStep, Transition
 from evorl.vector_env import hosts
 from evorl.vector_env.episodes import SUMMARIES, EnvSlot
@@ -38,6 +39,7 @@ class World:
 
     def reset(self, keys: Key) -> tuple[Any, Any]:
         """A start for each of keys [...], a state and an observation, leaves [..., ...]."""
+        require_key(keys)
         if keys.ndim:
             return jax.vmap(self.reset)(keys)
         with jax.named_scope("environment"):
@@ -93,8 +95,13 @@ class World:
         return jax.eval_shape(one_step)
 
     def slots(self, starts: tuple[Any, Any]) -> EnvSlot:
-        """The slots at starts, leaves [n, ...]; raises OptionError where a summary is of what is not there."""
+        """The slots at starts, leaves [n, ...].
+
+        Raises OptionError where an observation is not as declared, or a summary is of what is not there.
+        """
         seen = self.timestep(starts[0])
+        self._check("reset", starts[1])
+        self._check("step", seen.obs)
         for name, how in self.summary.items():
             require(how in SUMMARIES, f"episode_info[{name!r}]", how, f"must be one of {', '.join(SUMMARIES)}")
             if name not in seen.info:
@@ -104,6 +111,12 @@ class World:
         gone = () if seen.ends is None else tree.zeros(seen.ends.truncated)
         memory = tree.broadcast(self.memory, self.n)
         return EnvSlot(*starts, memory, none[0], jnp.zeros(self.n, jnp.int32), info, gone)
+
+    def _check(self, where: str, obs: Any) -> None:
+        """Raises OptionError where observations, leaves [n, ...], are not of the shapes and dtypes declared."""
+        found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), obs)
+        for fault in tree.unlike(f"{where}: obs", found, shapes(self.env.observation_space)):
+            raise OptionError(f"env={type(self.env).__name__}: {fault}, as its observation_space is")
 
     def restart(self, slots: EnvSlot, starts: tuple[Any, Any], where: Bool[Array, "*n"]) -> EnvSlot:
         """The slots, at starts, leaves [n, ...], where so, [n] or []."""

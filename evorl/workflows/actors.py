@@ -9,7 +9,7 @@ from jaxtyping import Array, Int
 from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.ec import search
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.types import ActorCritic, Hyperparams, Key, Metrics, Params, Prioritizes, Replay, Transition
 from evorl.vector_env import UNLIMITED, Plan, Played, Store
 from evorl.workflows.base import check_positive, check_replay, descend_actor, repeat, told
@@ -21,7 +21,7 @@ def check(workflow: Any) -> None:
     check_replay(workflow)
     search.require_from_params(workflow.evolver, "evolver", "actors that have learned")
     n, fewest, most = workflow.evolver.population_size, workflow.min_updates, workflow.max_updates
-    require(n >= 2, "population_size", n, "must be at least 2")
+    require_whole("population_size", n, 2)
     require(most >= fewest, "max_updates", most, f"must be at least min_updates, {fewest}")
     require(most <= UNLIMITED, "max_updates", most, f"must be at most {UNLIMITED}")
     warmup = workflow.warmup_generations

@@ -11,7 +11,8 @@ from jaxtyping import Array, Int
 from evorl import hyperparameters, tree
 from evorl.agents.losses import TD_ERROR
 from evorl.agents.memory import remembers
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
+from evorl.keys import require_key
 from evorl.types import (
     ActorCritic,
     Advances,
@@ -28,7 +29,7 @@ from evorl.types import (
     Transition,
     Workflow,
 )
-from evorl.vector_env import UNLIMITED, hosts
+from evorl.vector_env import hosts
 
 Body = Callable[[Array, Any], tuple[Any, Metrics]]
 
@@ -54,6 +55,7 @@ def advance(workflow: Workflow, state: State, key: Key, evaluating: bool | Array
     The flag must be the same for all vmapped copies. A workflow of parts is compiled with one play for both; of one
     that has only step and evaluate both are.
     """
+    require_key(key)
     if isinstance(workflow, Advances):
         return workflow.advance(state, key, evaluating)
     if isinstance(workflow, Iterates):
@@ -200,11 +202,9 @@ def most_steps_of_life(workflow: Any, iterations: int) -> float:
 
 
 def check_positive(workflow: Any, *names: str) -> None:
-    """Raises OptionError where a named field is below 1, or too large for an index."""
+    """Raises OptionError where a named field is no whole number, below 1, or too large for an index."""
     for name in names:
-        value = getattr(workflow, name)
-        require(value >= 1, name, value, "must be at least 1")
-        require(value <= UNLIMITED, name, value, f"must be at most {UNLIMITED}")
+        require_whole(name, getattr(workflow, name))
 
 
 def check_replay(workflow: Any) -> None:
@@ -214,4 +214,5 @@ def check_replay(workflow: Any) -> None:
     check_positive(workflow, "capacity")
     capacity, batch_size, random_steps = workflow.capacity, workflow.batch_size, workflow.random_steps
     require(capacity >= batch_size, "capacity", capacity, f"must hold a batch, {batch_size}")
-    require(0 <= random_steps <= capacity, "random_steps", random_steps, f"must be from 0 to capacity, {capacity}")
+    require_whole("random_steps", random_steps, 0)
+    require(random_steps <= capacity, "random_steps", random_steps, f"must be from 0 to capacity, {capacity}")

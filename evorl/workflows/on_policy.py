@@ -11,7 +11,7 @@ from jaxtyping import Array, Int
 
 from evorl import hyperparameters, mesh, tree
 from evorl.agents.memory import remembers
-from evorl.errors import OptionError, require, unknown
+from evorl.errors import OptionError, require, require_whole, unknown
 from evorl.hyperparameters import as_state
 from evorl.normalize import Statistics
 from evorl.types import (
@@ -78,7 +78,7 @@ class OnPolicy:
         if self.batch_size == 0:
             object.__setattr__(self, "batch_size", self.num_rows)
         check_positive(self, "num_envs", "num_steps", "num_epochs", "batch_size", "eval_episodes")
-        require(self.staleness >= 0, "staleness", self.staleness, "must not be negative")
+        require_whole("staleness", self.staleness, 0)
         divides = self.num_rows % self.batch_size == 0
         require(divides, "batch_size", self.batch_size, f"must divide num_envs * num_steps, {self.num_rows}")
         given, steps = self.sampling.length, self.num_steps

@@ -12,7 +12,7 @@ from evorl import hyperparameters, tree
 from evorl import metrics as metrics_of
 from evorl.bounds import mirrored
 from evorl.ec.shaping import comparable
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import as_state, default
 from evorl.population.search import Space
 from evorl.population.select import Selection, Truncation
@@ -67,7 +67,7 @@ class PBT:
 
     def __post_init__(self) -> None:
         base.check_positive(self, "steps_per_generation", "eval_rounds")
-        require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "must not be negative")
+        require_whole("warmup_steps", self.warmup_steps, 0)
         self.selection.check(self.population.size)
         self.variation.check(self.population.size)
         self.searched  # noqa: B018  which raises

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool
 
 from evorl import hyperparameters, mesh, tree
 from evorl.agents.ppo import PPOHyperparams
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.hyperparameters import Number, as_state, default, hyperparameter
 from evorl.levels import CurationHyperparams, LevelBuffer, MaxMC, Score
 from evorl.levels.generators import SAMPLED, Generator
@@ -102,7 +102,7 @@ class PLR:
         require(envs % given == 0, "repeats", given, f"must divide num_envs, {envs}")
         curricula.check_student(self.student)
         require(self.capacity >= self.num_levels, "capacity", self.capacity, f"must be at least {self.num_levels}")
-        require(self.num_edits >= 0, "num_edits", self.num_edits, "must not be negative")
+        require_whole("num_edits", self.num_edits, 0)
         mutates = not self.num_edits or isinstance(env, Mutates)
         require(mutates, "num_edits", self.num_edits, f"must be 0: levels of {name} cannot mutate")
         learns = self.robust or not self.side_by_side

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evorl import hyperparameters, tree
 from evorl.envs.games.tree import GameTree
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.hyperparameters import as_state, default
 from evorl.leagues.auto import AutoSolver
 from evorl.leagues.cohort import Cohort, Mixtures
@@ -74,8 +74,8 @@ class PSRO:
     episodes: int = 0
 
     def __post_init__(self) -> None:
-        require(self.capacity >= 2, "capacity", self.capacity, "must be at least 2")
-        require(self.episodes >= 0, "episodes", self.episodes, "must not be negative")
+        require_whole("capacity", self.capacity, 2)
+        require_whole("episodes", self.episodes, 0)
         self.oracle.check(self.env)
         needs = "computes payoffs, for which a game needs a tree: say how many episodes are played"
         require(self.episodes > 0 or self.tree is not None, "episodes", 0, needs)

@@ -10,7 +10,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Int
 
 from evorl import hyperparameters, tree
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.hyperparameters import as_state
 from evorl.replay import join, split
 from evorl.types import (
@@ -43,7 +43,7 @@ class SharedReplay:
     size: int
 
     def __post_init__(self) -> None:
-        require(self.size >= 1, "size", self.size, "must be at least 1")
+        require_whole("size", self.size)
 
     @property
     def _one(self) -> OffPolicy:

@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Array, Bool, Int
 
 from evorl import hyperparameters, mesh, tree
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.hyperparameters import as_state
 from evorl.types import Hyperparams, Key, Metrics, State, Workflow
 from evorl.workflows import base, members
@@ -26,7 +26,7 @@ class Vmapped:
     spread_by: ClassVar[tuple[str, ...]] = ("size",)
 
     def __post_init__(self) -> None:
-        require(self.size >= 1, "size", self.size, "must be at least 1")
+        require_whole("size", self.size)
 
     @property
     def parallel(self) -> dict[str, int]:

@@ -29,7 +29,7 @@ from evorl.envs.arcade.bricks import (
     nearer,
     overlap,
 )  # fmt: skip
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
@@ -61,7 +61,7 @@ class Breakout:
     action_meanings = ("nothing", "left", "right")
 
     def __post_init__(self) -> None:
-        require(self.frameskip >= 1, "frameskip", self.frameskip, "must be at least 1")
+        require_whole("frameskip", self.frameskip)
 
     @property
     def observation_space(self) -> Box:

@@ -11,7 +11,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Int
 
 from evorl.envs.arcade import screen
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
@@ -67,7 +67,7 @@ class Freeway:
 
     def __post_init__(self) -> None:
         require(-1 <= self.level < len(HIGHEST), "level", self.level, "must be from 0 to 7, or -1 for any")
-        require(self.frameskip >= 1, "frameskip", self.frameskip, "must be at least 1")
+        require_whole("frameskip", self.frameskip)
 
     @property
     def max_episode_steps(self) -> int:

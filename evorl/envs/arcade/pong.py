@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
 from evorl.envs.arcade import screen
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
@@ -52,8 +52,8 @@ class Pong:
     action_meanings = ("nothing", "up", "down")
 
     def __post_init__(self) -> None:
-        require(self.frameskip >= 1, "frameskip", self.frameskip, "must be at least 1")
-        require(self.points >= 1, "points", self.points, "must be at least 1")
+        require_whole("frameskip", self.frameskip)
+        require_whole("points", self.points)
 
     @property
     def observation_space(self) -> Box:

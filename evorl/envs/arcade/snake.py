@@ -11,7 +11,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int, Int16, Shaped
 
 from evorl.envs.arcade import screen
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
@@ -53,7 +53,7 @@ class Snake:
     def __post_init__(self) -> None:
         require(min(self.height, self.width) >= 2, "height", (self.height, self.width), "must be at least 2 x 2")
         require(0 < self.food < self.height * self.width, "food", self.food, "must be at least 1, and leave a cell")
-        require(self.vision >= 1, "vision", self.vision, "must be at least 1")
+        require_whole("vision", self.vision)
 
     @property
     def observation_space(self) -> Box:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
 from evorl.envs.arcade import screen
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
@@ -61,7 +61,7 @@ class SpaceInvaders:
     action_meanings = ("nothing", "left", "right", "fire")
 
     def __post_init__(self) -> None:
-        require(self.frameskip >= 1, "frameskip", self.frameskip, "must be at least 1")
+        require_whole("frameskip", self.frameskip)
 
     @property
     def observation_space(self) -> Box:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from evorl.envs.games.rules import CHANCE, OVER
-from evorl.errors import require
+from evorl.errors import require, require_whole
 
 ORDERS = "random", "ascending", "descending"
 RETURNS = "win_loss", "point_difference", "total_points"
@@ -33,7 +33,7 @@ class Goofspiel:
     returns_type: str = "win_loss"
 
     def __post_init__(self) -> None:
-        require(self.num_cards >= 2, "num_cards", self.num_cards, "must be at least 2")
+        require_whole("num_cards", self.num_cards, 2)
         require(2 <= self.players <= 10, "players", self.players, "must be from 2 to 10")
         for name, value, allowed in (
             ("points_order", self.points_order, ORDERS),

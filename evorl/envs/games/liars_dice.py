@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from evorl.envs.games.rules import CHANCE, OVER
-from evorl.errors import require
+from evorl.errors import require, require_whole
 
 
 class Round(NamedTuple):
@@ -26,8 +26,8 @@ class LiarsDice:
     players: int = 2
 
     def __post_init__(self) -> None:
-        require(self.numdice >= 1, "numdice", self.numdice, "must be at least 1")
-        require(self.dice_sides >= 2, "dice_sides", self.dice_sides, "must be at least 2")
+        require_whole("numdice", self.numdice)
+        require_whole("dice_sides", self.dice_sides, 2)
         require(2 <= self.players <= 10, "players", self.players, "must be from 2 to 10")
 
     @property

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from evorl.envs.games.payoffs import CLASSICS, Nested, classic, tensor
 from evorl.envs.games.seats import Seats, numbered
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.spaces import Box, Dict, Discrete
 from evorl.types import Key, TimeStep
 
@@ -44,7 +44,7 @@ class Matrix:
 
     def __post_init__(self) -> None:
         require(bool(self.game) != bool(self.payoffs), "game", self.game or '""', "give a name, or payoffs")
-        require(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
+        require_whole("rounds", self.rounds)
         object.__setattr__(self, "payoffs", _tuple(self.payoffs))
         _ = self.table, self.action_space
 

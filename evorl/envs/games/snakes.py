@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from evorl.envs.arcade import screen
 from evorl.envs.arcade.snake import EMPTY, FOOD, MOVES, WALL, Snake, at, free_cell, put
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.spaces import Box, Dict, Discrete, Legal, Members
 from evorl.types import Ends, Key, TimeStep
 
@@ -53,11 +53,11 @@ class Snakes:
     action_meanings = Snake.action_meanings
 
     def __post_init__(self) -> None:
-        require(self.num_snakes >= 1, "num_snakes", self.num_snakes, "must be at least 1")
+        require_whole("num_snakes", self.num_snakes)
         require(min(self.height, self.width) >= 2, "height", (self.height, self.width), "must be at least 2 x 2")
         room = self.height * self.width - self.num_snakes
         require(0 < self.food < room, "food", self.food, f"must be from 1 to {room - 1}, which leaves a cell")
-        require(self.vision >= 1, "vision", self.vision, "must be at least 1")
+        require_whole("vision", self.vision)
 
     @property
     def observation_space(self) -> Dict:

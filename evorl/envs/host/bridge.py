@@ -16,7 +16,7 @@ from evorl.envs.host.places import Here, Places
 from evorl.envs.host.played import Layout
 from evorl.envs.host.workers import Workers
 from evorl.envs.suite import frozen, take_limit
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.types import HostParams, HostState, Key, TimeStep
 
 
@@ -77,8 +77,8 @@ class Placed(Bridge, ABC):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", frozen(self.options))
-        require(self.workers >= 0, "workers", self.workers, "must not be negative")
-        require(self.batch >= 0, "batch", self.batch, "must not be negative")
+        require_whole("workers", self.workers, 0)
+        require_whole("batch", self.batch, 0)
         require(not self.batch or self.workers > 0, "batch", self.batch, "needs workers, env.workers=1 or more")
         require(self.timeout_seconds > 0, "timeout_seconds", self.timeout_seconds, "must be above 0")
         take_limit(self, self.own_limit)

@@ -15,7 +15,7 @@ from evorl.envs.host.layout import Described, described
 from evorl.envs.host.places import most_places
 from evorl.envs.host.played import RESET, STEP, Layout, memory
 from evorl.envs.suite import imported, take_limit
-from evorl.errors import OptionError, require, unknown
+from evorl.errors import OptionError, require, require_whole, unknown
 
 ENDLESS = 2**31 - 1  # EnvPool's limit of episodes that have none
 SEEDS = 2**31 - 1
@@ -107,7 +107,7 @@ class EnvPool(Bridge):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenDict(self.options))
-        require(self.threads >= 0, "threads", self.threads, "must not be negative")
+        require_whole("threads", self.threads, 0)
         take_limit(self, lambda: self._spec.config.max_episode_steps)
         why = f"{self.name} has no limit of its own; give one"
         require(self.max_episode_steps < ENDLESS, "max_episode_steps", 0, why)

@@ -13,7 +13,7 @@ from evorl.envs.maze import levels
 from evorl.envs.maze.generators import any_direction
 from evorl.envs.maze.levels import ABSENT, Level
 from evorl.envs.maze.maze import Maze, MazeState
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.spaces import Box, Dict, Discrete
 from evorl.types import Key, TimeStep
 
@@ -47,8 +47,8 @@ class MazeEditor:
     def __post_init__(self) -> None:
         height, width = self._size
         require(height * width >= 2, "maze", f"{height} x {width}", "needs two cells, for goal and start")
-        require(self.num_walls >= 0, "num_walls", self.num_walls, "must not be negative")
-        require(self.num_random >= 0, "num_random", self.num_random, "must not be negative")
+        require_whole("num_walls", self.num_walls, 0)
+        require_whole("num_random", self.num_random, 0)
 
     @property
     def max_episode_steps(self) -> int:

@@ -17,7 +17,7 @@ from evorl.envs.maze.edits import crossover, decode, flip_wall, move_goal, mutat
 from evorl.envs.maze.generators import RandomWalls
 from evorl.envs.maze.levels import GREEN, RED, Level, at, blocked, equal
 from evorl.envs.maze.paths import level_metrics, optimal_return
-from evorl.errors import require
+from evorl.errors import require, require_whole
 from evorl.spaces import Box, Dict, Discrete
 from evorl.types import Editor, Key, Metrics, TimeStep
 
@@ -85,7 +85,7 @@ class Maze:
     def __post_init__(self) -> None:
         odd = self.view_size in range(3, 32, 2)
         require(odd, "view_size", self.view_size, "must be odd, from 3 to 31")
-        require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
+        require_whole("max_episode_steps", self.max_episode_steps)
         require(self.num_actions in (3, 7), "num_actions", self.num_actions, "must be 3 or 7")
         require(0 <= self.time_penalty <= 1, "time_penalty", self.time_penalty, "must be from 0 to 1")
 

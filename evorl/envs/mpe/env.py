@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from evorl.envs.mpe import draw
 from evorl.envs.mpe.sight import one_hot
 from evorl.envs.mpe.world import Kind, Lively, MPEState, Scenario, Solvable, moved, of_each
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.spaces import Box, Dict, Discrete, Members
 from evorl.types import Key, TimeStep
 
@@ -35,7 +35,7 @@ class MPE:
     fresh_reset = True
 
     def __post_init__(self) -> None:
-        require(self.max_episode_steps >= 1, "max_episode_steps", self.max_episode_steps, "must be at least 1")
+        require_whole("max_episode_steps", self.max_episode_steps)
 
     @property
     def observation_space(self) -> Dict:

@@ -20,7 +20,7 @@ from evorl.envs.host.merged import PIECE
 from evorl.envs.mujoco.engine import Engine, cores, mujoco
 from evorl.envs.mujoco.tasks import TASKS
 from evorl.envs.suite import take_limit
-from evorl.errors import require
+from evorl.errors import require_whole
 from evorl.spaces import Box, bound
 from evorl.types import Key, TimeStep
 
@@ -51,7 +51,7 @@ class MuJoCo:
     def __post_init__(self) -> None:
         plain = {name: tuple(x) if isinstance(x, list) else x for name, x in self.options.items()}
         object.__setattr__(self, "options", FrozenDict(plain))
-        require(self.threads >= 0, "threads", self.threads, "must not be negative")
+        require_whole("threads", self.threads, 0)
         take_limit(self, lambda: self._engine.limit)
 
     @staticmethod

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, require_whole
 from evorl.training.configuration import saved
 from evorl.training.configuration.discovery import BUDGET
 from evorl.training.records import recorders
@@ -27,9 +27,7 @@ def check(data: Mapping[str, Any]) -> None:
     for name, (least, most) in WHOLE.items():
         value = saved.at(data, name)
         if name not in ("chunk", "devices") or value is not None:
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            require(whole and value >= least, name, value, f"must be a whole number, at least {least}")
-            require(value <= most, name, value, f"must be at most {most}")
+            require_whole(name, value, least, most)
     for name in SWITCHES:
         value = saved.at(data, name)
         require(isinstance(value, bool), name, value, "must be true or false")

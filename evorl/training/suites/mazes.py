@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from evorl.envs.maze import Maze, suite
 from evorl.envs.on_level import with_levels
-from evorl.errors import OptionError, require, unknown
+from evorl.errors import OptionError, require, require_whole, unknown
 from evorl.metrics import MEASURED_STEPS
 from evorl.training.suites.attempts import actor, attempt
 from evorl.types import Acts, Key, Metrics, State
@@ -34,7 +34,7 @@ class MazeSuite:
     def __post_init__(self) -> None:
         if self.name not in suite.SUITES:
             raise unknown("suite", str(self.name), suite.SUITES)
-        require(self.episodes >= 1, "episodes", self.episodes, "must be at least 1")
+        require_whole("episodes", self.episodes)
         acts, _ = actor(self.workflow)
         if not isinstance(acts, Acts):
             raise OptionError(f"suite={self.name}: {type(acts).__name__} keeps no policy to be tested")

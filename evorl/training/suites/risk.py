@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from evorl import tree
 from evorl.envs.on_level import with_levels
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require_whole
 from evorl.levels import NEVER_SOLVED, can_be_solved
 from evorl.training.suites.attempts import attempt
 from evorl.types import Acts, Judged, Key, KnowsOptimum, Level, State
@@ -40,8 +40,8 @@ class Risk:
     explores: bool = True
 
     def __post_init__(self) -> None:
-        require(self.levels >= 1, "levels", self.levels, "must be at least 1")
-        require(self.attempts >= 1, "attempts", self.attempts, "must be at least 1")
+        require_whole("levels", self.levels)
+        require_whole("attempts", self.attempts)
         env, _ = with_levels(self.workflow.env, self.workflow.env.default_params)
         name = type(env).__name__
         if not isinstance(env, Judged):
