@@ -26,6 +26,7 @@ def hyperparameter(
     low and high say what is legal; prior, in between, where it is worth searching. Without one it is not searched.
     """
     require(low < high, "high", f"{high:g}", f"must be above low, {low:g}")
+    require(low <= default <= high, "default", f"{default:g}", f"must be between {low:g} and {high:g}")
     for end in prior.ends if prior is not None else ():
         require(low <= end <= high, "prior", prior, f"must be between {low:g} and {high:g}")
     return struct.field(default=default, metadata={"low": low, "high": high, "about": about, "prior": prior})

@@ -73,6 +73,7 @@ BOUNDS = [
     (lambda: PolynomialMutation(low=NAN), "bounds=nan, inf: the first must be the lower"),
     (lambda: MapElites(low=(0.0, 1.0), high=1.0), r"bounds=\[0.0, 1.0\], 1.0: the first must be the lower"),
     (lambda: hyperparameters.hyperparameter(0.5, 1.0, 0.0), "high=0: must be above low, 1"),
+    (lambda: hyperparameters.hyperparameter(2.0, 0.0, 1.0), "default=2: must be between 0 and 1"),
 ]
 NUMBERS = [
     (lambda: Budget(iterations="9"), "iterations=9: must be above 0"),
@@ -80,6 +81,12 @@ NUMBERS = [
     (lambda: Uniform("0", 1.0), "low=0: must be a finite number"),
     (lambda: Integer(1, 2.5), "high=2.5: must be a whole number"),
     (lambda: Choice((1.0, NAN)), r"values=\(1.0, nan\): must be finite numbers"),
+    (
+        lambda: replace(OFF_POLICY, env=Walk),
+        "env=the class Walk: must be an object with the members of Env",
+    ),
+    (lambda: replace(OFF_POLICY, agent=None), "agent=NoneType: must be an object with the members of Actor"),
+    (lambda: fit(OFF_POLICY, budget=9), "budget=9: must be a Budget"),
     (lambda: fit(OFF_POLICY, 3), "hyperparams=int: must be a flax.struct.dataclass"),
     (lambda: fit(OFF_POLICY, budget=ONCE, devices=0), "devices=0: must be at least 1"),
     (lambda: fit(OFF_POLICY, budget=ONCE, evaluation_share="1"), "evaluation_share=1: must be above 0 and at most 1"),

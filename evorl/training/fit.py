@@ -89,6 +89,7 @@ def fit(
     hyperparams = hyperparameters.of(workflow) if hyperparams is None else hyperparams
     hyperparameters.require_pytree(hyperparams)
     hyperparameters.check_ranges(hyperparams)
+    require(isinstance(budget, Budget), "budget", budget, "must be a Budget, such as Budget(env_steps=1e6)")
     budget = budget.within(workflow.most_iterations) if isinstance(workflow, Fills) else budget
     devices = most_devices(workflow, num_seeds) if devices is None else devices
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)

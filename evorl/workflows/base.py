@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
+from typing_extensions import get_protocol_members
 
 from evorl import hyperparameters, tree
 from evorl.agents.losses import TD_ERROR
@@ -14,8 +15,10 @@ from evorl.agents.memory import remembers
 from evorl.errors import OptionError, require, require_whole
 from evorl.keys import require_key
 from evorl.types import (
+    Actor,
     ActorCritic,
     Advances,
+    Env,
     Hyperparams,
     Iterates,
     Key,
@@ -201,8 +204,22 @@ def most_steps_of_life(workflow: Any, iterations: int) -> float:
     return first + (iterations - 1) * later
 
 
+def check_parts(workflow: Any) -> None:
+    """Raises OptionError where the environment or the agent of a workflow is none, but a class, say."""
+    for name, protocol in (("env", Env), ("agent", Actor)):
+        if not hasattr(workflow, name):
+            continue
+        part = getattr(workflow, name)
+        if isinstance(part, protocol) and not isinstance(part, type):
+            continue
+        given = f"the class {part.__name__}" if isinstance(part, type) else type(part).__name__
+        wanted = f"{protocol.__name__} of evorl.types: {', '.join(sorted(get_protocol_members(protocol)))}"
+        raise OptionError(f"{name}={given}: must be an object with the members of {wanted}")
+
+
 def check_positive(workflow: Any, *names: str) -> None:
-    """Raises OptionError where a named field is no whole number, below 1, or too large for an index."""
+    """Raises OptionError where a named field is no whole number from 1 that an index can be, or as check_parts does."""
+    check_parts(workflow)
     for name in names:
         require_whole(name, getattr(workflow, name))
 
