@@ -26,7 +26,7 @@ from evorl.training.configuration import saved
 from evorl.training.records.rows import JSON_LINES, recorded
 
 OF_SEEDS = {"seed", "num_seeds"}  # in which the runs of one line may differ
-OF_TASK = ("env", "wrappers", "problem", "eval_env")  # what a return is measured on
+OF_REWARDS = "evorl.envs.wrappers.Rewards"  # which changes what is learned from, and no return
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,18 @@ class Curve:
     named: bool  # by the user
 
     @property
+    def evaluated(self) -> Mapping[str, Any]:
+        """Its configuration with the environment that it was evaluated in as that of the training."""
+        return {**self.cfg, "env": self.cfg.get("eval_env") or self.cfg.get("env")}
+
+    @property
     def task(self) -> dict[str, Any]:
         """What its returns are measured on: values by dotted name."""
-        return dict(saved.leaves({name: self.cfg.get(name) for name in OF_TASK}, ""))
+        env = self.evaluated["env"]
+        while isinstance(env, dict) and env.get("_target_") == OF_REWARDS:
+            env = env.get("inner")
+        around = [one for one in self.cfg.get("wrappers") or () if one["_target_"] != OF_REWARDS]
+        return dict(saved.leaves({"env": env, "wrappers": around, "problem": self.cfg.get("problem")}, ""))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -176,7 +185,7 @@ def panels(curves: Sequence[Curve]) -> dict[str, list[Curve]]:
     tasks: dict[str, list[Curve]] = {}
     for curve in curves:
         tasks.setdefault(text(curve.task), []).append(curve)
-    names = [escaped(config.title(one.cfg).partition(" on ")[2]) if one.cfg else "" for one, *_ in tasks.values()]
+    names = [escaped(config.title(one.evaluated).partition(" on ")[2]) if one.cfg else "" for one, *_ in tasks.values()]
     options = [one.task for one, *_ in tasks.values()]
     titles = []
     for name, own in zip(names, options, strict=True):

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 COUNTS = ("env_steps", "episodes", "gradient_steps", "restarts")  # these add up; every other metric is a mean
-OF_EPISODES = ("return", "return_best", "episode_length")  # means that weigh by episodes, as do those of
+LEARNED = "learned_return"  # of the rewards that are learned from, where a wrapper has changed the task's own
+OF_EPISODES = ("return", "return_best", "episode_length", LEARNED)  # means that weigh by episodes, as do those of
 EPISODE = "episode/"  # which begins the names of what an environment summarizes of its episodes
 RETURN = "return/"  # which begins those of the returns of a game's groups
 ERROR = "return_error"  # of an evaluation: the standard error of its return
@@ -67,8 +68,10 @@ def over_rounds(rounds: list[Metrics]) -> Metrics:
     found = {name: np.stack([metrics[name] for metrics in rounds]) for name in rounds[0]}
     found = reduce({name: x.astype(np.float64) if x.dtype == np.float32 else x for name, x in found.items()})
     found |= {name: values.mean(0) for name, values in found.items() if name.startswith(MEMBERS)}
-    if ERROR in found:  # of equally many episodes each
-        found[ERROR] = np.sqrt(sum(np.square(metrics[ERROR]) for metrics in rounds)) / len(rounds)
+    if ERROR in found:  # of a mean that weighs by episodes
+        weight = [metrics.get("episodes", np.ones(())) for metrics in rounds]
+        errors = sum(np.square(n * metrics[ERROR]) for n, metrics in zip(weight, rounds, strict=True))
+        found[ERROR] = np.sqrt(errors) / np.maximum(sum(weight), 1)
     return {name: np.asarray(values) for name, values in found.items()}
 
 

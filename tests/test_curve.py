@@ -94,6 +94,26 @@ def test_each_environment_has_a_panel(tmp_path, capsys):
     assert "| a | CartPole-v1 | 1 | 20 | 2.0 | 3 | 3 | 3 |" in said
 
 
+def test_a_panel_is_of_what_is_evaluated_whatever_is_learned_from(tmp_path):
+    """Returns are the task's own, with rewards that are scaled and in another environment than that of the training."""
+    scaled = {"_target_": "evorl.envs.wrappers.Rewards", "scale": 0.1}
+    frames = {"_target_": "evorl.envs.wrappers.Frames", "count": 2}
+    other = CFG["env"] | {"name": "Acrobot-v1"}
+    runs = [
+        write(tmp_path / "elsewhere", env=other, eval_env=CFG["env"]),
+        write(tmp_path / "plain"),
+        write(tmp_path / "wrapped", wrappers=[scaled]),
+        write(tmp_path / "inside", env=scaled | {"inner": CFG["env"]}),
+        write(tmp_path / "frames", wrappers=[scaled, frames]),
+        write(tmp_path / "other", env=other),
+    ]
+    found = {title: [one.label for one in lines] for title, lines in curve.panels(drawn(*runs)).items()}
+    alike, seen, apart = found.items()
+    assert alike[1] == ["elsewhere", "plain", "wrapped", "inside"]
+    assert alike[0].startswith("CartPole-v1")
+    assert (seen[1], apart[1]) == (["frames"], ["other"])
+
+
 def test_a_folder_without_a_configuration_is_a_line_of_its_own(tmp_path):
     for name in "ab":
         write(tmp_path / name)

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -23,8 +24,21 @@ def cache(tmp_path, monkeypatch):
 
 def test_the_error_of_a_mean_is_that_of_the_slots():
     stats = EpisodeStats(np.zeros(4, int), np.array([1, 2, 1, 0]), np.array([3.0, 8.0, 8.0, 7.0]), np.zeros(4, int))
-    assert float(stats.error) == pytest.approx(np.std([3, 4, 8], ddof=1) / np.sqrt(3))
+    mean, of_slots, counts = 19 / 4, np.array([3, 4, 8]), np.array([1, 2, 1])
+    variance = (counts * (of_slots - mean) ** 2).sum() / 2  # of an episode, of which a slot's mean has 1 / count
+    assert float(stats.error) == pytest.approx(np.sqrt(variance / 4))
     assert np.isinf(EpisodeStats(np.zeros(1, int), np.ones(1, int), np.ones(1), np.ones(1, int)).error)
+
+
+def test_the_error_is_that_of_the_mean_over_episodes_whatever_the_quotas():
+    """Its square, on average, is the variance of what is reported: returns of variance 9 in 1, 1, 1 and 7 episodes."""
+    rng, quotas = np.random.default_rng(0), np.array([1, 1, 1, 7])
+    episodes = 3 * rng.standard_normal((4000, quotas.sum()))
+    sums = np.add.reduceat(episodes, np.cumsum(quotas) - quotas, axis=1)
+    none = np.zeros((4000, 4), int)
+    stats = EpisodeStats(none, np.broadcast_to(quotas, (4000, 4)), sums, none)
+    squares = jax.vmap(lambda stats: stats.error**2)(stats)
+    assert float(squares.mean()) == pytest.approx(episodes.mean(1).var(), rel=0.05)
 
 
 def test_rounds_of_an_evaluation_are_one():
@@ -42,7 +56,7 @@ def test_rounds_of_an_evaluation_are_one():
     }
     found = over_rounds([first, second])
     assert found["return"] == pytest.approx((2 * 4 + 5 * 8) / 12)
-    assert (found["return_error"], found["episodes"]) == (pytest.approx(2.5), 12)
+    assert (found["return_error"], found["episodes"]) == (pytest.approx(np.hypot(4 * 3, 8 * 4) / 12), 12)
     np.testing.assert_array_equal(found["members/return"], [0.5, 0.5])
 
 

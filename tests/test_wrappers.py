@@ -11,14 +11,16 @@ from evorl.agents import TD3, MLPPolicy, PolicyGradient
 from evorl.ec import CEM, CSO
 from evorl.envs import probe
 from evorl.envs.actions import Repeat, Rescaled, Sticky
+from evorl.envs.games.around import Alone, Joint
 from evorl.envs.gymnax import Gymnax
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.observations import Cast, Flatten, TimeLimit, TimeSeen
 from evorl.envs.on_level import seen_alike
-from evorl.envs.wrappers import Frames, Partial, Rewards, Scalarized, ScalarizedParams, innermost
+from evorl.envs.wrappers import Frames, Partial, Rewards, Scalarized, ScalarizedParams, innermost, unshaped
 from evorl.errors import OptionError
 from evorl.spaces import Box, MultiDiscrete
 from evorl.types import Env
+from evorl.vector_env import FromParams, World, whole_episodes
 from evorl.workflows import CEMRL, Evolution, OffPolicy, OnPolicy
 from tests.counting import Counting
 
@@ -256,6 +258,61 @@ def test_clipped_rewards():
     assert float(clipped.reward) == pytest.approx(max(-0.2, 0.1 * float(plain.reward)))
     with pytest.raises(OptionError, match="clip=0"):
         Rewards(Counting(), clip=0)
+
+
+@pytest.mark.parametrize(
+    ("env", "learned"),
+    [
+        (Rewards(Counting(), scale=0.5), 0.5),
+        (Rewards(Rewards(Counting(), clip=0.25), delay=3), 0.25),
+        (Repeat(Rewards(Counting(), scale=2), 3), 2),
+        (Rewards(Repeat(Counting(), 2), scale=-3), -3),
+        (Frames(Rewards(Counting(), scale=0.5), 2), 0.5),
+    ],
+)
+def test_returns_are_those_of_the_task_whatever_is_learned_from(env, learned):
+    """An episode of Counting, whose every step is worth 1, returns its length."""
+
+    def act(obs, memory, keys):
+        return jnp.zeros((len(keys), 1)), memory, {}
+
+    world = World(env, (), (), 4)
+    stats = jax.jit(lambda key: whole_episodes(world, act, FromParams(), key, 7))(jax.random.key(3))
+    starts = jax.random.key(3)
+    plain = jax.jit(lambda key: whole_episodes(World(Counting(), (), (), 4), act, FromParams(), key, 7))(starts)
+    np.testing.assert_allclose(stats.returns, plain.lengths)
+    np.testing.assert_allclose(stats.learned_returns, learned * plain.lengths)
+    np.testing.assert_allclose(stats.fitness["return"], learned * plain.lengths)
+    metrics = stats.metrics()
+    assert float(metrics["return"]) == pytest.approx(float(plain.lengths.mean()))
+    assert float(metrics["learned_return"]) == pytest.approx(learned * float(plain.lengths.mean()))
+    assert plain.fitness.keys() == {"return"}
+    assert unshaped(env) in (Counting(), Repeat(Counting(), 3), Repeat(Counting(), 2), Frames(Counting(), 2))
+
+
+def test_a_reward_that_is_changed_keeps_the_tasks_own():
+    env, key = Rewards(Counting(longest=1), scale=0.5), jax.random.key(0)
+    alone = Alone(env)
+    _, timestep = alone.step(key, alone.reset(key, ())[0], {"only": jnp.zeros((1, 1))}, ())
+    assert (timestep.reward["only"].tolist(), timestep.scored["only"].tolist()) == ([0.5], [1.0])
+    _, timestep = Joint(alone).step(key, Joint(alone).reset(key, ())[0], {"only": jnp.zeros((1, 1))}, ())
+    assert (float(timestep.reward), float(timestep.scored)) == (0.5, 1.0)
+
+
+@pytest.mark.program
+def test_evolution_is_told_of_the_rewards_that_it_learns_from():
+    """Of the same population a scale of -1 makes elites of the others; what is reported is the same."""
+    env, centers, metrics = probe.SeenChoice(), [], []
+    policy = MLPPolicy(env.observation_space, env.action_space, (4,))
+    for scale in (1.0, -1.0):
+        workflow = Evolution(Rewards(env, scale=scale), policy, CEM(8), normalization="none", same_episodes=True)
+        state = workflow.init(jax.random.key(0), workflow.hyperparams())
+        state, told = jax.jit(workflow.step)(state, jax.random.key(1))
+        assert float(told["learned_return"]) == pytest.approx(scale * float(told["return"]))
+        centers.append(jax.tree.leaves(state.agent.actor.params))
+        metrics.append((float(told["return"]), float(told["return_best"])))
+    assert metrics[0] == metrics[1]
+    assert not np.allclose(centers[0][-1], centers[1][-1], atol=1e-6)
 
 
 def test_a_time_limit_truncates_and_is_seen():

@@ -75,12 +75,15 @@ class Repeat(Wrapper):
             state, so_far, steps = carry
             going = ~(so_far.terminated | so_far.truncated)
             after, new = self.inner.step(key, state, action, hosts.where(going, params))
-            reward = jax.tree.map(jnp.add, so_far.reward, new.reward)
+            rewards = (so_far.reward, so_far.task_reward), (new.reward, new.task_reward)
+            reward, task = jax.tree.map(jnp.add, *rewards)
             if so_far.ends is not None:  # a member that is out keeps what it saw last
                 kept = {name: tree.where(out, so_far.obs[name], new.obs[name]) for name, out in so_far.ends.any.items()}
                 new = replace(new, obs=new.obs | kept)
             info = {name: self._joined(name, so_far.info[name], x) for name, x in new.info.items()}
-            return tree.where(going, (after, replace(new, reward=reward, info=info), steps + 1), carry), None
+            return tree.where(
+                going, (after, replace(new, reward=reward, info=info, task_reward=task), steps + 1), carry
+            ), None
 
         (inner, timestep, steps), _ = jax.lax.scan(again, (*first, jnp.int32(1)), keys[1:])
         means = {name: timestep.info[name] / steps for name, how in self.episode_info.items() if how == "mean"}

@@ -168,13 +168,18 @@ class JaxMARL:
         with _quiet():
             seen, inner, rewards, done, info = self.env.step_env(key, env_state.inner, given)
         state, reward = env_state.after(inner), self._by_agent(rewards)
-        if self.shaping:
-            shaped = self._by_agent(info["shaped_reward"])
-            reward = {agent: x + self.shaping * shaped[agent] for agent, x in reward.items()}
-        of_groups = grouped(self.agents, {agent: jnp.asarray(x, jnp.float32) for agent, x in reward.items()})
         over = done["__all__"] & (self.name not in SHOWN)
         timestep = state.answer(self._observation(seen, inner), 0, over, self.max_episode_steps)
-        return state, replace(timestep, reward=of_groups)
+        timestep = replace(timestep, reward=self._by_group(reward))
+        if not self.shaping:
+            return state, timestep
+        shaped = self._by_agent(info["shaped_reward"])
+        learned = {agent: x + self.shaping * shaped[agent] for agent, x in reward.items()}
+        return state, timestep.shaped(self._by_group(learned))
+
+    def _by_group(self, reward: dict[Any, Any]) -> Any:
+        """Rewards of agents as those of groups."""
+        return grouped(self.agents, {agent: jnp.asarray(x, jnp.float32) for agent, x in reward.items()})
 
     def _by_agent(self, values: Any) -> dict[Any, Any]:
         """What the library has by name, in a row, or in arrays that lead with the agents."""

@@ -87,7 +87,7 @@ class Scalarized(Wrapper):
     """The inner environment, whose rewards have k numbers, with their weighted sum as its reward.
 
     The numbers, leaves of a reward side by side, are summed over an episode as "objectives". The weights are params,
-    so that copies of a run may differ in them.
+    so that copies of a run may differ in them. Their sum is the task's own reward, since a return is one number.
     """
 
     weights: Sequence[float]
@@ -111,11 +111,16 @@ class Scalarized(Wrapper):
         self, key: Key, env_state: WrapperState, action: Any, params: ScalarizedParams
     ) -> tuple[WrapperState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params.inner)
-        objectives = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(timestep.reward)])
+        objectives = _side_by_side(timestep.reward)
         weights = jnp.asarray(params.weights, jnp.float32)
         require(weights.size == objectives.size, "weights", self.weights, f"must be {objectives.size}, one for each")
-        info = {**timestep.info, "objectives": objectives}
-        return WrapperState(inner), replace(timestep, reward=objectives @ weights, info=info)
+        timestep = timestep.with_rewards(lambda reward: _side_by_side(reward) @ weights)
+        return WrapperState(inner), replace(timestep, info={**timestep.info, "objectives": objectives})
+
+
+def _side_by_side(reward: Any) -> Array:
+    """The numbers of a reward, [k]."""
+    return jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(reward)])
 
 
 @struct.dataclass
@@ -130,7 +135,9 @@ class Rewards(Wrapper):
     """The inner environment with its rewards times `scale`, clipped to [-clip, clip], given in sums every `delay` steps
     and at an episode's end.
 
-    A delay makes sparse rewards of dense ones (Oh et al. 2018, arXiv:1806.05635, section 5.4).
+    Agents and evolution learn from these; returns stay those of the inner environment, and the sums of these rewards
+    are recorded as `learned_return`. A delay makes sparse rewards of dense ones (Oh et al. 2018, arXiv:1806.05635,
+    section 5.4).
     """
 
     scale: float = 1.0
@@ -151,7 +158,7 @@ class Rewards(Wrapper):
         owed, steps = env_state.owed + reward, env_state.steps + 1
         due: Array = (steps >= self.delay) | timestep.terminated | timestep.truncated
         after = RewardsState(inner, jnp.where(due, 0.0, owed), jnp.where(due, 0, steps))
-        return after, replace(timestep, reward=jnp.where(due, owed, 0.0))
+        return after, timestep.shaped(jnp.where(due, owed, 0.0))
 
 
 @struct.dataclass
@@ -260,6 +267,16 @@ class Partial(View):
 
     def show(self, obs: Any) -> Any:
         return {name: obs[name] for name in self.keep} if isinstance(obs, Mapping) else obs[jnp.array(self.keep)]
+
+
+def unshaped(env: Env) -> Env:
+    """env without those of its wrappers that change only what is learned from."""
+    match env:
+        case Rewards():
+            return unshaped(env.inner)
+        case Wrapper():
+            return replace(env, inner=unshaped(env.inner))
+    return env
 
 
 def innermost(env: Env) -> Env:

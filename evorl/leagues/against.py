@@ -104,9 +104,8 @@ class Against:
                 theirs = tree.index(line, (jnp.arange(len(role.players)) - params.player) % len(role.players))
             actions |= self.roles.spread(role, theirs)
         game, timestep = self.game.step(key_game, env_state.game, actions, params.game)
-        reward = self.roles.stacked(self.own, timestep.reward)
-        seen = self.seen(timestep.obs, params.player)
-        own = replace(timestep, obs=seen, reward=tree.index(reward, params.player))
+        own = timestep.with_rewards(lambda reward: tree.index(self.roles.stacked(self.own, reward), params.player))
+        own = replace(own, obs=self.seen(timestep.obs, params.player))
         if timestep.ends is not None:
             own = self.ended(own, timestep.ends, params.player)
         return AgainstState(game, timestep.obs, env_state.opponents, memory), own

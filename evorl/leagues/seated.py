@@ -49,7 +49,7 @@ class Seated(Wrapper):
     def step(self, key: Key, env_state: SeatedState, action: Any, params: Match) -> tuple[SeatedState, TimeStep]:
         before, seat = env_state.inner, env_state.seat
         state, timestep = self.inner.step(key, before, action, replace(params, player=seat))
-        total = env_state.total + sum(x.mean() for x in jax.tree.leaves(timestep.reward))
+        total = env_state.total + sum(x.mean() for x in jax.tree.leaves(timestep.scored))
         others = jnp.arange(len(before.opponents)) != seat
         met = (jax.nn.one_hot(before.opponents, self.policies) * others[:, None]).sum(0)
         told = {"met": met, "won": met * outcome(total)}

@@ -80,7 +80,7 @@ def play(env: Env, env_params: Any, seed: int = 0) -> tuple[float, int]:
                 continue
             move = spaces.chosen(env.action_space, jnp.int32(action))
             state, timestep = step(jax.random.fold_in(key, steps + 1), state, move, env_params)
-            obs, earned, steps = timestep.obs, earned + float(timestep.reward), steps + 1
+            obs, earned, steps = timestep.obs, earned + float(timestep.scored), steps + 1
             ended = bool(timestep.terminated | timestep.truncated)
     print(f"return {earned:.6g} after {steps} steps{'' if ended else ', stopped'}")
     return earned, steps

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from evorl.envs.wrappers import unshaped
 from evorl.spaces import random_action, sizes
 from evorl.training.episodes import play
 from evorl.training.progress import Progress
@@ -39,6 +40,7 @@ def random_return(env: Env | Problem) -> Return:
 
     It is shipped, remembered from an earlier training, or played.
     """
+    env = unshaped(env) if isinstance(env, Env) else env
     remembered, name = Remembered("random_returns.json"), repr(env)
     found = read(SHIPPED).get(name) or remembered.get(name)
     if not (isinstance(found, list) and len(found) == 3 and all(isinstance(value, float) for value in found)):

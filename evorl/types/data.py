@@ -52,6 +52,21 @@ class TimeStep:
     truncated: Any  # [] bool: time ran out; bootstrap
     info: Any = struct.field(default_factory=dict)
     ends: Any = None  # Ends of a game whose members may end before it does
+    task_reward: Any = ()  # the task's own, where a wrapper has changed `reward` for learning; () where it is `reward`
+
+    @property
+    def scored(self) -> Any:
+        """The task's own reward, of which returns are the sums."""
+        return self.reward if isinstance(self.task_reward, tuple) else self.task_reward
+
+    def shaped(self, reward: Any) -> "TimeStep":
+        """Return the same with another reward to learn from; the task's own stays."""
+        return replace(self, reward=reward, task_reward=self.scored)
+
+    def with_rewards(self, change: Callable[[Any], Any]) -> "TimeStep":
+        """Return the same with what `change` makes of the reward and, where there is one, of the task's own."""
+        task = () if isinstance(self.task_reward, tuple) else change(self.task_reward)
+        return replace(self, reward=change(self.reward), task_reward=task)
 
 
 @struct.dataclass

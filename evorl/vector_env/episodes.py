@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array
 
 from evorl import tree
-from evorl.metrics import EPISODE, RETURN, apart
+from evorl.metrics import EPISODE, LEARNED, RETURN, apart
 from evorl.types import Metrics
 from evorl.vector_env import hosts
 
@@ -22,11 +22,12 @@ class EnvSlot:
     env_state: Any
     obs: Any
     memory: Any
-    episode_return: Any  # undiscounted, so far, as the rewards are
+    episode_return: Any  # undiscounted, so far, of the task's own rewards, as these are
     episode_length: Any  # [] int32, so far
     episode_info: Any  # of what the environment summarizes, so far
     gone: Any = ()  # of a game whose members may end before it does, which have: bool [members] by group
     sent: Any = ()  # its last action, the memory after it, extras, and data of a key: of a step on the host under way
+    learned_return: Any = ()  # of the rewards that are learned from, so far, where they are others; else ()
 
 
 @struct.dataclass
@@ -35,18 +36,20 @@ class EpisodeStats:
 
     steps: Any  # int32
     episodes: Any  # int32, ended
-    returns: Any  # summed over ended episodes, as the rewards are
+    returns: Any  # of the task's own rewards, summed over ended episodes, as these are
     lengths: Any  # int32, summed over ended episodes
     info: Any = struct.field(default_factory=dict)  # what the environment summarizes, summed over ended episodes
     restarts: Any = ()  # int32, of environments on the host those that failed in the middle of an episode; else ()
     ranked: str | None = struct.field(pytree_node=False, default=None)  # of a game, the group named, "" for all
+    learned_returns: Any = ()  # of the rewards that are learned from, where they are others; else ()
 
     @classmethod
     def zeros(cls, slots: EnvSlot, ranked: str | None = None) -> "EpisodeStats":
         """Of these slots, before their first step."""
         nothing = tree.zeros((slots.episode_length, slots.episode_return, slots.episode_info))
         none, returns, info = nothing
-        return cls(none, none, returns, none, info, none if hosts.held(slots.env_state) else (), ranked)
+        restarts, learned = none if hosts.held(slots.env_state) else (), tree.zeros(slots.learned_return)
+        return cls(none, none, returns, none, info, restarts, ranked, learned)
 
     @property
     def turns(self) -> Any:
@@ -61,24 +64,33 @@ class EpisodeStats:
     @property
     def means(self) -> dict[str, Any]:
         """Of the ended episodes of each slot, leaves [n, ...], 0 where none ended: what the environment summarizes, by
-        name, and "return".
+        name, "return" and, where a wrapper has changed the rewards, "learned_return".
         """
         of_each = jax.vmap(lambda sums, episodes: jax.tree.map(lambda x: x / jnp.maximum(episodes, 1), sums))
         return of_each(self.info | self.totals, self.episodes)
 
     @property
     def totals(self) -> dict[str, Any]:
-        """The "return" that ended episodes add up to, leaves [n, ...], as the rewards are.
+        """The "return" that ended episodes add up to, leaves [n, ...], as the rewards are, and the "learned_return".
 
         Of a game it is the mean over the members of the group that ranks, or over all, and each group has its own, as
         "return/GROUP".
         """
+        learned = {} if isinstance(self.learned_returns, tuple) else {LEARNED: self._one(self.learned_returns)}
+        of_groups = {} if self.ranked is None else {f"{RETURN}{name}": x.mean(-1) for name, x in self.returns.items()}
+        return {"return": self._one(self.returns)} | of_groups | learned
+
+    def _one(self, returns: Any) -> Any:
+        """Returns as one number a slot, of a game that of the group that ranks, or the mean over all members."""
         if self.ranked is None:
-            return {"return": self.returns}
-        of_groups = {name: x.mean(-1) for name, x in self.returns.items()}
-        everyone = jnp.concatenate(list(self.returns.values()), -1).mean(-1)
-        of_ranked = of_groups[self.ranked] if self.ranked else everyone
-        return {"return": of_ranked} | {f"{RETURN}{name}": x for name, x in of_groups.items()}
+            return returns
+        return (returns[self.ranked] if self.ranked else jnp.concatenate(list(returns.values()), -1)).mean(-1)
+
+    @property
+    def fitness(self) -> dict[str, Any]:
+        """The means, of which "return" is that of the rewards that are learned from: what evolution is told."""
+        means = self.means
+        return means | {"return": means.get(LEARNED, means["return"])}
 
     @property
     def mean_return(self) -> Array:
@@ -87,12 +99,15 @@ class EpisodeStats:
 
     @property
     def error(self) -> Array:
-        """[], the standard error of the mean return, from what the slots differ by; infinite for fewer than two."""
-        played = self.episodes > 0
-        n = played.sum()
-        mean = jnp.where(played, self.mean_return, 0).sum() / jnp.maximum(n, 1)
-        squares = jnp.where(played, (self.mean_return - mean) ** 2, 0).sum()
-        return jnp.where(n > 1, jnp.sqrt(squares / jnp.maximum(n * (n - 1), 1)), jnp.inf)
+        """[], the standard error of the mean return, from what the slots differ by; infinite for fewer than two.
+
+        The mean of a slot with k of the episodes has 1 / k of an episode's variance, so that squares weigh by k.
+        """
+        played, episodes = self.episodes > 0, jnp.maximum(self.episodes.sum(), 1)
+        n, returns = played.sum(), self.mean_return
+        mean = jnp.where(played, self.totals["return"], 0).sum() / episodes
+        squares = jnp.where(played, self.episodes * (returns - mean) ** 2, 0).sum()
+        return jnp.where(n > 1, jnp.sqrt(squares / (jnp.maximum(n - 1, 1) * episodes)), jnp.inf)
 
     def metrics(self) -> Metrics:
         """Counts and means over all slots; those of "return", "episode_length" and "episode/..." over ended episodes.

@@ -159,11 +159,12 @@ def auto_reset(
             transition = replace(transition, terminated=ends[0], truncated=ends[1])
         lost = world.lost(after, transition) & mask
         ended, there = transition.ended & mask, mask & ~lost
-        sums, restarts = (stats.returns, stats.lengths, stats.info), jax.tree.map(lambda x: x + lost, stats.restarts)
+        sums = stats.returns, stats.lengths, stats.info, stats.learned_returns
+        restarts = jax.tree.map(lambda x: x + lost, stats.restarts)
         of_episode = tree.where(ended, world.ended(after), tree.zeros(sums))
-        returns, lengths, info = jax.tree.map(jnp.add, sums, of_episode)
+        returns, lengths, info, learned = jax.tree.map(jnp.add, sums, of_episode)
         counts = {"steps": stats.steps + there, "episodes": stats.episodes + ended, "restarts": restarts}
-        stats = replace(stats, **counts, returns=returns, lengths=lengths, info=info)
+        stats = replace(stats, **counts, returns=returns, lengths=lengths, info=info, learned_returns=learned)
         slots = tree.where(acts, after, slots)
         slots = tree.where(ended, hosts.anew(slots), slots) if world.hosted else slots
         begins = (ended | lost) & going_on((slots, stats, left)) if world.hosted else ended

@@ -106,11 +106,12 @@ class World:
             require(how in SUMMARIES, f"episode_info[{name!r}]", how, f"must be one of {', '.join(SUMMARIES)}")
             if name not in seen.info:
                 raise unknown("episode_info", name, seen.info)
-        none = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (seen.reward, seen.info))
+        learned = () if isinstance(seen.task_reward, tuple) else seen.reward
+        none = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (seen.scored, seen.info, learned))
         info = {name: none[1][name] for name in self.summary}
         gone = () if seen.ends is None else tree.zeros(seen.ends.truncated)
-        memory = tree.broadcast(self.memory, self.n)
-        return EnvSlot(*starts, memory, none[0], jnp.zeros(self.n, jnp.int32), info, gone)
+        memory, length = tree.broadcast(self.memory, self.n), jnp.zeros(self.n, jnp.int32)
+        return EnvSlot(*starts, memory, none[0], length, info, gone, learned_return=none[2])
 
     def _check(self, where: str, obs: Any) -> None:
         """Raises OptionError where observations, leaves [n, ...], are not of the shapes and dtypes declared."""
@@ -121,7 +122,8 @@ class World:
     def restart(self, slots: EnvSlot, starts: tuple[Any, Any], where: Bool[Array, "*n"]) -> EnvSlot:
         """The slots, at starts, leaves [n, ...], where so, [n] or []."""
         none = tree.zeros((slots.episode_return, slots.episode_length, slots.episode_info, slots.gone))
-        return tree.where(where, EnvSlot(*starts, tree.broadcast(self.memory, self.n), *none, slots.sent), slots)
+        learned, memory = tree.zeros(slots.learned_return), tree.broadcast(self.memory, self.n)
+        return tree.where(where, EnvSlot(*starts, memory, *none, slots.sent, learned), slots)
 
     def enter(self, first: tuple[Any, Any], slots: EnvSlot | None, where: Bool[Array, "*n"]) -> EnvSlot:
         """The slots, at first, leaves [n, ...], where so, [n] or []; all of them where there are no slots."""
@@ -147,13 +149,15 @@ class World:
         ends = () if timestep.ends is None else timestep.ends
         members = {"ends": ends, "gone": slots.gone}
         transition = Transition(slots.obs, action, *outcome, extras, memory=slots.memory, **members)
-        returns = jax.tree.map(jnp.add, slots.episode_return, timestep.reward)
+        returns, learned = jax.tree.map(jnp.add, slots.episode_return, timestep.scored), ()
+        if not isinstance(slots.learned_return, tuple):
+            learned = jax.tree.map(jnp.add, slots.learned_return, timestep.reward)
         info = {
             name: timestep.info[name].astype(jnp.float32) + (0 if how == "last" else slots.episode_info[name])
             for name, how in self.summary.items()
         }
         gone = ends if isinstance(ends, tuple) else ends.any
-        after = EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1, info, gone, sent)
+        after = EnvSlot(env_state, timestep.obs, memory, returns, slots.episode_length + 1, info, gone, sent, learned)
         if slots.sent:
             waiting = replace(slots, env_state=hosts.kept(slots.env_state, env_state), sent=sent)
             after = tree.where(self.waits(after), waiting, after)
@@ -193,14 +197,14 @@ class World:
         self.reset_asked(keys, hosts.Asked((lease != 0) & leaves, lease, leaves))
         return tree.where(leaves, hosts.without(slots), slots)
 
-    def ended(self, slots: EnvSlot) -> tuple[Any, Any, Any]:
-        """The return, the length and the summary of episodes that end here, leaves [n, ...]."""
+    def ended(self, slots: EnvSlot) -> tuple[Any, Any, Any, Any]:
+        """The return, the length, the summary and the learned return of episodes that end here, leaves [n, ...]."""
         length = slots.episode_length
         info = {
             name: jax.vmap(jnp.divide)(total, length) if self.summary[name] == "mean" else total
             for name, total in slots.episode_info.items()
         }
-        return slots.episode_return, length, info
+        return slots.episode_return, length, info, slots.learned_return
 
 
 def leveled(env: Env) -> Leveled:

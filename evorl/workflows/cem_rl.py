@@ -167,16 +167,16 @@ class CEMRL:
         return actors.play(self, state, plan, key)
 
     def absorb(self, state: CEMRLState, carry: Asked, played: Played, key: Key) -> tuple[CEMRLState, Metrics]:
-        members, random, fitness = played.plan.params, played.plan.random, played.stats.mean_return
+        members, random, means = played.plan.params, played.plan.random, played.stats.fitness
         hyperparams, evolver = self.now(state).evolver, search.asked(carry.evolver, state.evolver)
-        judged = search.fitness(self.evolver, played.stats.means)
+        judged = search.fitness(self.evolver, means)
         told, metrics = search.tell(self.evolver, key, members, judged, evolver, hyperparams)
         evolver = tree.where(~random, told, state.evolver)
         learned = carry.metrics["gradient_steps"] > 0
         metrics |= played.metrics() | carry.metrics
         metrics |= {
-            "return_best": fitness.max(),
-            "gradient_elites": jnp.where(learned, elites_among(fitness, carry.picked), 0),
+            "return_best": played.stats.mean_return.max(),
+            "gradient_elites": jnp.where(learned, elites_among(means["return"], carry.picked), 0),
         }
         state = replace(
             state,

@@ -205,7 +205,8 @@ class ERL:
         key_learn, key_tell = jax.random.split(key)
         stats, random, n, m = played.stats, played.plan.random, self.evolver.population_size, self.num_agents
         members, hyperparams = tree.index(played.plan.params, slice(n)), self.now(state)
-        fitness, returns = stats.mean_return[:n], stats.mean_return[n:]
+        means = stats.fitness
+        fitness, returns = means["return"][:n], means["return"][n:]
         learning = self.learning(state, random)
         env_steps = state.env_steps + stats.steps.sum()
         so_far = jnp.minimum(env_steps, self.max_updates).astype(jnp.int32)
@@ -215,11 +216,11 @@ class ERL:
         agent = replace(state.agent, actor=self.pulled(state, members, fitness, returns, learning))
         agent, replay, metrics = actors.learn(self, agent, state.replay, key_learn, updates, hyperparams.agent)
         evolver = search.asked(carry, state.evolver)
-        judged = search.fitness(self.evolver, tree.index(stats.means, slice(n)))
+        judged = search.fitness(self.evolver, tree.index(means, slice(n)))
         told, told_metrics = search.tell(self.evolver, key_tell, members, judged, evolver, hyperparams.evolver)
         metrics |= played.metrics() | told_metrics
         metrics |= {
-            "return_best": fitness.max(),
+            "return_best": stats.mean_return[:n].max(),
             "return_agent": tree.index(stats, slice(n, None)).metrics()["return"],
             "gradient_steps": updates,
             "gradient_elites": jnp.where(self.injecting(state, random), elites_among(fitness, jnp.arange(n - m, n)), 0),

@@ -58,9 +58,9 @@ class EvolutionState:
 class Evolution:
     """An iteration is ask, fitness_episodes whole episodes of each member, and tell.
 
-    Fitness is the mean undiscounted return, of greedy actions unless explore. With same_episodes, all members of a
-    generation play the same episodes: the same starts and the same chance (common random numbers). Observations are
-    normalized, by the same statistics for all members, with normalization
+    Fitness is the mean undiscounted return, by the rewards that are learned from, of greedy actions unless explore.
+    With same_episodes, all members of a generation play the same episodes: the same starts and the same chance (common
+    random numbers). Observations are normalized, by the same statistics for all members, with normalization
     vbn: by vbn_steps steps at random, which the first iteration takes instead (virtual batch normalization; Salimans et
     al. 2017, arXiv:1703.03864, section 2.1);
     running: by all observations before this iteration (Mania et al. 2018, arXiv:1803.07055, section 3.2).
@@ -188,7 +188,8 @@ class Evolution:
         (genomes, evolver), members, random = carry, played.plan.params, self.random(state)
         evolver = search.asked(evolver, state.evolver)
         n = self.evolver.population_size
-        means = jax.tree.map(lambda x: x.reshape(n, -1, *x.shape[1:]).mean(1), played.stats.means)
+        of_members = lambda x: x.reshape(n, -1, *x.shape[1:]).mean(1)  # noqa: E731
+        means = jax.tree.map(of_members, played.stats.fitness)
         fitness = search.fitness(self.evolver, means)
         hyperparams = self.now(state).evolver
         asked = members if isinstance(self.evolver, TakesParams) else genomes
@@ -204,7 +205,7 @@ class Evolution:
             iteration=state.iteration + 1,
             env_steps=state.env_steps + played.stats.steps.sum(),
         )
-        metrics |= {"return_best": jnp.nanmax(means["return"]), "gradient_steps": jnp.int32(0)}
+        metrics |= {"return_best": jnp.nanmax(of_members(played.stats.mean_return)), "gradient_steps": jnp.int32(0)}
         return state, played.metrics() | metrics
 
     def report(self, state: EvolutionState, played: Played) -> Metrics:

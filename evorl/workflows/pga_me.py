@@ -150,12 +150,13 @@ class PGAME:
         return actors.play(self, state, plan, key)
 
     def absorb(self, state: PGAMEState, carry: Any, played: Played, key: Key) -> tuple[PGAMEState, Metrics]:
-        (agent, asked, metrics), members, means = carry, played.plan.params, played.stats.means
+        (agent, asked, metrics), members, means = carry, played.plan.params, played.stats.fitness
         evolver, judged = search.asked(asked, state.evolver), search.fitness(self.evolver, means)
         evolver, told = search.tell(self.evolver, key, members, judged, evolver, self.now(state).evolver)
         moved = {"agent": agent, "evolver": evolver, "center": self.evolver.solution(evolver)}
         state = replace(state, env_steps=state.env_steps + played.stats.steps.sum(), **moved)
-        of_greedy = {"return_best": means["return"].max(), "return_greedy": means["return"][-1]}
+        returns = played.stats.mean_return
+        of_greedy = {"return_best": returns.max(), "return_greedy": returns[-1]}
         return state, played.metrics() | metrics | told | of_greedy
 
     def report(self, state: PGAMEState, played: Played) -> Metrics:

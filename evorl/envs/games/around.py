@@ -60,8 +60,8 @@ class Joint(Wrapper):
 
     def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
-        reward = jnp.concatenate(jax.tree.leaves(timestep.reward)).mean()
-        return WrapperState(inner), replace(timestep, reward=reward, ends=None)
+        timestep = timestep.with_rewards(lambda reward: jnp.concatenate(jax.tree.leaves(reward)).mean())
+        return WrapperState(inner), replace(timestep, ends=None)
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Alone(Wrapper):
 
     def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, tree.index(action["only"], 0), params)
-        obs, reward = tree.broadcast((timestep.obs, timestep.reward), 1)
-        return WrapperState(inner), replace(timestep, obs={"only": obs}, reward={"only": reward})
+        timestep = timestep.with_rewards(lambda reward: {"only": tree.broadcast(reward, 1)})
+        return WrapperState(inner), replace(timestep, obs={"only": tree.broadcast(timestep.obs, 1)})
 
 
 def of_game(env: Env, place: str) -> None:
