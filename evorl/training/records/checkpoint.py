@@ -213,10 +213,13 @@ class Checkpoints:
         return jax.tree.map(lambda x: next(stored) if x.size else jnp.zeros(x.shape, x.dtype), shapes)
 
     def _require_names(self, step: int, item: str, known: Container[str]) -> None:
-        """Raise OptionError where orbax would open a leaf that is none of the state."""
+        """Raise OptionError where orbax would open a leaf that is none of the state, ValueError where a name is off."""
         stored = json.loads(files.read(self._stored(step, item, "_METADATA")))["tree_metadata"]
-        for one in stored.values():
-            name = ".".join(str(key["key"]) for key in one["key_metadata"])
+        for path, one in stored.items():
+            keys = tuple(str(key["key"]) for key in one["key_metadata"])
+            if path != str(keys):  # orbax writes a name twice
+                raise ValueError(f"its {item} has two names for a leaf")
+            name = ".".join(keys)
             if one["value_metadata"]["value_type"] not in EMPTY and name not in known:
                 problem = f"does not fit this configuration, which has no {printable(name)}"
                 raise OptionError(f"the checkpoint of iteration {step} {problem}")
