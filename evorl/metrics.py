@@ -11,6 +11,7 @@ OF_EPISODES = ("return", "return_best", "episode_length", LEARNED)  # means that
 EPISODE = "episode/"  # which begins the names of what an environment summarizes of its episodes
 RETURN = "return/"  # which begins those of the returns of a game's groups
 ERROR = "return_error"  # of an evaluation: the standard error of its return
+BEST = "best_"  # begins those of the best policies, evaluated anew at the end: best_return, best_return_error
 MEASURED_STEPS = "measured_steps"  # of an evaluation: env steps of what `fit` measures beside it
 MEMBERS = "members/"  # begins the names of metrics that stay apart for each member of a population
 

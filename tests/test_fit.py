@@ -25,6 +25,7 @@ from evorl.training.progress import Budget, Mark, Most, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.display import Lines
 from evorl.training.records.recorders import Csv, JsonLines, TensorBoard
+from evorl.training.records.rows import interval
 from evorl.types import TimeStep
 from evorl.workflows import OnPolicy
 from tests.conftest import leaves_equal
@@ -52,11 +53,59 @@ def test_rows_count_what_was_done(whole):
     assert all(row["progress"] == pytest.approx(row["iteration"] / 10) for row in train)
 
 
-def test_evaluations_come_after_the_first_chunk_then_on_schedule_and_at_the_end(whole):
-    evaluated = [row["iteration"] for row in whole.rows if row["kind"] == "evaluation"]
-    assert evaluated[0] == 2
-    assert evaluated[-1] == 10
-    assert len(evaluated) == 3
+def test_evaluations_come_before_training_then_on_schedule_and_at_the_end(whole):
+    rows = [row for row in whole.rows if row["kind"] == "evaluation"]
+    assert [row["iteration"] for row in rows][::2] == [0, 10]
+    assert len(rows) == 3
+    assert whole.rows[0] is rows[0]
+    assert whole.progress.first == {
+        "env_steps": 0, "return": rows[0]["return"], **dict(zip(("low", "high"), interval(rows[0]), strict=True))
+    }  # fmt: skip
+
+
+@struct.dataclass
+class GuessState:
+    hyperparams: Any
+    env_params: Any
+    steps: Any
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A training that learns nothing: an evaluation is chance, of mean 0 and variance 1."""
+
+    def init(self, key, hyperparams, env_params=None):
+        del key, env_params
+        return GuessState(hyperparams, (), jnp.float32(0))
+
+    def step(self, state, key):
+        del key
+        counts = {"env_steps": jnp.int32(1), "episodes": jnp.int32(1), "gradient_steps": jnp.int32(0)}
+        return state.replace(steps=state.steps + 1), counts | {"return": jnp.float32(0)}
+
+    def evaluate(self, state, key):
+        error = {"return_error": jnp.float32(1), "episode_length": jnp.float32(1)}
+        return error | {"return": jax.random.normal(key) + 0 * state.steps, "episodes": jnp.int32(128)}
+
+    def inherit(self, state, parent):
+        del parent
+        return state
+
+
+@pytest.mark.program
+def test_the_best_policy_is_evaluated_anew_so_that_its_return_is_no_maximum():
+    """Over 200 seeds of chance the highest of several evaluations is far above 0, its new evaluation 0 +- 0.07."""
+    training = fit(Guess(), (), 0, Budget(iterations=8), evaluations=4, num_seeds=200, side_by_side=True)
+    *before, last = [row for row in training.rows if row["kind"] == "evaluation"]
+    assert len(before) >= 3
+    assert not any("best_return" in row for row in before)
+    highest = np.max([row["seeds"]["return"] for row in [*before, last]], axis=0)
+    np.testing.assert_allclose(highest, training.progress.best, rtol=1e-6)
+    several = np.random.default_rng(0).standard_normal((100_000, len(before) + 1)).max(1)
+    assert highest.mean() == pytest.approx(several.mean(), abs=4 * several.std() / np.sqrt(200))
+    assert last["best_return"] == pytest.approx(0, abs=4 / np.sqrt(200))
+    assert training.progress.tested["return"] == last["best_return"]
+    assert training.progress.tested["low"] < 0 < training.progress.tested["high"]
 
 
 @pytest.mark.program
@@ -209,7 +258,8 @@ def test_the_last_evaluation_has_as_many_rounds_as_128_episodes_take(whole):
     one, rounds = OFF_POLICY.eval_episodes, math.ceil(128 / OFF_POLICY.eval_episodes)
     assert whole.progress.evaluation_steps == evaluations
     lengths = [row["episode_length"] for row in whole.rows if row["kind"] == "evaluation"]
-    assert evaluations == pytest.approx(one * (lengths[0] + lengths[1] + rounds * lengths[2]), abs=2)
+    of_best = rounds * lengths[2]  # the episodes of the best policy, which are as long
+    assert evaluations == pytest.approx(one * (lengths[0] + lengths[1] + rounds * lengths[2] + of_best), abs=2)
 
 
 @pytest.mark.program
@@ -233,6 +283,7 @@ def test_minutes_end_in_time_and_leave_nothing_to_do():
     training = fit(OFF_POLICY, HP, 3, Budget(minutes=0.04), chunk=64, evaluations=2)
     evaluation = [row for row in training.rows if row["kind"] == "evaluation"][-1]["duration"]
     done = training.progress
+    assert training.rows[0]["kind"] == "evaluation"
     assert not training.stopped
     assert training.rows[-1]["progress"] == 1
     assert done.seconds - done.compile_seconds - evaluation < 0.04 * 60 + 1
@@ -331,8 +382,8 @@ def test_lines_tell_how_far_it_is(whole, capsys):
         lines(row)
     out = capsys.readouterr().out.splitlines()
     assert len(out) == len(whole.rows)
-    assert out[0].startswith(" 20%")
-    assert "compiled in" in out[0]
+    assert out[0].startswith("  0%")
+    assert "compiled in" in out[1]
     assert "evaluation" in out[-1]
     assert out[-1].startswith("100%")
 

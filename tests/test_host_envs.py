@@ -250,11 +250,13 @@ def ppo(env, **settings):
 
 @pytest.mark.program
 def test_a_training_ends_at_the_state_before_what_has_failed(tmp_path):
-    """Each environment fails in its third episode, after two of six steps: in the fourth iteration of four."""
+    """Each environment fails in the third episode after that of the evaluation, after two of six steps: in the fourth
+    iteration of four.
+    """
     whole = fit(ppo(told(length=6)), budget=Budget(iterations=3), evaluations=1)
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints, fails = Checkpoints(tmp_path), ppo(told(length=6, fault="step", episodes=3))
     with pytest.raises(HostError, match=r"slot [01], in this process, step 1: step: RuntimeError: told to") as found:
-        fit(ppo(told(length=6, fault="step", episodes=2)), budget=Budget(iterations=9), checkpoints=checkpoints)
+        fit(fails, budget=Budget(iterations=9), evaluations=1, checkpoints=checkpoints)
     assert "\n" not in str(found.value)
     assert pools.fault() is None
     resumed = fit(ppo(told(length=6)), budget=Budget(iterations=3), checkpoints=checkpoints)

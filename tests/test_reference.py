@@ -76,18 +76,34 @@ def test_random_actions_are_played_once_and_remembered(cache, monkeypatch):
 
 @pytest.mark.parametrize(
     ("low", "high", "judged"),
-    [(5, 7, "this is better"), (-3, -2, "this is worse"), (0, 4, "this cannot be told from it")],
+    [(5, 7, "this is better"), (-4, -3, "this is worse"), (0, 4, "no difference can be told")],
 )
 def test_a_verdict_compares_intervals(low, high, judged, monkeypatch):
     monkeypatch.setattr(reference, "random_return", lambda env: Return(1.0, -1.0, 3.0))
     first = {"env_steps": 10, "return": 0.5, "low": 0.0, "high": 1.0}
     last = {"env_steps": 2000, "return": (low + high) / 2, "low": low, "high": high}
-    said = outcome(Progress(first=first, last=last, best=[8.0]), Bandit())
-    began = "it began at 0.5 [0, 1]; the best was 8"
+    tested = {"env_steps": 2000, "return": 7.5, "low": 7.0, "high": 8.0}
+    said = outcome(Progress(first=first, last=last, best=[8.0], tested=tested), Bandit())
+    than_before = judged.removeprefix("this is ")
+    began = f"it began at 0.5 [0, 1]: {than_before}; the best policy, evaluated anew: 7.5 [7, 8]"
     assert said == f"return {(low + high) / 2:.4g} [{low}, {high}] after 2,000 env steps; {began}"
     assert verdict(Return.of(last), Bandit()) == f"random actions earn 1 [-1, 3]: {judged}"
     said = verdict(Return.of(last), Bandit(), exploited=1.0)
     assert said == f"minus the exploitability of play at random is -1: {'this is better' if low > -1 else judged}"
+
+
+def test_a_difference_is_that_of_two_means_at_the_95_percent_level():
+    """As a z test of two means by their standard errors says; two intervals that overlap may still differ."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        (a, b), (u, v) = rng.normal(0, 3, 2), rng.uniform(0.1, 2, 2)
+        z = (a - b) / np.hypot(u, v)
+        said = Return(a, a - 1.96 * u, a + 1.96 * u).compared(Return(b, b - 1.96 * v, b + 1.96 * v))
+        assert said == ("better" if z > 1.96 else "worse" if z < -1.96 else "no difference can be told")
+    assert Return(3.0, 2.0, 4.0).compared(Return(1.7, 0.7, 2.7)) == "no difference can be told"
+    assert Return(3.0, 2.0, 4.0).compared(Return(1.5, 0.5, 2.5)) == "better"
+    assert Return(3.0, -np.inf, np.inf).compared(Return(1.0, 1.0, 1.0)) == "no difference can be told"
+    assert Return(3.0, 3.0, 3.0).compared(Return(3.0, 3.0, 3.0)) == "no difference can be told"
 
 
 def test_one_evaluation_is_told_once():

@@ -221,7 +221,7 @@ def test_what_diverges_is_told_and_not_saved(tmp_path):
                 AHEAD, endless, Run(DATA | {"iterations": 5}, tmp_path, [rows.append]), Serial(), None, 2
             )
         )
-    assert [row["iteration"] for row in rows] == [1]
+    assert [(row["kind"], row["iteration"]) for row in rows] == [("evaluation", 0), ("train", 1)]
     assert Checkpoints(tmp_path / "checkpoints", writes=False).latest is None
 
 

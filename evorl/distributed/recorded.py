@@ -14,6 +14,7 @@ from evorl.hyperparameters import as_state
 from evorl.training.conclusion import left_of
 from evorl.training.configuration import known
 from evorl.training.devices import compiler_options
+from evorl.training.driver import OF_BEST
 from evorl.training.journal import Journal
 from evorl.training.nans import Sentinel, diverged
 from evorl.training.program import RUNS_ONCE, Program
@@ -52,7 +53,7 @@ class Iterated(Protocol):
 class Schedule:
     """So many iterations, of which each `chunk` share a row.
 
-    All are evaluated; or, after the first chunk and at the end, so many of them as `evaluations` says.
+    All are evaluated; or, before the first and at the end, so many of them as `evaluations` says.
     """
 
     budget: Budget
@@ -105,6 +106,7 @@ class Recorded:
         """The state of the newest checkpoint, from which rows go on; None where there is none."""
         if self.checkpoints.latest is None:
             self.journal.resume()
+            self._evaluated(self.journal.best, 0)
             return None
         state, best, saved = self.checkpoints.restore(shapes)
         progress = Progress.of(saved, 1)
@@ -133,11 +135,18 @@ class Recorded:
             raise DivergedError(f"{problem}; {left_of(self.checkpoints, self.run_dir, self.packages)}")
         self.last, self.since = one, []
         if self._due(progress):
-            begun = perf_counter()
-            measured = jax.device_get(self.evaluate(one.state, jax.random.fold_in(self.key, one.number)))
-            self.journal.evaluated(one.state, measured, perf_counter() - begun, self.journal.finished)
+            self._evaluated(one.state, one.number)
         if self.checkpoints.due():
             self.save()
+
+    def _evaluated(self, state: State, iteration: int) -> None:
+        """Record an evaluation of a state; at the end the best one is evaluated anew, see Driver.examine."""
+        begun, key = perf_counter(), jax.random.fold_in(self.key, iteration)
+        measured, anew = jax.device_get(self.evaluate(state, key)), None
+        if self.journal.finished:
+            self.journal.keep_best(state, measured["return"])
+            anew = jax.device_get(self.evaluate(self.journal.best, jax.random.fold_in(key, OF_BEST)))
+        self.journal.evaluated(state, measured, perf_counter() - begun, anew)
 
     def save(self) -> None:
         """Saves what has a row, unless a checkpoint is newer: a run that goes on may come to its iterations again."""

@@ -13,14 +13,14 @@ import numpy as np
 from evorl import tree
 from evorl.errors import OptionError, require
 from evorl.metrics import over_rounds
-from evorl.replay import split
+from evorl.replay import join, split
 from evorl.sweeps.definition import Definition
 from evorl.sweeps.single import Told, opened, recording
 from evorl.sweeps.store import Store
 from evorl.sweeps.trials import FAILED, Trial
 from evorl.training import runs
 from evorl.training.devices import compiler_options
-from evorl.training.driver import LAST_EPISODES
+from evorl.training.driver import LAST_EPISODES, OF_BEST
 from evorl.training.hosts import environments
 from evorl.training.journal import Journal
 from evorl.training.nans import Sentinel, diverged
@@ -71,7 +71,7 @@ class Place:
     def is_due(self, point: int) -> bool:
         """Whether this point of its schedule is to be evaluated; see Driver.evaluation_is_due."""
         done = self.progress
-        if not done.iteration or point <= done.evaluated or not done.has_room(done.marks[1].env_steps, self.share):
+        if point <= done.evaluated or not done.has_room(done.marks[1].env_steps, self.share):
             return False
         done.evaluated = point
         return True
@@ -99,6 +99,7 @@ class SideBySide:
             self._init = jax.jit(self.workflow.init).lower(self.keys[0, 0], hyperparams).compile(RUNS_ONCE)
             self._light = jax.jit(lambda state, i: tree.index(split(state)[0], i))
             self._put = jax.jit(tree.put, donate_argnums=0)
+            self._exchange = jax.jit(_exchanged, donate_argnums=0)
         self.places: list[Place | None] = [None] * len(trials)
         states = [self._open(i, trial) for i, trial in enumerate(trials)]
         if not (whole := [state for state in states if state is not None]):
@@ -166,6 +167,7 @@ class SideBySide:
             for i in ended:
                 self._close(i, self._at(i))
                 self._refill(i, more)
+            self._examine([i for i in ended if self.places[i] is not None and self._is_due(self._at(i))], least=0)
             if any(self.places):
                 self._advance()
         for i, place in self._there():
@@ -184,10 +186,31 @@ class SideBySide:
         return done < 1 and not place.told.behind and place.is_due(int(done * place.data["evaluations"]))
 
     def _examine(self, due: Sequence[int], least: int) -> None:
-        """Evaluates trials in rounds, each until it has so many episodes."""
+        """Evaluate trials until each has so many episodes; at their end, where that is above 0, see Driver.examine."""
+        (found, took), lights = self._rounds(due, least), {i: self._light(self.state, i) for i in due}
+        if not least:
+            for i in due:
+                self._at(i).journal.evaluated(lights[i], found[i], took)
+            return
+        for i in due:
+            self._at(i).journal.keep_best(lights[i], found[i]["return"])
+            self.state = self._exchange(self.state, jnp.int32(i), self._at(i).journal.best)
+        anew, took_anew = self._rounds(due, least, first=OF_BEST)
+        for i in due:
+            self.state = self._exchange(self.state, jnp.int32(i), lights[i])
+            self._at(i).journal.evaluated(lights[i], found[i], took + took_anew, anew[i])
+
+    def _rounds(self, due: Sequence[int], least: int, first: int = 0) -> tuple[dict[int, dict[str, np.ndarray]], float]:
+        """Return the metrics of an evaluation of each trial until it has so many episodes, and the seconds of each.
+
+        Args:
+            due: the places of the trials.
+            least: the number of episodes.
+            first: the number of the first round.
+        """
         now, rounds = time.perf_counter(), {i: list[dict[str, np.ndarray]]() for i in due}
         while left := [i for i in due if not rounds[i] or _episodes(rounds[i], least) < least]:
-            part = len(rounds[left[0]])
+            part = first + len(rounds[left[0]])
             keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(self.keys, part) if part else self.keys
             jobs = self._jobs([int(i in left) for i in range(len(self.places))], True)
             self.state, _, found = self._run(self.state, keys, *jobs)
@@ -196,10 +219,8 @@ class SideBySide:
                 rounds[i].append({name: x[i] for name, x in found.items()})
         took = (time.perf_counter() - now) / max(len(due), 1)
         for i in due:
-            place = self._at(i)
-            place.progress.seconds += took
-            found = rounds[i][0] if len(rounds[i]) == 1 else over_rounds(rounds[i])
-            place.journal.evaluated(self._light(self.state, i), found, took, is_last=least > 0)
+            self._at(i).progress.seconds += took
+        return {i: several[0] if len(several) == 1 else over_rounds(several) for i, several in rounds.items()}, took
 
     def _advance(self) -> None:
         """A chunk of all; its seconds are theirs in equal shares."""
@@ -241,6 +262,12 @@ class SideBySide:
             state = self._open(i, trial)
             if state is not None:
                 self.state = self._put(self.state, jnp.int32(i), state)
+
+
+def _exchanged(state: State, i: jax.Array, light: State) -> State:
+    """Return the states of several with another one, but for its replays, in place i."""
+    several, replays = split(state)
+    return join(tree.put(several, i, light), replays)
 
 
 def _episodes(rounds: Sequence[dict[str, np.ndarray]], otherwise: int) -> int:

@@ -36,6 +36,7 @@ class Told:
     def __init__(self, store: Store, definition: Definition, number: int, budget: Budget) -> None:
         self._store, self._definition, self._number, self._budget = store, definition, number, budget
         self._of_steps, self._points = definition.score.startswith(TRAIN), definition.base["evaluations"]
+        self._needs_steps = self._of_steps or definition.cost.startswith(TRAIN)
         self._trained: Row = {}
         self.before, self.used, self.behind = 0.0, 0.0, False
 
@@ -48,6 +49,8 @@ class Told:
             self._trained, before, self.before = row, self.before, row["progress"]
             if not self._of_steps or int(self.before * self._points) <= int(before * self._points):
                 return
+        elif self._needs_steps and not self._trained:  # before the first one
+            return
         if not self.behind:
             self.used = row["progress"]
             cost, score = (self._of(row, name) for name in (self._definition.cost, self._definition.score))

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,15 @@ from evorl.vector_env import hosts
 from evorl.workflows.base import most_steps
 
 LAST_EPISODES = 128  # of the evaluation at the end, in as many rounds as that takes
+OF_BEST = 2**20  # the first round of the evaluation of the best policies, so that its episodes are fresh
+
+
+class Rounds(NamedTuple):
+    """An evaluation in rounds."""
+
+    evaluated: State  # without replays
+    metrics: dict[str, np.ndarray]
+    seconds: float
 
 
 class Driver:
@@ -144,24 +153,35 @@ class Driver:
     def evaluation_is_due(self, point: int) -> bool:
         """Whether this point of the schedule was not evaluated yet; it waits while evaluations take too much."""
         done = self.progress
-        if self.budget.is_timed:
+        if done.first is None:
+            room = True
+        elif self.budget.is_timed:
             cost, spent = self.journal.evaluation_took, done.evaluation_seconds
             room = spent + cost <= self.terms.share * (done.seconds - done.compile_seconds + cost)
         else:
             room = done.has_room(self._marks[1].env_steps * len(self.program.seeds), self.terms.share)
-        if not self.dispatched or point <= done.evaluated or not room:
+        if point <= done.evaluated or not room:
             return False
         done.evaluated = point
         return True
 
-    def dispatch(self, count: int, evaluating: bool, part: int = 0) -> None:
-        """Hands the device count steps, or a round of an evaluation, without waiting for what it has in hand."""
+    def dispatch(self, count: int, evaluating: bool, part: int = 0, kept: State = None) -> None:
+        """Hand the device count steps, or a round of an evaluation, without waiting for what it has in hand.
+
+        Args:
+            count: of iterations, 1 for an evaluation.
+            evaluating: whether it is one.
+            part: the number of its round.
+            kept: what a failure of an environment on the host goes back to, without replays; by default the state.
+        """
         if self.idle_since is not None:
             self.arrived = time.perf_counter()
             self.progress.idle_seconds += self.arrived - self.idle_since
             self.idle_since = None
         before = self.snapshot(self.state) if self.terms.debug_nans and not evaluating else None
-        newest, kept = pools.newest(), self.snapshot(split(self.state)[0]) if self.hosts.there else None
+        newest = pools.newest()
+        if self.hosts.there and kept is None:
+            kept = self.snapshot(split(self.state)[0])
         keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(self.keys, part) if part else self.keys
         todo = job(self.dispatched, count, evaluating)
         self.state, metrics, evaluation = self.run(self.state, keys, *todo)
@@ -200,23 +220,47 @@ class Driver:
         return next((why for one in states if (why := workflow.refusal(one)) is not None), None)
 
     def examine(self, stop: Callable[[], bool]) -> None:
-        """Make the last evaluation: rounds until they have 128 episodes, or have taken their share of the minutes.
+        """Make the last evaluation, and evaluate the best policies anew, whose return was chosen for being the highest.
 
-        A stop discards its rounds, so that a resumed run makes the whole evaluation and its row is the same.
+        Each has rounds until they have 128 episodes; both together are held to their share of the minutes. A stop
+        discards its rounds, so that a resumed run makes the whole evaluation and its row is the same.
+        """
+        longest = 60 * self.terms.share * self.budget.minutes
+        last = self._rounds(stop, longest)
+        if last is None:
+            return
+        self.journal.keep_best(last.evaluated, last.metrics["return"])
+        light, replay = split(self.state)
+        places = jax.tree.map(lambda x: x.sharding, light)
+        kept, best = (self.snapshot(x) for x in (light, hosts.without(self.journal.best)))  # which may be overwritten
+        self.state = join(jax.device_put(best, places), replay)
+        anew = self._rounds(stop, longest - last.seconds, OF_BEST, kept)
+        self.state = join(jax.device_put(kept, places), split(self.state)[1])
+        if anew is not None:
+            self.journal.evaluated(last.evaluated, last.metrics, last.seconds + anew.seconds, anew.metrics)
+
+    def _rounds(self, stop: Callable[[], bool], longest: float, first: int = 0, kept: State = None) -> "Rounds | None":
+        """Make rounds of an evaluation until they have 128 episodes; None where stopped.
+
+        Args:
+            stop: asked before each.
+            longest: seconds that they may take, but for the first.
+            first: the number of the first, from which its keys are.
+            kept: see `dispatch`.
         """
         rounds: list[dict[str, np.ndarray]] = []
         measured: dict[str, np.ndarray] = {}
-        seconds, longest, evaluated = 0.0, 60 * self.terms.share * self.budget.minutes, None
+        seconds, evaluated = 0.0, None
         while not rounds or seconds * (1 + 1 / len(rounds)) <= longest:
             if stop():
-                return
-            self.dispatch(1, evaluating=True, part=len(rounds))
+                return None
+            self.dispatch(1, evaluating=True, part=first + len(rounds), kept=kept)
             sent, metrics, _, duration = self._wait()
             rounds, seconds, evaluated = [*rounds, metrics], seconds + duration, sent.evaluated
             measured |= sent.measured
             if sum(metrics.get("episodes", np.array(LAST_EPISODES)).min() for metrics in rounds) >= LAST_EPISODES:
                 break
-        self.journal.evaluated(evaluated, over_rounds(rounds) | measured, seconds, is_last=True)
+        return Rounds(evaluated, over_rounds(rounds) | measured, seconds)
 
     def _wait(self) -> "tuple[InFlight, dict[str, np.ndarray], Any, float]":
         """What was sent first, its metrics, what the sentinel found, and the seconds that it took."""

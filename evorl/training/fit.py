@@ -61,11 +61,11 @@ def fit(
 ) -> Training:
     """Trains runs seed, seed + 1, ..., seed + num_seeds - 1 in one program and hands every row to the callbacks.
 
-    A row is a chunk of iterations, or an evaluation: after the first chunk, then evenly over the budget, and at the
-    end, there in rounds until it has 128 episodes. An evaluation waits while it would make all of them more than
-    evaluation_share of the env steps (by default none waits), or, where the budget has minutes, of the time (by default
-    0.15), to which the rounds at the end are held too. With minutes no iteration begins that would not end in time, as
-    long as the last ones took.
+    A row is a chunk of iterations, or an evaluation: before the first iteration, then evenly over the budget, and at
+    the end, there in rounds until it has 128 episodes, and as many fresh ones of the best policies. An evaluation waits
+    while it would make all of them more than evaluation_share of the env steps (by default none waits), or, where the
+    budget has minutes, of the time (by default 0.15), to which the rounds at the end are held too. With minutes no
+    iteration begins that would not end in time, as long as the last ones took.
 
     hyperparams are by default those of the workflow's parts. devices is over how many of them seeds, members or slots
     are spread, by default as many as divide the seeds, or what the workflow says to be spread; see host_devices.
@@ -99,6 +99,7 @@ def fit(
     driver = Driver(program, hyperparams, terms, callbacks, checkpoints, init_from)
     journal, schedule = driver.journal, driver.progress  # a resumed run may have been given a larger budget
     schedule.evaluated = min(schedule.evaluated, int(budget.used(schedule.mark) * evaluations))
+    schedule.evaluated = -1 if schedule.first is None else schedule.evaluated  # one that failed is made again
     while not stop() and (done := driver.used()) < 1:
         if driver.evaluation_is_due(int(done * evaluations)):
             driver.dispatch(1, evaluating=True)

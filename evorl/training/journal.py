@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.metrics import COUNTS, MEASURED_STEPS, reduce
+from evorl.metrics import BEST, COUNTS, ERROR, MEASURED_STEPS, reduce
 from evorl.training.callbacks import Callback, Follows, Resumes
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.rows import Row, interval, per_seed, row_of
 from evorl.types import State
+
+ALWAYS = ("env_steps", "episodes", "gradient_steps")  # counts that every step has
 
 
 class Journal:
@@ -53,21 +55,42 @@ class Journal:
         """Return whether the last evaluation is made."""
         return self.progress.examined == self.progress.iteration
 
-    def evaluated(self, state: State, metrics: dict[str, np.ndarray], duration: float, is_last: bool = False) -> None:
-        """Record an evaluation of a state, which is kept if it is the best so far."""
+    def evaluated(
+        self,
+        state: State,
+        metrics: dict[str, np.ndarray],
+        duration: float,
+        anew: dict[str, np.ndarray] | None = None,
+    ) -> None:
+        """Record an evaluation of a state, which is kept if it is the best so far.
+
+        Args:
+            state: of all runs, without replays.
+            metrics: of the evaluation.
+            duration: in seconds, of all that is recorded here.
+            anew: of the last evaluation, the metrics of a new one of the best policies, see `keep_best`.
+        """
         done = self.progress
-        done.examined = done.iteration if is_last else done.examined
-        steps = int(np.sum(metrics["episodes"] * metrics["episode_length"])) if "episodes" in metrics else 0
-        steps += int(np.sum(metrics.get(MEASURED_STEPS, 0)))
+        done.examined = done.examined if anew is None else done.iteration
+        steps = _steps(metrics) + (0 if anew is None else _steps(anew))
         self.evaluation_took, done.last_evaluation_steps = duration, steps
         done.evaluation_seconds += duration
         done.evaluation_steps += steps
-        self._keep_best(state, metrics["return"])
-        row = row_of(done, metrics, "evaluation", duration)
-        low, high = interval(row, float(np.sum(metrics.get("episodes", np.inf))))
-        done.last = {"env_steps": done.mean("env_steps"), "return": row["return"], "low": low, "high": high}
+        self.keep_best(state, metrics["return"])
+        for name in COUNTS:  # so that the rows before the first iteration have them too
+            if name in ALWAYS or name in metrics:
+                done.totals.setdefault(name, [0] * self.num_seeds)
+        of_best = {} if anew is None else {f"{BEST}{name}": anew[name] for name in ("return", ERROR) if name in anew}
+        row = row_of(done, metrics | of_best, "evaluation", duration)
+        done.last = self._summary(row, metrics)
         done.first = done.first or done.last
+        done.tested = done.tested if anew is None else self._summary(row, anew, BEST)
         self.record(row)
+
+    def _summary(self, row: Row, metrics: dict[str, np.ndarray], of: str = "") -> dict[str, float]:
+        """Return what is kept of an evaluation with these metrics: that of a row, or of the best policies in it."""
+        low, high = interval(row, of, float(np.sum(metrics.get("episodes", np.inf))))
+        return {"env_steps": self.progress.mean("env_steps"), "return": row[f"{of}return"], "low": low, "high": high}
 
     def record(self, row: Row) -> None:
         """Keeps a row, and hands it to the callbacks."""
@@ -81,8 +104,8 @@ class Journal:
             callback(row)
         self.progress.host_seconds += time.perf_counter() - now
 
-    def _keep_best(self, evaluated: State, returns: np.ndarray) -> None:
-        """Puts the evaluated states in the place of those that they beat; returns leads as all leaves do."""
+    def keep_best(self, evaluated: State, returns: np.ndarray) -> None:
+        """Put the evaluated states in the place of those that they beat; returns leads as all leaves do."""
         before = np.full(returns.shape, -np.inf) if self.progress.best is None else np.asarray(self.progress.best)
         returns = np.where(np.isnan(returns), -np.inf, returns)
         better = np.asarray((returns > before) | np.isneginf(before))
@@ -106,3 +129,9 @@ def _where(mask: Any, new: Any, old: Any) -> Any:
     """new where mask, which leads, old elsewhere; NumPy knows no keys."""
     is_key = jnp.issubdtype(old.dtype, jax.dtypes.prng_key)
     return (jnp if is_key else np).where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
+
+
+def _steps(metrics: dict[str, np.ndarray]) -> int:
+    """Return the env steps of an evaluation."""
+    played = int(np.sum(metrics["episodes"] * metrics["episode_length"])) if "episodes" in metrics else 0
+    return played + int(np.sum(metrics.get(MEASURED_STEPS, 0)))

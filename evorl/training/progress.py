@@ -132,6 +132,7 @@ class Progress:
     examined: int = -1  # the iteration after which the last evaluation was made, all its rounds
     first: dict[str, float] | None = None  # evaluation: env_steps, return, and its interval, low and high
     last: dict[str, float] | None = None
+    tested: dict[str, float] | None = None  # the best policies, evaluated anew at the end
     best: Any = None  # the return of each run's best evaluation
     diverged: list[int | None] = field(default_factory=lambda: [None])  # the iteration by which each run had, or None
     totals: dict[str, list[int]] = field(default_factory=dict)  # counts so far, one for each seed
@@ -154,7 +155,7 @@ class Progress:
             right = all(len(values) == num_seeds for values in (progress.diverged, *progress.totals.values()))
             right &= progress.best is None or num_seeds == 1 or len(returns) == num_seeds
             right &= len([Mark(*mark) for mark in progress.marks]) == 3 and set(progress.rows) == set(KINDS)
-            evaluations = [one for one in (progress.first, progress.last) if one is not None]
+            evaluations = [one for one in (progress.first, progress.last, progress.tested) if one is not None]
             right &= all(set(one) == set(EVALUATED) for one in evaluations)
             counts = [progress.iteration, progress.evaluated, progress.examined]
             counts += [progress.evaluation_steps, progress.last_evaluation_steps, *progress.rows.values()]

@@ -1,5 +1,6 @@
 """What a random policy earns in an environment: what a training is compared with at its end."""
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,17 @@ class Return(NamedTuple):
         """That of an evaluation, as Progress keeps it."""
         return cls(evaluation["return"], evaluation["low"], evaluation["high"])
 
+    def compared(self, other: "Return") -> str:
+        """Say whether this is better than the other: whether the 95 % interval of their difference leaves out 0.
+
+        That of two independent means follows from their own, also where these are not symmetric (MOVER; Zou and Donner
+        2008, doi:10.1002/sim.3095).
+        """
+        difference = self.mean - other.mean
+        low = difference - np.hypot(self.mean - self.low, other.high - other.mean)
+        high = difference + np.hypot(self.high - self.mean, other.mean - other.low)
+        return "better" if low > 0 else "worse" if high < 0 else "no difference can be told"
+
     def __str__(self) -> str:
         known = np.isfinite([self.low, self.high]).all() and self.low < self.high
         return f"{self.mean:.4g}" + (f" [{self.low:.4g}, {self.high:.4g}]" if known else "")
@@ -55,9 +67,11 @@ def outcome(progress: Progress, env: Env | Problem) -> str:
     assert progress.last is not None
     taken = "env steps" if isinstance(env, Env) else "evaluations"
     steps = progress.last["env_steps"]
-    began = f"; it began at {Return.of(progress.first)}" if progress.first != progress.last else ""
-    best = f"; the best was {np.mean(progress.best):.4g}" if progress.best is not None else ""
-    return f"return {Return.of(progress.last)} after {steps:,.0f} {taken}{began}{best}"
+    first, last = Return.of(progress.first), Return.of(progress.last)
+    apart = progress.first != progress.last and math.isfinite(first.mean)
+    began = f"; it began at {first}: {last.compared(first)}" if apart else ""
+    best = f"; the best policy, evaluated anew: {Return.of(progress.tested)}" if progress.tested is not None else ""
+    return f"return {last} after {steps:,.0f} {taken}{began}{best}"
 
 
 def verdict(last: Return, env: Env | Problem, exploited: float | None = None) -> str:
@@ -68,10 +82,9 @@ def verdict(last: Return, env: Env | Problem, exploited: float | None = None) ->
     chance = random_return(env) if exploited is None else Return(-exploited, -exploited, -exploited)
     if exploited is None and isinstance(env, Env) and rivals(env):
         judged = "what one group gains another may lose, so that this says little"
-    elif last.low > chance.high:
-        judged = "this is better"
     else:
-        judged = "this is worse" if last.high < chance.low else "this cannot be told from it"
+        judged = last.compared(chance)
+        judged = judged if judged.startswith("no") else f"this is {judged}"
     what = "actions" if isinstance(env, Env) else "solutions"
     random = f"random {what} earn" if exploited is None else "minus the exploitability of play at random is"
     return f"{random} {chance}: {judged}"

@@ -161,7 +161,7 @@ class PSRO:
     def judged(self, state: PSROState) -> Metrics:
         """How good the mixtures are: "return", and of a game with a tree "nash_conv" and "exploitability"."""
         if self.tree is None:
-            return {"return": -state.gains.mean()}
+            return {"return": jnp.where(state.filled > 1, -state.gains.mean(), jnp.nan)}  # nothing was tried before
         return in_metrics(state.nash_conv, self.tree.players)
 
     def exploited(self, state: PSROState) -> Float[Array, ""]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from evorl import package
 from evorl.errors import OptionError
+from evorl.metrics import BEST, ERROR
 from evorl.training.progress import Progress
 from evorl.training.records import files
 from evorl.training.records.rows import JSON_LINES, NESTED, Row
@@ -51,6 +52,9 @@ class JsonLines:
         """Every row is on disk already."""
 
 
+OF_LAST = (f"{BEST}return", f"{BEST}{ERROR}")  # metrics that the last evaluation alone has
+
+
 class Csv:
     """Appends to train.csv and evaluation.csv a line for each seed of every row."""
 
@@ -68,8 +72,9 @@ class Csv:
         with files.appending(path) as file:
             new = not file.tell()
             if row["kind"] not in self._columns:
-                self._columns[row["kind"]] = list(lines[0]) if new else _columns(path)
-            writer = csv.DictWriter(file, self._columns[row["kind"]])
+                last = OF_LAST if row["kind"] == "evaluation" else ()
+                self._columns[row["kind"]] = list(dict.fromkeys([*lines[0], *last])) if new else _columns(path)
+            writer = csv.DictWriter(file, self._columns[row["kind"]], extrasaction="ignore")
             if new:
                 writer.writeheader()
             writer.writerows(lines)

@@ -143,17 +143,21 @@ def row_of(progress: Progress, metrics: dict[str, np.ndarray], kind: str, durati
     return row
 
 
-def interval(row: Row, episodes: float = math.inf) -> tuple[float, float]:
+def interval(row: Row, of: str = "", episodes: float = math.inf) -> tuple[float, float]:
     """Return the 95 % interval of a row's return, infinite where it is not known.
 
     Args:
         row: of several seeds, over which it then is, or of one, from the error of its mean.
+        of: "best_" for the return of the best policies.
         episodes: of that one.
     """
     if "seeds" in row:
-        return stats.interval([value for value in row["seeds"]["return"] if math.isfinite(value)])
-    error = row.get(ERROR, math.inf) if episodes >= stats.LEAST else math.inf
-    return stats.Mean(row["return"], error, episodes - 1).interval()
+        return stats.interval([value for value in row["seeds"][f"{of}return"] if math.isfinite(value)])
+    error = row.get(f"{of}{ERROR}", math.inf)
+    if episodes == 1 and error == 0:  # it is computed, as that of one episode is not known
+        return row[f"{of}return"], row[f"{of}return"]
+    error = error if episodes >= stats.LEAST else math.inf
+    return stats.Mean(row[f"{of}return"], error, episodes - 1).interval()
 
 
 def of_members(values: np.ndarray, num_seeds: int, kind: str) -> np.ndarray:
