@@ -34,7 +34,7 @@ OWN: dict[str, Any] = {"executor": "ray", "workers": 2, "cpus_per_worker": 1.0, 
 OF_PSRO, OF_ROLLOUTS = ("staleness",), ("parts",)
 BUDGET = "iterations", "env_steps"
 GOING_ON = "resume", "trust", *BUDGET
-OF_ONE_PROGRAM = "episodes minutes num_seeds devices suite profile debug init_from dry_run deterministic"
+OF_ONE_PROGRAM = "episodes minutes num_seeds devices suite eval_env profile debug init_from dry_run deterministic"
 NOT_OF_PSRO = "env_steps", "chunk"  # an iteration is a row
 
 

@@ -19,6 +19,8 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
                    a suite takes all seeds, for intervals over seeds, unless one is given
   against=         in a game, another run of it, which plays all but group=; random: chance does
   group=           what this run then plays: GROUP, or of a group of several GROUP/NUMBER
+  eval_env=        another environment to play in, as evorl.train names it, with options eval_env.*; by default the
+                   run's own eval_env, or where it has none the one that it trained in; null: that one
   explore=false    true: acts as it did to explore, as is the default of suite=risk
   key=0            seeds the episodes
   human=false      true: you play an episode by keyboard, in the terminal, which says what the keys are
@@ -32,6 +34,9 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
   out=RUN/play     where the viewer, the pictures and the front go; out=null writes none"""
 
 
+NO_OPTIONS = {"given", "of_env"}  # fields that others fill
+
+
 @dataclass(frozen=True)
 class Options:
     """What a play is asked for."""
@@ -43,6 +48,8 @@ class Options:
     seed: int | None = None
     member: int | list | None = None
     against: str | None = None
+    eval_env: str | None = ""  # the run's own
+    of_env: Mapping[str, Any] = field(default_factory=dict)  # options of that, by name
     group: str | None = None
     explore: bool | None = None
     key: int = 0
@@ -85,8 +92,8 @@ def parse(arguments: list[str]) -> Options:
         if "." in name:
             options["given"][name] = value
             continue
-        if name not in types or name == "given":
-            raise unknown("option", name, set(types) - {"given"})
+        if name not in types or name in NO_OPTIONS:
+            raise unknown("option", name, set(types) - NO_OPTIONS)
         if name == "trust":
             options[name] = trusted(value)
             continue
@@ -96,6 +103,9 @@ def parse(arguments: list[str]) -> Options:
         require(right, name, text, f"must be of type {kind}")
         options[name] = value
     require(options.get("episodes", 1) >= 1, "episodes", options.get("episodes"), "must be at least 1")
+    if options.get("eval_env"):
+        of_env = [name for name in options["given"] if name.startswith("eval_env.")]
+        options["of_env"] = {name.partition(".")[2]: options["given"].pop(name) for name in of_env}
     return Options(**options)
 
 
@@ -115,6 +125,9 @@ def play(options: Options) -> dict[str, Any]:
     from evorl.types import Acts
 
     enable_compilation_cache()
+    if options.suite is not None or options.human:
+        why = "is of episodes that the run plays, not of suite= or human="
+        require(not options.eval_env, "eval_env", options.eval_env, why)
     if options.suite is not None:
         return test(options)
     if options.human:
@@ -127,13 +140,27 @@ def play(options: Options) -> dict[str, Any]:
     found: dict[str, Any] = {"files": show(front, folder, not isinstance(workflow, Acts)) if front is not None else []}
     if front is None or isinstance(workflow, Acts):
         workflow = run.acting(workflow)
-        returns, lengths, files = evaluate(workflow, state, folder, options)
+        env = another(run.cfg, options)
+        returns, lengths, files = evaluate(workflow, state, folder, options, env)
         found |= {"returns": returns, "lengths": lengths, "files": [*files, *found["files"]]}
     return found
 
 
-def evaluate(workflow: Any, state: Any, folder: Path | None, options: Options) -> tuple[Any, Any, list[Path]]:
-    """Prints what a policy earns; gives returns, lengths and the pictures of an episode."""
+def another(data: Mapping[str, Any], options: Options) -> Any:
+    """The environment to play in where that is not the one of the training; else None."""
+    from evorl.training.configuration import config, parts
+
+    if not options.eval_env:
+        return parts.evaluated(data) if options.eval_env == "" else None
+    overrides = [f"eval_env={options.eval_env}"]
+    overrides += [f"eval_env.{name}={'null' if x is None else x}" for name, x in options.of_env.items()]
+    return parts.wrapped(config.plain(config.load(overrides))["eval_env"], "eval_env", data)
+
+
+def evaluate(
+    workflow: Any, state: Any, folder: Path | None, options: Options, env: Any = None
+) -> tuple[Any, Any, list[Path]]:
+    """Prints what a policy earns in another environment where one is given; gives returns, lengths and the pictures."""
     import numpy as np
 
     from evorl.training import episodes
@@ -141,7 +168,7 @@ def evaluate(workflow: Any, state: Any, folder: Path | None, options: Options) -
     from evorl.training.policy import Policy
     from evorl.training.runs import restored
 
-    policy, explores = Policy(workflow, state), bool(options.explore)
+    policy, explores = Policy(workflow, state, env), bool(options.explore)
     place = None
     if options.against is not None:
         place = Place.named(options.group, workflow.env)

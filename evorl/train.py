@@ -159,7 +159,7 @@ def train(cfg: Any) -> Any:
 def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, Any], stopping: Stopping) -> Any:
     from evorl.training import front, runs
     from evorl.training.conclusion import conclusion, left_of
-    from evorl.training.configuration import known
+    from evorl.training.configuration import known, parts
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.fit import fit
     from evorl.training.hosts import environments
@@ -204,6 +204,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
                 keep_rows=False,
                 devices=data["devices"],
                 measure=measure,
+                eval_env=parts.evaluated(data),
             )
             checkpoints.close()
     except (DivergedError, HostError, OSError) as error:

@@ -283,4 +283,5 @@ def check(definition: Definition, vmapped: int) -> None:
     require(not budget.is_timed, "vmapped", vmapped, "a budget in minutes is of one run alone")
     require(data["num_seeds"] == 1, "vmapped", vmapped, f"its trials have one seed, not {data['num_seeds']}")
     require(data.get("suite") is None, "vmapped", vmapped, "suites are of one run alone")
+    require(data.get("eval_env") is None, "vmapped", vmapped, "an eval_env is of one run alone")
     require(not environments(workflow), "vmapped", vmapped, "environments on the host are of one run alone")

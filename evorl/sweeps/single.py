@@ -13,7 +13,7 @@ from evorl.sweeps.definition import Definition
 from evorl.sweeps.store import Store, folder_of
 from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, Trial
 from evorl.training import plan, runs
-from evorl.training.configuration import saved
+from evorl.training.configuration import parts, saved
 from evorl.training.fit import fit
 from evorl.training.plan import indexing, reading
 from evorl.training.program import Program, job
@@ -121,6 +121,7 @@ def train(store: Store, definition: Definition, trial: Trial, stop: Callable[[],
                 keep_rows=False,
                 devices=data["devices"],
                 measure=in_training(data.get("suite"), workflow),
+                eval_env=parts.evaluated(data),
             )
         told.end(result.stopped)
     except OSError:

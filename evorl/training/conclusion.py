@@ -37,8 +37,8 @@ def conclusion(
 ) -> Iterator[str]:
     """Lines: its returns beside random ones, what was found, where it is saved, how to see it and how it goes on."""
     if progress.last is not None:
-        yield outcome(progress, env := parts.played(data))
-        solves = solving(workflow)
+        yield outcome(progress, env := parts.evaluated(data) or parts.played(data))
+        solves = solving(workflow) if data.get("eval_env") is None else None
         if solves is None:
             yield verdict(Return.of(progress.last), env)
         elif solves.tree is not None:

@@ -64,7 +64,7 @@ class Driver:
         self.journal.stage("tracing")
         with indexing(), reading("hyperparams"):
             traced = program.traced(hyperparams)
-        self.hosts = Hosts(program.workflow, traced.init.out_info)
+        self.hosts = Hosts(program.workflow, traced.init.out_info, terms.exam)
         why = "cannot step the environments on the host once more"
         require(not (self.hosts.there and terms.debug_nans), "debug_nans", True, why)
         self.state = self._begin(traced, hyperparams, init_from)
@@ -78,6 +78,9 @@ class Driver:
         self.measure = lambda state: {}
         if terms.measure is not None:
             self.measure = program.measuring(terms.measure, split(self.state)[0], compiler_options())
+        self.exam: Callable[..., Any] | None = None
+        if terms.exam is not None:
+            self.exam = program.examining(terms.exam, split(self.state)[0], compiler_options())
         self.journal.stage("training")
         self.arrived = time.perf_counter()
         self.started = terms.started - self.progress.seconds
@@ -184,8 +187,12 @@ class Driver:
             kept = self.snapshot(split(self.state)[0])
         keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(self.keys, part) if part else self.keys
         todo = job(self.dispatched, count, evaluating)
-        self.state, metrics, evaluation = self.run(self.state, keys, *todo)
-        host = {"kept": kept, "look": self.hosts.look(newest, self.state)}
+        metrics: Any = {}
+        if evaluating and self.exam is not None:
+            evaluation = self.exam(split(self.state)[0], keys, todo[0])
+        else:
+            self.state, metrics, evaluation = self.run(self.state, keys, *todo)
+        host = {"kept": kept, "look": self.hosts.look(newest, (evaluation, self.state))}
         if evaluating:
             light = split(self.state)[0]
             measured = {} if part else self.measure(light)  # of a state once, however many rounds it is evaluated

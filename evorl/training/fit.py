@@ -12,6 +12,7 @@ from evorl.training.callbacks import Callback
 from evorl.training.configuration.options import WHOLE
 from evorl.training.devices import trim_heap
 from evorl.training.driver import Driver
+from evorl.training.elsewhere import Elsewhere
 from evorl.training.plan import allocating
 from evorl.training.profile import Profile
 from evorl.training.program import Measure, Program, most_devices
@@ -19,7 +20,7 @@ from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import Row
 from evorl.training.terms import Terms
-from evorl.types import Fills, Hyperparams, State, Workflow
+from evorl.types import Env, Fills, Hyperparams, State, Workflow
 from evorl.vector_env import hosts
 
 TIMED_SHARE = 0.15  # of a budget in minutes, that evaluations take at most
@@ -58,6 +59,7 @@ def fit(
     keep_rows: bool = True,
     devices: int | None = None,
     measure: Measure | None = None,
+    eval_env: Env | None = None,
 ) -> Training:
     """Trains runs seed, seed + 1, ..., seed + num_seeds - 1 in one program and hands every row to the callbacks.
 
@@ -78,6 +80,7 @@ def fit(
     second copy of the state, at the first run lost, and names the operation.
     measure gives further metrics at each evaluation, from the state of one run without its replays, as MazeSuite does;
     it is compiled once, and the env steps that it tells of (metrics.MEASURED_STEPS) count for evaluation_share.
+    eval_env is another environment to evaluate in, with the observations and actions of that of the training.
     Without keep_rows only the last row is returned: those of a long training take memory.
     """
     counts = {"seed": seed, "num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations, "devices": devices}
@@ -95,7 +98,8 @@ def fit(
     program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
     share = (TIMED_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
     require(is_number(share) and 0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
-    terms = Terms(budget, share, started, debug_nans, keep_rows, measure)
+    exam = None if eval_env is None else Elsewhere(workflow, eval_env)
+    terms = Terms(budget, share, started, debug_nans, keep_rows, measure, exam)
     driver = Driver(program, hyperparams, terms, callbacks, checkpoints, init_from)
     journal, schedule = driver.journal, driver.progress  # a resumed run may have been given a larger budget
     schedule.evaluated = min(schedule.evaluated, int(budget.used(schedule.mark) * evaluations))

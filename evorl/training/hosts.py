@@ -26,8 +26,11 @@ class Look(NamedTuple):
 class Hosts:
     """The environments on the host of a training, where it has any."""
 
-    def __init__(self, workflow: Workflow, shapes: State) -> None:
-        """Raises OptionError where there are more workers, or a larger batch, than slots in a state of these shapes."""
+    def __init__(self, workflow: Workflow, shapes: State, exam: Any = None) -> None:
+        """Raises OptionError where there are more workers, or a larger batch, than slots in a state of these shapes.
+
+        Those of an exam alone are in no state.
+        """
         self.there = environments(workflow)
         slots = sum(int(np.prod(lease.shape)) for lease in hosts.held(shapes))
         for env in self.there:
@@ -35,11 +38,14 @@ class Hosts:
             require(not slots or env.workers <= slots, "env.workers", env.workers, fits)
             of_one = min((lease.shape[-1] for lease in hosts.held(shapes)), default=env.batch)
             require(env.batch <= of_one, "env.batch", env.batch, f"must be at most the slots, {of_one}")
+        self.there += [env for env in environments(exam) if env not in self.there]
         self._oldest = pools.newest()
         self._ask = jax.jit(_held_and_failed)
 
     def look(self, newest: int, state: State) -> Look | None:
-        """After what was handed to the device, whose result the state is: what there is to know, without waiting."""
+        """After what was handed to the device, whose results the state is or holds: what there is to know, without
+        waiting.
+        """
         return Look(newest, *self._ask(state)) if self.there else None
 
     def settled(self, look: Look | None) -> bool:

@@ -11,8 +11,9 @@ from jax.core import Tracer
 
 from evorl import tree
 from evorl.errors import OptionError, require
+from evorl.hyperparameters import as_state
 from evorl.spaces import Box, Members, Simple, Space, Tuple, inner, is_simple, leaves, unflatten
-from evorl.types import Acts, Evolves, Key, Population, SlotPolicy, State, Workflow
+from evorl.types import Acts, Env, Evolves, Key, Population, SlotPolicy, State, Workflow
 
 Member: TypeAlias = int | Sequence[int | None] | None
 
@@ -23,10 +24,14 @@ class Policy:
     obs, a number, list or array [*batch, *shape] or a dict of them, with any axes in front -> action [*batch, *shape].
     One that remembers takes its memory too, from start() on: action, memory = policy(obs, memory).
     Raises OptionError where obs is not of the observation space, or holds NaN. Compiled once for each size of a batch.
+    Its episodes are played in `env`, where one is given, whose observations and actions must be those of the training.
     """
 
-    def __init__(self, workflow: Acts, state: State) -> None:
+    def __init__(self, workflow: Acts, state: State, env: Env | None = None) -> None:
         self.env, self.env_params, self.memory = workflow.env, state.env_params, workflow.agent.memory()
+        if env is not None:
+            require_same_spaces(self.env, env)
+            self.env, self.env_params = env, as_state(env.default_params)
         self._modes = {explores: workflow.policy(state, explores) for explores in (False, True)}
         self._act = jax.jit(self._rows, static_argnames="explores")
 
@@ -133,6 +138,14 @@ def _key(key: Any) -> Key:
     seed = 0 if key is None else int(key) if isinstance(key, (int, np.integer)) and not isinstance(key, bool) else -1
     require(0 <= seed < 2**32, "key", key, "must be a whole number from 0 to 2^32 - 1, or one key of jax.random")
     return jax.random.key(seed)
+
+
+def require_same_spaces(env: Env, other: Env) -> None:
+    """Raises OptionError where the policies of an environment cannot play in the other one."""
+    for name in ("observation_space", "action_space"):
+        own, given = getattr(env, name), getattr(other, name)
+        allowed = f"its {name} is {given}, must be that of the training, {own}"
+        require(own == given, "eval_env", type(other).__name__, allowed)
 
 
 def chosen(workflow: Workflow, state: State, returns: np.ndarray, member: Member) -> tuple[Workflow, State]:

@@ -13,10 +13,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from evorl import mesh, tree
 from evorl.errors import OptionError, require
 from evorl.training.devices import LEVEL
-from evorl.types import Hyperparams, Metrics, SpreadByDefault, State, Workflow
+from evorl.types import Hyperparams, Key, Metrics, SpreadByDefault, State, Workflow
 from evorl.workflows import base
 
 Measure = Callable[[State], Metrics]  # further metrics of one run, of its state without replays
+Exam = Callable[[State, Key], Metrics]  # an evaluation of one run, of its state without replays
 RUNS_ONCE: dict[str, Any] = {LEVEL: 0}  # of programs quicker to run than to compile
 
 
@@ -104,6 +105,25 @@ class Program:
         with jax.set_mesh(self.mesh):
             each = measure if len(self.seeds) == 1 else mesh.spread(several, mesh.SEEDS, (True,), True)
             return jax.jit(each).lower(state).compile(options)
+
+    def examining(self, exam: Exam, state: State, options: dict[str, Any]) -> Callable[..., Metrics]:
+        """exam of every run by its key of evaluations, as run has it, compiled for a state without replays."""
+
+        def one(state: State, keys: jax.Array, first: jax.Array) -> Metrics:
+            return exam(state, jax.random.fold_in(keys[2], first))
+
+        def several(state: State, keys: jax.Array, first: jax.Array) -> Metrics:
+            if self.side_by_side:
+                return jax.vmap(one, (0, 0, None))(state, keys, first)
+            return jax.lax.map(lambda given: one(given[0], given[1], first), (state, keys))
+
+        def alone(state: State, keys: jax.Array, first: jax.Array) -> Metrics:
+            return one(state, keys[0], first)
+
+        with jax.set_mesh(self.mesh):
+            spread = mesh.spread(several, mesh.SEEDS, (True, True, False), True)
+            each = alone if len(self.seeds) == 1 else spread
+            return jax.jit(each).lower(state, self.keys, jnp.uint32(0)).compile(options)
 
     def run(
         self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array

@@ -20,6 +20,7 @@ from evorl.training import front
 from evorl.training.configuration import config, options, parts, saved
 from evorl.training.configuration.discovery import BUDGET
 from evorl.training.devices import cores, host_devices
+from evorl.training.elsewhere import Elsewhere
 from evorl.training.front import Front
 from evorl.training.plan import describe, shapes, unkept
 from evorl.training.policy import Member, Policy, chosen, highest
@@ -43,6 +44,8 @@ def build(cfg: Config) -> tuple[Any, Any, Budget]:
     budget = Budget(**{name: math.inf if data[name] is None else data[name] for name in BUDGET})
     try:
         workflow, hyperparams = assemble(data)
+        if (other := parts.evaluated(data)) is not None:
+            Elsewhere(workflow, other)  # which refuses one that its policy cannot play in
         if data["devices"] is not None:
             mesh_shape(workflow, data["num_seeds"], data["devices"])
         return workflow, hyperparams, budget
@@ -110,8 +113,8 @@ def resumed(
     given = {}
     for one in config.parsed(overrides):
         if one.is_delete():
-            raise OptionError(f"{one.input_line}: a resumed run keeps its configuration")
-        given[one.key_or_group] = one.value()
+            raise OptionError(f"{one.package or one.input_line}: a resumed run keeps its configuration")
+        given[one.package or one.key_or_group] = one.value()
     now = config.plain(cfg)
     for name in ("resume", "trust"):
         given.pop(name, None)
@@ -133,7 +136,8 @@ def saved_checkpoints(run_dir: Path, option: str) -> Checkpoints:
 
 def fingerprint(data: Mapping[str, Any]) -> str:
     """What trainings that compile to the same program have in common."""
-    played = data.get("env") or data["problem"], *(data.get("wrappers") or ())
+    other = [data["eval_env"]] if data.get("eval_env") is not None else []
+    played = data.get("env") or data["problem"], *(data.get("wrappers") or ()), *other
     told = json.dumps([data["agent"], *played, data["num_seeds"]], sort_keys=True, default=str)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 

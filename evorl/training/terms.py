@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evorl.training.hosts import Look
-from evorl.training.program import Measure
+from evorl.training.program import Exam, Measure
 from evorl.training.progress import Budget
 from evorl.types import State
 
@@ -33,3 +33,4 @@ class Terms:
     debug_nans: bool = False
     keep_rows: bool = True
     measure: Measure | None = None  # beside each evaluation
+    exam: Exam | None = None  # in the place of the workflow's own evaluation

@@ -31,6 +31,7 @@ GROUPS = (
     "experiment",
 )
 NESTED = ("env", "experiment")  # groups with folders
+EVAL_ENV = "eval_env"  # where another environment than that of the training stands, to evaluate in
 PACKAGES = "packages: "  # begins the comment of a file that says what it imports
 EXTRA = "extra: "  # and of one that says by what extra, where that is not its own name
 INSIDE = {"core": "workflow.agent", "encoder": "workflow.agent", "replay": "workflow"}  # what is chosen for a learner
@@ -58,8 +59,9 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
 
 Budgets: env_steps, episodes, iterations, minutes; what you give replaces the default, or on resume the saved one. Of
         several, training ends at the first that every run has reached. Minutes are of training, without compiling.
-Others: seed, num_seeds, devices, evaluations, suite, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard,
-        wandb, profile, dry_run (prints sizes, trains nothing), deterministic, debug.nans.
+Others: eval_env (another environment to evaluate in; eval_env.* its options), seed, num_seeds, devices, evaluations,
+        suite, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb, profile, dry_run (prints sizes,
+        trains nothing), deterministic, debug.nans.
 Every field and hyperparameter of what is trained is an option: agent.workflow.*, agent.hyperparams.*, env.*,
 problem.*"""
 
@@ -124,8 +126,11 @@ def _comments(path: Path) -> list[str]:
 def group_of(key: str) -> tuple[str, str]:
     """Of what is to the left of a choice, the group that it chooses from and where the choice goes.
 
-    agent/inner is an agent within an agent, at agent.inner; agent/inner/learner is that one's learner.
+    agent/inner is an agent within an agent, at agent.inner; agent/inner/learner is that one's learner. eval_env is an
+    environment.
     """
+    if key == EVAL_ENV:
+        return "env", f"env@{EVAL_ENV}"
     outer, _, part = key.partition("@")[0].rpartition("/")
     if not outer.startswith("agent") or "@" in key:
         return key.partition("@")[0], key
@@ -135,7 +140,7 @@ def group_of(key: str) -> tuple[str, str]:
 
 def placed(arguments: Sequence[str]) -> list[str]:
     """The arguments with choices as Hydra has them; where they give a budget, it is the only one."""
-    split = [x.partition("=") for x in arguments]
+    split = [(f"~env@{EVAL_ENV}" if x == f"{EVAL_ENV}=null" else x).partition("=") for x in arguments]
     given = {key.lstrip("+"): value for key, _, value in split if key.lstrip("+") in BUDGET}
     others = [f"{name}=null" for name in BUDGET if name not in given] if set(given.values()) - {"null"} else []
     others += ["~env"] * _instead(split)

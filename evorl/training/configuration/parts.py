@@ -111,9 +111,25 @@ def played(data: Mapping[str, Any]) -> Env | Problem:
         require(not around, "wrappers", around, "are around an environment, and a problem is none")
         return make(data["problem"], "problem", Problem)
     require(data.get("env") is not None, "env", "null", "give one, or a problem")
-    env = make(data["env"], "env", Env)
-    for i, node in enumerate(data.get("wrappers") or ()):
-        env = make(node, f"wrappers[{i}]", Env, inner=env)
+    return wrapped(data["env"], "env", data)
+
+
+def evaluated(data: Mapping[str, Any]) -> Env | None:
+    """The environment that a configuration evaluates in, within the same wrappers, where that is another one.
+
+    Raises OptionError.
+    """
+    node = data.get("eval_env")
+    why = "is an environment, and a problem is trained and evaluated as one"
+    require(node is None or data.get("problem") is None, "eval_env", "given", why)
+    return None if node is None else wrapped(node, "eval_env", data)
+
+
+def wrapped(node: Any, name: str, data: Mapping[str, Any]) -> Env:
+    """An environment within the wrappers of a configuration; raises OptionError."""
+    env = make(node, name, Env)
+    for i, around in enumerate(data.get("wrappers") or ()):
+        env = make(around, f"wrappers[{i}]", Env, inner=env)
     return env
 
 

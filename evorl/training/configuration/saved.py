@@ -17,7 +17,7 @@ from evorl.training.records import files
 NAME = "config.yaml"
 SCHEMA = 1  # of what is written here; raised when that changes
 BYTES, DEPTH, SCALAR = files.MB, 40, 4096  # what may be read: a file, nodes within one another, characters of a value
-BUILT = ("env", "wrappers", "problem", "agent.hyperparams", "agent.workflow")
+BUILT = ("env", "eval_env", "wrappers", "problem", "agent.hyperparams", "agent.workflow")
 OF_THE_READER = {"wandb": False}  # what a run does not say: whether anything leaves the machine
 _READER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where PyYAML has it
 
@@ -125,13 +125,13 @@ def _parsed(text: str) -> Any:
 def is_of_training(data: Mapping[str, Any]) -> bool:
     """Return whether data have the form of a training; the values are looked at where they are used."""
     agent, wrappers = data.get("agent"), data.get("wrappers") or []
-    played = [data.get(name) for name in ("env", "problem") if data.get(name) is not None]
+    played = [data.get(name) for name in ("env", "problem", "eval_env") if data.get(name) is not None]
     seed, num_seeds = (1 if data.get(name) == known.MISSING else data.get(name) for name in ("seed", "num_seeds"))
     return (
         isinstance(agent, dict)
         and isinstance(agent.get("name"), str)
         and all(isinstance(agent.get(name), dict) for name in ("workflow", "hyperparams"))
-        and bool(played)
+        and any(data.get(name) is not None for name in ("env", "problem"))
         and isinstance(wrappers, list)
         and all(isinstance(one, dict) and "_target_" in one for one in (*played, *wrappers))
         and type(seed) is int
