@@ -207,10 +207,8 @@ def most_steps_of_life(workflow: Any, iterations: int) -> float:
 def check_parts(workflow: Any) -> None:
     """Raises OptionError where the environment or the agent of a workflow is none, but a class, say."""
     for name, protocol in (("env", Env), ("agent", Actor)):
-        if not hasattr(workflow, name):
-            continue
-        part = getattr(workflow, name)
-        if isinstance(part, protocol) and not isinstance(part, type):
+        part = vars(workflow).get(name)
+        if name not in vars(workflow) or (isinstance(part, protocol) and not isinstance(part, type)):
             continue
         given = f"the class {part.__name__}" if isinstance(part, type) else type(part).__name__
         wanted = f"{protocol.__name__} of evorl.types: {', '.join(sorted(get_protocol_members(protocol)))}"
