@@ -235,7 +235,7 @@ def test_playground_by_warp_trains(name):
     elif name == "pbt":
         workflow = PBT(Vmapped(workflow, 2), steps_per_generation=1)
     result = fit(workflow, budget=Budget(iterations=2), chunk=2, evaluations=1)
-    trained = result.rows[0]
+    trained = next(row for row in result.rows if row["kind"] == "train")
     assert trained["episodes"] >= 2
     assert all(np.isfinite(row["return"]) for row in result.rows)
 

@@ -113,6 +113,7 @@ WRONG = {
     "train seed=-1": "seed=-1: must not be negative",
     "train num_seeds=0": "num_seeds=0: must be at least 1",
     "train checkpoint.keep=0": "checkpoint.keep=0: must be at least 1",
+    "train agent.chunk=inf": "agent.chunk=inf: must be a whole number, at least 1",
     "train checkpoint.replay=maybe": "checkpoint.replay=maybe: must be true or false",
     "train wandb=true": 'wandb=true: the package wandb is missing; pip install "wandb>=0.19"',
     "train run_dir=/proc/x": "run_dir=/proc/x: cannot be made: No such file or directory",

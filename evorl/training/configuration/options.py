@@ -28,6 +28,7 @@ def check(data: Mapping[str, Any]) -> None:
         value = saved.at(data, name)
         if name not in ("chunk", "devices") or value is not None:
             require_whole(name, value, least, most)
+    require_whole("agent.chunk", saved.at(data, "agent.chunk", 1), *WHOLE["chunk"])
     for name in SWITCHES:
         value = saved.at(data, name)
         require(isinstance(value, bool), name, value, "must be true or false")
