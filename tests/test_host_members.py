@@ -147,7 +147,8 @@ def test_rows_of_a_run_hold_every_generation(folder):
         assert lives_on.sum(1).tolist() == [3] * 5  # one of four takes over from another
         before, after = np.take_along_axis(found["actor_lr"], found["source"], 1)[:-1], found["actor_lr"][1:]
         np.testing.assert_array_equal(after[lives_on[:-1]], before[lives_on[:-1]])
-        moved = np.clip(before * np.array([1.2, 0.8])[:, None, None], *priors["actor_lr"].ends)
+        moved, (low, high) = before * np.array([1.2, 1 / 1.2])[:, None, None], priors["actor_lr"].ends
+        moved = np.where(moved > high, high**2 / moved, np.where(moved < low, low**2 / moved, moved))  # mirrored
         np.testing.assert_allclose(np.abs(after / moved - 1).min(0)[~lives_on[:-1]], 0, atol=1e-5)
         last = [row["seeds"]["actor_lr_median"][seed] for row in written]
         np.testing.assert_allclose(last, np.median(found["actor_lr"][[1, 3, 4]], 1), rtol=1e-6)
