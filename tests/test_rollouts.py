@@ -213,7 +213,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
 
 @pytest.mark.program
 def test_what_diverges_is_told_and_not_saved(tmp_path):
-    rows, endless = [], replace(FAST, learning_rate=1e30)
+    rows, endless = [], replace(FAST, critic_weight=float("inf"))
     told = "diverged: agent.* is not finite after iteration 1; it had no checkpoint yet"
     with pytest.raises(DivergedError, match=told):
         list(
