@@ -114,6 +114,7 @@ def gpus() -> list[str]:
 
 def groups(data: Mapping[str, Any]) -> list[list[Choice]]:
     """What is to be tried: each group with the best of those before it."""
+    from evorl.training import runs
     from evorl.training.devices import cores
 
     places: list[Choice]
@@ -127,7 +128,7 @@ def groups(data: Mapping[str, Any]) -> list[list[Choice]]:
     if isinstance(envs, int) and isinstance(steps, int):
         sizes = [(envs * factor, steps / factor) for factor in FACTORS]
         layouts = [{ENVS: int(n), STEPS: int(t)} for n, t in sizes if n % 1 == t % 1 == 0 and min(n, t) >= 1]
-    chunk = data["chunk"] or data["agent"].get("chunk", 1)
+    chunk = runs.chunk(data)
     chunks = sorted({max(int(chunk * factor), 1) for factor in (0.25, 4, 16)} - {chunk})
     return [places, layouts, [{"chunk": n} for n in chunks]]
 

@@ -102,7 +102,7 @@ def member_rows(t: Transition, name: str, n: int) -> Transition:
     gone = ()
     if not isinstance(t.ends, tuple):
         gone, own = t.gone[name], (t.ends.terminated[name], t.ends.truncated[name])
-        terminated, truncated = Ends.of_member((terminated, truncated), (own[0] | gone, own[1] & ~gone))
+        terminated, truncated = Ends.of_member((terminated, truncated), own, gone)
     return replace(
         t,
         obs=t.obs[name],

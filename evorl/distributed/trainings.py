@@ -17,6 +17,7 @@ from evorl.distributed.rollouts import Learner, RolloutSpec
 from evorl.distributed.values import fits, packed, unpacked
 from evorl.errors import OptionError, WorkerError, require
 from evorl.hyperparameters import as_state
+from evorl.training import runs
 from evorl.training.progress import Budget
 from evorl.training.stopping import Stopping
 from evorl.workflows.on_policy import OnPolicy
@@ -55,7 +56,7 @@ def rollouts(
         results.put(f"{SEEN}-{one.number}", packed(one.learner.seen))
         results.trim(SEEN, data["checkpoint"]["keep"] + 1)
 
-    iterations, chunk = iterations_of(workflow, data), data["chunk"] or data["agent"].get("chunk", 1)
+    iterations, chunk = iterations_of(workflow, data), runs.chunk(data)
     schedule = Schedule(budget_of(data), iterations, chunk, data["evaluations"])
     recorded = Recorded(workflow, hyperparams, run, schedule, keeps)
     begin = _restored(workflow, hyperparams, recorded, results)

@@ -66,8 +66,8 @@ def of_role(roles: Roles, role: Role, t: Transition) -> Transition:
     terminated, truncated = tree.broadcast((t.terminated, t.truncated), len(role.players))
     gone = ()
     if not isinstance(t.ends, tuple):
-        gone, *own = (each(x) for x in (t.gone, t.ends.terminated, t.ends.truncated))
-        terminated, truncated = Ends.of_member((terminated, truncated), (own[0] | gone, own[1] & ~gone))
+        gone, own = each(t.gone), (each(t.ends.terminated), each(t.ends.truncated))
+        terminated, truncated = Ends.of_member((terminated, truncated), own, gone)
     return Transition(obs, action, reward, next_obs, terminated, truncated, gone=gone)
 
 

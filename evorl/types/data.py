@@ -31,8 +31,15 @@ class Ends:
     truncated: Any  # its time ran out; bootstrap from what it saw last
 
     @staticmethod
-    def of_member(game: tuple[Any, Any], own: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Whether a member terminated and whether it was truncated, by whether its game was and it was alone."""
+    def of_member(game: tuple[Any, Any], own: tuple[Any, Any], gone: Any = None) -> tuple[Any, Any]:
+        """Return whether a member terminated and whether it was truncated.
+
+        Args:
+            game: whether its game terminated and whether it was truncated.
+            own: whether it did alone, and whether it was.
+            gone: whether it had ended before the step, which then counts as terminated, so that nothing is valued.
+        """
+        own = own if gone is None else (own[0] | gone, own[1] & ~gone)
         terminated = own[0] | (game[0] & ~own[1])
         return terminated, ~terminated & (game[1] | own[1])
 
