@@ -139,10 +139,10 @@ def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
 def test_divergence_beyond_its_bound_ends_the_epochs():
     workflow = on_policy(probe.SeenChoice(), num_epochs=8)
     steps = {}
-    for max_kl in (-1.0, 1e9):
+    for max_kl in (0.0, 1e9):
         state = workflow.init(jax.random.key(0), PPOHyperparams(max_kl=max_kl))
         steps[max_kl] = int(jax.jit(workflow.step)(state, jax.random.key(1))[1]["gradient_steps"])
-    assert steps == {-1.0: 3, 1e9: 24}
+    assert steps == {0.0: 3, 1e9: 24}
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 7}, {"num_envs": 0}, {"staleness": -1}, {"num_epochs": 0}])

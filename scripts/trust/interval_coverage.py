@@ -1,7 +1,7 @@
 """How often intervals over seeds hold the true value, and how often equal agents are told apart: tables of docs.
 
-python scripts/trust/coverage.py              a minute on one core
-python scripts/trust/coverage.py --draws 500
+python scripts/trust/interval_coverage.py              a minute on one core
+python scripts/trust/interval_coverage.py --draws 500
 
 Scores are drawn from a normal distribution, from a lognormal one whose logarithm has a deviation of 1, and from a
 bimodal one: 0 or 1, as likely, and noise of 0.05, as of seeds that learn or do not. What says 95 % should hold the mean
