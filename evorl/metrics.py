@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-COUNTS = ("env_steps", "episodes", "gradient_steps", "restarts")  # these add up; every other metric is a mean
+COUNTS = ("env_steps", "episodes", "gradient_steps", "restarts", "bad_rewards")  # these add up; others are means
 LEARNED = "learned_return"  # of the rewards that are learned from, where a wrapper has changed the task's own
 OF_EPISODES = ("return", "return_best", "episode_length", LEARNED)  # means that weigh by episodes, as do those of
 EPISODE = "episode/"  # which begins the names of what an environment summarizes of its episodes

@@ -74,7 +74,7 @@ def test_flat_fitness_starts_the_search_again_with_twice_the_population(key):
     for i in range(20):  # 10 + 30 * 2 / 6 generations
         assert int(state.restarts) == 0
         state, metrics = tell(state, jax.random.fold_in(key, i), 0.0)
-    assert float(metrics["restarts"]) == 1
+    assert float(metrics["search_restarts"]) == 1
     assert float(metrics["population"]) == 12
     assert leaves_equal(state.search, start.search)
     assert not leaves_equal(evolver.solution(state), start.start)  # of the finished run

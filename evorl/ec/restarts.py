@@ -117,7 +117,7 @@ class Restarts:
         state = tree.repeat(full, lambda _, state: self._generation(key, state, hyperparams), state)
         population = (state.asks * self.population_size).astype(jnp.float32)
         restarts = state.restarts.astype(jnp.float32)
-        return state, {"restarts": restarts, "population": population, "sigma": state.search.sigma}
+        return state, {"search_restarts": restarts, "population": population, "sigma": state.search.sigma}
 
     def solution(self, state: RestartsState) -> Params:
         return tree.where(state.mean_fitness >= state.best_fitness, state.search.mean, state.best_mean)

@@ -77,9 +77,9 @@ class Sequences:
             )
         memory, packed = tree.merge_axes(rows.memory), self.row.pack(tree.merge_axes(replace(rows, memory=())))
         mask &= jnp.cumsum(mask & ~tree.finite_rows((packed, memory)).reshape(chunk, n), axis=0) == 0
-        count = mask.sum(0)
-        there = self.parted(tree.index(rows.obs, 0), count > 0)
-        slot, outside = jnp.arange(n), tree.size(self.tables)
+        count, slot = mask.sum(0), jnp.arange(n)
+        there = self.parted(tree.index(rows.obs, (mask.argmax(0), slot)), count > 0)
+        outside = tree.size(self.tables)
         place = (self.position + jnp.cumsum(mask, axis=0) - 1) % self.steps
         nowhere = outside + jnp.arange(mask.size).reshape(chunk, n)  # distinct, so that the indices stay unique
         target = jnp.where(mask, slot * self.steps + place, nowhere).reshape(-1)

@@ -1,5 +1,6 @@
 """What drives a training: the state on the device, and what is in flight there."""
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from evorl.training.profile import Profile
 from evorl.training.program import RUNS_ONCE, Program, Traced, job
 from evorl.training.progress import Mark, Most, Progress
 from evorl.training.records.checkpoint import Checkpoints, check_fit, leaf_shapes
-from evorl.training.records.rows import row_of
+from evorl.training.records.rows import per_seed, row_of
 from evorl.training.terms import InFlight, Terms
 from evorl.types import Hyperparams, Refuses, State
 from evorl.vector_env import hosts
@@ -88,6 +89,7 @@ class Driver:
         self.idle_since: float | None = self.arrived
         self.first = self.dispatched = self.progress.iteration
         self.in_flight: deque[InFlight] = deque()
+        self.warned = False  # of rewards and observations that are not finite
 
     def _begin(self, traced: Traced, hyperparams: Hyperparams, init_from: State) -> State:
         """The state to go on from: that of the newest checkpoint, or a new one, with the weights of init_from."""
@@ -212,7 +214,7 @@ class Driver:
             self.paces.append(duration / sent.count)
             self.progress.pace = max(self.paces)
             metrics = self.journal.count(sent.count, metrics)
-            problem = self._mark(sent, found)
+            problem = self._mark(sent, found) or self._cut(metrics)
             self.journal.record(row_of(self.progress, metrics, "train", duration))
             if problem is not None:
                 why = self._refusal()
@@ -311,6 +313,24 @@ class Driver:
         if sent.before is not None:
             problem += f"; {first_nan(self.program, sent.before, first, iteration - sent.count, sent.count)}"
         return problem
+
+    def _cut(self, metrics: dict[str, np.ndarray]) -> str | None:
+        """Say once that steps were not finite, but of runs that have diverged; return why where no step is left."""
+        if self.hosts.there or "bad_rewards" not in metrics:
+            return None
+        sound = np.array([iteration is None for iteration in self.progress.diverged])
+        counts = ("env_steps", "restarts", "bad_rewards")
+        steps, cut, of_reward = (int(np.dot(per_seed(metrics[name], len(sound)), sound)) for name in counts)
+        if not cut:
+            return None
+        what = f"{of_reward} rewards and {cut - of_reward} observations were NaN or infinite"
+        if not steps:
+            return f"no step of the environments counts: {what}"
+        if not self.warned:
+            self.warned = True
+            told = f"{what}; such steps are not learned from, and their episodes begin anew"
+            print(told, file=sys.stderr, flush=True)
+        return None
 
     def trace(self, profile: Profile) -> None:
         """One iteration, traced."""

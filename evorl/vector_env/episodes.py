@@ -39,35 +39,47 @@ class EpisodeStats:
     returns: Any  # of the task's own rewards, summed over ended episodes, as these are
     lengths: Any  # int32, summed over ended episodes
     info: Any = struct.field(default_factory=dict)  # what the environment summarizes, summed over ended episodes
-    restarts: Any = ()  # int32, of environments on the host those that failed in the middle of an episode; else ()
+    restarts: Any = 0  # int32, episodes that were cut where a number was not finite or, on the host, a step failed
+    bad_rewards: Any = 0  # int32, those of restarts where the reward was NaN or infinite, but on the host
     ranked: str | None = struct.field(pytree_node=False, default=None)  # of a game, the group named, "" for all
     learned_returns: Any = ()  # of the rewards that are learned from, where they are others; else ()
+    repeats: bool = struct.field(pytree_node=False, default=False)  # whether another episode is played for one cut
 
     @classmethod
     def zeros(cls, slots: EnvSlot, ranked: str | None = None) -> "EpisodeStats":
         """Of these slots, before their first step."""
         nothing = tree.zeros((slots.episode_length, slots.episode_return, slots.episode_info))
         none, returns, info = nothing
-        restarts, learned = none if hosts.held(slots.env_state) else (), tree.zeros(slots.learned_return)
-        return cls(none, none, returns, none, info, restarts, ranked, learned)
+        learned, hosted = tree.zeros(slots.learned_return), bool(hosts.held(slots.env_state))
+        return cls(none, none, returns, none, info, none, none, ranked, learned, hosted)
 
     @property
     def turns(self) -> Any:
-        """Steps that were tried, with those that the host gave no answer to."""
-        return self.steps if isinstance(self.restarts, tuple) else self.steps + self.restarts
+        """Steps that were tried, with those that count nowhere."""
+        return self.steps + self.restarts
 
     @property
     def begun(self) -> Any:
-        """How many episodes have come to an end, or failed."""
-        return self.episodes if isinstance(self.restarts, tuple) else self.episodes + self.restarts
+        """How many episodes have come to an end, or were cut."""
+        return self.episodes + self.restarts
+
+    @property
+    def done(self) -> Any:
+        """How many of the episodes that it is to play."""
+        return self.episodes if self.repeats else self.begun
 
     @property
     def means(self) -> dict[str, Any]:
         """Of the ended episodes of each slot, leaves [n, ...], 0 where none ended: what the environment summarizes, by
-        name, "return" and, where a wrapper has changed the rewards, "learned_return".
+        name, "return" and, where a wrapper has changed the rewards, "learned_return". NaN where one was cut and no
+        other is played for it, so that no policy gains by such ends.
         """
-        of_each = jax.vmap(lambda sums, episodes: jax.tree.map(lambda x: x / jnp.maximum(episodes, 1), sums))
-        return of_each(self.info | self.totals, self.episodes)
+
+        def mean(sums: dict[str, Any], episodes: Array, cut: Array) -> dict[str, Any]:
+            return jax.tree.map(lambda x: jnp.where(cut, jnp.nan, x / jnp.maximum(episodes, 1)), sums)
+
+        cut = jnp.broadcast_to(jnp.asarray(self.restarts) > 0, self.episodes.shape) & (not self.repeats)
+        return jax.vmap(mean)(self.info | self.totals, self.episodes, cut)
 
     @property
     def totals(self) -> dict[str, Any]:
@@ -94,7 +106,7 @@ class EpisodeStats:
 
     @property
     def mean_return(self) -> Array:
-        """[n], 0 where no episode ended."""
+        """[n], 0 where no episode ended, NaN as in means."""
         return self.means["return"]
 
     @property
@@ -103,9 +115,9 @@ class EpisodeStats:
 
         The mean of a slot with k of the episodes has 1 / k of an episode's variance, so that squares weigh by k.
         """
-        played, episodes = self.episodes > 0, jnp.maximum(self.episodes.sum(), 1)
-        n, returns = played.sum(), self.mean_return
-        mean = jnp.where(played, self.totals["return"], 0).sum() / episodes
+        played, episodes, totals = self.episodes > 0, jnp.maximum(self.episodes.sum(), 1), self.totals["return"]
+        n, returns = played.sum(), totals / jnp.maximum(self.episodes, 1)
+        mean = jnp.where(played, totals, 0).sum() / episodes
         squares = jnp.where(played, self.episodes * (returns - mean) ** 2, 0).sum()
         return jnp.where(n > 1, jnp.sqrt(squares / (jnp.maximum(n - 1, 1) * episodes)), jnp.inf)
 
@@ -119,14 +131,17 @@ class EpisodeStats:
         metrics = {
             "env_steps": self.steps.sum(),
             "episodes": episodes,
+            "restarts": jnp.sum(self.restarts),
+            "bad_rewards": jnp.sum(self.bad_rewards),
             **{name: x.sum() / ended for name, x in self.totals.items()},
             "episode_length": self.lengths.sum() / ended,
         }
-        if not isinstance(self.restarts, tuple):
-            metrics |= {"restarts": self.restarts.sum()}
         means = apart({name: values.sum(0) / ended for name, values in self.info.items()})
         return metrics | {f"{EPISODE}{name}": x for name, x in means.items()}
 
     def evaluation(self) -> Metrics:
-        """The metrics of a play that was an evaluation."""
-        return {name: x for name, x in self.metrics().items() if name != "env_steps"} | {"return_error": self.error}
+        """The metrics of a play that was an evaluation; returns are NaN where no episode ended."""
+        metrics = {name: x for name, x in self.metrics().items() if name != "env_steps"}
+        for name in self.totals:
+            metrics[name] = jnp.where(metrics["episodes"] > 0, metrics[name], jnp.nan)
+        return metrics | {"return_error": self.error}

@@ -98,8 +98,7 @@ def play(
         playing, (transitions, mask) = jax.lax.scan(step, playing, length=store.every)
         if world.batch:
             transitions, mask = answered(transitions, mask)
-        if world.hosted:
-            transitions = parted(transitions)
+        transitions = parted(transitions)
         if jax.tree.leaves(stored):
             transitions, mask = mesh.gathered((transitions, mask), mesh.SLOTS, at=1)
         return playing, store.add(stored, transitions, mask)
@@ -112,9 +111,14 @@ def play(
 
 
 def whole_episodes(world: World, policy: Policy, starts: Starts, key: Key, every: int = 20) -> EpisodeStats:
-    """What one episode in each copy was, leaves [n]; after so many steps it looks again whether all have ended."""
+    """What one episode in each copy was, leaves [n]; after so many steps it looks again whether all have ended.
+
+    The return of one that was cut, and is not played again, is NaN.
+    """
     nothing: Store[tuple[()]] = Store(every, (), lambda *_: ())
-    return play(world, policy, Plan(starts, episodes=1), None, key, nothing)[1]
+    stats = play(world, policy, Plan(starts, episodes=1), None, key, nothing)[1]
+    cut = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), stats.returns)
+    return stats if stats.repeats else replace(stats, returns=tree.where(stats.episodes > 0, stats.returns, cut))
 
 
 def auto_reset(
@@ -136,7 +140,7 @@ def auto_reset(
     def active(playing: Playing, steps: Any = plan.steps) -> Bool[Array, " n"]:
         _, stats, left = playing
         mask = jnp.broadcast_to(~jnp.asarray(starts.resting(left)), n)
-        for done, most in ((stats.episodes, plan.episodes), (stats.turns, steps)):
+        for done, most in ((stats.done, plan.episodes), (stats.turns, steps)):
             mask = mask if isinstance(most, tuple) else mask & (done < most)
         if world.batch and not isinstance(steps, tuple):  # the last ones are not waited for
             mask &= (mask.sum() >= world.batch) | (jnp.asarray(steps) >= UNLIMITED)
@@ -158,19 +162,19 @@ def auto_reset(
             ends = transition.terminated & mask, transition.truncated & mask
             transition = replace(transition, terminated=ends[0], truncated=ends[1])
         lost = world.lost(after, transition) & mask
-        ended, there = transition.ended & mask, mask & ~lost
-        sums = stats.returns, stats.lengths, stats.info, stats.learned_returns
-        restarts = jax.tree.map(lambda x: x + lost, stats.restarts)
+        there = mask & ~lost
+        ended, sums = transition.ended & there, (stats.returns, stats.lengths, stats.info, stats.learned_returns)
         of_episode = tree.where(ended, world.ended(after), tree.zeros(sums))
         returns, lengths, info, learned = jax.tree.map(jnp.add, sums, of_episode)
-        counts = {"steps": stats.steps + there, "episodes": stats.episodes + ended, "restarts": restarts}
+        counts = {"steps": stats.steps + there, "episodes": stats.episodes + ended, "restarts": stats.restarts + lost}
+        if not world.hosted:
+            counts["bad_rewards"] = stats.bad_rewards + (lost & ~tree.finite_rows(transition.reward))
         stats = replace(stats, **counts, returns=returns, lengths=lengths, info=info, learned_returns=learned)
         slots = tree.where(acts, after, slots)
         slots = tree.where(ended, hosts.anew(slots), slots) if world.hosted else slots
-        begins = (ended | lost) & going_on((slots, stats, left)) if world.hosted else ended
+        begins = (ended | lost) & going_on((slots, stats, left)) if world.hosted else ended | lost
         slots, left = starts.next(world, keys, slots, begins, stats.begun, left)
-        if world.hosted:
-            transition = replace(transition, weight=there.astype(jnp.float32) + ~mask)
+        transition = replace(transition, weight=there.astype(jnp.float32) + ~mask)
         return (slots, stats, left), (transition, there)
 
     return (begun, EpisodeStats.zeros(begun, world.ranked), left), step, active

@@ -179,9 +179,12 @@ class World:
         return jax.vmap(self.env.step)(keys, env_state, action, asked.of(self.params))
 
     def lost(self, after: EnvSlot, transition: Transition) -> Bool[Array, " n"]:
-        """Which steps the host has no answer to, because the environment has failed."""
+        """Which steps count nowhere: a reward or an observation of theirs is NaN or infinite.
+
+        Of environments on the host those without an answer, because the environment has failed.
+        """
         if not self.hosted:
-            return jnp.zeros(self.n, bool)
+            return ~tree.finite_rows((transition.obs, transition.reward, transition.next_obs))
         return (hosts.leases(after.env_state) <= 0) & ~transition.ended
 
     def apart(self, slots: EnvSlot, leaves: Any) -> EnvSlot:

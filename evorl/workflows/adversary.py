@@ -202,8 +202,10 @@ class Adversary:
         (before, students), batch, metrics = self.each(state, learn, played, keys)
         seen = self.outcome(replace(state, students=before), played.stored, batch, carry.levels)
         score = self.score(self._compared(seen, played.stored))
-        last = carry.rollout.reward.at[-1].add(score)
-        teacher, of_teacher = self.teacher.learn(carry.teacher, replace(carry.rollout, reward=last), key_teacher)
+        scored, made = jnp.isfinite(score), carry.rollout
+        last = made.reward.at[-1].add(jnp.where(scored, score, 0))
+        made = replace(made, reward=last, weight=made.weight * scored)
+        teacher, of_teacher = self.teacher.learn(carry.teacher, made, key_teacher)
         after = replace(state, students=students, teacher=curricula.held(teacher))
         spent = {"env_steps": played.stats.steps.sum(), "gradient_steps": metrics["gradient_steps"].sum()}
         metrics = tree.index(played, 0).metrics() | tree.index(metrics, 0) | spent
@@ -237,4 +239,7 @@ class Adversary:
 
     def _compared(self, seen: Outcome, rollouts: Transition) -> Outcome:
         """What the score looks at: student 0, or what all did."""
-        return seen if self.score.students == 1 else replace(seen, reward=rollouts.reward, ended=rollouts.ended)
+        if self.score.students == 1:
+            return seen
+        reward = jnp.where(rollouts.weight > 0, rollouts.reward, jnp.nan)
+        return replace(seen, reward=reward, ended=rollouts.ended)

@@ -87,11 +87,13 @@ def outcome(
     levels: Level,
     best: Float[Array, " levels"],
 ) -> Outcome:
-    """What a student did on levels, leaves [levels, ...], best their highest returns before, in as many slots each."""
+    """What a student did on levels, leaves [levels, ...], best their highest returns before, in as many slots each.
+
+    A level with a step that does not count has no score: its rewards and advantages are NaN there.
+    """
     value, repeats = batch.value * student.value_scale(state), rollout.reward.shape[1] // len(best)
-    seen = Outcome(
-        rollout.reward, rollout.ended, value, batch.advantage, best, repeats=repeats, certain=certain(student)
-    )
+    reward, advantage = (jnp.where(rollout.weight > 0, x, jnp.nan) for x in (rollout.reward, batch.advantage))
+    seen = Outcome(reward, rollout.ended, value, advantage, best, repeats=repeats, certain=certain(student))
     if not isinstance(batch.values, tuple):
         seen = replace(seen, values=jnp.moveaxis(batch.values, -1, 0) * student.value_scale(state))
     return told(leveled(student.env), seen, levels)

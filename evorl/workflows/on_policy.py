@@ -27,7 +27,7 @@ from evorl.types import (
     SlotPolicy,
     Transition,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv, hosts
+from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, Store, VectorEnv
 from evorl.workflows import base, segments
 from evorl.workflows.base import check_positive, revived
 from evorl.workflows.passes import NEVER, REFRESH, Passes
@@ -172,12 +172,11 @@ class OnPolicy:
             store = Store(-(-self.num_steps // 8), apart, Trajectories.add)
             played = self.vector_env.play(behaviour, state.env_params, plan, state.slots, key, store)
             return state, replace(played, stored=played.stored.rollout)
-        loses = bool(hosts.held(state.slots))  # which steps are there is then their weight
-        shapes = replace(shapes, weight=jax.ShapeDtypeStruct((), jnp.float32)) if loses else shapes
+        shapes = replace(shapes, weight=jax.ShapeDtypeStruct((), jnp.float32))
         nothing = tree.broadcast(tree.zeros(shapes), self.num_steps, self.num_envs)
 
         def whole(_: Any, transitions: Transition, mask: Array) -> Transition:
-            return replace(transitions, weight=mask.astype(jnp.float32)) if loses else transitions
+            return segments.weighed(transitions, mask)
 
         store = Store(self.num_steps, nothing, whole)  # one chunk is the rollout
         return state, self.vector_env.play(behaviour, state.env_params, plan, state.slots, key, store)

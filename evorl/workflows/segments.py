@@ -1,5 +1,6 @@
 """Rollouts, leaves [num_steps, num_envs, ...], in segments: how they are cut, and what of them is there."""
 
+from dataclasses import replace
 from typing import TypeVar
 
 import jax
@@ -27,6 +28,12 @@ def joined(x: Float[Array, "n steps"], num_envs: int) -> Float[Array, "num_steps
     return jnp.moveaxis(x.reshape(-1, num_envs, x.shape[1]), 2, 1).reshape(-1, num_envs)
 
 
+def weighed(rollout: Transition, mask: Bool[Array, "num_steps num_envs"]) -> Transition:
+    """A rollout whose weights say which steps count; of the others it holds zeros, and where they end."""
+    ends = {"terminated": rollout.terminated, "truncated": rollout.truncated}
+    return replace(tree.where(mask, rollout, tree.zeros(rollout)), **ends, weight=mask.astype(jnp.float32))
+
+
 def there(weight: Float[Array, "num_steps num_envs"], steps: int) -> tuple[Int[Array, " n"], Bool[Array, ""]]:
     """For each segment itself or, where one of its steps has weight 0, another one in turn; and whether any is whole.
 
@@ -37,5 +44,5 @@ def there(weight: Float[Array, "num_steps num_envs"], steps: int) -> tuple[Int[A
 
 
 def rows_there(rollout: Transition) -> Bool[Array, " rows"] | None:
-    """Which rows of a rollout were not lost on the host, by their weights; None where none can be."""
+    """Which rows of a rollout count, by their weights; None where all do."""
     return None if isinstance(rollout.weight, tuple) else rollout.weight.reshape(-1) > 0

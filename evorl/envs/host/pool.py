@@ -191,14 +191,15 @@ class Pool:
     def _taken(
         self, places: list[int], failed: dict[int, str], stage: str, out: list[np.ndarray], rows: Any, boards: list
     ) -> dict[int, str]:
-        """Takes what places say from the board into rows of arrays; says which of it is NaN, and ends these."""
+        """Takes what places say from the board into rows of arrays; says which of it is not finite, and ends these."""
         found: dict[int, str] = {}
         for array, board in zip(out, boards, strict=True):
             array[rows] = seen = board[places]
-            if array.dtype.kind == "f" and np.isnan(seen).any():
+            if array.dtype.kind == "f" and not np.isfinite(seen).all():
                 what = "reward" if board is self.outcome[0] else "observation"
-                bad = [place for place, row in zip(places, seen, strict=True) if np.isnan(row).any()]
-                found |= {place: f"{stage}: the {what} is NaN" for place in bad if place not in failed}
+                bad = [(place, row) for place, row in zip(places, seen, strict=True) if not np.isfinite(row).all()]
+                how = {place: "NaN" if np.isnan(row).any() else "infinite" for place, row in bad if place not in failed}
+                found |= {place: f"{stage}: the {what} is {how[place]}" for place in how}
         if found:
             self.places.close(list(found))
         return found
