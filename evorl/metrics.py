@@ -61,18 +61,28 @@ def reduce(metrics: Metrics) -> Metrics:
     return averaged(sums, steps) | members
 
 
+def episodes_played(rounds: list[Metrics], otherwise: int) -> Any:
+    """Return how many episodes ended or were cut in rounds of an evaluation, where one does not tell `otherwise`."""
+    return sum(np.asarray(one.get("episodes", otherwise)) + one.get("restarts", 0) for one in rounds)
+
+
 def over_rounds(rounds: list[Metrics]) -> Metrics:
     """Return the metrics of several rounds of an evaluation as those of one, on the host.
 
     Means are taken in float64, in which the mean of equal float32 numbers is that number.
     """
     found = {name: np.stack([metrics[name] for metrics in rounds]) for name in rounds[0]}
+    if "episodes" in found:  # returns of a round in which none ended are NaN
+        ended = found["episodes"] > 0
+        empty = ~ended & ended.any(0)
+        found |= {name: np.where(empty, 0, x).astype(x.dtype) for name, x in found.items() if is_of_episodes(name)}
+    apiece = found.get(ERROR)
     found = reduce({name: x.astype(np.float64) if x.dtype == np.float32 else x for name, x in found.items()})
     found |= {name: values.mean(0) for name, values in found.items() if name.startswith(MEMBERS)}
-    if ERROR in found:  # of a mean that weighs by episodes
+    if apiece is not None:  # of a mean that weighs by episodes
         weight = [metrics.get("episodes", np.ones(())) for metrics in rounds]
-        errors = sum(np.square(n * metrics[ERROR]) for n, metrics in zip(weight, rounds, strict=True))
-        found[ERROR] = np.sqrt(errors) / np.maximum(sum(weight), 1)
+        squares = sum(np.square(n * np.where(n > 0, error, 0)) for n, error in zip(weight, apiece, strict=True))
+        found[ERROR] = np.where(sum(weight) > 0, np.sqrt(squares) / np.maximum(sum(weight), 1), np.inf)
     return {name: np.asarray(values) for name, values in found.items()}
 
 

@@ -1,6 +1,6 @@
 """Environments whose rewards or observations are NaN or infinite now and then: such steps count nowhere."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ import pytest
 
 from evorl import Budget, fit, tree
 from evorl.agents import A2C, IMPALA, PPO, MLPPolicy, PolicyGradient
+from evorl.agents.team import Team, member_spaces
 from evorl.ec import OpenES
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.errors import DivergedError
@@ -21,6 +22,7 @@ from evorl.vector_env.rollout import play
 from evorl.workflows import Evolution, OnPolicy
 from evorl.workflows.curricula import outcome
 from evorl.workflows.on_policy import OnPolicyState
+from tests.gaming import Button
 
 LENGTH, BAD_STEP, KEY = 4, 2, jax.random.key(3)
 
@@ -153,14 +155,59 @@ def test_learners_on_policy_go_on(options, bad):
     np.testing.assert_array_equal(metrics["env_steps"] + metrics["restarts"], 32)
 
 
+@dataclass(frozen=True)
+class Priceless(Button):
+    """What pressing costs is NaN at odd steps."""
+
+    def step(self, key, env_state, action, params):
+        after, timestep = super().step(key, env_state, action, params)
+        paid = timestep.reward["presser"]
+        bad = (paid < 0) & (after.steps % 2 == 1)
+        return after, replace(timestep, reward=timestep.reward | {"presser": jnp.where(bad, jnp.nan, paid)})
+
+
+@pytest.mark.program
+def test_a_game_where_the_reward_of_one_member_is_bad_goes_on(key):
+    """The member ends with that step; nothing of it is kept, and in the new game the member is there again."""
+    env = Priceless()
+    spaces = env.observation_space, env.action_space
+    agent = PolicyGradient(*member_spaces(*spaces), objective=PPO(), hidden=(4,))
+    workflow = OnPolicy(env, Team(*spaces, agent), num_envs=4, num_steps=16, batch_size=32, eval_episodes=4)
+
+    def run(key):
+        state, rollout, metrics = workflow.collect(workflow.init(key, workflow.hyperparams()), key)
+        return rollout, metrics, workflow.learn(state, rollout, key)
+
+    rollout, metrics, (state, of_learner) = jax.jit(run)(key)
+    kept, ended = np.asarray(rollout.weight) > 0, np.asarray(rollout.ended)
+    assert 0 < (~kept).sum() == metrics["bad_rewards"]
+    assert ended[~kept].all()
+    assert ended[:-1][~kept[1:]].all()
+    assert not np.asarray(rollout.gone["presser"])[1:][~kept[:-1]].any()
+    pressed = np.asarray(rollout.action["presser"])[..., 0] & ~np.asarray(rollout.gone["presser"])[..., 0]
+    np.testing.assert_array_equal(rollout.reward["presser"][..., 0], np.where(kept, -pressed, 0))
+    assert tree.all_real(jnp.isfinite, (state.agent, of_learner))
+
+
 @pytest.mark.program
 def test_a_training_says_it_once_and_ends_where_no_step_counts(capsys):
     result = fit(student(Faulty()), budget=Budget(iterations=4), chunk=1, evaluations=1)
     assert sum(row["restarts"] for row in result.rows[-1:]) > 0
     said = capsys.readouterr().err.splitlines()
     assert len([line for line in said if "rewards and 0 observations were NaN or infinite" in line]) == 1
-    with pytest.raises(DivergedError, match="no step of the environments counts: .* rewards and 0 observations were NaN or infinite"):
+    with pytest.raises(
+        DivergedError, match=r"no step of the environments counts: .* rewards and 0 observations were NaN or infinite"
+    ):
         fit(student(AlwaysBad()), budget=Budget(env_steps=4096), chunk=1, evaluations=1)
+
+
+@pytest.mark.program
+def test_an_evaluation_in_which_every_episode_is_cut_ends_and_has_no_return():
+    result = fit(student(Faulty()), budget=Budget(iterations=1), chunk=1, evaluations=1, eval_env=AlwaysBad())
+    last = result.rows[-1]
+    assert last["kind"] == "evaluation"
+    assert np.isnan(last["return"])
+    assert (last["episodes"], last["restarts"]) == (0, 128)
 
 
 @pytest.mark.program

@@ -8,7 +8,7 @@ import pytest
 
 from evorl.envs.gymnax import Gymnax
 from evorl.envs.sanity import Bandit
-from evorl.metrics import over_rounds
+from evorl.metrics import episodes_played, over_rounds
 from evorl.training import reference
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.remembered import Remembered
@@ -36,7 +36,7 @@ def test_the_error_is_that_of_the_mean_over_episodes_whatever_the_quotas():
     episodes = 3 * rng.standard_normal((4000, quotas.sum()))
     sums = np.add.reduceat(episodes, np.cumsum(quotas) - quotas, axis=1)
     none = np.zeros((4000, 4), int)
-    stats = EpisodeStats(none, np.broadcast_to(quotas, (4000, 4)), sums, none)
+    stats = EpisodeStats(none, np.broadcast_to(quotas, (4000, 4)), sums, none, {}, none, none)
     squares = jax.vmap(lambda stats: stats.error**2)(stats)
     assert float(squares.mean()) == pytest.approx(episodes.mean(1).var(), rel=0.05)
 
@@ -58,6 +58,21 @@ def test_rounds_of_an_evaluation_are_one():
     assert found["return"] == pytest.approx((2 * 4 + 5 * 8) / 12)
     assert (found["return_error"], found["episodes"]) == (pytest.approx(np.hypot(4 * 3, 8 * 4) / 12), 12)
     np.testing.assert_array_equal(found["members/return"], [0.5, 0.5])
+
+
+def test_a_round_where_no_episode_ended_adds_nothing():
+    ended = {"return": np.float32(2), "return_error": np.float32(3), "episodes": np.int32(4), "restarts": np.int32(0)}
+    cut = {
+        "return": np.float32("nan"),
+        "return_error": np.float32("inf"),
+        "episodes": np.int32(0),
+        "restarts": np.int32(4),
+    }
+    assert over_rounds([ended, cut]) == over_rounds([ended]) | {"restarts": 4}
+    found = over_rounds([cut, cut])
+    assert np.isnan(found["return"])
+    assert (found["return_error"], found["episodes"]) == (np.inf, 0)
+    assert episodes_played([ended, cut], 0) == 8
 
 
 def test_random_actions_are_played_once_and_remembered(cache, monkeypatch):

@@ -12,7 +12,7 @@ import numpy as np
 
 from evorl import tree
 from evorl.errors import OptionError, require
-from evorl.metrics import over_rounds
+from evorl.metrics import episodes_played, over_rounds
 from evorl.replay import join, split
 from evorl.sweeps.definition import Definition
 from evorl.sweeps.single import Told, opened, recording
@@ -205,11 +205,11 @@ class SideBySide:
 
         Args:
             due: the places of the trials.
-            least: the number of episodes.
+            least: the number of episodes that ended or were cut.
             first: the number of the first round.
         """
         now, rounds = time.perf_counter(), {i: list[dict[str, np.ndarray]]() for i in due}
-        while left := [i for i in due if not rounds[i] or _episodes(rounds[i], least) < least]:
+        while left := [i for i in due if not rounds[i] or episodes_played(rounds[i], least) < least]:
             part = first + len(rounds[left[0]])
             keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(self.keys, part) if part else self.keys
             jobs = self._jobs([int(i in left) for i in range(len(self.places))], True)
@@ -268,10 +268,6 @@ def _exchanged(state: State, i: jax.Array, light: State) -> State:
     """Return the states of several with another one, but for its replays, in place i."""
     several, replays = split(state)
     return join(tree.put(several, i, light), replays)
-
-
-def _episodes(rounds: Sequence[dict[str, np.ndarray]], otherwise: int) -> int:
-    return sum(int(one.get("episodes", otherwise)) for one in rounds)
 
 
 def check(definition: Definition, vmapped: int) -> None:

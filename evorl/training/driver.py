@@ -14,7 +14,7 @@ import numpy as np
 from evorl import tree
 from evorl.envs.host import pools
 from evorl.errors import DivergedError, HostError, OptionError, require
-from evorl.metrics import over_rounds
+from evorl.metrics import episodes_played, over_rounds
 from evorl.replay import join, split
 from evorl.training.callbacks import Callback
 from evorl.training.devices import compiler_options
@@ -249,7 +249,7 @@ class Driver:
             self.journal.evaluated(last.evaluated, last.metrics, last.seconds + anew.seconds, anew.metrics)
 
     def _rounds(self, stop: Callable[[], bool], longest: float, first: int = 0, kept: State = None) -> "Rounds | None":
-        """Make rounds of an evaluation until they have 128 episodes; None where stopped.
+        """Make rounds of an evaluation until 128 episodes have ended, or were cut; None where stopped.
 
         Args:
             stop: asked before each.
@@ -267,7 +267,7 @@ class Driver:
             sent, metrics, _, duration = self._wait()
             rounds, seconds, evaluated = [*rounds, metrics], seconds + duration, sent.evaluated
             measured |= sent.measured
-            if sum(metrics.get("episodes", np.array(LAST_EPISODES)).min() for metrics in rounds) >= LAST_EPISODES:
+            if episodes_played(rounds, LAST_EPISODES).min() >= LAST_EPISODES:
                 break
         return Rounds(evaluated, over_rounds(rounds) | measured, seconds)
 
