@@ -115,8 +115,9 @@ def per_seed(values: np.ndarray, num_seeds: int) -> list[int]:
 def row_of(progress: Progress, metrics: dict[str, np.ndarray], kind: str, duration: float) -> Row:
     """A record that JSON can hold: totals and metrics of the runs together, and apart where there are several.
 
-    Means are over the runs that have not diverged, those of episodes over the runs in which one has ended. What members
-    have of their own is under "members", by name [seeds][generations][n]; where it is real, the row has its spread too.
+    Means are over the runs that have not diverged, those of episodes over the runs in which one has ended: where none
+    has, 0 of a chunk and NaN of an evaluation, all of whose episodes were cut. What members have of their own is under
+    "members", by name [seeds][generations][n]; where it is real, the row has its spread too.
     """
     row: Row = {"kind": kind, "iteration": progress.iteration, "seconds": progress.seconds, "duration": duration}
     row |= {name: getattr(progress, name) for name in SECONDS}
@@ -136,7 +137,8 @@ def row_of(progress: Progress, metrics: dict[str, np.ndarray], kind: str, durati
     for name, values in apart.items():
         ended = episodes if name in OF_EPISODES else [1] * num_seeds
         counted = [x for x, n, sound in zip(values, ended, whole, strict=True) if n and (sound or not any(whole))]
-        row[name] = math.fsum(counted) / max(len(counted), 1)
+        none = 0.0 if kind == "train" else math.nan
+        row[name] = math.fsum(counted) / len(counted) if counted else none
     row["diverged"] = num_seeds - sum(whole)
     if num_seeds > 1:
         row["seeds"] = totals | apart | {"diverged": [int(not sound) for sound in whole]}
