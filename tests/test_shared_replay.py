@@ -53,9 +53,11 @@ def test_the_replay_holds_what_all_members_did_and_the_random_steps_are_shared(k
 def test_a_single_member_is_a_run_of_its_own(key, n_step):
     inner = off_policy(SAC, n_step=n_step)
     shared, own = (started(kind(inner, 1), key, steps=4) for kind in (SharedReplay, Vmapped))
+    stored = contents(shared.replay), contents(tree.index(own.replay, 0))
     for a, b in zip(jax.tree.leaves(split(shared)[0]), jax.tree.leaves(split(own)[0]), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    assert leaves_equal(contents(shared.replay), contents(tree.index(own.replay, 0)))
+    for a, b in zip(*map(jax.tree.leaves, stored), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.program
@@ -228,8 +230,7 @@ def test_a_member_that_diverged_lives_on_what_it_inherits(name, key):
     for i in range(3):
         sick, _ = step(sick, jax.random.fold_in(key, 10 + i))
     np.testing.assert_array_equal(population.has_no_nan(sick), [True, False, True])
-    for place in ("agent", "slots", *(["statistics"] if name == "ppo" else [])):
-        assert not bool(tree.has_no_nan(getattr(sick, place)))
+    assert bool(tree.has_no_nan(sick.slots))  # steps that are not finite begin anew
     revived = jax.jit(population.copy_members)(sick, jnp.array([0, 0, 2]))
     np.testing.assert_array_equal(population.has_no_nan(revived), [True, True, True])
     for i in range(4):
