@@ -163,6 +163,7 @@ def test_what_a_student_thought_of_levels_is_in_the_units_of_rewards():
     levels = jax.jit(jax.vmap(maze.sample, (0, None)))(jax.random.split(jax.random.key(0), 2), maze.default_params)
     batch = Batch((), (), (), value, reward, value, values=values)
     state = jax.jit(student.init)(jax.random.key(1), student.hyperparams())
-    seen = curricula.outcome(student, state, Transition((), (), reward, (), over, over), batch, levels, jnp.zeros(2))
+    rollout = Transition((), (), reward, (), over, over, weight=jnp.ones((4, 2)))
+    seen = curricula.outcome(student, state, rollout, batch, levels, jnp.zeros(2))
     np.testing.assert_array_equal(seen.value, 3 * value)
     np.testing.assert_array_equal(seen.values, 3 * jnp.moveaxis(values, -1, 0))
