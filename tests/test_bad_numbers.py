@@ -157,7 +157,7 @@ def test_learners_on_policy_go_on(options, bad):
 
 @dataclass(frozen=True)
 class Priceless(Button):
-    """What pressing costs is NaN at odd steps."""
+    """The price of pressing is NaN at odd steps."""
 
     def step(self, key, env_state, action, params):
         after, timestep = super().step(key, env_state, action, params)

@@ -230,6 +230,7 @@ def test_a_member_that_diverged_lives_on_what_it_inherits(name, key):
     for i in range(3):
         sick, _ = step(sick, jax.random.fold_in(key, 10 + i))
     np.testing.assert_array_equal(population.has_no_nan(sick), [True, False, True])
+    assert not bool(tree.has_no_nan(sick.agent))
     assert bool(tree.has_no_nan(sick.slots))  # steps that are not finite begin anew
     revived = jax.jit(population.copy_members)(sick, jnp.array([0, 0, 2]))
     np.testing.assert_array_equal(population.has_no_nan(revived), [True, True, True])

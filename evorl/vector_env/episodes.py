@@ -60,12 +60,12 @@ class EpisodeStats:
 
     @property
     def begun(self) -> Any:
-        """How many episodes have come to an end, or were cut."""
+        """Return how many episodes have ended or were cut."""
         return self.episodes + self.restarts
 
     @property
     def done(self) -> Any:
-        """How many of the episodes that it is to play."""
+        """Return how many of the episodes to play are over."""
         return self.episodes if self.repeats else self.begun
 
     @property

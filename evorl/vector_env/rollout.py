@@ -111,7 +111,7 @@ def play(
 
 
 def whole_episodes(world: World, policy: Policy, starts: Starts, key: Key, every: int = 20) -> EpisodeStats:
-    """What one episode in each copy was, leaves [n]; after so many steps it looks again whether all have ended.
+    """Play one episode in each copy, leaves [n]; after so many steps it looks again whether all have ended.
 
     The return of one that was cut, and is not played again, is NaN.
     """

@@ -179,7 +179,7 @@ class World:
         return jax.vmap(self.env.step)(keys, env_state, action, asked.of(self.params))
 
     def lost(self, after: EnvSlot, transition: Transition) -> Bool[Array, " n"]:
-        """Which steps count nowhere: a reward or an observation of theirs is NaN or infinite.
+        """Return which steps count nowhere, as a reward or an observation of theirs is NaN or infinite.
 
         Of environments on the host those without an answer, because the environment has failed.
         """

@@ -87,9 +87,10 @@ def outcome(
     levels: Level,
     best: Float[Array, " levels"],
 ) -> Outcome:
-    """What a student did on levels, leaves [levels, ...], best their highest returns before, in as many slots each.
+    """Return what a student did on levels, leaves [levels, ...]; best are their highest returns before.
 
-    A level with a step that does not count has no score: its rewards and advantages are NaN there.
+    All levels have as many slots. A level with a step that does not count has no score: its rewards and advantages
+    are NaN there.
     """
     value, repeats = batch.value * student.value_scale(state), rollout.reward.shape[1] // len(best)
     reward, advantage = (jnp.where(rollout.weight > 0, x, jnp.nan) for x in (rollout.reward, batch.advantage))

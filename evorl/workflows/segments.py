@@ -29,7 +29,7 @@ def joined(x: Float[Array, "n steps"], num_envs: int) -> Float[Array, "num_steps
 
 
 def weighed(rollout: Transition, mask: Bool[Array, "num_steps num_envs"]) -> Transition:
-    """A rollout whose weights say which steps count; of the others it holds zeros, and where they end."""
+    """Return a rollout whose weights say which steps count; of the others it holds zeros, and where they end."""
     ends = {"terminated": rollout.terminated, "truncated": rollout.truncated}
     return replace(tree.where(mask, rollout, tree.zeros(rollout)), **ends, weight=mask.astype(jnp.float32))
 
@@ -44,5 +44,5 @@ def there(weight: Float[Array, "num_steps num_envs"], steps: int) -> tuple[Int[A
 
 
 def rows_there(rollout: Transition) -> Bool[Array, " rows"] | None:
-    """Which rows of a rollout count, by their weights; None where all do."""
+    """Return which rows of a rollout count, by their weights; None where all do."""
     return None if isinstance(rollout.weight, tuple) else rollout.weight.reshape(-1) > 0

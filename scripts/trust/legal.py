@@ -105,8 +105,8 @@ def trained(name: str, steps: int) -> tuple[bool, int, float]:
     with open_dict(cfg):
         cfg.env = {"_target_": "legal.Drawn", **members}
     workflow, hyperparams, _ = runs.build(cfg)
-    chunk = config.plain(cfg)["agent"].get("chunk", 1)
-    training = fit(workflow, hyperparams, budget=Budget(env_steps=steps), chunk=chunk, evaluations=4)
+    budget = Budget(env_steps=steps)
+    training = fit(workflow, hyperparams, budget=budget, chunk=runs.chunk(config.plain(cfg)), evaluations=4)
     rows = [row for row in training.rows if "return" in row]
     numbers = [x for x in jax.tree.leaves(training.state) if jnp.issubdtype(x.dtype, jnp.floating)]
     learned = not any(bool(jnp.isnan(x).any()) for x in numbers)
