@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 
-def _named(stub: str) -> dict[str, str]:
+def _parse_stub(stub: str) -> dict[str, str]:
     """The module of every name that a stub imports."""
     imports = [line for line in ast.parse(stub).body if isinstance(line, ast.ImportFrom) and line.module]
     return {alias.name: str(line.module) for line in imports for alias in line.names}
 
 
-_MODULES = _named(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_MODULES = _parse_stub(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 __all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 

@@ -21,11 +21,11 @@ class Edges(NamedTuple):
 
     low: np.ndarray
     high: np.ndarray
-    below: np.ndarray  # width of the margin at low
-    above: np.ndarray  # and at high
+    low_margin: np.ndarray  # width of the margin at low
+    high_margin: np.ndarray  # and at high
 
 
-def mirrored(x: Array, low: Any, high: Any) -> Array:
+def reflect(x: Array, low: Any, high: Any) -> Array:
     """Reflect numbers at the ends of [low, high], as often as needed; an end that is infinite reflects nothing."""
     up, down = jnp.abs(x - low), jnp.abs(high - x)  # distances from the ends
     width = jnp.where(jnp.isfinite(high - low) & (high > low), high - low, 1.0)
@@ -36,7 +36,7 @@ def mirrored(x: Array, low: Any, high: Any) -> Array:
 
 
 @dataclass(frozen=True)
-class Box:
+class BoundTransform:
     """Bounds of the numbers of parameters, and a space without bounds to search in their place.
 
     An evolver that is told the fitness of clipped points sees a function that is flat outside of the bounds: where the
@@ -58,7 +58,7 @@ class Box:
         require(bool(np.all(low < high)), "bounds", f"{low.tolist()}, {high.tolist()}", "the first must be the lower")
 
     @property
-    def finite(self) -> bool:
+    def is_bounded(self) -> bool:
         """Whether there is any bound."""
         return bool(np.isfinite(self.edges.low).any() or np.isfinite(self.edges.high).any())
 
@@ -75,25 +75,25 @@ class Box:
 
     def clip(self, params: Params) -> Params:
         """Parameters, each number at the nearest that the bounds allow."""
-        return _mapped(lambda x: jnp.clip(x, self.edges.low, self.edges.high), params)
+        return _map_raveled(lambda x: jnp.clip(x, self.edges.low, self.edges.high), params)
 
     def fold(self, params: Params) -> Params:
         """Parameters within the bounds, of any point that is searched."""
-        return _mapped(self.folded, params)
+        return _map_raveled(self.fold_array, params)
 
     def unfold(self, params: Params) -> Params:
         """The point to search at for parameters within the bounds, which `fold` maps to them."""
-        return _mapped(self.unfolded, params)
+        return _map_raveled(self.unfold_array, params)
 
-    def folded(self, x: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    def fold_array(self, x: Float[Array, "*n"]) -> Float[Array, "*n"]:
         """fold of numbers, of which the last axis are those of the parameters."""
         low, high, below, above = self.edges
-        x = mirrored(x, low - below, high + above)
+        x = reflect(x, low - below, high + above)
         y = jnp.where(x < low + below, low + (x - (low - below)) ** 2 / (4 * below), x)
         y = jnp.where(x > high - above, high - (high + above - x) ** 2 / (4 * above), y)
         return jnp.clip(y, low, high)
 
-    def unfolded(self, y: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    def unfold_array(self, y: Float[Array, "*n"]) -> Float[Array, "*n"]:
         """unfold of numbers, of which the last axis are those of the parameters."""
         low, high, below, above = self.edges
         y = jnp.clip(y, low, high)
@@ -101,10 +101,10 @@ class Box:
         return jnp.where(y > high - above, high + above - 2 * jnp.sqrt(above * jnp.maximum(high - y, 0)), x)
 
 
-def _mapped(function: Callable[[Array], Array], params: Params) -> Params:
+def _map_raveled(function: Callable[[Array], Array], params: Params) -> Params:
     """Parameters whose numbers, in a row, are what a function makes of them."""
     row, restore = ravel_pytree(params)
     return restore(function(row))
 
 
-CUBE = Box(0.0, 1.0)  # of points of a space of hyperparameters
+UNIT_CUBE = BoundTransform(0.0, 1.0)  # of points of a space of hyperparameters

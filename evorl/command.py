@@ -10,7 +10,7 @@ from ctypes.util import find_library
 from typing import Any, NoReturn
 
 from evorl import package
-from evorl.errors import OptionError, escaped, refuse
+from evorl.errors import OptionError, escape, exit_with_error
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def command(arguments: list[str] | None) -> Iterator[list[str]]:
     at, minutes of compiling among it, and end with SIGSEGV.
     """
     try:
-        with _told():
+        with _report_errors():
             words = sys.argv[1:] if arguments is None else arguments
             if "--version" in words:
                 print(", ".join(f"{name} {version}" for name, version in package.versions().items()))
@@ -39,27 +39,27 @@ def command(arguments: list[str] | None) -> Iterator[list[str]]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _report_errors() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
     except OptionError as error:
-        refuse(error)
+        exit_with_error(error)
     except KeyboardInterrupt as interrupt:
         print(str(interrupt) or "stopped", file=sys.stderr)
         sys.exit(130)
     except SystemExit:  # as --help ends
         with contextlib.suppress(OSError):
-            _flushed()
+            _flush_stdout()
         raise
     except BrokenPipeError:
-        _flushed()
+        _flush_stdout()
     except OSError as error:
-        print(f"error: {escaped(str(error))}", file=sys.stderr)
+        print(f"error: {escape(str(error))}", file=sys.stderr)
         sys.exit(1)
 
 
-def _flushed() -> None:
+def _flush_stdout() -> None:
     """Writes what is left for a reader, or nowhere where that has gone, so that Python finds nothing left to write."""
     try:
         sys.stdout.flush()
@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         raise OptionError(f"{message}; {self.prog} --help")
 
 
-def cell(name: str) -> str:
+def escape_cell(name: str) -> str:
     """Return a name for a table that a spreadsheet may open, which takes what begins like a formula for one."""
     return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
@@ -96,11 +96,11 @@ def pyplot() -> Any:
 
         plt.rcParams["text.parse_math"] = False  # names from elsewhere may hold a $
     except ImportError as error:
-        raise OptionError(f"matplotlib is missing; {package.install('plot')}") from error
+        raise OptionError(f"matplotlib is missing; {package.install_command('plot')}") from error
     return plt
 
 
-def save(figure: Any, out: Any) -> None:
+def save_figure(figure: Any, out: Any) -> None:
     """Writes a figure; raises OptionError where that cannot be."""
     try:
         figure.savefig(out, dpi=130)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any, NoReturn
 
-NEAR = 0.6  # of difflib's ratio, from which names look alike
-FEW = 10  # names that fit on a line
-LARGEST = 2**31 - 1  # that an int32 holds
+MIN_SIMILARITY = 0.6  # of difflib's ratio, from which names look alike
+MAX_LISTED_NAMES = 10  # names that fit on a line
+INT32_MAX = 2**31 - 1  # that an int32 holds
 
 
 class OptionError(ValueError):
@@ -18,7 +18,7 @@ class OptionError(ValueError):
     """
 
     def __init__(self, message: object) -> None:
-        super().__init__(escaped(str(message)))
+        super().__init__(escape(str(message)))
 
 
 class EnvError(ValueError):
@@ -37,14 +37,14 @@ class WorkerError(RuntimeError):
     """Processes that have died again and again, or a task that has failed in one; its message is one line."""
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return a text with Python's escapes for all that does not print, such as what moves the cursor."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
-def printable(value: object, most: int = 80) -> str:
+def to_printable(value: object, most: int = 80) -> str:
     """Return what a message shows of a value from elsewhere: not too much, and nothing that moves the cursor."""
-    text = escaped(str(value)[: most + 1])
+    text = escape(str(value)[: most + 1])
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -59,32 +59,32 @@ def is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and value == value
 
 
-def require_whole(option: str, value: Any, least: int = 1, most: int = LARGEST) -> None:
+def require_int(option: str, value: Any, least: int = 1, most: int = INT32_MAX) -> None:
     """Raises OptionError unless a value is a whole number from least to most."""
     if not isinstance(value, Integral) or isinstance(value, bool):
-        raise OptionError(f"{option}={printable(value)}: must be a whole number, at least {least}")
+        raise OptionError(f"{option}={to_printable(value)}: must be a whole number, at least {least}")
     require(int(value) >= least, option, value, f"must be at least {least}" if least else "must not be negative")
     require(int(value) <= most, option, value, f"must be at most {most}")
 
 
-def unknown(what: str, name: str, names: Iterable[str], everything: str = "") -> OptionError:
+def unknown_name_error(what: str, name: str, names: Iterable[str], everything: str = "") -> OptionError:
     """The error for a name that is not among names: the nearest three, and the command that prints everything.
 
     Where none is near, all are told, unless they are many and there is such a command.
     """
     names = sorted(names)
-    scores = {known: _likeness(name, known) for known in names}
-    near = sorted((-scores[known], known.count("."), known) for known in names if scores[known] >= NEAR)
+    scores = {known: _similarity(name, known) for known in names}
+    near = sorted((-scores[known], known.count("."), known) for known in names if scores[known] >= MIN_SIMILARITY)
     *others, last = [known for _, _, known in near[:3]] or [""]
     hints = [f"did you mean {', '.join(others)}{' or ' * bool(others)}{last}?"] * bool(last)
-    if len(names) > FEW and everything:
+    if len(names) > MAX_LISTED_NAMES and everything:
         hints.append(f"all {len(names)}: {everything}")
     elif not last:
         hints.append(f"allowed: {', '.join(names)}")
     return OptionError(f"unknown {what} {name or repr(name)}; {' '.join(hints)}")
 
 
-def _likeness(given: str, known: str) -> float:
+def _similarity(given: str, known: str) -> float:
     """How alike two names are, from 0 to 1: their last parts, or all that comes after the parts that they share."""
     a, b = given.split("."), known.split(".")
     shared = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
@@ -92,7 +92,7 @@ def _likeness(given: str, known: str) -> float:
     return max(difflib.SequenceMatcher(None, y, x).ratio() for x, y in pairs)
 
 
-def refuse(error: OptionError) -> NoReturn:
+def exit_with_error(error: OptionError) -> NoReturn:
     """Ends a command for a user's mistake: its line on the terminal, exit code 2."""
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)

@@ -12,8 +12,8 @@ from flax import struct
 from jax.core import Tracer
 
 from evorl import tree
-from evorl.errors import OptionError, printable, require
-from evorl.types import Declares, Prior, Scheduled
+from evorl.errors import OptionError, require, to_printable
+from evorl.types import HasHyperparams, Prior, ScheduledHyperparams
 
 Number: TypeAlias = Any  # a float or int as declared and configured; an array, or a tracer, as part of a state
 
@@ -27,32 +27,36 @@ def hyperparameter(
     """
     require(low < high, "high", f"{high:g}", f"must be above low, {low:g}")
     require(low <= default <= high, "default", f"{default:g}", f"must be between {low:g} and {high:g}")
-    for end in prior.ends if prior is not None else ():
+    for end in prior.bounds if prior is not None else ():
         require(low <= end <= high, "prior", prior, f"must be between {low:g} and {high:g}")
     return struct.field(default=default, metadata={"low": low, "high": high, "about": about, "prior": prior})
 
 
-def of(part: Any) -> Any:
+def default_hyperparams(part: Any) -> Any:
     """The hyperparameters of a part, and of its own parts, at their defaults; raises OptionError where it has none."""
-    if not isinstance(part, Declares):
+    if not isinstance(part, HasHyperparams):
         raise OptionError(f"{type(part).__name__}: has no hyperparams(), which gives those that it takes; give them")
     return part.hyperparams()
 
 
-def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, float]]:
+def flatten_hyperparams(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, float]]:
     """Every number of (nested) hyperparameters, dataclasses or dicts, by dotted name: (value, low, high)."""
     found = {}
     if isinstance(hyperparams, Mapping):
         for name, value in hyperparams.items():
             number = not dataclasses.is_dataclass(value)
-            found |= {prefix + name: (value, -math.inf, math.inf)} if number else leaves(value, f"{prefix}{name}.")
+            found |= (
+                {prefix + name: (value, -math.inf, math.inf)}
+                if number
+                else flatten_hyperparams(value, f"{prefix}{name}.")
+            )
         return found
     for field in dataclasses.fields(hyperparams):
         value = getattr(hyperparams, field.name)
         if "low" in field.metadata:
             found[prefix + field.name] = value, field.metadata["low"], field.metadata["high"]
         elif dataclasses.is_dataclass(value) or isinstance(value, Mapping):
-            found |= leaves(value, f"{prefix}{field.name}.")
+            found |= flatten_hyperparams(value, f"{prefix}{field.name}.")
         elif isinstance(field.default, (int, float)):
             raise OptionError(f"{prefix}{field.name}={value}: must be declared with hyperparameter(default, low, high)")
         else:
@@ -60,32 +64,32 @@ def leaves(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, fl
     return found
 
 
-def is_declared(part: Any) -> bool:
+def is_hyperparams(part: Any) -> bool:
     """Whether something is hyperparameters, of one part or of several, or a class of them."""
     if not dataclasses.is_dataclass(part):
         return isinstance(part, Mapping)
-    return all("low" in x.metadata or is_declared(_held(part, x)) for x in dataclasses.fields(part))
+    return all("low" in x.metadata or is_hyperparams(_get_field_value(part, x)) for x in dataclasses.fields(part))
 
 
-def _held(part: Any, field: dataclasses.Field[Any]) -> Any:
+def _get_field_value(part: Any, field: dataclasses.Field[Any]) -> Any:
     """What a dataclass has in a field, or its class makes for it."""
     if not isinstance(part, type):
         return getattr(part, field.name)
     return None if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def check(hyperparams: Any, prefix: str = "hyperparams.", searched: bool = False) -> Any:
+def check_hyperparams(hyperparams: Any, prefix: str = "hyperparams.", searched: bool = False) -> Any:
     """Returns hyperparams; raises OptionError where a number is not one, or is out of its range.
 
     Where searched, priors may stand for numbers, whose ends are in the range.
     """
     require_pytree(hyperparams, prefix)
-    for name, (value, low, high) in leaves(hyperparams, prefix).items():
+    for name, (value, low, high) in flatten_hyperparams(hyperparams, prefix).items():
         if isinstance(value, Prior):
             require(searched, name, value, "a prior needs a meta-workflow that searches, such as agent=pbt")
         elif isinstance(value, bool) or not isinstance(value, (int, float)):
             raise OptionError(f"{name}={value}: must be a number")
-        for number in value.ends if isinstance(value, Prior) else (value,):
+        for number in value.bounds if isinstance(value, Prior) else (value,):
             require(low <= number <= high, name, value, f"must be between {low:g} and {high:g}")
     return hyperparams
 
@@ -110,12 +114,12 @@ def check_ranges(hyperparams: Any, prefix: str = "hyperparams.") -> None:
         elif not isinstance(value, (Prior, Tracer)):
             low, high, numbers = metadata["low"], metadata["high"], np.asarray(value)
             real = np.issubdtype(numbers.dtype, np.integer) or jnp.issubdtype(numbers.dtype, np.floating)
-            require(real, f"{prefix}{name}", printable(value), "must be a number")
+            require(real, f"{prefix}{name}", to_printable(value), "must be a number")
             inside = bool(((low <= numbers) & (numbers <= high)).all())
-            require(inside, f"{prefix}{name}", printable(value), f"must be between {low:g} and {high:g}")
+            require(inside, f"{prefix}{name}", to_printable(value), f"must be between {low:g} and {high:g}")
 
 
-def searched(hyperparams: Any) -> Any:
+def to_search_space(hyperparams: Any) -> Any:
     """Hyperparameters as a space to search: with its declared prior in place of every number at its default.
 
     Numbers without a prior, and those that were given another value or a prior, stay as they are.
@@ -123,41 +127,45 @@ def searched(hyperparams: Any) -> Any:
     changed = {}
     if isinstance(hyperparams, Mapping):
         return {
-            name: searched(value) if dataclasses.is_dataclass(value) else value for name, value in hyperparams.items()
+            name: to_search_space(value) if dataclasses.is_dataclass(value) else value
+            for name, value in hyperparams.items()
         }
     for field in dataclasses.fields(hyperparams):
         value = getattr(hyperparams, field.name)
         if "low" not in field.metadata:
             parts = dataclasses.is_dataclass(value) or isinstance(value, Mapping)
-            changed[field.name] = searched(value) if parts else value
+            changed[field.name] = to_search_space(value) if parts else value
         elif field.metadata["prior"] is not None and not isinstance(value, Prior) and value == field.default:
             changed[field.name] = field.metadata["prior"]
     return dataclasses.replace(hyperparams, **changed)
 
 
-def linear(start: Number, end: Number, steps: Any, over: Number) -> Any:
+def linear_schedule(start: Number, end: Number, steps: Any, over: Number) -> Any:
     """From start to end over so many steps, start all the time where over is infinite."""
     return start + (end - start) * jnp.minimum(steps / over, 1.0)
 
 
-def cosine(start: Number, end: Number, steps: Any, over: Number) -> Any:
+def cosine_schedule(start: Number, end: Number, steps: Any, over: Number) -> Any:
     """From start to end over so many steps along half a cosine, start all the time where over is infinite."""
     return end + (start - end) * (1 + jnp.cos(jnp.pi * jnp.minimum(steps / over, 1.0))) / 2
 
 
-def at(hyperparams: Any, env_steps: Any) -> Any:
+def apply_schedules(hyperparams: Any, env_steps: Any) -> Any:
     """The hyperparameters as they are after so many env steps, they or parts of them where these have a schedule."""
     if isinstance(hyperparams, Mapping):
-        return {name: at(value, env_steps) for name, value in hyperparams.items()}
+        return {name: apply_schedules(value, env_steps) for name, value in hyperparams.items()}
     if not dataclasses.is_dataclass(hyperparams) or isinstance(hyperparams, type):
         return hyperparams
-    if isinstance(hyperparams, Scheduled):
-        return hyperparams.at(env_steps)
-    parts = {field.name: at(getattr(hyperparams, field.name), env_steps) for field in dataclasses.fields(hyperparams)}
+    if isinstance(hyperparams, ScheduledHyperparams):
+        return hyperparams.apply_schedule(env_steps)
+    parts = {
+        field.name: apply_schedules(getattr(hyperparams, field.name), env_steps)
+        for field in dataclasses.fields(hyperparams)
+    }
     return dataclasses.replace(hyperparams, **parts)
 
 
-def as_state(hyperparams: Any) -> Any:
+def as_arrays(hyperparams: Any) -> Any:
     """Hyperparameters as leaves of a state: arrays, float32 unless they are whole numbers by declaration.
 
     Raises OptionError where one is out of its range, and where JAX computes in 64 bits, for which no state is made.
@@ -165,28 +173,30 @@ def as_state(hyperparams: Any) -> Any:
     wide = jnp.result_type(float) == jnp.float64
     require(not wide, "jax_enable_x64", True, "must be False: evorl computes in 32 bits, float32 and int32")
     check_ranges(hyperparams)
-    return tree.strong(_declared(hyperparams))
+    return tree.drop_weak_types(_cast_to_declared_types(hyperparams))
 
 
-def _declared(params: Any) -> Any:
+def _cast_to_declared_types(params: Any) -> Any:
     """params with whole numbers as floats where the default is one, as 1 for a learning rate."""
     if isinstance(params, Mapping):
-        return {name: _declared(value) for name, value in params.items()}
+        return {name: _cast_to_declared_types(value) for name, value in params.items()}
     if not dataclasses.is_dataclass(params) or isinstance(params, type):
         return params
     changed = {}
     for field in dataclasses.fields(params):
         value = getattr(params, field.name)
         whole = isinstance(value, int) and not isinstance(value, bool)
-        changed[field.name] = float(value) if whole and isinstance(field.default, float) else _declared(value)
+        changed[field.name] = (
+            float(value) if whole and isinstance(field.default, float) else _cast_to_declared_types(value)
+        )
     return dataclasses.replace(params, **changed)
 
 
-def replaced(hyperparams: Any, numbers: Mapping[str, Any], prefix: str = "") -> Any:
+def replace_numbers(hyperparams: Any, numbers: Mapping[str, Any], prefix: str = "") -> Any:
     """hyperparams with the arrays that are given, by dotted name, in place of its numbers, of the types declared."""
     if isinstance(hyperparams, Mapping):
         return {
-            name: replaced(value, numbers, f"{prefix}{name}.")
+            name: replace_numbers(value, numbers, f"{prefix}{name}.")
             if dataclasses.is_dataclass(value)
             else numbers.get(f"{prefix}{name}", value)
             for name, value in hyperparams.items()
@@ -198,10 +208,10 @@ def replaced(hyperparams: Any, numbers: Mapping[str, Any], prefix: str = "") -> 
             whole = isinstance(field.default, int)
             changed[field.name] = jnp.asarray(numbers[name], jnp.int32 if whole else jnp.float32)
         elif "low" not in field.metadata:
-            changed[field.name] = replaced(value, numbers, f"{name}.")
+            changed[field.name] = replace_numbers(value, numbers, f"{name}.")
     return dataclasses.replace(hyperparams, **changed)
 
 
-def default(cls: type) -> Any:
+def make_default_field(cls: type) -> Any:
     """A nested default that a dataclass field may hold."""
     return struct.field(default_factory=cls)

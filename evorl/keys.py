@@ -5,20 +5,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.errors import OptionError, printable, require_whole
+from evorl.errors import OptionError, require_int, to_printable
 
-MOST_SEED = 2**32 - 1  # that a key is made of without loss
+MAX_SEED = 2**32 - 1  # that a key is made of without loss
 
 
 def require_key(key: Any) -> None:
     """Raises OptionError unless a key, or an array of keys, is typed; legacy ones (jax.random.PRNGKey) are words."""
     dtype = getattr(key, "dtype", None)
     if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        given = printable(key) if dtype is None else f"{dtype} {list(key.shape)}"
+        given = to_printable(key) if dtype is None else f"{dtype} {list(key.shape)}"
         raise OptionError(f"key={given}: must be a typed key, jax.random.key(seed), and no PRNGKey")
 
 
-def of_seed(seed: int) -> jax.Array:
+def key_from_seed(seed: int) -> jax.Array:
     """Return the key of a seed; raises OptionError where it is no whole number from 0 to 2^32 - 1."""
-    require_whole("seed", seed, 0, MOST_SEED)
+    require_int("seed", seed, 0, MAX_SEED)
     return jax.random.key(seed)

@@ -14,80 +14,88 @@ from evorl.types import Transition
 
 
 @struct.dataclass
-class Window:
-    """The last transitions of n slots, leaves [length, n, ...], whose successors are still to come."""
+class NStepWindow:
+    """The last transitions of n environments, leaves [length, n, ...], whose successors are still to come."""
 
     rows: Any
-    filled: Any  # int32, how many of them, at the end, are there: [], or [n] where slots are not in step
-    lost: Any = ()  # [length, n] bool, of which of them no outcome is known; () where none can be lost
+    num_filled: Any  # int32, how many of them, at the end, are there: [], or [n] where environments are not in step
+    lost_mask: Any = ()  # [length, n] bool, of which of them no outcome is known; () where none can be lost
 
     @classmethod
-    def empty(cls, length: int, num_slots: int, row: Transition, loses: bool = False, apart: bool = False) -> "Window":
-        """Of transitions like row, an array or shapes; apart where slots are not in step with each other."""
-        lost = jnp.zeros((length, num_slots), bool) if loses else ()
-        filled = jnp.zeros((num_slots,) if apart else (), jnp.int32)
-        return cls(tree.broadcast(tree.zeros(row), length, num_slots), filled, lost)
+    def empty(
+        cls, length: int, num_envs: int, row: Transition, loses: bool = False, per_env: bool = False
+    ) -> "NStepWindow":
+        """Of transitions like row, an array or shapes; apart where environments are not in step with each other."""
+        lost = jnp.zeros((length, num_envs), bool) if loses else ()
+        filled = jnp.zeros((num_envs,) if per_env else (), jnp.int32)
+        return cls(tree.broadcast(tree.zeros_like(row), length, num_envs), filled, lost)
 
-    def widen(self, row: Transition) -> Transition:
+    def widen_row(self, row: Transition) -> Transition:
         """row, or its shape, with the rewards and the number of steps of a longer transition."""
-        length = tree.size(self.rows) + 1
+        length = tree.leading_size(self.rows) + 1
         reward = jax.tree.map(lambda x: jnp.zeros((*x.shape, length)), row.reward)
         return jax.eval_shape(lambda: replace(row, reward=reward, extras=row.extras | {"steps": jnp.int32(0)}))
 
-    def cut(self, where: Bool[Array, " n"]) -> "Window":
-        """The window, whose slots go on elsewhere where so: their longer transitions end with what is there."""
+    def truncate(self, where: Bool[Array, " n"]) -> "NStepWindow":
+        """The window, whose environments go on elsewhere where so: their longer transitions end with what is there."""
         rows = self.rows
         truncated = rows.truncated.at[-1].set(rows.truncated[-1] | (where & ~rows.terminated[-1]))
         return replace(self, rows=replace(rows, truncated=truncated))
 
-    def advance(
+    def push(
         self, transitions: Transition, steps: Int[Array, "*n"], lost: Bool[Array, "chunk n"] | None = None
-    ) -> tuple["Window", Transition, Bool[Array, "..."]]:
-        """Takes in the first steps, [] or of each slot [n], of transitions [chunk, n, ...], of which some may be lost.
+    ) -> tuple["NStepWindow", Transition, Bool[Array, "..."]]:
+        """Takes in the first steps, [] or of each environment [n], of transitions [chunk, n, ...].
 
-        Returns what is then in the window, transitions from each of [chunk] starts on, and which of those are there,
-        [chunk], or [chunk, n] where some may be lost. A longer one ends with its episode, where a member of a game is
-        truncated, or before what is lost; its
-        rewards [length + 1] are 0 from there on.
+        Some of the steps may be lost. Returns what is then in the window, transitions from each of [chunk]
+        starts on, and which of those are there, [chunk], or [chunk, n] where some may be lost. A longer one ends with
+        its episode, where a member of a game is truncated, or before what is lost; its rewards [length + 1] are 0 from
+        there on.
         """
-        before, chunk = tree.size(self.rows), tree.size(transitions)
+        before, chunk = tree.leading_size(self.rows), tree.leading_size(transitions)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), self.rows, transitions)
         if lost is not None:
-            lost = jnp.concatenate([self.lost, lost])
+            lost = jnp.concatenate([self.lost_mask, lost])
             parted = jnp.concatenate([lost[1:], jnp.zeros_like(lost[:1])])
             both = replace(both, truncated=both.truncated | (parted & ~both.terminated))
         start = jnp.arange(chunk)
         reach = start[:, None] + jnp.arange(before + 1)  # [chunk, length + 1]
-        ended = both.cut[reach]
+        ended = both.is_trace_end[reach]
         taken = jnp.cumsum(ended, axis=1) - ended == 0  # up to the first end, [chunk, length + 1, n]
         count = taken.sum(1)
         last = start[:, None] + count - 1
-        slot = jnp.arange(last.shape[1])
+        env_index = jnp.arange(last.shape[1])
         longer = replace(
             tree.index(both, slice(0, chunk)),
-            reward=jax.tree.map(lambda x: jnp.moveaxis(tree.where(taken, x[reach], jnp.zeros(())), 1, -1), both.reward),
-            next_obs=tree.index(both.next_obs, (last, slot)),
-            terminated=both.terminated[last, slot],
-            truncated=both.truncated[last, slot],
-            ends=tree.index(both.ends, (last, slot)),
+            reward=jax.tree.map(
+                lambda x: jnp.moveaxis(tree.select(taken, x[reach], jnp.zeros(())), 1, -1), both.reward
+            ),
+            next_obs=tree.index(both.next_obs, (last, env_index)),
+            terminated=both.terminated[last, env_index],
+            truncated=both.truncated[last, env_index],
+            member_ends=tree.index(both.member_ends, (last, env_index)),
             extras=tree.index(both.extras, slice(0, chunk)) | {"steps": count},
         )
-        if self.filled.ndim:
+        if self.num_filled.ndim:
             start = start[:, None]
-        there = (start < steps) & (start >= before - self.filled)
+        there = (start < steps) & (start >= before - self.num_filled)
 
-        def kept(x: Array) -> Array:
-            if not self.filled.ndim:
+        def keep_newest(x: Array) -> Array:
+            if not self.num_filled.ndim:
                 return jax.lax.dynamic_slice_in_dim(x, steps, before)
-            return x[steps + jnp.arange(before)[:, None], slot]
+            return x[steps + jnp.arange(before)[:, None], env_index]
 
-        after = jax.tree.map(kept, both), jnp.minimum(self.filled + steps, before).astype(jnp.int32)
+        after = jax.tree.map(keep_newest, both), jnp.minimum(self.num_filled + steps, before).astype(jnp.int32)
         if lost is None:
-            return Window(*after), longer, there
-        return Window(*after, kept(lost)), longer, (there if there.ndim == 2 else there[:, None]) & ~lost[:chunk]
+            return NStepWindow(*after), longer, there
+        return (
+            NStepWindow(*after, keep_newest(lost)),
+            longer,
+            (there if there.ndim == 2 else there[:, None]) & ~lost[:chunk],
+        )
 
 
-def fold(batch: Transition, discount: Array | float) -> Transition:
+def to_single_step(batch: Transition, discount: Array | float) -> Transition:
     """Longer transitions [batch] as ordinary ones, with the discount of each one's bootstrap."""
     reward, worth = jax.vmap(n_step_return, (0, 0, None))(batch.reward, batch.extras["steps"], discount)
     return replace(batch, reward=reward, discount=worth)

@@ -9,20 +9,20 @@ from jaxtyping import Array, PyTree
 
 
 @struct.dataclass
-class Statistics:
+class RunningStatistics:
     """Count, mean and sum of squared deviations of a stream of pytrees (Welford 1962; Chan et al. 1979 for merging)."""
 
     count: Any  # [] float32
     mean: Any
-    squares: Any
+    sum_of_squares: Any
 
     @classmethod
-    def empty(cls, like: PyTree) -> "Statistics":
+    def empty(cls, like: PyTree) -> "RunningStatistics":
         """No observation yet; like is one observation or its shapes."""
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), like)
         return cls(jnp.float32(0), zeros, zeros)
 
-    def update(self, batch: PyTree, mask: Array | None = None) -> "Statistics":
+    def update(self, batch: PyTree, mask: Array | None = None) -> "RunningStatistics":
         """Takes in a batch, leaves [n, ...]; rows where ~mask [n] do not count."""
         n = jax.tree.leaves(batch)[0].shape[0]
         weight = jnp.ones(n) if mask is None else mask.astype(jnp.float32)
@@ -36,21 +36,21 @@ class Statistics:
 
         leaves, treedef = jax.tree.flatten(batch)
         means, squares = zip(*map(moments, leaves), strict=True)
-        return self.merge(Statistics(count, treedef.unflatten(means), treedef.unflatten(squares)))
+        return self.merge(RunningStatistics(count, treedef.unflatten(means), treedef.unflatten(squares)))
 
-    def merge(self, other: "Statistics") -> "Statistics":
+    def merge(self, other: "RunningStatistics") -> "RunningStatistics":
         """The statistics of both streams together."""
         count = self.count + other.count
         share = other.count / jnp.maximum(count, 1)
         mean = jax.tree.map(lambda a, b: a + (b - a) * share, self.mean, other.mean)
         squares = jax.tree.map(
             lambda sa, sb, a, b: sa + sb + (b - a) ** 2 * self.count * share,
-            self.squares,
-            other.squares,
+            self.sum_of_squares,
+            other.sum_of_squares,
             self.mean,
             other.mean,
         )
-        return Statistics(count, mean, squares)
+        return RunningStatistics(count, mean, squares)
 
     def normalize(self, obs: PyTree, clip: float = 10.0) -> PyTree:
         """(obs - mean) / std, clipped; leaves [..., *]; the identity (clipped) before the first observation.
@@ -58,10 +58,10 @@ class Statistics:
         Whole numbers, which are choices or pixels, and what is true or not stay as they are.
         """
 
-        def one(x: Array, mean: Array, squares: Array) -> Array:
+        def normalize_leaf(x: Array, mean: Array, squares: Array) -> Array:
             if not jnp.issubdtype(x.dtype, jnp.floating):
                 return x
             variance = jnp.where(self.count > 0, squares / jnp.maximum(self.count, 1), 1.0)
             return jnp.clip((x - mean) * jax.lax.rsqrt(variance + 1e-8), -clip, clip)
 
-        return jax.tree.map(one, obs, self.mean, self.squares)
+        return jax.tree.map(normalize_leaf, obs, self.mean, self.sum_of_squares)

@@ -9,14 +9,14 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-NAME = "evorl-workflows"  # `evorl` and `evorl-jax` on the index are other projects
+DISTRIBUTION = "evorl-workflows"  # `evorl` and `evorl-jax` on the index are other projects
 
 
 @cache
-def _described() -> tuple[str, tuple[str, ...]]:
+def _read_metadata() -> tuple[str, tuple[str, ...]]:
     """The version and the requirements: of what is installed, or else of the source tree."""
     try:
-        found = metadata.distribution(NAME)
+        found = metadata.distribution(DISTRIBUTION)
         return found.version, tuple(found.requires or ())
     except metadata.PackageNotFoundError:
         project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -27,7 +27,7 @@ def _described() -> tuple[str, tuple[str, ...]]:
 
 def version() -> str:
     """Return the version of evorl."""
-    return _described()[0]
+    return _read_metadata()[0]
 
 
 def versions() -> dict[str, str]:
@@ -36,7 +36,7 @@ def versions() -> dict[str, str]:
     return {"evorl": version(), **others, "python": platform.python_version()}
 
 
-def install(extra: str) -> str:
+def install_command(extra: str) -> str:
     """Return the command that installs what an extra of evorl needs.
 
     Args:
@@ -46,11 +46,11 @@ def install(extra: str) -> str:
         Such as `pip install "ray>=2.60"`, for a message.
     """
     of_extra = re.compile(rf"""extra == ['"]{extra}['"]""")
-    needed = [one.partition(";")[0].strip() for one in _described()[1] if of_extra.search(one)]
+    needed = [one.partition(";")[0].strip() for one in _read_metadata()[1] if of_extra.search(one)]
     return " ".join(["pip install", *(f'"{one}"' for one in needed)])
 
 
-def suggested(module: str, *words: str, trust: Sequence[str] = ()) -> str:
+def format_command(module: str, *words: str, trust: Sequence[str] = ()) -> str:
     """Return a command that can be pasted into a shell, whatever a folder is called.
 
     Args:

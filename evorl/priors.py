@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from evorl.errors import LARGEST, is_number, require, require_whole
+from evorl.errors import INT32_MAX, is_number, require, require_int
 from evorl.types import Prior
 
 
@@ -19,10 +19,10 @@ class Uniform:
     e_folds = 0.0
 
     def __post_init__(self) -> None:
-        _check_ends(self.low, self.high)
+        _check_bounds(self.low, self.high)
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def bounds(self) -> tuple[float, float]:
         return self.low, self.high
 
     def decode(self, u: Array) -> Array:
@@ -40,11 +40,11 @@ class LogUniform:
     high: float
 
     def __post_init__(self) -> None:
-        _check_ends(self.low, self.high)
+        _check_bounds(self.low, self.high)
         require(self.low > 0, "low", self.low, "must be above 0, as its logarithm is taken")
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def bounds(self) -> tuple[float, float]:
         return self.low, self.high
 
     @property
@@ -65,8 +65,8 @@ class OneMinus:
     prior: Prior
 
     @property
-    def ends(self) -> tuple[float, float]:
-        low, high = self.prior.ends
+    def bounds(self) -> tuple[float, float]:
+        low, high = self.prior.bounds
         return 1 - high, 1 - low
 
     @property
@@ -87,8 +87,8 @@ class Neg:
     prior: Prior
 
     @property
-    def ends(self) -> tuple[float, float]:
-        low, high = self.prior.ends
+    def bounds(self) -> tuple[float, float]:
+        low, high = self.prior.bounds
         return -high, -low
 
     @property
@@ -111,16 +111,16 @@ class Integer:
     e_folds = 0.0
 
     def __post_init__(self) -> None:
-        _check_ends(self.low, self.high)
+        _check_bounds(self.low, self.high)
         for name, end in (("low", self.low), ("high", self.high)):
-            require_whole(name, end, -LARGEST)
+            require_int(name, end, -INT32_MAX)
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def bounds(self) -> tuple[float, float]:
         return self.low, self.high
 
     def decode(self, u: Array) -> Array:
-        return self.low + _cell(u, self.high - self.low + 1).astype(jnp.float32)
+        return self.low + _cell_index(u, self.high - self.low + 1).astype(jnp.float32)
 
     def encode(self, x: Array) -> Array:
         return jnp.clip((x - self.low + 0.5) / (self.high - self.low + 1), 0, 1)
@@ -134,12 +134,12 @@ class PowerOfTwo:
     high: int
 
     def __post_init__(self) -> None:
-        _check_ends(self.low, self.high)
+        _check_bounds(self.low, self.high)
         for name, end in (("low", self.low), ("high", self.high)):
             require(end >= 1 and math.log2(end).is_integer(), name, end, "must be a power of two")
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def bounds(self) -> tuple[float, float]:
         return self.low, self.high
 
     @property
@@ -148,7 +148,7 @@ class PowerOfTwo:
 
     def decode(self, u: Array) -> Array:
         powers = [self.low * 2.0**i for i in range(self._count)]  # those that XLA computes are not whole
-        return jnp.asarray(powers, jnp.float32)[_cell(u, self._count)]
+        return jnp.asarray(powers, jnp.float32)[_cell_index(u, self._count)]
 
     def encode(self, x: Array) -> Array:
         return jnp.clip((jnp.log2(x / self.low) + 0.5) / self._count, 0, 1)
@@ -171,23 +171,23 @@ class Choice:
         require(numbers, "values", self.values, "must be finite numbers")
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def bounds(self) -> tuple[float, float]:
         return min(self.values), max(self.values)
 
     def decode(self, u: Array) -> Array:
-        return jnp.asarray(self.values, jnp.float32)[_cell(u, len(self.values))]
+        return jnp.asarray(self.values, jnp.float32)[_cell_index(u, len(self.values))]
 
     def encode(self, x: Array) -> Array:
         nearest = jnp.abs(jnp.asarray(self.values, jnp.float32) - x[..., None]).argmin(-1)
         return (nearest + 0.5) / len(self.values)
 
 
-def _cell(u: Array, count: int) -> Array:
+def _cell_index(u: Array, count: int) -> Array:
     """Into which of `count` equal parts of the unit interval u falls."""
     return jnp.clip(jnp.floor(u * count), 0, count - 1).astype(jnp.int32)
 
 
-def _check_ends(low: float, high: float) -> None:
+def _check_bounds(low: float, high: float) -> None:
     for name, end in (("low", low), ("high", high)):
         require(is_number(end) and math.isfinite(end), name, end, "must be a finite number")
     require(low < high, "high", high, f"must be above low, {low}")

@@ -75,15 +75,15 @@ def is_known(terminated: Flags, cut: Flags, choice: Flags, next_choice: Flags) -
     last step.
     """
 
-    def back(known: Array, now: tuple[Array, ...]) -> tuple[Array, Array]:
+    def scan_back(known: Array, now: tuple[Array, ...]) -> tuple[Array, Array]:
         terminated, cut, choice, next_choice = now
         known = terminated | jnp.where(cut, next_choice, known)
         return choice | known, known
 
-    return jax.lax.scan(back, jnp.bool_(True), (terminated, cut, choice, next_choice), reverse=True)[1]
+    return jax.lax.scan(scan_back, jnp.bool_(True), (terminated, cut, choice, next_choice), reverse=True)[1]
 
 
-def through(
+def skip_forced_steps(
     reward: Steps,
     value: Steps,
     next_value: Steps,
@@ -99,7 +99,7 @@ def through(
     is not known (is_known). next_value counts where cut.
     """
 
-    def back(worth: Array, now: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array, Array]]:
+    def scan_back(worth: Array, now: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array, Array]]:
         reward, value, beyond, terminated, cut, choice, known = now
         following = jnp.where(cut, beyond, worth)
         later = discount * ~terminated * following
@@ -107,7 +107,7 @@ def through(
         return worth, (jnp.where(known, reward, worth - later), worth, following)
 
     steps = reward, value, next_value, terminated, cut, choice, known
-    return jax.lax.scan(back, jnp.zeros_like(reward[0]), steps, reverse=True)[1]
+    return jax.lax.scan(scan_back, jnp.zeros_like(reward[0]), steps, reverse=True)[1]
 
 
 def _accumulate(step: Steps, factor: Steps) -> Steps:
@@ -120,13 +120,13 @@ def _accumulate(step: Steps, factor: Steps) -> Steps:
     return jax.lax.scan(add, jnp.zeros_like(step[0]), (step, factor), reverse=True)[1]
 
 
-def rescaled(x: Array) -> Array:
+def rescale_value(x: Array) -> Array:
     """sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, which makes large numbers small (Pohlen et al. 2018, arXiv:1805.11593)."""
     return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1) - 1) + SLOPE * x
 
 
-def unscaled(x: Array) -> Array:
-    """What rescaled gives x for."""
+def unrescale_value(x: Array) -> Array:
+    """What rescale_value gives x for."""
     more = 4 * SLOPE * (jnp.abs(x) + 1 + SLOPE)
     root = more / (jnp.sqrt(1 + more) + 1) / (2 * SLOPE)  # sqrt(1 + more) - 1 without loss
     return jnp.sign(x) * (root**2 - 1)

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-LEAST = 3  # runs of which there is an interval
+MIN_RUNS = 3  # runs of which there is an interval
 
 
 @dataclass(frozen=True)
-class Mean:
-    """An estimate of a mean, which prints with its 95 % interval: f"{Mean.of(scores):.1f}" is "2.0 [0.8, 3.2]".
+class MeanEstimate:
+    """An estimate of a mean, which prints with its 95 % interval.
+
+    f"{MeanEstimate.from_scores(scores):.1f}" is "2.0 [0.8, 3.2]".
 
     Attributes:
         value: the mean.
@@ -21,10 +23,10 @@ class Mean:
 
     value: float
     error: float
-    freedom: float
+    degrees_of_freedom: float
 
     @classmethod
-    def of(cls, scores: Any) -> "Mean":
+    def from_scores(cls, scores: Any) -> "MeanEstimate":
         """Estimate the mean of independent scores; over several tasks, the mean of the tasks' means.
 
         Args:
@@ -35,16 +37,20 @@ class Mean:
         """
         scores = np.asarray(scores, np.float64)
         runs, tasks = scores.shape if scores.ndim > 1 else (len(scores), 1)
-        if runs < LEAST:
+        if runs < MIN_RUNS:
             return cls(float(scores.mean()) if scores.size else np.nan, np.inf, 0)
         variances = scores.var(0, ddof=1).reshape(tasks) / runs / tasks**2
-        return cls(float(scores.mean()), float(np.sqrt(variances.sum())), _freedom(variances, np.full(tasks, runs - 1)))
+        return cls(
+            float(scores.mean()),
+            float(np.sqrt(variances.sum())),
+            _degrees_of_freedom(variances, np.full(tasks, runs - 1)),
+        )
 
-    def __sub__(self, other: "Mean") -> "Mean":
+    def __sub__(self, other: "MeanEstimate") -> "MeanEstimate":
         """Estimate the difference from the mean of other, independent runs (Welch 1947)."""
         variances = np.square([self.error, other.error])
-        freedom = _freedom(variances, np.array([self.freedom, other.freedom]))
-        return Mean(self.value - other.value, float(np.sqrt(variances.sum())), freedom)
+        freedom = _degrees_of_freedom(variances, np.array([self.degrees_of_freedom, other.degrees_of_freedom]))
+        return MeanEstimate(self.value - other.value, float(np.sqrt(variances.sum())), freedom)
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Return the interval of Student's t, which is infinite where the error is not known."""
@@ -52,7 +58,7 @@ class Mean:
 
         if np.isinf(self.error):
             return -np.inf, np.inf
-        reach = float(stdtrit(self.freedom, 0.5 + confidence / 2)) * self.error
+        reach = float(stdtrit(self.degrees_of_freedom, 0.5 + confidence / 2)) * self.error
         return self.value - reach, self.value + reach
 
     def __format__(self, spec: str) -> str:
@@ -60,7 +66,7 @@ class Mean:
         return f"{self.value:{spec}}" + (f" [{low:{spec}}, {high:{spec}}]" if np.isfinite(low) else "")
 
 
-def _freedom(variances: np.ndarray, freedoms: np.ndarray) -> float:
+def _degrees_of_freedom(variances: np.ndarray, freedoms: np.ndarray) -> float:
     """Return the degrees of freedom of a sum of variances (Satterthwaite 1946)."""
     total = variances.sum()
     if np.isinf(total):
@@ -69,29 +75,29 @@ def _freedom(variances: np.ndarray, freedoms: np.ndarray) -> float:
     return float(1 / (np.square(shares) / freedoms).sum())
 
 
-def interval(scores: Any, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the t interval of the mean of scores [runs] or [runs, tasks]; see Mean.of.
+def mean_interval(scores: Any, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the t interval of the mean of scores [runs] or [runs, tasks]; see MeanEstimate.from_scores.
 
     Below three runs it is infinite.
     """
-    return Mean.of(scores).interval(confidence)
+    return MeanEstimate.from_scores(scores).interval(confidence)
 
 
-def difference(scores: Any, others: Any, confidence: float = 0.95) -> tuple[float, float]:
+def difference_interval(scores: Any, others: Any, confidence: float = 0.95) -> tuple[float, float]:
     """Return Welch's t interval of the mean of scores minus that of others.
 
     The means differ, at this confidence, where it does not hold 0. Two intervals of one mean each that overlap say
     little about that.
 
     Args:
-        scores: [runs] or [runs, tasks]; see Mean.of.
+        scores: [runs] or [runs, tasks]; see MeanEstimate.from_scores.
         others: of other, independent runs.
         confidence: of the interval, between 0 and 1.
 
     Returns:
         low, high: infinite where either has less than three runs.
     """
-    return (Mean.of(scores) - Mean.of(others)).interval(confidence)
+    return (MeanEstimate.from_scores(scores) - MeanEstimate.from_scores(others)).interval(confidence)
 
 
 def rate_interval(outcomes: Any, confidence: float = 0.95) -> tuple[float, float]:
@@ -119,13 +125,13 @@ def iqm(scores: Any, axis: Any = None) -> Any:
     return stats.trim_mean(np.asarray(scores), 0.25, axis=axis)
 
 
-def bootstrap(
+def bootstrap_interval(
     scores: Any, statistic: Callable[..., Any] = iqm, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """Return the percentile interval of the stratified bootstrap: runs are drawn anew within each task.
 
     It is meant for statistics over several tasks (Agarwal et al. 2021, arXiv:2108.13264). Of few runs of one task it
-    is too narrow (docs/statistics.md); `interval` is right for the mean.
+    is too narrow (docs/statistics.md); `mean_interval` is right for the mean.
 
     Args:
         scores: [runs, tasks], or [runs] of one task.
@@ -141,7 +147,7 @@ def bootstrap(
 
     scores = np.asarray(scores, np.float64)
     tasks = scores[:, None] if scores.ndim == 1 else scores
-    if len(tasks) < LEAST:
+    if len(tasks) < MIN_RUNS:
         return -np.inf, np.inf
     found = stats.bootstrap(
         tuple(tasks.T),

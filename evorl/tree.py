@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, UInt32
 
 T = TypeVar("T")
-WEAK = " of weak type (a Python number: give it a dtype)"
+WEAK_TYPE_NOTE = " of weak type (a Python number: give it a dtype)"
 
 
 def index(tree: T, i: int | slice | Array | tuple[Array, ...]) -> T:
@@ -16,12 +16,12 @@ def index(tree: T, i: int | slice | Array | tuple[Array, ...]) -> T:
     return jax.tree.map(lambda x: x[i], tree)
 
 
-def put(tree: T, i: Array, row: T) -> T:
+def set_row(tree: T, i: Array, row: T) -> T:
     """tree with row, a tree without the leading axis, in place i."""
     return jax.tree.map(lambda x, new: jax.lax.dynamic_update_index_in_dim(x, new.astype(x.dtype), i, 0), tree, row)
 
 
-def pushed(window: T, row: T) -> T:
+def shift_in(window: T, row: T) -> T:
     """The last rows, leaves [n, ...], with a new one at their end and without the first."""
     return jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), window, row)
 
@@ -41,30 +41,30 @@ def merge_axes(tree: T) -> T:
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
 
 
-def size(tree: PyTree) -> int:
+def leading_size(tree: PyTree) -> int:
     """The length of the leading axis that all leaves share."""
     return jax.tree.leaves(tree)[0].shape[0]
 
 
-def vmap(f: Callable[..., Any]) -> Callable[..., Any]:
+def vmap_unless_single(f: Callable[..., Any]) -> Callable[..., Any]:
     """jax.vmap of f, but of one row f alone: under vmap a loop is traced many times, and selects what has ended."""
 
-    def mapped(*rows: Any) -> Any:
-        return broadcast(f(*index(rows, 0)), 1) if size(rows) == 1 else jax.vmap(f)(*rows)
+    def apply_rows(*rows: Any) -> Any:
+        return broadcast(f(*index(rows, 0)), 1) if leading_size(rows) == 1 else jax.vmap(f)(*rows)
 
-    return mapped
+    return apply_rows
 
 
-def where(mask: Bool[Array, "..."], new: T, old: T) -> T:
+def select(mask: Bool[Array, "..."], new: T, old: T) -> T:
     """new where mask, old elsewhere; mask is as long as the leading axes that it covers."""
 
-    def select(a: Array, b: Array) -> Array:
+    def select_leaf(a: Array, b: Array) -> Array:
         return jnp.where(mask.reshape(mask.shape + (1,) * (jnp.ndim(a) - mask.ndim)), a, b)
 
-    return jax.tree.map(select, new, old)
+    return jax.tree.map(select_leaf, new, old)
 
 
-def all_real(test: Callable[[Array], Array], tree: PyTree) -> Bool[Array, ""]:
+def test_floats(test: Callable[[Array], Array], tree: PyTree) -> Bool[Array, ""]:
     """Whether all real numbers in a tree pass a test by element, such as jnp.isfinite."""
     real = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return jnp.stack([jnp.bool_(True), *(test(leaf).all() for leaf in real)]).all()
@@ -72,15 +72,15 @@ def all_real(test: Callable[[Array], Array], tree: PyTree) -> Bool[Array, ""]:
 
 def has_no_nan(tree: PyTree) -> Bool[Array, ""]:
     """Whether no real number in a tree is NaN."""
-    return all_real(lambda leaf: ~jnp.isnan(leaf), tree)
+    return test_floats(lambda leaf: ~jnp.isnan(leaf), tree)
 
 
-def finite_rows(rows: PyTree) -> Bool[Array, " n"]:
+def find_finite_rows(rows: PyTree) -> Bool[Array, " n"]:
     """Which rows, leaves [n, ...], hold no real number but finite ones."""
-    return jax.vmap(lambda row: all_real(jnp.isfinite, row))(rows)
+    return jax.vmap(lambda row: test_floats(jnp.isfinite, row))(rows)
 
 
-def strong(tree: T) -> T:
+def drop_weak_types(tree: T) -> T:
     """Every leaf an array of its own dtype, never of a weak type, so that a loop carries it unchanged."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree)
 
@@ -90,7 +90,7 @@ def mean(tree: T) -> T:
     return jax.tree.map(lambda x: x.mean(0), tree)
 
 
-def zeros(tree: T) -> T:
+def zeros_like(tree: T) -> T:
     """Zeros like every leaf, an array or its shape."""
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), tree)
 
@@ -100,7 +100,7 @@ def nbytes(tree: PyTree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def words(leaf: Array) -> UInt32[Array, " n"]:
+def to_words(leaf: Array) -> UInt32[Array, " n"]:
     """All bits of an array, of at most 32 in a word; a real number that is -0 has those of 0."""
     leaf = jnp.ravel(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
     if jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -110,17 +110,17 @@ def words(leaf: Array) -> UInt32[Array, " n"]:
     return leaf.astype(jnp.uint32).reshape(-1)
 
 
-def fingerprint(tree: PyTree) -> UInt32[Array, "2"]:
+def hash_tree(tree: PyTree) -> UInt32[Array, "2"]:
     """A hash of 64 bits of all words, -0 as 0: two trees that are not the same share it once in 2^64.
 
     Two sums over all words of what MurmurHash3's finalizer, a bijection, makes of a word and its position.
     """
-    word = jnp.concatenate([words(jnp.asarray(leaf)) for leaf in jax.tree.leaves(tree)])
+    word = jnp.concatenate([to_words(jnp.asarray(leaf)) for leaf in jax.tree.leaves(tree)])
     position = jnp.arange(1, 2 * word.size + 1, dtype=jnp.uint32).reshape(2, -1) * jnp.uint32(0x9E3779B9)
-    return _mixed(word ^ _mixed(position)).sum(-1, dtype=jnp.uint32)
+    return _mix_bits(word ^ _mix_bits(position)).sum(-1, dtype=jnp.uint32)
 
 
-def _mixed(x: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
+def _mix_bits(x: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
     """The finalizer of MurmurHash3, by which each bit depends on all."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
@@ -134,13 +134,13 @@ def any_unbatched(mask: Array) -> Array:
 
 
 @any_unbatched.def_vmap
-def _anywhere(axis_size: int, in_batched: list[bool], mask: Array) -> tuple[Array, bool]:
+def _any_over_copies(axis_size: int, in_batched: list[bool], mask: Array) -> tuple[Array, bool]:
     del axis_size, in_batched
     return any_unbatched(mask), False
 
 
 @jax.custom_batching.custom_vmap
-def among_copies(mask: Array) -> Array:
+def mask_if_batched(mask: Array) -> Array:
     """Give vmapped copies their own mask, and one copy alone a constant True, so that its selects vanish.
 
     Use it in or after a loop that takes no turn where the mask holds for no copy: there new and old are the same.
@@ -148,31 +148,31 @@ def among_copies(mask: Array) -> Array:
     return jnp.ones_like(mask)
 
 
-@among_copies.def_vmap
+@mask_if_batched.def_vmap
 def _(axis_size: int, in_batched: list[bool], mask: Array) -> tuple[Array, bool]:
     del axis_size, in_batched
     return mask, True
 
 
-def repeat(
+def masked_fori_loop(
     times: Int[Array, ""],
     body: Callable[[Array, T], T],
     carry: T,
-    going_on: Callable[[T], Any] = lambda carry: True,
+    keep_going: Callable[[T], Any] = lambda carry: True,
 ) -> T:
-    """carry <- body(i, carry) for i < times while it is going_on, both of which may differ between vmapped copies."""
+    """carry <- body(i, carry) for i < times while keep_going(carry); both may differ between vmapped copies."""
 
-    def active(loop: tuple[Array, T]) -> Array:
-        return (loop[0] < times) & going_on(loop[1])
+    def is_running(loop: tuple[Array, T]) -> Array:
+        return (loop[0] < times) & keep_going(loop[1])
 
-    def masked(loop: tuple[Array, T]) -> tuple[Array, T]:
+    def run_body(loop: tuple[Array, T]) -> tuple[Array, T]:
         i, carry = loop
-        return i + 1, where(among_copies(active(loop)), body(i, carry), carry)
+        return i + 1, select(mask_if_batched(is_running(loop)), body(i, carry), carry)
 
-    return jax.lax.while_loop(lambda loop: any_unbatched(active(loop)), masked, (jnp.int32(0), carry))[1]
+    return jax.lax.while_loop(lambda loop: any_unbatched(is_running(loop)), run_body, (jnp.int32(0), carry))[1]
 
 
-def random_order(key: Array, n: int) -> Int[Array, " n"]:
+def random_permutation(key: Array, n: int) -> Int[Array, " n"]:
     """A permutation; of few rows by sorting numbers that end with the row's, four times as fast as jax.random's own.
 
     Two rows whose other bits, 20 or more, are the same keep their order, which is one pair of rows in a million.
@@ -185,30 +185,30 @@ def random_order(key: Array, n: int) -> Int[Array, " n"]:
     return (drawn & low).astype(jnp.int32)
 
 
-def named(values: Any) -> dict[str, Any]:
+def leaves_by_name(values: Any) -> dict[str, Any]:
     """Leaves by dotted name."""
     leaves = jax.tree_util.tree_leaves_with_path(values)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
-def join(name: str, path: str) -> str:
+def join_path(name: str, path: str) -> str:
     """A dotted name and one within it."""
     return f"{name}.{path}" if path else name
 
 
-def unlike(where: str, found: Any, wanted: Any, because: str = "") -> Iterator[str]:
+def find_mismatches(where: str, found: Any, wanted: Any, because: str = "") -> Iterator[str]:
     """The leaves in which two trees of shapes differ, or else the structure."""
-    given, must = named(found), named(wanted)
+    given, must = leaves_by_name(found), leaves_by_name(wanted)
     for path in {**must, **given}:
-        was, to_be = described(given.get(path)), described(must.get(path))
+        was, to_be = describe_leaf(given.get(path)), describe_leaf(must.get(path))
         if was == to_be:
-            was, to_be = was + WEAK * given[path].weak_type, to_be + WEAK * must[path].weak_type
+            was, to_be = was + WEAK_TYPE_NOTE * given[path].weak_type, to_be + WEAK_TYPE_NOTE * must[path].weak_type
         if was != to_be:
-            yield f"{join(where, path)} is {was}, must be {to_be} {because}".rstrip()
+            yield f"{join_path(where, path)} is {was}, must be {to_be} {because}".rstrip()
     if given.keys() == must.keys() and jax.tree.structure(found) != jax.tree.structure(wanted):
         yield f"{where} is {jax.tree.structure(found)}, must be {jax.tree.structure(wanted)} {because}".rstrip()
 
 
-def described(leaf: Any) -> str:
+def describe_leaf(leaf: Any) -> str:
     """The dtype and the shape of a leaf, in words."""
     return "missing" if leaf is None else f"{leaf.dtype} {list(leaf.shape)}"

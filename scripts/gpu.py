@@ -125,7 +125,7 @@ def configured(tiny: bool, options: str) -> Any:
 
     where = "agent" if "maze" not in options or "=ppo" in options else "agent.inner"
     small = f"{where}.workflow.num_envs={8 if where == 'agent' else 2}" if tiny else "iterations=1"
-    return runs.build(config.load([*options.split(), small]))[0]
+    return runs.build(config.compose_config([*options.split(), small]))[0]
 
 
 def off_policy(which: str, envs: int, backend: str = "generalized") -> Any:
@@ -143,19 +143,19 @@ def as_trained(workflow: Any, seeds: int, count: int) -> Callable[[], Any]:
     """Compile `Program`, as trainings do; each call runs count iterations and returns their metrics."""
     import jax
 
-    from evorl.hyperparameters import as_state
+    from evorl.hyperparameters import as_arrays
     from evorl.training.devices import compiler_options
-    from evorl.training.program import Program, job
+    from evorl.training.program import Program, make_run_args
 
     program = Program(workflow, list(range(seeds)), chunk=count, side_by_side=True)
-    traced = program.traced(as_state(workflow.hyperparams()))
+    traced = program.trace(as_arrays(workflow.hyperparams()))
     run = traced.run.compile(compiler_options())
-    state = traced.init.lower().compile()(program.keys, as_state(workflow.hyperparams()))
+    state = traced.init.lower().compile()(program.keys, as_arrays(workflow.hyperparams()))
     first = 0
 
     def call() -> Any:
         nonlocal state, first
-        state, metrics, _ = run(state, program.keys, *job(first, count, False))
+        state, metrics, _ = run(state, program.keys, *make_run_args(first, count, False))
         first += count
         return jax.tree.map(lambda x: x[..., -1] if x.ndim else x, metrics)
 
@@ -190,7 +190,7 @@ def in_a_loop(workflow: Any, count: int) -> Callable[[], Any]:
     """Compile one step followed by a loop of steps, as a user may write it."""
     import jax
 
-    from evorl.hyperparameters import as_state
+    from evorl.hyperparameters import as_arrays
 
     def run(state: Any, key: Any) -> Any:
         def again(i: Any, loop: Any) -> Any:
@@ -198,7 +198,7 @@ def in_a_loop(workflow: Any, count: int) -> Callable[[], Any]:
 
         return jax.lax.fori_loop(1, count, again, workflow.step(state, key))
 
-    state = jax.jit(workflow.init)(jax.random.key(42), as_state(workflow.hyperparams()))
+    state = jax.jit(workflow.init)(jax.random.key(42), as_arrays(workflow.hyperparams()))
     compiled, key = jax.jit(run, donate_argnums=0).lower(state, jax.random.key(0)).compile(), jax.random.key(7)
 
     def call() -> Any:

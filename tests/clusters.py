@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from evorl.distributed.cluster import imported
+from evorl.distributed.cluster import import_ray
 from evorl.errors import OptionError
 
 LISTENS = "0A"  # of /proc/net/tcp
 UP = """
 import os, signal, sys, time
-from evorl.distributed.cluster import connected
+from evorl.distributed.cluster import connect_to_ray
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in a shell's background
-    with connected() as ray:
+    with connect_to_ray() as ray:
         actor = ray.remote(num_cpus=0.5)(type("A", (), {"pid": lambda self: os.getpid()})).remote()
         print("up", ray.get(actor.pid.remote()), flush=True)
         sys.stdin.readline()
@@ -28,7 +28,7 @@ if __name__ == "__main__":
 def require_ray():
     """Skips a module where there is no Ray; imports it as evorl does."""
     try:
-        imported()
+        import_ray()
     except OptionError as missing:
         pytest.skip(str(missing), allow_module_level=True)
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import hyperparameters, tree
-from evorl.training.program import Program, job
+from evorl.training.program import Program, make_run_args
 from evorl.workflows import Vmapped
-from evorl.workflows.base import advance, most_steps
+from evorl.workflows.base import max_env_steps, step_or_evaluate
 from tests.conftest import leaves_equal
 from tests.keys import used_twice
 
@@ -25,7 +25,7 @@ RENAMED: dict[str, str] = {}  # parts of names that were others when they were r
 SAME_KEY = {  # functions that mean to use a key twice
     "Behaviour.act",  # of an action at random, an exploring and a greedy one, one is taken
     "BoundedSBX.__call__",  # the twins of a pair mirror each other
-    "Adversary._for_all",  # all students are on the same levels
+    "Adversary._plan_all_students",  # all students are on the same levels
 }
 
 
@@ -59,12 +59,12 @@ class Case:
 
     def go_on(self, state, first, count):
         """Return the state after count more steps, and the metrics of all of them."""
-        state, metrics, _ = self.run(state, self.program.keys, *job(first, count, False))
+        state, metrics, _ = self.run(state, self.program.keys, *make_run_args(first, count, False))
         return state, metrics
 
     def evaluated(self, state, first):
         """Return the state after an evaluation at step first, and its metrics."""
-        state, _, metrics = self.run(state, self.program.keys, *job(first, 1, True))
+        state, _, metrics = self.run(state, self.program.keys, *make_run_args(first, 1, True))
         return state, metrics
 
 
@@ -74,12 +74,12 @@ def types(state):
 
 def check_types(case):
     """Three copies step, are evaluated and inherit, as by PBT: types stay, metrics have names, no key serves twice."""
-    hyperparams = tree.broadcast(hyperparameters.as_state(case.hyperparams), 3)
+    hyperparams = tree.broadcast(hyperparameters.as_arrays(case.hyperparams), 3)
     population = Vmapped(case.workflow, 3)
 
     def generation(key_init, key_advance):
         before = population.init(key_init, hyperparams)
-        state, metrics, evaluation = advance(population, before, key_advance, jnp.bool_(False))
+        state, metrics, evaluation = step_or_evaluate(population, before, key_advance, jnp.bool_(False))
         source = jnp.full(3, evaluation["return"].reshape(3, -1).mean(1).argmax())
         state = population.copy_members(state, source)
         state = population.with_hyperparams(state, population.hyperparams(tree.index(state, source)))
@@ -110,7 +110,7 @@ def check_runs(case):
 
 def check_counts(case):
     """No iteration takes more env steps than the workflow says, by which budgets are kept, or more episodes."""
-    first, later = most_steps(case.workflow)
+    first, later = max_env_steps(case.workflow)
     state = case.init(case.program.keys, case.hyperparams)
     metrics = case.go_on(state, 0, 4)[1]
     steps, episodes = (np.asarray(metrics[name]).reshape(4, -1).sum(1) for name in ("env_steps", "episodes"))
@@ -124,7 +124,7 @@ def check_numbers(case):
     if not jax.tree.leaves(case.hyperparams):
         return
     base, compiled, dead = weights(case.steps(case.hyperparams, 4)), case.run._cache_size(), []
-    for name in hyperparameters.leaves(case.hyperparams):
+    for name in hyperparameters.flatten_hyperparams(case.hyperparams):
         others = [weights(case.steps(moved(case.hyperparams, name, up), 4)) for up in (False, True)]
         if not any(np.abs(other - base).max() > 1e-6 * np.abs(base).max() for other in others):
             dead.append(name)
@@ -144,9 +144,11 @@ def check_other_numbers(case):
 
 def check_copies(case, twin):
     """Two copies with other hyperparameters are two runs; a copied member keeps its replay and acts differently."""
-    names = [n for n in hyperparameters.leaves(case.hyperparams) if n.endswith(("actor_lr", "learning_rate"))]
+    names = [
+        n for n in hyperparameters.flatten_hyperparams(case.hyperparams) if n.endswith(("actor_lr", "learning_rate"))
+    ]
     settings = [case.hyperparams, moved(case.hyperparams, names[0], up=False) if names else case.hyperparams]
-    both = twin.init(twin.program.keys, tree.stack([hyperparameters.as_state(one) for one in settings]))
+    both = twin.init(twin.program.keys, tree.stack([hyperparameters.as_arrays(one) for one in settings]))
     keys = [case.program.keys.at[0, 0].set(key) for key in jax.random.split(twin.program.keys[0, 0])]
     alone = [case.init(own, one) for own, one in zip(keys, settings, strict=True)]
     step = jax.jit(case.workflow.step)
@@ -161,7 +163,7 @@ def check_copies(case, twin):
     assert np.abs(first - second).max() > 1e-3
     copied = jax.jit(twin.workflow.copy_members)(both, jnp.array([0, 0]))
     assert leaves_equal(tree.index(learned(copied), 0), tree.index(learned(copied), 1))
-    kept = next((name for name in ("replay", "slots") if hasattr(both, name)), None)
+    kept = next((name for name in ("replay", "envs") if hasattr(both, name)), None)
     assert kept is None or leaves_equal(getattr(copied, kept), getattr(both, kept))
     after, _ = twin.go_on(copied, 3, 1)
     assert not leaves_equal(tree.index(learned(after), 0), tree.index(learned(after), 1))
@@ -175,7 +177,7 @@ def learned(state):
 def weights(state):
     """Return all numbers that are learned, but the optimizers' moments, as one vector."""
     leaves = jax.tree_util.tree_leaves_with_path(learned(state))
-    return np.concatenate([np.ravel(x) for path, x in leaves if "moments" not in jax.tree_util.keystr(path)])
+    return np.concatenate([np.ravel(x) for path, x in leaves if "opt_state" not in jax.tree_util.keystr(path)])
 
 
 def moved(hyperparams, name, up=True):
@@ -184,7 +186,7 @@ def moved(hyperparams, name, up=True):
     value = getattr(hyperparams, first)
     if rest:
         return hyperparams.replace(**{first: moved(value, rest, up)})
-    high = hyperparameters.leaves(hyperparams)[first][2]
+    high = hyperparameters.flatten_hyperparams(hyperparams)[first][2]
     if value == np.inf:
         return hyperparams.replace(**{first: 1e-4})
     return hyperparams.replace(**{first: (value + high) / 2 if up and high < np.inf else value / 2})

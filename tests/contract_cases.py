@@ -28,9 +28,10 @@ from evorl.agents import (
     ValueDecomposition,
 )
 from evorl.agents.average_policy import AveragePolicy
+from evorl.agents.group_agent import member_spaces
 from evorl.agents.puffer import Puffer, PufferHyperparams
 from evorl.agents.random import Random, RandomHyperparams
-from evorl.agents.team import Team, member_spaces
+from evorl.agents.team import Team
 from evorl.ec import (
     ARS,
     CEM,
@@ -43,7 +44,7 @@ from evorl.ec import (
     CEMHyperparams,
     CMAESHyperparams,
     CSOHyperparams,
-    Diagonal,
+    DiagonalCovariance,
     GAHyperparams,
     LowRankES,
     MapElites,
@@ -71,13 +72,17 @@ from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.envs.games import TwoStep
+from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
-from evorl.envs.games.tabled import Tabled
 from evorl.envs.maze import Maze, RandomWalls
-from evorl.envs.wrappers import Frames
-from evorl.leagues.learned import Learned, LearnedHyperparams, of_a_player
+from evorl.envs.wrappers import FrameStack
+from evorl.leagues.league import League, LeagueHyperparams
 from evorl.leagues.matchmaking import MatchHyperparams, Roster
-from evorl.levels import Learnability
+from evorl.leagues.nfsp import NFSP, NFSPHyperparams
+from evorl.leagues.pipeline_psro import PipelinePSRO
+from evorl.leagues.psro import PSRO, PSROHyperparams
+from evorl.leagues.training_oracle import TrainingOracle, TrainingOracleHyperparams, make_single_player_env
+from evorl.leagues.xfp import XFP, XFPHyperparams
 from evorl.networks.encoders import CNN
 from evorl.networks.mixers import MonotonicMixer
 from evorl.networks.recurrent import GRU, LSTM
@@ -96,37 +101,35 @@ from evorl.population import (
 )
 from evorl.problems import DTLZ, ZDT
 from evorl.replay import FrameReplay, SequenceReplay
+from evorl.ued import (
+    PLR,
+    Adversary,
+    AdversaryHyperparams,
+    Learnability,
+    Learnable,
+    LearnableHyperparams,
+    PLRHyperparams,
+)
 from evorl.workflows import (
     CEMRL,
     ERL,
     PBT,
     PGAME,
-    PLR,
-    Adversary,
-    AdversaryHyperparams,
     CEMRLHyperparams,
     ERLHyperparams,
     Evolution,
     EvolutionHyperparams,
-    Learnable,
-    LearnableHyperparams,
     MetaES,
     MetaESHyperparams,
     OffPolicy,
     OnPolicy,
     PBTHyperparams,
-    PLRHyperparams,
     Search,
     SearchHyperparams,
     SharedReplay,
     Vmapped,
 )
-from evorl.workflows.league import League, LeagueHyperparams
-from evorl.workflows.nfsp import NFSP, NFSPHyperparams
-from evorl.workflows.pipeline_psro import PipelinePSRO
-from evorl.workflows.psro import PSRO, PSROHyperparams
 from evorl.workflows.sampling import PrioritizedSegments, Shuffled
-from evorl.workflows.xfp import XFP, XFPHyperparams
 from tests.contract import Case
 from tests.gaming import Chase
 from tests.remembering import FlaxGRU
@@ -146,7 +149,7 @@ from tests.tiny import (
 
 
 def pair(hyperparams):
-    return tree.broadcast(hyperparameters.as_state(hyperparams), 2)
+    return tree.broadcast(hyperparameters.as_arrays(hyperparams), 2)
 
 
 CEM_RL = CEMRL(ENV, AGENT, CEM(4), **UPDATES, **SMALL)
@@ -225,7 +228,7 @@ EVOLVERS = [
     for name, evolver, hyperparams in (
         ("cem", CEM(4, mirrored=True), CEMHyperparams()),
         ("cma_es", CMAES(4), CMAESHyperparams()),
-        ("sep_cma_es", CMAES(4, covariance=Diagonal()), CMAESHyperparams()),
+        ("sep_cma_es", CMAES(4, covariance=DiagonalCovariance()), CMAESHyperparams()),
         ("bipop_cma_es", Restarts(CMAES(4), doublings=1, bipop=True), RestartsHyperparams()),
         ("cso", CSO(4), CSOHyperparams()),
         ("ga", GA(6, 1), GAHyperparams(0.5, crossover_rate=0.5)),
@@ -246,7 +249,7 @@ RANDOM = Random(CHOICES.observation_space, CHOICES.action_space)
 WALK = Walk()
 REMEMBERING = PolicyGradient(WALK.observation_space, WALK.action_space, hidden=(4,), core=FlaxGRU(3))
 EVOLVED = MLPPolicy(WALK.observation_space, WALK.action_space, hidden=(4,), core=FlaxGRU(3))
-MAZE = Frames(Maze(RandomWalls(3, 3, fewest=2, most=2), view_size=3, max_episode_steps=5), 2)
+MAZE = FrameStack(Maze(RandomWalls(3, 3, fewest=2, most=2), view_size=3, max_episode_steps=5), 2)
 SEQUENCES = SequenceReplay(length=3, burn_in=1, stride=2)
 RECURRENT = {"of_agent": {"core": GRU(4)}, "replay": SEQUENCES, "n_step": 2}
 
@@ -261,7 +264,7 @@ SEEING = seen(PolicyGradient, core=LSTM(4))
 ONE_FRAME = MAZE.inner
 STUDENT = PolicyGradient(ONE_FRAME.observation_space, ONE_FRAME.action_space, hidden=(4,), core=GRU(3))
 LEVELS = OnPolicy(ONE_FRAME, STUDENT, 3, 12, 1, 12, eval_episodes=6)
-EDITOR = ONE_FRAME.editor()
+EDITOR = ONE_FRAME.make_editor()
 TEACHER = OnPolicy(EDITOR, PolicyGradient(EDITOR.observation_space, EDITOR.action_space, hidden=(4,)), 3, 0, 1, 0)
 HALVES = Shuffled(2)
 SEARCH = Search(ZDT(size=4), NSGA2(8))
@@ -281,17 +284,17 @@ SEARCHED = SearchHyperparams(NSGA2Hyperparams(Uniform(0.0, 0.2)))
 TWO_STEP = TwoStep()
 MIXED = DQN(*member_spaces(TWO_STEP.observation_space, TWO_STEP.action_space), hidden=(4,))
 QMIX = ValueDecomposition(TWO_STEP.observation_space, TWO_STEP.action_space, MIXED, MonotonicMixer(3, (4,)))
-KUHN = Tabled(Kuhn())
-OPPOSED = of_a_player(KUHN)
+KUHN = ExtensiveFormGame(Kuhn())
+OPPOSED = make_single_player_env(KUHN)
 PLAYER = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
 PLAYER = OnPolicy(OPPOSED, PLAYER, 4, 4, 1, 16, eval_episodes=6)
-PIPELINE = PipelinePSRO(KUHN, oracle=Learned(PLAYER, warm=True), capacity=6, episodes=4, levels=2)
+PIPELINE = PipelinePSRO(KUHN, oracle=TrainingOracle(PLAYER, warm=True), capacity=6, episodes=4, levels=2)
 RESPONSE = DQN(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
 RESPONSE = OffPolicy(OPPOSED, RESPONSE, num_envs=4, num_steps=4, num_updates=2, actor_interval=1, **SMALL)
 AVERAGE = AveragePolicy(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
 SELF_PLAY = NFSP(KUHN, RESPONSE, AVERAGE, reservoir=16)
 OFTEN_ANSWERED = NFSPHyperparams(anticipation=0.5)
-ANSWERING = PSROHyperparams(LearnedHyperparams(PPOHyperparams(), iterations=2.0))
+ANSWERING = PSROHyperparams(TrainingOracleHyperparams(PPOHyperparams(), iterations=2.0))
 IN_LEAGUE = LeagueHyperparams(PPOHyperparams(), MatchHyperparams(snapshot_steps=16.0, timeout=32.0))
 OTHERS = [
     Case("search", SEARCH, SearchHyperparams(NSGA2Hyperparams(0.1)), 1),
@@ -320,7 +323,7 @@ OTHERS = [
     Case("maddpg", off_policy(MADDPG, CHASE, n_step=2), MADDPGHyperparams()),
     Case("maac", off_policy(MAAC, CHASE, of_agent={"width": 8}), MAACHyperparams()),
     Case("psro_exact", PSRO(KUHN, capacity=6), PSROHyperparams(), 1),
-    Case("psro", PSRO(KUHN, Learned(PLAYER, restarts=2), capacity=6, episodes=4), ANSWERING, 1),
+    Case("psro", PSRO(KUHN, TrainingOracle(PLAYER, restarts=2), capacity=6, episodes=4), ANSWERING, 1),
     Case("pipeline_psro", PIPELINE, ANSWERING, 1),
     Case("league", League(KUHN, PLAYER, Roster(1, 1, 1, 2)), IN_LEAGUE, 1),
     Case("xfp", XFP(KUHN), XFPHyperparams(), 1),

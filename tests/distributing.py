@@ -11,25 +11,25 @@ from typing import Any
 
 from evorl.agents import PolicyGradient
 from evorl.agents.ppo import PPOHyperparams
-from evorl.distributed.coordinator import coordinate
-from evorl.distributed.executors import InTurn, Serial
-from evorl.distributed.learning import coordinate_rollouts
-from evorl.distributed.results import Results
+from evorl.distributed.coordinator import coordinate_psro
+from evorl.distributed.executors import SerialExecutor, SerialWorkers
+from evorl.distributed.results import ResultStore
+from evorl.distributed.rollout_coordinator import coordinate_rollouts
+from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
-from evorl.envs.games.tabled import Tabled
-from evorl.leagues.learned import Learned, LearnedHyperparams, of_a_player
+from evorl.leagues.psro import PSRO, PSROHyperparams
+from evorl.leagues.training_oracle import TrainingOracle, TrainingOracleHyperparams, make_single_player_env
 from evorl.workflows.on_policy import OnPolicy
-from evorl.workflows.psro import PSRO, PSROHyperparams
 from tests.counting import Counting
 
-KUHN = Tabled(Kuhn())
+KUHN = ExtensiveFormGame(Kuhn())
 EXACT = PSRO(KUHN, capacity=6)
 PLAYED = PSRO(KUHN, capacity=6, episodes=20)
-OPPOSED = of_a_player(KUHN)
+OPPOSED = make_single_player_env(KUHN)
 AGENT = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(8,))
 PPO = OnPolicy(OPPOSED, AGENT, 8, 8, 2, 32, eval_episodes=8)
-LEARNED = PSRO(KUHN, Learned(PPO, restarts=2, warm=True), capacity=4, episodes=0)
-FEW = PSROHyperparams(LearnedHyperparams(PPOHyperparams(), iterations=2.0))
+LEARNED = PSRO(KUHN, TrainingOracle(PPO, restarts=2, warm=True), capacity=4, episodes=0)
+FEW = PSROHyperparams(TrainingOracleHyperparams(PPOHyperparams(), iterations=2.0))
 COUNTING = Counting()
 COUNTS = PolicyGradient(COUNTING.observation_space, COUNTING.action_space, hidden=(8,))
 AHEAD = OnPolicy(COUNTING, COUNTS, 4, 6, 2, 8, staleness=2, eval_episodes=16)  # rollouts are two iterations ahead
@@ -43,19 +43,19 @@ class Reordered:
     chooses: Callable[[Any], int]
 
     @contextmanager
-    def begun(self, programs):
-        workers = InTurn(programs)
-        in_turn = workers.completed
+    def start_workers(self, programs):
+        workers = SerialWorkers(programs)
+        in_turn = workers.wait_for_result
 
         def completed():
             workers._tasks.rotate(-self.chooses(workers._tasks))
             return in_turn()
 
-        workers.completed = completed
+        workers.wait_for_result = completed
         yield workers
 
 
-class Last(Results):
+class Last(ResultStore):
     """Kills this process once so many results are kept."""
 
     left = 0
@@ -67,12 +67,12 @@ class Last(Results):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def state_of(psro, executor=Serial(), results=None, **options):  # noqa: B008
+def state_of(psro, executor=SerialExecutor(), results=None, **options):  # noqa: B008
     """The last state of a training."""
-    return list(coordinate(psro, executor, results=results, **options))[-1].state
+    return list(coordinate_psro(psro, executor, results=results, **options))[-1].state
 
 
-def learners_of(executor=Serial(), iterations=5, workflow=AHEAD, parts=2, **options):  # noqa: B008
+def learners_of(executor=SerialExecutor(), iterations=5, workflow=AHEAD, parts=2, **options):  # noqa: B008
     """What learns after each iteration."""
     done = coordinate_rollouts(workflow, executor, iterations, 0, FAST, parts=parts, **options)
     return [one.learner for one in done]
@@ -83,8 +83,8 @@ if __name__ == "__main__":
     results = Last(Path(folder))
     results.left = int(left)
     if executor == "serial":
-        state_of(PLAYED, Serial(), results)
+        state_of(PLAYED, SerialExecutor(), results)
     else:
-        from evorl.distributed.actors import Ray
+        from evorl.distributed.ray_executor import RayExecutor
 
-        state_of(PLAYED, Ray(2, 0.5), results)
+        state_of(PLAYED, RayExecutor(2, 0.5), results)

@@ -15,11 +15,12 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 from evorl.agents import MLPPolicy  # noqa: E402
 from evorl.ec import LowRankES, OpenES, SeededES  # noqa: E402
-from evorl.envs.games.matrix import Matrix  # noqa: E402
-from evorl.leagues.learned import in_env, of_a_player  # noqa: E402
-from evorl.training.program import Program, job  # noqa: E402
-from evorl.workflows import PLR, Evolution, PLRHyperparams, base  # noqa: E402
-from evorl.workflows.nfsp import NFSP  # noqa: E402
+from evorl.envs.games.matrix import MatrixGame  # noqa: E402
+from evorl.leagues.nfsp import NFSP  # noqa: E402
+from evorl.leagues.training_oracle import make_single_player_env, with_env  # noqa: E402
+from evorl.training.program import Program, make_run_args  # noqa: E402
+from evorl.ued import PLR, PLRHyperparams  # noqa: E402
+from evorl.workflows import Evolution, base  # noqa: E402
 from tests.contract import Case, described  # noqa: E402
 from tests.contract_cases import AVERAGE, CASES, LEVELS, OFTEN_ANSWERED, RESPONSE  # noqa: E402
 from tests.tiny import ENV  # noqa: E402
@@ -27,16 +28,16 @@ from tests.tiny import ENV  # noqa: E402
 
 def computed(case, devices=8):
     """After three steps and an evaluation, as it is recorded of one device; each has its part of what is spread."""
-    devices = math.gcd(devices, math.prod(base.parallel(case.workflow).values()))
+    devices = math.gcd(devices, math.prod(base.parallel_axes(case.workflow).values()))
     program = Program(case.workflow, [0], 4, True, devices)
     with jax.set_mesh(program.mesh):
-        places = program.placed(jax.eval_shape(program.init, program.keys, case.hyperparams))
+        places = program.get_shardings(jax.eval_shape(program.init, program.keys, case.hyperparams))
         state = jax.jit(program.init, out_shardings=places)(program.keys, case.hyperparams)
         run = jax.jit(program.run, out_shardings=(places, None, None))
-        state, _, _ = run(state, program.keys, *job(0, 2, False))
-        state, step, _ = run(state, program.keys, *job(2, 1, False))
-        *_, evaluation = run(state, program.keys, *job(3, 1, True))
-    spread = base.axes(case.workflow, state)
+        state, _, _ = run(state, program.keys, *make_run_args(0, 2, False))
+        state, step, _ = run(state, program.keys, *make_run_args(2, 1, False))
+        *_, evaluation = run(state, program.keys, *make_run_args(3, 1, True))
+    spread = base.state_sharding(case.workflow, state)
     for leaf, axis in zip(jax.tree.leaves(state), jax.tree.leaves(jax.tree.broadcast(spread, state)), strict=True):
         parts = {shard.data.shape for shard in leaf.addressable_shards}
         whole = leaf.shape if not axis else (leaf.shape[0] // devices, *leaf.shape[1:])
@@ -51,9 +52,9 @@ def exchanged(evolver):
     program, hyperparams = Program(workflow, [0], 1, True, 8), workflow.hyperparams()
     with jax.set_mesh(program.mesh):
         state = jax.eval_shape(program.init, program.keys, hyperparams)
-        places = program.placed(state)
+        places = program.get_shardings(state)
         run = jax.jit(program.run, out_shardings=(places, None, None))
-        text = run.lower(state, program.keys, *job(0, 1, False)).compile().as_text()
+        text = run.lower(state, program.keys, *make_run_args(0, 1, False)).compile().as_text()
     size, numbers = sum(x.size for x in jax.tree.leaves(state.agent.actor.params)), 0
     for results in re.findall(r"= (.*?) (?:all-|collective-|reduce-scatter|ragged)[\w-]*\(", text):
         shapes = re.findall(r"\w\d+\[([\d,]*)\]", results)
@@ -63,13 +64,13 @@ def exchanged(evolver):
 
 FOUR = replace(LEVELS, num_envs=4, batch_size=24)
 REPLAYING = PLRHyperparams(replay=1.0)  # new levels, then replays and, where they have any, their children
-GAME = Matrix("matching_pennies")  # of fixed starts; of drawn ones each device has its own
-OF_PLAYER = of_a_player(GAME)
+GAME = MatrixGame("matching_pennies")  # of fixed starts; of drawn ones each device has its own
+OF_PLAYER = make_single_player_env(GAME)
 ON_FOUR = [
     Case("four_plr", PLR(FOUR, capacity=8), REPLAYING),
     Case("four_accel", PLR(FOUR, capacity=8, num_edits=2), REPLAYING),
     Case("four_accel_at_once", PLR(FOUR, capacity=8, num_edits=2, side_by_side=True), REPLAYING),
-    Case("four_nfsp", NFSP(GAME, in_env(RESPONSE, OF_PLAYER), in_env(AVERAGE, OF_PLAYER), 16), OFTEN_ANSWERED),
+    Case("four_nfsp", NFSP(GAME, with_env(RESPONSE, OF_PLAYER), with_env(AVERAGE, OF_PLAYER), 16), OFTEN_ANSWERED),
 ]
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from evorl.spaces import Box, Dict, Discrete, Legal, Members
-from evorl.types import Ends, TimeStep
+from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask
+from evorl.types import MemberEnds, TimeStep
 from evorl.workflows import OffPolicy
 
 SMALL = {"num_updates": 4, "batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 4, "chunk": 3}
@@ -37,7 +37,7 @@ class Chase:
     @property
     def observation_space(self) -> Dict:
         places = Box(-9.0, 9.0, (3,))
-        hare = places if self.real else Legal(places, (3,))
+        hare = places if self.real else ObsWithActionMask(places, (3,))
         return Dict({"hunter": Members(places, 2), "hare": Members(hare, 1), "state": Box(-9.0, 9.0, (4,))})
 
     @property
@@ -93,7 +93,7 @@ class Button:
     fresh_reset = False
     max_episode_steps = 100
     observation_space = Dict(
-        {"clock": Members(Box(0.0, 1.0, (1,)), 1), "presser": Members(Legal(Box(0.0, 1.0, (1,)), (2,)), 1)}
+        {"clock": Members(Box(0.0, 1.0, (1,)), 1), "presser": Members(ObsWithActionMask(Box(0.0, 1.0, (1,)), (2,)), 1)}
     )
     action_space = Dict({"clock": Members(Discrete(2), 1), "presser": Members(Discrete(2), 1)})
 
@@ -115,16 +115,16 @@ class Button:
         if self.fault == "returns":
             out = pressed[None]
         terminated, truncated = (no, out) if self.truncates else (out, no)
-        ends = Ends({"clock": no, "presser": terminated}, {"clock": no, "presser": truncated})
+        ends = MemberEnds({"clock": no, "presser": terminated}, {"clock": no, "presser": truncated})
         ends = {
-            "both": Ends(ends.terminated, ends.terminated),
-            "all": Ends({"clock": out, "presser": out}, ends.truncated),
+            "both": MemberEnds(ends.terminated, ends.terminated),
+            "all": MemberEnds({"clock": out, "presser": out}, ends.truncated),
         }.get(self.fault, ends)
         paid = -pressed.astype(jnp.float32) + (self.fault == "earns")
         reward = {"clock": jnp.zeros(1), "presser": paid[None]}
         obs = self.observed(env_state.there if self.truncates else state.there)  # one that is cut sees once more
         told = ends if self.knows else None
-        return state, TimeStep(obs, reward, jnp.bool_(False), over, ends=told)
+        return state, TimeStep(obs, reward, jnp.bool_(False), over, member_ends=told)
 
 
 def off_policy(env, agent, **options):

@@ -238,7 +238,7 @@ PICKLED += b"{'descr': '|O', 'fortran_order': False, 'shape': ()}".ljust(53) + b
 WORDS = ["~env", "+env={_target_: os.system, command: touch pwned}", "dry_run=true"]
 MAKE = {"name": "evorl.train:main", "options": {"arguments": WORDS}}
 OTHER = {"name": "evorl.training.runs:load", "options": {"run_dir": "other", "trust": ["os"]}}
-REMOVE = {"name": "evorl.training.records.run_dirs:remove", "options": {"run_dir": "folder"}}
+REMOVE = {"name": "evorl.training.records.run_dirs:remove_run_dir", "options": {"run_dir": "folder"}}
 WHERE = "agent__workflow__agent__core"
 
 
@@ -272,11 +272,11 @@ CODE = [
     of_config("a command among wrappers", PLAY, wrappers=[TOUCH]),
     of_config("a command as a hyperparameter", LOAD, agent__hyperparams__discount=TOUCH),
     of_config("a function that evorl exports", LOAD, env={"_target_": "evorl.load", "run_dir": "other"}),
-    of_config("a method of what evorl exports", LOAD, env={"_target_": "evorl.envs.brax.Brax.make"}),
+    of_config("a method of what evorl exports", LOAD, env={"_target_": "evorl.envs.suites.brax.Brax.make"}),
     of_config("a class by Hydra", LOAD, **{WHERE: {"_target_": "hydra.utils.get_class", "path": "subprocess.Popen"}}),
     of_config("an interpolation", LOAD, env="${oc.create:{_target_: os.system, command: touch pwned}}"),
     of_config(
-        "a secret of the environment", LOAD, env={"_target_": "evorl.envs.brax.Brax", "name": "${oc.env:SECRET}"}
+        "a secret of the environment", LOAD, env={"_target_": "evorl.envs.suites.brax.Brax", "name": "${oc.env:SECRET}"}
     ),
     Payload("a tag of YAML", LOAD, text("run/config.yaml", '!!python/object/apply:os.system ["touch pwned"]')),
 ]
@@ -335,9 +335,10 @@ DAMAGED = [
     Payload("an iteration of 10^400", RESUME, progress(iteration=10**400)),
     Payload("an iteration that is a word", RESUME, progress(iteration="x")),
     Payload("seconds that are no number", RESUME, progress(seconds="x")),
-    Payload("seconds that are a list", LOAD, progress(marks=[[[], 0, 0, 0]] * 3)),
+    Payload("seconds that are a list", LOAD, progress(recent_usage=[[[], 0, 0, 0]] * 3)),
     Payload("steps that are no number", RESUME, progress(evaluation_steps=None)),
-    Payload("a return that is a word", RESUME, progress(last={"env_steps": "a", "return": "b", "low": [], "high": {}})),
+    Payload("a return that is a word", RESUME,
+            progress(latest_evaluation={"env_steps": "a", "return": "b", "low": [], "high": {}})),
     Payload("deep progress", LOAD, checkpoint("progress/metadata", b"[" * 100_000)),
     Payload("a leaf that is a path", LOAD, leaves("../../../../secret")),
     Payload("a leaf of another", RESUME, leaves("other")),
@@ -416,17 +417,18 @@ MAKE_SWEEP = """
 import sys
 from pathlib import Path
 from evorl.sweeps import definition
-from evorl.sweeps.store import Store
+from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trials import DONE, Evaluation
-data, space, chosen = definition.searching(sys.argv[1:], ["space={}", "space.critic_lr=${log_uniform:1e-4,1e-2}"])
-found = definition.Definition(data, chosen, space, definition.sampler("random", {}), "return", "env_steps", 0)
+data, space, chosen = definition.parse_search(sys.argv[1:], ["space={}", "space.critic_lr=${log_uniform:1e-4,1e-2}"])
+sampler = definition.build_sampler_node("random", {})
+found = definition.SweepDefinition(data, chosen, space, sampler, "return", "env_steps", 0)
 Path("sweep").mkdir()
 settings = {"definition": found.to_data(), "trials": 3, "seed": 0, "workers": 1, "vmapped": 1, "side_by_side": None}
-store = Store.made(Path("sweep"), settings | {"trust": []})  # which was one until schema 2
-with store.owner() as owner:
-    for trial in store.take(owner, 3, found.space, found.suggests()):
+store = SweepStore.create(Path("sweep"), settings | {"trust": []})  # which was one until schema 2
+with store.register_owner() as owner:
+    for trial in store.claim_trials(owner, 3, found.space, found.build_sampler()):
         store.observe(trial.number, Evaluation(1.0, 1000.0, float(trial.number)))
-        store.end(trial.number, DONE)
+        store.end_trial(trial.number, DONE)
 store.close()
 """
 PAYLOADS = [*CODE, *FILES, *DAMAGED, *SWEEPS]

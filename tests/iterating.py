@@ -11,8 +11,8 @@ def iterations(workflow, count, hyperparams=None):
     @jax.jit
     def iterate(state, key):
         plan, carry = workflow.plan(state, key)
-        _, seen = workflow.play(state, plan, key)
-        after, metrics = workflow.absorb(state, carry, seen, key)
+        _, seen = workflow.rollout(state, plan, key)
+        after, metrics = workflow.learn_from(state, carry, seen, key)
         return after, plan, carry, seen, metrics
 
     for i in range(count):

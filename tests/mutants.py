@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 
 from evorl.agents import PPO, TD3, PolicyGradient
-from evorl.envs.sanity import Memory
+from evorl.envs.sanity import DigitMemory
 
 
 class WrongSign(PPO):
@@ -18,17 +18,17 @@ class WrongSign(PPO):
 class NoBootstrap(PPO):
     """Nothing counts but the reward of the step itself."""
 
-    def targets(self, transitions, *rest):
+    def compute_advantages(self, transitions, *rest):
         over = jnp.ones_like(transitions.terminated)
-        return super().targets(replace(transitions, terminated=over), *rest)
+        return super().compute_advantages(replace(transitions, terminated=over), *rest)
 
 
 class NoMask(PPO):
     """What comes after an episode's end counts as part of it."""
 
-    def targets(self, transitions, *rest):
+    def compute_advantages(self, transitions, *rest):
         never = jnp.zeros_like(transitions.terminated)
-        return super().targets(replace(transitions, terminated=never, truncated=never), *rest)
+        return super().compute_advantages(replace(transitions, terminated=never, truncated=never), *rest)
 
 
 class NeverExplores(PolicyGradient):
@@ -40,17 +40,19 @@ class NeverExplores(PolicyGradient):
 class SecondPartDropped(PolicyGradient):
     """Learns as if the second part of every action had been 0."""
 
-    def batch(self, params, transitions, hyperparams, fresh):
+    def build_batch(self, params, transitions, hyperparams, acted_by_current_params):
         sample = transitions.extras["sample"].at[..., 1].set(0)
         changed = replace(transitions, extras=transitions.extras | {"sample": sample})
-        return super().batch(params, changed, hyperparams, fresh)
+        return super().build_batch(params, changed, hyperparams, acted_by_current_params)
 
 
 class OneStepLate(PolicyGradient):
     """Takes for what it saw before an action what it saw after it."""
 
-    def batch(self, params, transitions, hyperparams, fresh):
-        return super().batch(params, replace(transitions, obs=transitions.next_obs), hyperparams, fresh)
+    def build_batch(self, params, transitions, hyperparams, acted_by_current_params):
+        return super().build_batch(
+            params, replace(transitions, obs=transitions.next_obs), hyperparams, acted_by_current_params
+        )
 
 
 class PartUnseen(PolicyGradient):
@@ -68,9 +70,9 @@ class ActorDescends(TD3):
         return -loss, metrics
 
 
-class Leaky(Memory):
+class Leaky(DigitMemory):
     """Shows the digit to recite when it is to be recited."""
 
-    def shown(self, env_state):
+    def observe(self, env_state):
         recited = jnp.maximum(env_state.steps - self.length - self.delay, 0)
         return env_state.digits[jnp.minimum(recited, self.length - 1)]

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from evorl.replay import Ring
+from evorl.replay import RingBuffer
 from evorl.types import Sample
 
 
 @struct.dataclass
 class Ranking:
-    ring: Ring
+    ring: RingBuffer
     priorities: Any  # [capacity]; 0 of places without a row
 
     @property
@@ -32,13 +32,13 @@ class Ranking:
         probability = self.priorities[index] / self.priorities.sum()
         return Sample(self.ring.row.unpack(tables), index, 1 / (self.size * probability))
 
-    def update(self, index, priority):
+    def update_priorities(self, index, priority):
         return Ranking(self.ring, self.priorities.at[index].set(priority))
 
 
 @dataclass(frozen=True)
 class Ranked:
-    sequences = False
+    has_sequences = False
 
-    def empty(self, capacity, row, num_slots=1):
-        return Ranking(Ring.empty(capacity, row), jnp.zeros(capacity))
+    def empty(self, capacity, row, num_envs=1):
+        return Ranking(RingBuffer.empty(capacity, row), jnp.zeros(capacity))

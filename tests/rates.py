@@ -35,32 +35,32 @@ class Rates:
     fresh_reset = True
     genome_size = 1
 
-    def sample(self, key, params):
+    def sample_level(self, key, params):
         key_rate, key_more = jax.random.split(key)
         rate = jnp.float32(self.rate) if self.rate else jax.random.choice(key_rate, jnp.array(RATES))
         return rate + 0.001 * jax.random.uniform(key_more)
 
-    def level(self, env_state):
+    def get_level(self, env_state):
         return env_state.rate
 
-    def equal(self, a, b):
+    def is_same_level(self, a, b):
         return a == b
 
-    def mutate(self, key, level, num_edits):
-        return self.sample(key, ())
+    def mutate_level(self, key, level, num_edits):
+        return self.sample_level(key, ())
 
-    def crossover(self, key, a, b):
+    def crossover_levels(self, key, a, b):
         return jnp.where(jax.random.bernoulli(key), a, b)
 
-    def decode(self, genome):
+    def level_from_genome(self, genome):
         return jnp.clip(0.5 + genome[0], 0.1, 0.9)
 
-    def reset_to(self, key, level):
+    def reset_to_level(self, key, level):
         state = RateState(level, jax.random.bernoulli(key, level), jnp.int32(0))
         return state, level[None]
 
     def reset(self, key, params):
-        return self.reset_to(key, self.sample(key, params))
+        return self.reset_to_level(key, self.sample_level(key, params))
 
     def step(self, key, env_state, action, params):
         after = env_state._replace(steps=env_state.steps + 1)
@@ -68,13 +68,13 @@ class Rates:
         observation = after.rate[None]
         return after, TimeStep(observation, jnp.float32(after.solves), after.solves, ~after.solves & over)
 
-    def solved(self, episode_return):
+    def is_solved(self, episode_return):
         return episode_return > 0
 
     def optimal_return(self, level):
         return jnp.float32(1)
 
-    def editor(self):
+    def make_editor(self):
         return RatesEditor(self)
 
 
@@ -91,10 +91,10 @@ class RatesEditor:
     max_episode_steps = 1
 
     def reset(self, key, params):
-        return RateState(self.env.sample(key, ()), jnp.bool_(False), jnp.int32(0)), jnp.zeros(1)
+        return RateState(self.env.sample_level(key, ()), jnp.bool_(False), jnp.int32(0)), jnp.zeros(1)
 
     def step(self, key, env_state, action, params):
         return env_state, TimeStep(jnp.zeros(1), jnp.float32(0), jnp.bool_(True), jnp.bool_(False))
 
-    def level(self, env_state):
+    def get_level(self, env_state):
         return env_state.rate

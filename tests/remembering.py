@@ -19,7 +19,7 @@ class FlaxGRU(nn.Module):
         self.cell = nn.GRUCell(self.width)
 
     @nn.nowrap
-    def initial(self):
+    def initial_memory(self):
         return jnp.zeros(self.width)
 
     def step(self, memory, x):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from evorl import tree
+from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.leduc import Leduc
-from evorl.envs.games.tabled import Tabled
-from evorl.leagues.grouped import by_policy
-from evorl.leagues.table_cast import TableCast
+from evorl.leagues.policy_grouping import apply_by_policy
+from evorl.leagues.tabular_policy_set import TabularPolicySet
 
 POLICIES, COPIES, N = 3, 5, 50
 POOL = {"w": jax.random.normal(jax.random.key(0), (POLICIES, 4, 2))}
@@ -28,11 +28,11 @@ def wanted(which):
 
 
 def several(which, x, keys, pool=POOL):
-    return by_policy(act, pool, which, (x, keys))
+    return apply_by_policy(act, pool, which, (x, keys))
 
 
 def one(which, x, key):
-    return by_policy(act, POOL, which[None], (x[None], key[None]))[0]
+    return apply_by_policy(act, POOL, which[None], (x[None], key[None]))[0]
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_weights_are_not_copied_for_each():
 
 
 def test_players_of_a_table_find_their_information_set():
-    nodes = Tabled(Leduc()).nodes
+    nodes = ExtensiveFormGame(Leduc()).game_tree
     sets = len(nodes.owner)
-    found = jax.jit(jax.vmap(TableCast(nodes).seen))(jnp.asarray(nodes.features[:sets]))
+    found = jax.jit(jax.vmap(TabularPolicySet(nodes).find_information_set))(jnp.asarray(nodes.features[:sets]))
     np.testing.assert_array_equal(found, np.arange(sets))
 
 
 def test_where_nobody_acts_nothing_is_done():
     nobody = jnp.zeros((4, 0), jnp.int32), jnp.zeros((4, 0, 3))
-    done = jax.vmap(lambda which, rows: by_policy(lambda policy, row: row, {}, which, (rows,)))(*nobody)
+    done = jax.vmap(lambda which, rows: apply_by_policy(lambda policy, row: row, {}, which, (rows,)))(*nobody)
     assert done.shape == (4, 0, 3)

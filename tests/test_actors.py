@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from evorl.distributed import actors
-from evorl.distributed.actors import Ray
-from evorl.distributed.cluster import SHORT, connected
-from evorl.distributed.coordinator import coordinate
-from evorl.distributed.executors import Serial
-from evorl.distributed.results import Results
+from evorl.distributed import ray_executor
+from evorl.distributed.cluster import SHORT_TEMP_FOLDER, connect_to_ray
+from evorl.distributed.coordinator import coordinate_psro
+from evorl.distributed.executors import SerialExecutor
+from evorl.distributed.ray_executor import RayExecutor
+from evorl.distributed.results import ResultStore
 from evorl.errors import OptionError, WorkerError
-from evorl.leagues.oracles import BestResponses
-from evorl.workflows.psro import PSRO
+from evorl.leagues.oracles import BestResponseOracle
+from evorl.leagues.psro import PSRO
 from tests.clusters import require_ray
 from tests.conftest import leaves_equal
 from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, learners_of, state_of
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.program
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     """One for all: of this machine's CPUs."""
-    with connected() as ray:
+    with connect_to_ray() as ray:
         yield ray
 
 
@@ -42,11 +42,13 @@ def played():
 
 @pytest.mark.parametrize(("workers", "cpus"), [(1, 1.0), (2, 1.0), (4, 0.5)])
 def test_any_number_of_workers_gives_the_bits_of_serial(workers, cpus, played):
-    assert leaves_equal(state_of(PLAYED, Ray(workers, cpus)), played)
+    assert leaves_equal(state_of(PLAYED, RayExecutor(workers, cpus)), played)
 
 
 def test_so_do_trainings():
-    assert leaves_equal(*(state_of(LEARNED, by, iterations=2, hyperparams=FEW) for by in (Ray(2), Serial())))
+    assert leaves_equal(
+        *(state_of(LEARNED, by, iterations=2, hyperparams=FEW) for by in (RayExecutor(2), SerialExecutor()))
+    )
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,9 @@ class Killed:
     after: tuple[int, ...]
 
     @contextmanager
-    def begun(self, programs):
-        with Ray(4, 0.5).begun(programs) as workers:
-            completed, left, count = workers.completed, list(workers.processes), 0
+    def start_workers(self, programs):
+        with RayExecutor(4, 0.5).start_workers(programs) as workers:
+            completed, left, count = workers.wait_for_result, list(workers.processes), 0
 
             def killing():
                 nonlocal count
@@ -67,7 +69,7 @@ class Killed:
                     os.kill(left.pop(), signal.SIGKILL)
                 return completed()
 
-            workers.completed = killing
+            workers.wait_for_result = killing
             yield workers
             assert len(left) == 4 - len(self.after)
 
@@ -82,40 +84,42 @@ def learners():
 
 
 @pytest.mark.parametrize(
-    "executor", [Ray(1), Ray(2), Ray(4, 0.5), Killed((3, 9))], ids=["one", "two", "four", "two of four killed"]
+    "executor",
+    [RayExecutor(1), RayExecutor(2), RayExecutor(4, 0.5), Killed((3, 9))],
+    ids=["one", "two", "four", "two of four killed"],
 )
 def test_rollouts_of_any_number_give_the_bits_of_serial(executor, learners):
     assert leaves_equal(learners_of(executor, parts=4), learners)
 
 
 def test_after_the_coordinator_was_killed_twice_it_goes_on_as_if_nothing_had_been(tmp_path, played):
-    before = set(SHORT.glob("evorl-ray-*"))
+    before = set(SHORT_TEMP_FOLDER.glob("evorl-ray-*"))
     for tasks in (6, 7):
         command = [sys.executable, "-m", "tests.distributing", str(tmp_path), str(tasks), "ray"]
         killed = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert len(list(tmp_path.glob("*.npz"))) == 13
-    assert leaves_equal(state_of(PLAYED, Ray(2), Results(tmp_path)), played)
+    assert leaves_equal(state_of(PLAYED, RayExecutor(2), ResultStore(tmp_path)), played)
     until = time.monotonic() + 30
-    while set(SHORT.glob("evorl-ray-*")) - before and time.monotonic() < until:
+    while set(SHORT_TEMP_FOLDER.glob("evorl-ray-*")) - before and time.monotonic() < until:
         time.sleep(0.1)
-    assert set(SHORT.glob("evorl-ray-*")) <= before
+    assert set(SHORT_TEMP_FOLDER.glob("evorl-ray-*")) <= before
 
 
 def test_best_responses_may_begin_on_an_older_table():
-    ages = [int(one.metrics["age"]) for one in coordinate(EXACT, Ray(2), staleness=1)]
+    ages = [int(one.metrics["age"]) for one in coordinate_psro(EXACT, RayExecutor(2), staleness=1)]
     assert len(ages) == 5
     assert set(ages) <= {0, 1}
 
 
 @dataclass(frozen=True)
-class Faulty(BestResponses):
+class Faulty(BestResponseOracle):
     """Fails, or ends its process, where that is not this one."""
 
     here: int = 0
     dies: bool = False
 
-    def answer(self, *args):
+    def respond_for_player(self, *args):
         if self.dies and os.getpid() != self.here:
             os._exit(1)
         raise ValueError("no cards left\nand more")
@@ -123,24 +127,24 @@ class Faulty(BestResponses):
 
 def test_a_task_that_fails_ends_it_with_one_line():
     with pytest.raises(WorkerError, match=r"^best_response-1-[01] has failed: ValueError: no cards left$"):
-        state_of(PSRO(KUHN, Faulty(), capacity=6), Ray(1))
+        state_of(PSRO(KUHN, Faulty(), capacity=6), RayExecutor(1))
 
 
 def test_workers_that_die_without_end_end_it(monkeypatch):
-    monkeypatch.setattr(actors, "DEATHS", 1)
+    monkeypatch.setattr(ray_executor, "MAX_DEATHS", 1)
     with pytest.raises(WorkerError, match=r"workers have died 2 times without a result, the last one at best_response"):
-        state_of(PSRO(KUHN, Faulty(here=os.getpid(), dies=True), capacity=6), Ray(1))
+        state_of(PSRO(KUHN, Faulty(here=os.getpid(), dies=True), capacity=6), RayExecutor(1))
 
 
 def test_what_cannot_be_sent_is_told_in_one_line():
-    oracle = BestResponses()
+    oracle = BestResponseOracle()
     object.__setattr__(oracle, "lock", __import__("threading").Lock())
     with pytest.raises(OptionError, match="executor=ray: the training cannot be sent: cannot pickle"):
-        state_of(PSRO(KUHN, oracle, capacity=6), Ray(1))
+        state_of(PSRO(KUHN, oracle, capacity=6), RayExecutor(1))
 
 
 def test_more_than_there_are_are_refused(cluster):
     there = int(cluster.cluster_resources()["CPU"])
     more = f"workers={there + 1}: take {there + 1} CPUs, and there are {there}; cpus_per_worker="
     with pytest.raises(OptionError, match=more):
-        state_of(EXACT, Ray(there + 1))
+        state_of(EXACT, RayExecutor(there + 1))

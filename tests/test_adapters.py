@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from evorl import PBT, Budget, Evolution, MLPPolicy, OnPolicy, OpenES, PolicyGradient, Vmapped, fit, tree
-from evorl.envs import check
+from evorl.envs import check_env
 from evorl.envs.arcade import Game2048, game_2048
 from evorl.envs.arcade import connect_four as four
 from evorl.envs.arcade.game_2048 import Game2048State
-from evorl.envs.craftax import Craftax
-from evorl.envs.jumanji import Jumanji
-from evorl.envs.navix import Navix
-from evorl.envs.pgx import Pgx
-from evorl.envs.playground import Playground
-from evorl.envs.xland import XLand
+from evorl.envs.suites.craftax import Craftax
+from evorl.envs.suites.jumanji import Jumanji
+from evorl.envs.suites.navix import Navix
+from evorl.envs.suites.pgx import Pgx
+from evorl.envs.suites.playground import Playground
+from evorl.envs.suites.xland import XLand
 from evorl.errors import OptionError
-from evorl.spaces import Discrete, Legal, MultiDiscrete
-from evorl.vector_env import World
+from evorl.spaces import Discrete, MultiDiscrete, ObsWithActionMask
+from evorl.vector_env import EnvBatch
 
 pytestmark = [pytest.mark.program, pytest.mark.filterwarnings("ignore")]
 KEY = jax.random.key(3)
@@ -77,7 +77,7 @@ def test_jumanji_of_several_numbers():
     np.testing.assert_array_equal(answers[0].obs["obs"]["grid"], own.observation.grid)
     cleaner = Jumanji("Cleaner-v0", 10)
     assert cleaner.action_space == MultiDiscrete((4, 4, 4))
-    assert isinstance(cleaner.observation_space, Legal)
+    assert isinstance(cleaner.observation_space, ObsWithActionMask)
 
 
 def test_jumanji_downloads_nothing():
@@ -111,9 +111,9 @@ def test_a_game_of_two_is_played_to_its_end_in_either_seat():
             after, timestep = env.step(moves, state, obs["legal"].argmax(), ())
             rewards += jnp.where(over, 0, timestep.reward)
             won |= ~over & timestep.info["won"]
-            state, obs = tree.where(over, (state, obs), (after, timestep.obs))
+            state, obs = tree.select(over, (state, obs), (after, timestep.obs))
             over |= timestep.terminated
-        return rewards, won, over, state.seat
+        return rewards, won, over, state.player
 
     rewards, won, over, seat = jax.jit(jax.vmap(game))(jax.random.split(KEY, 200))
     assert over.all()
@@ -144,7 +144,7 @@ def test_an_opponent_is_a_policy_whose_parameters_are_env_params():
     plain = Pgx("tic_tac_toe")
     env = Pgx("tic_tac_toe", opponent=MLPPolicy(plain.observation_space, plain.action_space, hidden=(8,)))
     assert jax.tree.leaves(env.default_params)
-    check(env, episodes=3)
+    check_env(env, episodes=3)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_an_opponent_is_a_policy_whose_parameters_are_env_params():
 def test_it_is_an_environment(module, extra, cls, name, misspelt):
     needs(module, extra)
     assert name in cls.names()
-    check(cls(name, 12), episodes=2)
+    check_env(cls(name, 12), episodes=2)
     with pytest.raises(OptionError, match=f"{misspelt}; did you mean"):
         cls(misspelt)
 
@@ -189,7 +189,7 @@ def test_playground_by_warp_begins_anew_as_data_where_does():
     registry = needs("mujoco_playground", "playground").registry
     env, n, steps = Playground("BallInCup", 3, impl="warp"), 2, 5
     keys, actions = jax.random.split(KEY, n), jax.random.uniform(KEY, (steps, n, 2), minval=-1)
-    world = World(env, (), (), n)
+    world = EnvBatch(env, (), (), n)
 
     def play(keys):
         begin = starts = world.reset(keys)
@@ -197,7 +197,7 @@ def test_playground_by_warp_begins_anew_as_data_where_does():
         def step(carry, action):
             state, timestep = world.step(keys, carry, action)
             ended = timestep.terminated | timestep.truncated
-            return tree.where(ended, starts[0], state), (timestep.obs, ended)
+            return tree.select(ended, starts[0], state), (timestep.obs, ended)
 
         return jax.lax.scan(step, begin[0], actions)[1]
 
@@ -211,7 +211,7 @@ def test_playground_by_warp_begins_anew_as_data_where_does():
             after = jax.vmap(theirs.step)(state, action)
             ended = jnp.broadcast_to((i + 1) % 3 == 0, n)
             data = jax.vmap(lambda a, done, b: a.where(done, b))(after.data, ended, first.data)
-            rest = tree.where(ended, first.replace(data=()), after.replace(data=()))
+            rest = tree.select(ended, first.replace(data=()), after.replace(data=()))
             return (rest.replace(data=data), i + 1), (after.obs, ended)
 
         return jax.lax.scan(step, (first, 0), actions)[1]
@@ -258,12 +258,12 @@ def test_2048_is_that_of_pgx():
     state, rng = init(KEY), np.random.default_rng(0)
     for i in range(2000):
         board = jnp.asarray(state._board).reshape(4, 4).astype(jnp.int8)
-        np.testing.assert_array_equal(game_2048.legal(board), state.legal_action_mask)
+        np.testing.assert_array_equal(game_2048.find_legal_moves(board), state.legal_action_mask)
         action = int(rng.choice(np.flatnonzero(state.legal_action_mask)))
         state = step(state, action, jax.random.key(i))
         new = np.asarray(state._board).reshape(4, 4)
-        slid, _ = game_2048.to_the_left(game_2048.turned(board, jnp.int32(action)))
-        slid = np.asarray(game_2048.turned(slid, jnp.int32(action)))
+        slid, _ = game_2048.slide_left(game_2048.orient_board(board, jnp.int32(action)))
+        slid = np.asarray(game_2048.orient_board(slid, jnp.int32(action)))
         ((row, column),) = np.argwhere(slid != new)
         before = (slid.ravel()[: 4 * row + column] == 0).sum()
         chance = jnp.float32([(before + 0.5) / (slid == 0).sum(), 0.05 if new[row, column] == 2 else 0.5])
@@ -277,15 +277,15 @@ def test_2048_is_that_of_pgx():
 def test_the_board_of_connect_four_is_that_of_pgx():
     pgx = needs("pgx", "pgx")
     theirs, rng = pgx.make("connect_four"), np.random.default_rng(0)
-    init, step, won = jax.jit(theirs.init), jax.jit(theirs.step), jax.jit(four.won)
+    init, step, won = jax.jit(theirs.init), jax.jit(theirs.step), jax.jit(four.has_won)
     state, ours = init(KEY), [(jnp.uint32(0), jnp.uint32(0))] * 2
     for i in range(2000):
         both = four.ConnectFourState(jnp.stack([p[0] for p in ours]), jnp.stack([p[1] for p in ours]))
-        height = np.asarray(four.heights(both))
+        height = np.asarray(four.compute_heights(both))
         np.testing.assert_array_equal(height < 6, state.legal_action_mask)
         column = int(rng.choice(np.flatnonzero(height < 6)))
         state = step(state, column)
-        ours = [ours[1], four.either(ours[0], four.cell(jnp.int32(column), jnp.int32(height[column])))]
+        ours = [ours[1], four.bitwise_or(ours[0], four.get_cell_bit(jnp.int32(column), jnp.int32(height[column])))]
         wins = bool(won(ours[1]))
         assert wins == bool((state.rewards != 0).any())
         assert (wins or height.sum() == 41) == bool(state.terminated)

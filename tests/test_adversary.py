@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from evorl import OnPolicy, PolicyGradient, tree
-from evorl.envs.gymnax import Gymnax
 from evorl.envs.maze import Maze, MazeEditor, RandomWalls
+from evorl.envs.suites.gymnax import Gymnax
 from evorl.errors import OptionError
-from evorl.levels import Learnability, MaxMC, NegativeReturn, PopulationRegret, TrueRegret, ValueDisagreement
 from evorl.networks.recurrent import GRU
-from evorl.workflows.adversary import Adversary
+from evorl.ued import Learnability, MaxMC, NegativeReturn, PopulationRegret, TrueRegret, ValueDisagreement
+from evorl.ued.adversary import Adversary
 from tests import iterating
 from tests.conftest import leaves_equal
 from tests.tiers import program_fixture
@@ -21,7 +21,7 @@ from tests.tiers import program_fixture
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
 AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,), core=GRU(3))
 STUDENT = OnPolicy(ENV, AGENT, 4, 15, 1, 30, normalize_observations=False, eval_episodes=6)
-EDITOR = ENV.editor()
+EDITOR = ENV.make_editor()
 MAKER = PolicyGradient(EDITOR.observation_space, EDITOR.action_space, hidden=(4,))
 TEACHER = OnPolicy(EDITOR, MAKER, num_envs=2, num_steps=0, num_epochs=2, batch_size=0)
 
@@ -36,20 +36,20 @@ def paired():
     return iterations(Adversary(STUDENT, TEACHER), 4)
 
 
-def returns(seen, student, slot):
-    """Of the ended episodes of a student in a slot, in NumPy."""
-    reward, ended = (np.asarray(x[student, :, slot]) for x in (seen.stored.reward, seen.stored.ended))
+def returns(seen, student, index):
+    """Of the ended episodes of a student in an environment, in NumPy."""
+    reward, ended = (np.asarray(x[student, :, index]) for x in (seen.stored.reward, seen.stored.is_done))
     ends = np.flatnonzero(ended) + 1
     return [reward[a:b].sum() for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def test_what_the_actions_of_the_teacher_draw_is_what_every_student_plays(paired):
     for _, made, seen, *_ in paired:
-        assert made.rollout.action.shape == (5, 2)  # three walls, the goal, the start
-        for slot in range(4):  # two of each level
-            actions = np.asarray(made.rollout.action[:, slot // 2])
+        assert made.teacher_transitions.action.shape == (5, 2)  # three walls, the goal, the start
+        for index in range(4):  # two of each level
+            actions = np.asarray(made.teacher_transitions.action[:, index // 2])
             for student in range(2):
-                level = tree.index(tree.index(seen.slots.env_state.level, student), slot)
+                level = tree.index(tree.index(seen.envs.env_state.level, student), index)
                 grid = np.zeros(16, bool)
                 grid[actions[:3]] = True
                 start = int(level.agent[1] * 4 + level.agent[0])
@@ -63,23 +63,23 @@ def test_every_student_begins_each_level_without_memory(paired):
     for _, _, seen, *_ in paired:
         memory = np.asarray(jax.tree.leaves(seen.stored.memory)[0])
         assert not memory[:, 0].any()
-        assert not memory[:, 1:][np.asarray(seen.stored.ended)[:, :-1]].any()
+        assert not memory[:, 1:][np.asarray(seen.stored.is_done)[:, :-1]].any()
 
 
 def test_the_last_reward_of_the_teacher_is_the_regret_of_its_level(paired):
-    """By NumPy, highest return of student 1 less mean return of student 0, in both slots of a level."""
+    """By NumPy, highest return of student 1 less mean return of student 0, in both environments of a level."""
     seen_scores, learn = [], jax.jit(TEACHER.learn)
     for before, made, seen, metrics, after in paired:
         score = np.zeros(2, np.float32)
         for level in range(2):
-            own = [x for slot in (2 * level, 2 * level + 1) for x in returns(seen, 0, slot)]
-            other = [x for slot in (2 * level, 2 * level + 1) for x in returns(seen, 1, slot)]
+            own = [x for index in (2 * level, 2 * level + 1) for x in returns(seen, 0, index)]
+            other = [x for index in (2 * level, 2 * level + 1) for x in returns(seen, 1, index)]
             score[level] = max(max(other) - np.mean(own), 0)
         np.testing.assert_allclose(metrics["levels/score"], score.mean(), rtol=1e-5)
-        assert not np.asarray(made.rollout.reward).any()
+        assert not np.asarray(made.teacher_transitions.reward).any()
         reward = jnp.zeros((5, 2)).at[4].set(score)
         key = jax.random.split(jax.random.key(len(seen_scores)))[1]
-        alone, _ = learn(made.teacher, replace(made.rollout, reward=reward), key)
+        alone, _ = learn(made.teacher, replace(made.teacher_transitions, reward=reward), key)
         learned = after.teacher.agent.actor.params
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), learned, alone.agent.actor.params)
         assert not leaves_equal(before.teacher.agent.actor.params, learned)
@@ -96,12 +96,12 @@ def test_each_student_learns_as_it_would_alone(paired):
             tree.index(before.students, i),
             hyperparams=before.hyperparams.student,
             env_params=before.env_params,
-            slots=tree.index(seen.slots, i),
+            envs=tree.index(seen.envs, i),
         )
         alone, _ = jax.jit(STUDENT.learn)(alone, tree.index(seen.stored, i), keys[i])
         learned = tree.index(after.students, i).agent.actor.params
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), learned, alone.agent.actor.params)
-    assert workflow.work == {"env_steps": (120, 120), "gradient_steps": (4, 4)}
+    assert workflow.iteration_cost == {"env_steps": (120, 120), "gradient_steps": (4, 4)}
     assert int(paired[-1][3]["env_steps"]) == 120
     assert int(paired[-1][3]["gradient_steps"]) == 4
 
@@ -114,7 +114,7 @@ def test_student_0_is_evaluated_and_acts(paired):
         return replace(state, students=jax.tree.map(lambda x: x.at[student].set(0 * x[student]), state.students))
 
     for found, same in ((strange(1), True), (strange(0), False)):
-        params = [workflow.first(x).agent.actor.params for x in (state, found)]
+        params = [workflow.main_student_state(x).agent.actor.params for x in (state, found)]
         assert leaves_equal(*params) == same
     evaluations = [evaluate(x, jax.random.key(5)) for x in (state, strange(1))]
     assert leaves_equal(*evaluations)
@@ -124,7 +124,7 @@ def test_student_0_is_evaluated_and_acts(paired):
 @pytest.mark.program
 def test_a_minimax_teacher_is_rewarded_by_what_its_only_student_does_not_get():
     for *_, seen, metrics, _ in iterations(Adversary(STUDENT, TEACHER, 1, NegativeReturn()), 2):
-        means = [np.mean([x for slot in (0, 1) for x in returns(seen, 0, 2 * level + slot)]) for level in range(2)]
+        means = [np.mean([x for index in (0, 1) for x in returns(seen, 0, 2 * level + index)]) for level in range(2)]
         np.testing.assert_allclose(metrics["levels/score"], -np.mean(means), rtol=1e-5, atol=1e-7)
 
 
@@ -155,7 +155,7 @@ LARGER = replace(ENV, levels=RandomWalls(5, 5, fewest=3, most=3))
     ({"teacher": replace(TEACHER, num_envs=3, batch_size=0)}, "teacher.num_envs=3: must divide num_envs of the"),
     ({"teacher": replace(TEACHER, num_steps=4, batch_size=0)}, "num_steps=4: must be the steps in which it"),
     ({"teacher": OnPolicy(CARTPOLE, OF_CARTPOLE, 2, batch_size=0)}, "teacher.env=Gymnax: makes no levels"),
-    ({"teacher": replace(TEACHER, env=LARGER.editor())}, "teacher.env=MazeEditor: its levels must have the shapes"),
+    ({"teacher": replace(TEACHER, env=LARGER.make_editor())}, "teacher.env=MazeEditor: its levels must have the"),
     ({"score": ValueDisagreement()}, "score=ValueDisagreement: needs a student with several values"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(options, message):

@@ -27,7 +27,7 @@ from evorl.agents import (
     TD3Hyperparams,
     TrainState,
 )
-from evorl.agents.losses import least
+from evorl.agents.losses import min_over_critics
 from evorl.agents.mlp_policy import MLPPolicyHyperparams
 from evorl.agents.random import Random
 from evorl.errors import OptionError
@@ -85,7 +85,7 @@ def test_policy_gradient_loss(rows, objective, hyperparams):
 
 def following(t):
     """Transitions of which each begins where the one before it led, unless that ended."""
-    led = jnp.where(t.ended[:-1, :, None], t.next_obs[:-1], t.obs[1:])
+    led = jnp.where(t.is_done[:-1, :, None], t.next_obs[:-1], t.obs[1:])
     return t.replace(next_obs=jnp.concatenate([led, t.next_obs[-1:]]))
 
 
@@ -102,7 +102,7 @@ def transitions(rng, num_steps, num_envs, action, sample):
 @pytest.mark.program
 @pytest.mark.parametrize("space", [REAL, CHOICE, MultiDiscrete((2, 3))])
 @pytest.mark.parametrize("shared_trunk", [False, True])
-def test_batches_of_a_rollout_bootstrap_each_slot_alone(rng, space, shared_trunk):
+def test_batches_of_a_rollout_bootstrap_each_env_alone(rng, space, shared_trunk):
     agent = PolicyGradient(OBS, space, PPO(), hidden=(8, 8), shared_trunk=shared_trunk)
     hp = PPOHyperparams(discount=0.8, gae_lambda=0.6, reward_scale=0.5)
     params = agent.init(jax.random.key(0), hp).actor.params
@@ -111,16 +111,18 @@ def test_batches_of_a_rollout_bootstrap_each_slot_alone(rng, space, shared_trunk
     act = lambda obs, key: agent.act(params, obs, (), key, hp)  # noqa: E731
     action, _, extras = jax.vmap(jax.vmap(act))(obs, keys)
     t = following(transitions(rng, 5, 2, action, extras["sample"]).replace(obs=obs, extras=extras))
-    batch = agent.batch(params, t, hp, fresh=True)
+    batch = agent.build_batch(params, t, hp, acted_by_current_params=True)
     value, after = (np.asarray(agent.apply(params, x)[1]) for x in (t.obs, t.next_obs))
-    for slot in range(2):
+    for index in range(2):
         advantage = 0.0
         for step in reversed(range(5)):
-            terminated, ended = bool(t.terminated[step, slot]), bool(t.ended[step, slot])
-            error = 0.5 * float(t.reward[step, slot]) + 0.8 * (not terminated) * after[step, slot] - value[step, slot]
+            terminated, ended = bool(t.terminated[step, index]), bool(t.is_done[step, index])
+            error = (
+                0.5 * float(t.reward[step, index]) + 0.8 * (not terminated) * after[step, index] - value[step, index]
+            )
             advantage = error + 0.8 * 0.6 * (not ended) * advantage
-            close(batch.advantage[step, slot], advantage)
-            close(batch.target[step, slot], advantage + value[step, slot])
+            close(batch.advantage[step, index], advantage)
+            close(batch.target[step, index], advantage + value[step, index])
     log_prob = agent.apply(params, obs)[0].log_prob(extras["sample"])
     close(batch.log_prob, log_prob)
 
@@ -132,9 +134,11 @@ def test_impala_corrects_for_the_policy_that_acted(rng):
     behaviour = jax.tree.map(lambda x: 300 * x, behaviour)  # far from uniform
     sample = jnp.asarray(rng.integers(0, 4, (5, 2)), jnp.int32)
     t = transitions(rng, 5, 2, sample, sample)
-    acting = jax.jit(jax.vmap(jax.vmap(lambda obs: agent.outputs("step", behaviour, (), obs)[1])))
+    acting = jax.jit(jax.vmap(jax.vmap(lambda obs: agent.apply_network("step", behaviour, (), obs)[1])))
     t = following(t.replace(extras=t.extras | {"outputs": acting(t.obs)}))
-    batch = jax.jit(agent.batch, static_argnames="fresh")(params, t, hp, fresh=False)
+    batch = jax.jit(agent.build_batch, static_argnames="acted_by_current_params")(
+        params, t, hp, acted_by_current_params=False
+    )
     ratio = jnp.exp(agent.apply(params, t.obs)[0].log_prob(sample) - agent.apply(behaviour, t.obs)[0].log_prob(sample))
     assert float(ratio.max()) > 1.5
     value, after = (np.asarray(agent.apply(params, x)[1]) for x in (t.obs, t.next_obs))
@@ -155,7 +159,7 @@ def numpy_mlp(params, x, layers=3):
 def sac(rng):
     agent, hp = SAC(OBS, REAL, hidden=(8, 8)), SACHyperparams(discount=0.8, temperature=0.3)
     state, other = (jax.jit(agent.init)(jax.random.key(i), hp) for i in range(2))
-    state = state.replace(critic=state.critic.replace(target=other.critic.params))
+    state = state.replace(critic=state.critic.replace(target_params=other.critic.params))
     action = np.asarray(jax.vmap(REAL.sample)(jax.random.split(jax.random.key(2), ROWS)))
     batch = jax.tree.map(lambda x: x[:, 0], transitions(rng, ROWS, 1, action[:, None], action[:, None]))
     return agent, hp, state, batch
@@ -179,9 +183,9 @@ def test_sac_target_and_losses(sac):
     agent, hp, state, batch = sac
     key = jax.random.key(5)
     action, log_prob = numpy_sac_action(agent, state, batch.next_obs, key)
-    value = numpy_critics(state.critic.target, batch.next_obs, action).min(-1) - 0.3 * log_prob
+    value = numpy_critics(state.critic.target_params, batch.next_obs, action).min(-1) - 0.3 * log_prob
     target = np.asarray(batch.reward) + 0.8 * ~np.asarray(batch.terminated) * value
-    np.testing.assert_allclose(jax.jit(agent.target)(state, batch, key, hp), target, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(jax.jit(agent.critic_target)(state, batch, key, hp), target, rtol=1e-4, atol=1e-4)
     values = numpy_critics(state.critic.params, batch.obs, batch.action)
     loss, _ = jax.jit(agent.critic_loss)(state.critic.params, state, batch, key, hp)
     np.testing.assert_allclose(loss, ((values - target[:, None]) ** 2).mean(0).sum(), rtol=1e-4)
@@ -199,14 +203,14 @@ def test_the_temperature_falls_where_there_is_more_entropy_than_wanted(learned):
         state = jax.jit(agent.init)(jax.random.key(0), hp)
         loss = lambda params, entropy=entropy: (jnp.float32(0), {"entropy": jnp.float32(entropy)})  # noqa: E731
         after, _ = jax.jit(lambda state, loss=loss: agent.update_actor(state, loss, hp))(state)
-        moved = float(jnp.log(after.weight(hp)) - jnp.log(0.3))
+        moved = float(jnp.log(after.current_temperature(hp)) - jnp.log(0.3))
         assert moved == pytest.approx(change * hp.temperature_lr if learned else 0, abs=1e-6)
 
 
 def test_discrete_sac_takes_means_over_all_choices(rng):
     agent, hp = DiscreteSAC(OBS, CHOICE, hidden=(8, 8)), DiscreteSACHyperparams(discount=0.8, temperature=0.3)
     state, other = (jax.jit(agent.init)(jax.random.key(i), hp) for i in range(2))
-    state = state.replace(critic=state.critic.replace(target=other.critic.params))
+    state = state.replace(critic=state.critic.replace(target_params=other.critic.params))
     sample = rng.integers(0, 4, (ROWS, 1)).astype(np.int32)
     batch = jax.tree.map(lambda x: x[:, 0], transitions(rng, ROWS, 1, sample, sample))
 
@@ -216,8 +220,10 @@ def test_discrete_sac_takes_means_over_all_choices(rng):
         values = np.stack([numpy_mlp(params["params"][f"MLP_{i}"], np.asarray(obs)) for i in range(2)]).min(0)
         return (np.exp(log_probs) * (values - 0.3 * log_probs)).sum(-1)
 
-    target = np.asarray(batch.reward) + 0.8 * ~np.asarray(batch.terminated) * soft(state.critic.target, batch.next_obs)
-    close(agent.target(state, batch, hp), target)
+    target = np.asarray(batch.reward) + 0.8 * ~np.asarray(batch.terminated) * soft(
+        state.critic.target_params, batch.next_obs
+    )
+    close(agent.critic_target(state, batch, hp), target)
     loss, _ = agent.actor_loss(state.actor.params, state, batch, jax.random.key(0), hp)
     close(loss, -soft(state.critic.params, batch.obs).mean())
 
@@ -226,15 +232,15 @@ def test_discrete_sac_takes_means_over_all_choices(rng):
 def test_dqn_target_and_loss(rng, double):
     agent, hp = DQN(OBS, CHOICE, hidden=(8, 8), double=double), DQNHyperparams(discount=0.8, max_error=0.5)
     state, other = (jax.jit(agent.init)(jax.random.key(i), hp) for i in range(2))
-    state = state.replace(actor=state.actor.replace(target=other.actor.params))
+    state = state.replace(actor=state.actor.replace(target_params=other.actor.params))
     sample = rng.integers(0, 4, (ROWS, 1)).astype(np.int32)
     batch = jax.tree.map(lambda x: x[:, 0], transitions(rng, ROWS, 1, sample, sample))
     value = lambda params, obs: numpy_mlp(params["params"]["MLP_0"], np.asarray(obs))  # noqa: E731
-    after = value(state.actor.target, batch.next_obs)
+    after = value(state.actor.target_params, batch.next_obs)
     preferred = (value(state.actor.params, batch.next_obs) if double else after).argmax(-1)
     bootstrap = after[np.arange(ROWS), preferred]
     target = np.asarray(batch.reward) + 0.8 * ~np.asarray(batch.terminated) * bootstrap
-    close(agent.target(state, batch, agent.values(state.actor.params, batch)[1], hp), target)
+    close(agent.critic_target(state, batch, agent.values(state.actor.params, batch)[1], hp), target)
     error = np.abs(value(state.actor.params, batch.obs)[np.arange(ROWS), sample[:, 0]] - target)
     huber = np.where(error < 0.5, 0.5 * error**2, 0.5 * (error - 0.25))
     loss, _ = agent.critic_loss(state.actor.params, state, batch, jax.random.key(0), hp)
@@ -254,11 +260,11 @@ def test_dueling_advantages_have_mean_zero():
 
 def test_exploration_falls_over_its_steps_and_learning_rates_to_zero():
     hp = DQNHyperparams(epsilon=1.0, final_epsilon=0.2, epsilon_steps=100.0)
-    close([hp.at(jnp.float32(n)).epsilon for n in (0, 50, 100, 500)], [1, 0.6, 0.2, 0.2])
+    close([hp.apply_schedule(jnp.float32(n)).epsilon for n in (0, 50, 100, 500)], [1, 0.6, 0.2, 0.2])
     for cls in (PPOHyperparams, A2CHyperparams, IMPALAHyperparams, DQNHyperparams):
         annealed, constant = cls(learning_rate=0.1, anneal_steps=100.0), cls(learning_rate=0.1)
-        close([annealed.at(jnp.float32(n)).learning_rate for n in (0, 75, 200)], [0.1, 0.025, 0])
-        assert constant.at(jnp.float32(1e9)).learning_rate == pytest.approx(0.1)
+        close([annealed.apply_schedule(jnp.float32(n)).learning_rate for n in (0, 75, 200)], [0.1, 0.025, 0])
+        assert constant.apply_schedule(jnp.float32(1e9)).learning_rate == pytest.approx(0.1)
 
 
 def test_epsilon_is_the_share_of_random_actions():
@@ -308,10 +314,10 @@ def test_networks_that_cannot_be_are_refused(options):
 
 def test_the_least_of_critics_gives_its_gradient_to_one():
     values = jnp.array([[1.0, 2.0, 0.5], [3.0, 3.0, 4.0], [-jnp.inf, 0.0, jnp.inf]])
-    np.testing.assert_array_equal(least(values), [0.5, 3.0, -np.inf])
-    gradient = jax.grad(lambda values: least(values).sum())(values)
+    np.testing.assert_array_equal(min_over_critics(values), [0.5, 3.0, -np.inf])
+    gradient = jax.grad(lambda values: min_over_critics(values).sum())(values)
     np.testing.assert_array_equal(gradient, [[0, 0, 1], [1, 0, 0], [1, 0, 0]])
-    assert jnp.isnan(least(jnp.array([0.0, jnp.nan])))
+    assert jnp.isnan(min_over_critics(jnp.array([0.0, jnp.nan])))
 
 
 class Doubled(nn.Module):
@@ -367,7 +373,7 @@ def test_an_optimizer_that_one_passes_is_the_one_that_steps(cls):
         steps = jax.tree.map(lambda a, b: a - b, state.critic.params, critic.params)
         assert_signs(steps, state.critic.params, hp.critic_lr)
     assert_signs(jax.tree.map(lambda a, b: a - b, before.params, moved.params), before.params, rate)
-    assert moved.renewed(moved.params).optimizer is agent.optimizer
+    assert moved.reset_with_params(moved.params).optimizer is agent.optimizer
 
 
 def assert_signs(steps, params, rate):
@@ -378,9 +384,9 @@ def assert_signs(steps, params, rate):
 def test_an_optimizer_that_sees_shapes():
     """Adafactor keeps a number for each row and one for each column of a matrix."""
     factored = optax.scale_by_factored_rms(min_dim_size_to_factor=4)
-    state = TrainState.fresh({"w": jnp.ones((8, 6))}, optimizer=factored)
-    after, _ = state.descend(lambda params: ((params["w"] ** 2).sum(), {}), 0.1, jnp.inf)
-    assert sorted([after.moments.v_row["w"].shape, after.moments.v_col["w"].shape]) == [(6,), (8,)]
+    state = TrainState.create({"w": jnp.ones((8, 6))}, optimizer=factored)
+    after, _ = state.apply_gradients(lambda params: ((params["w"] ** 2).sum(), {}), 0.1, jnp.inf)
+    assert sorted([after.opt_state.v_row["w"].shape, after.opt_state.v_col["w"].shape]) == [(6,), (8,)]
     close(after.params["w"], 0.9)
 
 

@@ -30,9 +30,9 @@ from evorl.envs.arcade import connect_four as four
 from evorl.envs.arcade.game_2048 import Game2048State
 from evorl.envs.sanity import Grid
 from evorl.errors import OptionError
-from evorl.spaces import Legal
+from evorl.spaces import ObsWithActionMask
 from evorl.training.configuration import config, discovery
-from evorl.training.configuration.parts import played
+from evorl.training.configuration.parts import make_task
 
 RECORDED = Path(__file__).parent / "recorded" / "arcade"
 PEERS = {
@@ -63,7 +63,7 @@ def test_a_game_is_that_of_the_c(name):
 
     def step(state, row):
         action, chance, begins, start = row
-        return env.advance(tree.where(begins, tree.index(starts, start), state), action, chance)
+        return env.advance(tree.select(begins, tree.index(starts, start), state), action, chance)
 
     rows = jax.tree.map(jnp.asarray, (file["action"], file["chance"], file["begins"], which))
     ours = jax.device_get(jax.jit(lambda: jax.lax.scan(step, tree.index(starts, 0), rows)[1])())
@@ -101,7 +101,7 @@ def test_cartpole_is_that_of_gymnasium():
 @pytest.mark.program
 @pytest.mark.parametrize("env", GAMES, ids=lambda env: type(env).__name__)
 def test_a_game_meets_the_protocol(env):
-    envs.check(env, episodes=2)
+    envs.check_env(env, episodes=2)
 
 
 @pytest.mark.parametrize("env", GAMES, ids=lambda env: type(env).__name__)
@@ -109,7 +109,7 @@ def test_a_screen_is_seen_and_drawn(env, tmp_path):
     seeing = replace(env, image=True)
     state, obs = jax.jit(seeing.reset)(KEY, ())
     space, seen = seeing.observation_space, obs
-    if isinstance(space, Legal):
+    if isinstance(space, ObsWithActionMask):
         space, seen = space.space, obs["obs"]
     assert (seen.shape, seen.dtype, space.dtype) == (space.shape, jnp.uint8, "uint8")
     assert len(np.unique(np.asarray(seen).reshape(-1, 3), axis=0)) > 1 or isinstance(env, ConnectFour)
@@ -131,11 +131,13 @@ def test_a_time_limit_truncates(env):
 
 @pytest.mark.program
 def test_games_by_name():
-    names = [name for name in discovery.choices("env") if name.startswith("arcade/")]
+    names = [name for name in discovery.find_choices("env") if name.startswith("arcade/")]
     assert len(names) == 11
-    made = [played(config.plain(config.load([f"env={name}"]))) for name in names]
+    made = [make_task(config.to_plain_data(config.compose_config([f"env={name}"]))) for name in names]
     assert {type(env).__name__ for env in made} == {type(env).__name__ for env in GAMES} | {"Grid"}
-    assert played(config.plain(config.load(["env=arcade/pong", "env.frameskip=1"]))) == Pong(frameskip=1)
+    assert make_task(config.to_plain_data(config.compose_config(["env=arcade/pong", "env.frameskip=1"]))) == Pong(
+        frameskip=1
+    )
 
 
 def test_wrong_options_are_refused():
@@ -173,7 +175,7 @@ def test_a_second_wall_of_breakout_ends_it():
 
 def test_the_ball_of_breakout_is_drawn_where_it_is():
     env = Breakout()
-    picture = np.asarray(env.screen(replace(begun(env), x=jnp.float32(240), y=jnp.float32(210))))
+    picture = np.asarray(env.render(replace(begun(env), x=jnp.float32(240), y=jnp.float32(210))))
     white = (picture == screen.WHITE).all(-1)  # the ball is 32 x 32, a pixel 6 x 6
     assert white[35:40, 40:45].all()
     assert white.sum() == 25
@@ -215,7 +217,7 @@ def test_a_snake_grows_by_food_which_comes_again():
 
 def test_lines_of_tetris():
     rows = jnp.zeros(20, jnp.uint32).at[16].set(1).at[17].set(1023).at[18].set(2).at[19].set(1023)
-    left, lines = tetris.cleared(rows)
+    left, lines = tetris.clear_lines(rows)
     assert left[-4:].tolist() == [0, 0, 1, 2]
     assert int(lines) == 2
     env = Tetris()
@@ -231,12 +233,12 @@ def test_lines_of_tetris():
 
 def test_2048_by_hand():
     board = jnp.array([[1, 1, 1, 1], [2, 0, 2, 3], [0, 0, 0, 1], [1, 2, 3, 4]], jnp.int8)
-    slid, reward = game_2048.to_the_left(board)
+    slid, reward = game_2048.slide_left(board)
     assert slid.tolist() == [[2, 2, 0, 0], [3, 3, 0, 0], [1, 0, 0, 0], [1, 2, 3, 4]]
     assert float(reward) == 4 + 4 + 8
     stuck = jnp.array([[1, 2, 1, 2], [2, 1, 2, 1], [1, 2, 1, 2], [2, 1, 2, 1]], jnp.int8)
-    assert not game_2048.legal(stuck).any()
-    assert game_2048.legal(stuck.at[0, 0].set(0)).tolist() == [True, True, False, False]
+    assert not game_2048.find_legal_moves(stuck).any()
+    assert game_2048.find_legal_moves(stuck.at[0, 0].set(0)).tolist() == [True, True, False, False]
     state, timestep = Game2048().advance(Game2048State(board, jnp.int32(0)), jnp.int32(0), jnp.float32([0.99, 0.5]))
     assert int(state.board[2, 3]) == 1
     assert timestep.obs["legal"].all()
@@ -257,17 +259,17 @@ def test_the_opponent_of_connect_four_wins_and_blocks():
 
     about_to_win = state([(0, 0), (0, 1), (1, 1)], [(1, 0), (2, 0), (3, 0)])
     after, timestep = env.advance(about_to_win, jnp.int32(6), jnp.float32(0))
-    assert int(four.board(after)[4, 0]) == -1
+    assert int(four.decode_board(after)[4, 0]) == -1
     assert (float(timestep.reward), bool(timestep.terminated)) == (-1, True)
     threatened = state([(2, 0), (2, 1)], [(6, 0), (0, 0)])
     after, timestep = env.advance(threatened, jnp.int32(2), jnp.float32(0))
-    assert int(four.board(after)[2, 3]) == -1
+    assert int(four.decode_board(after)[2, 3]) == -1
     assert (float(timestep.reward), bool(timestep.terminated)) == (0, False)
     ours = state([(2, 0), (2, 1), (2, 2)], [(6, 0), (0, 0), (5, 0)])
     _, timestep = env.advance(ours, jnp.int32(2), jnp.float32(0))
     assert (float(timestep.reward), bool(timestep.terminated)) == (1, True)
     full = state([(3, 0), (3, 2), (3, 4)], [(3, 1), (3, 3), (3, 5)])
-    assert env.seen(full)["legal"].tolist() == [True] * 3 + [False] + [True] * 3
+    assert env.observe(full)["legal"].tolist() == [True] * 3 + [False] + [True] * 3
     _, timestep = env.advance(full, jnp.int32(3), jnp.float32(0))
     assert (float(timestep.reward), bool(timestep.terminated)) == (-1, True)
 
@@ -297,7 +299,7 @@ def test_the_opponent_counts_lines_as_a_plain_search_does():
         if won(boards[0]) or won(boards[1]):
             continue
         words = [(jnp.uint32(b & 0xFFFFFFFF), jnp.uint32(b >> 32)) for b in boards]
-        counted, wins = four.values(*words, jnp.asarray(height, jnp.int32))
+        counted, wins = four.evaluate_moves(*words, jnp.asarray(height, jnp.int32))
         for column in np.flatnonzero(height < 6):
             moved = boards[1] | 1 << (7 * int(column) + int(height[column]))
             assert bool(wins[column]) == bool(won(moved))
@@ -335,7 +337,7 @@ def test_space_invaders_by_hand():
     state, _ = env.advance(bombed, jnp.int32(0), calm)
     assert (int(state.lives), int(state.bombs[0, 1])) == (2, 84)
     assert env.advance(replace(bombed, lives=jnp.int32(1)), jnp.int32(0), calm)[1].terminated
-    low = replace(start, y=jnp.int32(51), way=jnp.int32(1), x=jnp.int32(20), wait=jnp.int32(0))
+    low = replace(start, y=jnp.int32(51), direction=jnp.int32(1), x=jnp.int32(20), move_countdown=jnp.int32(0))
     assert env.advance(low, jnp.int32(0), calm)[1].terminated
     state, _ = env.advance(start, jnp.int32(0), jnp.array([[0.0, 0.0]]))
     assert state.bombs[0].tolist() == [start.x + 2, start.y + 4 * 6 + 3]
@@ -346,27 +348,27 @@ def test_rocks_break_in_two_and_again():
     start = begun(env)
     rocks = start.rocks.at[4].set(jnp.array([0.2, 0.2]))
     shots = start.shots.at[0].set(jnp.array([0.2, 0.2]))
-    hit = replace(start, rocks=rocks, shots=shots, left=start.left.at[0].set(5))
+    hit = replace(start, rocks=rocks, shots=shots, shot_frames=start.shot_frames.at[0].set(5))
     state, timestep = env.advance(hit, jnp.int32(0), jnp.zeros((4, 2)))
     assert float(timestep.reward) == 1
-    assert state.size.tolist() == [3, 0, 0, 0, 2, 0, 2, 0, 3, 0, 0, 0, 3, 0, 0, 0]
-    assert int(state.left[0]) == 0
-    again = replace(state, shots=state.shots.at[0].set(state.rocks[6]), left=state.left.at[0].set(5))
+    assert state.rock_size.tolist() == [3, 0, 0, 0, 2, 0, 2, 0, 3, 0, 0, 0, 3, 0, 0, 0]
+    assert int(state.shot_frames[0]) == 0
+    again = replace(state, shots=state.shots.at[0].set(state.rocks[6]), shot_frames=state.shot_frames.at[0].set(5))
     again = replace(again, rocks=again.rocks.at[4].set(jnp.array([0.8, 0.8])))
     state, timestep = env.advance(again, jnp.int32(0), jnp.zeros((4, 2)))
     assert float(timestep.reward) == 2
-    assert state.size.tolist() == [3, 0, 0, 0, 2, 0, 1, 1, 3, 0, 0, 0, 3, 0, 0, 0]
-    crash = replace(start, rocks=start.rocks.at[0].set(start.place), safe=jnp.int32(0))
+    assert state.rock_size.tolist() == [3, 0, 0, 0, 2, 0, 1, 1, 3, 0, 0, 0, 3, 0, 0, 0]
+    crash = replace(start, rocks=start.rocks.at[0].set(start.position), safe_frames=jnp.int32(0))
     state, timestep = env.advance(crash, jnp.int32(0), jnp.zeros((4, 2)))
-    assert (int(state.lives), int(state.safe), float(timestep.reward)) == (2, 40, 0)
+    assert (int(state.lives), int(state.safe_frames), float(timestep.reward)) == (2, 40, 0)
 
 
 def test_the_grid_draws_its_target_and_over_it_the_agent(tmp_path):
     env = Grid()
     state, _ = env.reset(jax.random.key(0), ())
-    picture = np.asarray(env.screen(state))
+    picture = np.asarray(env.render(state))
     marked = np.argwhere((picture != picture[0, 0]).any(-1)).tolist()
     assert marked == sorted([[5, 5], (np.asarray(state.target) + 5).tolist()])
-    there = np.asarray(env.screen(state.replace(position=state.target)))
+    there = np.asarray(env.render(state.replace(position=state.target)))
     assert (there != there[0, 0]).any(-1).sum() == 1
     assert {path.suffix for path in env.draw([state, state], tmp_path)} == {".gif", ".png"}

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from evorl.envs import check
+from evorl.envs import check_env
 from evorl.envs.arcade.pong import Pong
 from evorl.envs.games import PongDuel, Snakes
-from evorl.envs.games.pong import mirrored
+from evorl.envs.games.pong import mirror_state
 from evorl.errors import OptionError
 from evorl.spaces import groups
 
@@ -83,10 +83,10 @@ def test_both_sides_of_pong_are_alike_and_see_what_the_one_of_pong_sees():
     )
     chance, up, down = jnp.array([1, 1]), jnp.array([1]), jnp.array([2])
     after, one = env.advance(state, {"left": up, "right": down}, chance)
-    _, other = env.advance(mirrored(state), {"left": down, "right": up}, chance)
+    _, other = env.advance(mirror_state(state), {"left": down, "right": up}, chance)
     np.testing.assert_allclose(one.obs["left"], other.obs["right"], atol=1e-6)
     np.testing.assert_allclose(one.obs["right"], other.obs["left"], atol=1e-6)
-    np.testing.assert_array_equal(one.obs["right"][0], Pong().seen(after))
+    np.testing.assert_array_equal(one.obs["right"][0], Pong().observe(after))
     together = PongDuel(together=True)
     assert {name: of.n for name, of in groups(together.action_space).items()} == {"player": 2}
     same = together.advance(state, {"player": jnp.concatenate([up, down])}, chance)[1]
@@ -213,7 +213,7 @@ def test_who_meets_or_changes_places_dies():
     ids=lambda env: type(env).__name__,
 )
 def test_a_game_meets_the_protocol_and_is_drawn(env, tmp_path):
-    check(env, episodes=2)
+    check_env(env, episodes=2)
     state = env.reset(KEY, ())[0]
     gif, png = env.draw([state, state], tmp_path)
     assert (gif.suffix, png.suffix) == (".gif", ".png")

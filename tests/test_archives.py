@@ -10,7 +10,7 @@ import pytest
 from evorl import tree
 from evorl.agents import TD3, MLPPolicy
 from evorl.ec import GA, OpenES, SeededES
-from evorl.ec.archives import Elites, Entry
+from evorl.ec.archives import Elites, InsertionResult
 from evorl.ec.cells import CVTArchive, GridArchive
 from evorl.ec.cma_es import CMAESHyperparams
 from evorl.ec.cma_me import ImprovementEmitter
@@ -19,15 +19,15 @@ from evorl.ec.map_elites import MapElites
 from evorl.ec.novelty import Novelty
 from evorl.ec.novelty_es import NoveltyES
 from evorl.ec.unstructured import UnstructuredArchive
-from evorl.envs import check
-from evorl.envs.point_maze import PointMaze, crosses
+from evorl.envs import check_env
+from evorl.envs.maze.point_maze import PointMaze, crosses_wall
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
 from evorl.problems import Arm, LinearProjection
 from evorl.training import runs
 from evorl.training.configuration import config
-from evorl.training.program import Program, job
-from evorl.types import Quality
+from evorl.training.program import Program, make_run_args
+from evorl.types import QDEvaluation
 from evorl.workflows import PGAME, Evolution, EvolutionHyperparams, Search
 
 BOX = GridArchive((-1.0, 0.0), (1.0, 2.0), (3, 2))
@@ -53,20 +53,20 @@ def cell_of(x):
 
 @pytest.mark.parametrize("archive", [BOX, CVTArchive((-1.0, 0.0), (1.0, 2.0), cells=5, samples=200)])
 def test_an_archive_keeps_the_first_of_the_fittest_of_each_cell(archive):
-    nearest = lambda x: int(((archive.centres - x) ** 2).sum(1).argmin())  # noqa: E731
+    nearest = lambda x: int(((archive.centroids - x) ** 2).sum(1).argmin())  # noqa: E731
     place = cell_of if isinstance(archive, GridArchive) else nearest
     elites, kept = archive.empty(jnp.zeros((3, 1))), {}
     add = jax.jit(archive.add)
     for genome, fitness, descriptor in batches(0, 30):
         before = dict(kept)
-        elites, entry = add(elites, genome[:, None], Quality(fitness, descriptor), ONE)
+        elites, entry = add(elites, genome[:, None], QDEvaluation(fitness, descriptor), ONE)
         for i in range(len(genome)):
             sound = np.isfinite(fitness[i]) and np.isfinite(descriptor[i]).all()
             cell = place(descriptor[i]) if sound else None
             old = before.get(cell, (-np.inf,))[0]
             assert bool(entry.entered[i]) == bool(sound and fitness[i] > old)
             if sound:
-                assert bool(entry.new[i]) == (cell not in before)
+                assert bool(entry.new_cell[i]) == (cell not in before)
                 assert float(entry.gain[i]) == fitness[i] - (old if cell in before else 0)
                 if fitness[i] > kept.get(cell, (-np.inf,))[0]:
                     kept[cell] = fitness[i], genome[i], descriptor[i]
@@ -82,7 +82,7 @@ def test_an_archive_without_cells_keeps_its_elites_apart():
     archive, kept = UnstructuredArchive(0.4, 9), []
     elites, add = archive.empty(jnp.zeros((2, 1))), jax.jit(archive.add)
     for genome, fitness, descriptor in batches(1, 20):
-        elites, entry = add(elites, genome[:, None], Quality(fitness, descriptor), ONE)
+        elites, entry = add(elites, genome[:, None], QDEvaluation(fitness, descriptor), ONE)
         for i, (number, worth, where) in enumerate(zip(genome, fitness, descriptor, strict=True)):
             away = [float(np.linalg.norm(old[2] - where)) for old in kept]
             near = [j for j, far in enumerate(away) if far <= 0.4]
@@ -105,7 +105,7 @@ def test_thresholds_move_part_of_the_way_and_what_is_above_them_becomes_the_elit
     """CMA-MAE by hand: from 0, rate 0.5; 4 and 2 enter at once: 0.25 * 0 + 0.75 * 3; then 3 enters, less fit than 4."""
     archive = GridArchive((0.0,), (1.0,), (1,), lowest=0.0)
     elites, here = archive.empty(jnp.zeros((1, 1))), jnp.full((3, 1), 0.5)
-    told = lambda *fitness: Quality(jnp.array(fitness), here)  # noqa: E731
+    told = lambda *fitness: QDEvaluation(jnp.array(fitness), here)  # noqa: E731
     elites, entry = archive.add(elites, jnp.array([[1.0], [2.0], [3.0]]), told(4.0, 2.0, -1.0), jnp.float32(0.5))
     assert entry.entered.tolist() == [True, True, False]
     assert entry.gain.tolist() == [4.0, 2.0, -1.0]
@@ -131,18 +131,18 @@ def test_elites_thresholds_and_results_of_cma_mae_are_pyribs():
     metrics = {}
     for batch in range(4):
         fitness, measure = np.round(random.uniform(-1, 3, 20), 3), np.round(random.uniform(0, 1, (20, 1)), 3)
-        told = Quality(jnp.asarray(fitness, jnp.float32), jnp.asarray(measure, jnp.float32))
+        told = QDEvaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(measure, jnp.float32))
         genomes = jnp.arange(20.0)[:, None] + 20 * batch
         state, metrics = evolver.tell(jax.random.key(0), genomes, told, state, h)
     assert state.elites.genomes[:, 0].tolist() == RIBS_ELITES
     np.testing.assert_allclose(state.elites.threshold, RIBS_THRESHOLDS, rtol=1e-5)
-    found = evolver.found(state)
+    found = evolver.results(state)
     assert found.params[:, 0].tolist() == RIBS_RESULTS
     assert (found.fitness >= state.elites.fitness).all()
     np.testing.assert_allclose(metrics["archive/qd_score"], found.fitness.sum(), rtol=1e-6)
     assert evolver.solution(state) == found.params[found.fitness.argmax()]
-    assert evolver.init(jax.random.key(0), jnp.zeros(1), h).results.threshold.tolist() == [-np.inf] * 12
-    assert MapElites(GridArchive()).init(jax.random.key(0), jnp.zeros(1), h).results == ()
+    assert evolver.init(jax.random.key(0), jnp.zeros(1), h).result_elites.threshold.tolist() == [-np.inf] * 12
+    assert MapElites(GridArchive()).init(jax.random.key(0), jnp.zeros(1), h).result_elites == ()
 
 
 def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():
@@ -176,7 +176,11 @@ def improvement(ranking, new, gain, entered):
     state = emitter.init(jax.random.key(0), jnp.zeros(2), h)
     elites = replace(GridArchive((0.0,), (1.0,), (1,)).empty(jnp.array([[7.0, 7.0]])), filled=jnp.ones(1, bool))
     members = jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
-    told = members, Quality(jnp.zeros(4), jnp.zeros((4, 1))), Entry(jnp.array(new), jnp.array(entered), jnp.array(gain))
+    told = (
+        members,
+        QDEvaluation(jnp.zeros(4), jnp.zeros((4, 1))),
+        InsertionResult(jnp.array(new), jnp.array(entered), jnp.array(gain)),
+    )
     return emitter.tell(jax.random.key(0), told, state, elites, h)
 
 
@@ -255,13 +259,13 @@ def test_novelty_is_the_mean_distance_to_the_nearest_seen_now_or_before():
     """Of 0, 1, 3 and 10 on a line, with two neighbours each, beside 4 and 20 that the archive holds."""
     novelty = Novelty(GA(4, 1), num_descriptors=1, neighbours=2, kept=1, capacity=3)
     state = novelty.init(jax.random.key(0), jnp.zeros(2), novelty.hyperparams())
-    state = replace(state, seen=jnp.array([[4.0], [20.0], [0.0]]), count=jnp.int32(2))
+    state = replace(state, archive=jnp.array([[4.0], [20.0], [0.0]]), count=jnp.int32(2))
     descriptor = jnp.array([[0.0], [1.0], [3.0], [10.0]])
-    np.testing.assert_allclose(novelty.novelty(descriptor, state), [2.0, 1.5, 1.5, 6.5])
+    np.testing.assert_allclose(novelty.compute_novelty(descriptor, state), [2.0, 1.5, 1.5, 6.5])
     genomes = jnp.arange(8.0).reshape(4, 2)
-    told = Quality(jnp.array([1.0, jnp.nan, 3.0, 2.0]), descriptor)
+    told = QDEvaluation(jnp.array([1.0, jnp.nan, 3.0, 2.0]), descriptor)
     after, _ = novelty.tell(jax.random.key(1), genomes, told, state, novelty.hyperparams())
-    np.testing.assert_allclose(after.seen[:, 0], [4.0, 20.0, 10.0])
+    np.testing.assert_allclose(after.archive[:, 0], [4.0, 20.0, 10.0])
     assert (int(after.count), float(after.best_fitness)) == (3, 3.0)
     np.testing.assert_array_equal(novelty.solution(after), genomes[2])
     np.testing.assert_array_equal(after.evolver.members[0], genomes[3])  # the elite of the GA
@@ -271,27 +275,33 @@ def test_novelty_is_the_mean_distance_to_the_nearest_seen_now_or_before():
 def test_several_centers_by_hand():
     """Of two centers, which play 0 and 6, and members that play 1, 2, 3 and 9: all beside an archive of 0, 6."""
     evolver = NoveltyES(OpenES(4), 2, num_descriptors=1, neighbours=2, capacity=3)
-    h = as_state(replace(evolver.hyperparams(), share=1.0))
+    h = as_arrays(replace(evolver.hyperparams(), share=1.0))
     members = jnp.arange(18.0).reshape(6, 3)
     state = evolver.from_members(jax.random.key(0), members, members[0], h)
     genomes, state = evolver.ask(jax.random.key(1), state, h)
     assert genomes.shape == (6, 3)
     np.testing.assert_array_equal(genomes[4:], members[:2])
-    np.testing.assert_allclose(genomes[:4].mean(0), members[state.chosen], rtol=1e-5)
-    told = Quality(jnp.array([1.0, 2.0, 3.0, 0.0, 9.0, 2.0]), jnp.array([[1.0], [2.0], [3.0], [9.0], [0.0], [6.0]]))
+    np.testing.assert_allclose(genomes[:4].mean(0), members[state.center_index], rtol=1e-5)
+    told = QDEvaluation(
+        jnp.array([1.0, 2.0, 3.0, 0.0, 9.0, 2.0]), jnp.array([[1.0], [2.0], [3.0], [9.0], [0.0], [6.0]])
+    )
     after, metrics = evolver.tell(jax.random.key(2), genomes, told, state, h)
-    np.testing.assert_allclose(after.seen[:, 0], [0, 6, 0])
+    np.testing.assert_allclose(after.archive[:, 0], [0, 6, 0])
     np.testing.assert_allclose(after.novelty, [3, 3])
     np.testing.assert_allclose(metrics["novelty"], np.mean([3, 3, 3, 6]))
-    np.testing.assert_array_equal(after.moved, np.arange(2) == state.chosen)
+    np.testing.assert_array_equal(after.archive_pending, np.arange(2) == state.center_index)
     np.testing.assert_array_equal(evolver.solution(after), genomes[4])
     alone, _ = OpenES(4).tell(
-        jax.random.key(2), genomes[:4], jnp.array([0.0, 0, 0, 1]), tree.index(state.centers, state.chosen), h.evolver
+        jax.random.key(2),
+        genomes[:4],
+        jnp.array([0.0, 0, 0, 1]),
+        tree.index(state.centers, state.center_index),
+        h.evolver,
     )
-    np.testing.assert_allclose(after.centers.mean[after.chosen], alone.mean, rtol=1e-6)
-    np.testing.assert_array_equal(after.centers.mean[1 - after.chosen], members[1 - after.chosen])
+    np.testing.assert_allclose(after.centers.mean[after.center_index], alone.mean, rtol=1e-6)
+    np.testing.assert_array_equal(after.centers.mean[1 - after.center_index], members[1 - after.center_index])
     for key in jax.random.split(jax.random.key(3), 8):  # who is not new is never chosen
-        assert int(evolver.ask(key, replace(after, novelty=jnp.array([0.0, 2.0])), h)[1].chosen) == 1
+        assert int(evolver.ask(key, replace(after, novelty=jnp.array([0.0, 2.0])), h)[1].center_index) == 1
 
 
 def walk(policy, steps=100):
@@ -323,11 +333,11 @@ def test_the_maze_holds_who_comes_straight_and_lets_who_goes_around():
     way, total = walk(around)
     assert total == 0.0
     assert np.linalg.norm(way[-1] - (0.9, 0.9)) < 0.1
-    assert PointMaze().solved(jnp.array([0.0, -0.3])).tolist() == [True, False]
-    assert crosses(jnp.array([0.5, 0.3]), jnp.array([0.5, 0.35]))
-    assert crosses(jnp.array([0.5, 0.35]), jnp.array([0.5, 0.33]))
-    assert not crosses(jnp.array([0.8, 0.3]), jnp.array([0.8, 0.35]))
-    check(PointMaze(max_episode_steps=5), episodes=2)
+    assert PointMaze().is_solved(jnp.array([0.0, -0.3])).tolist() == [True, False]
+    assert crosses_wall(jnp.array([0.5, 0.3]), jnp.array([0.5, 0.35]))
+    assert crosses_wall(jnp.array([0.5, 0.35]), jnp.array([0.5, 0.33]))
+    assert not crosses_wall(jnp.array([0.8, 0.3]), jnp.array([0.8, 0.35]))
+    check_env(PointMaze(max_episode_steps=5), episodes=2)
 
 
 @pytest.mark.program
@@ -371,11 +381,11 @@ def test_offspring_of_pga_learns_and_the_greedy_actor_is_told():
     value = lambda params: agent.actor_loss(params, after, rows, jax.random.key(0), workflow.hyperparams().agent)[0]  # noqa: E731
     rows = state.replay.sample(jax.random.key(0), (64,)).rows
     still = jax.jit(
-        lambda: workflow.learn(
+        lambda: workflow.train_offspring(
             state, after, jax.tree.map(lambda x: x[3:], plan.params), jax.random.key(1), jnp.int32(0)
         )
     )()
-    moved = jax.jit(lambda: workflow.learn(state, after, still, jax.random.key(1), jnp.int32(50)))()
+    moved = jax.jit(lambda: workflow.train_offspring(state, after, still, jax.random.key(1), jnp.int32(50)))()
     assert (np.asarray(jax.vmap(value)(moved)) < np.asarray(jax.vmap(value)(still))).all()
 
 
@@ -426,7 +436,7 @@ def test_no_archive_is_copied_in_a_chunk_of_training_and_evaluation():
     evolver = MapElites(GridArchive(shape=(100, 100)), IsoLineEmitter(8), ("position",))
     program = Program(Evolution(env, agent, evolver, normalization="none", eval_episodes=8), [0], 2, True)
     state = jax.eval_shape(program.init, program.keys, EvolutionHyperparams(evolver.hyperparams()))
-    run = jax.jit(program.run, donate_argnums=0).lower(state, program.keys, *job(0, 2, False)).compile()
+    run = jax.jit(program.run, donate_argnums=0).lower(state, program.keys, *make_run_args(0, 2, False)).compile()
     archive = tree.nbytes(state.evolver.elites.genomes)
     assert archive > 10e6
     assert run.memory_analysis().temp_size_in_bytes < archive / 2
@@ -435,7 +445,7 @@ def test_no_archive_is_copied_in_a_chunk_of_training_and_evaluation():
 @pytest.mark.parametrize("agent", ["map_elites", "cma_me", "pga_me", "novelty", "nsr_es"])
 def test_what_is_searched_by_name_is_built_with_its_own_hyperparameters(agent):
     where = "agent.workflow.evolver.descriptors=[position]"
-    workflow, hyperparams, _ = runs.build(config.load([f"agent={agent}", "env=point_maze", where]))
+    workflow, hyperparams, _ = runs.build(config.compose_config([f"agent={agent}", "env=point_maze", where]))
     state = jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
     jax.eval_shape(workflow.step, state, jax.random.key(0))
     assert type(hyperparams.evolver) is type(workflow.evolver.hyperparams())

@@ -13,10 +13,11 @@ import pytest
 import yaml
 
 import evorl
-from evorl import package, play, train
+from evorl import package
+from evorl.cli import play, train
 from evorl.errors import OptionError
 from evorl.training import devices, runs
-from evorl.training.configuration import saved
+from evorl.training.configuration import config_file
 from evorl.training.records import files
 from tests.test_train import TINY
 from tests.tiers import program_fixture
@@ -45,7 +46,7 @@ USES = {
     "init_from": lambda run: train.main([*TD3, f"init_from={run}", "run_dir=child", "iterations=1"]),
     "play": lambda run: play.main([str(run), "episodes=1"]),
     "load": lambda run: evorl.load(run),
-    "read": lambda run: runs.assemble(saved.read(run, "run")),  # which all of them begin with
+    "read": lambda run: runs.assemble(config_file.read_config(run, "run")),  # which all of them begin with
 }
 
 
@@ -94,11 +95,11 @@ def test_a_resume_that_is_refused_leaves_the_budget_as_it_was(run, capfd):
     step = max((run / "checkpoints").iterdir(), key=lambda path: path.name)
     for path in [path for path in step.rglob("*") if path.is_file()]:
         path.write_bytes(b"")
-    before = (run / saved.NAME).read_bytes()
+    before = (run / config_file.FILE_NAME).read_bytes()
     with pytest.raises(SystemExit):
         train.main([f"resume={run}", "iterations=7"])
     assert "no checkpoint is whole" in capfd.readouterr().err
-    assert (run / saved.NAME).read_bytes() == before
+    assert (run / config_file.FILE_NAME).read_bytes() == before
 
 
 TOUCH = "{_target_: os.system, command: touch pwned}"
@@ -114,7 +115,7 @@ CODE = {
     "what makes folders": "{_target_: evorl.training.records.checkpoint.Checkpoints, folder: pwned}",
     "what writes": "{_target_: evorl.training.records.recorders.JsonLines, run_dir: pwned}",
     "a method": "{_target_: evorl.training.runs.Path.home}",
-    "a function": "{_target_: evorl.training.records.files.replace, path: pwned, text: pwned}",
+    "a function": "{_target_: evorl.training.records.files.write_atomically, path: pwned, text: pwned}",
     "a pickle's reader": "{_target_: evosax.algorithms.LearnedES, params_path: pwned}",
     "a class": "{_target_: hydra.utils.get_class, path: subprocess.Popen}",
     "evosax's class": "{_target_: hydra.utils.get_class, path: evosax.algorithms.SNES}",
@@ -130,13 +131,13 @@ PLACES = ("env", "agent.workflow.agent", "agent.hyperparams", "agent.hyperparams
 @pytest.mark.parametrize("what", CODE)
 def test_nothing_that_a_configuration_says_is_run(what, place, run, monkeypatch, capfd):
     monkeypatch.setenv("SECRET", "swordfish")
-    data = saved.given(yaml.safe_load((run / saved.NAME).read_text()), {}, ())
+    data = config_file.set_values(yaml.safe_load((run / config_file.FILE_NAME).read_text()), {}, ())
     *outer, last = place.split(".")
     node = data
     for name in outer:
         node = node[name]
     node[last] = "HERE"
-    (run / saved.NAME).write_text(yaml.safe_dump(data).replace(": HERE\n", f": {CODE[what]}\n"))
+    (run / config_file.FILE_NAME).write_text(yaml.safe_dump(data).replace(": HERE\n", f": {CODE[what]}\n"))
     refused(run, "read", capfd)
     if (what, place) in (("created", "env"), ("what makes folders", "agent.hyperparams")):
         for use in USES:
@@ -145,40 +146,40 @@ def test_nothing_that_a_configuration_says_is_run(what, place, run, monkeypatch,
 
 @pytest.mark.program
 @pytest.mark.parametrize(("given", "told"), [
-    ({}, "has schema 0, must be 1; it opens with the evorl that wrote it"),
-    ({"schema": 2, "versions": {"evorl": "0.9.1"}}, "has schema 2, must be 1; it opens with evorl 0.9.1"),
-    ({"schema": "1", "versions": {"evorl": "\x1b[31m"}}, "a schema that is no number, must be 1; it opens with the "),
-    ({"schema": 0, "versions": ["0.9"]}, "has schema 0, must be 1; it opens with the evorl that wrote it"),
+    ({}, "has schema 0, must be 2; it opens with the evorl that wrote it"),
+    ({"schema": 3, "versions": {"evorl": "0.9.1"}}, "has schema 3, must be 2; it opens with evorl 0.9.1"),
+    ({"schema": "1", "versions": {"evorl": "\x1b[31m"}}, "a schema that is no number, must be 2; it opens with the "),
+    ({"schema": 0, "versions": ["0.9"]}, "has schema 0, must be 2; it opens with the evorl that wrote it"),
 ])  # fmt: skip
 def test_a_run_of_another_schema_is_refused_with_what_opens_it(run, given, told):
-    data = yaml.safe_load((run / saved.NAME).read_text())
-    assert data.pop("schema") == saved.SCHEMA == 1
-    assert data.pop("versions") == {**package.versions(), "devices": devices.described()}
-    (run / saved.NAME).write_text(yaml.safe_dump(data | given))
+    data = yaml.safe_load((run / config_file.FILE_NAME).read_text())
+    assert data.pop("schema") == config_file.SCHEMA == 2
+    assert data.pop("versions") == {**package.versions(), "devices": devices.describe_devices()}
+    (run / config_file.FILE_NAME).write_text(yaml.safe_dump(data | given))
     with pytest.raises(OptionError, match=told):
         evorl.load(run)
 
 
 @pytest.mark.program
 def test_a_prior_and_hyperparameters_stand_where_any_may(run):
-    data = yaml.safe_load((run / saved.NAME).read_text())
+    data = yaml.safe_load((run / config_file.FILE_NAME).read_text())
     data["agent"]["hyperparams"]["discount"] = {"_target_": "evorl.priors.Uniform", "low": 0, "high": 1}
-    (run / saved.NAME).write_text(yaml.safe_dump(data))
+    (run / config_file.FILE_NAME).write_text(yaml.safe_dump(data))
     with pytest.raises(OptionError, match="a prior needs a meta-workflow that searches"):
         evorl.load(run)
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "\x00", "- 1", "agent: 1", "agent: {a: 1", "seed: 2001-99-99", "\ud800"])
 def test_a_configuration_that_is_none_is_one_line(text, run, capfd):
-    (run / saved.NAME).write_bytes(text.encode("utf-8", "surrogatepass"))
+    (run / config_file.FILE_NAME).write_bytes(text.encode("utf-8", "surrogatepass"))
     for use in USES if text == "a: [" else ("read",):
         refused(run, use, capfd)
 
 
 def test_half_a_configuration_is_one_line(run, capfd):
-    whole = (run / saved.NAME).read_text().splitlines(keepends=True)
+    whole = (run / config_file.FILE_NAME).read_text().splitlines(keepends=True)
     for count in range(0, whole.index("num_seeds: 1\n"), 7):
-        (run / saved.NAME).write_text("".join(whole[:count]))
+        (run / config_file.FILE_NAME).write_text("".join(whole[:count]))
         refused(run, "read", capfd)
 
 
@@ -217,27 +218,27 @@ def test_what_is_appended_to_or_replaced_while_training_is_no_link(tmp_path):
     victim, link = tmp_path / "victim", tmp_path / "link"
     victim.write_text("swordfish")
     link.symlink_to(victim)
-    with pytest.raises(OSError, match="link"), files.appending(link) as file:
+    with pytest.raises(OSError, match="link"), files.open_for_appending(link) as file:
         file.write("more")
     with pytest.raises(OSError, match="link"):
-        files.read(link)
-    files.replace(link, "new")
+        files.read_text(link)
+    files.write_atomically(link, "new")
     assert (victim.read_text(), link.read_text(), link.is_symlink()) == ("swordfish", "new", False)
 
 
 def test_links_within_the_folder_of_weights_and_biases_are_its_own(run):
     (run / "wandb" / "run-1").mkdir(parents=True)
     (run / "wandb" / "latest-run").symlink_to("run-1")
-    saved.read(run, "run")
+    config_file.read_config(run, "run")
 
 
 def test_a_progress_that_no_training_keeps_is_one_line(run, capfd):
     written = next((run / "checkpoints" / "1" / "progress").glob("metadata"))
     for change in (
         {"iteration": "x"},
-        {"rows": []},
+        {"row_counts": []},
         {"unknown": 1},
-        {"best": [[1], [1, 2]]},
+        {"best_returns": [[1], [1, 2]]},
         {"totals": {"env_steps": 3}},
     ):
         progress = json.loads(written.read_text()) | change
@@ -262,11 +263,11 @@ def runs_digest(progress):
 def test_a_class_of_ones_own_is_trusted_where_its_user_names_it(run, capfd, monkeypatch):
     monkeypatch.syspath_prepend(run.parent)
     (run.parent / "windy.py").write_text(
-        "from evorl.envs.brax import Brax\n\ndef make(**options):\n    return Brax(name='fast', **options)\n"
+        "from evorl.envs.suites.brax import Brax\n\ndef make(**options):\n    return Brax(name='fast', **options)\n"
     )
-    data = yaml.safe_load((run / saved.NAME).read_text())
+    data = yaml.safe_load((run / config_file.FILE_NAME).read_text())
     data["env"] = {"_target_": "windy.make", "max_episode_steps": 20}
-    (run / saved.NAME).write_text(yaml.safe_dump(data))
+    (run / config_file.FILE_NAME).write_text(yaml.safe_dump(data))
     (run.parent / "configs" / "env").mkdir(parents=True)
     (run.parent / "configs" / "env" / "windy.yaml").write_text("_target_: windy.make\n")  # which counts no more
     for use in USES:
@@ -275,7 +276,7 @@ def test_a_class_of_ones_own_is_trusted_where_its_user_names_it(run, capfd, monk
     play.main([str(run), "episodes=1", "trust=[windy]", "out=null"])
     train.main([f"resume={run}", "iterations=2", "trust=[windy]"])
     train.main([*TD3, f"init_from={run}", "run_dir=child", "iterations=1", "trust=[windy]"])
-    assert yaml.safe_load((run / saved.NAME).read_text())["trust"] == []
+    assert yaml.safe_load((run / config_file.FILE_NAME).read_text())["trust"] == []
 
 
 @pytest.mark.program
@@ -284,25 +285,27 @@ def test_what_an_environment_variable_gave_is_asked_for_again(tmp_path, monkeypa
     monkeypatch.setenv("STEPS", "20")
     (tmp_path / "configs" / "env").mkdir(parents=True)
     (tmp_path / "configs" / "env" / "mine.yaml").write_text(
-        "_target_: evorl.envs.brax.Brax\nname: fast\nmax_episode_steps: ${oc.decode:${oc.env:STEPS}}\n"
+        "_target_: evorl.envs.suites.brax.Brax\nname: fast\nmax_episode_steps: ${oc.decode:${oc.env:STEPS}}\n"
     )
     options = [one for one in TD3 if "env" not in one.partition("=")[0]]
     train.main([*options, "env=mine", "run_dir=run", "iterations=1"])
-    assert yaml.safe_load((tmp_path / "run" / saved.NAME).read_text())["env"]["max_episode_steps"] == "???"
+    assert yaml.safe_load((tmp_path / "run" / config_file.FILE_NAME).read_text())["env"]["max_episode_steps"] == "???"
     with pytest.raises(OptionError, match=r"env\.max_episode_steps: must be given"):
         evorl.load("run")
     steps = {"env.max_episode_steps": 20}
     assert evorl.load("run", given=steps).env.max_episode_steps == 20
     play.main(["run", "episodes=1", "out=null", "env.max_episode_steps=20"])
     train.main(["resume=run", "iterations=2", "env.max_episode_steps=20"])
-    assert yaml.safe_load((tmp_path / "run" / saved.NAME).read_text())["env"]["max_episode_steps"] == "???"
+    assert yaml.safe_load((tmp_path / "run" / config_file.FILE_NAME).read_text())["env"]["max_episode_steps"] == "???"
     with pytest.raises(OptionError, match="give what is missing only"):
         evorl.load("run", given=steps | {"env.name": "ant"})
     train.main([*options, "env=mine", "run_dir=child", "init_from=run", "iterations=1"])
 
 
 HOLD = "from pathlib import Path; import sys, time; from evorl.training.records import files\n"
-HOLD += "with files.locked(Path(sys.argv[1]), 'resume'):\n    {}\n    print('held', flush=True)\n    time.sleep(60)\n"
+HOLD += (
+    "with files.lock_run_dir(Path(sys.argv[1]), 'resume'):\n    {}\n    print('held', flush=True)\n    time.sleep(60)\n"
+)
 
 
 FORK = "import os; os.fork() and time.sleep(60)"  # the child goes on when the lock is not its any more
@@ -321,7 +324,7 @@ def test_two_trainings_never_write_to_one_folder(also, run, capfd):
         process.send_signal(signal.SIGKILL)
         process.stdout.close()
         process.wait()
-    with files.locked(run, "resume"):  # the system has released it, and no child holds it
+    with files.lock_run_dir(run, "resume"):  # the system has released it, and no child holds it
         assert (run / files.HOLDER).read_text() == f"{os.getpid()}\n"
     assert not (run / files.HOLDER).exists()
 
@@ -329,15 +332,15 @@ def test_two_trainings_never_write_to_one_folder(also, run, capfd):
 @pytest.mark.program
 @pytest.mark.parametrize("begun", [False, True])
 def test_signals_end_a_training_sooner_and_sooner(begun):
-    with train.Stopping() as stopping:
+    with train.StopHandler() as stopping:
         if begun:
             assert not stopping()
             signal.raise_signal(signal.SIGTERM)
             assert stopping()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        assert stopping.begun == begun
-    script = f"import signal; from evorl import train; s = train.Stopping().__enter__(); s.begun = {begun}\n"
+        assert stopping.has_started == begun
+    script = f"import signal; from evorl.training.stopping import StopHandler; s = StopHandler().__enter__(); s.has_started = {begun}\n"
     script += "for _ in range(3):\n    try: signal.raise_signal(signal.SIGINT)\n    except KeyboardInterrupt: pass\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
     assert done.returncode == 128 + signal.SIGINT
@@ -345,7 +348,7 @@ def test_signals_end_a_training_sooner_and_sooner(begun):
 
 def test_an_interrupt_is_not_lost_where_python_ignores_exceptions(capfd):
     def interrupted():
-        with train.Stopping() as stopping:
+        with train.StopHandler() as stopping:
             stopping()
             signal.raise_signal(signal.SIGINT)
             thing = {1}
@@ -362,12 +365,12 @@ def test_an_interrupt_is_not_lost_where_python_ignores_exceptions(capfd):
 def test_signals_are_heard_while_the_main_thread_waits():
     script = """
 import ctypes, os, signal, threading, time
-from evorl import train
+from evorl.training.stopping import StopHandler
 def twice():
     for _ in range(2):
         time.sleep(0.7)
         os.kill(os.getpid(), signal.SIGINT)
-with train.Stopping() as stopping:
+with StopHandler() as stopping:
     stopping()
     threading.Thread(target=twice).start()
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # so that what it waits in is not left
@@ -415,4 +418,4 @@ def test_an_interrupt_removes_only_a_folder_in_which_nothing_was_trained(tmp_pat
     with pytest.raises(SystemExit):
         train.main([f"resume={seen[1]}"])
     assert seen[2] == seen[1]
-    assert (seen[1] / saved.NAME).is_file()
+    assert (seen[1] / config_file.FILE_NAME).is_file()

@@ -3,25 +3,27 @@
 import pytest
 import yaml
 
-from evorl import autotune
+from evorl.cli import autotune
 from evorl.errors import OptionError
 from evorl.training.configuration import config
-from evorl.training.records import remembered
+from evorl.training.records import json_cache
 
 PPO = ["agent=ppo", "env=cartpole"]
 TINY = ["agent.workflow.num_envs=2", "agent.workflow.num_steps=4", "agent.workflow.batch_size=8"]
 
 
 def test_what_is_tried_keeps_the_rows_of_a_rollout(monkeypatch):
-    monkeypatch.setattr("evorl.training.devices.cores", lambda: 2)
-    monkeypatch.setattr(autotune, "gpus", list)
-    places, layouts, chunks = autotune.groups(config.plain(config.load(PPO)))
-    assert places == [{"devices": 1}, {"devices": 1, autotune.THREADS: 1}, {"devices": 2}]
-    sizes = [(choice[autotune.ENVS], choice[autotune.STEPS]) for choice in layouts]
+    monkeypatch.setattr("evorl.training.devices.count_cores", lambda: 2)
+    monkeypatch.setattr(autotune, "list_gpus", list)
+    places, layouts, chunks = autotune.list_candidate_groups(config.to_plain_data(config.compose_config(PPO)))
+    assert places == [{"devices": 1}, {"devices": 1, autotune.THREADS_VARIABLE: 1}, {"devices": 2}]
+    sizes = [(choice[autotune.NUM_ENVS_OPTION], choice[autotune.NUM_STEPS_OPTION]) for choice in layouts]
     assert sizes == [(16, 128), (32, 64), (128, 16), (256, 8)]
     assert chunks == [{"chunk": 1}, {"chunk": 16}, {"chunk": 64}]
-    monkeypatch.setattr(autotune, "gpus", lambda: ["a", "a"])
-    assert autotune.groups(config.plain(config.load(["agent=openes", "env=cartpole"])))[:2] == [
+    monkeypatch.setattr(autotune, "list_gpus", lambda: ["a", "a"])
+    assert autotune.list_candidate_groups(
+        config.to_plain_data(config.compose_config(["agent=openes", "env=cartpole"]))
+    )[:2] == [
         [{"devices": 1}, {"devices": 2}],
         [],
     ]
@@ -49,32 +51,32 @@ def test_each_group_is_tried_with_what_was_clearly_best_before(capsys):
 def test_the_command_writes_what_was_fastest_and_remembers_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    best = {"devices": 1, autotune.THREADS: 1, autotune.ENVS: 32, autotune.STEPS: 64}
-    monkeypatch.setattr(autotune, "speed", lambda chosen, choice, seconds: 2.0 if choice == best else 1.0)
+    best = {"devices": 1, autotune.THREADS_VARIABLE: 1, autotune.NUM_ENVS_OPTION: 32, autotune.NUM_STEPS_OPTION: 64}
+    monkeypatch.setattr(autotune, "measure_speed", lambda chosen, choice, seconds: 2.0 if choice == best else 1.0)
     tried = [[{name: best[name] for name in names} for names in [pair]] for pair in (list(best)[:2], list(best)[2:])]
-    monkeypatch.setattr(autotune, "groups", lambda data: [[tried[0][0] | tried[1][0]]])
+    monkeypatch.setattr(autotune, "list_candidate_groups", lambda data: [[tried[0][0] | tried[1][0]]])
     autotune.main([*PPO, "write=fast"])
     out = capsys.readouterr().out
     assert out.endswith("train with it: PJRT_NPROC=1 python -m evorl.train experiment=fast\n")
     written = yaml.safe_load((tmp_path / "configs/experiment/fast.yaml").read_text(encoding="utf-8"))
     assert written["devices"] == 1
     assert written["agent"]["workflow"] == {"num_envs": 32, "num_steps": 64}
-    assert config.plain(config.load(["experiment=fast"]))["agent"]["workflow"]["num_envs"] == 32
+    assert config.to_plain_data(config.compose_config(["experiment=fast"]))["agent"]["workflow"]["num_envs"] == 32
     monkeypatch.setattr(autotune, "search", None)
     autotune.main(PPO)
     assert capsys.readouterr().out.startswith(
         "known of this machine (again=true measures anew): devices=1, PJRT_NPROC=1,"
     )
-    assert remembered.Remembered(autotune.KNOWN)._all()
+    assert json_cache.JsonCache(autotune.CACHE_FILE)._read_all()
 
 
 @pytest.mark.program
 def test_a_trial_is_a_training_of_its_own_and_one_that_is_refused_has_no_speed():
     chosen = [*PPO, *TINY, "agent.workflow.eval_episodes=1", "env_steps=1"]
-    assert autotune.speed(chosen, {"chunk": 2}, 0.2) > 0
-    assert autotune.speed(chosen, {autotune.ENVS: 3}, 0.2) == 0
+    assert autotune.measure_speed(chosen, {"chunk": 2}, 0.2) > 0
+    assert autotune.measure_speed(chosen, {autotune.NUM_ENVS_OPTION: 3}, 0.2) == 0
     with pytest.raises(OptionError, match="batch_size=7: must divide"):
-        autotune.speed([*PPO, "agent.workflow.batch_size=7"], {}, 0.2)
+        autotune.measure_speed([*PPO, "agent.workflow.batch_size=7"], {}, 0.2)
 
 
 @pytest.mark.parametrize(("options", "message"), [

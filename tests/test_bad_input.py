@@ -14,16 +14,26 @@ from evorl.agents.random import Random
 from evorl.ec import ARS, CEM, CMAES, CSO, GA, CEMHyperparams, OpenES, OpenESHyperparams, SeededES, VanillaES, search
 from evorl.ec.map_elites import MapElites
 from evorl.ec.variation import BoundedSBX, PolynomialMutation
-from evorl.envs.actions import Rescaled
-from evorl.envs.check import check
+from evorl.envs.actions import RescaleAction
+from evorl.envs.check import check_env
 from evorl.errors import OptionError
 from evorl.priors import Choice, Integer, LogUniform, Uniform
-from evorl.spaces import Box, Dict, Discrete, Legal, Members, MultiBinary, MultiDiscrete, Tuple, random_action
-from evorl.training import devices, plan
-from evorl.training.episodes import play
+from evorl.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    Members,
+    MultiBinary,
+    MultiDiscrete,
+    ObsWithActionMask,
+    Tuple,
+    random_action,
+)
+from evorl.training import devices, dry_run
+from evorl.training.episodes import play_episodes
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
-from evorl.vector_env import VectorEnv, World
+from evorl.vector_env import EnvBatch, VectorEnv
 from tests.tiny import AGENT, ENV, OFF_POLICY, Walk
 
 NAN, INF = float("nan"), float("inf")
@@ -61,11 +71,11 @@ SPACES = [
     (lambda: Dict({}), "parts={}: must be spaces by name"),
     (lambda: Dict({"a": 3}), "a=3: must be a space"),
     (lambda: Tuple(()), r"parts=\(\): must be spaces in order"),
-    (lambda: Legal(Discrete(2), (0,)), "choices=0: must be at least 1"),
+    (lambda: ObsWithActionMask(Discrete(2), (0,)), "choices=0: must be at least 1"),
     (lambda: Members(Discrete(2), 0), "n=0: must be at least 1"),
 ]
 BOUNDS = [
-    (lambda: Rescaled(ENV, 1.0, 1.0), "low=1.0: must be below high, 1.0"),
+    (lambda: RescaleAction(ENV, 1.0, 1.0), "low=1.0: must be below high, 1.0"),
     (lambda: Uniform(1.0, 1.0), "high=1.0: must be above low, 1.0"),
     (lambda: LogUniform(1.0, 0.1), "high=0.1: must be above low, 1.0"),
     (lambda: Integer(3, 3), "high=3: must be above low, 3"),
@@ -146,7 +156,7 @@ def test_an_agent_must_fit_its_environment(env, agent, message):
 
 
 class Whole(Walk):
-    def first(self, key):
+    def sample_initial_obs(self, key):
         return jnp.zeros(1, jnp.int32)
 
 
@@ -164,9 +174,9 @@ class Grows(Walk):
     ],
 )
 def test_observations_must_be_as_declared(env, message):
-    world = World(env, (), (), 2)
+    world = EnvBatch(env, (), (), 2)
     with pytest.raises(OptionError, match=message):
-        jax.eval_shape(lambda keys: world.slots(world.reset(keys)), jax.random.split(jax.random.key(0), 2))
+        jax.eval_shape(lambda keys: world.init_envs(world.reset(keys)), jax.random.split(jax.random.key(0), 2))
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, "1", None, True, 2**31])
@@ -175,7 +185,7 @@ def test_seeds_must_be_whole(seed):
         fit(OFF_POLICY, seed=seed, budget=ONCE)
     if seed != 2**31:
         with pytest.raises(OptionError, match=r"^seed="):
-            play(ENV, (), None, (), 1, seed)
+            play_episodes(ENV, (), None, (), 1, seed)
 
 
 def asked(evolver, key, hyperparams):
@@ -188,15 +198,15 @@ TAKE_A_KEY = {
     "workflow.step": lambda key: OFF_POLICY.step(None, key),
     "workflow.evaluate": lambda key: OFF_POLICY.evaluate(None, key),
     "agent.init": lambda key: AGENT.init(key, TD3Hyperparams()),
-    "search.begin": lambda key: search.begin(CEM(4), key, jnp.zeros(2), jnp.zeros, CEMHyperparams()),
+    "search.begin": lambda key: search.init_evolver_state(CEM(4), key, jnp.zeros(2), jnp.zeros, CEMHyperparams()),
     "evolver.ask": lambda key: asked(CEM(4), key, CEMHyperparams()),
     "seeds": lambda key: asked(SeededES(OpenES(4)), key, OpenESHyperparams()),
-    "world.reset": lambda key: World(ENV, (), (), 2).reset(jax.random.split(key)),
+    "world.reset": lambda key: EnvBatch(ENV, (), (), 2).reset(jax.random.split(key)),
     "Box.sample": Box(0.0, 1.0, (2,)).sample,
     "Dict.sample": Dict({"a": Discrete(2)}).sample,
     "Members.sample": Members(MultiDiscrete((2,)), 2).sample,
     "random_action": lambda key: random_action(Discrete(2), Discrete(2), 0, key),
-    "check": lambda key: check(ENV, key=key),
+    "check": lambda key: check_env(ENV, key=key),
 }
 
 
@@ -218,7 +228,7 @@ def test_legacy_keys_are_refused(name):
 )
 def test_hyperparameters_must_be_in_their_range(value, message):
     with pytest.raises(OptionError, match=message):
-        hyperparameters.as_state(PPOHyperparams(discount=value))
+        hyperparameters.as_arrays(PPOHyperparams(discount=value))
     with pytest.raises(OptionError, match=message):
         fit(OFF_POLICY, TD3Hyperparams(discount=value), budget=ONCE)
 
@@ -234,11 +244,14 @@ def test_memory_is_told_by_the_seeds_that_fit(monkeypatch):
     why = "the state needs 5 kB of memory and there are 3.5 kB; its largest field is replay, 4 kB"
     for seeds, fits in ((5, "num_seeds=5: at most 3 fit; "), (1, "")):
         with pytest.raises(OptionError, match=f"^{fits}{why}$"):
-            plan.require_memory(states, seeds)
+            dry_run.require_memory(states, seeds)
 
 
 def test_a_device_that_runs_out_of_memory_says_so_in_a_line():
-    with pytest.raises(OptionError, match=r"^out of memory: allocating 9 GB; a smaller num_seeds"), plan.allocating():
+    with (
+        pytest.raises(OptionError, match=r"^out of memory: allocating 9 GB; a smaller num_seeds"),
+        dry_run.explain_out_of_memory(),
+    ):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: allocating 9 GB\nand a long report")
-    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"), plan.allocating():
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"), dry_run.explain_out_of_memory():
         raise jax.errors.JaxRuntimeError("INTERNAL: another")

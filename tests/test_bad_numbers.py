@@ -10,17 +10,18 @@ import pytest
 
 from evorl import Budget, fit, tree
 from evorl.agents import A2C, IMPALA, PPO, MLPPolicy, PolicyGradient
-from evorl.agents.team import Team, member_spaces
+from evorl.agents.group_agent import member_spaces
+from evorl.agents.team import Team
 from evorl.ec import OpenES
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.errors import DivergedError
 from evorl.networks.recurrent import GRU
 from evorl.spaces import Box, Discrete
 from evorl.types import Batch, TimeStep, Transition
-from evorl.vector_env import EpisodeStats, FromParams, Plan, Store, World, whole_episodes
-from evorl.vector_env.rollout import play
+from evorl.ued.curricula import compute_outcome
+from evorl.vector_env import EnvBatch, EpisodeStats, ResetStarts, RolloutPlan, TransitionStore, run_episodes
+from evorl.vector_env.rollout_loop import rollout
 from evorl.workflows import Evolution, OnPolicy
-from evorl.workflows.curricula import outcome
 from evorl.workflows.on_policy import OnPolicyState
 from tests.gaming import Button
 
@@ -66,19 +67,19 @@ def policy(obs, memory, keys):
 
 
 def world(env, n=6):
-    return World(env, (), (), n)
+    return EnvBatch(env, (), (), n)
 
 
 @pytest.mark.parametrize(("bad", "value"), [("reward", np.nan), ("obs", np.nan), ("reward", -np.inf), ("obs", np.inf)])
-def test_a_bad_step_is_masked_and_counted_and_its_slot_begins_anew(key, bad, value):
+def test_a_bad_step_is_masked_and_counted_and_its_env_begins_anew(key, bad, value):
     steps, n = 12, 6
     env = world(Faulty(bad, value), n)
     keys = jax.random.split(key, n)
-    row = jax.eval_shape(lambda: env.interact(policy, env.slots(env.reset(keys)), keys)[1])
+    row = jax.eval_shape(lambda: env.interact(policy, env.init_envs(env.reset(keys)), keys)[1])
     blank = jax.tree.map(lambda x: jnp.zeros((steps, *x.shape), x.dtype), row)
-    store = Store(steps, (blank, jnp.zeros((steps, n), bool)), lambda _, rows, mask: (rows, mask))
-    plan = Plan(FromParams(), episodes=2**31 - 1, steps=steps)
-    after, stats, (rows, mask) = jax.jit(lambda key: play(env, policy, plan, None, key, store))(key)
+    store = TransitionStore(steps, (blank, jnp.zeros((steps, n), bool)), lambda _, rows, mask: (rows, mask))
+    plan = RolloutPlan(ResetStarts(), episodes=2**31 - 1, steps=steps)
+    after, stats, (rows, mask) = jax.jit(lambda key: rollout(env, policy, plan, None, key, store))(key)
     obs, mask, truncated = np.asarray(rows.obs), np.asarray(mask), np.asarray(rows.truncated)
     expected = ~((obs[..., 0] > 0) & (obs[..., 1] == BAD_STEP - 1))
     assert 0 < (~expected).sum() < expected.size
@@ -97,26 +98,26 @@ def test_a_bad_step_is_masked_and_counted_and_its_slot_begins_anew(key, bad, val
 
 
 def test_an_episode_that_is_cut_has_no_return_and_does_not_count(key):
-    stats = whole_episodes(world(Faulty(), 16), policy, FromParams(), key)
+    stats = run_episodes(world(Faulty(), 16), policy, ResetStarts(), key)
     cut = np.asarray(stats.restarts) > 0
     assert 0 < cut.sum() < 16
     np.testing.assert_array_equal(stats.episodes, ~cut)
     np.testing.assert_array_equal(stats.returns, np.where(cut, np.nan, LENGTH))
-    np.testing.assert_array_equal(stats.means["return"], np.where(cut, np.nan, LENGTH))  # the worst fitness
+    np.testing.assert_array_equal(stats.episode_means["return"], np.where(cut, np.nan, LENGTH))  # the worst fitness
 
 
-def of_slots(episodes, returns, restarts):
+def of_envs(episodes, returns, restarts):
     none = jnp.zeros(len(episodes), jnp.int32)
     return EpisodeStats(none, jnp.array(episodes), jnp.array(returns), none, {}, jnp.array(restarts), none)
 
 
 def test_the_return_of_an_evaluation_is_that_of_the_episodes_that_ended():
-    found = of_slots([2, 1, 1], [6.0, 5.0, 1.0], [0, 1, 0]).evaluation()
+    found = of_envs([2, 1, 1], [6.0, 5.0, 1.0], [0, 1, 0]).evaluation_metrics()
     assert float(found["return"]) == 12 / 4
     assert int(found["restarts"]) == 1
-    weighted = 2 * (3 - 3) ** 2 + (5 - 3) ** 2 + (1 - 3) ** 2  # by the episodes of each slot
+    weighted = 2 * (3 - 3) ** 2 + (5 - 3) ** 2 + (1 - 3) ** 2  # by the episodes of each environment
     np.testing.assert_allclose(found["return_error"], np.sqrt(weighted / ((3 - 1) * 4)), rtol=1e-6)
-    assert np.isnan(of_slots([0, 0], [0.0, 0.0], [1, 1]).evaluation()["return"])
+    assert np.isnan(of_envs([0, 0], [0.0, 0.0], [1, 1]).evaluation_metrics()["return"])
 
 
 def student(env, objective=None, core: Any = None, **options):
@@ -148,10 +149,10 @@ def test_learners_on_policy_go_on(options, bad):
 
     state, metrics = jax.jit(run)(jax.random.key(0))
     assert metrics["restarts"].sum() > 0
-    leaves = jax.tree.leaves((state.agent, state.statistics, state.rewards, metrics))
+    leaves = jax.tree.leaves((state.agent, state.obs_statistics, state.reward_statistics, metrics))
     assert all(np.isfinite(x).all() for x in leaves if jnp.issubdtype(x.dtype, jnp.floating))
-    assert float(state.statistics.count) == metrics["env_steps"].sum()
-    assert float(state.rewards.mean) == 1
+    assert float(state.obs_statistics.count) == metrics["env_steps"].sum()
+    assert float(state.reward_statistics.mean) == 1
     np.testing.assert_array_equal(metrics["env_steps"] + metrics["restarts"], 32)
 
 
@@ -179,14 +180,14 @@ def test_a_game_where_the_reward_of_one_member_is_bad_goes_on(key):
         return rollout, metrics, workflow.learn(state, rollout, key)
 
     rollout, metrics, (state, of_learner) = jax.jit(run)(key)
-    kept, ended = np.asarray(rollout.weight) > 0, np.asarray(rollout.ended)
+    kept, ended = np.asarray(rollout.weight) > 0, np.asarray(rollout.is_done)
     assert 0 < (~kept).sum() == metrics["bad_rewards"]
     assert ended[~kept].all()
     assert ended[:-1][~kept[1:]].all()
-    assert not np.asarray(rollout.gone["presser"])[1:][~kept[:-1]].any()
-    pressed = np.asarray(rollout.action["presser"])[..., 0] & ~np.asarray(rollout.gone["presser"])[..., 0]
+    assert not np.asarray(rollout.members_done["presser"])[1:][~kept[:-1]].any()
+    pressed = np.asarray(rollout.action["presser"])[..., 0] & ~np.asarray(rollout.members_done["presser"])[..., 0]
     np.testing.assert_array_equal(rollout.reward["presser"][..., 0], np.where(kept, -1 * pressed, 0))
-    assert tree.all_real(jnp.isfinite, (state.agent, of_learner))
+    assert tree.test_floats(jnp.isfinite, (state.agent, of_learner))
 
 
 @pytest.mark.program
@@ -221,7 +222,7 @@ def test_evolution_counts_a_member_with_a_bad_step_as_the_worst():
 
     state, metrics = jax.jit(run)(jax.random.key(0))
     assert metrics["restarts"].sum() > 0
-    assert tree.all_real(jnp.isfinite, state.evolver)
+    assert tree.test_floats(jnp.isfinite, state.evolver)
 
 
 @pytest.mark.program
@@ -232,8 +233,8 @@ def test_a_level_with_a_bad_step_has_no_score():
     batch = Batch((), (), (), jnp.zeros((3, 2)), jnp.ones((3, 2)), ())
     maze = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=3)
     agent = PolicyGradient(maze.observation_space, maze.action_space, hidden=(4,))
-    levels = jax.vmap(maze.sample, (0, None))(jax.random.split(KEY, 2), maze.default_params)
+    levels = jax.vmap(maze.sample_level, (0, None))(jax.random.split(KEY, 2), maze.default_params)
     student = OnPolicy(maze, agent, 2, 3, 1, 6, normalize_values=False)
-    seen = outcome(student, OnPolicyState(*[()] * 8), rollout, batch, levels, jnp.full(2, -jnp.inf))
+    seen = compute_outcome(student, OnPolicyState(*[()] * 8), rollout, batch, levels, jnp.full(2, -jnp.inf))
     np.testing.assert_array_equal(seen.mean_return, [3, np.nan])
     np.testing.assert_array_equal(np.isnan(seen.advantage).any(0), [False, True])

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.bounds import Box, mirrored
-from evorl.ec import ARS, CEM, CMAES, CSO, GA, NSGA2, Diagonal, OpenES, Restarts, VanillaES
+from evorl.bounds import BoundTransform, reflect
+from evorl.ec import ARS, CEM, CMAES, CSO, GA, NSGA2, DiagonalCovariance, OpenES, Restarts, VanillaES
 from evorl.errors import OptionError
 from evorl.workflows import Search, SearchHyperparams
 
@@ -29,35 +29,35 @@ def test_the_map_to_a_box_is_pycmas_and_has_an_inverse(low, high):
     width = np.where(np.isfinite(np.subtract(high, low)), np.subtract(high, low), 5)
     points = np.random.default_rng(0).normal(size=(200, 6)) * 1.5 * width
     theirs = np.array([cma.boundary_handler.BoundTransform(ends).transform(list(x)) for x in points])
-    box = Box(low, high)
-    ours = box.folded(jnp.asarray(points, jnp.float32))
+    box = BoundTransform(low, high)
+    ours = box.fold_array(jnp.asarray(points, jnp.float32))
     np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=1e-5)
     assert ((ours >= np.float32(low)) & (ours <= np.float32(high))).all()
-    np.testing.assert_allclose(box.folded(box.unfolded(ours)), ours, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(box.fold_array(box.unfold_array(ours)), ours, rtol=1e-6, atol=1e-7)
 
 
 def test_the_map_is_the_identity_in_the_middle_and_stays_inside_whatever_comes():
-    box = Box(0.0, 2.0)  # margins of 0.05 and 0.1
+    box = BoundTransform(0.0, 2.0)  # margins of 0.05 and 0.1
     x = jnp.linspace(0.051, 1.899, 100)
-    np.testing.assert_array_equal(box.folded(x), x)
-    np.testing.assert_allclose(box.folded(jnp.array([-0.05, 0.0, 2.0, 2.1])), [0, 0.0125, 1.975, 2], atol=1e-6)
-    far = box.folded(jnp.array([1e20, -3e37, 12345.6, jnp.nan]))
+    np.testing.assert_array_equal(box.fold_array(x), x)
+    np.testing.assert_allclose(box.fold_array(jnp.array([-0.05, 0.0, 2.0, 2.1])), [0, 0.0125, 1.975, 2], atol=1e-6)
+    far = box.fold_array(jnp.array([1e20, -3e37, 12345.6, jnp.nan]))
     assert (far[:3] >= 0).all()
     assert (far[:3] <= 2).all()
     assert jnp.isnan(far[3])
     params = {"a": jnp.array([[-3.0], [0.5]]), "b": jnp.float32(9.0)}
-    folded = jax.jit(Box((0.0, 0.0, -1.0), (1.0, 1.0, INF)).fold)(params)
+    folded = jax.jit(BoundTransform((0.0, 0.0, -1.0), (1.0, 1.0, INF)).fold)(params)
     assert jax.tree.structure(folded) == jax.tree.structure(params)
     np.testing.assert_array_equal([folded["a"][1, 0], folded["b"]], [0.5, 9.0])
-    assert not Box(-INF, INF).finite
+    assert not BoundTransform(-INF, INF).is_bounded
     with pytest.raises(OptionError, match=r"^bounds=2.0, 1.0: the first must be the lower$"):
-        Box(2.0, 1.0)
+        BoundTransform(2.0, 1.0)
 
 
 def test_mirrored_numbers_by_hand():
     x = jnp.array([-0.1, 1.1, 2.3, -3.2, 0.5, 0.0, 1.0])
-    np.testing.assert_allclose(mirrored(x, 0.0, 1.0), [0.1, 0.9, 0.3, 0.8, 0.5, 0, 1], atol=1e-6)
-    np.testing.assert_allclose(mirrored(x, 0.0, INF), np.abs(x), atol=1e-6)
+    np.testing.assert_allclose(reflect(x, 0.0, 1.0), [0.1, 0.9, 0.3, 0.8, 0.5, 0, 1], atol=1e-6)
+    np.testing.assert_allclose(reflect(x, 0.0, INF), np.abs(x), atol=1e-6)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def searched(problem, evolver, iterations, hyperparams=None, seeds=1):
         key_init, key_run, key_ask = jax.random.split(key, 3)
         state = workflow.init(key_init, given)
         state, _ = jax.lax.scan(workflow.step, state, jax.random.split(key_run, iterations))
-        return state, workflow.exam(state, key)[0], workflow.plan(state, key_ask)[0]
+        return state, workflow.plan_evaluation(state, key)[0], workflow.plan(state, key_ask)[0]
 
     return jax.jit(jax.vmap(run))(jax.random.split(KEY, seeds))
 
@@ -161,7 +161,7 @@ def peers(problem):
 
 @pytest.mark.program
 @pytest.mark.parametrize("name", PROBLEMS)
-@pytest.mark.parametrize("covariance", [None, Diagonal()], ids=["full", "diagonal"])
+@pytest.mark.parametrize("covariance", [None, DiagonalCovariance()], ids=["full", "diagonal"])
 def test_cma_es_finds_optima_on_edges_as_pycma_does_and_its_steps_shrink(name, covariance, optimized):
     problem = PROBLEMS[name]
     evolver = CMAES(16) if covariance is None else CMAES(16, covariance=covariance)
@@ -200,5 +200,5 @@ def test_any_evolver_finds_the_edge_and_answers_within_the_bounds(name, optimize
     assert within(problem, solution[0])
     assert within(problem, members[0])
     assert problem.value(np.float64(solution[0])) > -0.25 - short
-    found = Search(problem, evolver).found(jax.tree.map(lambda x: x[0], state))
-    assert within(problem, found.params[found.counts])
+    found = Search(problem, evolver).results(jax.tree.map(lambda x: x[0], state))
+    assert within(problem, found.params[found.valid_mask])

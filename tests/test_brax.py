@@ -3,8 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs import brax as adapter
-from evorl.envs.brax import BACKENDS, Brax
+from evorl.envs.suites import brax as adapter
+from evorl.envs.suites.brax import BACKENDS, Brax
 from evorl.errors import OptionError
 
 ENVIRONMENTS = [
@@ -15,10 +15,10 @@ ENVIRONMENTS = [
 
 def own(name, **options):
     """The same environment made by Brax itself."""
-    with adapter._quiet():
+    with adapter._suppress_output():
         from brax import envs
 
-        adapter.mend_fluid()
+        adapter.patch_fluid()
         return envs.get_environment(name, **options)
 
 
@@ -78,11 +78,11 @@ def test_the_fluid_is_mended_only_where_it_is_broken(monkeypatch):
     from brax import fluid
 
     monkeypatch.setattr(fluid, "jp", jnp)
-    adapter.mend_fluid()
+    adapter.patch_fluid()
     assert fluid.jp is not jnp  # this jax has no a_min
     np.testing.assert_array_equal(fluid.jp.clip(jnp.array([-1.0, 2.0]), a_min=0.0), [0.0, 2.0])
     mended = fluid.jp
-    adapter.mend_fluid()
+    adapter.patch_fluid()
     assert fluid.jp is mended
 
     class Whole:
@@ -91,7 +91,7 @@ def test_the_fluid_is_mended_only_where_it_is_broken(monkeypatch):
             return jnp.clip(x, a_min, a_max)
 
     monkeypatch.setattr(fluid, "jp", Whole)
-    adapter.mend_fluid()
+    adapter.patch_fluid()
     assert fluid.jp is Whole
 
 

@@ -5,14 +5,14 @@ import pytest
 
 from evorl import tree
 from evorl.ec import CEM, CEMHyperparams
-from evorl.ec.shaping import recombination
+from evorl.ec.shaping import recombination_weights
 from evorl.errors import OptionError
 
 
 def test_weights_are_those_of_the_paper():
     # log(1 + 5) - log(i), normalized, by hand
     raw = [1.791759, 1.098612, 0.693147, 0.405465, 0.182322]
-    np.testing.assert_allclose(recombination(5, 1.0), np.array(raw) / sum(raw), rtol=1e-5)
+    np.testing.assert_allclose(recombination_weights(5, 1.0), np.array(raw) / sum(raw), rtol=1e-5)
 
 
 @pytest.mark.parametrize("shrink", [True, False])
@@ -66,7 +66,7 @@ def test_it_minimizes_a_sphere(key):
         genomes, state = cem.ask(key, state, hp)
         return cem.tell(key, genomes, -(genomes**2).sum(-1), state, hp)[0], None
 
-    state = tree.strong(cem.init(key, jnp.full(5, 3.0), hp))
+    state = tree.drop_weak_types(cem.init(key, jnp.full(5, 3.0), hp))
     state, _ = jax.lax.scan(generation, state, jax.random.split(key, 100))
     assert float((state.mean**2).sum()) < 1e-2  # 45 at the start
 

@@ -17,19 +17,19 @@ from evorl.ec import (
     GA,
     CEMHyperparams,
     CMAESHyperparams,
-    Diagonal,
+    DiagonalCovariance,
     GAHyperparams,
     OpenES,
     OpenESHyperparams,
 )
 from evorl.ec.evosax import Evosax
-from evorl.envs import probe
+from evorl.envs.sanity import probe
 from evorl.errors import OptionError
-from evorl.replay import Ring
+from evorl.replay import RingBuffer
 from evorl.training.program import Program
 from evorl.types import Transition
-from evorl.workflows import CEMRL, CEMRLHyperparams, actors
-from evorl.workflows.base import advance
+from evorl.workflows import CEMRL, CEMRLHyperparams, shared_replay_learning
+from evorl.workflows.base import step_or_evaluate
 from tests.conftest import leaves_equal
 from tests.counting import Counting
 from tests.tiers import program_fixture
@@ -92,13 +92,13 @@ def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run
     workflow, states, _ = run
     state, agent, hp = states[1], workflow.agent, TD3Hyperparams()
     actors = tree.index(workflow.evolver.ask(jax.random.key(5), state.evolver, CEMHyperparams())[0], slice(0, 3))
-    learned, params, _ = jax.jit(workflow.learn)(state, actors, jax.random.key(6), jnp.int32(1))
+    learned, params, _ = jax.jit(workflow.train_learners)(state, actors, jax.random.key(6), jnp.int32(1))
 
     key_batch, key_critic, _ = jax.random.split(jax.random.fold_in(jax.random.key(6), 0), 3)
     batches = state.replay.sample(key_batch, (3, 16)).rows
     gradients, stepped = [], []
     for i, key in enumerate(jax.random.split(key_critic, 3)):
-        own = state.agent.replace(actor=TrainState.fresh(tree.index(actors, i)))
+        own = state.agent.replace(actor=TrainState.create(tree.index(actors, i)))
         own_loss = jax.grad(agent.critic_loss, has_aux=True)
         gradients.append(own_loss(state.agent.critic.params, own, tree.index(batches, i), key, hp)[0])
     mean = jax.tree.map(lambda *g: sum(g) / 3, *gradients)
@@ -109,14 +109,14 @@ def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run
     jax.tree.map(close, learned.critic.params, critic)
     jax.tree.map(
         lambda t, old, new: close(t, 0.995 * old + 0.005 * new),
-        learned.critic.target,
-        state.agent.critic.target,
+        learned.critic.target_params,
+        state.agent.critic.target_params,
         critic,
     )
     for i in range(3):  # each actor then follows that critic on its own batch
 
         def minus_value(params, obs):
-            return -agent.critic.apply(critic, obs, agent.action(agent.actor.apply(params, obs)))[:, 0].mean()
+            return -agent.critic.apply(critic, obs, agent.to_action(agent.actor.apply(params, obs)))[:, 0].mean()
 
         actor = tree.index(actors, i)
         updates, _ = adam.update(jax.grad(minus_value)(actor, tree.index(batches, i).obs), adam.init(actor))
@@ -126,7 +126,7 @@ def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run
 
 def test_evaluation_plays_the_center_and_changes_nothing(run):
     workflow, states, _ = run
-    after, _, evaluation = jax.jit(partial(advance, workflow))(states[2], jax.random.key(1), True)
+    after, _, evaluation = jax.jit(partial(step_or_evaluate, workflow))(states[2], jax.random.key(1), True)
     assert leaves_equal(after, states[2])
     assert int(evaluation["episodes"]) == 20
     assert float(evaluation["return"]) == pytest.approx(float(evaluation["episode_length"]))
@@ -149,9 +149,11 @@ def test_physics_is_lowered_once(run):
 
 @pytest.mark.program
 def test_a_step_keeps_one_copy_of_the_replay(key):
-    workflow = cem_rl(probe.SeenChoice(), capacity=500_000)
+    workflow = cem_rl(probe.ObsActionReward(), capacity=500_000)
     state = jax.eval_shape(workflow.init, key, CEMRLHyperparams())
-    compiled = jax.jit(partial(advance, workflow), donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
+    compiled = (
+        jax.jit(partial(step_or_evaluate, workflow), donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
+    )
     memory, replay = compiled.memory_analysis(), tree.nbytes(state.replay)
     assert memory.alias_size_in_bytes >= replay
     assert memory.temp_size_in_bytes < 0.1 * replay
@@ -167,7 +169,7 @@ def test_a_step_keeps_one_copy_of_the_replay(key):
 )
 def test_it_learns_to_choose_with_any_evolver(evolver, hyperparams):
     """Three vmapped seeds on the fifth probe: the action is half the observation, return 1; at random it is 0.4."""
-    workflow = cem_rl(probe.SeenChoice(), evolver, batch_size=64, min_updates=16, max_updates=16, random_steps=300)
+    workflow = cem_rl(probe.ObsActionReward(), evolver, batch_size=64, min_updates=16, max_updates=16, random_steps=300)
     hp = CEMRLHyperparams(agent=TD3Hyperparams(actor_lr=3e-3, critic_lr=3e-3), evolver=hyperparams)
 
     def train(key):
@@ -181,7 +183,7 @@ EVOLVERS = {
     "CEM": (CEM(6), CEMHyperparams()),
     "OpenES": (OpenES(6), OpenESHyperparams()),
     "GA": (GA(6, 2), GAHyperparams()),
-    "CMAES": (CMAES(6, covariance=Diagonal()), CMAESHyperparams()),
+    "CMAES": (CMAES(6, covariance=DiagonalCovariance()), CMAESHyperparams()),
 }
 LEARNERS = {
     "DDPG": (TD3, {"num_critics": 1}, TD3Hyperparams(target_std=0.0)),
@@ -215,7 +217,7 @@ def test_any_agent_learns_beside_any_evolver(learner, evolver):
         assert not leaves_equal(getattr(after.agent, part).params, getattr(filled.agent, part).params)
     if learner == "SAC":
         assert leaves_equal(filled.agent.temperature, start.agent.temperature)
-        assert int(after.agent.temperature.moments.count) == 3
+        assert int(after.agent.temperature.opt_state.count) == 3
         assert 0.0 < abs(float(after.agent.temperature.params)) <= 3.01e-2  # Adam steps by at most its rate
 
 
@@ -226,7 +228,7 @@ def test_the_temperature_moves_by_the_mean_over_learners():
     agent = SAC(env.observation_space, env.action_space, hidden=(8,))
     state = agent.init(jax.random.key(0), hp)
     row = jax.eval_shape(lambda: Transition(jnp.zeros(2), jnp.zeros(1), 0.0, jnp.zeros(2), False, False))
-    replay = Ring.empty(4, row).add(
+    replay = RingBuffer.empty(4, row).add(
         Transition(*(jnp.ones(x) for x in [(4, 2), (4, 1), 4, (4, 2)]), jnp.ones(4, bool), jnp.zeros(4, bool)),
         jnp.ones(4, bool),
     )
@@ -235,11 +237,13 @@ def test_the_temperature_moves_by_the_mean_over_learners():
     narrow["params"]["Dense_1"]["bias"] = jnp.array([0.0, -5.0])  # an entropy far below the target, -1
     wide["params"]["Dense_1"]["bias"] = jnp.array([0.0, 0.0])
     for members, expected in (([narrow, narrow, wide], 1e-2 / 3), ([wide, wide, wide], -1e-2), ([narrow], 1e-2)):
-        learners = state.replace(actor=jax.vmap(state.actor.renewed)(tree.stack(members)))
-        moved, _, _ = actors.learn(learning, learners, replay, jax.random.key(1), jnp.int32(1), hp)
+        learners = state.replace(actor=jax.vmap(state.actor.reset_with_params)(tree.stack(members)))
+        moved, _, _ = shared_replay_learning.update_actors_and_critic(
+            learning, learners, replay, jax.random.key(1), jnp.int32(1), hp
+        )
         assert float(moved.temperature.params) == pytest.approx(expected, rel=1e-3)
-        assert moved.temperature.moments.count.dtype == jnp.int32
-        assert int(moved.temperature.moments.count) == 1
+        assert moved.temperature.opt_state.count.dtype == jnp.int32
+        assert int(moved.temperature.opt_state.count) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""evorl.envs.check passes what is right, and names the fault and the place of what is not."""
+"""evorl.envs.check_env passes what is right, and names the fault and the place of what is not."""
 
 import dataclasses
 import itertools
@@ -14,10 +14,10 @@ import pytest
 from flax import struct
 
 from evorl import envs
-from evorl.envs import probe
-from evorl.envs.brax import Brax
-from evorl.envs.gymnax import Gymnax
-from evorl.envs.wrappers import Frames, Rewards
+from evorl.envs.sanity import probe
+from evorl.envs.suites.brax import Brax
+from evorl.envs.suites.gymnax import Gymnax
+from evorl.envs.wrappers import FrameStack, RewardTransform
 from evorl.errors import EnvError
 from evorl.spaces import Box, Dict, Discrete, MultiDiscrete
 from evorl.types import TimeStep
@@ -59,13 +59,13 @@ class Right:
 RIGHT = {
     "right": Right(),
     "constant": probe.ConstantReward(),
-    "seen": probe.SeenReward(endless=True),
-    "late": probe.LateReward(),
-    "chosen": probe.ChosenReward(),
-    "choice": probe.SeenChoice(choices=3),
+    "seen": probe.ObsDependentReward(continuing=True),
+    "late": probe.DelayedReward(),
+    "chosen": probe.ActionDependentReward(),
+    "choice": probe.ObsActionReward(num_actions=3),
     "counting": Counting(),
-    "delayed": Rewards(Counting(), 0.5, delay=20),
-    "frames": Frames(probe.SeenChoice(choices=3), 3),
+    "delayed": RewardTransform(Counting(), 0.5, delay=20),
+    "frames": FrameStack(probe.ObsActionReward(num_actions=3), 3),
     "fast": Brax("fast", max_episode_steps=20),
     "box": Gymnax("Pendulum-v1", max_episode_steps=20),
     "discrete": Gymnax("CartPole-v1", max_episode_steps=20),
@@ -76,7 +76,7 @@ RIGHT = {
 @pytest.mark.program
 @pytest.mark.parametrize("env", RIGHT.values(), ids=RIGHT)
 def test_what_is_right_passes(env):
-    assert envs.check(env, episodes=4) is None
+    assert envs.check_env(env, episodes=4) is None
 
 
 def changed(**of_timestep):
@@ -295,14 +295,14 @@ WRONG = [
 @pytest.mark.parametrize(("env", "message"), WRONG, ids=[f"{type(env).__name__}-{line[:24]}" for env, line in WRONG])
 def test_what_is_wrong_is_named_with_its_place(env, message):
     with pytest.raises(EnvError, match=message) as caught:
-        envs.check(env, episodes=4)
+        envs.check_env(env, episodes=4)
     assert caught.value.__cause__ is None
     assert "Traceback" not in str(caught.value)
 
 
 def test_all_that_is_wrong_is_told_at_once_a_line_each():
     with pytest.raises(EnvError) as caught:
-        envs.check(Right(max_episode_steps=True, fresh_reset=1))
+        envs.check_env(Right(max_episode_steps=True, fresh_reset=1))
     assert str(caught.value).splitlines() == [
         "Right is not as evorl needs an environment:",
         "  max_episode_steps is True, must be a whole number, at least 1",
@@ -312,25 +312,25 @@ def test_all_that_is_wrong_is_told_at_once_a_line_each():
 
 def test_params_are_those_given():
     with pytest.raises(EnvError, match=r"obs\.place\[\d\] at step 1"):
-        envs.check(Right(), env_params={"push": 9.0})
+        envs.check_env(Right(), env_params={"push": 9.0})
 
 
 @pytest.mark.program
 def test_what_may_be_right_is_a_note(capsys):
-    envs.check(changed(terminated=lambda t, s: s.steps >= 5, truncated=lambda t, s: s.steps < 0), episodes=4)
+    envs.check_env(changed(terminated=lambda t, s: s.steps >= 5, truncated=lambda t, s: s.steps < 0), episodes=4)
     assert "all 4 episodes were terminated at step 5, which is max_episode_steps" in capsys.readouterr().err
-    envs.check(probe.LateReward(), episodes=4)
+    envs.check_env(probe.DelayedReward(), episodes=4)
     assert "4 keys gave the same start" in capsys.readouterr().err
-    envs.check(Keyed(), episodes=4)
+    envs.check_env(Keyed(), episodes=4)
     assert "state.1 is a key; its noise repeats in copied states" in capsys.readouterr().err
-    envs.check(changed(reward=lambda t, _: {"speed": t.reward, "costs": jnp.stack([t.reward] * 2)}), episodes=4)
+    envs.check_env(changed(reward=lambda t, _: {"speed": t.reward, "costs": jnp.stack([t.reward] * 2)}), episodes=4)
     assert "reward is of 3 numbers" in capsys.readouterr().err
-    envs.check(probe.SeenReward(), episodes=8)  # one step that ends the task
+    envs.check_env(probe.ObsDependentReward(), episodes=8)  # one step that ends the task
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.program
 @pytest.mark.parametrize("module", ["evorl.types", "evorl.envs", "evorl.envs.check", "evorl.spaces"])
 def test_imports_are_light_and_make_no_circle(module):
-    code = f"import {module}, evorl.envs, sys; assert callable(evorl.envs.check); assert 'brax' not in sys.modules"
+    code = f"import {module}, evorl.envs, sys; assert callable(evorl.envs.check_env); assert 'brax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

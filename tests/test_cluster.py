@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from evorl.distributed.cluster import SHORT
+from evorl.distributed.cluster import SHORT_TEMP_FOLDER
 from tests import clusters
 
 clusters.require_ray()
@@ -35,10 +35,10 @@ def test_the_kernel_prints_the_loopback_address_as_expected():
 @pytest.mark.parametrize("end", ENDS)
 def test_it_listens_on_loopback_alone_and_leaves_nothing(end, tmp_path):
     then, ended, status = ENDS[end]
-    before = set(SHORT.glob("evorl-ray-*"))
+    before = set(SHORT_TEMP_FOLDER.glob("evorl-ray-*"))
     process = clusters.started(then, tmp_path)
     try:
-        folders = set(SHORT.glob("evorl-ray-*")) - before
+        folders = set(SHORT_TEMP_FOLDER.glob("evorl-ray-*")) - before
         assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
         all_of_it = clusters.processes(process.pid)
         assert len(all_of_it) > 4
@@ -52,4 +52,4 @@ def test_it_listens_on_loopback_alone_and_leaves_nothing(end, tmp_path):
         process.kill()
         process.communicate(timeout=30)
     assert not list(tmp_path.iterdir())
-    assert set(SHORT.glob("evorl-ray-*")) <= before
+    assert set(SHORT_TEMP_FOLDER.glob("evorl-ray-*")) <= before

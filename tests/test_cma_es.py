@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.ec import CMAES, CMAESHyperparams, Diagonal, Full
-from evorl.ec.cma_es import expected_norm, rates, raw_weights
+from evorl.ec import CMAES, CMAESHyperparams, DiagonalCovariance, FullCovariance
+from evorl.ec.cma_es import compute_expected_norm, compute_rates, compute_raw_weights
 from evorl.errors import OptionError
-from evorl.training import plan
+from evorl.training import dry_run
 from evorl.types import Evolver
 from tests.conftest import leaves_equal
 
@@ -47,7 +47,9 @@ def evaluations(function, start, population, n=10, seeds=20, generations=1000):
             return evolver.tell(key, genomes, -values, state, hp)[0], i + 1, values.min()
 
         carry = evolver.init(key, jnp.full(n, start), hp), jnp.int32(0), jnp.float32(jnp.inf)
-        return tree.repeat(jnp.int32(generations), generation, tree.strong(carry), lambda carry: carry[2] >= 1e-6)[1:]
+        return tree.masked_fori_loop(
+            jnp.int32(generations), generation, tree.drop_weak_types(carry), lambda carry: carry[2] >= 1e-6
+        )[1:]
 
     taken, best = jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), seeds))
     return np.where(best < 1e-6, taken * population, np.inf)
@@ -81,7 +83,7 @@ def test_it_takes_as_many_evaluations_as_pycma(function, start):
 @pytest.mark.parametrize(("n", "population"), [(10, 10), (40, 15), (100, 128), (3, 7)])
 def test_weights_and_rates_are_pycmas(n, population):
     search = pycma_search(n * [0.0], population)
-    ours = rates(n, raw_weights(population, population, population / 2), True, 1.0, CMAESHyperparams())
+    ours = compute_rates(n, compute_raw_weights(population, population, population / 2), True, 1.0, CMAESHyperparams())
     theirs = search.sm.parameters(mueff=search.sp.weights.mueff, lam=population)
     np.testing.assert_allclose(ours.weights, list(search.sp.weights), rtol=2e-5, atol=1e-6)
     found = [ours.mu_eff, ours.c_covariance, ours.c_1, ours.c_mu]
@@ -89,10 +91,10 @@ def test_weights_and_rates_are_pycmas(n, population):
 
 
 def test_rates_of_a_traced_population_are_those_of_a_fixed_one():
-    traced = jax.jit(lambda size: rates(8, raw_weights(64, size, size / 2), True, 1.0, CMAESHyperparams()))(
-        jnp.int32(16)
-    )
-    fixed = rates(8, raw_weights(16, 16, 8), True, 1.0, CMAESHyperparams())
+    traced = jax.jit(
+        lambda size: compute_rates(8, compute_raw_weights(64, size, size / 2), True, 1.0, CMAESHyperparams())
+    )(jnp.int32(16))
+    fixed = compute_rates(8, compute_raw_weights(16, 16, 8), True, 1.0, CMAESHyperparams())
     np.testing.assert_allclose(traced.weights, np.pad(fixed.weights, (0, 48)), rtol=1e-5)
     np.testing.assert_allclose(traced.c_mu, fixed.c_mu, rtol=1e-5)
 
@@ -170,7 +172,7 @@ def test_a_tell_is_the_papers(key, far):
 
 def test_a_diagonal_is_learned_n_plus_2_thirds_as_fast(key):
     """Ros & Hansen 2008, by hand: five parameters and two elites."""
-    evolver, hp = CMAES(4, active=False, covariance=Diagonal()), CMAESHyperparams(initial_std=0.5)
+    evolver, hp = CMAES(4, active=False, covariance=DiagonalCovariance()), CMAESHyperparams(initial_std=0.5)
     genomes = jax.random.normal(key, (4, 5))
     state, _ = evolver.tell(key, genomes, jnp.array([1.0, 4.0, 2.0, 3.0]), evolver.init(key, jnp.zeros(5), hp), hp)
     w = np.log(2.5) - np.log([1, 2])
@@ -186,7 +188,7 @@ def test_a_diagonal_is_learned_n_plus_2_thirds_as_fast(key):
     np.testing.assert_allclose(state.factor, np.sqrt(expected), rtol=1e-5)
 
 
-@pytest.mark.parametrize("covariance", [Full(0.0), Diagonal()])
+@pytest.mark.parametrize("covariance", [FullCovariance(0.0), DiagonalCovariance()])
 def test_nan_is_the_worst_fitness_and_nan_parameters_do_no_harm(key, covariance):
     evolver, hp = CMAES(6, covariance=covariance), CMAESHyperparams()
     state = evolver.init(key, jnp.zeros(3), hp)
@@ -230,21 +232,23 @@ def test_vmap_over_settings_and_scan_are_separate_runs(key):
 def test_the_factor_follows_when_it_is_due_and_stays_where_there_is_none():
     definite, not_definite = jnp.array([[4.0, 2.0], [2.0, 5.0]]), jnp.array([[1.0, 2.0], [2.0, 1.0]])
     covariances, old = jnp.stack([definite, not_definite, definite]), jnp.eye(2)
-    found = jax.vmap(Full().factor, (0, None, 0))(covariances, old, jnp.array([True, True, False]))
+    found = jax.vmap(FullCovariance().factorize, (0, None, 0))(covariances, old, jnp.array([True, True, False]))
     np.testing.assert_allclose(found, [[[2.0, 1.0], [0.0, 2.0]], old, old], rtol=1e-6)
 
 
 def test_an_undue_factor_is_not_computed():
     """XLA moves out of a loop what the loop does not change."""
-    program = jax.jit(Full().factor).lower(jnp.eye(3), jnp.eye(3), jnp.bool_(True)).compile().as_text()
+    program = jax.jit(FullCovariance().factorize).lower(jnp.eye(3), jnp.eye(3), jnp.bool_(True)).compile().as_text()
     main = program[program.index("ENTRY") :]
     assert "potrf" in program
     assert "potrf" not in main
 
 
 def test_the_gap_between_factors_is_what_the_rate_allows():
-    assert float(Full(0.1).gap(1000, jnp.float32(6.6e-5))) == 2  # as pycma's 1.5 generations, at population 128
-    assert float(Full().gap(10, jnp.float32(0.5))) == 1
+    assert (
+        float(FullCovariance(0.1).factorization_interval(1000, jnp.float32(6.6e-5))) == 2
+    )  # as pycma's 1.5 generations, at population 128
+    assert float(FullCovariance().factorization_interval(10, jnp.float32(0.5))) == 1
 
 
 def test_sigma_grows_at_most_e_times_at_once(key):
@@ -272,7 +276,7 @@ def test_sigma_grows_as_pycmas_does_where_all_members_are_equally_fit(key, value
 
 def test_it_is_an_evolver_whose_norm_is_the_expected_one(key):
     assert isinstance(CMAES(), Evolver)
-    assert expected_norm(3) == pytest.approx(np.sqrt(8 / np.pi), rel=1e-3)  # of Maxwell's distribution
+    assert compute_expected_norm(3) == pytest.approx(np.sqrt(8 / np.pi), rel=1e-3)  # of Maxwell's distribution
 
 
 @pytest.mark.parametrize("options", [{"population_size": 1}, {"num_elites": 129}])
@@ -284,13 +288,13 @@ def test_impossible_sizes_are_refused(options):
 def test_a_covariance_beyond_the_memory_is_refused_before_anything_is_made(key):
     shapes = jax.eval_shape(lambda: CMAES().init(key, jnp.zeros(3_000_000), CMAESHyperparams()))
     with pytest.raises(OptionError, match=r"needs 72 TB of memory .* largest field is covariance, 36 TB") as error:
-        plan.require_memory(shapes)
+        dry_run.require_memory(shapes)
     assert "\n" not in str(error.value)
 
 
 def test_the_constants_are_those_of_many_parameters_too():
     """70,000 squared is no 32-bit integer; c_mu of Hansen 2016, equation 58, by hand."""
-    found = jax.jit(lambda hyperparams: rates(70_000, raw_weights(10, 10, 5), True, 1.0, hyperparams))(
+    found = jax.jit(lambda hyperparams: compute_rates(70_000, compute_raw_weights(10, 10, 5), True, 1.0, hyperparams))(
         CMAESHyperparams()
     )
     mu = float(found.mu_eff)

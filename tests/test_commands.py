@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from evorl import curve, league, lineage, play, train
+from evorl.cli import curve, league, lineage, play, train
 from tests.test_train import TINY
 from tests.tiers import program_fixture
 
@@ -157,7 +157,8 @@ WRONG = {
     "league run random --episodes=0": "episodes=0: must be at least 1",
     "league run random": "env=Brax: is no game of several, and a tournament needs one",
     "play run suite=ood": "suite=ood: is for agents trained on mazes, not on Brax",
-    "play run suite=risk": "suite=risk: is for levels that are solved or not (evorl.types.Judged), not for Brax",
+    "play run suite=risk": "suite=risk: is for levels that are solved or not "
+    "(evorl.types.SolvableLevelEnv), not for Brax",
     "play run suites=ood": "unknown option suites; did you mean suite?",
     "play run suite=ood explore=1": "explore=1: must be of type bool | null",
     "train agent=ppo env=maze suite=odd": "unknown suite odd; did you mean ood?",

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from evorl.training import runs
-from evorl.training.conclusion import conclusion
 from evorl.training.configuration import config
 from evorl.training.progress import Budget, Progress
+from evorl.training.summary import summarize_training
 
 EVALUATED = {"env_steps": 10, "return": -0.25, "low": -0.25, "high": -0.25}
 PUSH = ["env=mpe/push", "env.continuous=true", "agent/solver=uniform", "agent.workflow.episodes=20"]
@@ -21,15 +21,19 @@ AT_RANDOM = "minus the exploitability of play at random is -0.4583: this is bett
     ids=["a tree", "no tree"],
 )
 def test_returns_that_are_minus_a_gain_are_not_set_beside_random_ones(options, compared):
-    cfg = config.load([*options, "iterations=2"])
+    cfg = config.compose_config([*options, "iterations=2"])
     workflow, _, _ = runs.build(cfg)
-    progress = Progress(iteration=2, first=EVALUATED, last=EVALUATED)
-    said = list(conclusion(workflow, config.plain(cfg), progress, Budget(iterations=2), Path("run"), "go on"))
+    progress = Progress(iteration=2, initial_evaluation=EVALUATED, latest_evaluation=EVALUATED)
+    said = list(
+        summarize_training(workflow, config.to_plain_data(cfg), progress, Budget(iterations=2), Path("run"), "go on")
+    )
     assert said[: said.index("saved in run")] == ["return -0.25 after 10 env steps", *compared]
 
 
 def test_what_was_not_evaluated_has_no_returns():
-    cfg = config.load(["agent=psro_exact", "env=kuhn", "iterations=2"])
+    cfg = config.compose_config(["agent=psro_exact", "env=kuhn", "iterations=2"])
     workflow, _, _ = runs.build(cfg)
-    said = conclusion(workflow, config.plain(cfg), Progress(), Budget(iterations=2), Path("run"), "go on")
+    said = summarize_training(
+        workflow, config.to_plain_data(cfg), Progress(), Budget(iterations=2), Path("run"), "go on"
+    )
     assert next(said) == "saved in run"

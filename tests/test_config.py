@@ -6,16 +6,16 @@ import yaml
 from omegaconf import OmegaConf
 
 from evorl.agents import SAC, TD3, SACHyperparams
+from evorl.cli.train import list_suite_envs
 from evorl.ec import CEM, CEMHyperparams
 from evorl.ec.evosax import Evosax
 from evorl.ec.variation import ERLMutationHyperparams
-from evorl.envs.actions import Sticky
-from evorl.envs.gymnax import Gymnax
-from evorl.envs.wrappers import Frames
+from evorl.envs.actions import StickyAction
+from evorl.envs.suites.gymnax import Gymnax
+from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
-from evorl.hyperparameters import hyperparameter, searched
+from evorl.hyperparameters import hyperparameter, to_search_space
 from evorl.population import LogUniform, Pairs, Swarm, SwarmHyperparams, Truncation, Uniform
-from evorl.train import listed
 from evorl.training import runs
 from evorl.training.configuration import config, discovery, parts
 from evorl.workflows import (
@@ -32,14 +32,14 @@ from evorl.workflows import (
 
 
 def built(*overrides):
-    return runs.build(config.load(overrides))
+    return runs.build(config.compose_config(overrides))
 
 
 def test_defaults_are_those_of_the_dataclasses_and_of_the_paper():
     workflow, hyperparams, budget = built("agent=cemrl", "env=fast")
     assert isinstance(workflow, CEMRL)
     assert hyperparams == CEMRLHyperparams()
-    assert (workflow.evolver.population_size, workflow.num_learners, workflow.evolver.elites) == (10, 5, 5)
+    assert (workflow.evolver.population_size, workflow.num_learners, workflow.evolver.num_parents) == (10, 5, 5)
     assert (workflow.min_updates, workflow.max_updates, workflow.batch_size) == (64, 1024, 256)
     assert (workflow.random_steps, workflow.fitness_episodes, workflow.explore) == (25_600, 1, False)
     assert (workflow.agent.hidden, workflow.agent.layer_norm) == ((256, 256), True)
@@ -48,7 +48,7 @@ def test_defaults_are_those_of_the_dataclasses_and_of_the_paper():
 
 
 def test_experiments_are_the_papers_settings():
-    cfg = config.load(["experiment=paper/cemrl_ant"])
+    cfg = config.compose_config(["experiment=paper/cemrl_ant"])
     assert (cfg.agent.name, cfg.env.name, cfg.num_seeds, cfg.episodes, cfg.env_steps) == (
         "cemrl",
         "ant",
@@ -59,11 +59,11 @@ def test_experiments_are_the_papers_settings():
     workflow = cfg.agent.workflow
     assert (workflow.min_updates, workflow.max_updates, workflow.warmup_generations) == (1024, 1024, 10)
     assert workflow.evolver.shrink is False
-    assert config.load(["experiment=paper/cemrl_hopper"]).agent.workflow.max_updates == 4096
+    assert config.compose_config(["experiment=paper/cemrl_hopper"]).agent.workflow.max_updates == 4096
 
 
 def ends(pbt):
-    return {name: pytest.approx(prior.ends) for name, prior in pbt.searched.priors.items()}
+    return {name: pytest.approx(prior.bounds) for name, prior in pbt.search_space.priors.items()}
 
 
 @pytest.mark.program
@@ -78,7 +78,7 @@ def test_pbt_of_the_paper_is_that_of_its_tables():
             assert (ppo.env.name, pbt.selection, pbt.population.size) == (name, selection, 128)
             assert (budget.iterations, pbt.steps_per_generation, pbt.warmup_steps) == (generations, 64, 256)
             assert (ppo.eval_episodes, ppo.eval_episodes * pbt.eval_rounds) == (16, 128)
-            assert (ppo.num_rows, ppo.num_epochs, ppo.batch_size, ppo.agent.hidden) == (2048, 4, 256, (256, 256))
+            assert (ppo.num_transitions, ppo.num_epochs, ppo.batch_size, ppo.agent.hidden) == (2048, 4, 256, (256, 256))
             assert (space.learning_rate, space.max_grad_norm) == (3e-4, 10)
             assert ends(pbt) == table5
     pbt, _, _ = built("experiment=paper/pbt_sac")
@@ -97,7 +97,7 @@ def pairs(names, others):
 
 
 @pytest.mark.parametrize(
-    ("name", "evolver"), list(pairs(["ddpg", "td3", "sac"], sorted(discovery.choices("agent/evolver"))))
+    ("name", "evolver"), list(pairs(["ddpg", "td3", "sac"], sorted(discovery.find_choices("agent/evolver"))))
 )
 def test_any_agent_and_any_evolver_compose(name, evolver):
     workflow, hyperparams, _ = built("env=fast", f"agent/learner={name}", f"agent/evolver={evolver}")
@@ -130,7 +130,7 @@ def test_erl_is_that_of_its_dataclass_and_of_the_paper():
 
 @pytest.mark.parametrize(
     ("selection", "variation"),
-    list(pairs(*(sorted(discovery.choices(f"agent/{group}")) for group in ("selection", "variation")))),
+    list(pairs(*(sorted(discovery.find_choices(f"agent/{group}")) for group in ("selection", "variation")))),
 )
 def test_any_selection_and_any_variation_compose(selection, variation):
     chosen = ["env=fast", "agent=pbt", f"agent/selection={selection}", f"agent/variation={variation}"]
@@ -138,7 +138,7 @@ def test_any_selection_and_any_variation_compose(selection, variation):
     assert type(workflow.selection).__name__.lower().removesuffix("selection") == (
         "no" if selection == "none" else selection
     )
-    assert isinstance(hyperparams.variation, workflow.variation.takes)
+    assert isinstance(hyperparams.variation, workflow.variation.hyperparams_class)
     jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
 
 
@@ -156,7 +156,7 @@ def test_pbt_is_that_of_its_dataclass_and_pbt_cso_that_of_the_paper():
     assert (workflow.selection, workflow.variation) == (Pairs(), Swarm())
     assert hyperparams == PBTHyperparams(SwarmHyperparams())
     assert isinstance(workflow.population, SharedReplay)
-    assert sorted(workflow.searched.priors) == ["actor_lr", "critic_lr", "target_entropy"]
+    assert sorted(workflow.search_space.priors) == ["actor_lr", "critic_lr", "target_entropy"]
     assert workflow.space.discount == 0.9
 
 
@@ -181,7 +181,7 @@ def test_the_space_of_an_agent_follows_from_its_hyperparameters(name):
     env = "env=cartpole" if name == "dqn" else "env=fast"
     pbt, _, _ = built(env, "agent=pbt", f"agent/inner={name}")
     assert ends(pbt) == SEARCHED[name]
-    assert pbt.space == searched(built(env, f"agent={name}")[1])
+    assert pbt.space == to_search_space(built(env, f"agent={name}")[1])
 
 
 def test_a_space_is_changed_where_that_is_asked_for():
@@ -196,8 +196,8 @@ def test_a_space_is_changed_where_that_is_asked_for():
 
 
 def test_what_is_not_at_its_default_is_not_searched():
-    assert searched(SACHyperparams(actor_lr=1e-3, discount=LogUniform(0.5, 0.9))).actor_lr == 1e-3
-    assert searched(SACHyperparams(discount=LogUniform(0.5, 0.9))).discount == LogUniform(0.5, 0.9)
+    assert to_search_space(SACHyperparams(actor_lr=1e-3, discount=LogUniform(0.5, 0.9))).actor_lr == 1e-3
+    assert to_search_space(SACHyperparams(discount=LogUniform(0.5, 0.9))).discount == LogUniform(0.5, 0.9)
     with pytest.raises(OptionError, match=r"prior=Uniform\(low=0, high=2\): must be between 0 and 1"):
         hyperparameter(0.5, 0, 1, prior=Uniform(0, 2))
 
@@ -207,7 +207,7 @@ def test_meta_workflows_nest():
     workflow, _, _ = built("env=fast", "agent=pbt", *nested, "agent.inner.workflow.population.size=6")
     assert isinstance(workflow.population.inner, MetaES)
     assert workflow.population.inner.evolver.population_size == 6
-    assert list(workflow.searched.priors) == ["evolver.step_damping"]
+    assert list(workflow.search_space.priors) == ["evolver.step_damping"]
     assert workflow.population.inner.population.inner.agent.num_critics == 1
     assert workflow.population.inner.population.inner.evolver == CEM()
 
@@ -215,11 +215,13 @@ def test_meta_workflows_nest():
 @pytest.mark.program
 def test_every_shipped_file_composes_and_says_what_it_is():
     for group in ("agent", "env"):
-        for path in (discovery.SHIPPED / group).glob("*.yaml"):
+        for path in (discovery.PACKAGE_CONFIGS / group).glob("*.yaml"):
             assert path.read_text().startswith("# "), path.name
-            config.load([f"{group}={path.stem}"])
-    for path in (discovery.SHIPPED / "experiment").rglob("*.yaml"):
-        config.load([f"experiment={path.relative_to(discovery.SHIPPED / 'experiment').with_suffix('')}"])
+            config.compose_config([f"{group}={path.stem}"])
+    for path in (discovery.PACKAGE_CONFIGS / "experiment").rglob("*.yaml"):
+        config.compose_config(
+            [f"experiment={path.relative_to(discovery.PACKAGE_CONFIGS / 'experiment').with_suffix('')}"]
+        )
 
 
 WRONG = [
@@ -276,7 +278,7 @@ CONFLICTS = {
 @pytest.mark.parametrize("command", CONFLICTS)
 def test_an_experiment_beside_what_it_is_not_made_for_is_named(command):
     with pytest.raises(OptionError, match=re.escape(CONFLICTS[command])):
-        config.load(command.split())
+        config.compose_config(command.split())
 
 
 @pytest.mark.parametrize(
@@ -290,11 +292,11 @@ def test_an_experiment_beside_what_it_is_not_made_for_is_named(command):
     ],
 )
 def test_an_experiment_takes_what_it_leaves_open(command):
-    config.load(command.split())
+    config.compose_config(command.split())
 
 
 def test_sweeps_are_every_combination():
-    jobs = list(config.sweep(["seed=1,2", "agent=td3,ddpg", "minutes=1"]))
+    jobs = list(config.expand_sweep(["seed=1,2", "agent=td3,ddpg", "minutes=1"]))
     assert jobs == [
         ["seed=1", "agent=td3", "minutes=1"],
         ["seed=1", "agent=ddpg", "minutes=1"],
@@ -305,30 +307,30 @@ def test_sweeps_are_every_combination():
 
 def test_own_files_in_a_configs_folder_are_found_and_filled_with_defaults(tmp_path, monkeypatch):
     (tmp_path / "configs" / "env").mkdir(parents=True)
-    (tmp_path / "configs" / "env" / "mine.yaml").write_text("_target_: evorl.envs.brax.Brax\nname: fast\n")
+    (tmp_path / "configs" / "env" / "mine.yaml").write_text("_target_: evorl.envs.suites.brax.Brax\nname: fast\n")
     monkeypatch.chdir(tmp_path)
-    cfg = config.load(["env=mine", "env.backend=spring"])
+    cfg = config.compose_config(["env=mine", "env.backend=spring"])
     assert OmegaConf.to_container(cfg.env)["max_episode_steps"] == 1000
     assert cfg.env.backend == "spring"
 
 
 class TestSuitesAndWrappers:
     def made(self, *overrides):
-        data = config.plain(config.load(["agent=ppo", *overrides]))
-        return data, parts.played(data)
+        data = config.to_plain_data(config.compose_config(["agent=ppo", *overrides]))
+        return data, parts.make_task(data)
 
     def test_what_follows_a_suite_is_a_name(self):
         data, env = self.made("env=gymnax/Catch-bsuite")
         assert env == Gymnax("Catch-bsuite")
         assert data["env"]["name"] == "Catch-bsuite"
         _, inside = self.made("env=frames", "env@env.inner=gymnax/Catch-bsuite")
-        assert inside == Frames(Gymnax("Catch-bsuite"))
+        assert inside == FrameStack(Gymnax("Catch-bsuite"))
 
     def test_wrappers_are_a_list_the_first_one_inside(self):
         data, env = self.made("env=cartpole", "wrappers=[sticky,{frames:{count:2}}]")
-        assert env == Frames(Sticky(Gymnax("CartPole-v1")), 2)
-        assert config.title(data) == "ppo on Frames-Sticky-CartPole-v1"
-        assert parts.played(yaml.safe_load(yaml.safe_dump(data))) == env  # as a run folder has it
+        assert env == FrameStack(StickyAction(Gymnax("CartPole-v1")), 2)
+        assert config.format_title(data) == "ppo on FrameStack-StickyAction-CartPole-v1"
+        assert parts.make_task(yaml.safe_load(yaml.safe_dump(data))) == env  # as a run folder has it
 
     @pytest.mark.parametrize(
         ("overrides", "message"),
@@ -341,7 +343,7 @@ class TestSuitesAndWrappers:
             (["env=cartpole", "wrappers=[{sticky:{prob:1}}]"], "unknown option wrappers: sticky.prob; allowed: probab"),
             (["env=cartpole", "wrappers=[{sticky:{probability:2}}]"], r"wrappers\[0\].probability=2.0: must be at"),
             (["env=cartpole", "wrapper=sticky"], "unknown option wrapper; did you mean wrappers"),
-            (["problem=zdt1", "wrappers=[sticky]"], "wrappers=.'Sticky'.: are around an environment"),
+            (["problem=zdt1", "wrappers=[sticky]"], "wrappers=.'StickyAction'.: are around an environment"),
         ],
     )
     def test_mistakes_are_one_line(self, overrides, message):
@@ -350,11 +352,11 @@ class TestSuitesAndWrappers:
 
     def test_lists_know_suites_and_what_is_not_installed(self, monkeypatch):
         monkeypatch.setattr(discovery.importlib.util, "find_spec", lambda name: None)
-        lines = discovery.listing().splitlines()
+        lines = discovery.format_choices().splitlines()
         assert any(line.split() == ["gymnax/NAME", "any", "of", "gymnax,", "by", "its", "id"] for line in lines)
         assert any(line.startswith("  jumanji/NAME") and 'pip install "jumanji>=' in line for line in lines)
         assert any(line.startswith("  pgx_game/NAME") and 'pip install "pgx>=' in line for line in lines)
         assert any(line.startswith("  sticky") for line in lines)
-        assert "env=gymnax/CartPole-v1" in listed("gymnax").splitlines()
+        assert "env=gymnax/CartPole-v1" in list_suite_envs("gymnax").splitlines()
         with pytest.raises(OptionError, match="unknown suite gymnx; did you mean gymnax"):
-            listed("gymnx")
+            list_suite_envs("gymnx")

@@ -9,15 +9,15 @@ import pytest
 
 from evorl import hyperparameters, tree
 from evorl.agents import DQN, MAAC, MADDPG, ValueDecomposition
+from evorl.agents.group_agent import member_spaces
 from evorl.agents.maac import MAACHyperparams
 from evorl.agents.maddpg import MADDPGHyperparams
-from evorl.agents.team import member_spaces
 from evorl.envs.games import TwoStep
 from evorl.errors import OptionError
 from evorl.networks.mixers import MonotonicMixer, SumMixer
 from evorl.networks.recurrent import GRU
 from evorl.replay import PrioritizedReplay, SequenceReplay
-from evorl.spaces import Box, Dict, Discrete, Legal, Members
+from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask
 from evorl.types import Transition
 from evorl.workflows import OffPolicy, Vmapped
 from tests.gaming import Chase, after, off_policy
@@ -25,7 +25,7 @@ from tests.gaming import Chase, after, off_policy
 CHASE, REAL, TWO_STEP = Chase(), Chase(real=True), TwoStep()
 ROWS, N, CHOICES = 6, 3, 4
 MASKED = (
-    Dict({"crew": Members(Legal(Box(-1.0, 1.0, (2,)), (CHOICES,)), N)}),
+    Dict({"crew": Members(ObsWithActionMask(Box(-1.0, 1.0, (2,)), (CHOICES,)), N)}),
     Dict({"crew": Members(Discrete(CHOICES), N)}),
 )
 
@@ -111,7 +111,7 @@ def test_what_all_earn_is_learned_by_what_all_are_worth(mixer):
     h = replace(agent.hyperparams(), discount=0.9)
     state = jax.jit(agent.init)(jax.random.key(0), h)
     params, target = moved(state.actor.params, 1), moved(state.actor.params, 2)
-    state = replace(state, actor=replace(state.actor, target=target))
+    state = replace(state, actor=replace(state.actor, target_params=target))
     batch = masked_batch()
     loss, metrics = jax.jit(agent.critic_loss)(params, state, batch, jax.random.key(0), h)
     rows = jax.tree.map(lambda x: np.asarray(x, np.float64), batch)
@@ -193,9 +193,14 @@ def seeded(agent, h, seed=0):
 
 
 def with_target(of, seed):
-    if hasattr(of, "others"):
-        return replace(of, others={k: replace(x, target=moved(x.target, seed)) for k, x in of.others.items()})
-    return replace(of, target=moved(of.target, seed))
+    if hasattr(of, "states_without_params"):
+        return replace(
+            of,
+            states_without_params={
+                k: replace(x, target_params=moved(x.target_params, seed)) for k, x in of.states_without_params.items()
+            },
+        )
+    return replace(of, target_params=moved(of.target_params, seed))
 
 
 @pytest.mark.program
@@ -238,8 +243,8 @@ def test_the_losses_of_maddpg(options):
         return found
 
     stored = {"boss": hand.t.action["boss"], "crew": np.eye(CHOICES)[hand.choice["crew"]]}
-    following = taken(hand.logits(state.actor.target, hand.t.next_obs)[1])
-    after = values(state.critic.target, hand.t.next_obs, following, following)
+    following = taken(hand.logits(state.actor.target_params, hand.t.next_obs)[1])
+    after = values(state.critic.target_params, hand.t.next_obs, following, following)
     value = values(state.critic.params, hand.t.obs, stored, stored)
     expected = sum(hand.error(value[name], hand.bootstrapped(name, after[name].min(-1))) for name, _ in hand.sizes)
     loss, _ = jax.jit(agent.critic_loss)(state.critic.params, state, batch, key, h)
@@ -258,7 +263,7 @@ def test_the_losses_of_maddpg(options):
     np.testing.assert_allclose(loss, actor(params), rtol=1e-4, atol=1e-5)
     numbers = hand.logits(params, hand.t.obs)[1]
     kept = taken(numbers)["crew"], taken(numbers, soft=True)["crew"]
-    way = moved(tree.zeros(params), 9)
+    way = moved(tree.zeros_like(params), 9)
     there = [actor(jax.tree.map(lambda x, d, s=s: np.float64(x) + s * d, params, way), kept) for s in (1e-4, -1e-4)]
     along = sum(float((a * b).sum()) for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(way), strict=True))
     np.testing.assert_allclose(along, (there[0] - there[1]) / 2e-4, rtol=1e-3, atol=1e-4)
@@ -305,8 +310,8 @@ def test_the_losses_of_maac(shared):
             found.setdefault(name, []).append(mlp(of, np.concatenate([own[j], *heard], 1), leaky))
         return {name: np.stack(x, 1) for name, x in found.items()}, penalty
 
-    following, log_probs = draw(state.actor.target, hand.t.next_obs)
-    after, _ = values(state.critic.target, hand.t.next_obs, following)
+    following, log_probs = draw(state.actor.target_params, hand.t.next_obs)
+    after, _ = values(state.critic.target_params, hand.t.next_obs, following)
     value, penalty = values(state.critic.params, hand.t.obs, hand.choice)
     expected = 0.3 * penalty
     for name, n in hand.sizes:
@@ -330,7 +335,7 @@ def test_the_losses_of_maac(shared):
     np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-5)
 
     def with_constant_factors(params):
-        policies = agent.policies(params, batch.learned.obs, batch.learned.terminated.ndim)
+        policies = agent.policies(params, batch.training_steps.obs, batch.training_steps.terminated.ndim)
         return sum(
             hand.mean(name, policies[name].log_prob(jnp.asarray(choice[name])) * worse[name]) for name, _ in hand.sizes
         )
@@ -353,13 +358,15 @@ AGENTS = {
 @pytest.mark.parametrize("name", AGENTS)
 def test_no_illegal_choice_is_made(name):
     agent, batch = AGENTS[name], masked_batch(boss=None if name == "vdn" else Discrete(2))
-    h = hyperparameters.as_state(agent.hyperparams())
+    h = hyperparameters.as_arrays(agent.hyperparams())
     params = jax.jit(agent.init)(jax.random.key(0), h).actor.params
     params = jax.tree.map(lambda x: 3 * x, moved(params, 0))
     act = jax.vmap(agent.act, (None, 0, None, 0, None))
-    many = jax.vmap(lambda key: act(params, batch.obs, agent.memory(), jax.random.split(key, ROWS), h)[0])
+    many = jax.vmap(lambda key: act(params, batch.obs, agent.initial_memory(), jax.random.split(key, ROWS), h)[0])
     drawn = np.asarray(jax.jit(many)(jax.random.split(jax.random.key(1), 2000))["crew"])
-    mode = jax.vmap(agent.mode, (None, 0, None, None, None))(params, batch.obs, agent.memory(), jax.random.key(0), h)
+    mode = jax.vmap(agent.mode, (None, 0, None, None, None))(
+        params, batch.obs, agent.initial_memory(), jax.random.key(0), h
+    )
     legal = np.asarray(batch.obs["crew"]["legal"])
     for choice in (drawn, np.asarray(mode[0]["crew"])[None]):
         assert of_all(np.broadcast_to(legal, (*choice.shape, CHOICES)), choice).all()
@@ -416,16 +423,16 @@ def test_members_that_remember_are_mixed_step_by_step():
     replay = SequenceReplay(length=3, burn_in=1, stride=2)
     state, metrics = after(off_policy(TWO_STEP, agent, replay=replay, n_step=2))
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((state.agent, metrics)))
-    assert tree.size(state.slots.memory["agent"][0]) == 4
+    assert tree.leading_size(state.envs.memory["agent"][0]) == 4
 
 
 @pytest.mark.program
 @pytest.mark.usefixtures("optimized")
 def test_the_two_step_game_tells_a_sum_from_a_mixer():
     """All actions are random; least squares give the sum -1.5, 2.5, 2.5 and 6.5 where [[0, 1], [1, 8]] is paid."""
-    h = hyperparameters.as_state(
+    h = hyperparameters.as_arrays(
         replace(
-            hyperparameters.of(DQN(Discrete(3), Discrete(2))),
+            hyperparameters.default_hyperparams(DQN(Discrete(3), Discrete(2))),
             epsilon=1.0,
             final_epsilon=1.0,
             learning_rate=1e-3,

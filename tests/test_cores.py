@@ -13,7 +13,7 @@ from evorl.networks.network import Core, Feedforward
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5, hippo
 
-STEPS, SLOTS, INPUTS, WIDTH = 12, 3, 5, 8
+STEPS, NUM_ENVS, INPUTS, WIDTH = 12, 3, 5, 8
 SMALL_S5 = {"width": WIDTH, "layers": 2, "states": 8, "blocks": 2}
 CORES = {
     "gru": GRU(WIDTH),
@@ -27,33 +27,34 @@ every_core = pytest.mark.parametrize("core", CORES.values(), ids=CORES)
 
 @pytest.fixture(scope="module")
 def seen():
-    """Inputs, where episodes ended (one slot twice in a row, and one at the last step), and a key."""
-    x = jax.random.normal(jax.random.key(0), (STEPS, SLOTS, INPUTS))
-    ended = np.zeros((STEPS, SLOTS), bool)
+    """Inputs, where episodes ended (one environment twice in a row, and one at the last step), and a key."""
+    x = jax.random.normal(jax.random.key(0), (STEPS, NUM_ENVS, INPUTS))
+    ended = np.zeros((STEPS, NUM_ENVS), bool)
     ended[[3, 4, 9], 0] = ended[-1, 1] = ended[0, 2] = True
     return x, jnp.asarray(ended)
 
 
 def begun(core, x):
     """Parameters, all away from where they begin, and memories that have seen something."""
-    params = jax.jit(partial(core.init, method="step"))(jax.random.key(1), core.initial(), x[0, 0])
+    params = jax.jit(partial(core.init, method="step"))(jax.random.key(1), core.initial_memory(), x[0, 0])
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda p: p + np.float32(0.1 * rng.normal(size=p.shape)), params)
-    drawn = lambda m: jnp.asarray(0.5 * rng.normal(size=(SLOTS, *m.shape)), m.dtype)  # noqa: E731
-    return params, jax.tree.map(drawn, core.initial())
+    drawn = lambda m: jnp.asarray(0.5 * rng.normal(size=(NUM_ENVS, *m.shape)), m.dtype)  # noqa: E731
+    return params, jax.tree.map(drawn, core.initial_memory())
 
 
 def one_by_one(core, params, memory, x, ended):
-    """What the core's step gives slot by slot and step by step, resetting by hand."""
+    """What the core's step gives environment by environment and step by step, resetting by hand."""
     memories, ys = [], []
     for now, over in zip(x, np.asarray(ended), strict=True):
         each = [
-            core.apply(params, jax.tree.map(lambda m, i=i: m[i], memory), now[i], method="step") for i in range(SLOTS)
+            core.apply(params, jax.tree.map(lambda m, i=i: m[i], memory), now[i], method="step")
+            for i in range(NUM_ENVS)
         ]
         after, y = jax.tree.map(lambda *rows: jnp.stack(rows), *each)
         memories.append(after)
         ys.append(y)
-        fresh = jax.tree.map(lambda m: jnp.broadcast_to(m, (SLOTS, *m.shape)), core.initial())
+        fresh = jax.tree.map(lambda m: jnp.broadcast_to(m, (NUM_ENVS, *m.shape)), core.initial_memory())
         memory = jax.tree.map(lambda a, b, over=over: jnp.where(over[:, None], b, a), after, fresh)
     return jax.tree.map(lambda *rows: jnp.stack(rows), *memories), jnp.stack(ys)
 
@@ -75,7 +76,7 @@ def test_gradients_of_a_sequence_are_those_of_its_steps(core, seen):
     """By parameters, memory and inputs, of what is given and of what is remembered."""
     x, ended = seen
     params, memory = begun(core, x)
-    weights = jax.random.normal(jax.random.key(4), (STEPS, SLOTS, 1))
+    weights = jax.random.normal(jax.random.key(4), (STEPS, NUM_ENVS, 1))
 
     def loss(play, *given):
         memories, ys = play(*given, ended)
@@ -154,7 +155,7 @@ def recurrence(core, params, memory, x, ended):
 
 def test_kernels_of_a_batch_are_factorized_one_at_a_time():
     def draw(key):
-        return LSTM(8).init(key, LSTM(8).initial(), jnp.zeros(3), method="step")["params"]["kernel"]
+        return LSTM(8).init(key, LSTM(8).initial_memory(), jnp.zeros(3), method="step")["params"]["kernel"]
 
     draw_many = jax.jit(jax.vmap(draw))
     keys = jax.random.split(jax.random.key(0), 5)
@@ -189,7 +190,9 @@ def test_s5_begins_as_a_system_of_hippo():
     np.testing.assert_allclose(normal @ vectors, vectors * poles, atol=1e-12)
     np.testing.assert_allclose(2 * (vectors @ vectors.conj().T).real, np.eye(size), atol=1e-12)
     core = S5(width=64, layers=1, states=32, blocks=2)
-    space = core.init(jax.random.key(0), core.initial(), jnp.zeros(3), method="step")["params"]["stack_0"]["space"]
+    space = core.init(jax.random.key(0), core.initial_memory(), jnp.zeros(3), method="step")["params"]["stack_0"][
+        "space"
+    ]
     np.testing.assert_allclose(
         space["poles"],
         np.tile(np.concatenate([hippo(16)[0].real] * 2), 1).tolist() + np.tile(hippo(16)[0].imag, 2).tolist(),
@@ -206,7 +209,7 @@ def test_s5_begins_as_a_system_of_hippo():
 def test_cores_follow_their_protocol(core, seen):
     assert isinstance(core, Core)
     assert isinstance(Feedforward(), Core)
-    assert all((leaf == 0).all() for leaf in jax.tree.leaves(core.initial()))
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(core.initial_memory()))
 
 
 @pytest.mark.parametrize(("core", "options", "message"), [

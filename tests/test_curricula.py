@@ -5,17 +5,18 @@ import jax.numpy as jnp
 import pytest
 
 from evorl import OnPolicy, PolicyGradient, hyperparameters
-from evorl.envs.gymnax import Gymnax
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.physics import Physics
-from evorl.levels.generators import BredLevels
+from evorl.envs.suites.gymnax import Gymnax
 from evorl.networks.network import FEEDFORWARD
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
 from evorl.population import Resample, Truncation
 from evorl.priors import LogUniform
-from evorl.workflows import PBT, PLR, Adversary, Learnable, Vmapped
-from evorl.workflows.base import advance
+from evorl.ued import PLR, Adversary, Learnable
+from evorl.ued.generators import BredLevels
+from evorl.workflows import PBT, Vmapped
+from evorl.workflows.base import step_or_evaluate
 
 pytestmark = pytest.mark.program
 
@@ -30,7 +31,7 @@ def student(env, core):
 
 
 def curricula(env, core):
-    learner, editor = student(env, core), env.editor()
+    learner, editor = student(env, core), env.make_editor()
     teacher = PolicyGradient(editor.observation_space, editor.action_space, hidden=(4,), core=core)
     return {
         "plr": PLR(learner, capacity=8, num_edits=2, side_by_side=True),
@@ -50,9 +51,9 @@ def types(state):
 def shapes_of(workflow):
     """The state, the state after a step, and the metrics of an evaluation."""
     key = jax.random.key(0)
-    hyperparams = hyperparameters.as_state(hyperparameters.of(workflow))
+    hyperparams = hyperparameters.as_arrays(hyperparameters.default_hyperparams(workflow))
     state = jax.eval_shape(workflow.init, key, hyperparams)
-    after, _, evaluation = jax.eval_shape(lambda s: advance(workflow, s, key, jnp.bool_(False)), state)
+    after, _, evaluation = jax.eval_shape(lambda s: step_or_evaluate(workflow, s, key, jnp.bool_(False)), state)
     return state, after, evaluation
 
 

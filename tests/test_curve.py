@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import yaml
 
-from evorl import curve
+from evorl.cli import curve
 from evorl.errors import OptionError
 
-CFG = {"schema": 1, "agent": {"name": "td3", "workflow": {}, "hyperparams": {"lr": 0.1}}, "seed": 0, "num_seeds": 1}
-CFG |= {"env": {"_target_": "evorl.envs.gymnax.Gymnax", "name": "CartPole-v1"}, "wrappers": []}
+CFG = {"schema": 2, "agent": {"name": "td3", "workflow": {}, "hyperparams": {"lr": 0.1}}, "seed": 0, "num_seeds": 1}
+CFG |= {"env": {"_target_": "evorl.envs.suites.gymnax.Gymnax", "name": "CartPole-v1"}, "wrappers": []}
 
 
 def write(run, steps=(0, 10, 20), returns=((1.0,), (2.0,), (3.0,)), **changed):
@@ -26,7 +26,7 @@ def write(run, steps=(0, 10, 20), returns=((1.0,), (2.0,), (3.0,)), **changed):
 
 
 def drawn(*given):
-    return curve.lines([curve.read(one, []) for one in given])
+    return curve.group_curves([curve.read_curve(one, []) for one in given])
 
 
 def test_runs_that_differ_in_their_seeds_alone_are_one_line(tmp_path):
@@ -81,12 +81,12 @@ def test_each_environment_has_a_panel(tmp_path, capsys):
     short = CFG["env"] | {"max_episode_steps": 5}
     runs = [write(tmp_path / "a"), write(tmp_path / "b", env=CFG["env"] | {"name": "Acrobot-v1"})]
     runs += [write(tmp_path / "c", env=short), write(tmp_path / "d", agent=CFG["agent"] | {"name": "sac"})]
-    found = curve.panels(drawn(*runs))
+    found = curve.group_by_task(drawn(*runs))
     titles = ["CartPole-v1", "Acrobot-v1", "CartPole-v1 env.max_episode_steps=5"]
     assert {title: [one.label for one in lines] for title, lines in found.items()} == dict(
         zip(titles, (["a", "d"], ["b"], ["c"]), strict=True)
     )
-    figure = curve.draw(found, None, "")
+    figure = curve.draw_curves(found, None, "")
     assert [axis.get_title() for axis in figure.axes[::2]] == titles
     curve.main([str(tmp_path / "curve.png"), *runs])
     said = capsys.readouterr().out
@@ -96,8 +96,8 @@ def test_each_environment_has_a_panel(tmp_path, capsys):
 
 def test_a_panel_is_of_what_is_evaluated_whatever_is_learned_from(tmp_path):
     """Returns are the task's own, with rewards that are scaled and in another environment than that of the training."""
-    scaled = {"_target_": "evorl.envs.wrappers.Rewards", "scale": 0.1}
-    frames = {"_target_": "evorl.envs.wrappers.Frames", "count": 2}
+    scaled = {"_target_": "evorl.envs.wrappers.RewardTransform", "scale": 0.1}
+    frames = {"_target_": "evorl.envs.wrappers.FrameStack", "count": 2}
     other = CFG["env"] | {"name": "Acrobot-v1"}
     runs = [
         write(tmp_path / "elsewhere", env=other, eval_env=CFG["env"]),
@@ -107,7 +107,7 @@ def test_a_panel_is_of_what_is_evaluated_whatever_is_learned_from(tmp_path):
         write(tmp_path / "frames", wrappers=[scaled, frames]),
         write(tmp_path / "other", env=other),
     ]
-    found = {title: [one.label for one in lines] for title, lines in curve.panels(drawn(*runs)).items()}
+    found = {title: [one.label for one in lines] for title, lines in curve.group_by_task(drawn(*runs)).items()}
     alike, seen, apart = found.items()
     assert alike[1] == ["elsewhere", "plain", "wrapped", "inside"]
     assert alike[0].startswith("CartPole-v1")

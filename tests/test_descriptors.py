@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs.brax import Brax
-from evorl.envs.descriptors import FeetContact, FinalPosition, physics_of
+from evorl.envs.descriptors import FeetContact, FinalPosition, find_pipeline_state
 from evorl.envs.sanity import Bandit
-from evorl.envs.wrappers import Rewards
+from evorl.envs.suites.brax import Brax
+from evorl.envs.wrappers import RewardTransform
 from evorl.errors import OptionError
 from evorl.training.configuration import config, parts
-from evorl.training.episodes import play
+from evorl.training.episodes import play_episodes
 from evorl.types import Env
 from tests.test_brax import own
 
@@ -25,7 +25,7 @@ def random_play(env):
     def policy(obs, memory, keys):
         return jax.vmap(env.action_space.sample)(keys), memory, {}
 
-    return play(env, env.default_params, policy, (), 2, seed=0)
+    return play_episodes(env, env.default_params, policy, (), 2, seed=0)
 
 
 @pytest.mark.program
@@ -34,7 +34,7 @@ def test_metrics_positions_and_contacts_are_braxs_own(name, key):
     """Step by step along one trajectory; and of episodes of random actions, where a hopper's foot is up at times."""
     metrics = {"x_velocity": "mean", "x_position": "last", "reward_ctrl": "sum"}
     inner = Brax(name, "spring", STEPS, DEBUG | {"terminate_when_unhealthy": False}, metrics)
-    env = FeetContact(Rewards(FinalPosition(inner)))
+    env = FeetContact(RewardTransform(FinalPosition(inner)))
     assert env.episode_info == metrics | {"position": "last", "feet_contact": "mean"}
     theirs = own(name, backend="spring", debug=True, terminate_when_unhealthy=False)
     actions = jax.random.uniform(key, (STEPS, theirs.action_size), minval=-1, maxval=1)
@@ -60,10 +60,10 @@ def test_metrics_positions_and_contacts_are_braxs_own(name, key):
     feet = [3] if name == "hopper" else [2, 4, 6, 8]
     expected = np.stack([(np.asarray(touching) & (np.asarray(links) == foot)).any(1) for foot in feet], 1)
     np.testing.assert_array_equal(info["feet_contact"], expected)
-    assert env.links == tuple(feet)
-    np.testing.assert_allclose(physics_of(end).x.pos, after.pipeline_state.x.pos, rtol=1e-4, atol=1e-5)
+    assert env.foot_links == tuple(feet)
+    np.testing.assert_allclose(find_pipeline_state(end).x.pos, after.pipeline_state.x.pos, rtol=1e-4, atol=1e-5)
     if name == "hopper":
-        means = random_play(env).means
+        means = random_play(env).episode_means
         assert ((means["feet_contact"] > 0) & (means["feet_contact"] < 1)).any()
         speed = (means["position"][:, 0] - float(theirs.sys.init_q[0])) / (STEPS * theirs.dt)
         np.testing.assert_allclose(means["x_velocity"], speed, atol=0.06)  # it begins within 0.005 m of there
@@ -71,9 +71,9 @@ def test_metrics_positions_and_contacts_are_braxs_own(name, key):
 
 @pytest.mark.program
 def test_feet_are_found_by_name_and_may_be_given():
-    found = {name: FeetContact(Brax(name, "spring", options=DEBUG)).links for name in ("walker2d", "halfcheetah")}
+    found = {name: FeetContact(Brax(name, "spring", options=DEBUG)).foot_links for name in ("walker2d", "halfcheetah")}
     assert found == {"walker2d": (3, 6), "halfcheetah": (3, 6)}
-    assert FeetContact(Brax("hopper", "spring", options=DEBUG), (2, 3)).links == (2, 3)
+    assert FeetContact(Brax("hopper", "spring", options=DEBUG), (2, 3)).foot_links == (2, 3)
 
 
 def stepped(env):
@@ -91,10 +91,10 @@ WRONG = {
     r"options.debug=None: FeetContact reads contacts, which Brax keeps with": lambda: FeetContact(Brax("hopper")),
     r"backend=mjx: keeps no contacts": lambda: FeetContact(Brax("hopper", "mjx", options=DEBUG)),
     r"feet=\[\]: must be some of the 2 links of inverted": lambda: (
-        FeetContact(Brax("inverted_pendulum", "spring", options=DEBUG)).links
+        FeetContact(Brax("inverted_pendulum", "spring", options=DEBUG)).foot_links
     ),
     r"feet=\[9\]: must be some of the 4 links of hopper, from 0": lambda: (
-        FeetContact(Brax("hopper", "spring", options=DEBUG), [9]).links
+        FeetContact(Brax("hopper", "spring", options=DEBUG), [9]).foot_links
     ),
 }
 
@@ -110,6 +110,8 @@ WRAPPERS = [(["env=feet", "env@env.inner=ant"], FeetContact), (["env=position"],
 
 @pytest.mark.parametrize(("overrides", "wrapper"), WRAPPERS)
 def test_the_wrappers_compose(overrides, wrapper):
-    env = parts.make(config.plain(config.load([*overrides, "env.inner.backend=spring"]))["env"], "env", Env)
+    env = parts.instantiate(
+        config.to_plain_data(config.compose_config([*overrides, "env.inner.backend=spring"]))["env"], "env", Env
+    )
     assert isinstance(env, wrapper)
     assert env.inner.name == "ant"

@@ -65,7 +65,7 @@ def test_four_devices_compute_what_one_does_of_curricula():
     for name in names:
         several, one = found[name], found[f"{name} on one"]
         assert (several.pop("devices"), one.pop("devices")) == (4, 1)
-        assert several["state.buffer.ledger.size"][1] >= 4  # half of it, so that there are replays
+        assert several["state.buffer.score_table.size"][1] >= 4  # half of it, so that there are replays
         same_numbers(several, one, least=5e-7)  # scores are differences of float32 numbers near 1
 
 
@@ -102,9 +102,13 @@ def test_devices_that_do_not_divide_are_refused_with_the_nearest_number_that_doe
     ],
 )
 def test_a_cpu_is_as_many_devices_as_divide_what_is_independent(given, devices, monkeypatch):
-    monkeypatch.setattr(runs, "cores", lambda: 8)
+    monkeypatch.setattr(runs, "count_cores", lambda: 8)
     assert (
-        runs.devices(config.plain(config.load([*given, "env=cartpole" if "openes" not in given[0] else "env=ant"])))
+        runs.count_devices(
+            config.to_plain_data(
+                config.compose_config([*given, "env=cartpole" if "openes" not in given[0] else "env=ant"])
+            )
+        )
         == devices
     )
 
@@ -116,7 +120,7 @@ def test_programs_that_tests_compile_are_not_optimized():
 @pytest.mark.usefixtures("optimized")
 def test_what_the_user_has_chosen_for_the_compiler_stays(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
-    assert devices_of.compiler_options() == devices_of.ON_CPU
+    assert devices_of.compiler_options() == devices_of.CPU_OPTIONS
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
     assert devices_of.compiler_options() == {"xla_cpu_multi_thread_eigen": False}
 

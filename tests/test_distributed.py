@@ -14,18 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import distribute
-from evorl.distributed.actors import cause_of
-from evorl.distributed.cluster import LOOPBACK, connected
-from evorl.distributed.coordinator import coordinate
-from evorl.distributed.results import Results
+from evorl.cli import distribute
+from evorl.distributed.cluster import LOOPBACK, connect_to_ray
+from evorl.distributed.coordinator import coordinate_psro
+from evorl.distributed.ray_executor import describe_cause
+from evorl.distributed.results import ResultStore
 from evorl.distributed.task import BEST_RESPONSE
-from evorl.distributed.values import packed, unpacked
+from evorl.distributed.values import pack_value, unpack_value
 from evorl.errors import OptionError
-from evorl.leagues.exact import payoffs
-from evorl.leagues.prioritized import RectifiedNash
+from evorl.leagues.exact import compute_payoffs
+from evorl.leagues.prioritized_solvers import RectifiedNash
+from evorl.leagues.psro import PSRO
 from evorl.training import runs
-from evorl.workflows.psro import PSRO
 from tests.conftest import leaves_equal
 from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, Reordered, state_of
 from tests.tiers import program_fixture
@@ -54,7 +54,7 @@ def played():
 @pytest.mark.program
 @pytest.mark.parametrize("psro", [EXACT, replace(EXACT, solver=RectifiedNash())])
 def test_it_is_the_training_by_one_program(psro):
-    trained = list(coordinate(psro, seed=3))
+    trained = list(coordinate_psro(psro, seed=3))
     state, metrics = by_one_program(psro, psro.hyperparams(), 5, seed=3)
     for name in metrics:
         found = [float(one.metrics[name]) for one in trained]
@@ -66,7 +66,7 @@ def test_it_is_the_training_by_one_program(psro):
 
 @pytest.mark.program
 def test_trainings_are_those_of_one_program():
-    trained = list(coordinate(LEARNED, hyperparams=FEW, iterations=2))
+    trained = list(coordinate_psro(LEARNED, hyperparams=FEW, iterations=2))
     state, metrics = by_one_program(LEARNED, FEW, 2)
     assert [int(one.metrics["env_steps"]) for one in trained] == list(metrics["env_steps"])
     for found, expected in zip(jax.tree.leaves(trained[-1].state.pool), jax.tree.leaves(state.pool), strict=True):
@@ -74,9 +74,11 @@ def test_trainings_are_those_of_one_program():
 
 
 def test_played_payoffs_are_those_that_are_expected(played):
-    expected = payoffs(PLAYED.tree, played.pool)
+    expected = compute_payoffs(PLAYED.tree, played.pool)
     assert np.asarray(played.payoffs.episodes == 20).all()
-    apart = np.abs(played.payoffs.mean - expected) / np.where(played.payoffs.errors > 0, played.payoffs.errors, np.inf)
+    apart = np.abs(played.payoffs.mean - expected) / np.where(
+        played.payoffs.standard_errors > 0, played.payoffs.standard_errors, np.inf
+    )
     assert float(np.asarray(apart).max()) < 5
     assert float(np.abs(played.payoffs.mean - expected).mean()) > 0.01  # they are played
 
@@ -89,7 +91,7 @@ def test_the_order_in_which_tasks_end_changes_nothing(seed, played):
 
 @pytest.mark.parametrize("staleness", [1, 2])
 def test_best_responses_may_begin_on_an_older_table(staleness):
-    ages = [int(one.metrics["age"]) for one in coordinate(EXACT, Reordered(answers_first), staleness=staleness)]
+    ages = [int(one.metrics["age"]) for one in coordinate_psro(EXACT, Reordered(answers_first), staleness=staleness)]
     assert max(ages) == staleness
     assert len(ages) == 5
 
@@ -98,30 +100,30 @@ def test_a_training_that_was_killed_and_stopped_goes_on_as_if_nothing_had_been(t
     command = [sys.executable, "-m", "tests.distributing", str(tmp_path), "6", "serial"]
     killed = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    stopped = coordinate(PLAYED, results=Results(tmp_path))
+    stopped = coordinate_psro(PLAYED, results=ResultStore(tmp_path))
     assert [next(stopped).number for _ in range(2)] == [1, 2]
     stopped.close()
     kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.npz")}
     assert len(kept) == 10  # the first policies and their payoff; two answers, payoffs and the time of two iterations
     (tmp_path / ".payoff-1-0.npz.0").write_bytes(b"half")  # what a kill may leave
-    assert leaves_equal(state_of(PLAYED, results=Results(tmp_path)), played)
+    assert leaves_equal(state_of(PLAYED, results=ResultStore(tmp_path)), played)
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}.items() > kept.items()
 
 
 def test_a_damaged_result_comes_again(tmp_path, played):
-    assert leaves_equal(state_of(PLAYED, results=Results(tmp_path)), played)
+    assert leaves_equal(state_of(PLAYED, results=ResultStore(tmp_path)), played)
     for path in sorted(tmp_path.glob("payoff-*.npz"))[:2]:
         whole = path.read_bytes()
         path.write_bytes(
             whole[:-40] if path.name == "payoff-0-0.npz" else whole.replace(whole[200:204], b"\1\2\3\4", 1)
         )
-    assert leaves_equal(state_of(PLAYED, results=Results(tmp_path)), played)
+    assert leaves_equal(state_of(PLAYED, results=ResultStore(tmp_path)), played)
 
 
 @pytest.mark.program
 @pytest.mark.parametrize("psro", [EXACT, LEARNED], ids=["exact", "learned"])
 def test_a_result_of_another_kind_comes_again(psro, tmp_path):
-    whole, results = state_of(psro, results=Results(tmp_path)), Results(tmp_path)
+    whole, results = state_of(psro, results=ResultStore(tmp_path)), ResultStore(tmp_path)
     for name in ("best_response-1-0", "payoff-1-0", "seconds-1"):
         assert results.get(name) is not None
         results.put(name, [np.zeros(3), np.array("text")])
@@ -130,7 +132,7 @@ def test_a_result_of_another_kind_comes_again(psro, tmp_path):
 
 
 def test_results_hold_nothing_that_could_run(tmp_path):
-    results = Results(tmp_path)
+    results = ResultStore(tmp_path)
     np.savez(tmp_path / "evil.npz", arr_0=np.array([{}], object), allow_pickle=True)
     assert results.get("evil") is None
     with pytest.raises(ValueError, match="allow_pickle"):
@@ -139,34 +141,42 @@ def test_results_hold_nothing_that_could_run(tmp_path):
 
 def test_a_tree_with_keys_is_packed_and_comes_back():
     tree = {"key": jax.random.split(jax.random.key(0), 3), "x": jnp.ones((2, 2), jnp.bfloat16), "n": jnp.int32(1)}
-    back = unpacked(jax.eval_shape(lambda: tree), packed(tree))
+    back = unpack_value(jax.eval_shape(lambda: tree), pack_value(tree))
     assert leaves_equal(jax.random.key_data(back["key"]), jax.random.key_data(tree["key"]))
     assert leaves_equal({**tree, "key": 0}, {**back, "key": 0})
     with pytest.raises(ValueError, match="is int32"):
-        unpacked(jax.eval_shape(lambda: jnp.ones(2)), [np.ones(2, np.int32)])
+        unpack_value(jax.eval_shape(lambda: jnp.ones(2)), [np.ones(2, np.int32)])
 
 
 class AllAtOnce:
     """An oracle that does not divide."""
 
-    check = hyperparams = first = respond = casts = players = tables = lambda *_: None
+    check = hyperparams = init_policies = respond = policy_sets = split_pool_by_role = tabulate_policies = lambda *_: (
+        None
+    )
 
 
 @pytest.mark.parametrize(
     ("begin", "message"),
     [
         (
-            lambda folder: coordinate(EXACT, iterations=6),
+            lambda folder: coordinate_psro(EXACT, iterations=6),
             "iterations=6: must be from 1 to 5, with which the pool is full",
         ),
-        (lambda folder: coordinate(EXACT, iterations=0), "iterations=0: must be from 1 to 5"),
-        (lambda folder: coordinate(EXACT, staleness=-1), "staleness=-1: must not be negative"),
-        (lambda folder: coordinate(PSRO(KUHN, AllAtOnce())), "oracle=AllAtOnce: answers for all players at once only"),
-        (lambda folder: coordinate(PLAYED, seed=1, results=Results(folder)), "resume: what is kept is of another"),
+        (lambda folder: coordinate_psro(EXACT, iterations=0), "iterations=0: must be from 1 to 5"),
+        (lambda folder: coordinate_psro(EXACT, staleness=-1), "staleness=-1: must not be negative"),
+        (
+            lambda folder: coordinate_psro(PSRO(KUHN, AllAtOnce())),
+            "oracle=AllAtOnce: answers for all players at once only",
+        ),
+        (
+            lambda folder: coordinate_psro(PLAYED, seed=1, results=ResultStore(folder)),
+            "resume: what is kept is of another",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
-    Results(tmp_path).put("first", [np.zeros((12, 2), np.float32)])
+    ResultStore(tmp_path).put("first", [np.zeros((12, 2), np.float32)])
     with pytest.raises(OptionError, match=message) as error:
         next(begin(tmp_path))
     assert "\n" not in str(error.value)
@@ -236,7 +246,7 @@ def test_the_folder_of_ray_is_private_although_ray_opens_its_own(monkeypatch):
     stub = SimpleNamespace(init=init, util=util, is_initialized=lambda: False, shutdown=lambda: None)
     monkeypatch.setitem(sys.modules, "ray", stub)
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    with connected(cpus=1):
+    with connect_to_ray(cpus=1):
         folder = given[0].parent
         found = folder.stat()
         assert (stat.S_IMODE(found.st_mode), found.st_uid) == (0o700, os.getuid())
@@ -247,8 +257,10 @@ def test_the_folder_of_ray_is_private_although_ray_opens_its_own(monkeypatch):
 
 def test_what_a_script_defines_itself_is_named_where_workers_fail_by_it():
     own, other = TypeError("<class '__main__.Mine'> is not a valid JAX type\n..."), ValueError("no")
-    assert cause_of(own).startswith("TypeError: <class '__main__.Mine'> is not a valid JAX type; workers cannot import")
-    assert cause_of(other) == "ValueError: no"
+    assert describe_cause(own).startswith(
+        "TypeError: <class '__main__.Mine'> is not a valid JAX type; workers cannot import"
+    )
+    assert describe_cause(other) == "ValueError: no"
 
 
 @pytest.mark.program
@@ -259,7 +271,7 @@ def test_a_run_by_tasks_that_is_stopped_before_its_first_one_goes_on(tmp_path, m
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("evorl.distributed.trainings.league", stop)
+        patch.setattr("evorl.distributed.trainings.train_psro", stop)
         with pytest.raises(SystemExit):
             distribute.main(["agent=psro_exact", "env=kuhn", "iterations=1", "executor=serial", "run_dir=run"])
     distribute.main(["resume=run", "executor=serial"])
@@ -279,4 +291,4 @@ def test_the_command_trains_and_goes_on_where_it_was(tmp_path, monkeypatch, caps
     assert "go on with: python -m evorl.distribute resume=run executor=serial iterations=4" in said
     rows = [line for line in (tmp_path / "run" / "train.csv").read_text().splitlines()[1:] if line]
     assert len(rows) == 5
-    assert leaves_equal(runs.restored(tmp_path / "run", "run", "last").state.pool, state_of(EXACT).pool)
+    assert leaves_equal(runs.restore_run(tmp_path / "run", "run", "last").state.pool, state_of(EXACT).pool)

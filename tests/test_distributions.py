@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from evorl.errors import OptionError
-from evorl.networks.distributions import Categorical, Head, Normal, TanhNormal, straight_through
+from evorl.networks.distributions import Categorical, Head, Normal, TanhNormal, sample_straight_through
 from evorl.spaces import Box, Dict, Discrete, MultiDiscrete
 
 MEAN, STD = np.array([0.3, -1.2]), np.array([0.5, 1.7])
@@ -70,9 +70,9 @@ def test_samples_have_the_density():
 def test_actions_are_in_the_units_and_bounds_of_the_space():
     space = Box((-2.0, 0.0), (2.0, 1.0), (2,))
     x = jnp.array([0.5, -9.0])
-    np.testing.assert_allclose(Head(space, "normal").action(x), [1.0, 0.0], rtol=1e-6)
-    np.testing.assert_allclose(Head(space).action(x), [2 * np.tanh(0.5), 0.0], atol=1e-6)
-    assert Head(Discrete(3)).action(jnp.int32(2)) == 2
+    np.testing.assert_allclose(Head(space, "normal").to_action(x), [1.0, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(Head(space).to_action(x), [2 * np.tanh(0.5), 0.0], atol=1e-6)
+    assert Head(Discrete(3)).to_action(jnp.int32(2)) == 2
 
 
 def test_several_actions_are_the_choices_of_each_by_name():
@@ -80,7 +80,7 @@ def test_several_actions_are_the_choices_of_each_by_name():
     head = Head(space)
     assert head.size == 9
     drawn = head.distribution(jnp.zeros((5, 9))).sample(jax.random.key(0))
-    action = head.action(drawn)
+    action = head.to_action(drawn)
     np.testing.assert_array_equal(action["a"]["c"], drawn[:, :2])
     np.testing.assert_array_equal(action["b"], drawn[:, 2])
     with pytest.raises(OptionError, match="each to be a choice"):
@@ -89,7 +89,7 @@ def test_several_actions_are_the_choices_of_each_by_name():
 
 def test_a_straight_through_sample_is_one_hot_and_has_the_gradient_of_the_softmax():
     logits, key, weights = jnp.array([0.3, -1.0, 2.0, 0.5, 0.1]), jax.random.key(1), jnp.arange(1.0, 6)
-    sample, pull = jax.vjp(lambda logits: straight_through(logits, (3, 2), key), logits)
+    sample, pull = jax.vjp(lambda logits: sample_straight_through(logits, (3, 2), key), logits)
     noisy = logits + jax.random.gumbel(key, logits.shape)
     np.testing.assert_array_equal(
         sample, np.eye(3)[noisy[:3].argmax()].tolist() + np.eye(2)[noisy[3:].argmax()].tolist()

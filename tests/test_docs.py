@@ -122,7 +122,7 @@ SHOWN = [
 @pytest.mark.program
 @pytest.mark.parametrize("command", SHOWN)
 def test_what_these_pages_show_can_be_built(command):
-    workflow, hyperparams, _ = runs.build(config.load(command.split()))
+    workflow, hyperparams, _ = runs.build(config.compose_config(command.split()))
     jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
 
 

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs import check
-from evorl.envs.maze import Maze, MazeEditor, RandomWalls, Table, edits, paths, to_str
-from evorl.envs.maze.levels import AGENTS
+from evorl.envs import check_env
+from evorl.envs.maze import LevelTable, Maze, MazeEditor, RandomWalls, edits, paths, to_str
+from evorl.envs.maze.levels import AGENT_SYMBOLS
 from evorl.errors import OptionError
 from evorl.spaces import Discrete
-from evorl.types import Editable, Editor
+from evorl.types import EditableLevelEnv, EditorEnv
 
 MAZE = Maze(RandomWalls(3, 4, 5, 5), max_episode_steps=20)
 RESET, STEP = (jax.jit(function, static_argnums=0) for function in (MazeEditor.reset, MazeEditor.step))
@@ -29,24 +29,24 @@ def made(editor, actions):
 
 def drawn(level):
     """Its drawing, with any direction as >."""
-    return to_str(level).translate(str.maketrans(dict.fromkeys(AGENTS, ">")))
+    return to_str(level).translate(str.maketrans(dict.fromkeys(AGENT_SYMBOLS, ">")))
 
 
 def test_a_maze_is_edited_with_its_own_number_of_walls():
-    assert isinstance(MAZE, Editable)
-    assert isinstance(MAZE.editor(), Editor)
-    assert (MAZE.editor().num_walls, MAZE.editor().max_episode_steps) == (5, 7)
-    paper = Maze().editor()
+    assert isinstance(MAZE, EditableLevelEnv)
+    assert isinstance(MAZE.make_editor(), EditorEnv)
+    assert (MAZE.make_editor().num_walls, MAZE.make_editor().max_episode_steps) == (5, 7)
+    paper = Maze().make_editor()
     assert (paper.action_space, paper.max_episode_steps) == (Discrete(169), 62)
     assert paper.observation_space.parts["image"].shape == (15, 15, 3)
     assert paper.observation_space.parts["step"] == Discrete(63)
     assert paper.observation_space.parts["random"].shape == (50,)
-    assert Maze(Table((">G",))).editor().num_walls == 60
+    assert Maze(LevelTable((">G",))).make_editor().num_walls == 60
 
 
 def test_walls_come_first_then_goal_and_start_and_walls_below_them_vanish():
-    states, _, timestep = made(MAZE.editor(), [0, 3, 3, 6, 9, 6, 0])
-    level = MAZE.editor().level(states[-1])
+    states, _, timestep = made(MAZE.make_editor(), [0, 3, 3, 6, 9, 6, 0])
+    level = MAZE.make_editor().get_level(states[-1])
     assert drawn(level) == ">..#\n..G.\n.#.."
     assert drawn_walls(states) == [0, 1, 2, 2, 3, 4, 3, 2]
     assert (float(timestep.reward), bool(timestep.terminated), bool(timestep.truncated)) == (0.0, True, False)
@@ -61,7 +61,7 @@ def test_the_drawing_equals_one_made_in_numpy(key):
     """Of many random episodes without a start on the goal."""
     actions = np.array(jax.random.randint(key, (40, 7), 0, 12))
     actions[:, 6] = np.where(actions[:, 6] == actions[:, 5], (actions[:, 6] + 1) % 12, actions[:, 6])
-    editor = MAZE.editor()
+    editor = MAZE.make_editor()
 
     def level(actions, key):
         def step(state, action):
@@ -112,9 +112,9 @@ def test_the_first_action_may_set_the_number_of_walls():
 
 
 def test_it_sees_the_bordered_maze_the_step_and_new_random_numbers():
-    states, seen, _ = made(MAZE.editor(), [0, 3, 3, 6, 9, 6, 0])
+    states, seen, _ = made(MAZE.make_editor(), [0, 3, 3, 6, 9, 6, 0])
     whole = Maze(RandomWalls(3, 4, 5, 5), full_view=True)
-    of_student, _ = whole.reset_to(jax.random.key(0), states[-1].level)
+    of_student, _ = whole.reset_to_level(jax.random.key(0), states[-1].level)
     np.testing.assert_array_equal(seen[-1]["image"], whole.observe(of_student)["image"])
     empty = np.asarray(seen[0]["image"])
     assert empty.shape == (5, 6, 3)
@@ -128,22 +128,22 @@ def test_it_sees_the_bordered_maze_the_step_and_new_random_numbers():
 
 def test_a_maze_says_what_its_teacher_sees_and_sets():
     maze = replace(MAZE, editor_num_random=3, editor_first_sets_number=True)
-    assert maze.editor() == MazeEditor(maze, MAZE.levels.most, num_random=3, first_sets_number=True)
+    assert maze.make_editor() == MazeEditor(maze, MAZE.levels.most, num_random=3, first_sets_number=True)
 
 
 @pytest.mark.program
 @pytest.mark.parametrize("first", [False, True])
 def test_it_is_an_environment_as_evorl_needs_it(first, capsys):
-    check(MazeEditor(MAZE, num_walls=3, num_random=2, first_sets_number=first), episodes=3)
+    check_env(MazeEditor(MAZE, num_walls=3, num_random=2, first_sets_number=first), episodes=3)
     assert "all 3 episodes were terminated at step" in capsys.readouterr().err  # which is right here
 
 
 @pytest.mark.program
 def test_made_levels_can_be_played_and_mutated(key):
-    level = made(MAZE.editor(), [0, 3, 3, 6, 9, 6, 0])[0][-1].level
-    template = MAZE.sample(key, MAZE.default_params)
+    level = made(MAZE.make_editor(), [0, 3, 3, 6, 9, 6, 0])[0][-1].level
+    template = MAZE.sample_level(key, MAZE.default_params)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), level) == jax.tree.map(lambda x: (x.shape, x.dtype), template)
-    assert MAZE.equal(level, MAZE.level(MAZE.reset_to(key, level)[0]))
+    assert MAZE.is_same_level(level, MAZE.get_level(MAZE.reset_to_level(key, level)[0]))
     assert edits.mutate(key, level, 2).height == 3
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from evorl.agents import PolicyGradient
-from evorl.envs.wrappers import Frames
+from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
 from evorl.training.configuration import config, parts
-from evorl.training.elsewhere import Elsewhere
+from evorl.training.eval_env import EvalEnvEvaluator
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
 from evorl.training.runs import build
@@ -54,7 +54,7 @@ def test_evaluations_and_the_best_policy_are_of_the_other_environment(num_seeds)
     assert [row["iteration"] for row in rows] == [0, 2]
     assert {(row["return"], row["episode_length"]) for row in rows} == {(50.0, 5.0)}
     assert (rows[-1]["best_return"], rows[-1]["best_return_error"]) == (50.0, 0.0)
-    np.testing.assert_allclose(training.progress.best, 50)
+    np.testing.assert_allclose(training.progress.best_returns, 50)
     assert all(0 < row["return"] <= 7 for row in training.rows if row["kind"] == "train" and row["episodes"])
 
 
@@ -70,21 +70,21 @@ def test_what_is_learned_is_the_same_bits_wherever_it_is_evaluated():
 
 def test_an_environment_that_the_policy_cannot_play_in_is_refused():
     with pytest.raises(
-        OptionError, match=r"eval_env=Frames: its observation_space is .*, must be that of the training"
+        OptionError, match=r"eval_env=FrameStack: its observation_space is .*, must be that of the training"
     ):
-        Elsewhere(workflow(Counting()), Frames(Counting(), 2))
-    cfg = config.load(["agent=search", "problem=zdt1", "eval_env=cartpole"])
+        EvalEnvEvaluator(workflow(Counting()), FrameStack(Counting(), 2))
+    cfg = config.compose_config(["agent=search", "problem=zdt1", "eval_env=cartpole"])
     with pytest.raises(OptionError, match="eval_env=given: is an environment"):
         build(cfg)
     with pytest.raises(OptionError, match="unknown env cartpol; did you mean cartpole"):
-        config.load(["agent=ppo", "env=cartpole", "eval_env=cartpol"])
+        config.compose_config(["agent=ppo", "env=cartpole", "eval_env=cartpol"])
 
 
 def test_it_is_composed_as_the_environment_is_and_within_its_wrappers():
     given = ["agent=ppo", "env=cartpole", "wrappers=[{frames: {count: 2}}, {rewards: {scale: 0.1}}]"]
-    data = config.plain(config.load([*given, "eval_env=cartpole", "eval_env.max_episode_steps=77"]))
-    found = parts.evaluated(data)
-    assert (found.max_episode_steps, parts.played(data).max_episode_steps) == (77, 500)
-    assert found.observation_space == parts.played(data).observation_space
-    assert parts.evaluated(config.plain(config.load([*given, "eval_env=null"]))) is None
-    assert parts.evaluated(config.plain(config.load(given))) is None
+    data = config.to_plain_data(config.compose_config([*given, "eval_env=cartpole", "eval_env.max_episode_steps=77"]))
+    found = parts.make_eval_env(data)
+    assert (found.max_episode_steps, parts.make_task(data).max_episode_steps) == (77, 500)
+    assert found.observation_space == parts.make_task(data).observation_space
+    assert parts.make_eval_env(config.to_plain_data(config.compose_config([*given, "eval_env=null"]))) is None
+    assert parts.make_eval_env(config.to_plain_data(config.compose_config(given))) is None

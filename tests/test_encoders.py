@@ -10,7 +10,7 @@ from evorl.errors import OptionError
 from evorl.networks import encoders
 from evorl.networks.encoders import CNN, Convolution
 from evorl.networks.network import Encoder
-from evorl.spaces import Box, Dict, Discrete, shapes
+from evorl.spaces import Box, Dict, Discrete, to_shape_structs
 
 
 def convolved(x, kernel, bias, size, stride):
@@ -24,10 +24,10 @@ def convolved(x, kernel, bias, size, stride):
     return y
 
 
-@pytest.mark.parametrize("few", [encoders.FEW, 0], ids=["product", "convolution"])
+@pytest.mark.parametrize("few", [encoders.MAX_PATCH_SIZE, 0], ids=["product", "convolution"])
 @pytest.mark.parametrize(("shape", "size", "stride"), [((5, 5, 3), 3, 1), ((9, 8, 2), 4, 2), ((7, 10, 1), 3, 3)])
 def test_a_convolution_is_its_sums(monkeypatch, few, shape, size, stride):
-    monkeypatch.setattr(encoders, "FEW", few)
+    monkeypatch.setattr(encoders, "MAX_PATCH_SIZE", few)
     x = jax.random.normal(jax.random.key(0), (6, *shape))
     layer = Convolution(4, size, stride)
     params = jax.jit(layer.init)(jax.random.key(1), x)
@@ -91,7 +91,7 @@ def test_presets_have_the_sizes_of_their_papers(options, features):
     (Dict({"a": Discrete(3), "b": Box(0.0, 1.0, (4,))}), {}, r"encoder=CNN: needs an image, a Box \[height, width, ch"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(space, options, message):
-    obs = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes(space))
+    obs = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), to_shape_structs(space))
     with pytest.raises(OptionError, match=message):
         CNN(**options).init(jax.random.key(0), space, obs)
 

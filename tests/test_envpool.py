@@ -6,11 +6,11 @@ import pytest
 
 from evorl import EnvPool
 from evorl.agents import PolicyGradient
-from evorl.envs.host import pools
+from evorl.envs.host import pool_registry
 from evorl.errors import OptionError
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
-from evorl.vector_env import FromParams, Plan
+from evorl.vector_env import ResetStarts, RolloutPlan
 from evorl.workflows import OnPolicy
 from tests.test_host_envs import played
 
@@ -20,14 +20,14 @@ envpool = pytest.importorskip("envpool")
 @pytest.fixture(autouse=True)
 def nothing_left():
     yield
-    pools.close()
+    pool_registry.close_all()
 
 
 @pytest.fixture
 def made(monkeypatch):
     """The seeds of all that is made."""
-    found, make = [], EnvPool._make
-    monkeypatch.setattr(EnvPool, "_make", lambda self, seeds: found.append(seeds) or make(self, seeds))
+    found, make = [], EnvPool._make_pool
+    monkeypatch.setattr(EnvPool, "_make_pool", lambda self, seeds: found.append(seeds) or make(self, seeds))
     return found
 
 
@@ -54,15 +54,15 @@ def test_cartpole_is_what_the_library_plays_bit_for_bit(made):
 
 def test_an_evaluation_has_environments_of_its_own(made):
     env = EnvPool("CartPole-v1", threads=1)
-    slots, _, _ = played(env, 2, 3)
-    leased = pools.of(env).leased
-    _, stats, _ = played(env, 2, 4, Plan(FromParams(), True, episodes=2, leaves=True), slots, 5)
+    envs, _, _ = played(env, 2, 3)
+    leased = pool_registry.get_pool(env).active_leases
+    _, stats, _ = played(env, 2, 4, RolloutPlan(ResetStarts(), True, episodes=2, releases=True), envs, 5)
     assert (stats.episodes == 2).all()
-    assert pools.of(env).leased == leased
-    after, _, (rows, mask) = played(env, 2, 2, Plan(FromParams(), False, steps=2), slots, 6)
-    np.testing.assert_array_equal(rows.obs[0], slots.obs)
+    assert pool_registry.get_pool(env).active_leases == leased
+    after, _, (rows, mask) = played(env, 2, 2, RolloutPlan(ResetStarts(), False, steps=2), envs, 6)
+    np.testing.assert_array_equal(rows.obs[0], envs.obs)
     assert mask.all()
-    np.testing.assert_array_equal(abs(after.env_state.lease), slots.env_state.lease)
+    np.testing.assert_array_equal(abs(after.env_state.lease), envs.env_state.lease)
     assert [len(seeds) for seeds in made] == [2, 2]
     assert len({seed for seeds in made for seed in seeds}) == 4
 
@@ -85,7 +85,7 @@ def test_a_training_ends_with_nothing_left():
     result = fit(workflow, budget=Budget(iterations=3), evaluations=1)
     assert [row["env_steps"] for row in result.rows if row["kind"] == "train"][-1] == 96
     assert result.rows[-1]["return"] > 5
-    assert pools._POOLS == {}
+    assert pool_registry._POOLS == {}
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import pytest
 from evorl import tree
 from evorl.agents import SAC, TD3, SACHyperparams, TD3Hyperparams
 from evorl.ec import GA, GAHyperparams, OpenES, OpenESHyperparams
-from evorl.ec.rows import full_rank
+from evorl.ec.flatten import pass_through
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
-from evorl.envs import probe
+from evorl.envs.sanity import probe
 from evorl.errors import OptionError
 from evorl.training.program import Program
 from evorl.workflows import ERL, ERLHyperparams
-from evorl.workflows.base import advance
+from evorl.workflows.base import step_or_evaluate
 from tests.conftest import leaves_equal
 from tests.counting import Counting
 
@@ -26,7 +26,7 @@ class Remembering:
 
     population_size: int = 4
 
-    to_params = from_params = full_rank
+    to_params = from_params = pass_through
 
     def init(self, key, mean, hyperparams):
         ranks = jnp.arange(float(self.population_size))
@@ -95,8 +95,8 @@ def test_updates_follow_the_steps_of_this_iteration_or_of_all(follows):
 def test_updates_are_fixed_where_their_limits_are_one_number_and_optimizers_persist():
     states, metrics = run(erl(Counting(), min_updates=7, max_updates=7), STILL, 3)
     assert [int(row["gradient_steps"]) for row in metrics] == [7, 7, 7]
-    assert [int(s.agent.critic.moments.count) for s in states] == [0, 7, 14, 21]
-    assert [int(s.agent.actor.moments.count[0]) for s in states] == [0, 7, 14, 21]
+    assert [int(s.agent.critic.opt_state.count) for s in states] == [0, 7, 14, 21]
+    assert [int(s.agent.actor.opt_state.count[0]) for s in states] == [0, 7, 14, 21]
 
 
 @pytest.mark.program
@@ -148,13 +148,13 @@ def test_it_begins_at_random_and_then_evolves_alone():
 def test_evaluation_plays_the_center_and_the_agents_and_changes_nothing():
     workflow = erl(Counting(), num_agents=2)
     states, _ = run(workflow, STILL, 2)
-    after, _, evaluation = jax.jit(partial(advance, workflow))(states[-1], jax.random.key(1), True)
+    after, _, evaluation = jax.jit(partial(step_or_evaluate, workflow))(states[-1], jax.random.key(1), True)
     assert leaves_equal(after, states[-1])
     assert int(evaluation["episodes"]) == 20
     assert float(evaluation["return"]) == pytest.approx(float(evaluation["episode_length"]))
     for name in ("return", "return_agent"):
         assert float(evaluation[name]) == pytest.approx(4.0, abs=4 * 2 / np.sqrt(20))  # lengths uniform on 1..7
-    exam = workflow.exam(states[-1], jax.random.key(1))
+    exam = workflow.plan_evaluation(states[-1], jax.random.key(1))
     played = exam.params
     agents = states[-1].agent.actor.params
     assert leaves_equal(tree.index(played, slice(3)), tree.broadcast(workflow.evolver.solution(states[-1].evolver), 3))
@@ -173,9 +173,11 @@ def test_physics_is_lowered_once():
 
 @pytest.mark.program
 def test_a_step_keeps_one_copy_of_the_replay(key):
-    workflow = erl(probe.SeenChoice(), capacity=500_000)
+    workflow = erl(probe.ObsActionReward(), capacity=500_000)
     state = jax.eval_shape(workflow.init, key, STILL)
-    compiled = jax.jit(partial(advance, workflow), donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
+    compiled = (
+        jax.jit(partial(step_or_evaluate, workflow), donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
+    )
     memory, replay = compiled.memory_analysis(), tree.nbytes(state.replay)
     assert memory.alias_size_in_bytes >= replay
     assert memory.temp_size_in_bytes < 0.1 * replay
@@ -196,7 +198,9 @@ GA_ERL = GA(6, 1, mutation=ERLMutation()), GAHyperparams(mutation=ERLMutationHyp
 )
 def test_agent_and_population_learn_to_choose(agent, of_agent, evolver, of_evolver):
     """Two vmapped seeds on the fifth probe: the action is half the observation, return 1; at random it is 0.4."""
-    workflow = erl(probe.SeenChoice(), evolver, agent, batch_size=64, min_updates=16, max_updates=16, agent_episodes=8)
+    workflow = erl(
+        probe.ObsActionReward(), evolver, agent, batch_size=64, min_updates=16, max_updates=16, agent_episodes=8
+    )
     hp = ERLHyperparams(of_agent, of_evolver)
 
     def train(key):

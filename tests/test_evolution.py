@@ -25,12 +25,12 @@ from evorl.ec import (
     SeededES,
 )
 from evorl.errors import OptionError
-from evorl.networks.low_rank import LowRank
+from evorl.networks.low_rank import LowRankKernel
 from evorl.spaces import Discrete
 from evorl.types import TimeStep
-from evorl.vector_env import Plan, Store
+from evorl.vector_env import RolloutPlan, TransitionStore
 from evorl.workflows import CEMRL, ERL, Evolution, EvolutionHyperparams, Vmapped
-from evorl.workflows.base import advance
+from evorl.workflows.base import step_or_evaluate
 from tests.conftest import leaves_equal
 from tests.counting import Counting
 from tests.tiny import Walk
@@ -87,8 +87,8 @@ def test_the_fitness_of_a_member_is_its_return():
 def test_virtual_batch_normalization_is_that_of_random_steps_and_stays():
     workflow = evolution(Counting(), OpenES(4), "vbn", vbn_steps=250)
     state, _ = steps(workflow, started(workflow), 1)
-    # 63 steps of each of 4 slots, played again without the workflow, to add up in NumPy
-    assert float(state.statistics.count) == 252
+    # 63 steps of each of 4 environments, played again without the workflow, to add up in NumPy
+    assert float(state.obs_statistics.count) == 252
     rows = []
 
     def seen_rows(_, transitions, mask):
@@ -96,19 +96,19 @@ def test_virtual_batch_normalization_is_that_of_random_steps_and_stays():
         jax.debug.callback(keep, transitions.obs, mask)
         return ()
 
-    vector_env.play(
-        workflow.vector_env.world(state.env_params),
+    vector_env.rollout(
+        workflow.vector_env.make_env_batch(state.env_params),
         lambda obs, memory, keys: (jnp.zeros((4, 1)), memory, {}),
-        Plan(workflow.vector_env.starts(every=True), steps=63),
+        RolloutPlan(workflow.vector_env.make_starts(every=True), steps=63),
         None,
         jax.random.split(jax.random.split(jax.random.key(0), 3)[1], 1)[0],
-        Store(workflow.chunk, (), seen_rows),
+        TransitionStore(workflow.chunk, (), seen_rows),
     )
     seen = np.concatenate(rows)
-    np.testing.assert_allclose(state.statistics.mean, seen.mean(0), rtol=1e-4)
-    np.testing.assert_allclose(state.statistics.squares / 252, seen.var(0), rtol=1e-4)
+    np.testing.assert_allclose(state.obs_statistics.mean, seen.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(state.obs_statistics.sum_of_squares / 252, seen.var(0), rtol=1e-4)
     later, rows = steps(workflow, state, 2)
-    assert leaves_equal(later.statistics, state.statistics)
+    assert leaves_equal(later.obs_statistics, state.obs_statistics)
     assert not leaves_equal(later.evolver.mean, state.evolver.mean)
     assert int(rows[-1]["episodes"]) == 4
 
@@ -119,7 +119,7 @@ def test_the_first_iteration_with_vbn_searches_nothing():
     state = started(workflow)
     after, (row,) = steps(workflow, state, 1)
     assert leaves_equal(after.evolver, state.evolver)
-    assert int(row["env_steps"]) == 12  # three for each slot
+    assert int(row["env_steps"]) == 12  # three for each environment
 
 
 @pytest.mark.program
@@ -127,9 +127,9 @@ def test_running_statistics_are_those_of_all_observations():
     workflow = evolution(Walk(), ARS(4, 2), "running", fitness_episodes=2)
     state, _ = steps(workflow, started(workflow, EvolutionHyperparams(ARSHyperparams())), 3)
     seen = np.tile([0.0, 0.3, 0.6], 3 * 8)
-    assert float(state.statistics.count) == len(seen)
-    np.testing.assert_allclose(state.statistics.mean, [seen.mean()], rtol=1e-5)
-    np.testing.assert_allclose(state.statistics.squares / len(seen), [seen.var()], rtol=1e-4)
+    assert float(state.obs_statistics.count) == len(seen)
+    np.testing.assert_allclose(state.obs_statistics.mean, [seen.mean()], rtol=1e-5)
+    np.testing.assert_allclose(state.obs_statistics.sum_of_squares / len(seen), [seen.var()], rtol=1e-4)
     evaluation = jax.jit(workflow.evaluate)(state, jax.random.key(5))
     expected = walk_return(state.agent.actor.params, lambda obs: (obs - seen.mean()) / np.sqrt(seen.var() + 1e-8))
     np.testing.assert_allclose(evaluation["return"], expected, rtol=1e-4)
@@ -153,7 +153,9 @@ def test_members_in_parts_are_the_same_search(normalization):
     parts = replace(whole, members_at_once=2)
     (a, rows_a), (b, rows_b) = (steps(w, started(w), 3) for w in (whole, parts))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), a.evolver, b.evolver)
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), a.statistics, b.statistics)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), a.obs_statistics, b.obs_statistics
+    )
     assert [int(row["env_steps"]) for row in rows_a] == [int(row["env_steps"]) for row in rows_b]
     evaluations = [jax.jit(w.evaluate)(s, jax.random.key(1)) for w, s in ((whole, a), (parts, b))]
     assert [int(e["episodes"]) for e in evaluations] == [6, 6]
@@ -178,7 +180,7 @@ def test_members_that_are_drawn_where_they_play_are_the_same_search(source, norm
 def test_runs_side_by_side_draw_their_own_members(evolver):
     workflow = evolution(Walk(), evolver, members_at_once=2)
     two, (key, key_step) = Vmapped(workflow, 2), jax.random.split(jax.random.key(0))
-    state = jax.jit(two.init)(key, tree.broadcast(hyperparameters.as_state(ES), 2))
+    state = jax.jit(two.init)(key, tree.broadcast(hyperparameters.as_arrays(ES), 2))
     state, _ = jax.jit(two.step)(state, key_step)
     for i in range(2):
         alone = started(workflow, seed=jax.random.split(key)[i])
@@ -200,8 +202,8 @@ def test_the_fitness_of_a_member_of_low_rank_is_that_of_its_kernels(factors):
     returns = []
     for i in range(6):
         params = evolver.to_params(state.evolver, tree.index(plan.params, i), ES.evolver)
-        whole = lambda x: x.shared + x.left.T @ x.right if isinstance(x, LowRank) else x  # noqa: E731
-        returns.append(walk_return(jax.tree.map(whole, params, is_leaf=lambda x: isinstance(x, LowRank))))
+        whole = lambda x: x.shared + x.left.T @ x.right if isinstance(x, LowRankKernel) else x  # noqa: E731
+        returns.append(walk_return(jax.tree.map(whole, params, is_leaf=lambda x: isinstance(x, LowRankKernel))))
     np.testing.assert_allclose(row["return"], np.mean(returns), rtol=1e-4)
     np.testing.assert_allclose(row["return_best"], np.max(returns), rtol=1e-4)
     evaluation = jax.jit(workflow.evaluate)(state, jax.random.key(5))
@@ -224,10 +226,10 @@ def test_members_play_the_same_episodes(fresh_reset, members_at_once):
     options = {"fitness_episodes": 3, "eval_episodes": 18, "members_at_once": members_at_once}
     workflow = evolution(Dice(fresh_reset=fresh_reset), OpenES(6), same_episodes=True, **options)
     state = started(workflow)
-    exam, center = workflow.exam(state, jax.random.key(1)), tree.broadcast(state.agent.actor.params, 6)
+    exam, center = workflow.plan_evaluation(state, jax.random.key(1)), tree.broadcast(state.agent.actor.params, 6)
 
     def play(workflow, plan):
-        _, played = workflow.play(state, plan, jax.random.key(0))
+        _, played = workflow.rollout(state, plan, jax.random.key(0))
         return np.asarray(played.stats.mean_return).reshape(6, 3)
 
     def of_equals(workflow):
@@ -260,8 +262,8 @@ def test_a_member_that_breaks_loses_and_poisons_nothing():
     state, rows = steps(workflow, started(workflow, hyperparams), 6)
     assert np.isnan(rows[0]["return"])
     assert np.isfinite(rows[0]["return_best"])
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves((state.evolver, state.statistics, state.agent)))
-    assert float(state.statistics.mean[0]) == pytest.approx(0.3, abs=0.1)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((state.evolver, state.obs_statistics, state.agent)))
+    assert float(state.obs_statistics.mean[0]) == pytest.approx(0.3, abs=0.1)
 
 
 def test_exploring_draws_choices_and_greed_does_not():
@@ -280,7 +282,7 @@ def test_exploring_draws_choices_and_greed_does_not():
 def test_a_program_holds_its_physics_once():
     workflow = evolution(Counting(), OpenES(4), "vbn", members_at_once=2)
     shapes = jax.eval_shape(workflow.init, jax.random.key(0), ES)
-    text = jax.jit(partial(advance, workflow)).lower(shapes, jax.random.key(0), jnp.bool_(False)).as_text()
+    text = jax.jit(partial(step_or_evaluate, workflow)).lower(shapes, jax.random.key(0), jnp.bool_(False)).as_text()
     assert text.count("chlo.lgamma") == text.count("chlo.digamma") == 1
 
 
@@ -362,7 +364,7 @@ class Two(Walk):
 class Ends(Seeds):
     """Told of returns and of where episodes end, it keeps who ends the furthest."""
 
-    def fitness(self, means):
+    def compute_fitness(self, means):
         return {"objectives": jnp.stack([means["return"], means["place"][:, 0]], 1), "place": means["place"]}
 
     def tell(self, key, genomes, fitness, state, hyperparams):
@@ -395,7 +397,7 @@ def test_a_population_is_in_memory_once():
     env = Walk()
     workflow = evolution(env, OpenES(128), hidden=(256, 256))
     state = jax.eval_shape(workflow.init, jax.random.key(0), ES)
-    step = jax.jit(partial(advance, workflow), donate_argnums=0)
+    step = jax.jit(partial(step_or_evaluate, workflow), donate_argnums=0)
     compiled = step.lower(state, jax.random.key(0), jnp.bool_(False)).compile()
     population = 128 * tree.nbytes(state.agent.actor.params)
     assert compiled.memory_analysis().temp_size_in_bytes < 1.2 * population

@@ -29,15 +29,15 @@ from evorl.ec import (
     VanillaESHyperparams,
     shaping,
 )
-from evorl.ec.rows import layers, rows
-from evorl.ec.search import begin
+from evorl.ec.flatten import flatten_population, leaf_indices
+from evorl.ec.search import init_evolver_state
 from evorl.ec.variation import (
     SBX,
     ERLMutation,
     ERLMutationHyperparams,
     GaussianMutation,
     GaussianMutationHyperparams,
-    NPoint,
+    NPointCrossover,
 )
 from evorl.errors import OptionError
 from evorl.spaces import Box, Discrete
@@ -99,7 +99,7 @@ def searches(name):
 
 @every
 def test_every_evolver_searches_under_scan_and_vmap(name, key):
-    _, fitness = searches(name)(key, hyperparameters.as_state(CASES[name][1]), 150)
+    _, fitness = searches(name)(key, hyperparameters.as_arrays(CASES[name][1]), 150)
     assert np.all(np.asarray(fitness) > 0.3 * float(quadratic(MEAN)))  # nearer than half way
     assert float(np.median(fitness)) > 0.1 * float(quadratic(MEAN))
 
@@ -107,13 +107,13 @@ def test_every_evolver_searches_under_scan_and_vmap(name, key):
 @every
 def test_states_keep_their_types_and_every_hyperparameter_matters(name, key):
     evolver, hyperparams = CASES[name]
-    state_of = jax.vmap(lambda key: evolver.init(key, MEAN, hyperparameters.as_state(hyperparams)))
+    state_of = jax.vmap(lambda key: evolver.init(key, MEAN, hyperparameters.as_arrays(hyperparams)))
     first, program = jax.eval_shape(state_of, jax.random.split(key, 4)), searches(name)
     run = lambda hyperparams: program(key, hyperparams, 5)[0]  # noqa: E731
-    base = run(hyperparameters.as_state(hyperparams))
+    base = run(hyperparameters.as_arrays(hyperparams))
     assert types(base) == types(first)
-    for leaf in hyperparameters.leaves(hyperparams):
-        others = [run(hyperparameters.as_state(moved(hyperparams, leaf, up))) for up in (False, True)]
+    for leaf in hyperparameters.flatten_hyperparams(hyperparams):
+        others = [run(hyperparameters.as_arrays(moved(hyperparams, leaf, up))) for up in (False, True)]
         assert not all(leaves_equal(base, other) for other in others), leaf
     assert program._cache_size() == 1
 
@@ -124,7 +124,7 @@ def test_nan_is_the_worst(name, key):
 
     @jax.jit
     def told(fitness):
-        genomes, state = evolver.ask(key, evolver.init(key, MEAN, hyperparameters.as_state(hyperparams)), hyperparams)
+        genomes, state = evolver.ask(key, evolver.init(key, MEAN, hyperparameters.as_arrays(hyperparams)), hyperparams)
         state, _ = evolver.tell(key, genomes, fitness, state, hyperparams)
         return state, evolver.solution(state)
 
@@ -153,7 +153,7 @@ def test_the_estimate_of_openes_is_the_gradient_of_a_quadratic(key):
         state = es.init(key, jnp.asarray(m, jnp.float32), hp)
         genomes, _ = es.ask(key, state, hp)
         off = genomes - b
-        return es.gradient(state, genomes, -0.5 * (off @ a * off).sum(-1), hp)
+        return es.estimate_gradient(state, genomes, -0.5 * (off @ a * off).sum(-1), hp)
 
     found = np.asarray(jax.jit(jax.vmap(estimate))(jax.random.split(key, runs)), np.float64)
     error = found.std(0) / np.sqrt(runs)
@@ -240,22 +240,24 @@ def test_a_genetic_algorithm_begins_with_members_that_are_each_initialized(key):
     policy = MLPPolicy(Box(-1.0, 1.0, (2,)), Discrete(3), hidden=(4,))
     draw = lambda key: policy.init(key, MLPPolicyHyperparams()).actor.params  # noqa: E731
     mean = draw(key)
-    state = begin(GA(6, 2), key, mean, draw, GAHyperparams())
+    state = init_evolver_state(GA(6, 2), key, mean, draw, GAHyperparams())
     drawn = jax.vmap(draw)(jax.random.split(jax.random.split(key)[0], 6))
     assert leaves_equal(state.members, drawn)
     assert leaves_equal(state.solution, mean)
-    noisy = begin(GA(6, 2), key, mean, draw, GAHyperparams(initial_std=0.5))
-    noise = rows(noisy.members) - rows(drawn)
+    noisy = init_evolver_state(GA(6, 2), key, mean, draw, GAHyperparams(initial_std=0.5))
+    noise = flatten_population(noisy.members) - flatten_population(drawn)
     np.testing.assert_allclose(noise.std(), 0.5, rtol=0.2)
     around = GA(6, 2).init(key, mean, GAHyperparams())
     assert leaves_equal(around.members, tree.broadcast(mean, 6))
     cem = CEM(6)
-    assert leaves_equal(begin(cem, key, mean, draw, CEMHyperparams()), cem.init(key, mean, CEMHyperparams()))
+    assert leaves_equal(
+        init_evolver_state(cem, key, mean, draw, CEMHyperparams()), cem.init(key, mean, CEMHyperparams())
+    )
 
 
 def test_parents_win_tournaments(key):
     ga = GA(5, 0, tournament=3)
-    parents = np.asarray(ga.parents(key, jnp.array([4.0, 0.0, 3.0, 1.0, 2.0]), 50_000))
+    parents = np.asarray(ga.select_parents(key, jnp.array([4.0, 0.0, 3.0, 1.0, 2.0]), 50_000))
     share = np.bincount(parents, minlength=5)[[1, 3, 4, 2, 0]] / 50_000  # from the least to the most fit
     places = np.arange(1, 6)
     np.testing.assert_allclose(share, (places**3 - (places - 1) ** 3) / 5**3, atol=0.01)
@@ -263,12 +265,12 @@ def test_parents_win_tournaments(key):
 
 def test_n_point_crossover_changes_parents_at_so_many_places(key):
     a, b = jnp.zeros((2000, 50)), jnp.ones((2000, 50))
-    children = np.asarray(NPoint(3)(key, a, b))
+    children = np.asarray(NPointCrossover(3)(key, a, b))
     changes = np.abs(np.diff(children)).sum(1)
     assert changes.max() == 3
     assert np.all(children[:, 0] == 0)
     assert set(np.unique(changes)) <= {1, 3}  # two at one place cancel
-    one = np.asarray(NPoint(1)(key, a, b))
+    one = np.asarray(NPointCrossover(1)(key, a, b))
     assert stats.chisquare(np.bincount(50 - one.sum(1).astype(int), minlength=50)[1:]).pvalue > 1e-3
 
 
@@ -305,24 +307,24 @@ def test_mutations_change_each_layer_in_its_own_way(key):
 
 
 def test_layers_are_leaves():
-    np.testing.assert_array_equal(layers({"a": jnp.zeros((2, 3)), "b": jnp.zeros(2)}), [0] * 6 + [1] * 2)
+    np.testing.assert_array_equal(leaf_indices({"a": jnp.zeros((2, 3)), "b": jnp.zeros(2)}), [0] * 6 + [1] * 2)
 
 
 def test_elites_by_hand():
-    fitness, among = jnp.array([3.0, jnp.nan, 7.0, 4.0, -1.0]), jax.jit(shaping.elites_among)
+    fitness, among = jnp.array([3.0, jnp.nan, 7.0, 4.0, -1.0]), jax.jit(shaping.count_elites)
     assert [int(among(fitness, np.array(each))) for each in ([2, 3, 4], [0, 1, 4], [3, 2, 0])] == [2, 1, 3]
 
 
 def test_shapings_by_hand():
     fitness = jnp.array([3.0, jnp.nan, 7.0, 3.0, -1.0])
-    np.testing.assert_allclose(shaping.ranks(fitness), [2.5, 0, 4, 2.5, 1])
-    np.testing.assert_allclose(shaping.centered_rank(fitness), np.array([2.5, 0, 4, 2.5, 1]) / 4 - 0.5)
+    np.testing.assert_allclose(shaping.compute_ranks(fitness), [2.5, 0, 4, 2.5, 1])
+    np.testing.assert_allclose(shaping.center_ranks(fitness), np.array([2.5, 0, 4, 2.5, 1]) / 4 - 0.5)
     replaced = np.array([3, -1, 7, 3, -1])
     np.testing.assert_allclose(shaping.identity(fitness), replaced)
     np.testing.assert_allclose(shaping.z_score(fitness), (replaced - replaced.mean()) / replaced.std(), rtol=1e-6)
     distinct = jnp.array([5.0, 1.0, 4.0, 2.0, 3.0])
     raw = np.maximum(0, np.log(3.5) - np.log([1, 5, 2, 4, 3]))
-    np.testing.assert_allclose(shaping.weights(distinct), 5 * raw / raw.sum() - 1, rtol=1e-5)
+    np.testing.assert_allclose(shaping.nes_utilities(distinct), 5 * raw / raw.sum() - 1, rtol=1e-5)
     np.testing.assert_allclose(shaping.z_score(jnp.full(4, jnp.nan)), 0)
 
 
@@ -337,7 +339,7 @@ def test_shapings_by_hand():
         (lambda: CSO(9), "population_size=9: must be even"),
         (lambda: GA(8, 8), "num_elites=8"),
         (lambda: GA(8, 2, 0), "tournament=0"),
-        (lambda: NPoint(0), "points=0"),
+        (lambda: NPointCrossover(0), "points=0"),
         (lambda: SBX(-1.0), "eta=-1"),
     ],
 )

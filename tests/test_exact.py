@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 from evorl.agents.dqn import DQN
+from evorl.agents.group_agent import member_spaces
 from evorl.agents.mlp_policy import MLPPolicy
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.random import Random
-from evorl.agents.team import Team, member_spaces
-from evorl.envs.games import GameTree, Goofspiel, Kuhn, Leduc, LiarsDice, OpenSpiel, Tabled
-from evorl.envs.games.tree import reach, values
+from evorl.agents.team import Team
+from evorl.envs.games import ExtensiveFormGame, GameTree, Goofspiel, Kuhn, Leduc, LiarsDice, OpenSpiel
+from evorl.envs.games.game_tree import compute_expected_payoffs, reach_probabilities
 from evorl.errors import OptionError
 from evorl.leagues.cfr import cfr_plus
-from evorl.leagues.exact import best_response, exploitability, mixture, nash_conv, payoffs
-from evorl.leagues.tables import of_agent, tabulated, uniform
+from evorl.leagues.exact import best_response, compute_payoffs, exploitability, mix_policies, nash_conv
+from evorl.leagues.tabular_policies import make_uniform_policy, tabulate_agent, tabulate_policy
 from evorl.networks.recurrent import GRU
 
 RECORDED = Path(__file__).parent / "recorded" / "exact"
@@ -38,7 +39,7 @@ LARGE = [pytest.param(name, marks=pytest.mark.program) for name in ("leduc", "go
 
 def drawn(tree, *shape, seed=0):
     """Random policies, [*shape, sets, actions]."""
-    policy = np.where(tree.legal, np.random.default_rng(seed).random((*shape, *tree.legal.shape)), 0)
+    policy = np.where(tree.legal_mask, np.random.default_rng(seed).random((*shape, *tree.legal_mask.shape)), 0)
     return jnp.asarray(policy / policy.sum(-1, keepdims=True), jnp.float32)
 
 
@@ -56,14 +57,14 @@ def drawn(tree, *shape, seed=0):
     ids=repr,
 )
 def test_nash_conv_of_uniform_play(rules, wanted):
-    tree = GameTree.of(rules)
-    found = jax.jit(lambda policy: (nash_conv(tree, policy), exploitability(tree, policy)))(uniform(tree))
+    tree = GameTree.from_game(rules)
+    found = jax.jit(lambda policy: (nash_conv(tree, policy), exploitability(tree, policy)))(make_uniform_policy(tree))
     np.testing.assert_allclose(found, [wanted, wanted / tree.players], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["kuhn3", "goofspiel", "goofspiel_seen", "liars_dice", *LARGE])
 def test_best_responses_to_random_policies_are_those_of_open_spiel(name):
-    tree, recorded = GameTree.of(GAMES[name]), np.load(RECORDED / f"{name}.npz")
+    tree, recorded = GameTree.from_game(GAMES[name]), np.load(RECORDED / f"{name}.npz")
     best, _ = jax.jit(jax.vmap(lambda policy: best_response(tree, policy)))(jnp.asarray(recorded["policies"]))
     np.testing.assert_allclose(best, recorded["best"], atol=1e-5)
     conv = jax.jit(jax.vmap(lambda policy: nash_conv(tree, policy)))(jnp.asarray(recorded["policies"]))
@@ -75,7 +76,7 @@ ITERATED = [pytest.param(name, marks=pytest.mark.program) for name in ("kuhn3", 
 
 @pytest.mark.parametrize("name", ["kuhn", *ITERATED])
 def test_cfr_plus_comes_as_near_to_an_equilibrium_as_that_of_open_spiel(name):
-    tree, wanted = GameTree.of(GAMES[name]), np.load(RECORDED / f"{name}.npz")["cfr_plus"]
+    tree, wanted = GameTree.from_game(GAMES[name]), np.load(RECORDED / f"{name}.npz")["cfr_plus"]
     after = jax.jit(lambda iterations: nash_conv(tree, cfr_plus(tree, iterations)))
     np.testing.assert_allclose([after(t) for t in (10, 100)[: len(wanted)]], wanted, atol=1e-5)
 
@@ -91,21 +92,22 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES)
 def test_every_history_is_that_of_open_spiel(name):
     pytest.importorskip("pyspiel", reason="open_spiel is not installed")
-    ours, theirs = GameTree.of(GAMES[name]), GameTree.of(OpenSpiel(NAMES[name]))
-    for key in ("player", "parent", "action", "chance", "payoffs", *(("sets",) if name != "goofspiel_seen" else ())):
+    ours, theirs = GameTree.from_game(GAMES[name]), GameTree.from_game(OpenSpiel(NAMES[name]))
+    names = ("player", "parent", "action", "chance_prob", "payoffs")
+    for key in (*names, *(("information_sets",) if name != "goofspiel_seen" else ())):
         np.testing.assert_allclose(getattr(ours, key), getattr(theirs, key), atol=1e-6, err_msg=key)
 
 
 @pytest.mark.parametrize("name", ["kuhn", pytest.param("kuhn3", marks=pytest.mark.program)])
 def test_a_best_response_is_the_best_of_all(name):
-    tree, policy = GameTree.of(GAMES[name]), drawn(GameTree.of(GAMES[name]))
+    tree, policy = GameTree.from_game(GAMES[name]), drawn(GameTree.from_game(GAMES[name]))
     best, table = jax.jit(lambda policy: best_response(tree, policy))(policy)
     np.testing.assert_array_equal(table.sum(1), 1)
-    many = jax.jit(jax.vmap(lambda x: values(tree, x)))
+    many = jax.jit(jax.vmap(lambda x: compute_expected_payoffs(tree, x)))
     for player in range(tree.players):
         own = tree.owner == player
         against = jnp.where(own[:, None], table, policy)
-        np.testing.assert_allclose(values(tree, against)[player], best[player], atol=1e-6)
+        np.testing.assert_allclose(compute_expected_payoffs(tree, against)[player], best[player], atol=1e-6)
         every = np.array(list(product(range(2), repeat=own.sum() if tree.players == 2 else 4)))
         first = np.flatnonzero(own)[: every.shape[1]]  # all its pure policies, or all that differ in four sets
         tables = np.tile(against, (len(every), 1, 1))
@@ -116,52 +118,54 @@ def test_a_best_response_is_the_best_of_all(name):
 
 @pytest.mark.program
 def test_of_actions_that_are_worth_the_same_it_takes_the_first_or_the_one_that_is_preferred():
-    tree = GameTree.of(Leduc())
-    folds = jnp.asarray(np.eye(3)[tree.legal.argmax(1)], jnp.float32)
+    tree = GameTree.from_game(Leduc())
+    folds = jnp.asarray(np.eye(3)[tree.legal_mask.argmax(1)], jnp.float32)
     of = jax.jit(lambda ties: best_response(tree, folds, ties))
     (best, first), (again, last) = of(None), of(jnp.tile(jnp.arange(3.0), (936, 1)))
-    value = jax.jit(lambda policy: values(tree, policy))
+    value = jax.jit(lambda policy: compute_expected_payoffs(tree, policy))
     np.testing.assert_array_equal(best, again)
     for player in range(2):
         for table in (first, last):
             found = value(jnp.where((tree.owner == player)[:, None], table, folds))
             np.testing.assert_allclose(found[player], best[player], atol=1e-5)
-    never = np.asarray(reach(tree, folds).prod(0)) == 0
-    unseen = np.setdiff1d(np.arange(936), tree.sets[(tree.player >= 0) & ~never])
+    never = np.asarray(reach_probabilities(tree, folds).prod(0)) == 0
+    unseen = np.setdiff1d(np.arange(936), tree.information_sets[(tree.player >= 0) & ~never])
     unseen = [row for row in unseen if (first[row] != last[row]).any()]
     assert len(unseen) > 500
-    np.testing.assert_array_equal(first[np.array(unseen)].argmax(1), tree.legal[unseen].argmax(1))
-    np.testing.assert_array_equal(last[np.array(unseen)].argmax(1), 2 - tree.legal[unseen][:, ::-1].argmax(1))
+    np.testing.assert_array_equal(first[np.array(unseen)].argmax(1), tree.legal_mask[unseen].argmax(1))
+    np.testing.assert_array_equal(last[np.array(unseen)].argmax(1), 2 - tree.legal_mask[unseen][:, ::-1].argmax(1))
 
 
 @pytest.mark.program
 @pytest.mark.parametrize("name", ["kuhn", "kuhn3"])
 def test_a_mixture_is_worth_what_its_policies_are_worth_on_average(name):
-    tree = GameTree.of(GAMES[name])
+    tree = GameTree.from_game(GAMES[name])
     policies, weights = drawn(tree, 3), np.random.default_rng(1).dirichlet(np.ones(3), tree.players)
-    table = payoffs(tree, policies)
+    table = compute_payoffs(tree, policies)
     assert table.shape == (tree.players, *(3,) * tree.players)
-    value = jax.jit(lambda policy: values(tree, policy))
+    value = jax.jit(lambda policy: compute_expected_payoffs(tree, policy))
     for profile in product(range(3), repeat=tree.players):
         joint = jnp.stack([policies[profile[player], i] for i, player in enumerate(tree.owner)])
         np.testing.assert_allclose(table[(slice(None), *profile)], value(joint), atol=1e-6)
-    mixed = mixture(tree, policies, jnp.asarray(weights, jnp.float32))
+    mixed = mix_policies(tree, policies, jnp.asarray(weights, jnp.float32))
     np.testing.assert_allclose(mixed.sum(1), 1, atol=1e-6)
     wanted = np.asarray(table, float)
     for own in weights[::-1]:
         wanted = wanted @ own
     np.testing.assert_allclose(value(mixed), wanted, atol=1e-6)
-    new = payoffs(tree, [policies[2:], *[policies] * (tree.players - 1)])
+    new = compute_payoffs(tree, [policies[2:], *[policies] * (tree.players - 1)])
     np.testing.assert_allclose(new, table[:, 2:], atol=1e-6)
 
 
 def test_a_mixture_is_uniform_where_none_of_its_policies_comes():
-    tree = GameTree.of(Kuhn())
+    tree = GameTree.from_game(Kuhn())
     passes = jnp.tile(jnp.array([1.0, 0.0]), (12, 1))
-    mixed = mixture(tree, jnp.stack([passes, passes]), jnp.full((2, 2), 0.5))
+    mixed = mix_policies(tree, jnp.stack([passes, passes]), jnp.full((2, 2), 0.5))
     np.testing.assert_array_equal(mixed, passes)  # the first player passes before it is bet against
-    bets = mixture(tree, (1 - passes)[None], jnp.ones((2, 1)))
-    twice = [row for row in range(12) if row in set(tree.sets[[len(tree.history(n)) == 4 for n in range(58)]])]
+    bets = mix_policies(tree, (1 - passes)[None], jnp.ones((2, 1)))
+    twice = [
+        row for row in range(12) if row in set(tree.information_sets[[len(tree.history(n)) == 4 for n in range(58)]])
+    ]
     np.testing.assert_array_equal(bets[np.array(twice)], 0.5)
     np.testing.assert_array_equal(np.delete(bets, twice, 0)[:, 1], 1)
 
@@ -170,56 +174,62 @@ def test_a_mixture_is_uniform_where_none_of_its_policies_comes():
 class Forgetful(Kuhn):
     """Kuhn whose players no longer know their card after a bet."""
 
-    def information(self, state, player):
-        card, bets = super().information(state, player)
+    def information_state(self, state, player):
+        card, bets = super().information_state(state, player)
         return (card if len(bets) < 2 else ()), bets
 
 
 def test_a_player_who_forgets_has_no_exact_values():
-    tree = GameTree.of(Forgetful())
+    tree = GameTree.from_game(Forgetful())
     with pytest.raises(OptionError, match="player 0 forgets what it did or knew before 'player 0: Q") as told:
-        nash_conv(tree, uniform(tree))
+        nash_conv(tree, make_uniform_policy(tree))
     assert "\n" not in str(told.value)
 
 
 @pytest.mark.program
 def test_what_agents_play_as_a_table():
-    tree = GameTree.of(Kuhn())
-    env = Tabled(tree)
+    tree = GameTree.from_game(Kuhn())
+    env = ExtensiveFormGame(tree)
     spaces = member_spaces(env.observation_space, env.action_space)
-    obs = {"obs": jnp.asarray(tree.features[5]), "legal": jnp.asarray(tree.legal[5])}
+    obs = {"obs": jnp.asarray(tree.features[5]), "legal": jnp.asarray(tree.legal_mask[5])}
     for agent in (PolicyGradient(*spaces, hidden=(8,)), MLPPolicy(*spaces), DQN(*spaces, hidden=(8,)), Random(*spaces)):
         h = agent.hyperparams()
         params = agent.init(jax.random.key(0), h).actor.params
-        table = of_agent(tree, agent, params, h)
+        table = tabulate_agent(tree, agent, params, h)
         keys = jax.random.split(jax.random.key(1), 4000)
         acts = jax.vmap(lambda key, a=agent, p=params, h=h: a.act(p, obs, (), key, h)[0])(keys)
         np.testing.assert_allclose(acts.mean(), table[5, 1], atol=4 * 0.5 / 4000**0.5)
         if not isinstance(agent, Random):
-            greedy = of_agent(tree, agent, params, h, greedy=True)
+            greedy = tabulate_agent(tree, agent, params, h, greedy=True)
             mode = agent.mode(params, obs, (), keys[0], h)[0]
             assert greedy[5].tolist() == [1 - mode, mode]
         else:
-            np.testing.assert_array_equal(of_agent(tree, agent, params, h, greedy=True), uniform(tree))
-    np.testing.assert_array_equal(tabulated(tree, lambda obs: obs["legal"] / obs["legal"].sum()), uniform(tree))
+            np.testing.assert_array_equal(
+                tabulate_agent(tree, agent, params, h, greedy=True), make_uniform_policy(tree)
+            )
+    np.testing.assert_array_equal(
+        tabulate_policy(tree, lambda obs: obs["legal"] / obs["legal"].sum()), make_uniform_policy(tree)
+    )
     with pytest.raises(OptionError, match="agent=MLPPolicy: remembers"):
-        of_agent(tree, MLPPolicy(*spaces, core=GRU(4)), ())
+        tabulate_agent(tree, MLPPolicy(*spaces, core=GRU(4)), ())
 
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_team_plays_a_row_for_each_of_its_members(together):
-    tree = GameTree.of(Kuhn())
-    env = Tabled(tree, together)
+    tree = GameTree.from_game(Kuhn())
+    env = ExtensiveFormGame(tree, together)
     team = Team(env.observation_space, env.action_space, MLPPolicy(*member_spaces(*spaces(env))), ids=True)
     params = jax.jit(team.init)(jax.random.key(0), team.hyperparams()).actor.params
-    table, greedy = (jax.jit(partial(of_agent, tree, team, greedy=greedy))(params) for greedy in (False, True))
+    table, greedy = (jax.jit(partial(tabulate_agent, tree, team, greedy=greedy))(params) for greedy in (False, True))
     np.testing.assert_array_equal(table.argmax(1), greedy.argmax(1))
     for row in (0, 7):
         player = int(tree.owner[row])
         name, member = ("player", player) if together else (f"player_{player}", 0)
         own = {"obs": jnp.asarray(tree.features[row])} | ({"id": jnp.int32(member)} if together else {})
-        agent = team.sides[name].agent
-        logits = agent.distribution(params[name], {"obs": own, "legal": jnp.asarray(tree.legal[row])}, ())[0].logits
+        agent = team.group_agents[name].agent
+        logits = agent.distribution(params[name], {"obs": own, "legal": jnp.asarray(tree.legal_mask[row])}, ())[
+            0
+        ].logits
         np.testing.assert_allclose(table[row], jax.nn.softmax(logits), atol=1e-6)
 
 

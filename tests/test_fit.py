@@ -19,13 +19,13 @@ from evorl.agents import PolicyGradient, TD3Hyperparams
 from evorl.errors import OptionError
 from evorl.spaces import Box
 from evorl.training import devices
+from evorl.training.dry_run import find_unmet_limits
 from evorl.training.fit import fit
-from evorl.training.plan import unkept
-from evorl.training.progress import Budget, Mark, Most, Progress
+from evorl.training.progress import Budget, BudgetUsage, Progress, StepBound
 from evorl.training.records.checkpoint import Checkpoints
-from evorl.training.records.display import Lines
+from evorl.training.records.display import LinePrinter
 from evorl.training.records.recorders import Csv, JsonLines, TensorBoard
-from evorl.training.records.rows import interval
+from evorl.training.records.rows import compute_return_interval
 from evorl.types import TimeStep
 from evorl.workflows import OnPolicy
 from tests.conftest import leaves_equal
@@ -58,8 +58,9 @@ def test_evaluations_come_before_training_then_on_schedule_and_at_the_end(whole)
     assert [row["iteration"] for row in rows][::2] == [0, 10]
     assert len(rows) == 3
     assert whole.rows[0] is rows[0]
-    assert whole.progress.first == {
-        "env_steps": 0, "return": rows[0]["return"], **dict(zip(("low", "high"), interval(rows[0]), strict=True))
+    low, high = compute_return_interval(rows[0])
+    assert whole.progress.initial_evaluation == {
+        "env_steps": 0, "return": rows[0]["return"], "low": low, "high": high
     }  # fmt: skip
 
 
@@ -100,12 +101,12 @@ def test_the_best_policy_is_evaluated_anew_so_that_its_return_is_no_maximum():
     assert len(before) >= 3
     assert not any("best_return" in row for row in before)
     highest = np.max([row["seeds"]["return"] for row in [*before, last]], axis=0)
-    np.testing.assert_allclose(highest, training.progress.best, rtol=1e-6)
+    np.testing.assert_allclose(highest, training.progress.best_returns, rtol=1e-6)
     several = np.random.default_rng(0).standard_normal((100_000, len(before) + 1)).max(1)
     assert highest.mean() == pytest.approx(several.mean(), abs=4 * several.std() / np.sqrt(200))
     assert last["best_return"] == pytest.approx(0, abs=4 / np.sqrt(200))
-    assert training.progress.tested["return"] == last["best_return"]
-    assert training.progress.tested["low"] < 0 < training.progress.tested["high"]
+    assert training.progress.best_reevaluation["return"] == last["best_return"]
+    assert training.progress.best_reevaluation["low"] < 0 < training.progress.best_reevaluation["high"]
 
 
 @pytest.mark.program
@@ -118,7 +119,7 @@ def test_one_compilation_serves_a_run():
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
     assert compiled.count("jit(run)") == 1
-    assert compiled.count("jit(init_placed)") == 1
+    assert compiled.count("jit(init_sharded)") == 1
 
 
 @pytest.mark.program
@@ -147,7 +148,7 @@ def test_a_resumed_run_is_the_undisturbed_run_bitwise(whole, tmp_path):
     fit(OFF_POLICY, HP, 3, Budget(iterations=4), chunk=2, evaluations=2, checkpoints=first)
     first.close()
     again = Checkpoints(tmp_path)
-    assert again.latest == 4
+    assert again.latest_iteration == 4
     resumed = fit(OFF_POLICY, HP, 3, Budget(iterations=10), chunk=2, evaluations=2, checkpoints=again)
     again.close()
     assert leaves_equal(resumed.state, whole.state)
@@ -178,22 +179,22 @@ def test_a_run_stopped_in_its_last_evaluation_makes_the_whole_of_it_when_resumed
     assert [path.name for path in tmp_path.iterdir()] == ["10"]
     _, best, progress = Checkpoints(tmp_path).restore(jax.eval_shape(lambda: whole.state))
     assert leaves_equal(best, whole.best)
-    assert progress["rows"] == whole.progress.rows
+    assert progress["row_counts"] == whole.progress.row_counts
 
 
 @pytest.mark.program
 def test_a_checkpoint_whose_replacement_was_not_written_is_put_back(tmp_path):
     state = {"x": jnp.arange(3.0)}
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, state, state, {"rows": {"train": 1}})
+    checkpoints.save(1, state, state, {"row_counts": {"train": 1}})
     checkpoints.close()
     (tmp_path / "1").rename(tmp_path / "1.replaced")
     again = Checkpoints(tmp_path)
-    assert again.latest == 1
+    assert again.latest_iteration == 1
     assert leaves_equal(again.restore(jax.eval_shape(lambda: state))[0], state)
-    again.save(1, state, state, {"rows": {"train": 2}})
+    again.save(1, state, state, {"row_counts": {"train": 2}})
     again.close()
-    assert Checkpoints(tmp_path).restore(jax.eval_shape(lambda: state))[2]["rows"] == {"train": 2}
+    assert Checkpoints(tmp_path).restore(jax.eval_shape(lambda: state))[2]["row_counts"] == {"train": 2}
 
 
 @pytest.mark.program
@@ -219,7 +220,7 @@ def test_a_checkpoint_whose_state_had_other_parts_without_numbers_is_of_another_
 @pytest.mark.program
 def test_seed_k_of_many_one_by_one_is_bit_for_bit_the_run_of_seed_k(monkeypatch):
     emitters = "xla_cpu_use_fusion_emitters"
-    as_users_compile = devices.ON_CPU | ({emitters: True} if emitters in os.environ["XLA_FLAGS"] else {})
+    as_users_compile = devices.CPU_OPTIONS | ({emitters: True} if emitters in os.environ["XLA_FLAGS"] else {})
     monkeypatch.setattr("evorl.training.driver.compiler_options", lambda: as_users_compile)
     alone = fit(OFF_POLICY, HP, 3, Budget(iterations=4), chunk=2)
     many = fit(OFF_POLICY, HP, 2, Budget(iterations=4), chunk=2, num_seeds=3, side_by_side=False)
@@ -240,13 +241,13 @@ def test_seed_k_of_many_is_the_run_of_seed_k(whole, side_by_side):
 
 
 def test_a_budget_ends_at_the_first_limit():
-    done = Progress(iteration=5, seconds=60, totals={"env_steps": [100, 80], "episodes": [7, 9]}).mark
-    assert Budget(iterations=10).used(done) == 0.5
-    assert Budget(iterations=10, env_steps=100).used(done) == 0.8  # every run must have reached it
-    assert Budget(episodes=14, minutes=1.25).used(done) == 0.8
-    assert Budget(env_steps=10).used(done) == 1.0
-    started = Progress(seconds=60, compile_seconds=45).mark
-    assert Budget(minutes=1).used(started) == 0.25  # compiling is apart
+    done = Progress(iteration=5, seconds=60, totals={"env_steps": [100, 80], "episodes": [7, 9]}).usage
+    assert Budget(iterations=10).compute_used_share(done) == 0.5
+    assert Budget(iterations=10, env_steps=100).compute_used_share(done) == 0.8  # every run must have reached it
+    assert Budget(episodes=14, minutes=1.25).compute_used_share(done) == 0.8
+    assert Budget(env_steps=10).compute_used_share(done) == 1.0
+    started = Progress(seconds=60, compile_seconds=45).usage
+    assert Budget(minutes=1).compute_used_share(started) == 0.25  # compiling is apart
 
 
 def test_the_last_evaluation_has_as_many_rounds_as_128_episodes_take(whole):
@@ -298,27 +299,30 @@ def test_a_budget_ends_with_the_iteration_that_reaches_it_whatever_the_chunk(lim
 
 
 @pytest.mark.parametrize("least", [0.05, 1.0])
-@pytest.mark.parametrize("most", [Most(9, 2), Most(40, 40), Most(10, 64), Most(1000, 1)])
+@pytest.mark.parametrize("most", [StepBound(9, 2), StepBound(40, 40), StepBound(10, 64), StepBound(1000, 1)])
 @pytest.mark.parametrize("name", ["env_steps", "episodes"])
 def test_no_iteration_begins_after_the_budget_is_used(name, most, least):
     """Of random iterations, one chunk of which is always in flight, whatever it takes."""
     rng = np.random.default_rng(0)
     for limit in (1, 2, 3, 16, 39, 41, 100, 1003):
-        taken = lambda i: int(np.ceil(rng.uniform(least, 1) * (most.later if i else most.first)))  # noqa: E731
-        budget, marks, chunk = Budget(**{name: limit}), [Mark()] * 3, 4
+        taken = lambda i: int(np.ceil(rng.uniform(least, 1) * (most.subsequent if i else most.initial)))  # noqa: E731
+        budget, marks, chunk = Budget(**{name: limit}), [BudgetUsage()] * 3, 4
         for _ in range(5000):
             before, done = marks[-3:-1]
             known = marks[-1] if budget.may_end(before, done, marks[-1].iterations, most) else done
-            if budget.used(known) >= 1:
+            if budget.compute_used_share(known) >= 1:
                 break
-            spent, count = marks[-1], int(min(chunk, budget.room(known, marks[-1].iterations, most)))
+            spent, count = (
+                marks[-1],
+                int(min(chunk, budget.count_remaining_iterations(known, marks[-1].iterations, most))),
+            )
             assert count >= 1
             for _ in range(count):
                 assert getattr(spent, name) < limit
                 total = getattr(spent, name) + taken(spent.iterations)
                 spent = spent._replace(iterations=spent.iterations + 1, **{name: total})
             marks.append(spent)
-        assert budget.used(marks[-1]) == 1
+        assert budget.compute_used_share(marks[-1]) == 1
 
 
 @pytest.mark.parametrize(
@@ -331,19 +335,19 @@ def test_no_iteration_begins_after_the_budget_is_used(name, most, least):
     ],
 )
 def test_what_a_budget_cannot_keep_is_told(limit, told):
-    assert list(unkept(OFF_POLICY, Budget(env_steps=limit), 4)) == [told] * (told is not None)
+    assert list(find_unmet_limits(OFF_POLICY, Budget(env_steps=limit), 4)) == [told] * (told is not None)
 
 
 def test_a_workflow_that_does_not_bound_its_steps_keeps_to_the_chunk():
     class Own:
-        """Has no `work`."""
+        """Has no `iteration_cost`."""
 
     own = "env_steps=30 and episodes=4: Own does not bound the env steps of an iteration; training ends with a chunk, "
-    assert list(unkept(Own(), Budget(env_steps=30, episodes=4), 8)) == [f"{own}of 8 iterations"]
-    assert list(unkept(Own(), Budget(iterations=7), 8)) == []
-    assert Budget(iterations=7).room(Mark(iterations=3), 5, Most()) == 2
-    assert Budget(env_steps=30).may_end(Mark(), Mark(), 8, Most())  # the first chunk is waited for
-    assert not Budget(env_steps=30).may_end(Mark(), Mark(env_steps=8, iterations=8), 16, Most())
+    assert list(find_unmet_limits(Own(), Budget(env_steps=30, episodes=4), 8)) == [f"{own}of 8 iterations"]
+    assert list(find_unmet_limits(Own(), Budget(iterations=7), 8)) == []
+    assert Budget(iterations=7).count_remaining_iterations(BudgetUsage(iterations=3), 5, StepBound()) == 2
+    assert Budget(env_steps=30).may_end(BudgetUsage(), BudgetUsage(), 8, StepBound())  # the first chunk is waited for
+    assert not Budget(env_steps=30).may_end(BudgetUsage(), BudgetUsage(env_steps=8, iterations=8), 16, StepBound())
 
 
 @pytest.mark.program
@@ -357,7 +361,7 @@ def test_a_resume_forgets_the_rows_that_it_will_write_again(tmp_path, whole):
         file.write('{"kind": "tr')  # killed while writing
     counted = Counter(row["kind"] for row in whole.rows[:4])
     for record in recorders:
-        record.resume(Progress(rows=dict(counted)))
+        record.resume(Progress(row_counts=dict(counted)))
     assert [json.loads(line) for line in path.read_text().splitlines()] == whole.rows[:4]
     kept = [row for row in whole.rows[:4] if row["kind"] == "train"]
     with (tmp_path / "train.csv").open() as file:
@@ -365,7 +369,7 @@ def test_a_resume_forgets_the_rows_that_it_will_write_again(tmp_path, whole):
     assert [float(line["critic_loss"]) for line in lines] == [row["critic_loss"] for row in kept]
     assert {line["seed"] for line in lines} == {"3"}
     with pytest.raises(OptionError, match="has lost rows, 4 lines are left of 5"):
-        recorders[0].resume(Progress(rows={"train": 5}))
+        recorders[0].resume(Progress(row_counts={"train": 5}))
 
 
 def test_tensorboard_shows_an_evaluation_at_once(tmp_path):
@@ -377,7 +381,7 @@ def test_tensorboard_shows_an_evaluation_at_once(tmp_path):
 
 
 def test_lines_tell_how_far_it_is(whole, capsys):
-    lines = Lines(every=0.0)
+    lines = LinePrinter(every=0.0)
     for row in whole.rows:
         lines(row)
     out = capsys.readouterr().out.splitlines()
@@ -426,7 +430,7 @@ def test_a_state_may_hold_keys(tmp_path):
         checkpoints = Checkpoints(tmp_path)
         last = fit(workflow, agent.hyperparams(), 0, Budget(iterations=iterations), checkpoints=checkpoints, **options)
         checkpoints.close()
-    assert whole.state.slots.env_state.key.dtype == jax.random.key(0).dtype
+    assert whole.state.envs.env_state.key.dtype == jax.random.key(0).dtype
     assert all(map(np.array_equal, *(map(number, jax.tree.leaves(run.state)) for run in (whole, last))))
 
 

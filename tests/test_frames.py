@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from evorl import DQN, OffPolicy, tree
-from evorl.envs.gymnax import Gymnax
-from evorl.envs.wrappers import Frames
+from evorl.envs.suites.gymnax import Gymnax
+from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
 from evorl.replay import UNIFORM, FrameReplay, PrioritizedReplay, SequenceReplay
 from evorl.types import Transition
@@ -20,10 +20,10 @@ ADD = jax.jit(lambda replay, chunk, mask: replay.add(chunk, mask))
 
 
 def stream(rng, count, chunks, length, n_step=1, lost=0.1):
-    """Chunks of transitions [STEPS, N, ...] as slots see them, some of them masked, some with a number that is none.
+    """Chunks of transitions [STEPS, N, ...] of N environments, some of them masked, some with a number that is none.
 
     Frames are few, so that equal ones come up in other places; 0 and -0 are two. An episode ends after about `length`
-    steps, and now and then a slot goes on elsewhere, with a stack of which nothing was seen.
+    steps, and now and then an environment goes on elsewhere, with a stack of which nothing was seen.
     """
 
     def frame():
@@ -32,7 +32,7 @@ def stream(rng, count, chunks, length, n_step=1, lost=0.1):
     def fresh():
         return [frame()] * count if rng.random() < 0.7 else [frame() for _ in range(count)]
 
-    ahead = [[fresh()] for _ in range(N)]  # of each slot the stacks up to n_step from now, within the episode
+    ahead = [[fresh()] for _ in range(N)]  # of each environment the stacks up to n_step from now, within the episode
     for _ in range(chunks):
         rows = {name: [] for name in ("obs", "next_obs", "ended", "reward")}
         for _ in range(STEPS):
@@ -51,7 +51,7 @@ def stream(rng, count, chunks, length, n_step=1, lost=0.1):
 
         def stacks(seen):
             def leaf(part, shape):
-                x = np.array([[[f[part] for f in stack] for stack in slots] for slots in seen])
+                x = np.array([[[f[part] for f in stack] for stack in envs] for envs in seen])
                 return jnp.asarray(x.reshape(STEPS, N, *shape))
 
             return {"image": leaf(0, (count, 2, 2)), "numbers": leaf(1, (count * 2,))}
@@ -96,11 +96,14 @@ def test_draws_are_those_of_a_plain_replay(count, n_step, rows):
             assert leaves_equal(bits(wanted), bits(drawn))
             if rows is not UNIFORM:
                 error = jnp.abs(drawn.rows.action / 9.0)
-                plain, framed = plain.update(wanted.index, error), framed.update(drawn.index, error)
-    kept = framed if rows is UNIFORM else framed.kept
+                plain, framed = (
+                    plain.update_priorities(wanted.index, error),
+                    framed.update_priorities(drawn.index, error),
+                )
+    kept = framed if rows is UNIFORM else framed.buffer
     assert int(plain.size) == 97
     assert int(framed.size) > 60  # a stack of which nothing was seen takes as many frames
-    stored, whole = int(kept.frames_added - kept.reach - 1), 2 * count * int(kept.rows_added)
+    stored, whole = int(kept.frames_added - kept.share_window - 1), 2 * count * int(kept.rows_added)
     assert stored < 1.5 * whole / (2 * count)
 
 
@@ -140,10 +143,10 @@ def test_where_frames_run_out_the_oldest_rows_are_lost(rows):
 
 
 @pytest.mark.parametrize("chunks_between", [3, 5])
-def test_a_slot_that_has_rested_shares_no_frame_that_is_to_go(chunks_between):
+def test_an_env_that_has_rested_shares_no_frame_that_is_to_go(chunks_between):
     (first, everywhere), *others = stream(np.random.default_rng(0), 2, 12, 9, lost=0)
     rests = everywhere.at[:, 0].set(False)
-    again = jax.tree.map(lambda x: jnp.repeat(x[-1:], STEPS, 0), first)  # what slot 0 has seen last
+    again = jax.tree.map(lambda x: jnp.repeat(x[-1:], STEPS, 0), first)  # what environment 0 has seen last
     chunks = [(chunk, rests) for chunk, _ in others]
     chunks = [(first, everywhere), *chunks[:chunks_between], (again, ~rests), *chunks[chunks_between:][:4]]
     assert_holds_the_newest(*numbered(chunks, FrameReplay(2).empty(60, like(first), N)))
@@ -163,18 +166,18 @@ def test_copies_under_vmap_are_as_alone():
 
 @pytest.mark.parametrize(("shape", "count", "capacity", "most"), [((4, 84, 84), 4, 1_000_000, 7.4e9),
                                                                   ((10, 10, 4), 1, 1_000_000, 0.45e9)])  # fmt: skip
-@pytest.mark.parametrize("slots", [1, 64])
-def test_a_million_rows_take_their_bytes(shape, count, capacity, most, slots):
+@pytest.mark.parametrize("num_envs", [1, 64])
+def test_a_million_rows_take_their_bytes(shape, count, capacity, most, num_envs):
     obs, number = jax.ShapeDtypeStruct(shape, jnp.uint8), jax.ShapeDtypeStruct((), jnp.float32)
     flag = jax.ShapeDtypeStruct((), bool)
     row = Transition(obs, jax.ShapeDtypeStruct((), jnp.int32), number, obs, flag, flag)
-    assert tree.nbytes(jax.eval_shape(lambda: FrameReplay(count).empty(capacity, row, slots))) <= most
+    assert tree.nbytes(jax.eval_shape(lambda: FrameReplay(count).empty(capacity, row, num_envs))) <= most
 
 
 @pytest.mark.program
 def test_an_agent_learns_the_same_from_frames():
     """DQN on stacked frames of Breakout, over one and three steps: the state after three iterations is the same."""
-    env = Frames(Gymnax("Breakout-MinAtar", bits=True, max_episode_steps=30), 3)
+    env = FrameStack(Gymnax("Breakout-MinAtar", bits=True, max_episode_steps=30), 3)
     agent = DQN(env.observation_space, env.action_space, hidden=(4,))
     for n_step in (1, 3):
         states = []

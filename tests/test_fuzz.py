@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evorl import load, play, train
+from evorl import load
+from evorl.cli import play, train
 from evorl.errors import OptionError
 from evorl.training.configuration import config, discovery
 
@@ -36,7 +37,11 @@ LIKELY = {bool: ["true", "false"], int: ["1", "2", "8", "40"], float: ["0.0", "1
 @functools.cache
 def known(agent, env):
     """Every option of a configuration by its dotted name, with its value."""
-    return {name: value for name, value in config.paths(config.load([agent, env])) if name not in (*APART, "dry_run")}
+    return {
+        name: value
+        for name, value in config.iterate_paths(config.compose_config([agent, env]))
+        if name not in (*APART, "dry_run")
+    }
 
 
 @st.composite
@@ -140,7 +145,16 @@ def damages(draw):
 @st.composite
 def uses(draw):
     """How a run folder is used, with options likely and unlikely."""
-    options = [*discovery.BUDGET, "evaluations", "checkpoint.keep", "seed", "agent.name", "nothing", "env.name", "ünï"]
+    options = [
+        *discovery.BUDGET_OPTIONS,
+        "evaluations",
+        "checkpoint.keep",
+        "seed",
+        "agent.name",
+        "nothing",
+        "env.name",
+        "ünï",
+    ]
     line = f"{draw(st.sampled_from(['', '', '+', '++', '~']))}{draw(st.sampled_from(options))}"
     line += draw(st.sampled_from(["", "=", f"={draw(st.sampled_from(VALUES))}"]))
     return draw(st.sampled_from(["resume", "load", "play"])), draw(st.lists(st.just(line), max_size=1))
@@ -177,7 +191,7 @@ def check_use(run, damage, use):
         how, options = use
         commands = {
             "resume": lambda: train.main([f"resume={changed}", *options, "dry_run=true"]),
-            "play": lambda: play.parse([str(changed), *options]) and load(changed, which="last"),
+            "play": lambda: play.parse_play_options([str(changed), *options]) and load(changed, which="last"),
             "load": lambda: load(changed),
         }
         try:

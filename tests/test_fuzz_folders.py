@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evorl import curve, lineage
+from evorl.cli import curve, lineage
 from evorl.errors import OptionError
 from evorl.sweeps import experiment
-from evorl.sweeps.definition import opened
+from evorl.sweeps.definition import open_sweep
 from evorl.training import runs
-from evorl.training.configuration import config, known, saved
+from evorl.training.configuration import config, config_file, trust_check
 from tests.hostile import GAME, HOST, MAKE_SWEEP, TINY, TOUCH
 
 CASES, MANY = 200, 2000
@@ -64,9 +64,9 @@ def good(tmp_path_factory):
     with contextlib.chdir(folder):
         words = [*TINY.split(), "iterations=1"]
         exec(MAKE_SWEEP.replace("sys.argv[1:]", repr(words)), {})
-        cfg = config.load(words)
+        cfg = config.compose_config(words)
         Path("run").mkdir()
-        saved.write(config.to_save(cfg), Path("run"))
+        config_file.write_config(config.to_savable_data(cfg), Path("run"))
         rows = [
             {"kind": kind, "iteration": i, "seconds": 1.0 * i, "env_steps": 10 * i, "return": 0.5 * i}
             | {"seeds": {"return": [0.5 * i], "env_steps": [10 * i]}}
@@ -97,7 +97,7 @@ def changed(draw, data):
         if how < 0.5:
             node[key] = copy.deepcopy(draw.choice(VALUES))
         elif how < 0.65:
-            node[key] = {"_target_": draw.choice(sorted(known.exported()))}
+            node[key] = {"_target_": draw.choice(sorted(trust_check.list_exports()))}
         elif how < 0.8:
             other, at = draw.choice(every)
             with contextlib.suppress(KeyError, IndexError):
@@ -164,26 +164,26 @@ def change_sweep(draw, folder):
 
 
 def read_run(folder):
-    data = saved.read(folder / "run", "run")
+    data = config_file.read_config(folder / "run", "run")
     runs.assemble(data)
 
 
 def read_curve(folder):
     damages = []
-    curve.table([curve.read(str(folder / "run"), damages)], 1.0)
+    curve.format_table([curve.read_curve(str(folder / "run"), damages)], 1.0)
 
 
 def read_lineage(folder):
-    lineage.read(folder / "run", None, 0)
+    lineage.read_history(folder / "run", None, 0)
 
 
 def read_sweep(folder):
-    store, found = opened(folder / "sweep", (), "report")
+    store, found = open_sweep(folder / "sweep", (), "report")
     with contextlib.closing(store):
-        trials, _ = store.whole(found.space)
+        trials, _ = store.read_intact_trials(found.space)
         for trial in trials[:1]:
-            yaml.safe_load(experiment.text(found, trial))
-        store.is_worked_on()
+            yaml.safe_load(experiment.format_trial_experiment(found, trial))
+        store.has_active_owner()
 
 
 KINDS = [

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from evorl import TD3, OffPolicy
-from evorl.replay import Ring
+from evorl.replay import RingBuffer
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "scripts" / "trust"
@@ -160,7 +160,7 @@ def add_until_full(ring):
 
 
 def filled(how):
-    ring = Ring.empty(guard_workloads.CAPACITY, jnp.ones(6))
+    ring = RingBuffer.empty(guard_workloads.CAPACITY, jnp.ones(6))
     return guards.program_figures(guard_workloads.scanned(lambda ring, key: how(ring), ring))
 
 
@@ -194,8 +194,8 @@ def test_a_program_that_is_compiled_again_is_seen():
 class Copying(OffPolicy):
     """It adds 1 to its replay every other step, in a branch under vmap."""
 
-    def absorb(self, state, carry, played, key):
-        state, metrics = super().absorb(state, carry, played, key)
+    def learn_from(self, state, carry, played, key):
+        state, metrics = super().learn_from(state, carry, played, key)
         even = jax.random.bits(key) % 2 == 0
         change = partial(jax.tree.map, lambda x: x + jnp.ones((), x.dtype))
         branch = jax.vmap(lambda even, replay: jax.lax.cond(even, change, lambda x: x, replay))

@@ -6,8 +6,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from evorl import Gymnax, Maze
-from evorl.envs.gymnasium import to_gymnasium, to_gymnasium_vector
 from evorl.envs.observations import TimeLimit
+from evorl.envs.suites.gymnasium import to_gymnasium, to_gymnasium_vector
 from evorl.errors import OptionError
 
 CARTPOLE = Gymnax("CartPole-v1")

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs.gymnax import Gymnax
+from evorl.envs.suites.gymnax import Gymnax
 from evorl.errors import OptionError
 from evorl.spaces import Box, Discrete
 

@@ -15,15 +15,16 @@ from rich.console import Console
 from tensorboardX.proto.event_pb2 import Event
 
 import evorl
-from evorl import play, train, tree
+from evorl import tree
 from evorl.agents import TD3Hyperparams
+from evorl.cli import play, train
 from evorl.errors import OptionError
 from evorl.training.fit import Budget, fit
 from evorl.training.records import checkpoint
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.display import Panel
 from evorl.training.records.recorders import Wandb
-from evorl.training.runs import restored
+from evorl.training.runs import restore_run
 from evorl.workflows import PBT, PBTHyperparams, Vmapped
 from tests.conftest import leaves_equal
 from tests.test_train import TINY, rows
@@ -103,10 +104,10 @@ def test_checkpoints_keep_the_last_ones_and_the_replay_with_the_newest_alone(tmp
     saved = sorted(int(path.name) for path in tmp_path.iterdir())
     assert (len(saved), saved[-1]) == (2, 6)
     assert [(tmp_path / str(step) / "replay").is_dir() for step in saved] == [False, True]
-    light, replays = checkpoint.split(whole.state)
-    size = checkpoint.size(checkpoint.disk_size(whole.state))
+    light, replays = checkpoint.split_replays(whole.state)
+    size = checkpoint.format_bytes(checkpoint.estimate_disk_size(whole.state))
     assert reported[0].startswith(f"a checkpoint takes up to {size}")
-    assert leaves_equal(checkpoint.join(light, replays), whole.state)
+    assert leaves_equal(checkpoint.join_replays(light, replays), whole.state)
 
 
 def of_leaves(count, shape):
@@ -129,10 +130,10 @@ def of_leaves(count, shape):
 def test_a_checkpoint_takes_at_most_what_was_announced_and_a_third_of_it(state, tmp_path):
     state = state()
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, state, checkpoint.split(state)[0], {})
+    checkpoints.save(1, state, checkpoint.split_replays(state)[0], {})
     checkpoints.close()
     found = sum(path.lstat().st_blocks * 512 for path in [tmp_path / "1", *(tmp_path / "1").rglob("*")])
-    assert checkpoint.disk_size(state) / 3 < found <= checkpoint.disk_size(state)
+    assert checkpoint.estimate_disk_size(state) / 3 < found <= checkpoint.estimate_disk_size(state)
 
 
 @pytest.mark.program
@@ -176,7 +177,7 @@ def test_the_best_is_each_seeds_best_evaluation():
     snapshots = []
     training = fit(OFF_POLICY, HP, 3, Budget(iterations=8), callbacks=[snapshots.append], evaluations=8, num_seeds=2)
     returns = np.array([row["seeds"]["return"] for row in training.rows if row["kind"] == "evaluation"])
-    np.testing.assert_allclose(training.progress.best, returns.max(0), rtol=1e-6)
+    np.testing.assert_allclose(training.progress.best_returns, returns.max(0), rtol=1e-6)
     last_is_best = returns[-1] == returns.max(0)
     for seed in range(2):
         same = leaves_equal(tree.index(training.best, seed).agent, tree.index(training.state, seed).agent)
@@ -187,7 +188,7 @@ def test_the_best_is_each_seeds_best_evaluation():
 def test_weights_are_taken_over_and_hyperparameters_are_not():
     parent = fit(OFF_POLICY, HP, 3, Budget(iterations=3)).state
     new = TD3Hyperparams(actor_lr=0.0, critic_lr=0.0, tau=0.0)
-    child = fit(OFF_POLICY, new, 4, Budget(iterations=2), init_from=checkpoint.split(parent)[0]).state
+    child = fit(OFF_POLICY, new, 4, Budget(iterations=2), init_from=checkpoint.split_replays(parent)[0]).state
     assert leaves_equal(child.agent.actor.params, parent.agent.actor.params)
     assert float(child.hyperparams.tau) == 0.0
 
@@ -214,7 +215,7 @@ def test_a_run_is_stopped_by_ctrl_c_and_goes_on(tmp_path):
 
 
 def test_a_loaded_policy_acts_as_its_seed_did(run):
-    found = restored(run, "run", "best")
+    found = restore_run(run, "run", "best")
     assert int(np.argmax(found.best_returns)) in (0, 1)
     for seed in (5, 6):
         policy = evorl.load(run, seed=seed)
@@ -222,7 +223,7 @@ def test_a_loaded_policy_acts_as_its_seed_did(run):
         obs = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3, 1)
         obs = np.broadcast_to(obs, (2, 3, policy.env.observation_space.shape[0]))
         params = tree.index(found.state.agent.actor.params, seed - 5)
-        greedy = agent.action(agent.actor.apply(params, jax.numpy.asarray(obs)))
+        greedy = agent.to_action(agent.actor.apply(params, jax.numpy.asarray(obs)))
         np.testing.assert_allclose(policy(obs), greedy, rtol=1e-5, atol=1e-6)
         assert policy(obs[0, 0]).shape == policy.env.action_space.shape
         assert not np.allclose(policy(obs, jax.random.key(1)), policy(obs))
@@ -236,11 +237,11 @@ def test_play_evaluates_and_draws(tmp_path, capsys, monkeypatch):
     tiny = [option for option in TINY if not option.startswith("env")]
     train.main(["agent=td3", "env=pendulum", "env.max_episode_steps=12", "run_dir=run", "iterations=1", *tiny])
     capsys.readouterr()
-    played = play.play(play.parse(["run", "episodes=6"]))
+    played = play.play_run(play.parse_play_options(["run", "episodes=6"]))
     assert "over 6 episodes of 12 steps" in capsys.readouterr().out
     assert [path.name for path in played["files"]] == ["episode.gif", "episode.png"]
     assert all(path.stat().st_size > 500 for path in played["files"])
-    again = play.play(play.parse(["run", "episodes=6", "out=null"]))
+    again = play.play_run(play.parse_play_options(["run", "episodes=6", "out=null"]))
     np.testing.assert_array_equal(again["returns"], played["returns"])
     assert again["files"] == []
 
@@ -249,7 +250,7 @@ def test_returns_of_play_are_those_of_the_environment_stepped_by_hand(run):
     from evorl.training import episodes
 
     policy = evorl.load(run)
-    stats = episodes.evaluate(policy, 3, seed=1)
+    stats = episodes.evaluate_policy(policy, 3, seed=1)
     returns, lengths = stats.returns, stats.lengths
     key = jax.random.split(jax.random.key(1))[0]
     for i, start in enumerate(jax.random.split(key, 3)):

@@ -1,4 +1,4 @@
-"""Environments on the host of which a step waits for some alone: what each slot did, and what became of the rest."""
+"""Environments on the host of which a step waits for some alone: what each did, and what became of the rest."""
 
 import time
 from dataclasses import replace
@@ -11,27 +11,27 @@ import pytest
 from evorl import tree
 from evorl.agents import DQN, TD3, MLPPolicy, PolicyGradient
 from evorl.ec.openes import OpenES
-from evorl.envs.actions import Repeat, Sticky
-from evorl.envs.host import HostEnv, calls, pools
-from evorl.envs.wrappers import Frames
+from evorl.envs.actions import ActionRepeat, StickyAction
+from evorl.envs.host import HostEnv, calls, pool_registry
+from evorl.envs.wrappers import FrameStack
 from evorl.errors import HostError, OptionError
-from evorl.n_step import Window
+from evorl.n_step import NStepWindow
 from evorl.replay import SequenceReplay
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
 from evorl.types import Transition
-from evorl.vector_env import FromParams, Plan, Store, World, play
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, TransitionStore, rollout
 from evorl.workflows import Evolution, OffPolicy, OnPolicy, Vmapped
 from evorl.workflows.trajectories import Trajectories
 from tests.conftest import leaves_equal
 
-SLOTS, STEPS = 4, 12
+NUM_ENVS, STEPS = 4, 12
 
 
 @pytest.fixture(autouse=True)
 def nothing_left():
     yield
-    pools.close()
+    pool_registry.close_all()
 
 
 def told(batch, workers=4, restart=False, timeout_seconds=60.0, **options):
@@ -61,32 +61,32 @@ def tagged(env):
 
 
 def program(env, steps=STEPS):
-    """(slots or None, key, tag) -> the slots, their stats, and each slot's own steps, leaves [steps, n]."""
-    world, policy = World(env, env.default_params, (), SLOTS), tagged(env)
-    keys = jax.random.split(jax.random.key(0), SLOTS)
+    """(envs or None, key, tag) -> the environments, their stats, and each one's own steps, leaves [steps, n]."""
+    world, policy = EnvBatch(env, env.default_params, (), NUM_ENVS), tagged(env)
+    keys = jax.random.split(jax.random.key(0), NUM_ENVS)
 
     def begin():
-        slots = world.sending(policy(0), world.slots(world.reset(keys)))
-        return slots, tree.index(world.interact(policy(0), slots, keys)[1], 0)
+        envs = world.allocate_pending_step(policy(0), world.init_envs(world.reset(keys)))
+        return envs, tree.index(world.interact(policy(0), envs, keys)[1], 0)
 
     blank, row = jax.eval_shape(begin)
 
     @jax.jit
-    def run(slots, key, tag, restart):
-        store = Store(5, Trajectories.empty(row, steps, SLOTS), Trajectories.add)
-        plan = Plan(FromParams(), restart, steps=steps)
-        slots, stats, into = play(world, policy(tag), plan, slots, key, store)
-        return slots, stats, into.rollout, into.filled
+    def run(envs, key, tag, restart):
+        store = TransitionStore(5, Trajectories.empty(row, steps, NUM_ENVS), Trajectories.add)
+        plan = RolloutPlan(ResetStarts(), restart, steps=steps)
+        envs, stats, into = rollout(world, policy(tag), plan, envs, key, store)
+        return envs, stats, into.transitions, into.lengths
 
-    def one(slots, key, tag):
-        return run(tree.zeros(blank) if slots is None else slots, jax.random.key(key), tag, slots is None)
+    def one(envs, key, tag):
+        return run(tree.zeros_like(blank) if envs is None else envs, jax.random.key(key), tag, envs is None)
 
     return one
 
 
-def column(rows, slot, count):
-    """The first steps of a slot."""
-    return jax.tree.map(lambda x: x[:count, slot], rows)
+def column(rows, index, count):
+    """The first steps of an environment."""
+    return jax.tree.map(lambda x: x[:count, index], rows)
 
 
 def said(folder):
@@ -95,22 +95,22 @@ def said(folder):
     return [[line.split() for line in path.read_text().splitlines()] for path in paths]
 
 
-def test_a_start_within_a_step_counts_its_own_steps_and_leaves_those_of_other_slots(monkeypatch):
+def test_a_start_within_a_step_counts_its_own_steps_and_leaves_those_of_other_envs(monkeypatch):
     class Pool:
-        """One whose first slot's episode ends, and begins again with a count of 50."""
+        """One whose first environment's episode ends, and begins again with a count of 50."""
 
         def step(self, acts, lease, steps, action):
             ends = np.array([True, False, False])
             return lease, steps + 1, action, np.float32([1, 2, 3]), ends, ends & False
 
-        def begin(self, acts, leaves, lease, seed):
+        def reset(self, acts, leaves, lease, seed):
             np.testing.assert_array_equal(acts, [True, False, False])
             return np.array([7, 0, 0]), np.array([50, 0, 0]), np.float32([9, 0, 0])
 
-    monkeypatch.setattr(pools, "of", lambda env: Pool())
-    monkeypatch.setattr(calls, "begins_at_once", lambda env: True)
+    monkeypatch.setattr(pool_registry, "get_pool", lambda env: Pool())
+    monkeypatch.setattr(calls, "has_autoreset", lambda env: True)
     lease, steps, goes_on = np.array([3, 4, 5]), np.array([10, 20, 30]), np.ones(3, bool)
-    found = calls._step(told(0), goes_on, goes_on, lease, steps, np.zeros((3, 2), int), np.float32([4, 5, 6]))
+    found = calls._step_on_host(told(0), goes_on, goes_on, lease, steps, np.zeros((3, 2), int), np.float32([4, 5, 6]))
     np.testing.assert_array_equal(found[0], lease)
     np.testing.assert_array_equal(found[1], [50, 21, 31])
     np.testing.assert_array_equal(found[-1], [True, False, False])
@@ -118,27 +118,27 @@ def test_a_start_within_a_step_counts_its_own_steps_and_leaves_those_of_other_sl
 
 @pytest.mark.program
 @pytest.mark.parametrize("batch", [1, 3, 4])
-def test_each_slot_plays_what_it_plays_alone(batch, tmp_path):
-    """Over three plays, in which one slot is slower by far: no step is lost or doubled, each slot's are in order."""
+def test_each_env_plays_what_it_plays_alone(batch, tmp_path):
+    """Over three plays, in which one environment is slower by far: no step is lost or doubled, each has its order."""
     env = slow(batch, tmp_path, seconds=0.03, log=str(tmp_path))
-    run, slots, found = program(env), None, []
+    run, envs, found = program(env), None, []
     for i in range(3):
-        slots, stats, rows, filled = jax.device_get(run(slots, i, i))
+        envs, stats, rows, filled = jax.device_get(run(envs, i, i))
         np.testing.assert_array_equal(stats.steps, filled)
         np.testing.assert_array_equal(rows.weight.sum(0), filled)
-        assert (filled == STEPS).sum() > SLOTS - batch
+        assert (filled == STEPS).sum() > NUM_ENVS - batch
         found.append((rows, filled))
-    assert pools.fault() is None
+    assert pool_registry.find_fault() is None
     columns = []
-    for slot in range(SLOTS):
-        own = [column(rows, slot, filled[slot]) for rows, filled in found]
+    for index in range(NUM_ENVS):
+        own = [column(rows, index, filled[index]) for rows, filled in found]
         whole = jax.tree.map(lambda *x: np.concatenate(x), *own)
         k = np.arange(len(whole.reward))
         np.testing.assert_array_equal(whole.obs[:, 1], k % 5)
         np.testing.assert_array_equal(whole.next_obs[:, 1], k % 5 + 1)
         np.testing.assert_array_equal(whole.reward, k % 5 + 1)
-        ends = np.cumsum([len(part.reward) for part in own])[[int(filled[slot]) < STEPS for _, filled in found]] - 1
-        cut = np.isin(k, ends)  # a slot that has fewer steps in a play is valued at the last
+        ends = np.cumsum([len(part.reward) for part in own])[[int(filled[index]) < STEPS for _, filled in found]] - 1
+        cut = np.isin(k, ends)  # an environment that has fewer steps in a play is valued at the last
         np.testing.assert_array_equal(whole.truncated, (k % 5 == 4) | cut)
         assert [len(set(whole.obs[k // 5 == i, 0])) for i in range(len(k) // 5)] == [1] * (len(k) // 5)
         columns.append([str(action) for action in whole.action])
@@ -153,14 +153,14 @@ def test_what_acted_is_what_is_kept(tmp_path):
     """A step that is under way at the end of a play is the first of the next one, by the policy that took it."""
     env = slow(3, tmp_path, 0.3)
     run = program(env)
-    slots, _, _, filled = jax.device_get(run(None, 0, 0))
+    envs, _, _, filled = jax.device_get(run(None, 0, 0))
     late = int(np.argmin(filled))
-    waits = slots.env_state.waits & (slots.env_state.lease > 0)
+    waits = envs.env_state.pending & (envs.env_state.lease > 0)
     assert waits[late]
     time.sleep(0.4)
-    _, _, rows, _ = jax.device_get(run(slots, 1, 1))
+    _, _, rows, _ = jax.device_get(run(envs, 1, 1))
     np.testing.assert_array_equal(rows.extras["tag"][0], np.where(waits, 0, 1))
-    np.testing.assert_array_equal(rows.action[0][waits], slots.sent[0][waits])
+    np.testing.assert_array_equal(rows.action[0][waits], envs.pending_step[0][waits])
     np.testing.assert_array_equal(rows.obs[0, :, 1], filled % 5)
     assert (rows.extras["tag"][1][rows.weight[1] > 0] == 1).all()
 
@@ -171,7 +171,7 @@ def test_cartpole_is_what_it_is_in_lockstep_bit_for_bit():
     columns = []
     for env in (lockstep, replace(lockstep, batch=2)):
         _, _, rows, filled = jax.device_get(program(env)(None, 3, 0))
-        columns.append([column(rows, i, filled[i] - 1) for i in range(SLOTS)])
+        columns.append([column(rows, i, filled[i] - 1) for i in range(NUM_ENVS)])
     for one, other in zip(*columns, strict=True):
         same = min(len(one.reward), len(other.reward))
         assert same > 5
@@ -182,10 +182,10 @@ def test_cartpole_is_what_it_is_in_lockstep_bit_for_bit():
 def test_wrappers_see_a_step_once(tmp_path):
     """Noise of theirs too is that of when the step was sent."""
     env = slow(3, tmp_path, 0.1, log=str(tmp_path))
-    run, slots, found = program(Frames(Sticky(env, 0.5), 2)), None, []
+    run, envs, found = program(FrameStack(StickyAction(env, 0.5), 2)), None, []
     for i in range(2):
-        slots, _, rows, filled = jax.device_get(run(slots, i, 0))
-        found.append([column(rows, slot, filled[slot]) for slot in range(SLOTS)])
+        envs, _, rows, filled = jax.device_get(run(envs, i, 0))
+        found.append([column(rows, index, filled[index]) for index in range(NUM_ENVS)])
     asked = [[int(words[1]) for words in lines if words[0] == "step"] for lines in said(tmp_path)]
     for own in zip(*found, strict=True):
         seen = np.concatenate([part.obs[:, :, 1] for part in own])
@@ -209,16 +209,16 @@ def test_with_restart_only_what_fails_is_lost(fault, workers, tmp_path):
     _ = env.observation_space
     once.unlink()
     _, stats, rows, filled = jax.device_get(program(env)(None, 0, 0))
-    assert pools.fault() is None
+    assert pool_registry.find_fault() is None
     here = rows.weight > 0
     np.testing.assert_array_equal(here.sum(0), stats.steps)
     np.testing.assert_array_equal(stats.steps + stats.restarts, filled)
-    mates = 1 if fault in ("step", "nan") else SLOTS if workers == 1 else 2
+    mates = 1 if fault in ("step", "nan") else NUM_ENVS if workers == 1 else 2
     assert 0 <= stats.restarts.sum() <= mates
     if fault != "reset" and (fault, workers) != ("kill", 3):  # a play may end before it is missed
         assert stats.restarts.sum() >= 1
-    for slot in range(SLOTS):
-        own = column(rows, slot, filled[slot])
+    for index in range(NUM_ENVS):
+        own = column(rows, index, filled[index])
         new = np.concatenate([[True], own.truncated[:-1]])  # a step that is lost counts as an end
         steps = np.arange(len(new)) - np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
         np.testing.assert_array_equal(own.obs[:, 1][own.weight > 0], steps[own.weight > 0])
@@ -228,9 +228,9 @@ def test_with_restart_only_what_fails_is_lost(fault, workers, tmp_path):
 @pytest.mark.program
 def test_without_restart_the_first_that_fails_ends_the_training(tmp_path):
     env = told(2, fault="step", episodes=2, length=6)
-    with pytest.raises(HostError, match=r"slot [0-3], worker [0-3], step 1: step: RuntimeError: told to"):
+    with pytest.raises(HostError, match=r"environment [0-3], worker [0-3], step 1: step: RuntimeError: told to"):
         fit(ppo(env), budget=Budget(iterations=9))
-    assert pools._POOLS == {}
+    assert pool_registry._POOLS == {}
 
 
 @pytest.mark.program
@@ -241,7 +241,7 @@ def test_an_episode_that_cannot_begin_is_named_and_its_last_step_is_kept(tmp_pat
     _ = env.observation_space
     once.unlink()
     _, _, rows, _ = jax.device_get(program(env)(None, 0, 0))
-    assert "step 0: reset: RuntimeError: told to" in str(pools.fault())
+    assert "step 0: reset: RuntimeError: told to" in str(pool_registry.find_fault())
     assert (rows.reward[rows.weight > 0] == 5).any()
 
 
@@ -250,27 +250,27 @@ def test_a_place_whose_step_is_under_way_is_waited_for(tmp_path):
     """Where its lease begins anew, is given back, or its evaluation leaves it."""
     env = slow(3, tmp_path, 0.4)
     run = program(env)
-    slots, _, _, _ = jax.device_get(run(None, 0, 0))
-    pool, late = pools.of(env), slots.env_state.waits
+    envs, _, _, _ = jax.device_get(run(None, 0, 0))
+    pool, late = pool_registry.get_pool(env), envs.env_state.pending
     assert late.sum() == 1
-    leased = pool.leased
-    anew = slots.replace(env_state=slots.env_state.replace(lease=np.where(late, -1, 1) * slots.env_state.lease))
+    leased = pool.active_leases
+    anew = envs.replace(env_state=envs.env_state.replace(lease=np.where(late, -1, 1) * envs.env_state.lease))
     after, _, rows, filled = jax.device_get(run(anew, 1, 0))
-    assert pools.fault() is None
+    assert pool_registry.find_fault() is None
     np.testing.assert_array_equal(rows.obs[0, :, 1][filled > 0], np.where(late, 0, 12 % 5)[filled > 0])
-    assert pool.leased == leased
-    assert after.env_state.waits.sum() == 1
-    pools.sweep((), max(leased))
-    assert pool.leased == ()
+    assert pool.active_leases == leased
+    assert after.env_state.pending.sum() == 1
+    pool_registry.release_unused((), max(leased))
+    assert pool.active_leases == ()
     _, _, rows, filled = jax.device_get(run(None, 2, 0))
-    assert pools.fault() is None
+    assert pool_registry.find_fault() is None
     np.testing.assert_array_equal(rows.obs[0, :, 1], 0)
     assert (filled == STEPS).sum() == 3
 
 
 def ppo(env, **settings):
     agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))
-    sizes = {"num_envs": SLOTS, "num_steps": 6, "batch_size": 12, "num_epochs": 1, "eval_episodes": 2}
+    sizes = {"num_envs": NUM_ENVS, "num_steps": 6, "batch_size": 12, "num_epochs": 1, "eval_episodes": 2}
     return OnPolicy(env, agent, **sizes | settings)
 
 
@@ -280,7 +280,7 @@ def test_on_policy_learns_from_the_probabilities_of_the_policy_that_acted(tmp_pa
     state = workflow.init(jax.random.key(0), workflow.hyperparams())
     step = jax.jit(lambda state, key: workflow.collect(state, key)[:2])
     before, _ = step(state, jax.random.key(1))
-    late = np.asarray(before.slots.env_state.waits)
+    late = np.asarray(before.envs.env_state.pending)
     assert late.sum() == 1
     moved = jax.tree.map(
         lambda x: x - 9 * jax.random.normal(jax.random.key(x.size), x.shape), before.agent.actor.params
@@ -290,7 +290,7 @@ def test_on_policy_learns_from_the_probabilities_of_the_policy_that_acted(tmp_pa
     after, rollout = step(before.replace(agent=moved, iteration=jnp.int32(1)), jax.random.key(2))
     now, then = (workflow.agent.apply(x.actor.params, rollout.obs) for x in (moved, before.agent))
     sample = rollout.extras["sample"]
-    batch = workflow.batch(after, replace(rollout, weight=()))
+    batch = workflow.build_batch(after, replace(rollout, weight=()))
     of_each = [policy[0].log_prob(sample) for policy in (then, now)]
     carried = np.zeros(rollout.weight.shape, bool)
     carried[0] = late
@@ -304,19 +304,19 @@ def test_on_policy_learns_from_the_probabilities_of_the_policy_that_acted(tmp_pa
 def test_a_training_of_two_seeds_counts_what_was_answered():
     result = fit(ppo(told(2, length=5)), budget=Budget(iterations=4), evaluations=2, num_seeds=2)
     steps = [row["env_steps"] for row in result.rows if row["kind"] == "train"][-1]
-    assert 4 * 6 * (SLOTS - 1) <= steps <= 4 * 6 * SLOTS  # of each
+    assert 4 * 6 * (NUM_ENVS - 1) <= steps <= 4 * 6 * NUM_ENVS  # of each
     assert result.rows[-1]["return"] == 15
-    assert pools._POOLS == {}
+    assert pool_registry._POOLS == {}
 
 
 @pytest.mark.program
-def test_what_is_stored_over_several_steps_is_of_one_slot(tmp_path):
+def test_what_is_stored_over_several_steps_is_of_one_env(tmp_path):
     env = slow(3, tmp_path, 0.02)
     agent = DQN(env.observation_space, env.action_space, hidden=(8,))
-    sizes = {"num_envs": SLOTS, "num_steps": 4, "num_updates": 2, "batch_size": 4, "capacity": 400, "chunk": 4}
+    sizes = {"num_envs": NUM_ENVS, "num_steps": 4, "num_updates": 2, "batch_size": 4, "capacity": 400, "chunk": 4}
     workflow = OffPolicy(env, agent, n_step=3, random_steps=8, eval_episodes=2, **sizes)
     state = fit(workflow, budget=Budget(iterations=12), evaluations=2).state
-    rows = jax.device_get(state.replay.rows(jnp.arange(int(state.replay.size))))
+    rows = jax.device_get(state.replay.gather_rows(jnp.arange(int(state.replay.size))))
     assert len(rows.reward) > 100
     seed, step = rows.obs.T
     count = rows.extras["steps"]
@@ -328,10 +328,10 @@ def test_what_is_stored_over_several_steps_is_of_one_slot(tmp_path):
 
 
 @pytest.mark.program
-def test_sequences_are_of_one_slot(tmp_path):
+def test_sequences_are_of_one_env(tmp_path):
     env = slow(3, tmp_path, 0.02)
     agent = DQN(env.observation_space, env.action_space, hidden=(8,))
-    sizes = {"num_envs": SLOTS, "num_steps": 4, "num_updates": 2, "batch_size": 4, "capacity": 480, "chunk": 4}
+    sizes = {"num_envs": NUM_ENVS, "num_steps": 4, "num_updates": 2, "batch_size": 4, "capacity": 480, "chunk": 4}
     replay = SequenceReplay(3, 1, 1, exponent=0)
     workflow = OffPolicy(env, agent, random_steps=16, replay=replay, eval_episodes=2, **sizes)
     state = fit(workflow, budget=Budget(iterations=12), evaluations=1).state
@@ -343,21 +343,21 @@ def test_sequences_are_of_one_slot(tmp_path):
 
 
 @pytest.mark.program
-def test_windows_of_slots_that_are_not_in_step():
+def test_windows_of_envs_that_are_not_in_step():
     row = Transition(jnp.float32(0), jnp.int32(0), jnp.float32(0), jnp.float32(0), jnp.bool_(False), jnp.bool_(False))
-    both, alone = Window.empty(2, 2, row, True, True), [Window.empty(2, 1, row, True) for _ in range(2)]
+    both, alone = NStepWindow.empty(2, 2, row, True, True), [NStepWindow.empty(2, 1, row, True) for _ in range(2)]
     for round, counts in enumerate(([3, 1], [2, 4], [0, 3])):
         t = jnp.arange(4.0)[:, None] + 10 * round + jnp.array([0.0, 100.0])
         ends = (t % 7) == 3
         rows = Transition(t, t.astype(jnp.int32), t, t + 1, ends, ~ends & False)
         missing = jnp.array([[False, False], [False, True], [False, False], [False, False]])
-        both, longer, there = both.advance(rows, jnp.array(counts), missing)
-        for slot, count in enumerate(counts):
-            own = jax.tree.map(lambda x, slot=slot: x[:, slot : slot + 1], (rows, missing))
-            alone[slot], expected, here = alone[slot].advance(own[0], jnp.int32(count), own[1])
-            np.testing.assert_array_equal(there[:, slot], here[:, 0])
+        both, longer, there = both.push(rows, jnp.array(counts), missing)
+        for index, count in enumerate(counts):
+            own = jax.tree.map(lambda x, index=index: x[:, index : index + 1], (rows, missing))
+            alone[index], expected, here = alone[index].push(own[0], jnp.int32(count), own[1])
+            np.testing.assert_array_equal(there[:, index], here[:, 0])
             found = jnp.array(np.flatnonzero(here[:, 0]))
-            mine = tree.index(longer, (found, jnp.array([slot])))
+            mine = tree.index(longer, (found, jnp.array([index])))
             assert leaves_equal(mine, tree.index(expected, (found, jnp.array([0]))))
 
 
@@ -371,16 +371,18 @@ def test_policy_search_and_evaluations_play_whole_episodes_as_in_lockstep():
             Evolution(env, policy, OpenES(4), normalization="none"), budget=Budget(iterations=2), evaluations=1
         )
         found.append([(row["return"], row["env_steps"], row["episodes"]) for row in result.rows])
-        assert pools._POOLS == {}
+        assert pool_registry._POOLS == {}
     assert found[0] == found[1]
 
 
 @pytest.mark.program
 def test_members_share_a_call(monkeypatch):
-    """Of the rows of all, a share is waited for; each member's play ends by its own slots."""
-    asked, turn = [], pools.Pool.turn
+    """Of the rows of all, a share is waited for; each member's play ends by its own environments."""
+    asked, turn = [], pool_registry.LeasePool.step_batch
     monkeypatch.setattr(
-        pools.Pool, "turn", lambda self, *given: asked.append((len(given[1]), given[0].share)) or turn(self, *given)
+        pool_registry.LeasePool,
+        "step_batch",
+        lambda self, *given: asked.append((len(given[1]), given[0].wait_fraction)) or turn(self, *given),
     )
     workflow = Vmapped(ppo(told(3, length=4)), 2)
     state = jax.jit(workflow.init)(jax.random.key(0), workflow.hyperparams())
@@ -389,8 +391,8 @@ def test_members_share_a_call(monkeypatch):
         state, metrics = step(state, jax.random.key(i))
         assert (metrics["env_steps"] >= 6 * 2).all()
         state = copy(state, jnp.array([1, 1])) if i == 1 else state
-    assert pools.fault() is None
-    assert set(asked) == {(2 * SLOTS, 0.75)}
+    assert pool_registry.find_fault() is None
+    assert set(asked) == {(2 * NUM_ENVS, 0.75)}
 
 
 @pytest.mark.parametrize(
@@ -406,19 +408,26 @@ def test_refuses_in_one_line(given, said):
 
 
 def test_refuses_what_does_not_go_together():
-    with pytest.raises(OptionError, match=r"env\.batch=5: must be at most the slots, 4"):
+    with pytest.raises(OptionError, match=r"env\.batch=5: must be at most the number of environments, 4"):
         fit(ppo(told(5)), budget=Budget(iterations=1))
-    with pytest.raises(OptionError, match=r"env\.batch=2: must be 0 where a wrapper, such as Repeat, takes several"):
-        fit(ppo(Repeat(told(2), 2)), budget=Budget(iterations=1))
+    with pytest.raises(OptionError, match=r"env\.batch=2: must be 0 where a wrapper, such as ActionRepeat, takes"):
+        fit(ppo(ActionRepeat(told(2), 2)), budget=Budget(iterations=1))
 
 
 @pytest.mark.smoke
 def test_td3_learns_of_plain_rows():
     env = HostEnv("tests.hosted:Walk-v0", workers=2, batch=2)
     agent = TD3(env.observation_space, env.action_space, hidden=(8, 8))
-    sizes = {"num_envs": SLOTS, "num_steps": 2, "num_updates": 2, "batch_size": 8, "capacity": 200, "random_steps": 8}
+    sizes = {
+        "num_envs": NUM_ENVS,
+        "num_steps": 2,
+        "num_updates": 2,
+        "batch_size": 8,
+        "capacity": 200,
+        "random_steps": 8,
+    }
     state = fit(OffPolicy(env, agent, eval_episodes=2, **sizes), budget=Budget(iterations=5), evaluations=1).state
-    rows = jax.device_get(state.replay.rows(jnp.arange(int(state.replay.size))))
+    rows = jax.device_get(state.replay.gather_rows(jnp.arange(int(state.replay.size))))
     at, action = rows.obs[:, 0], rows.action[:, 0]
     np.testing.assert_allclose(rows.reward, at - (action - 0.4 * at) ** 2, atol=1e-5)
     np.testing.assert_allclose(rows.next_obs[:, 0], at + 0.3, atol=1e-6)

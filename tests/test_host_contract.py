@@ -8,7 +8,7 @@ import pytest
 from evorl import tree
 from evorl.agents import TD3
 from evorl.ec import CEM
-from evorl.envs.host import HostEnv, pools
+from evorl.envs.host import HostEnv, pool_registry
 from evorl.vector_env import hosts
 from evorl.workflows import CEMRL, CEMRLHyperparams, OffPolicy, Vmapped
 from tests import contract
@@ -23,8 +23,8 @@ CEM_RL = contract.Case("cem_rl", CEMRL(ENV, AGENT, CEM(4), **UPDATES, **SMALL), 
 @pytest.fixture(autouse=True)
 def nothing_fails():
     yield
-    assert pools.fault() is None
-    pools.close()
+    assert pool_registry.find_fault() is None
+    pool_registry.close_all()
 
 
 @pytest.mark.program
@@ -32,7 +32,7 @@ def test_cem_rl_keeps_the_contract():
     contract.check_types(CEM_RL)
     contract.check_runs(CEM_RL)  # it goes on nowhere: its episodes are whole
     contract.check_numbers(CEM_RL)
-    assert pools.of(ENV).leased == ()
+    assert pool_registry.get_pool(ENV).active_leases == ()
 
 
 @pytest.mark.program
@@ -50,9 +50,9 @@ def test_two_members_are_two_runs_and_an_evaluation_leaves_their_environments_al
         if i == 1:
             evaluate(state, key)
     for i in range(2):
-        one, other = (hosts.without(x.replace(env_params=())) for x in (tree.index(state, i), alone[i]))
+        one, other = (hosts.clear_leases(x.replace(env_params=())) for x in (tree.index(state, i), alone[i]))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4), one, other)
     copied = jax.jit(both.copy_members)(state, jnp.array([1, 1]))
     assert leaves_equal(copied.replay, state.replay)
-    own = state.slots.env_state.lease
-    np.testing.assert_array_equal(copied.slots.env_state.lease, [-abs(own[0]), own[1]])
+    own = state.envs.env_state.lease
+    np.testing.assert_array_equal(copied.envs.env_state.lease, [-abs(own[0]), own[1]])

@@ -12,17 +12,17 @@ import pytest
 from evorl import tree
 from evorl.agents import MLPPolicy, PolicyGradient
 from evorl.ec.openes import OpenES
-from evorl.envs.actions import Repeat
-from evorl.envs.host import EnvPool, HostEnv, pools
+from evorl.envs.actions import ActionRepeat
+from evorl.envs.host import EnvPool, HostEnv, pool_registry
 from evorl.envs.observations import TimeLimit
-from evorl.envs.wrappers import Frames
+from evorl.envs.wrappers import FrameStack
 from evorl.errors import HostError, OptionError
-from evorl.n_step import Window
+from evorl.n_step import NStepWindow
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.types import Transition
-from evorl.vector_env import FromParams, Plan, Store, World, hosts, play
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, TransitionStore, hosts, rollout
 from evorl.workflows import Evolution, OnPolicy, Vmapped, segments
 from tests.conftest import leaves_equal
 from tests.tiers import program_fixture
@@ -33,21 +33,21 @@ LIMIT = 30
 @pytest.fixture(autouse=True)
 def nothing_left():
     yield
-    pools.close()
+    pool_registry.close_all()
 
 
 @program_fixture
 def seeds(monkeypatch):
-    """Of every slot the seeds of its episodes in turn."""
+    """Of every environment the seeds of its episodes in turn."""
     found = {}
-    begin = pools.Pool.begin
+    begin = pool_registry.LeasePool.reset
 
     def begun(self, acts, leaves, lease, numbers):
         for row in np.flatnonzero(acts & ~leaves).tolist():
             found.setdefault(row, []).append(int(numbers[row]))
         return begin(self, acts, leaves, lease, numbers)
 
-    monkeypatch.setattr(pools.Pool, "begin", begun)
+    monkeypatch.setattr(pool_registry.LeasePool, "reset", begun)
     return found
 
 
@@ -55,26 +55,26 @@ def told(workers=0, timeout_seconds=60.0, restart=False, **options):
     return HostEnv("tests.hosted:Told-v0", options, workers, timeout_seconds, restart)
 
 
-def played(env, n, steps, plan=None, slots=None, key=0):
-    """What n slots do at random: the slots, their stats, the rows of so many steps and a mask, leaves [steps, n]."""
-    world = World(env, env.default_params, (), n)
+def played(env, n, steps, plan=None, envs=None, key=0):
+    """What n environments do at random: they, their stats, the rows of so many steps and a mask, leaves [steps, n]."""
+    world = EnvBatch(env, env.default_params, (), n)
 
     def at_random(obs, memory, keys):
         return jax.vmap(env.action_space.sample)(keys), memory, {}
 
     def begin():
         keys = jax.random.split(jax.random.key(0), n)
-        slots = world.slots(world.reset(keys))
-        return slots, world.interact(at_random, slots, keys)[1]
+        envs = world.init_envs(world.reset(keys))
+        return envs, world.interact(at_random, envs, keys)[1]
 
     @jax.jit
-    def run(key, slots):
-        none = tree.broadcast(tree.zeros(jax.eval_shape(begin)[1]), steps), jnp.zeros((steps, n), bool)
-        store = Store(steps, none, lambda _, rows, mask: (rows, mask))
-        return play(world, at_random, plan or Plan(FromParams(), steps=steps), slots, key, store)
+    def run(key, envs):
+        none = tree.broadcast(tree.zeros_like(jax.eval_shape(begin)[1]), steps), jnp.zeros((steps, n), bool)
+        store = TransitionStore(steps, none, lambda _, rows, mask: (rows, mask))
+        return rollout(world, at_random, plan or RolloutPlan(ResetStarts(), steps=steps), envs, key, store)
 
-    slots = tree.zeros(jax.eval_shape(begin)[0]) if slots is None else slots
-    return run(jax.random.key(key), slots)
+    envs = tree.zeros_like(jax.eval_shape(begin)[0]) if envs is None else envs
+    return run(jax.random.key(key), envs)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
@@ -83,19 +83,19 @@ def test_cartpole_is_what_gymnasium_plays_bit_for_bit(workers, seeds):
     _, stats, (rows, mask) = jax.device_get(played(env, 3, 60))
     assert mask.all()
     plain = gymnasium.make("CartPole-v1", LIMIT)
-    for slot in range(3):
-        count, obs = 0, plain.reset(seed=seeds[slot][0])[0]
+    for index in range(3):
+        count, obs = 0, plain.reset(seed=seeds[index][0])[0]
         for t in range(60):
-            np.testing.assert_array_equal(rows.obs[t, slot], obs)
-            obs, reward, terminated, truncated, _ = plain.step(int(rows.action[t, slot]))
-            np.testing.assert_array_equal(rows.next_obs[t, slot], obs)  # the true one at an end too
-            said = rows.reward[t, slot], rows.terminated[t, slot], rows.truncated[t, slot]
+            np.testing.assert_array_equal(rows.obs[t, index], obs)
+            obs, reward, terminated, truncated, _ = plain.step(int(rows.action[t, index]))
+            np.testing.assert_array_equal(rows.next_obs[t, index], obs)  # the true one at an end too
+            said = rows.reward[t, index], rows.terminated[t, index], rows.truncated[t, index]
             assert said == (np.float32(reward), terminated, truncated and not terminated)
             if (terminated or truncated) and t < 59:
                 count += 1
-                obs = plain.reset(seed=seeds[slot][count])[0]
-        assert stats.episodes[slot] == count + (terminated or truncated)
-    assert len({seed for slot in seeds.values() for seed in slot}) == sum(map(len, seeds.values()))
+                obs = plain.reset(seed=seeds[index][count])[0]
+        assert stats.episodes[index] == count + (terminated or truncated)
+    assert len({seed for own in seeds.values() for seed in own}) == sum(map(len, seeds.values()))
 
 
 @pytest.mark.program
@@ -109,52 +109,52 @@ def test_values_of_any_nesting_go_and_return(workers):
 
 
 @pytest.mark.program
-def test_slots_go_on_where_they_were_and_a_step_is_taken_once():
+def test_envs_go_on_where_they_were_and_a_step_is_taken_once():
     env = told(length=7)
-    slots, _, (before, _) = played(env, 2, 4)
-    after, _, (rows, mask) = played(env, 2, 2, Plan(FromParams(), False, steps=2), slots, 1)
+    envs, _, (before, _) = played(env, 2, 4)
+    after, _, (rows, mask) = played(env, 2, 2, RolloutPlan(ResetStarts(), False, steps=2), envs, 1)
     np.testing.assert_array_equal(before.next_obs[-1], rows.obs[0])
     np.testing.assert_array_equal(rows.obs[:, :, 1], [[4, 4], [5, 5]])
-    np.testing.assert_array_equal(after.env_state.lease, slots.env_state.lease)
-    assert pools.fault() is None
-    _, stats, (_, mask) = played(env, 2, 2, Plan(FromParams(), False, steps=2), slots, 2)
+    np.testing.assert_array_equal(after.env_state.lease, envs.env_state.lease)
+    assert pool_registry.find_fault() is None
+    _, stats, (_, mask) = played(env, 2, 2, RolloutPlan(ResetStarts(), False, steps=2), envs, 2)
     assert not mask.any()
     assert stats.steps.sum() == 0
-    lease = int(slots.env_state.lease[0])
+    lease = int(envs.env_state.lease[0])
     why = f"step: refused, step 5 of lease {lease} is not its next one"
-    assert str(pools.fault()) == f"slot 0, in this process, step 5: {why}"
+    assert str(pool_registry.find_fault()) == f"environment 0, in this process, step 5: {why}"
 
 
 @pytest.mark.program
 def test_an_evaluation_has_environments_of_its_own_and_gives_them_back():
     env = told(length=6)
-    slots, _, _ = played(env, 2, 3)
-    leased = pools.of(env).leased
-    left, stats, _ = played(env, 2, 6, Plan(FromParams(), True, episodes=2, leaves=True), slots, 5)
+    envs, _, _ = played(env, 2, 3)
+    leased = pool_registry.get_pool(env).active_leases
+    left, stats, _ = played(env, 2, 6, RolloutPlan(ResetStarts(), True, episodes=2, releases=True), envs, 5)
     np.testing.assert_array_equal(stats.lengths, [12, 12])
     assert not left.env_state.lease.any()
-    assert pools.of(env).leased == leased
-    _, _, (rows, _) = played(env, 2, 1, Plan(FromParams(), False, steps=1), slots, 6)
+    assert pool_registry.get_pool(env).active_leases == leased
+    _, _, (rows, _) = played(env, 2, 1, RolloutPlan(ResetStarts(), False, steps=1), envs, 6)
     np.testing.assert_array_equal(rows.obs[0, :, 1], [3, 3])
 
 
 @pytest.mark.program
-def test_slots_without_a_lease_or_after_an_end_begin_anew():
+def test_envs_without_a_lease_or_after_an_end_begin_anew():
     env = told(length=4)
-    slots, _, _ = played(env, 2, 4)
-    assert (slots.env_state.lease < 0).all()
-    half = slots.replace(env_state=slots.env_state.replace(lease=slots.env_state.lease * jnp.array([1, 0])))
-    after, _, (rows, mask) = played(env, 2, 2, Plan(FromParams(), False, steps=2), half, 1)
+    envs, _, _ = played(env, 2, 4)
+    assert (envs.env_state.lease < 0).all()
+    half = envs.replace(env_state=envs.env_state.replace(lease=envs.env_state.lease * jnp.array([1, 0])))
+    after, _, (rows, mask) = played(env, 2, 2, RolloutPlan(ResetStarts(), False, steps=2), half, 1)
     np.testing.assert_array_equal(rows.obs[:, :, 1], [[0, 0], [1, 1]])
     kept, new = after.env_state.lease
-    assert kept == -slots.env_state.lease[0]
-    assert new > -slots.env_state.lease[1]
+    assert kept == -envs.env_state.lease[0]
+    assert new > -envs.env_state.lease[1]
     assert mask.all()
 
 
-def test_only_slots_that_act_are_touched(tmp_path):
+def test_only_envs_that_act_are_touched(tmp_path):
     env = told(length=3, log=str(tmp_path))
-    plan = Plan(FromParams(), True, episodes=jnp.array([1, 3]), leaves=True)
+    plan = RolloutPlan(ResetStarts(), True, episodes=jnp.array([1, 3]), releases=True)
     _, stats, _ = played(env, 2, 12, plan)
     said = sorted(tuple(line.split()[0] for line in file.read_text().splitlines()) for file in tmp_path.iterdir())
     once = ("reset", "step", "step", "step")
@@ -164,14 +164,16 @@ def test_only_slots_that_act_are_touched(tmp_path):
 
 def test_one_call_serves_all_vmapped_copies(monkeypatch):
     env, rows = told(length=5), []
-    step = pools.Pool.step
-    monkeypatch.setattr(pools.Pool, "step", lambda self, acts, *rest: rows.append(len(acts)) or step(self, acts, *rest))
-    world = World(env, env.default_params, (), 3)
+    step = pool_registry.LeasePool.step
+    monkeypatch.setattr(
+        pool_registry.LeasePool, "step", lambda self, acts, *rest: rows.append(len(acts)) or step(self, acts, *rest)
+    )
+    world = EnvBatch(env, env.default_params, (), 3)
 
     def run(key):
-        store = Store(5, (), lambda *_: ())
+        store = TransitionStore(5, (), lambda *_: ())
         policy = lambda obs, memory, keys: (jax.vmap(env.action_space.sample)(keys), memory, {})  # noqa: E731
-        return play(world, policy, Plan(FromParams(), steps=5), None, key, store)[1].returns
+        return rollout(world, policy, RolloutPlan(ResetStarts(), steps=5), None, key, store)[1].returns
 
     found = jax.jit(jax.vmap(jax.vmap(run)))(jax.random.split(jax.random.key(0), (2, 2)))
     np.testing.assert_array_equal(found, np.full((2, 2, 3), 15.0))
@@ -180,14 +182,14 @@ def test_one_call_serves_all_vmapped_copies(monkeypatch):
 
 @pytest.mark.program
 def test_wrappers_that_end_episodes_or_take_several_steps_touch_what_they_must(tmp_path):
-    env = Frames(Repeat(TimeLimit(told(length=5, log=str(tmp_path)), 4), 3), 2)
+    env = FrameStack(ActionRepeat(TimeLimit(told(length=5, log=str(tmp_path)), 4), 3), 2)
     _, _, (rows, mask) = played(env, 1, 4)
     assert mask.all()
     np.testing.assert_array_equal(rows.obs[:, 0, :, 1], [[0, 0], [0, 3], [0, 0], [0, 3]])
     np.testing.assert_array_equal(rows.next_obs[:, 0, :, 1], [[0, 3], [3, 4], [0, 3], [3, 4]])
     np.testing.assert_array_equal(rows.truncated[:, 0], [False, True] * 2)
-    slots, _, _ = played(env, 1, 2)
-    _, _, (rows, _) = played(env, 1, 1, Plan(FromParams(), False, steps=1), slots, 1)
+    envs, _, _ = played(env, 1, 2)
+    _, _, (rows, _) = played(env, 1, 1, RolloutPlan(ResetStarts(), False, steps=1), envs, 1)
     np.testing.assert_array_equal(rows.obs[0, 0, :, 1], [0, 0])
     first, *_ = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime)
     said = [line.split()[0] for line in first.read_text().splitlines()]
@@ -219,7 +221,7 @@ def test_what_fails_is_masked_and_named(fault, tmp_path):
     once.unlink()
     _, stats, (rows, mask) = played(env, 1, 4)
     where = "worker 0" if workers else "in this process"
-    assert str(pools.fault()) == f"slot 0, {where}, {FAULTS[fault]}"
+    assert str(pool_registry.find_fault()) == f"environment 0, {where}, {FAULTS[fault]}"
     np.testing.assert_array_equal(mask[:, 0], np.arange(4) < int(FAULTS[fault][5]))
     np.testing.assert_array_equal(stats.steps, mask.sum(0))
     assert rows.truncated[0, 0] == (FAULTS[fault][5] == "1")  # from there on nothing is known
@@ -231,7 +233,7 @@ def test_with_restart_an_environment_begins_anew_and_the_episode_is_cut(fault, t
     workers, once = int(fault in ("kill", "hang")), tmp_path / "once"
     env = told(workers, 0.5, True, fault=fault, once=str(once))
     _, stats, (rows, mask) = played(env, 1, 7)
-    assert pools.fault() is None
+    assert pool_registry.find_fault() is None
     failed = fault != "reset"
     np.testing.assert_array_equal(mask[:, 0], [True, not failed, *[True] * 5])
     assert stats.restarts.sum() == failed
@@ -255,26 +257,28 @@ def test_a_training_ends_at_the_state_before_what_has_failed(tmp_path):
     """
     whole = fit(ppo(told(length=6)), budget=Budget(iterations=3), evaluations=1)
     checkpoints, fails = Checkpoints(tmp_path), ppo(told(length=6, fault="step", episodes=3))
-    with pytest.raises(HostError, match=r"slot [01], in this process, step 1: step: RuntimeError: told to") as found:
+    with pytest.raises(
+        HostError, match=r"environment [01], in this process, step 1: step: RuntimeError: told to"
+    ) as found:
         fit(fails, budget=Budget(iterations=9), evaluations=1, checkpoints=checkpoints)
     assert "\n" not in str(found.value)
-    assert pools.fault() is None
+    assert pool_registry.find_fault() is None
     resumed = fit(ppo(told(length=6)), budget=Budget(iterations=3), checkpoints=checkpoints)
     checkpoints.close()
     assert int(resumed.state.iteration) == 3
     assert leaves_equal(resumed.state.agent, whole.state.agent)
     for one in (whole, resumed):
-        assert not np.asarray(one.state.slots.env_state.lease).any()
+        assert not np.asarray(one.state.envs.env_state.lease).any()
 
 
 @pytest.mark.program
 def test_leases_that_no_state_holds_are_given_back():
     env = told(length=6)
-    slots, _, _ = played(env, 2, 2)
+    envs, _, _ = played(env, 2, 2)
     other, _, _ = played(env, 3, 2)
-    held = [int(lease) for one in hosts.held((slots, other)) for lease in one]
-    pools.sweep(held[:2], max(held) - 1)
-    assert sorted(pools.of(env).leased) == [*held[:2], max(held)]
+    held = [int(lease) for one in hosts.collect_leases((envs, other)) for lease in one]
+    pool_registry.release_unused(held[:2], max(held) - 1)
+    assert sorted(pool_registry.get_pool(env).active_leases) == [*held[:2], max(held)]
 
 
 @pytest.mark.program
@@ -284,50 +288,50 @@ def test_a_child_keeps_its_environments_and_begins_anew():
     state = workflow.init(jax.random.key(0), workflow.hyperparams())
     step = jax.jit(workflow.step)
     state, _ = step(state, jax.random.key(1))
-    lease = state.slots.env_state.lease
+    lease = state.envs.env_state.lease
     copied = jax.jit(workflow.copy_members)(state, jnp.array([0, 0]))
-    np.testing.assert_array_equal(copied.slots.env_state.lease, [lease[0], -lease[1]])
+    np.testing.assert_array_equal(copied.envs.env_state.lease, [lease[0], -lease[1]])
     _, metrics = step(copied, jax.random.key(2))
-    assert pools.fault() is None
+    assert pool_registry.find_fault() is None
     np.testing.assert_array_equal(metrics["env_steps"], [8, 8])
 
 
 def test_what_is_not_known_takes_no_part_in_learning():
     weight = jnp.array([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
-    there, some = segments.there(weight, 1)
+    there, some = segments.valid_segments(weight, 1)
     assert some
     assert sorted(there.tolist()) == [0, 0, 2, 3, 4, 5]
-    there, some = segments.there(weight, 2)
+    there, some = segments.valid_segments(weight, 2)
     assert sorted(there.tolist()) == [0, 0, 2]
-    assert not segments.there(0 * weight, 1)[1]
+    assert not segments.valid_segments(0 * weight, 1)[1]
 
 
 def test_a_window_ends_before_what_is_lost():
     row = Transition(jnp.float32(0), jnp.int32(0), jnp.float32(0), jnp.float32(0), jnp.bool_(False), jnp.bool_(False))
-    window = Window.empty(2, 1, row, loses=True)
+    window = NStepWindow.empty(2, 1, row, loses=True)
     t = jnp.arange(5.0)[:, None]
     no = jnp.zeros((5, 1), bool)
     rows = Transition(t, t.astype(jnp.int32), t, t + 1, no, no)
     lost = jnp.array([[False], [False], [True], [False], [False]])
-    window, longer, there = window.advance(rows, jnp.int32(5), lost)
+    window, longer, there = window.push(rows, jnp.int32(5), lost)
     np.testing.assert_array_equal(there[:, 0], [False, False, True, True, False])  # of starts -2 to 2
     np.testing.assert_array_equal(longer.reward[2:4, 0], [[0, 1, 0], [1, 0, 0]])
     np.testing.assert_array_equal(longer.next_obs[2:4, 0], [2, 2])
     assert longer.truncated[2:4].all()
-    np.testing.assert_array_equal(window.lost[:, 0], [False, False])
+    np.testing.assert_array_equal(window.lost_mask[:, 0], [False, False])
 
 
 @pytest.mark.program
 def test_a_worker_imports_no_jax_and_ends_with_its_parent(tmp_path):
     code = """
 import os, sys, time, jax
-from evorl.envs.actions import Repeat
-from evorl.envs.host import EnvPool, HostEnv, pools
+from evorl.envs.actions import ActionRepeat
+from evorl.envs.host import EnvPool, HostEnv, pool_registry
 from evorl.envs.observations import TimeLimit
-from evorl.envs.wrappers import Frames
+from evorl.envs.wrappers import FrameStack
 env = HostEnv("tests.hosted:Told-v0", {"length": 3}, workers=2)
 state, _ = env.reset(jax.random.key(0), env.default_params)
-processes = pools.of(env).places._processes
+processes = pool_registry.get_pool(env).places._processes
 print(*[process.popen.pid for process in processes.values()], flush=True)
 time.sleep(60)
 """
@@ -367,8 +371,8 @@ def test_what_is_missing_is_said_in_one_line(monkeypatch):
 
 
 @pytest.mark.program
-def test_refuses_more_workers_than_slots():
-    with pytest.raises(OptionError, match=r"env\.workers=3: must be at most the slots, 2"):
+def test_refuses_more_workers_than_envs():
+    with pytest.raises(OptionError, match=r"env\.workers=3: must be at most the number of environments, 2"):
         fit(ppo(told(3)), budget=Budget(iterations=1))
 
 
@@ -379,4 +383,4 @@ def test_policy_search_plays_whole_episodes():
     result = fit(workflow, budget=Budget(iterations=2), evaluations=1)
     assert [row["env_steps"] for row in result.rows if row["kind"] == "train"] == [12, 24]
     assert result.rows[-1]["return"] == 6
-    assert pools._POOLS == {}
+    assert pool_registry._POOLS == {}

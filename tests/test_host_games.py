@@ -6,12 +6,13 @@ import pytest
 from gymnasium import spaces as gym
 
 from evorl.agents import PPO, PolicyGradient
-from evorl.agents.team import Team, member_spaces
-from evorl.envs import check
-from evorl.envs.host import HostGame, pools
-from evorl.envs.host.parallel import made, nothing
+from evorl.agents.group_agent import member_spaces
+from evorl.agents.team import Team
+from evorl.envs import check_env
+from evorl.envs.host import HostGame, pool_registry
+from evorl.envs.host.parallel import make_parallel_env, make_zero_value
 from evorl.errors import OptionError
-from evorl.spaces import Box, Dict, Discrete, Legal, Members, random_action
+from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask, random_action
 from evorl.vector_env import hosts
 from evorl.workflows import OnPolicy
 
@@ -21,12 +22,12 @@ FARM = "tests.hosted_games:Farm"
 @pytest.fixture(autouse=True)
 def closed():
     yield
-    pools.close()
+    pool_registry.close_all()
 
 
 def seed_of(key):
     """What an environment that begins with a key is given."""
-    first, second = np.asarray(hosts.seeds(key)).astype(np.uint64)
+    first, second = np.asarray(hosts.seeds_from_keys(key)).astype(np.uint64)
     return int((first << np.uint64(31)) ^ second)
 
 
@@ -72,11 +73,11 @@ def side_by_side(game, raw, steps):
 @pytest.mark.program
 def test_agents_leave_and_the_rest_play_on():
     game = HostGame(FARM)
-    hen = Legal(Box(-1.0, 99.0, (3,)), (2,))
+    hen = ObsWithActionMask(Box(-1.0, 99.0, (3,)), (2,))
     assert game.observation_space.parts["hen"] == Members(hen, 2)
     assert game.action_space == Dict({"fox": Members(Discrete(4), 1), "hen": Members(Discrete(2, 3), 2)})
     assert game.max_episode_steps == 6
-    terminated, truncated = side_by_side(game, made(FARM, {}), 300)
+    terminated, truncated = side_by_side(game, make_parallel_env(FARM, {}), 300)
     assert terminated > 10
     assert truncated > 10
 
@@ -86,7 +87,7 @@ def test_agents_leave_and_the_rest_play_on():
 def test_a_game_of_mpe2_is_that_of_mpe2(name):
     pytest.importorskip("mpe2", reason="needs pip install mpe2")
     name = f"mpe2.simple_{name}_v3:parallel_env"
-    assert side_by_side(HostGame(name), made(name, {}), 1000) == [0, 40]
+    assert side_by_side(HostGame(name), make_parallel_env(name, {}), 1000) == [0, 40]
 
 
 @pytest.mark.program
@@ -116,7 +117,7 @@ def test_a_team_plays_it():
     step = jax.jit(workflow.step)
     for i in range(2):
         state, metrics = step(state, jax.random.key(i))
-    assert pools.fault() is None
+    assert pool_registry.find_fault() is None
     assert metrics["episodes"] > 0
     assert np.isfinite([metrics["return/fox"], metrics["return/hen"]]).all()
 
@@ -128,14 +129,15 @@ def test_what_fails_is_told():
         action = random_action(game.action_space, game.observation_space, obs, jax.random.key(i))
         state, timestep = jax.jit(game.step)(jax.random.key(i), state, action, game.default_params)
         obs = timestep.obs
-    assert str(pools.fault()) == "slot 0, in this process, step 1: step: RuntimeError: the fox is gone"
+    message = "environment 0, in this process, step 1: step: RuntimeError: the fox is gone"
+    assert str(pool_registry.find_fault()) == message
     assert not timestep.reward["hen"].any()
 
 
 @pytest.mark.program
 def test_it_is_a_game_and_a_limit_of_ours_is_truncated():
     game = HostGame(FARM, max_episode_steps=2)
-    check(game, episodes=2)
+    check_env(game, episodes=2)
     state, obs = jax.jit(game.reset)(jax.random.key(0), game.default_params)
     step, cut = jax.jit(game.step), []
     for i in range(2):
@@ -161,9 +163,9 @@ def test_an_id_that_is_wrong_has_a_nearest_one():
 
 def test_nothing_is_nearest_to_zeros():
     space = gym.Dict({"a": gym.Box(1.0, 2.0, (2,)), "b": gym.Tuple([gym.Discrete(3, start=2), gym.MultiBinary(2)])})
-    assert nothing(space)["a"].tolist() == [1, 1]
-    assert nothing(space)["b"][0] == 2
-    assert nothing(space)["b"][1].tolist() == [0, 0]
+    assert make_zero_value(space)["a"].tolist() == [1, 1]
+    assert make_zero_value(space)["b"][0] == 2
+    assert make_zero_value(space)["b"][1].tolist() == [0, 0]
 
 
 def test_a_missing_package_is_told_with_what_to_install(monkeypatch):

@@ -14,29 +14,19 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 import evorl
-from evorl import (
-    MetaES,
-    OpenES,
-    OpenESHyperparams,
-    PBTHyperparams,
-    SharedReplay,
-    TD3Hyperparams,
-    Vmapped,
-    lineage,
-    train,
-    tree,
-)
+from evorl import MetaES, OpenES, OpenESHyperparams, PBTHyperparams, SharedReplay, TD3Hyperparams, Vmapped, tree
+from evorl.cli import lineage, train
 from evorl.errors import DivergedError, OptionError
-from evorl.metrics import reduce
-from evorl.population.lineage import history
+from evorl.metrics import reduce_steps
+from evorl.population.lineage import member_history
 from evorl.training.fit import fit
-from evorl.training.nans import Sentinel
-from evorl.training.program import Program, job
+from evorl.training.nans import DivergenceMonitor
+from evorl.training.program import Program, make_run_args
 from evorl.training.progress import Budget, Progress
-from evorl.training.records.display import Lines, Panel
-from evorl.training.records.recorders import JsonLines, measured
-from evorl.training.records.rows import row_of
-from evorl.training.runs import Restored, restored
+from evorl.training.records.display import LinePrinter, Panel
+from evorl.training.records.recorders import JsonLines, select_metrics
+from evorl.training.records.rows import make_row
+from evorl.training.runs import RunCheckpoint, restore_run
 from evorl.workflows import MetaESHyperparams
 from tests.conftest import leaves_equal
 from tests.test_host import events
@@ -82,7 +72,7 @@ def folder(tmp_path_factory):
 
 def test_members_pass_through_a_reduction_untouched():
     fitness = np.array([[1.0, np.nan], [3.0, 4.0]])
-    found = reduce({"env_steps": np.array([3, 4]), "loss": np.array([1.0, 2.0]), "members/fitness": fitness})
+    found = reduce_steps({"env_steps": np.array([3, 4]), "loss": np.array([1.0, 2.0]), "members/fitness": fitness})
     assert (found["env_steps"], found["loss"]) == (7, 1.5)
     np.testing.assert_array_equal(found["members/fitness"], fitness)
 
@@ -94,8 +84,8 @@ def test_a_row_keeps_members_by_seed_and_generation_and_their_spread(tmp_path):
         "members/fitness": np.array([[[1.0, 2, 3], [4, 5, 6]], [[7, nan, 3], [nan, nan, nan]]]),  # [generations, seeds]
         "members/source": np.array([[[0, 0, 2], [0, 1, 1]], [[0, 1, 2], [2, 2, 2]]]),
     }
-    progress = Progress(diverged=[None, 4])
-    row = row_of(progress, metrics, "train", 0.0)
+    progress = Progress(divergence_iterations=[None, 4])
+    row = make_row(progress, metrics, "train", 0.0)
     assert row["members"]["source"] == [[[0, 0, 2], [0, 1, 2]], [[0, 1, 1], [2, 2, 2]]]
     np.testing.assert_array_equal(row["members"]["fitness"], metrics["members/fitness"].swapaxes(0, 1))
     assert [row[f"fitness_{end}"] for end in ("min", "median", "max")] == [3, 5, 7]  # of the seed that is left
@@ -106,15 +96,15 @@ def test_a_row_keeps_members_by_seed_and_generation_and_their_spread(tmp_path):
     written = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert written["members"]["fitness"][0][1] == [7, None, 3]
     assert written["seeds"]["fitness_max"] == [7, None]
-    assert {"members", "seeds"}.isdisjoint(measured(row))
+    assert {"members", "seeds"}.isdisjoint(select_metrics(row))
 
 
 def test_populations_of_populations_keep_their_axes():
     metrics = {"return": np.zeros(2), "members/fitness": np.arange(12.0).reshape(3, 2, 2)}
-    row = row_of(Progress(), metrics, "train", 0.0)
+    row = make_row(Progress(), metrics, "train", 0.0)
     np.testing.assert_array_equal(row["members"]["fitness"], [metrics["members/fitness"]])
     assert (row["fitness_min"], row["fitness_median"], row["fitness_max"]) == (8, 9.5, 11)
-    row = row_of(Progress(), {"members/return": np.array([[1.0, 2], [3, 4]])}, "evaluation", 0.0)
+    row = make_row(Progress(), {"members/return": np.array([[1.0, 2], [3, 4]])}, "evaluation", 0.0)
     assert row["members"]["return"] == [[[[1, 2], [3, 4]]]]
     assert row["return_median"] == 2.5
 
@@ -127,27 +117,27 @@ def test_other_populations_have_rows_too(workflow):
     hyperparams = OF_META_ES if workflow is META_ES else tree.broadcast(PBTHyperparams(), 2)
     program = Program(workflow, [0], 2, False)
     state = jax.eval_shape(program.init, program.keys, hyperparams)
-    shapes = jax.eval_shape(program.run, state, program.keys, *job(0, 0, False))[1:]
+    shapes = jax.eval_shape(program.run, state, program.keys, *make_run_args(0, 0, False))[1:]
     metrics, evaluation = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     each = (4,) if workflow is META_ES else (2, 4)
-    row = row_of(Progress(), {name: np.asarray(x) for name, x in reduce(metrics).items()}, "train", 0.0)
+    row = make_row(Progress(), {name: np.asarray(x) for name, x in reduce_steps(metrics).items()}, "train", 0.0)
     assert np.shape(row["members"]["fitness"]) == (1, 2, *each)
-    assert history([row, row])["actor_lr"].shape == (4, 4)
-    row = row_of(Progress(), evaluation, "evaluation", 0.0)
+    assert member_history([row, row])["actor_lr"].shape == (4, 4)
+    row = make_row(Progress(), evaluation, "evaluation", 0.0)
     assert np.shape(row["members"]["return"]) == (1, 1, *each)
 
 
 def test_rows_of_a_run_hold_every_generation(folder):
     written = [row for row in rows(folder / "whole") if row["kind"] == "train"]
-    priors = restored(folder / "whole", "run", "last").workflow.searched.priors
+    priors = restore_run(folder / "whole", "run", "last").workflow.search_space.priors
     assert [np.shape(row["members"]["actor_lr"]) for row in written] == [(2, 2, 4), (2, 2, 4), (2, 1, 4)]
     for seed in range(2):
-        found = history(written, seed)
+        found = member_history(written, seed)
         lives_on = found["source"] == np.arange(4)
         assert lives_on.sum(1).tolist() == [3] * 5  # one of four takes over from another
         before, after = np.take_along_axis(found["actor_lr"], found["source"], 1)[:-1], found["actor_lr"][1:]
         np.testing.assert_array_equal(after[lives_on[:-1]], before[lives_on[:-1]])
-        moved, (low, high) = before * np.array([1.2, 1 / 1.2])[:, None, None], priors["actor_lr"].ends
+        moved, (low, high) = before * np.array([1.2, 1 / 1.2])[:, None, None], priors["actor_lr"].bounds
         moved = np.where(moved > high, high**2 / moved, np.where(moved < low, low**2 / moved, moved))  # mirrored
         np.testing.assert_allclose(np.abs(after / moved - 1).min(0)[~lives_on[:-1]], 0, atol=1e-5)
         last = [row["seeds"]["actor_lr_median"][seed] for row in written]
@@ -171,7 +161,7 @@ def test_tables_and_tensorboard_hold_the_spread(folder):
 
 
 def test_displays_show_the_spread(folder, capsys):
-    shown, lines = io.StringIO(), Lines(every=0.0)
+    shown, lines = io.StringIO(), LinePrinter(every=0.0)
     panel = Panel("pbt on fast", every=0.0, console=Console(file=shown, force_terminal=True, width=110))
     for row in rows(folder / "whole"):
         panel(row)
@@ -193,16 +183,16 @@ def test_a_resumed_run_is_the_undisturbed_one(folder):
     for a, b in zip(*trained, strict=True):
         assert a["members"] == b["members"]
         assert (a["iteration"], a["seeds"]) == (b["iteration"], b["seeds"])
-    states = [restored(folder / name, "run", "last").state for name in ("whole", "resumed")]
+    states = [restore_run(folder / name, "run", "last").state for name in ("whole", "resumed")]
     assert leaves_equal(*states)
 
 
 def test_members_of_a_run_are_loaded(folder):
-    found = restored(folder / "whole", "run", "last")
+    found = restore_run(folder / "whole", "run", "last")
     for seed in (5, 6):
         state = tree.index(found.state, seed - 5)
         best = int(np.nanargmax(state.fitness))
-        chosen = [found.one(seed, member)[1] for member in (None, best, 0)]
+        chosen = [found.select_policy(seed, member)[1] for member in (None, best, 0)]
         assert leaves_equal(chosen[0], tree.index(state.members, best))
         assert leaves_equal(chosen[1], chosen[0])
         assert leaves_equal(chosen[2], tree.index(state.members, 0))
@@ -221,18 +211,18 @@ def made(workflow, hyperparams):
         state = state.replace(fitness=jnp.broadcast_to(jnp.arange(4.0), state.fitness.shape))
     cfg = OmegaConf.create({"num_seeds": 1, "seed": 0, "agent": {"name": "mine"}})
     returns = np.array([3.0, 5.0, 4.0]) if isinstance(workflow, Vmapped) else np.array(5.0)
-    return Restored(cfg, workflow, state, returns)
+    return RunCheckpoint(cfg, workflow, state, returns)
 
 
 @pytest.mark.program
 def test_members_of_nested_populations_are_found():
     found = made(Vmapped(PBT, 3), tree.broadcast(PBTHyperparams(), 3))
     for member, outer in ((None, 1), (0, 0), (2, 2)):
-        workflow, state = found.one(None, member)
+        workflow, state = found.select_policy(None, member)
         assert workflow is OFF_POLICY
         assert leaves_equal(state, tree.index(tree.index(found.state.members, outer), 3))
     for member, outer, inner in (([2, 0], 2, 0), ([2], 2, 3), ([None, 1], 1, 1), ((0, 2), 0, 2)):
-        _, state = found.one(None, member)
+        _, state = found.select_policy(None, member)
         assert leaves_equal(state, tree.index(tree.index(found.state.members, outer), inner))
     for member, message in (
         (3, "must be from 0 to 2"),
@@ -242,31 +232,31 @@ def test_members_of_nested_populations_are_found():
         ([True], "must be a whole number, or one of each population from the outermost: [2, 0]"),
     ):
         with pytest.raises(OptionError, match=f"^{re.escape(f'member={member}: {message}')}$"):
-            found.one(None, member)
+            found.select_policy(None, member)
     shared = made(replace(PBT, population=SharedReplay(OFF_POLICY, 4)), PBTHyperparams())
     for member in (None, 3):
-        assert leaves_equal(shared.one(None, member)[1].agent, tree.index(shared.state.members.agent, 3))
+        assert leaves_equal(shared.select_policy(None, member)[1].agent, tree.index(shared.state.members.agent, 3))
 
 
 @pytest.mark.parametrize("member", [None, 2])
 def test_what_trains_no_policy_that_lasts_says_so(member):
     with pytest.raises(OptionError, match=r"^agent=mine: MetaES keeps no policy; train one with what it has found$"):
-        made(META_ES, OF_META_ES).one(None, member)
+        made(META_ES, OF_META_ES).select_policy(None, member)
 
 
 def test_pbt_has_diverged_where_all_of_its_members_have():
     program = Program(PBT, [0], 1, False)
     state = jax.jit(program.init)(program.keys, PBTHyperparams())
-    sentinel = Sentinel(program, state, [False])
+    sentinel = DivergenceMonitor(program, state, [False])
     members, fitness = state.members, state.fitness
     for member in range(4):
-        assert sentinel.diverged(np.asarray(sentinel.look(state))) == [None]
+        assert sentinel.find_diverged(np.asarray(sentinel.find_nonfinite(state))) == [None]
         members = jax.tree_util.tree_map_with_path(
             lambda path, x, i=member: x.at[i].set(jnp.nan) if "mu" in str(path) else x, members
         )
         fitness = fitness.at[member].set(jnp.nan)
         state = state.replace(members=members, fitness=fitness)
-    assert sentinel.diverged(np.asarray(sentinel.look(state))) == ["agent.actor.moments.mu"]
+    assert sentinel.find_diverged(np.asarray(sentinel.find_nonfinite(state))) == ["agent.actor.opt_state.mu"]
 
 
 @pytest.mark.program

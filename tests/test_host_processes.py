@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from evorl.envs.host import HostEnv, pools
+from evorl.envs.host import HostEnv, pool_registry
 from evorl.errors import HostError
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
@@ -44,7 +44,7 @@ def started(tmp_path):
     found = Started(tmp_path / "started")
     found.file.touch()
     yield found
-    pools.close()
+    pool_registry.close_all()
     for number in found.numbers():
         with suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
@@ -79,16 +79,16 @@ def test_they_end_when_a_training_fails(started):
 def test_they_end_with_their_worker(fault, timeout, why, started):
     """The end of a worker is noticed although processes that it has started go on."""
     played(simulated(started, 1, timeout, fault=fault), 1, 4)
-    assert str(pools.fault()).endswith(why)
+    assert str(pool_registry.find_fault()).endswith(why)
     assert not gone_within(started.wait(1), SECONDS)
 
 
 PARENT = """
 import sys, jax
-from evorl.envs.host import HostEnv, pools
+from evorl.envs.host import HostEnv, pool_registry
 env = HostEnv("tests.hosted:Simulated-v0", {"started": sys.argv[1], "fault": sys.argv[2], "at": 1}, workers=1)
 state, _ = env.reset(jax.random.key(0), env.default_params)
-(worker,) = pools.of(env).places._processes.values()
+(worker,) = pool_registry.get_pool(env).places._processes.values()
 print(worker.popen.pid, flush=True)
 if sys.argv[2]:
     env.step(jax.random.key(0), state, 0, env.default_params)

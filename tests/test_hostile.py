@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import evorl
-from evorl import autotune, curve, distribute, league, lineage, play, sweep, train
+from evorl.cli import autotune, curve, distribute, league, lineage, play, sweep, train
 from evorl.errors import OptionError
 from tests.hostile import CODE, MAKE_SWEEP, PAYLOADS, TINY
 from tests.tiers import program_fixture
@@ -129,8 +129,8 @@ def test_good_folders_are_opened(folder, capfd):
     "found", [None, "rm", [], {"devices": "$(touch pwned)"}, {"; touch pwned #": 1}, {"chunk": 1.5}]
 )
 def test_a_remembered_choice_is_one(found):
-    assert not autotune.is_choice(found)
-    assert autotune.is_choice({"devices": 1, "chunk": 4})
+    assert not autotune.is_candidate(found)
+    assert autotune.is_candidate({"devices": 1, "chunk": 4})
 
 
 def test_there_are_enough_payloads():

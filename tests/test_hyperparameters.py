@@ -44,8 +44,8 @@ from evorl.agents import PPOHyperparams, SACHyperparams
 from evorl.ec import CEMHyperparams, GAHyperparams
 from evorl.ec.variation import ERLMutationHyperparams
 from evorl.errors import OptionError
-from evorl.hyperparameters import linear
-from evorl.population.variation import Evolved
+from evorl.hyperparameters import linear_schedule
+from evorl.population.variation import EvolverVariation
 from evorl.priors import LogUniform
 from tests.conftest import leaves_equal
 from tests.tiny import CHOICES, ENV, SMALL, UPDATES
@@ -69,16 +69,16 @@ def test_those_of_parts_within_parts():
     assert Restarts(CMAES(4)).hyperparams().search == CMAES(4).hyperparams()
     policy = MLPPolicy(*SPACES, hidden=(4,))
     assert Evolution(ENV, policy, OpenES(4)).hyperparams().evolver == OpenES(4).hyperparams()
-    assert Evolved(CEM(4)).hyperparams() == CEMHyperparams()
+    assert EvolverVariation(CEM(4)).hyperparams() == CEMHyperparams()
     agent = PolicyGradient(CHOICES.observation_space, CHOICES.action_space, PPO())
     assert OnPolicy(CHOICES, agent).hyperparams() == PPOHyperparams()
 
 
 def test_a_population_searches_what_its_members_have_declared():
-    pbt = PBT(Vmapped(CEM_RL, 4), variation=Evolved(CEM(4)))
+    pbt = PBT(Vmapped(CEM_RL, 4), variation=EvolverVariation(CEM(4)))
     assert pbt.hyperparams() == PBTHyperparams(CEMHyperparams())
-    assert isinstance(pbt.searched.hyperparams.agent.critic_lr, LogUniform)
-    assert pbt.searched.hyperparams == hyperparameters.searched(CEM_RL.hyperparams())
+    assert isinstance(pbt.search_space.hyperparams.agent.critic_lr, LogUniform)
+    assert pbt.search_space.hyperparams == hyperparameters.to_search_space(CEM_RL.hyperparams())
     members = SharedReplay(OffPolicy(ENV, SAC_AGENT), 3).hyperparams()
     assert members.critic_lr.shape == (3,)
     assert float(members.critic_lr[0]) == pytest.approx(SACHyperparams().critic_lr)
@@ -86,25 +86,25 @@ def test_a_population_searches_what_its_members_have_declared():
 
 def test_a_part_that_declares_none_says_so():
     with pytest.raises(OptionError, match=r"object: has no hyperparams\(\)"):
-        hyperparameters.of(object())
+        hyperparameters.default_hyperparams(object())
 
 
 @struct.dataclass
 class FallingES(OpenESHyperparams):
-    def at(self, env_steps):
-        return replace(self, learning_rate=linear(self.learning_rate, 0.0, env_steps, 30.0))
+    def apply_schedule(self, env_steps):
+        return replace(self, learning_rate=linear_schedule(self.learning_rate, 0.0, env_steps, 30.0))
 
 
 @struct.dataclass
 class FallingSAC(SACHyperparams):
-    def at(self, env_steps):
-        return replace(self, critic_lr=linear(self.critic_lr, 0.0, env_steps, 30.0))
+    def apply_schedule(self, env_steps):
+        return replace(self, critic_lr=linear_schedule(self.critic_lr, 0.0, env_steps, 30.0))
 
 
 @struct.dataclass
 class FallingFactor(PerturbHyperparams):
-    def at(self, env_steps):
-        return replace(self, factor=linear(self.factor, 0.0, env_steps, 100.0))
+    def apply_schedule(self, env_steps):
+        return replace(self, factor=linear_schedule(self.factor, 0.0, env_steps, 100.0))
 
 
 ERL_SAC = ERL(ENV, SAC_AGENT, **UPDATES, **SMALL)

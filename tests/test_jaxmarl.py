@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.envs import check
-from evorl.envs.games.rosters import apart, grouped, roster
-from evorl.envs.jaxmarl import JaxMARL
+from evorl.envs import check_env
+from evorl.envs.games.agent_groups import group_agents, split_groups, stack_groups
+from evorl.envs.suites.jaxmarl import JaxMARL
 from evorl.errors import OptionError
-from evorl.spaces import Box, Discrete, random_action, sizes
+from evorl.spaces import Box, Discrete, group_sizes, random_action
 from tests.tiers import program_fixture
 
 STEPS = 1000
@@ -36,7 +36,7 @@ def side_by_side(ours, theirs, masks=""):
     """STEPS random legal steps of both: ours, and of the library what agents see, earn and may do; leaves [STEPS]."""
 
     def begin(key):
-        return *ours.reset(key, ()), tree.strong(theirs.reset(key)[1])
+        return *ours.reset(key, ()), tree.drop_weak_types(theirs.reset(key)[1])
 
     def step(carry, key):
         state, obs, inner = carry
@@ -51,7 +51,7 @@ def side_by_side(ours, theirs, masks=""):
         raw |= {"legal": getattr(theirs, masks)(inner)} if masks else {}
         raw |= {"state": seen["world_state"]} if "state" in ours.observation_space.parts else {}
         over = timestep.terminated | timestep.truncated
-        carry = tree.where(over, begin(key_reset), (state, timestep.obs, tree.strong(inner)))
+        carry = tree.select(over, begin(key_reset), (state, timestep.obs, tree.drop_weak_types(inner)))
         return carry, (timestep, raw, done["__all__"], info)
 
     run = jax.jit(lambda: jax.lax.scan(step, begin(KEY), jax.random.split(KEY, STEPS))[1])
@@ -82,8 +82,8 @@ def close(a, b, at=...):
 )
 def test_a_game_is_that_of_jaxmarl(jaxmarl, name, of_map, masks, options, members):
     ours = JaxMARL(name, of_map, options=options)
-    theirs = jaxmarl.make(name, **options, **ours._map)
-    assert sizes(ours.action_space) == members
+    theirs = jaxmarl.make(name, **options, **ours._map_option)
+    assert group_sizes(ours.action_space) == members
     timestep, raw, done, _ = side_by_side(ours, theirs, masks)
     ended = timestep.terminated | timestep.truncated
     late = timestep.truncated if name.startswith("storm") else np.zeros(STEPS, bool)  # begun anew within their step
@@ -147,7 +147,7 @@ def test_what_is_wrong_is_told_in_a_line(jaxmarl, given, said):
     ],
 )
 def test_it_is_a_game(jaxmarl, name, of_map):
-    check(JaxMARL(name, of_map, max_episode_steps=12), episodes=2)
+    check_env(JaxMARL(name, of_map, max_episode_steps=12), episodes=2)
 
 
 def test_bodies_that_differ_are_groups_of_their_own(jaxmarl):
@@ -157,17 +157,17 @@ def test_bodies_that_differ_are_groups_of_their_own(jaxmarl):
 
 def test_agents_by_name_become_groups():
     few, many = (Box(0.0, 1.0, (2,)), Discrete(2)), (Box(0.0, 1.0, (3,)), Discrete(2))
-    assert roster({"adversary_0": few, "agent_0": many, "adversary_1": few}) == {
+    assert group_agents({"adversary_0": few, "agent_0": many, "adversary_1": few}) == {
         "adversary": ("adversary_0", "adversary_1"),
         "agent": ("agent_0",),
     }
-    assert roster({0: few, 1: few}) == {"agent": (0, 1)}
-    assert roster({"good3": few, "good4": many}) == {"good3": ("good3",), "good4": ("good4",)}
+    assert group_agents({0: few, 1: few}) == {"agent": (0, 1)}
+    assert group_agents({"good3": few, "good4": many}) == {"good3": ("good3",), "good4": ("good4",)}
     agents = {"adversary": ("a", "c"), "agent": ("b",)}
     values = {"a": jnp.array([1, 2]), "b": jnp.array([3, 4]), "c": jnp.array([5, 6])}
-    by_group = grouped(agents, values)
+    by_group = stack_groups(agents, values)
     np.testing.assert_array_equal(by_group["adversary"], [[1, 2], [5, 6]])
-    assert {agent: x.tolist() for agent, x in apart(agents, by_group).items()} == {
+    assert {agent: x.tolist() for agent, x in split_groups(agents, by_group).items()} == {
         "a": [1, 2],
         "b": [3, 4],
         "c": [5, 6],

@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import pytest
 import yaml
 
-from evorl import sanity, tree
+from evorl import tree
 from evorl.agents import PPO
+from evorl.cli import sanity
 from evorl.envs.sanity import Bandit
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
 from evorl.spaces import random_action
 from evorl.training.configuration import parts
-from evorl.training.configuration.discovery import SHIPPED
+from evorl.training.configuration.discovery import PACKAGE_CONFIGS
 from evorl.types import Env
 from tests.keys import used_twice
 from tests.tiny import on_policy
@@ -102,7 +103,7 @@ def one_branch_or_the_other(key):
 
 def at_most_once(key):
     first, second = split(key)
-    return tree.repeat((draw(first) > 0.5).astype(jnp.int32), lambda i, x: x + draw(second), jnp.float32(0))
+    return tree.masked_fori_loop((draw(first) > 0.5).astype(jnp.int32), lambda i, x: x + draw(second), jnp.float32(0))
 
 
 def in_two_groups(key):
@@ -118,16 +119,16 @@ def test_keys_that_serve_once_are_not(program):
 
 def natives():
     """Yield what the files say of environments that need no other library and no physics."""
-    for file in sorted((SHIPPED / "env").rglob("*.yaml")):
+    for file in sorted((PACKAGE_CONFIGS / "env").rglob("*.yaml")):
         settings = yaml.safe_load(file.read_text())
         _, _, family, *_ = settings["_target_"].split(".")
         if family in {"arcade", "games", "gymnax", "maze", "mpe", "sanity"} and "???" not in settings.values():
-            yield pytest.param(settings, id=str(file.relative_to(SHIPPED / "env").with_suffix("")))
+            yield pytest.param(settings, id=str(file.relative_to(PACKAGE_CONFIGS / "env").with_suffix("")))
 
 
 @pytest.mark.parametrize("settings", list(natives()))
 def test_an_environment_uses_each_key_once(settings):
-    env = parts.make(settings, "env", Env)
+    env = parts.instantiate(settings, "env", Env)
 
     def one_step(key_reset, key_step):
         state, obs = env.reset(key_reset, env.default_params)
@@ -139,5 +140,5 @@ def test_an_environment_uses_each_key_once(settings):
 
 def test_a_sanity_check_uses_each_key_once():
     workflow = on_policy(PPO(), env=Bandit(), batch_size=16)
-    seed = partial(sanity.scores, workflow, as_state(workflow.hyperparams()), 64, (False,))
+    seed = partial(sanity.train_and_score, workflow, as_arrays(workflow.hyperparams()), 64, (False,))
     assert [str(reuse) for reuse in used_twice(jax.make_jaxpr(seed)(jax.random.key(0)))] == []

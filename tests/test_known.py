@@ -3,9 +3,9 @@
 import pytest
 
 import evorl
-from evorl.errors import OptionError, printable
-from evorl.training.configuration import config, known
-from evorl.training.configuration.discovery import choices, is_suite
+from evorl.errors import OptionError, to_printable
+from evorl.training.configuration import config, trust_check
+from evorl.training.configuration.discovery import find_choices, is_suite
 
 HOST = {"_target_": "evorl.envs.host.env.HostEnv", "name": "CartPole-v1"}
 GAME = {"_target_": "evorl.envs.host.game.HostGame", "name": "mpe2/simple_spread_v3"}
@@ -15,7 +15,7 @@ EVOSAX = {"_target_": "hydra.utils.get_class"}
 def refused(node, trust=()):
     """Return what is said of a node, without the place that the reader names."""
     with pytest.raises(OptionError) as caught:
-        known.require_known({"env": node}, trust, "run=x: its config.yaml")
+        trust_check.require_known({"env": node}, trust, "run=x: its config.yaml")
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
     return str(caught.value).removeprefix("run=x: its config.yaml ")
@@ -29,8 +29,8 @@ HOSTILE = [  # node, and what is said
     ({"_target_": "evorl.load"}, "names evorl.load, which is not of evorl"),
     ({"_target_": "evorl.train.main"}, "names evorl.train.main, which is not of evorl"),
     ({"_target_": "evorl.training.runs.build"}, "names evorl.training.runs.build, which is not of evorl"),
-    ({"_target_": "evorl.training.configuration.parts.make"}, "which is not of evorl"),
-    ({"_target_": "evorl.training.records.files.replace"}, "which is not of evorl"),
+    ({"_target_": "evorl.training.configuration.parts.instantiate"}, "which is not of evorl"),
+    ({"_target_": "evorl.training.records.files.write_atomically"}, "which is not of evorl"),
     ({"_target_": "evorl.envs.host.env.HostEnv.make"}, "which is not of evorl"),
     ({"_target_": "evorl.envs.host.env.importlib.import_module"}, "which is not of evorl"),
     ({"_target_": "evorl.population.search.Uniform"}, "which is not of evorl"),  # by a module that only imports it
@@ -74,7 +74,7 @@ HOSTILE = [  # node, and what is said
 
 @pytest.mark.parametrize(("node", "told"), HOSTILE, ids=range(len(HOSTILE)))
 def test_what_is_not_known_is_refused_in_one_line(node, told):
-    deeper = {"_target_": "evorl.envs.wrappers.Frames", "inner": [{"a": node}]}
+    deeper = {"_target_": "evorl.envs.wrappers.FrameStack", "inner": [{"a": node}]}
     assert told in refused(node, ("evorl", "evosax"))
     assert told in refused(deeper).replace("inner[0].a.", "")
 
@@ -90,32 +90,34 @@ TRUSTED = [
 
 @pytest.mark.parametrize(("node", "package"), TRUSTED)
 def test_what_its_reader_trusts_passes_and_nothing_else_does(node, package):
-    known.require_known({"env": node}, (package,), "run=x:")
+    trust_check.require_known({"env": node}, (package,), "run=x:")
     for other in ("other", package[:-1], f"{package}.envs", ""):
         refused(node, (other,))
 
 
-SHIPPED = [f"env={name}" for name, file in choices("env").items() if not is_suite(file) and "open_spiel" not in name]
-SHIPPED += [f"agent/evolver={name} agent=erl env=fast" for name in choices("agent/evolver")]
-SHIPPED += [f"agent={name} env=fast" for name in choices("agent") if name != "search"]
-SHIPPED += [f"agent=search problem={name}" for name in choices("problem")]
+SHIPPED = [
+    f"env={name}" for name, file in find_choices("env").items() if not is_suite(file) and "open_spiel" not in name
+]
+SHIPPED += [f"agent/evolver={name} agent=erl env=fast" for name in find_choices("agent/evolver")]
+SHIPPED += [f"agent={name} env=fast" for name in find_choices("agent") if name != "search"]
+SHIPPED += [f"agent=search problem={name}" for name in find_choices("problem")]
 
 
 @pytest.mark.program
 @pytest.mark.parametrize("words", SHIPPED)
 def test_all_that_is_shipped_passes(words):
-    known.require_known(config.plain(config.load(words.split())), (), words)
+    trust_check.require_known(config.to_plain_data(config.compose_config(words.split())), (), words)
 
 
 def test_all_packages_that_are_needed_are_told_at_once():
-    node = [{"_target_": "b.Env"}, HOST | {"name": "a.envs:Rocket"}, {"_target_": "evorl.envs.brax.Brax"}]
+    node = [{"_target_": "b.Env"}, HOST | {"name": "a.envs:Rocket"}, {"_target_": "evorl.envs.suites.brax.Brax"}]
     assert refused(node).endswith("names b.Env, which is not of evorl; trust=[a, b] where you trust them")
-    assert known.packages(node) == ["a", "b"]
-    assert not known.packages(node[2:])
+    assert trust_check.find_trust_packages(node) == ["a", "b"]
+    assert not trust_check.find_trust_packages(node[2:])
 
 
 def test_classes_alone_are_exported():
-    assert all(isinstance(getattr(evorl, name.rpartition(".")[2]), type) for name in known.exported())
+    assert all(isinstance(getattr(evorl, name.rpartition(".")[2]), type) for name in trust_check.list_exports())
 
 
 def test_ids_of_libraries_pass():
@@ -126,17 +128,21 @@ def test_ids_of_libraries_pass():
         "XLand-MiniGrid-R1-9x9",
         "dm_control/cheetah-run-v0",
     ):
-        known.require_known(HOST | {"name": name}, (), "run=x:")
+        trust_check.require_known(HOST | {"name": name}, (), "run=x:")
 
 
 def test_what_is_exported_is_where_it_is_defined():
-    assert {"evorl.envs.brax.Brax", "evorl.ec.cma_es.CMAES", "evorl.priors.Uniform"} <= known.exported()
+    assert {
+        "evorl.envs.suites.brax.Brax",
+        "evorl.ec.cma_es.CMAES",
+        "evorl.priors.Uniform",
+    } <= trust_check.list_exports()
     functions = [name for name in evorl.__all__ if name.islower()]
-    assert len(known.exported()) == len(evorl.__all__) - len(functions)
+    assert len(trust_check.list_exports()) == len(evorl.__all__) - len(functions)
     assert {"load", "fit"} <= set(functions)
 
 
 def test_what_is_printed_moves_no_cursor():
-    assert printable("a\x1b[2Jb\r\n\u202e\ud800") == r"a\x1b[2Jb\r\n\u202e\ud800"
-    assert printable("x" * 81) == "x" * 77 + "..."
-    assert printable(["é", 1]) == "['é', 1]"
+    assert to_printable("a\x1b[2Jb\r\n\u202e\ud800") == r"a\x1b[2Jb\r\n\u202e\ud800"
+    assert to_printable("x" * 81) == "x" * 77 + "..."
+    assert to_printable(["é", 1]) == "['é', 1]"

@@ -10,24 +10,24 @@ import pytest
 from evorl import tree
 from evorl.agents import PolicyGradient
 from evorl.agents.ppo import PPOHyperparams
+from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
-from evorl.envs.games.matrix import Matrix
-from evorl.envs.games.tabled import Tabled
+from evorl.envs.games.matrix import MatrixGame
 from evorl.errors import OptionError
 from evorl.leagues import matchmaking
-from evorl.leagues.against import Against
-from evorl.leagues.exact import payoffs
-from evorl.leagues.learned import of_a_player
-from evorl.leagues.matchmaking import MatchHyperparams, Record, Roster
+from evorl.leagues.exact import compute_payoffs
+from evorl.leagues.league import League, LeagueHyperparams
+from evorl.leagues.league_game import LeagueGame, score_match
+from evorl.leagues.matchmaking import MatchHyperparams, MatchRecord, Roster
 from evorl.leagues.roles import Roles
-from evorl.leagues.seated import Seated, outcome
+from evorl.leagues.single_player_game import SinglePlayerGame
+from evorl.leagues.training_oracle import make_single_player_env
 from evorl.training.policy import Policy
-from evorl.workflows.league import League, LeagueHyperparams
 from evorl.workflows.on_policy import OnPolicy
 from tests.tiers import program_fixture
 
-KUHN = Tabled(Kuhn())
-OPPOSED = of_a_player(KUHN)
+KUHN = ExtensiveFormGame(Kuhn())
+OPPOSED = make_single_player_env(KUHN)
 AGENT = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
 LEAGUE = League(KUHN, OnPolicy(OPPOSED, AGENT, 32, 8, 1, 256, eval_episodes=8), Roster(capacity=2))
 STILL = LeagueHyperparams(PPOHyperparams(learning_rate=0.0), MatchHyperparams(decay=1.0, snapshot_steps=256.0))
@@ -37,16 +37,16 @@ def rule(roster, past, won, self_play, prioritized, curriculum):
     """Opponents by the paper's words, one learner and one case after the other."""
 
     def pfsp(some, f):
-        each = np.array([f(won[i, j]) if j in some else 0.0 for j in range(roster.policies)])
-        even = np.isin(np.arange(roster.policies), some).astype(float)
+        each = np.array([f(won[i, j]) if j in some else 0.0 for j in range(roster.num_policies)])
+        even = np.isin(np.arange(roster.num_policies), some).astype(float)
         return each / each.sum() if each.sum() > 0 else even / even.sum()
 
     hard, even = lambda p: (1 - p) ** 2, lambda p: p * (1 - p)
     kind = ["main"] * roster.main + ["exploits main"] * roster.main_exploiters + ["exploits all"] * 9
-    old = [j for j in range(roster.past) if past[j]]
+    old = [j for j in range(roster.num_past) if past[j]]
     found = []
-    for i in range(roster.learners):
-        mains = [roster.past + j for j in range(roster.main)]
+    for i in range(roster.num_learners):
+        mains = [roster.num_past + j for j in range(roster.main)]
         if kind[i] == "main":
             lost = [j for j in old if kind[j // roster.capacity] != "exploits all" and won[i, j] < 0.5]
             now = pfsp(mains, lambda _: 1.0)
@@ -70,23 +70,26 @@ def test_opponents_are_drawn_as_the_paper_says(roster, lowest):
     """Where some are lost to, where none is, and where all are always beaten."""
     random = np.random.default_rng(0)
     for _ in range(4):
-        won = random.uniform(lowest, 1, (roster.learners, roster.policies)).astype(np.float32)
-        won[:, roster.past] = random.choice([0.1, 0.9], roster.learners)
-        taken = random.integers(0, roster.capacity + 1, roster.learners)
+        won = random.uniform(lowest, 1, (roster.num_learners, roster.num_policies)).astype(np.float32)
+        won[:, roster.num_past] = random.choice([0.1, 0.9], roster.num_learners)
+        taken = random.integers(0, roster.capacity + 1, roster.num_learners)
         taken[: roster.main] = taken[: roster.main].clip(1)
-        past = np.asarray(roster.filled(jnp.asarray(taken)))
-        found = matchmaking.weights(roster, jnp.asarray(past), jnp.asarray(won), MatchHyperparams())
+        past = np.asarray(roster.compute_past_mask(jnp.asarray(taken)))
+        found = matchmaking.compute_match_weights(roster, jnp.asarray(past), jnp.asarray(won), MatchHyperparams())
         np.testing.assert_allclose(found, rule(roster, past, won, 0.35, 0.5, 0.2), atol=1e-6)
 
 
 def test_policies_are_taken_after_some_steps_or_when_they_beat_all():
     roster, given = Roster(1, 2, 2, 1), MatchHyperparams(snapshot_steps=100, timeout=200, beaten=0.7)
-    past = roster.filled(jnp.array([1, 0, 0, 1, 0]))
-    won = jnp.full((5, roster.policies), 0.5)
-    ready = lambda won, steps: matchmaking.ready(roster, past, won, jnp.asarray(steps, float), given).tolist()  # noqa: E731
+    past = roster.compute_past_mask(jnp.array([1, 0, 0, 1, 0]))
+    won = jnp.full((5, roster.num_policies), 0.5)
+
+    def ready(won, steps):
+        return matchmaking.find_due_snapshots(roster, past, won, jnp.asarray(steps, float), given).tolist()
+
     assert ready(won, [99, 199, 0, 199, 0]) == [False] * 5
     assert ready(won, [100, 200, 0, 200, 0]) == [True, True, False, True, False]
-    won = won.at[1, roster.past].set(0.7).at[2, 0].set(1.0)  # one beats the main agent, one its past alone
+    won = won.at[1, roster.num_past].set(0.7).at[2, 0].set(1.0)  # one beats the main agent, one its past alone
     won = won.at[3, jnp.array([0, 3])].set(0.8).at[4, 0].set(0.9)  # one beats all past policies, one not all
     assert ready(won, [0] * 5) == [False, True, False, True, False]
 
@@ -96,33 +99,33 @@ def test_what_is_known_of_two_decays_with_each_of_their_games():
     games, wins = 0.0, 0.0
     for _ in range(40):  # one game after the other, each as often won as all of its iteration
         games, wins = games * 0.9 + 1, wins * 0.9 + 0.25
-    one = Record.empty(roster).after(jnp.full((1, 2), 40.0), jnp.full((1, 2), 10.0), jnp.float32(0.9))
+    one = MatchRecord.empty(roster).update(jnp.full((1, 2), 40.0), jnp.full((1, 2), 10.0), jnp.float32(0.9))
     np.testing.assert_allclose([one.games[0, 0], one.wins[0, 0]], [games, wins], rtol=1e-5)
-    lately = one.after(jnp.array([[0.0, 30.0]]), jnp.array([[0.0, 30.0]]), jnp.float32(0.9))
-    assert float(lately.won[0, 0]) == pytest.approx(0.25)
-    assert float(lately.won[0, 1]) > 0.95
-    counted = Record.empty(roster)
+    lately = one.update(jnp.array([[0.0, 30.0]]), jnp.array([[0.0, 30.0]]), jnp.float32(0.9))
+    assert float(lately.win_rate[0, 0]) == pytest.approx(0.25)
+    assert float(lately.win_rate[0, 1]) > 0.95
+    counted = MatchRecord.empty(roster)
     more = [(float(n), float(random.integers(0, n + 1))) for n in (3, 0, 5)]
     for n, k in more:
-        counted = counted.after(jnp.full((1, 2), n), jnp.full((1, 2), k), jnp.float32(1))
+        counted = counted.update(jnp.full((1, 2), n), jnp.full((1, 2), k), jnp.float32(1))
     np.testing.assert_allclose(counted.wins, sum(k for _, k in more), rtol=1e-6)
-    assert float(Record.empty(roster).won.min()) == 0.5
+    assert float(MatchRecord.empty(roster).win_rate.min()) == 0.5
 
 
 @pytest.mark.program
 def test_the_seat_is_drawn_and_kept_and_the_reward_is_its():
     """Matching pennies: player 0 wins where both show the same."""
-    pennies = Matrix("matching_pennies")
-    env = Seated(Against(pennies, Roles(pennies).players[0]), 1)
+    pennies = MatrixGame("matching_pennies")
+    env = LeagueGame(SinglePlayerGame(pennies, Roles(pennies).players[0]), 1)
     keys = jax.random.split(jax.random.key(0), 4000)
     begun = jax.vmap(lambda key: env.reset(key, env.default_params)[0])(keys)
-    assert float(begun.seat.mean()) == pytest.approx(0.5, abs=0.032)  # 4 standard errors
+    assert float(begun.player.mean()) == pytest.approx(0.5, abs=0.032)  # 4 standard errors
     after, timestep = jax.vmap(lambda key, state: env.step(key, state, jnp.int32(0), env.default_params))(keys, begun)
-    np.testing.assert_array_equal(after.seat, begun.seat)
+    np.testing.assert_array_equal(after.player, begun.player)
     np.testing.assert_array_equal(timestep.info["met"], np.ones((4000, 1)))
     np.testing.assert_array_equal(timestep.info["won"][:, 0], timestep.reward > 0)
     for seat in (0, 1):  # the other plays at random
-        assert float(timestep.reward[begun.seat == seat].mean()) == pytest.approx(0, abs=0.09)
+        assert float(timestep.reward[begun.player == seat].mean()) == pytest.approx(0, abs=0.09)
 
 
 @program_fixture(scope="module")
@@ -139,12 +142,12 @@ def played():
 def test_what_it_knows_of_its_games_is_what_is_expected(played):
     _, found = played
     state, roster = found[0][0], LEAGUE.roster  # before any policy is taken twice
-    tables, nodes = LEAGUE.tables(LEAGUE.policies(state)), KUHN.nodes
-    wins = payoffs(replace(nodes, payoffs=np.asarray(outcome(nodes.payoffs))), tables)
-    last = [state for state, _ in found if (state.taken[1:] == 0).all()][-1]
-    of_learners = slice(roster.past, None)
+    tables, nodes = LEAGUE.policy_tables(LEAGUE.policies(state)), KUHN.game_tree
+    wins = compute_payoffs(replace(nodes, payoffs=np.asarray(score_match(nodes.payoffs))), tables)
+    last = [state for state, _ in found if (state.num_snapshots[1:] == 0).all()][-1]
+    of_learners = slice(roster.num_past, None)
     expected = (wins[0][of_learners] + wins[1][:, of_learners].T) / 2
-    games, won = np.asarray(last.record.games), np.asarray(last.record.won)
+    games, won = np.asarray(last.record.games), np.asarray(last.record.win_rate)
     often = games >= 50
     assert often.sum() >= 4
     np.testing.assert_array_less(np.abs(won - expected)[often], 4 * 0.5 / np.sqrt(games[often]))
@@ -155,26 +158,28 @@ def test_all_iterations_are_one_program(played):
     step, found = played
     assert step._cache_size() == 1
     assert [int(metrics["env_steps"]) for _, metrics in found] == [4 * 256] * 12
-    assert [int(state.taken[0]) for state, _ in found] == [2] * 12  # every 256 steps, and two have room
+    assert [int(state.num_snapshots[0]) for state, _ in found] == [2] * 12  # every 256 steps, and two have room
 
 
 def test_a_full_room_gives_up_what_is_beaten_most_and_exploiters_begin_anew(played):
     state, given = played[1][-1][0], MatchHyperparams(snapshot_steps=1, timeout=1, reset=0.0)
     won = jnp.full(state.record.wins.shape, 0.5).at[0, 1].set(0.9)
-    state = replace(state, hyperparams=LeagueHyperparams(STILL.training, given), record=Record(jnp.ones_like(won), won))
-    state = replace(state, since=jnp.ones(4), taken=jnp.array([2, 0, 1, 0]))
-    taking = jax.jit(LEAGUE.taking)
+    state = replace(
+        state, hyperparams=LeagueHyperparams(STILL.training, given), record=MatchRecord(jnp.ones_like(won), won)
+    )
+    state = replace(state, steps_since_snapshot=jnp.ones(4), num_snapshots=jnp.array([2, 0, 1, 0]))
+    taking = jax.jit(LEAGUE.update_pool)
     after, metrics = taking(state, jax.random.key(1))
     assert (int(metrics["snapshots"]), int(metrics["resets"])) == (4, 1)
-    assert after.taken.tolist() == [2, 1, 2, 1]
-    assert after.newest.tolist() == [1, 2, 5, 6]
-    kept = jax.vmap(LEAGUE.acting.taken)(state.learners)
-    same = jax.tree.map(lambda a, b: bool((a == b).all()), tree.index(after.pool, after.newest), kept)
+    assert after.num_snapshots.tolist() == [2, 1, 2, 1]
+    assert after.latest_snapshot.tolist() == [1, 2, 5, 6]
+    kept = jax.vmap(LEAGUE.acting.extract_policy)(state.learners)
+    same = jax.tree.map(lambda a, b: bool((a == b).all()), tree.index(after.pool, after.latest_snapshot), kept)
     assert all(jax.tree.leaves(same))
-    changes = jax.tree.map(jnp.not_equal, kept, jax.vmap(LEAGUE.acting.taken)(after.learners))
+    changes = jax.tree.map(jnp.not_equal, kept, jax.vmap(LEAGUE.acting.extract_policy)(after.learners))
     moved = jax.vmap(lambda x: jnp.stack([leaf.any() for leaf in jax.tree.leaves(x)]).any())(changes)
     assert moved.tolist() == [False, True, False, False]
-    assert float(after.record.games[:, after.newest].sum()) == 0
+    assert float(after.record.games[:, after.latest_snapshot].sum()) == 0
     assert float(after.record.games[1].sum()) == 0
 
 
@@ -187,8 +192,8 @@ def test_a_learner_whose_numbers_are_lost_goes_on_from_its_last_policy(played):
     after, metrics = step(replace(state, learners=replace(state.learners, agent=agent)), jax.random.key(9))
     assert int(metrics["lost"]) == 2
     assert bool(tree.has_no_nan((after.learners, after.pool, after.record)))
-    now = LEAGUE.acting.taken(tree.index(after.learners, 0))
-    last = tree.index(after.pool, after.newest[0])
+    now = LEAGUE.acting.extract_policy(tree.index(after.learners, 0))
+    last = tree.index(after.pool, after.latest_snapshot[0])
     for path, x in now.items():
         if "params" in path:
             np.testing.assert_array_equal(x, last[path])
@@ -196,7 +201,7 @@ def test_a_learner_whose_numbers_are_lost_goes_on_from_its_last_policy(played):
 
 def test_the_main_agent_plays_all_seats(played):
     policy = Policy(LEAGUE, played[1][-1][0])
-    actions, _ = policy(KUHN.reset(jax.random.key(5), ())[1], policy.start())
+    actions, _ = policy(KUHN.reset(jax.random.key(5), ())[1], policy.initial_memory())
     assert set(actions) == {"player_0", "player_1"}
 
 
@@ -215,4 +220,4 @@ def test_what_cannot_be_is_refused(make, message):
 
 
 def unequal():
-    return Matrix(payoffs=(((1.0, 2.0, 0.0), (0.0, 1.0, 3.0)), ((0.0, 1.0, 1.0), (2.0, 0.0, 0.0))))
+    return MatrixGame(payoffs=(((1.0, 2.0, 0.0), (0.0, 1.0, 3.0)), ((0.0, 1.0, 1.0), (2.0, 0.0, 0.0))))

@@ -10,9 +10,8 @@ import pytest
 from evorl import OnPolicy, PolicyGradient
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.errors import OptionError
-from evorl.levels import Learnability, MaxMC, TrueRegret
-from evorl.workflows import curricula
-from evorl.workflows.learnable import Kept, Learnable
+from evorl.ued import Learnability, MaxMC, TrueRegret, curricula
+from evorl.ued.learnable import Learnable, LearnableLevels
 from tests.iterating import iterations
 from tests.tiers import program_fixture
 
@@ -36,18 +35,21 @@ def history():
 def test_trials_come_every_so_many_iterations_and_cost_their_steps(history):
     spent = [int(metrics["env_steps"]) for *_, metrics, _ in history]
     assert spent == [40 + 2 * 6 * 12, 40, 40 + 2 * 6 * 12, 40]
-    assert WORKFLOW.work == {"env_steps": (40, 184), "gradient_steps": (2, 2)}
-    same = [np.array_equal(walls(before.kept.levels), walls(after.kept.levels)) for before, *_, after in history]
+    assert WORKFLOW.iteration_cost == {"env_steps": (40, 184), "gradient_steps": (2, 2)}
+    same = [
+        np.array_equal(walls(before.learnable_levels.levels), walls(after.learnable_levels.levels))
+        for before, *_, after in history
+    ]
     assert same == [False, True, False, True]
 
 
-def test_half_of_the_slots_play_what_is_kept_and_the_others_fresh_levels(history):
+def test_half_of_the_envs_play_what_is_kept_and_the_others_fresh_levels(history):
     fresh = []
     for _, plan, kept, *_ in history:
         known, levels = {bytes(x) for x in walls(kept.levels)}, plan.starts.levels
-        for slot in range(4):
-            own = {bytes(x) for x in np.asarray(levels.walls)[:, slot]}
-            if slot < 2:
+        for index in range(4):
+            own = {bytes(x) for x in np.asarray(levels.walls)[:, index]}
+            if index < 2:
                 assert own <= known
             else:
                 fresh += own
@@ -58,10 +60,10 @@ def test_half_of_the_slots_play_what_is_kept_and_the_others_fresh_levels(history
 class Optimum:
     """A score that only the level decides."""
 
-    needs = ()
+    outcome_fields = ()
     signed = False
-    students = 1
-    episodes = 1
+    min_students = 1
+    min_episodes = 1
 
     def __call__(self, outcome):
         return outcome.optimum
@@ -71,12 +73,12 @@ def test_the_best_of_all_batches_are_kept(history):
     """By a score that only the level decides, against NumPy's order of all candidates."""
     workflow = replace(WORKFLOW, score=Optimum())
     state = history[0][0]
-    empty = replace(state.kept, score=jnp.full(5, -jnp.inf))
+    empty = replace(state.learnable_levels, score=jnp.full(5, -jnp.inf))
     kept, scores = empty, []
     for i in range(2):
         key = jax.random.key(i)
-        kept = jax.jit(workflow.tried)(state, kept, key)
-        candidates = curricula.drawn(ENV, jax.random.split(key, 3)[0], state.env_params, 6)
+        kept = jax.jit(workflow.update_learnable_levels)(state, kept, key)
+        candidates = curricula.sample_levels(ENV, jax.random.split(key, 3)[0], state.env_params, 6)
         scores += list(np.asarray(jax.vmap(ENV.optimal_return)(candidates)))
     np.testing.assert_allclose(kept.score, np.sort(scores)[::-1][:5], rtol=1e-6)
     np.testing.assert_allclose(jax.vmap(ENV.optimal_return)(kept.levels), kept.score, rtol=1e-6)
@@ -101,9 +103,9 @@ def test_a_level_without_a_score_is_not_kept():
     workflow = replace(WORKFLOW, score=Nothing())
     state = workflow.init(jax.random.key(0), workflow.hyperparams())
     plan, kept = jax.jit(workflow.plan)(state, jax.random.key(1))
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, LearnableLevels)
     assert np.isneginf(kept.score).all()
-    assert len({bytes(x) for x in walls(plan.starts.levels)}) > 8  # all slots play fresh ones
+    assert len({bytes(x) for x in walls(plan.starts.levels)}) > 8  # all environments play fresh ones
 
 
 def test_evaluations_are_of_fresh_levels(history):

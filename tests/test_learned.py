@@ -10,11 +10,12 @@ import pytest
 from evosax.algorithms import SNES, LearnedES
 
 import evorl
-from evorl import play, train, tree
+from evorl import tree
+from evorl.cli import play, train
 from evorl.ec import OpenES, OpenESHyperparams
 from evorl.ec.evosax import Evosax
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
 from evorl.problems import LearnedStrategy
 from evorl.training import runs
 from evorl.training.configuration import config
@@ -48,7 +49,7 @@ def test_weights_are_worth_the_digits_that_evosaxs_own_loop_reaches():
     assert isinstance(SMALL, Problem)
     weights = SMALL.init(jax.random.key(1))
     expected = [-np.log10(by_hand(key, weights)) for key in jax.random.split(KEY, 2)]
-    digits = jax.jit(SMALL.digits)(KEY, {"std_init": 0.5, "params": weights})
+    digits = jax.jit(SMALL.compute_digits)(KEY, {"std_init": 0.5, "params": weights})
     np.testing.assert_allclose(digits, expected, rtol=1e-4)
     np.testing.assert_allclose(jax.jit(SMALL.evaluate)(KEY, weights), np.mean(expected), rtol=1e-4)
 
@@ -66,8 +67,8 @@ def test_weights_that_have_learned_nothing_are_as_the_layers_of_flax():
 def test_members_of_a_generation_have_the_same_tasks():
     search = Search(SMALL, OpenES(4))
     plan, state = tree.broadcast(SMALL.init(KEY), 4), search.init(KEY, search.hyperparams())
-    alike = search.play(state, plan, KEY)[1].means["return"]
-    apart = Search(SMALL, OpenES(4), same_episodes=False).play(state, plan, KEY)[1].means["return"]
+    alike = search.rollout(state, plan, KEY)[1].means["return"]
+    apart = Search(SMALL, OpenES(4), same_episodes=False).rollout(state, plan, KEY)[1].means["return"]
     assert len(set(np.asarray(alike).tolist())) == 1
     assert len(set(np.asarray(apart).tolist())) == 4
     np.testing.assert_allclose(alike[0], SMALL.evaluate(KEY, SMALL.init(KEY)), rtol=1e-5)
@@ -79,7 +80,7 @@ def test_a_strategy_is_learned():
     problem = LearnedStrategy(Evosax(LearnedES, 8), {"std_init": 1.0}, ("sphere", "ellipsoidal"), 4, 20)
     workflow, hyperparams = Search(problem, OpenES(16)), SearchHyperparams(OpenESHyperparams(0.05, 0.1, 0))
     worth = jax.jit(lambda weights: jax.vmap(problem.evaluate, (0, None))(jax.random.split(KEY, 32), weights).mean())
-    state = workflow.init(KEY, as_state(hyperparams))
+    state = workflow.init(KEY, as_arrays(hyperparams))
     before = worth(state.evolver.mean)
     state, _ = jax.jit(lambda state: jax.lax.scan(workflow.step, state, jax.random.split(KEY, 60)))(state)
     assert worth(state.evolver.mean) > before + 0.5
@@ -102,13 +103,15 @@ def test_what_was_learned_is_kept_as_data_and_taken_by_name(tmp_path, monkeypatc
     run, small = tmp_path / "run", ["problem.size=2", "problem.generations=2", "problem.functions=[sphere]"]
     search = ["agent=search", "problem=learned_es", "agent/evolver=openes", "agent.workflow.evolver.population_size=2"]
     train.main([*search, *small, "iterations=1", "evaluations=1", "tensorboard=false", f"run_dir={run}"])
-    weights = evorl.found(run).solution()
-    files = play.play(play.parse([str(run)]))["files"]
+    weights = evorl.load_front(run).solution()
+    files = play.play_run(play.parse_play_options([str(run)]))["files"]
     assert [path.name for path in files] == ["front.csv", "solution.yaml"]
 
     given = (run / "play" / "solution.yaml").read_text().strip()
     les = "agent=evosax agent.workflow.evolver.algorithm.path=evosax.algorithms.LearnedES env=sanity_continuous"
-    workflow, _, _ = runs.build(config.load([*les.split(), f"+agent.workflow.evolver.options.params={given}"]))
+    workflow, _, _ = runs.build(
+        config.compose_config([*les.split(), f"+agent.workflow.evolver.options.params={given}"])
+    )
     taken = workflow.evolver.weights(jnp.zeros(3))
     assert jax.tree.structure(taken) == jax.tree.structure(weights)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), taken, weights)
@@ -120,6 +123,6 @@ def test_what_was_learned_is_kept_as_data_and_taken_by_name(tmp_path, monkeypatc
     for wrong in ("[null]", "[[0.0], [0.0, 1.0]]", "word", "{a: 1}"):
         broken = re.sub(r"(bias: )\[.*?\]", rf"\1{wrong}", given, count=1)
         with pytest.raises(OptionError, match=r"options\.params=other weights: must have"):
-            runs.build(config.load([*les.split(), f"+agent.workflow.evolver.options.params={broken}"]))
+            runs.build(config.compose_config([*les.split(), f"+agent.workflow.evolver.options.params={broken}"]))
     with pytest.raises(OptionError, match=r"options\.params=other weights: must have"):
         Evosax(LearnedES, 4, {"params": 3})

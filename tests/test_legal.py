@@ -12,14 +12,14 @@ from flax import struct
 from evorl.agents import DQN, DiscreteSAC, MLPPolicy, PolicyGradient
 from evorl.agents.random import Random
 from evorl.ec import OpenES
-from evorl.envs import check
-from evorl.envs.wrappers import Frames, Partial
-from evorl.spaces import ILLEGAL, Box, Dict, Discrete, Legal, MultiDiscrete
+from evorl.envs import check_env
+from evorl.envs.wrappers import FilterObservation, FrameStack
+from evorl.spaces import MASKED_LOGIT, Box, Dict, Discrete, MultiDiscrete, ObsWithActionMask
 from evorl.types import TimeStep
 from evorl.workflows import Evolution, OffPolicy, OnPolicy
 
 ACTION = Discrete(4, 3)
-SPACE = Legal(Box(0.0, 1.0, (2,)), (4,))
+SPACE = ObsWithActionMask(Box(0.0, 1.0, (2,)), (4,))
 
 
 @struct.dataclass
@@ -79,7 +79,7 @@ def test_every_action_is_legal(agent):
         act = jax.vmap(how, (None, 0, None, 0, None))
         draw = jax.vmap(act, (None, None, None, 0, None))
         keys = jax.random.split(jax.random.key(0), (200, 3))
-        actions = np.asarray(draw(params(agent), obs, agent.memory(), keys, agent.hyperparams())[0])
+        actions = np.asarray(draw(params(agent), obs, agent.initial_memory(), keys, agent.hyperparams())[0])
         assert set(actions[:, 0]) <= {4, 6}
         assert set(actions[:, 1]) == {3}
         assert set(actions[:, 2]) <= {3, 4, 5, 6}  # where none is legal all are
@@ -107,7 +107,7 @@ def test_log_probabilities_and_entropy_are_those_among_legal_choices():
 
 def test_several_numbers_have_masks_side_by_side():
     action = MultiDiscrete((2, 3))
-    agent = PolicyGradient(Legal(Box(0.0, 1.0, (2,)), (2, 3)), action, hidden=(8,))
+    agent = PolicyGradient(ObsWithActionMask(Box(0.0, 1.0, (2,)), (2, 3)), action, hidden=(8,))
     obs = {"obs": jnp.zeros((1, 2)), "legal": jnp.array([[0, 1, 1, 0, 1]], bool)}
     policy, _ = agent.apply(params(agent), obs)
     drawn = np.asarray(jax.vmap(policy.sample)(jax.random.split(jax.random.key(0), 200)))[:, 0]
@@ -120,13 +120,13 @@ def test_the_target_of_q_learning_is_of_legal_choices():
     agent = DQN(SPACE, ACTION, hidden=(8,))
     obs = {"obs": jnp.ones((1, 2)) * 0.3, "legal": jnp.array([[0, 1, 0, 0]], bool)}
     _, values = agent.network.apply(params(agent), (), obs, method="step")
-    assert np.asarray(values)[0, [0, 2, 3]].tolist() == [ILLEGAL] * 3
+    assert np.asarray(values)[0, [0, 2, 3]].tolist() == [MASKED_LOGIT] * 3
     assert abs(float(values[0, 1])) < 10
 
 
 @pytest.mark.program
 def test_the_check_plays_legal_actions(capsys):
-    check(Doors(), episodes=4)
+    check_env(Doors(), episodes=4)
     assert "-10" not in capsys.readouterr().err
 
 
@@ -161,14 +161,14 @@ def test_what_only_the_mask_shows_is_kept_to(kind):
 
 @pytest.mark.program
 def test_wrappers_keep_what_is_legal():
-    env = Frames(Doors(), 3)
-    assert env.observation_space == Legal(Box(0.0, 1.0, (3, 2)), (4,))
+    env = FrameStack(Doors(), 3)
+    assert env.observation_space == ObsWithActionMask(Box(0.0, 1.0, (3, 2)), (4,))
     state, obs = env.reset(jax.random.key(0), ())
     assert obs["obs"].shape == (3, 2)
     assert obs["legal"].tolist() == state.inner.open.tolist()
     _, timestep = env.step(jax.random.key(1), state, 3 + obs["legal"].argmax(), ())
     assert timestep.obs["legal"].shape == (4,)
-    check(Partial(Doors(), [1]), episodes=2)
+    check_env(FilterObservation(Doors(), [1]), episodes=2)
 
 
 def test_legal_within_other_spaces_has_its_parts():

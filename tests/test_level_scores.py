@@ -8,13 +8,12 @@ import pytest
 from evorl import OnPolicy, PolicyGradient
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.errors import OptionError
-from evorl.levels import episodes, scores
-from evorl.levels.scores import Outcome
 from evorl.types import Batch, Transition
-from evorl.workflows import curricula
+from evorl.ued import curricula, episodes, scores
+from evorl.ued.scores import Outcome
 
 NAN = float("nan")
-# a slot's episodes are of 2, 1 and 2 steps, of which the last has not ended; slot 1 has one of 4; slot 2 ends none
+# environment 0 has episodes of 2, 1 and 2 steps, of which the last has not ended; 1 has one of 4; 2 ends none
 ENDED = jnp.array([[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]], bool)
 REWARD = jnp.array([[1.0, -1.0, 5.0], [2.0, -1.0, 5.0], [-4.0, -1.0, 5.0], [9.0, -2.0, 5.0], [9.0, 9.0, 5.0]])
 VALUE = jnp.array([[4.0, 1.0, 7.0], [2.0, 2.0, 7.0], [-1.0, 3.0, 7.0], [8.0, 6.0, 7.0], [8.0, 8.0, 7.0]])
@@ -38,7 +37,7 @@ def outcome(**fields):
 def test_scores_by_hand(score, wanted):
     solved = jnp.array([[1, 1, 1], [1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]], bool)
     values = jnp.stack([VALUE, 2 * VALUE])  # whose standard deviation is half the value's size
-    given = outcome(solved=solved, values=values, optimum=jnp.array([8.0, 0.0, 1.0]), certain=2)
+    given = outcome(solved=solved, values=values, optimum=jnp.array([8.0, 0.0, 1.0]), guaranteed_episodes=2)
     np.testing.assert_allclose(jax.jit(score)(given), wanted, rtol=1e-6)
 
 
@@ -52,8 +51,8 @@ def test_a_maximum_of_the_last_rollout_or_from_zero_is_another_one():
 
 
 @pytest.mark.program
-def test_several_slots_of_a_level_count_their_episodes_alike():
-    """Levels of two slots: of three episodes, of which slot 0 has two, and of none."""
+def test_several_envs_of_a_level_count_their_episodes_alike():
+    """Levels of two environments: of three episodes, of which environment 0 has two, and of none."""
     join = lambda x: jnp.concatenate([x[:, :2], x[:, 2:], x[:, 2:]], 1)  # noqa: E731
     given = Outcome(join(REWARD), join(ENDED), join(VALUE), join(ADVANTAGE), jnp.array([-7.0, 0.0]), repeats=2)
     np.testing.assert_allclose(given.mean_return, [(3 - 4 - 5) / 3, NAN], rtol=1e-6)
@@ -79,15 +78,15 @@ def test_regrets_compare_students():
 
 
 def by_hand(x, ended, reward, repeats):
-    """Time-means, mean and highest returns of levels, and the share that end with x > 0, walking along slots."""
-    slots = ended.shape[1]
-    found = [([], [], []) for _ in range(slots // repeats)]
-    for slot in range(slots):
+    """Time-means, mean and highest returns of levels, and the share that end with x > 0, walking along environments."""
+    num_envs = ended.shape[1]
+    found = [([], [], []) for _ in range(num_envs // repeats)]
+    for index in range(num_envs):
         begin = 0
-        for end in np.flatnonzero(ended[:, slot]):
+        for end in np.flatnonzero(ended[:, index]):
             episode = slice(begin, end + 1)
-            numbers = x[episode, slot].mean(), reward[episode, slot].sum(), x[end, slot] > 0
-            for each, number in zip(found[slot // repeats], numbers, strict=True):
+            numbers = x[episode, index].mean(), reward[episode, index].sum(), x[end, index] > 0
+            for each, number in zip(found[index // repeats], numbers, strict=True):
                 each.append(number)
             begin = end + 1
     mean = lambda x: np.mean(x) if x else NAN  # noqa: E731
@@ -97,9 +96,9 @@ def by_hand(x, ended, reward, repeats):
 @pytest.mark.parametrize("repeats", [1, 4])
 def test_random_rollouts_are_as_walked_along(repeats):
     random = np.random.default_rng(repeats)
-    steps, slots = 37, 24
-    ended = random.random((steps, slots)) < np.where(np.arange(slots) < 8, 0.02, 0.3)
-    x, reward = random.normal(size=(2, steps, slots)).astype(np.float32)
+    steps, num_envs = 37, 24
+    ended = random.random((steps, num_envs)) < np.where(np.arange(num_envs) < 8, 0.02, 0.3)
+    x, reward = random.normal(size=(2, steps, num_envs)).astype(np.float32)
     time_mean, mean_return, highest, rate = np.array(by_hand(x.astype(float), ended, reward.astype(float), repeats)).T
     assert repeats > 1 or 0 < np.isnan(time_mean).sum() < 8
     over = jnp.asarray(ended), repeats
@@ -107,7 +106,7 @@ def test_random_rollouts_are_as_walked_along(repeats):
     np.testing.assert_allclose(episodes.time_mean(jnp.asarray(x), *over), time_mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(episodes.mean_return(jnp.asarray(reward), *over), mean_return, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(highest_return(jnp.asarray(reward), *over), highest, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(episodes.rate(jnp.asarray(x > 0), *over), rate, rtol=1e-6)
+    np.testing.assert_allclose(episodes.event_rate(jnp.asarray(x > 0), *over), rate, rtol=1e-6)
 
 
 def test_what_did_not_end_may_hold_anything():
@@ -121,7 +120,7 @@ def test_every_score_is_one():
                  "TrueRegret", "RelativeRegret", "PopulationRegret"):  # fmt: skip
         score = getattr(scores, name)()
         assert isinstance(score, scores.Score)
-        assert set(score.needs) <= set(Outcome.__dataclass_fields__)
+        assert set(score.outcome_fields) <= set(Outcome.__dataclass_fields__)
         scores.check_score(score, "rank", Outcome.__dataclass_fields__, 2, 2)
 
 
@@ -160,10 +159,12 @@ def test_what_a_student_thought_of_levels_is_in_the_units_of_rewards():
     agent = PolicyGradient(maze.observation_space, maze.action_space, hidden=(4,))
     student, reward = InThrees(maze, agent, num_envs=2, num_steps=4, batch_size=8), jnp.zeros((4, 2))
     over, value, values = jnp.zeros((4, 2), bool), jnp.ones((4, 2)), jnp.arange(24.0).reshape(4, 2, 3)
-    levels = jax.jit(jax.vmap(maze.sample, (0, None)))(jax.random.split(jax.random.key(0), 2), maze.default_params)
-    batch = Batch((), (), (), value, reward, value, values=values)
+    levels = jax.jit(jax.vmap(maze.sample_level, (0, None)))(
+        jax.random.split(jax.random.key(0), 2), maze.default_params
+    )
+    batch = Batch((), (), (), value, reward, value, ensemble_values=values)
     state = jax.jit(student.init)(jax.random.key(1), student.hyperparams())
     rollout = Transition((), (), reward, (), over, over, weight=jnp.ones((4, 2)))
-    seen = curricula.outcome(student, state, rollout, batch, levels, jnp.zeros(2))
+    seen = curricula.compute_outcome(student, state, rollout, batch, levels, jnp.zeros(2))
     np.testing.assert_array_equal(seen.value, 3 * value)
     np.testing.assert_array_equal(seen.values, 3 * jnp.moveaxis(values, -1, 0))

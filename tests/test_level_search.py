@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from evorl import OnPolicy, OpenES, PolicyGradient, tree
-from evorl.envs.gymnax import Gymnax
 from evorl.envs.maze import Maze, RandomWalls, paths
 from evorl.envs.physics import Physics
+from evorl.envs.suites.gymnax import Gymnax
 from evorl.errors import OptionError
-from evorl.levels.generators import Bred, BredLevels, EvolvedLevels
 from evorl.priors import Uniform
-from evorl.types import Crosses, Decodes
-from evorl.workflows.plr import PLR
+from evorl.types import DecodableLevelEnv, LevelCrossoverEnv
+from evorl.ued.generators import BredLevels, BredLevelsState, EvolvedLevels
+from evorl.ued.plr import PLR
 
 ENV = Maze(RandomWalls(4, 5, fewest=4, most=4), view_size=3, max_episode_steps=20, num_actions=3)
 PHYSICS = Physics(Gymnax("CartPole-v1"), {"length": Uniform(0.3, 0.7), "masspole": Uniform(0.1, 0.2)})
@@ -23,11 +23,11 @@ H = BredLevels().hyperparams()
 
 
 def test_a_maze_is_decoded_as_in_numpy():
-    assert isinstance(ENV, Decodes)
+    assert isinstance(ENV, DecodableLevelEnv)
     assert ENV.genome_size == 64
     genomes = np.random.default_rng(0).normal(size=(50, 64)).astype(np.float32)
     genomes[0, 20:60] = 0  # all ties: goal on the first cell, start on the second
-    found = jax.vmap(ENV.decode)(jnp.asarray(genomes))
+    found = jax.vmap(ENV.level_from_genome)(jnp.asarray(genomes))
     for i, genome in enumerate(genomes):
         walls, goals, starts, directions = np.split(genome, [20, 40, 60])
         goal = goals.argmax()
@@ -42,11 +42,11 @@ def test_a_maze_is_decoded_as_in_numpy():
 
 
 def test_physics_are_decoded_into_the_unit_cube_and_crossed_by_number():
-    assert isinstance(PHYSICS, Decodes)
-    np.testing.assert_allclose(PHYSICS.decode(jnp.array([0.0, 2.0])), [0.5, 1 / (1 + np.exp(-2))], rtol=1e-6)
-    assert isinstance(PHYSICS, Crosses)
+    assert isinstance(PHYSICS, DecodableLevelEnv)
+    np.testing.assert_allclose(PHYSICS.level_from_genome(jnp.array([0.0, 2.0])), [0.5, 1 / (1 + np.exp(-2))], rtol=1e-6)
+    assert isinstance(PHYSICS, LevelCrossoverEnv)
     a, b = jnp.array([0.1, 0.2]), jnp.array([0.3, 0.4])
-    children = jax.vmap(lambda key: PHYSICS.crossover(key, a, b))(jax.random.split(jax.random.key(0), 40))
+    children = jax.vmap(lambda key: PHYSICS.crossover_levels(key, a, b))(jax.random.split(jax.random.key(0), 40))
     tenths = {tuple(row) for row in np.rint(10 * np.asarray(children)).astype(int).tolist()}
     assert tenths == {(1, 2), (1, 4), (3, 2), (3, 4)}
 
@@ -77,14 +77,14 @@ def test_breeding_finds_long_paths_and_never_loses_the_longest():
     found = bred(jax.random.key(0), env, BredLevels(), lengths, 40)
     best = [high for _, high in found]
     assert best == sorted(best)
-    drawn = jax.vmap(env.sample, (0, None))(jax.random.split(jax.random.key(1), 16 * 40), env.default_params)
+    drawn = jax.vmap(env.sample_level, (0, None))(jax.random.split(jax.random.key(1), 16 * 40), env.default_params)
     assert best[-1] > float(lengths(drawn).max())  # of as many drawn levels
     assert found[-1][0] > 1.5 * float(lengths(drawn).mean())
 
 
 @pytest.mark.program
 def test_elites_come_again_unchanged_and_without_a_score_never():
-    levels = jax.vmap(ENV.sample, (0, None))(jax.random.split(jax.random.key(0), 8), ENV.default_params)
+    levels = jax.vmap(ENV.sample_level, (0, None))(jax.random.split(jax.random.key(0), 8), ENV.default_params)
     generator = BredLevels(elites=2)
     before = generator.init(jax.random.key(0), ENV, 8, H)
     told = generator.tell(jax.random.key(0), levels, jnp.array([1.0, 5, jnp.nan, 4, 0, 3, 2, jnp.nan]), before, H)
@@ -94,13 +94,13 @@ def test_elites_come_again_unchanged_and_without_a_score_never():
     same = BredLevels(elites=0, num_edits=0)  # children without edits and crossover are their parents
     alone = replace(H, crossover_rate=jnp.float32(0), tournament=jnp.int32(8))
     asked, *_ = same.ask(jax.random.key(2), told, ENV, 8, ENV.default_params, alone)
-    last = [bool(ENV.equal(tree.index(asked, i), tree.index(levels, 2))) for i in range(8)]
+    last = [bool(ENV.is_same_level(tree.index(asked, i), tree.index(levels, 2))) for i in range(8)]
     assert not any(last)
 
 
 def test_winners_of_tournaments_are_distributed_as_the_least_of_so_many_ranks():
     n, tournament = 6, 3
-    rank = BredLevels()._winners(jax.random.key(0), 50_000, n, jnp.int32(tournament))
+    rank = BredLevels()._sample_tournament_winners(jax.random.key(0), 50_000, n, jnp.int32(tournament))
     found = np.bincount(np.asarray(rank).ravel(), minlength=n) / rank.size
     above = (1 - np.arange(n + 1) / n) ** tournament
     np.testing.assert_allclose(found, above[:-1] - above[1:], atol=5e-3)
@@ -117,19 +117,19 @@ def test_a_curriculum_takes_them(generator):
     state = workflow.init(jax.random.key(0), workflow.hyperparams())
     after, metrics = jax.jit(workflow.step)(state, jax.random.key(1))
     assert int(metrics["env_steps"]) == 80
-    assert isinstance(after.generator, Bred) == isinstance(generator, BredLevels)
+    assert isinstance(after.generator, BredLevelsState) == isinstance(generator, BredLevels)
 
 
 class Plain(Gymnax):
     """An environment whose levels neither cross nor come from vectors."""
 
-    def sample(self, key, params): ...
+    def sample_level(self, key, params): ...
 
-    def level(self, env_state): ...
+    def get_level(self, env_state): ...
 
-    def reset_to(self, key, level): ...
+    def reset_to_level(self, key, level): ...
 
-    def equal(self, a, b): ...
+    def is_same_level(self, a, b): ...
 
 
 @pytest.mark.parametrize(("generator", "message"), [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evorl.errors import OptionError
-from evorl.population.lineage import ancestry, branches, history, scaled
+from evorl.population.lineage import ancestry, branches, choose_axis_scale, member_history
 
 SOURCE = np.array([[0, 0, 2, 3], [1, 1, 1, 3], [0, 1, 2, 3]])  # 1 takes over from 0; then 0 and 2 from 1
 
@@ -30,14 +30,14 @@ def test_history_joins_the_chunks_of_one_seed_and_of_one_population():
         {"kind": "train", "members": {"source": [[[[1, 1], [0, 1]]] * 2] * 2, "lr": [[[[5, None], [7, 8]]] * 2] * 2}},
         {"kind": "train"},
     ]  # fmt: skip
-    found = history(rows, seed=0, population=0)
+    found = member_history(rows, seed=0, population=0)
     assert found["source"].tolist() == [[0, 0], [1, 1], [1, 1]]
     np.testing.assert_array_equal(found["lr"], [[1, 2], [5, np.nan], [5, np.nan]])
-    assert history(rows, seed=1, population=1)["source"].tolist() == [[0, 1], [0, 1], [0, 1]]
-    assert history([{"kind": "train"}]) == {}
+    assert member_history(rows, seed=1, population=1)["source"].tolist() == [[0, 1], [0, 1], [0, 1]]
+    assert member_history([{"kind": "train"}]) == {}
     for wrong, said in ({"seed": 2}, "seed=2: must be below 2"), ({"population": 2}, "population=2: must be below 2"):
         with pytest.raises(OptionError, match=said):
-            history(rows, **wrong)
+            member_history(rows, **wrong)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_history_joins_the_chunks_of_one_seed_and_of_one_population():
     ],
 )
 def test_axes_are_logarithmic_where_values_span_decades(values, label, scale):
-    found = scaled("x", np.array([values]))
+    found = choose_axis_scale("x", np.array([values]))
     assert (found[0], found[2]) == (label, scale)
     shown = {"x": np.array(values), "-x": -np.array(values), "1 - x": 1 - np.array(values)}[label]
     np.testing.assert_array_equal(found[1], [shown])

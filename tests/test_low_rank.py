@@ -12,10 +12,10 @@ from evorl import tree
 from evorl.agents import TD3
 from evorl.ec import CEM, LowRankES, Noise, OpenES, OpenESHyperparams, SeededES, search
 from evorl.ec.low_rank_es import Factors
-from evorl.ec.openes import ascended
+from evorl.ec.openes import apply_fitness_gradient
 from evorl.errors import OptionError
 from evorl.networks.encoders import CNN
-from evorl.networks.low_rank import LowRank, quantized, stored
+from evorl.networks.low_rank import LowRankKernel, cast_to_dtype, quantize
 from evorl.networks.mlp import MLP
 from evorl.networks.network import FEEDFORWARD, FLAT, Network
 from evorl.networks.recurrent import GRU, LSTM
@@ -71,7 +71,7 @@ def materialized(state, held):
 
 
 def memory_of(net):
-    return jax.tree.map(lambda x: x + 0.3, net.core.initial())
+    return jax.tree.map(lambda x: x + 0.3, net.core.initial_memory())
 
 
 @pytest.mark.program
@@ -79,8 +79,8 @@ def memory_of(net):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_members_act_as_their_kernels_would(name, rank, key):
     net, evolver = network(name), LowRankES(4, rank)
-    state, genomes = started(evolver, net.fresh(key))
-    held = evolver.drawn(state, genomes, HYPERPARAMS)
+    state, genomes = started(evolver, net.init_params(key))
+    held = evolver.materialize(state, genomes, HYPERPARAMS)
     obs = jax.random.uniform(key, (3, 4, *net.space.shape))
 
     def act(express, own, obs):
@@ -108,14 +108,14 @@ def count(params):
 def test_members_are_mirrored_pairs_of_unit_noise_and_the_center_is_the_mean(key):
     evolver, mean = LowRankES(2000, 4), {"kernel": jnp.zeros((3, 2)), "bias": jnp.zeros(5)}
     state, genomes = started(evolver, mean)
-    members = materialized(state, evolver.drawn(state, genomes, HYPERPARAMS))
+    members = materialized(state, evolver.materialize(state, genomes, HYPERPARAMS))
     for name in mean:
         noise = members[name] - np.asarray(state.mean[name])
         np.testing.assert_allclose(noise[1000:], -noise[:1000], atol=1e-6)
         assert noise.std() == pytest.approx(0.3, rel=0.05)
-    center = tree.broadcast(evolver.center(state), 2)
+    center = tree.broadcast(evolver.center_genome(state), 2)
     for x, y in zip(
-        jax.tree.leaves(materialized(state, evolver.drawn(state, center, HYPERPARAMS))),
+        jax.tree.leaves(materialized(state, evolver.materialize(state, center, HYPERPARAMS))),
         jax.tree.leaves(state.mean),
         strict=True,
     ):
@@ -126,12 +126,12 @@ def test_members_are_mirrored_pairs_of_unit_noise_and_the_center_is_the_mean(key
 @pytest.mark.parametrize("factors", ["held", "drawn"])
 def test_what_is_told_is_the_gradient_of_members_whose_kernels_are_made(factors, key):
     net, evolver = network("mlp"), LowRankES(12, 2, factors, noise=Noise("hash"))
-    state, genomes = started(evolver, net.fresh(key))
-    members = materialized(state, replace(evolver, factors="held").drawn(state, genomes, HYPERPARAMS))
+    state, genomes = started(evolver, net.init_params(key))
+    members = materialized(state, replace(evolver, factors="held").materialize(state, genomes, HYPERPARAMS))
     fitness = jax.random.normal(key, (12,)).at[3].set(jnp.nan)
     told, metrics = evolver.tell(key, genomes, fitness, state, HYPERPARAMS)
-    gradient = OpenES(12).gradient(state, members, fitness, HYPERPARAMS)
-    expected, norm = ascended(state, gradient, HYPERPARAMS)
+    gradient = OpenES(12).estimate_gradient(state, members, fitness, HYPERPARAMS)
+    expected, norm = apply_fitness_gradient(state, gradient, HYPERPARAMS)
     np.testing.assert_allclose(metrics["gradient_norm"], norm["gradient_norm"], rtol=1e-5)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5), told, expected)
 
@@ -161,11 +161,11 @@ def test_whole_numbers_are_those_of_numpy(key):
     evolver = LowRankES(4, 2, dtype="int8")
     mean = {"kernel": jax.random.normal(key, (40, 9)), "bias": jnp.zeros(9)}
     state, genomes = started(evolver, mean)
-    held = evolver.drawn(state, genomes, HYPERPARAMS)
+    held = evolver.materialize(state, genomes, HYPERPARAMS)
     x = 3 * jax.random.normal(key, (4, 40))
     express = lambda own: evolver.to_params(state, own, HYPERPARAMS)  # noqa: E731
     found = jax.jit(jax.vmap(lambda own, x: x @ express(own)["kernel"]))(held, x)
-    floats = LowRankES(4, 2).drawn(state, genomes, HYPERPARAMS)["kernel"]
+    floats = LowRankES(4, 2).materialize(state, genomes, HYPERPARAMS)["kernel"]
     expected, exponent = whole(state.mean["kernel"], None)
     for i in range(4):
         kernel = express(tree.index(held, i))["kernel"]
@@ -176,17 +176,17 @@ def test_whole_numbers_are_those_of_numpy(key):
             np.testing.assert_array_equal(own.numbers, ints)
             assert int(own.exponent) == power.item()
         np.testing.assert_array_equal(found[i], in_whole_numbers(np.asarray(x[i]), kernel))
-    made = materialized(state, LowRankES(4, 2).drawn(state, genomes, HYPERPARAMS))["kernel"]
+    made = materialized(state, LowRankES(4, 2).materialize(state, genomes, HYPERPARAMS))["kernel"]
     exact = np.einsum("ni,nio->no", x, made)
     assert np.abs(found - exact).max() < 0.03 * np.abs(exact).max()
 
 
 def test_whole_numbers_round_to_a_power_of_two():
-    x = quantized(jnp.array([0.5, -1.0, 127.6, 0.0]))
+    x = quantize(jnp.array([0.5, -1.0, 127.6, 0.0]))
     np.testing.assert_array_equal(x.numbers, [0, -1, 127, 0])  # ties to even, and no more than 127
     assert int(x.exponent) == 0
-    assert int(quantized(jnp.array([1.0])).exponent) == -6
-    none = quantized(jnp.zeros(3))
+    assert int(quantize(jnp.array([1.0])).exponent) == -6
+    none = quantize(jnp.zeros(3))
     np.testing.assert_array_equal(none.numbers, 0)
 
 
@@ -195,14 +195,15 @@ def test_whole_numbers_round_to_a_power_of_two():
 @pytest.mark.parametrize("name", ["cnn", "convolution", "gru", "s5"])
 def test_other_numbers_stay_near(name, dtype, key):
     net, evolver = network(name), LowRankES(4, dtype=dtype)
-    state, genomes = started(evolver, net.fresh(key))
+    state, genomes = started(evolver, net.init_params(key))
     obs = jax.random.uniform(key, (4, *net.space.shape))
 
     def act(evolver, own, obs):
         return net.apply(evolver.to_params(state, own, HYPERPARAMS), memory_of(net), obs, method="step")[1]
 
     exact, rounded = (
-        jax.jit(jax.vmap(partial(act, e)))(e.drawn(state, genomes, HYPERPARAMS), obs) for e in (LowRankES(4), evolver)
+        jax.jit(jax.vmap(partial(act, e)))(e.materialize(state, genomes, HYPERPARAMS), obs)
+        for e in (LowRankES(4), evolver)
     )
     assert rounded.dtype == jnp.float32
     assert 0 < np.abs(rounded - exact).max() < 0.2 * np.abs(exact).max() + 0.1
@@ -210,7 +211,7 @@ def test_other_numbers_stay_near(name, dtype, key):
 
 def test_a_kernel_answers_batches_as_each_row():
     x, shared = np.arange(6.0, dtype=np.float32).reshape(2, 3), jnp.ones((3, 2))
-    kernel = LowRank(*(stored(part, "int8") for part in (shared, jnp.ones((1, 3)), jnp.ones((1, 2)))))
+    kernel = LowRankKernel(*(cast_to_dtype(part, "int8") for part in (shared, jnp.ones((1, 3)), jnp.ones((1, 2)))))
     np.testing.assert_array_equal(jnp.asarray(x) @ kernel, [[6, 6], [24, 24]])
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import yaml
 
-from evorl.envs import check
-from evorl.envs.games import Matrix, TwoStep
-from evorl.envs.games.payoffs import CLASSICS, classic
+from evorl.envs import check_env
+from evorl.envs.games import MatrixGame, TwoStep
+from evorl.envs.games.payoffs import CLASSICS, get_classic_payoffs
 from evorl.errors import OptionError
 from evorl.spaces import Discrete, Members, groups
-from evorl.training.configuration.discovery import SHIPPED
-from evorl.training.configuration.parts import make
+from evorl.training.configuration.discovery import PACKAGE_CONFIGS
+from evorl.training.configuration.parts import instantiate
 from evorl.types import Env
 
 THREE = np.arange(3 * 2 * 3 * 4, dtype=np.float32).reshape(3, 2, 3, 4)
@@ -31,47 +31,47 @@ OPEN_SPIEL = {  # load_matrix_game of open_spiel 2.0.2: the rows' payoffs, and t
 
 
 def pays(env, actions):
-    action = {name: jnp.array(actions[who], jnp.int32) for name, who in env.seats.groups.items()}
+    action = {name: jnp.array(actions[who], jnp.int32) for name, who in env.player_groups.groups.items()}
     state, _ = env.reset(KEY, ())
     _, timestep = env.step(KEY, state, action, ())
-    return np.concatenate([timestep.reward[name] for name in env.seats.groups]).tolist()
+    return np.concatenate([timestep.reward[name] for name in env.player_groups.groups]).tolist()
 
 
 @pytest.mark.parametrize("name", OPEN_SPIEL)
 def test_a_classic_is_that_of_open_spiel(name):
     kind, rows, columns = OPEN_SPIEL[name]
-    np.testing.assert_array_equal(classic(name), [rows, columns])
+    np.testing.assert_array_equal(get_classic_payoffs(name), [rows, columns])
     pyspiel = pytest.importorskip("pyspiel", reason="open_spiel is not installed")
     game = pyspiel.load_matrix_game(f"matrix_{kind}")
-    np.testing.assert_array_equal(classic(name), [game.row_utilities(), game.col_utilities()])
+    np.testing.assert_array_equal(get_classic_payoffs(name), [game.row_utilities(), game.col_utilities()])
 
 
 def test_the_other_classics_are_those_of_their_papers():
     assert set(CLASSICS) - set(OPEN_SPIEL) == {"prisoners_dilemma", "climbing", "penalty", "non_monotonic"}
-    assert [pays(Matrix("prisoners_dilemma"), moves) for moves in ((0, 0), (0, 1), (1, 0), (1, 1))] == [
+    assert [pays(MatrixGame("prisoners_dilemma"), moves) for moves in ((0, 0), (0, 1), (1, 0), (1, 1))] == [
         [3, 3], [0, 5], [5, 0], [1, 1],
     ]  # fmt: skip
     for name, best, worst, safe in (("climbing", 11, -30, 5), ("penalty", 10, -100, 2), ("non_monotonic", 8, -12, 0)):
-        rows, columns = classic(name)
+        rows, columns = get_classic_payoffs(name)
         np.testing.assert_array_equal(rows, columns)
         assert (rows.max(), rows.min(), rows[0, 0]) == (best, worst, best)
         assert rows[{"climbing": 2, "penalty": 1, "non_monotonic": 2}[name]].max() == safe
 
 
 def test_any_tensor_is_paid():
-    env = Matrix(payoffs=THREE.tolist())
+    env = MatrixGame(payoffs=THREE.tolist())
     assert groups(env.action_space) == {f"player_{i}": Members(Discrete(n), 1) for i, n in enumerate((2, 3, 4))}
     for moves in itertools.product(range(2), range(3), range(4)):
         assert pays(env, moves) == THREE[(slice(None), *moves)].tolist()
-    shared = Matrix(payoffs=((1, 2), (3, 4)), shared=True)
+    shared = MatrixGame(payoffs=((1, 2), (3, 4)), shared=True)
     assert [pays(shared, moves) for moves in ((0, 1), (1, 0))] == [[2, 2], [3, 3]]
     assert groups(shared.action_space) == {"player": Members(Discrete(2), 2)}
-    alone = Matrix(payoffs=[[4, 5, 6]])
+    alone = MatrixGame(payoffs=[[4, 5, 6]])
     assert pays(alone, (2,)) == [6]
 
 
 def test_rounds_show_what_all_did_and_the_last_is_truncated():
-    env = Matrix("prisoners_dilemma", rounds=2)
+    env = MatrixGame("prisoners_dilemma", rounds=2)
     state, obs = env.reset(KEY, ())
     assert jax.tree.map(lambda x: x.tolist(), obs) == {"player_0": [[0, 0, 0, 0]], "player_1": [[0, 0, 0, 0]]}
     action = {"player_0": jnp.array([0]), "player_1": jnp.array([1])}
@@ -80,7 +80,7 @@ def test_rounds_show_what_all_did_and_the_last_is_truncated():
     state, two = env.step(KEY, state, action, ())
     ends = [(bool(t.terminated), bool(t.truncated)) for t in (one, two)]
     assert ends == [(False, False), (False, True)]
-    once = Matrix("prisoners_dilemma")
+    once = MatrixGame("prisoners_dilemma")
     last = once.step(KEY, once.reset(KEY, ())[0], action, ())[1]
     assert (bool(last.terminated), bool(last.truncated)) == (True, False)
 
@@ -102,23 +102,23 @@ def test_the_two_step_game_is_that_of_the_paper():
     "env",
     [
         TwoStep(),
-        Matrix("climbing", rounds=3),
-        pytest.param(Matrix(payoffs=THREE.tolist()), marks=pytest.mark.program),
-        pytest.param(Matrix("rock_paper_scissors", together=True), marks=pytest.mark.program),
+        MatrixGame("climbing", rounds=3),
+        pytest.param(MatrixGame(payoffs=THREE.tolist()), marks=pytest.mark.program),
+        pytest.param(MatrixGame("rock_paper_scissors", together=True), marks=pytest.mark.program),
     ],
 )
 def test_a_game_meets_the_protocol(env):
-    check(env, episodes=2)
+    check_env(env, episodes=2)
 
 
 def by_name(**options):
-    return make(yaml.safe_load((SHIPPED / "env" / "matrix.yaml").read_text()) | options, "env", Env)
+    return instantiate(yaml.safe_load((PACKAGE_CONFIGS / "env" / "matrix.yaml").read_text()) | options, "env", Env)
 
 
 def test_games_by_name():
-    assert by_name() == Matrix("prisoners_dilemma")
-    assert by_name(game="stag_hunt", rounds=5) == Matrix("stag_hunt", rounds=5)
-    assert by_name(game="", payoffs=[[1, 2], [3, 4]], shared=True) == Matrix(payoffs=((1, 2), (3, 4)), shared=True)
+    assert by_name() == MatrixGame("prisoners_dilemma")
+    assert by_name(game="stag_hunt", rounds=5) == MatrixGame("stag_hunt", rounds=5)
+    assert by_name(game="", payoffs=[[1, 2], [3, 4]], shared=True) == MatrixGame(payoffs=((1, 2), (3, 4)), shared=True)
 
 
 @pytest.mark.parametrize(

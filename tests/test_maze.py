@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import OnPolicy, PolicyGradient, PPOHyperparams, play, train, tree
-from evorl.envs import check
-from evorl.envs.maze import Maze, RandomWalls, Table, fingerprint, ood
-from evorl.envs.wrappers import Rewards
+from evorl import OnPolicy, PolicyGradient, PPOHyperparams, tree
+from evorl.cli import play, train
+from evorl.envs import check_env
+from evorl.envs.maze import LevelTable, Maze, RandomWalls, hash_level, ood
+from evorl.envs.wrappers import RewardTransform
 from evorl.errors import OptionError
 from evorl.spaces import Box, Dict, Discrete
-from evorl.vector_env import FromParams, Plan, World, auto_reset
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_step
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -54,7 +55,7 @@ def agrees(env, num_levels, num_steps, seed):
     rng = np.random.default_rng(seed)
     keys = jax.random.split(jax.random.key(seed), num_levels)
     drawn = jax.device_get(jax.jit(jax.vmap(env.levels.sample, (0, None)))(keys, env.default_params))
-    start, step = jax.jit(env.reset_to), jax.jit(env.step)
+    start, step = jax.jit(env.reset_to_level), jax.jit(env.step)
     for i in range(num_levels):
         level = tree.index(drawn, i)
         see = env.see_through_walls
@@ -100,21 +101,21 @@ def test_ten_thousand_steps_are_minigrids(see_through_walls):
 
 
 def test_the_view_in_numbers():
-    env = Maze(Table((DRAWING,)), view_size=3)
+    env = Maze(LevelTable((DRAWING,)), view_size=3)
     _, obs = env.reset(jax.random.key(0), env.default_params)
     assert env.observation_space == Dict({"image": Box(0.0, 1.0, (3, 3, 3)), "direction": Discrete(4)})
     # looking down from (1, 1), its right hand to the left: the border, then (2, 2), (1, 2), (0, 2), then its own row
     border, row, own = [WALL] * 3, [EMPTY] * 3, [WALL, EMPTY, EMPTY]
     np.testing.assert_allclose(obs["image"], np.array([border, row, own]) / 10, rtol=1e-6)
     assert obs["direction"] == 1
-    _, obs = Maze(Table((DRAWING,)), view_size=3, see_agent=True, normalize=False).reset(
+    _, obs = Maze(LevelTable((DRAWING,)), view_size=3, see_agent=True, normalize=False).reset(
         jax.random.key(0), env.default_params
     )
     np.testing.assert_array_equal(obs["image"][2, 1], [10, 0, 1])
 
 
 def test_an_episode_by_hand():
-    env = Maze(Table((DRAWING,)), max_episode_steps=5, num_actions=3)
+    env = Maze(LevelTable((DRAWING,)), max_episode_steps=5, num_actions=3)
     state, _ = env.reset(jax.random.key(0), env.default_params)
     step = jax.jit(env.step)
     for action, place in ((2, [1, 2]), (0, [1, 2]), (2, [2, 2])):
@@ -133,7 +134,7 @@ def test_an_episode_by_hand():
 
 
 def test_the_wrong_goal_ends_the_episode_with_nothing():
-    env = Maze(Table((".>d\n..G",)))
+    env = Maze(LevelTable((".>d\n..G",)))
     state, _ = env.reset(jax.random.key(0), env.default_params)
     _, timestep = env.step(jax.random.key(0), state, jnp.int32(2), ())
     assert (timestep.reward, timestep.terminated) == (0, True)
@@ -155,14 +156,14 @@ def test_mazes_that_cannot_be_are_refused(options, message):
 
 @pytest.mark.program
 def test_it_is_an_environment():
-    check(Maze(RandomWalls(4, 5, 2, 9, solvable=True), max_episode_steps=20, see_agent=True), episodes=3)
+    check_env(Maze(RandomWalls(4, 5, 2, 9, solvable=True), max_episode_steps=20, see_agent=True), episodes=3)
 
 
 @pytest.mark.program
 def test_metrics_of_the_levels_are_in_the_log():
     env = Maze(RandomWalls(5, 5, 3, 3, replacement=False, solvable=True), max_episode_steps=10, num_actions=3)
     agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))
-    delayed = Rewards(env, delay=3)
+    delayed = RewardTransform(env, delay=3)
     for played in (env, delayed):
         workflow = OnPolicy(played, agent, num_envs=4, num_steps=4, num_epochs=1, batch_size=16, eval_episodes=4)
         state = workflow.init(jax.random.key(0), PPOHyperparams())
@@ -175,17 +176,17 @@ def test_metrics_of_the_levels_are_in_the_log():
 @pytest.mark.parametrize(("num_envs", "limit"), [(8, 1), (1, 20), (32, 20)])
 def test_every_episode_is_on_a_level_that_nothing_has_used(num_envs, limit):
     env = Maze(RandomWalls(7, 7, 10, 20), max_episode_steps=limit)
-    world = World(env, env.default_params, jnp.int32(0), num_envs)
+    world = EnvBatch(env, env.default_params, jnp.int32(0), num_envs)
     policy = lambda obs, memory, keys: (jax.vmap(env.action_space.sample)(keys), memory, {})  # noqa: E731
-    begin, step, _ = auto_reset(world, policy, Plan(FromParams()), None, jax.random.key(0))
+    begin, step, _ = build_step(world, policy, RolloutPlan(ResetStarts()), None, jax.random.key(0))
 
     def advance(playing, _):
-        slots, tally, _ = playing
-        return step(playing, None)[0], (tally.episodes, jax.vmap(fingerprint)(slots.env_state.level))
+        envs, tally, _ = playing
+        return step(playing, None)[0], (tally.episodes, jax.vmap(hash_level)(envs.env_state.level))
 
     _, (episode, level) = jax.jit(lambda: jax.lax.scan(advance, begin, length=200))()
-    slot = np.broadcast_to(np.arange(num_envs), episode.shape)
-    episodes = np.unique(np.stack([slot.ravel(), np.ravel(episode)]), axis=1).shape[1]
+    index = np.broadcast_to(np.arange(num_envs), episode.shape)
+    episodes = np.unique(np.stack([index.ravel(), np.ravel(episode)]), axis=1).shape[1]
     levels = np.unique(np.asarray(level).reshape(-1, 2), axis=0).shape[0]
     assert episodes == levels >= num_envs * 200 // limit
 
@@ -197,7 +198,7 @@ def test_a_trained_run_is_played_on_the_test_set(env, tmp_path, capsys):
     train.main(
         ["agent=ppo", f"env={env}", "iterations=1", *(f"agent.workflow.{x}" for x in tiny), f"run_dir={tmp_path}/run"]
     )
-    found = play.play(play.Options(str(tmp_path / "run"), episodes=2, suite="ood"))
+    found = play.play_run(play.PlayOptions(str(tmp_path / "run"), episodes=2, suite="ood"))
     assert list(found) == ["as trained", *ood.LEVELS, "mean", "mean without PerfectMazeXL"]
     rates = [found[name][2][0] for name in ood.LEVELS]
     assert found["mean"][2][0] == pytest.approx(np.mean(rates))

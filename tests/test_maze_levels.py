@@ -10,7 +10,7 @@ from scipy import stats
 
 from evorl import tree
 from evorl.envs import maze
-from evorl.envs.maze import RandomWalls, Table, edits, ood, paths
+from evorl.envs.maze import LevelTable, RandomWalls, edits, ood, paths
 from evorl.errors import OptionError
 
 DRAWING = ".#G.\n>#.#\n...c"
@@ -69,7 +69,7 @@ def searched_with_turns(grid, agent, direction, goal):
 )
 def test_paths_are_those_of_a_search_on_ten_thousand_levels(source, n):
     levels = drawn(source, n)
-    lengths, actions = jax.jit(jax.vmap(lambda x: (paths.path_length(x), paths.num_actions(x))))(levels)
+    lengths, actions = jax.jit(jax.vmap(lambda x: (paths.path_length(x), paths.count_min_actions(x))))(levels)
     grids, agents, directions, goals = map(np.asarray, (levels.grid, levels.agent, levels.direction, levels.goal))
     wanted = [searched(*level)[0] for level in zip(grids, agents, goals, strict=True)]
     np.testing.assert_array_equal(lengths, wanted)
@@ -80,7 +80,7 @@ def test_paths_are_those_of_a_search_on_ten_thousand_levels(source, n):
 
 def test_distances_are_those_of_a_search():
     levels = drawn(RandomWalls(9, 40, fewest=50, most=150), 50)
-    found = jax.jit(jax.vmap(paths.distances))(levels)
+    found = jax.jit(jax.vmap(paths.goal_distances))(levels)
     for grid, goal, distances in zip(*map(np.asarray, (levels.grid, levels.goal, found)), strict=True):
         np.testing.assert_array_equal(distances, searched(grid, goal, goal)[1])
 
@@ -88,11 +88,11 @@ def test_distances_are_those_of_a_search():
 @pytest.mark.program
 def test_the_optimal_return_is_what_the_shortest_way_gives():
     level = maze.from_str("v.\n.G")  # ahead, turn left, ahead
-    assert paths.num_actions(level) == 3
+    assert paths.count_min_actions(level) == 3
     np.testing.assert_allclose(paths.optimal_return(level, 10), 1 - 0.9 * 3 / 10, rtol=1e-6)
     assert paths.optimal_return(level, 2) == 0
     assert paths.optimal_return(maze.from_str(">#G")) == 0
-    env = maze.Maze(Table(("v.\n.G",)), max_episode_steps=10)
+    env = maze.Maze(LevelTable(("v.\n.G",)), max_episode_steps=10)
     state, _ = env.reset(jax.random.key(0), env.default_params)
     for action in (2, 0, 2):
         state, timestep = env.step(jax.random.key(0), state, jnp.int32(action), ())
@@ -138,15 +138,15 @@ def test_padding_changes_no_way_and_no_view():
     np.testing.assert_array_equal(larger.grid[:3, :4], level.grid)
     assert larger.grid.sum() == level.grid.sum() + 6 * 35 - 3 * 4
     assert paths.path_length(larger) == paths.path_length(level) == 5
-    env = maze.Maze(Table((DRAWING,)))
-    np.testing.assert_array_equal(*(env.reset_to(jax.random.key(0), x)[1]["image"] for x in (level, larger)))
+    env = maze.Maze(LevelTable((DRAWING,)))
+    np.testing.assert_array_equal(*(env.reset_to_level(jax.random.key(0), x)[1]["image"] for x in (level, larger)))
     with pytest.raises(OptionError, match="at least"):
         maze.pad(level, 2, 9)
 
 
 def test_fingerprints_tell_levels_apart():
     levels = drawn(RandomWalls(13, 13), 4096)
-    found = np.asarray(jax.vmap(maze.fingerprint)(levels))
+    found = np.asarray(jax.vmap(maze.hash_level)(levels))
     assert len(np.unique(found, axis=0)) == 4096
     level = maze.from_str(DRAWING)
     others = [
@@ -157,7 +157,7 @@ def test_fingerprints_tell_levels_apart():
     assert maze.equal(level, maze.from_str(DRAWING))
     for other in others:
         assert not maze.equal(level, other)
-        assert (maze.fingerprint(level) != maze.fingerprint(other)).any()
+        assert (maze.hash_level(level) != maze.hash_level(other)).any()
 
 
 @pytest.mark.program
@@ -207,12 +207,12 @@ def test_counts_may_differ_between_copies():
 
 
 def test_a_table_gives_each_of_its_levels():
-    source = Table((">.G", "G.<"), any_direction=True)
+    source = LevelTable((">.G", "G.<"), any_direction=True)
     levels = drawn(source, 400)
     assert set(levels.goal[:, 0].tolist()) == {0, 2}
     assert set(levels.direction.tolist()) == {0, 1, 2, 3}
     with pytest.raises(OptionError, match="one size"):
-        Table((">.G", ">.\n.G"))
+        LevelTable((">.G", ">.\n.G"))
 
 
 @pytest.mark.parametrize("edit", edits.EDITS, ids=lambda edit: edit.__name__)
@@ -221,7 +221,7 @@ def test_an_edit_changes_one_thing(edit):
     after = jax.jit(jax.vmap(edit))(jax.random.split(jax.random.key(1), 200), levels)
     walls = np.asarray(after.grid).astype(int) - np.asarray(levels.grid)
     changed = {
-        "nothing": (0, 0, 0), "flip_wall": (1, 0, 0), "add_wall": (1, 0, 0), "remove_wall": (1, 0, 0),
+        "keep_unchanged": (0, 0, 0), "flip_wall": (1, 0, 0), "add_wall": (1, 0, 0), "remove_wall": (1, 0, 0),
         "move_goal": (0, 1, 0), "move_agent": (0, 0, 1),
     }[edit.__name__]  # fmt: skip
     assert (np.abs(walls).sum((1, 2)) == changed[0]).all()
@@ -289,8 +289,8 @@ def test_the_mazes_of_the_test_set_have_their_facts(name):
 
 def test_steps_of_the_test_set():
     limits = {"FourRooms": 250, "Crossing": 484, "PerfectMaze": 450, "PerfectMazeMedium": 882, "PerfectMazeXL": 21218}
-    assert {name: ood.limit(name) for name in limits} == limits
-    assert ood.limit("Memory") == 578
+    assert {name: ood.episode_step_limit(name) for name in limits} == limits
+    assert ood.episode_step_limit("Memory") == 578
 
 
 def test_a_crossing_has_five_walls_each_with_one_opening():
@@ -307,10 +307,10 @@ def test_memory_shows_the_colour_of_the_true_goal():
         goal, other, color = (np.asarray(x[i]).tolist() for x in (levels.goal, levels.distractor, levels.color))
         assert (goal, other, color) in [([9, 5], [9, 9], maze.levels.RED), ([9, 9], [9, 5], maze.levels.GREEN)]
     assert set(levels.color.tolist()) == {0, 1}
-    env = ood.mazes(maze.Maze(view_size=7, normalize=False))["Memory"]
+    env = ood.create_test_mazes(maze.Maze(view_size=7, normalize=False))["Memory"]
     for i in range(4):
         level = tree.index(levels, i)
-        _, obs = env.reset_to(jax.random.key(0), level)  # it looks to the right; the clue is at its left hand
+        _, obs = env.reset_to_level(jax.random.key(0), level)  # it looks to the right; the clue is at its left hand
         np.testing.assert_array_equal(obs["image"][6, 2], [8, level.color, 0])
 
 

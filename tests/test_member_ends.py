@@ -10,28 +10,29 @@ import pytest
 
 from evorl import tree
 from evorl.agents import DQN, MAAC, MADDPG, PPO, SAC, TD3, DiscreteSAC, PolicyGradient
-from evorl.agents.members import member_rows
-from evorl.agents.team import Team, member_spaces
+from evorl.agents.group_agent import member_spaces
+from evorl.agents.members import member_transitions
+from evorl.agents.team import Team
 from evorl.agents.value_decomposition import ValueDecomposition
-from evorl.envs import check
-from evorl.envs.actions import Repeat
-from evorl.envs.games import Joint, Ranked, Snakes
-from evorl.envs.gymnasium import to_pettingzoo
-from evorl.envs.host import HostGame, pools
+from evorl.envs import check_env
+from evorl.envs.actions import ActionRepeat
+from evorl.envs.games import GroupRanking, JointControl, Snakes
+from evorl.envs.host import HostGame, pool_registry
+from evorl.envs.suites.gymnasium import to_pettingzoo
 from evorl.errors import EnvError
-from evorl.leagues.against import Against
+from evorl.leagues.pending_choices import PendingChoices, select_role_transitions
 from evorl.leagues.roles import Roles
-from evorl.leagues.turns import Turns, of_role
-from evorl.n_step import Window, fold
+from evorl.leagues.single_player_game import SinglePlayerGame
+from evorl.n_step import NStepWindow, to_single_step
 from evorl.networks.recurrent import GRU
 from evorl.replay import PrioritizedReplay, SequenceReplay
-from evorl.spaces import Box, Dict, Discrete, Legal, Members
-from evorl.types import Ends, Transition
+from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask
+from evorl.types import MemberEnds, Transition
 from evorl.workflows import OnPolicy
 from tests.gaming import Button, Chase, after, off_policy
 
 BUTTON, CUT = Button(), Button(truncates=True)
-PAIR = Dict({"pair": Members(Legal(Box(0.0, 1.0, (1,)), (2,)), 2)}), Dict({"pair": Members(Discrete(2), 2)})
+PAIR = Dict({"pair": Members(ObsWithActionMask(Box(0.0, 1.0, (1,)), (2,)), 2)}), Dict({"pair": Members(Discrete(2), 2)})
 REAL = Dict({"pair": Members(Box(0.0, 1.0, (1,)), 2)}), Dict({"pair": Members(Box(-1.0, 1.0, (1,)), 2)})
 
 
@@ -75,9 +76,17 @@ def pair(spaces=PAIR, steps=7, masked=True, seed=0):
     over = (np.arange(steps) == 5)[:, None]
     value = rng.normal(size=gone.shape).astype(np.float32)
     outputs = {"pair": {"sample": action, "outputs": (np.zeros((*gone.shape, 2), np.float32), np.zeros(0), value)}}
-    ends = Ends({"pair": terminated}, {"pair": truncated})
+    ends = MemberEnds({"pair": terminated}, {"pair": truncated})
     t = Transition(
-        obs, {"pair": action}, {"pair": reward}, next_obs, over, over & False, outputs, ends=ends, gone={"pair": gone}
+        obs,
+        {"pair": action},
+        {"pair": reward},
+        next_obs,
+        over,
+        over & False,
+        outputs,
+        member_ends=ends,
+        members_done={"pair": gone},
     )
     return jax.tree.map(jnp.asarray, t), reward[:, 0], value[:, 0], gone[:, 0]
 
@@ -90,8 +99,8 @@ def test_advantages_of_a_rollout_with_a_death_in_the_middle_are_those_of_the_def
     t.extras["pair"]["outputs"] = (t.extras["pair"]["outputs"][0], jnp.zeros((7, 1, 2, 0)), jnp.asarray(value[:, None]))
     h = replace(team.hyperparams(), discount=0.9, gae_lambda=0.8)
     params = team.init(jax.random.key(0), h).actor.params
-    batch = team.batch(params, t, h, fresh=True)
-    agent: Any = team.sides["pair"].agent
+    batch = team.build_batch(params, t, h, acted_by_current_params=True)
+    agent: Any = team.group_agents["pair"].agent
     beyond = np.asarray(agent.apply(params["pair"], t.next_obs["pair"])[1])[:, 0]
     whole = {0: [(0, 2, 0.0), (6, 6, beyond[6, 0])], 1: [(0, 4, beyond[4, 1]), (6, 6, beyond[6, 1])]}
     for member, parts in whole.items():
@@ -113,15 +122,15 @@ def test_members_without_masks_are_left_out_of_learning_when_they_are_gone():
     flat = t.obs["pair"].reshape(-1, 1)
     _, _, extras = policy(params["pair"], flat, (), jax.random.key(1), team.hyperparams())
     extras = {"pair": jax.tree.map(lambda x: x.reshape(7, 1, 2, *x.shape[1:]), extras)}
-    batch = team.batch(params, replace(t, extras=extras), team.hyperparams(), fresh=True)
+    batch = team.build_batch(params, replace(t, extras=extras), team.hyperparams(), acted_by_current_params=True)
     np.testing.assert_array_equal(batch.weight["pair"][:, 0], ~gone)
     assert not batch.advantage["pair"][:, 0][gone].any()
 
 
 def test_a_member_that_is_gone_is_terminated_and_no_row_is_both():
     t, *_, gone = pair()
-    rows = member_rows(t, "pair", 2)
-    assert rows.ends == ()
+    rows = member_transitions(t, "pair", 2)
+    assert rows.member_ends == ()
     terminated, truncated = np.asarray(rows.terminated)[:, 0], np.asarray(rows.truncated)[:, 0]
     np.testing.assert_array_equal(
         terminated, gone | [[False, False]] * 2 + [[True, False]] * 1 if False else terminated
@@ -134,9 +143,9 @@ def test_a_member_that_is_gone_is_terminated_and_no_row_is_both():
 
 def test_a_game_that_says_nothing_gives_the_same_as_before():
     t, *_ = pair()
-    t = replace(t, ends=(), gone=())
-    rows = member_rows(t, "pair", 2)
-    assert rows.gone == ()
+    t = replace(t, member_ends=(), members_done=())
+    rows = member_transitions(t, "pair", 2)
+    assert rows.members_done == ()
     np.testing.assert_array_equal(rows.terminated, np.repeat(np.asarray(t.terminated)[..., None], 2, -1))
 
 
@@ -171,7 +180,7 @@ def test_off_policy_losses_do_not_depend_on_members_that_are_gone(make, spaces):
         obs = jnp.where(where[..., None], 0.7, obs)
         return {"pair": {**x["pair"], "obs": obs} if masked else obs}
 
-    gone, out = t.gone["pair"], t.gone["pair"] | t.ends.terminated["pair"]
+    gone, out = t.members_done["pair"], t.members_done["pair"] | t.member_ends.terminated["pair"]
     other = replace(t, reward={"pair": t.reward["pair"] + 7 * gone})
     if isinstance(agent, Team):
         other = replace(other, obs=seen(t.obs, gone), next_obs=seen(t.next_obs, out))
@@ -194,7 +203,7 @@ def test_values_of_a_team_leave_out_who_has_ended():
     each = np.asarray(net.apply(params, (), t.obs["pair"], method="step")[1])
     following = np.asarray(net.apply(params, (), t.next_obs["pair"], method="step")[1])
     made = np.where(gone, 0, each[..., 0]).sum(-1)
-    out = gone | np.asarray(t.ends.terminated["pair"])
+    out = gone | np.asarray(t.member_ends.terminated["pair"])
     best = np.where(out, 0, following.max(-1)).sum(-1) * ~np.asarray(t.terminated)
     error = made - (reward.sum(-1) + float(h.discount) * best)
     np.testing.assert_allclose(metrics["td_error"], np.abs(error), rtol=1e-4, atol=1e-5)
@@ -204,14 +213,14 @@ def test_values_of_a_team_leave_out_who_has_ended():
 def test_a_longer_transition_ends_where_a_member_is_truncated():
     t, reward, *_ = pair()
     t = replace(t, extras={})
-    window = Window.empty(2, 1, jax.eval_shape(lambda: jax.tree.map(lambda x: x[0, 0], t)))
-    _, longer, there = window.advance(t, jnp.int32(7))
-    rows = fold(jax.tree.map(lambda x: x[:, 0], longer), 0.5)
+    window = NStepWindow.empty(2, 1, jax.eval_shape(lambda: jax.tree.map(lambda x: x[0, 0], t)))
+    _, longer, there = window.push(t, jnp.int32(7))
+    rows = to_single_step(jax.tree.map(lambda x: x[:, 0], longer), 0.5)
     steps = np.asarray(longer.extras["steps"])[:, 0]
     # starts -2, -1, 0, ..., 4: that of 3 takes steps 3 and 4, at which the second member is truncated
     assert there.tolist() == [False] * 2 + [True] * 5
     assert steps[2:].tolist() == [3, 3, 3, 2, 1]
-    own = member_rows(rows, "pair", 2)
+    own = member_transitions(rows, "pair", 2)
     np.testing.assert_allclose(own.reward[5], reward[3] + 0.5 * reward[4], rtol=1e-6)
     np.testing.assert_array_equal(own.truncated[5], [False, True])
     np.testing.assert_array_equal(own.next_obs["obs"][5], np.asarray(t.next_obs["pair"]["obs"])[4, 0])
@@ -226,9 +235,9 @@ def test_pressing_a_button_that_ends_the_presser_is_unlearned():
     state, step = workflow.init(jax.random.key(0), h), jax.jit(workflow.step)
 
     def pressed(state):
-        agent, obs = workflow.agent.sides["presser"].agent, BUTTON.reset(jax.random.key(0), ())[1]
-        seen = workflow.normalized(state, obs)["presser"]
-        policy = jax.vmap(agent.probabilities, (None, 0, None))(state.agent.actor.params["presser"], seen, h)
+        agent, obs = workflow.agent.group_agents["presser"].agent, BUTTON.reset(jax.random.key(0), ())[1]
+        seen = workflow.normalize_obs(state, obs)["presser"]
+        policy = jax.vmap(agent.action_probabilities, (None, 0, None))(state.agent.actor.params["presser"], seen, h)
         return float(policy[0, 1])
 
     assert pressed(state) > 0.3
@@ -243,7 +252,7 @@ def test_a_press_counts_where_the_game_tells_of_its_end(knows):
     workflow = ippo(Button(knows=knows))
     state = workflow.init(jax.random.key(0), workflow.hyperparams())
     state, t, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
-    weight = np.asarray(jax.jit(workflow.assess)(state, t)[1].weight["presser"])
+    weight = np.asarray(jax.jit(workflow.prepare_batch)(state, t)[1].weight["presser"])
     presses = np.asarray(t.reward["presser"]) == -1
     assert presses.sum() == 8
     assert (weight[presses] == knows).all()
@@ -255,13 +264,13 @@ def test_all_deaths_of_snakes_are_learned_from():
     h = workflow.hyperparams()
     state = workflow.init(jax.random.key(0), h)
     deaths = weighed = alive = 0
-    collect, assess = jax.jit(workflow.collect), jax.jit(workflow.assess)
+    collect, assess = jax.jit(workflow.collect), jax.jit(workflow.prepare_batch)
     for i in range(4):
         state, t, _ = collect(replace(state, iteration=jnp.int32(i)), jax.random.key(i))
         weight = np.asarray(assess(state, t)[1].weight["snake"])
         died = np.asarray(t.reward["snake"]) == -1
         deaths, weighed = deaths + died.sum(), weighed + (weight[died] == 1).sum()
-        assert not weight[np.asarray(t.gone["snake"])].any()
+        assert not weight[np.asarray(t.members_done["snake"])].any()
         alive += (weight == 1).sum()
     assert deaths > 100
     assert weighed == deaths
@@ -271,7 +280,7 @@ def test_all_deaths_of_snakes_are_learned_from():
 @pytest.mark.parametrize("env", [BUTTON, CUT, Snakes(2, 4, 4, 2, max_episode_steps=30)], ids=["dies", "cut", "snakes"])
 @pytest.mark.program
 def test_ends_of_members_are_checked(env):
-    check(env, episodes=4)
+    check_env(env, episodes=4)
 
 
 @pytest.mark.program
@@ -286,67 +295,78 @@ def test_ends_of_members_are_checked(env):
 )
 def test_wrong_ends_are_told(fault, told):
     with pytest.raises(EnvError, match=told):
-        check(Button(fault=fault), episodes=4)
+        check_env(Button(fault=fault), episodes=4)
 
 
 def test_an_action_that_is_repeated_leaves_what_a_member_saw_last():
-    env = Repeat(CUT, 3)
+    env = ActionRepeat(CUT, 3)
     state, _ = env.reset(jax.random.key(0), ())
     press = {"clock": jnp.zeros(1, jnp.int32), "presser": jnp.ones(1, jnp.int32)}
     _, timestep = env.step(jax.random.key(0), state, press, ())
     assert timestep.obs["presser"]["legal"].tolist() == [[True, True]]
-    assert timestep.ends.truncated["presser"].tolist() == [True]
+    assert timestep.member_ends.truncated["presser"].tolist() == [True]
     assert timestep.reward["presser"].tolist() == [-1]
 
 
-class Telling(Ranked):
+class Telling(GroupRanking):
     """The inner game, which tells that none of its members has ended."""
 
     def step(self, key, env_state, action, params):
         state, timestep = super().step(key, env_state, action, params)
         nobody = jax.tree.map(lambda x: x > jnp.inf, timestep.reward)
-        return state, replace(timestep, ends=Ends(nobody, nobody))
+        return state, replace(timestep, member_ends=MemberEnds(nobody, nobody))
 
 
 def test_one_agent_for_all_knows_no_members():
-    env = Joint(Telling(Chase(real=True), "hare"))
+    env = JointControl(Telling(Chase(real=True), "hare"))
     state, _ = env.reset(jax.random.key(0), ())
-    assert env.step(jax.random.key(0), state, env.action_space.sample(jax.random.key(0)), ())[1].ends is None
+    assert env.step(jax.random.key(0), state, env.action_space.sample(jax.random.key(0)), ())[1].member_ends is None
 
 
 @pytest.mark.program
 @pytest.mark.parametrize(("env", "ends"), [(BUTTON, (True, False)), (CUT, (False, True))], ids=["dies", "cut"])
 def test_the_game_of_one_player_ends_with_it(env, ends):
-    against = Against(env, "presser")
+    against = SinglePlayerGame(env, "presser")
     state, _ = against.reset(jax.random.key(0), against.default_params)
     for action, wanted in ((0, (False, False)), (1, ends)):
         params = against.default_params
         state, timestep = against.step(jax.random.key(1), state, jnp.int32(action), params)
         assert (bool(timestep.terminated), bool(timestep.truncated)) == wanted
-        assert timestep.ends is None
+        assert timestep.member_ends is None
 
 
 @pytest.mark.program
 def test_the_last_choice_of_a_player_that_died_is_complete():
     """What it learns from ends with its death, and does not wait for the end of the game."""
     roles = Roles(BUTTON)
-    role = roles.role("presser")
+    role = roles.find_role("presser")
     reset, step = BUTTON.reset, BUTTON.step
     state, obs = reset(jax.random.key(0), ())
     rows, gone = [], {"clock": jnp.zeros(1, bool), "presser": jnp.zeros(1, bool)}
     for action in (0, 1, 0):
         taken = {"clock": jnp.zeros(1, jnp.int32), "presser": jnp.full(1, action, jnp.int32)}
         state, ts = step(jax.random.key(0), state, taken, ())
-        rows.append(Transition(obs, taken, ts.reward, ts.obs, ts.terminated, ts.truncated, ends=ts.ends, gone=gone))
-        obs, gone = ts.obs, ts.ends.any
-    t = of_role(roles, role, jax.tree.map(lambda x: x[:, None], tree.stack(rows)))
+        rows.append(
+            Transition(
+                obs,
+                taken,
+                ts.reward,
+                ts.obs,
+                ts.terminated,
+                ts.truncated,
+                member_ends=ts.member_ends,
+                members_done=gone,
+            )
+        )
+        obs, gone = ts.obs, ts.member_ends.is_done
+    t = select_role_transitions(roles, role, jax.tree.map(lambda x: x[:, None], tree.stack(rows)))
     own = tree.index(t, 0)
-    empty = Turns.empty(jax.eval_shape(lambda: jax.tree.map(lambda x: x[0, 0], own)), 1)
+    empty = PendingChoices.empty(jax.eval_shape(lambda: jax.tree.map(lambda x: x[0, 0], own)), 1)
     turns, found, there = empty.advance(role.observation_space, own, jnp.ones((3, 1), bool))
     assert there[:, 0].tolist() == [True, True, False]
     assert found.terminated[:2, 0].tolist() == [False, True]
     assert found.reward[:2, 0].tolist() == [0, -1]
-    assert not turns.waits.any()
+    assert not turns.pending_mask.any()
 
 
 @pytest.mark.program
@@ -380,7 +400,7 @@ def test_whatever_learns_of_steps_takes_ends_of_members(make):
 @pytest.fixture
 def hosted():
     yield
-    pools.close()
+    pool_registry.close_all()
 
 
 @pytest.mark.program
@@ -391,29 +411,29 @@ def test_an_agent_of_pettingzoo_that_is_truncated_is_worth_its_last_value(hosted
     h = replace(workflow.hyperparams(), discount=0.9, gae_lambda=0.0)
     state = workflow.init(jax.random.key(0), h)
     state, t, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
-    batch = jax.jit(workflow.assess)(state, t)[1]
-    out = np.asarray(t.ends.truncated["hen"] & ~t.gone["hen"])[..., 1]
+    batch = jax.jit(workflow.prepare_batch)(state, t)[1]
+    out = np.asarray(t.member_ends.truncated["hen"] & ~t.members_done["hen"])[..., 1]
     assert out.sum() >= 2
-    assert not np.asarray(t.ends.terminated["hen"]).any()
-    agent, params = workflow.agent.sides["hen"].agent, state.agent.actor.params["hen"]
+    assert not np.asarray(t.member_ends.terminated["hen"]).any()
+    agent, params = workflow.agent.group_agents["hen"].agent, state.agent.actor.params["hen"]
     value = np.asarray(agent.apply(params, t.next_obs["hen"])[1])[..., 1]
     assert np.asarray(t.next_obs["hen"]["legal"])[out][:, 1].all()
     target = np.asarray(t.reward["hen"])[..., 1] + 0.9 * value
     np.testing.assert_allclose(np.asarray(batch.target["hen"])[..., 1][out], target[out], rtol=1e-5)
     assert np.asarray(batch.weight["hen"])[..., 1][out].all()
-    assert not np.asarray(batch.weight["hen"])[np.asarray(t.gone["hen"])].any()
+    assert not np.asarray(batch.weight["hen"])[np.asarray(t.members_done["hen"])].any()
 
 
 @pytest.mark.program
 def test_a_hen_that_dies_is_worth_nothing_and_its_game_is_right(hosted):
     game = HostGame("tests.hosted_games:Farm")
-    check(game, episodes=4)
+    check_env(game, episodes=4)
     workflow = ippo(game, num_envs=2, num_steps=8)
     state = workflow.init(jax.random.key(0), workflow.hyperparams())
     state, t, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
-    died = np.asarray(t.ends.terminated["hen"] & ~t.gone["hen"])[..., 1]
+    died = np.asarray(t.member_ends.terminated["hen"] & ~t.members_done["hen"])[..., 1]
     assert died.sum() >= 2
-    batch = jax.jit(workflow.assess)(state, t)[1]
+    batch = jax.jit(workflow.prepare_batch)(state, t)[1]
     assert np.asarray(batch.weight["hen"])[..., 1][died].all()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from evorl import tree
 from evorl.agents import TD3, TD3Hyperparams
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
 from evorl.workflows import Vmapped, members
 from tests.conftest import leaves_equal
 from tests.tiny import ENV, OFF_POLICY
@@ -51,7 +51,7 @@ def as_numbers(state):
 
 def test_copies_in_place_are_a_gather_whatever_the_forest():
     rng = np.random.default_rng(0)
-    copy = jax.jit(lambda source: members.copy(inherit, state(), source))
+    copy = jax.jit(lambda source: members.copy_members(inherit, state(), source))
     chains = np.maximum(np.arange(N) - 1, 0), np.minimum(np.arange(N) + 1, N - 1)
     for source in (np.arange(N), np.zeros(N, int), *chains, *(forest(rng) for _ in range(100))):
         source = jnp.asarray(source, jnp.int32)
@@ -61,7 +61,7 @@ def test_copies_in_place_are_a_gather_whatever_the_forest():
 def test_copies_in_place_of_several_seeds_are_those_of_each():
     rng = np.random.default_rng(1)
     sources = jnp.array([np.arange(N), *(forest(rng) for _ in range(3))])
-    copied = jax.jit(jax.vmap(lambda source: members.copy(inherit, state(), source)))(sources)
+    copied = jax.jit(jax.vmap(lambda source: members.copy_members(inherit, state(), source)))(sources)
     assert leaves_equal(as_numbers(copied), as_numbers(jax.vmap(lambda source: gathered(state(), source))(sources)))
 
 
@@ -69,7 +69,7 @@ def test_copies_in_place_of_several_seeds_are_those_of_each():
 def test_members_that_are_populations_are_copied_whole(key):
     inner = Vmapped(OFF_POLICY, 2)
     population = Vmapped(inner, 3)
-    state = jax.jit(population.init)(key, tree.broadcast(as_state(TD3Hyperparams()), 3, 2))
+    state = jax.jit(population.init)(key, tree.broadcast(as_arrays(TD3Hyperparams()), 3, 2))
     source = jnp.array([1, 2, 2])
     copied = jax.jit(population.copy_members)(state, source)
     assert leaves_equal(copied, jax.vmap(inner.inherit)(state, tree.index(state, source)))
@@ -77,7 +77,7 @@ def test_members_that_are_populations_are_copied_whole(key):
 
 
 def test_ancestors_are_counted_by_hand():
-    np.testing.assert_array_equal(members.generation(jnp.array([0, 0, 1, 2, 4, 3, 4])), [0, 1, 2, 3, 0, 4, 1])
+    np.testing.assert_array_equal(members.count_ancestors(jnp.array([0, 0, 1, 2, 4, 3, 4])), [0, 1, 2, 3, 0, 4, 1])
 
 
 @pytest.mark.program
@@ -85,7 +85,7 @@ def test_ancestors_are_counted_by_hand():
 def test_a_copy_takes_the_memory_of_one_member(key, seeds):
     agent = TD3(ENV.observation_space, ENV.action_space, hidden=(64, 64))
     population = Vmapped(replace(OFF_POLICY, agent=agent), 64)
-    hyperparams = tree.broadcast(as_state(TD3Hyperparams()), 64)
+    hyperparams = tree.broadcast(as_arrays(TD3Hyperparams()), 64)
     state = jax.eval_shape(jax.vmap(population.init, (0, None)), jax.random.split(key, seeds), hyperparams)
     source = jnp.zeros((seeds, 64), jnp.int32)
     copy = jax.jit(jax.vmap(population.copy_members), donate_argnums=0)

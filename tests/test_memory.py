@@ -12,7 +12,7 @@ from evorl import tree
 from evorl.agents import PolicyGradient, PPOHyperparams
 from evorl.errors import OptionError
 from evorl.networks.network import FEEDFORWARD
-from evorl.networks.recurrent import GRU, LSTM, restarted
+from evorl.networks.recurrent import GRU, LSTM, reset_memory
 from evorl.networks.s5 import S5
 from evorl.workflows import OnPolicy
 from evorl.workflows.sampling import Shuffled
@@ -49,32 +49,32 @@ def rollouts(request):
 
 
 def remembered(workflow, params, rollout, memory):
-    """Step by step, one slot after the other: log probability and value of what was done, value of the successor."""
+    """Step by step, one environment after the other: log probability, value, and value of the successor."""
     network, found = workflow.agent.network, []
     step = jax.jit(partial(network.apply, method="step"))
-    for slot in range(NUM_ENVS):
-        t, seen = jax.tree.map(lambda x, slot=slot: x[:, slot], rollout), tree.index(memory, slot)
+    for index in range(NUM_ENVS):
+        t, seen = jax.tree.map(lambda x, index=index: x[:, index], rollout), tree.index(memory, index)
         for i in range(NUM_STEPS):
             now = tree.index(t, i)
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), now.memory, seen)
             seen, outputs = step(params, seen, now.obs)
-            policy, value = workflow.agent.policy(outputs)
-            _, successor = workflow.agent.policy(step(params, seen, now.next_obs)[1])
+            policy, value = workflow.agent.policy_and_value(outputs)
+            _, successor = workflow.agent.policy_and_value(step(params, seen, now.next_obs)[1])
             found.append((policy.log_prob(now.extras["sample"]), value, successor))
-            seen = workflow.agent.memory() if now.ended else seen
+            seen = workflow.agent.initial_memory() if now.is_done else seen
     return np.moveaxis(np.reshape(found, (NUM_ENVS, NUM_STEPS, 3)), 0, 1)
 
 
 def test_what_is_learned_from_is_what_acted(rollouts):
     """The second rollout begins within episodes, with the memory that the first has left, and ends within others."""
     workflow, state, first, second = rollouts
-    assert 0 < int(second.ended.sum()) < second.ended.size
-    assert not np.asarray(first.ended[-1]).all()
+    assert 0 < int(second.is_done.sum()) < second.is_done.size
+    assert not np.asarray(first.is_done[-1]).all()
     params, hp = state.agent.actor.params, PPOHyperparams(gae_lambda=0.0)
-    after = workflow.agent.along(params, first.obs, tree.index(first.memory, 0), first.ended)[0]
-    memory = restarted(tree.index(after, -1), first.ended[-1])
+    after = workflow.agent.apply_sequence(params, first.obs, tree.index(first.memory, 0), first.is_done)[0]
+    memory = reset_memory(tree.index(after, -1), first.is_done[-1])
     wanted = remembered(workflow, params, second, memory)
-    batch = workflow.agent.batch(params, second, hp, fresh=True)
+    batch = workflow.agent.build_batch(params, second, hp, acted_by_current_params=True)
     np.testing.assert_allclose(batch.log_prob, wanted[..., 0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(batch.value, wanted[..., 1], rtol=1e-5, atol=1e-6)
     one_step = second.reward + hp.discount * ~second.terminated * wanted[..., 2]
@@ -86,14 +86,14 @@ def test_segments_of_any_length_give_the_same(rollouts, length):
     workflow, state, _, second = rollouts
     workflow = replace(workflow, sampling=Shuffled(length))
     params, hp = state.agent.actor.params, PPOHyperparams()
-    batch = workflow.agent.batch(params, second, hp, fresh=True)
-    segments = workflow.segments(batch)
+    batch = workflow.agent.build_batch(params, second, hp, acted_by_current_params=True)
+    segments = workflow.split_batch(batch)
     assert segments.log_prob.shape == (24 // length, length)
     steps_first = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(segments, memory=()))
-    _, policy, value = workflow.agent.along(params, steps_first.obs, segments.memory, steps_first.ended)
-    np.testing.assert_allclose(policy.log_prob(steps_first.sample), steps_first.log_prob, rtol=1e-5, atol=1e-6)
+    _, policy, value = workflow.agent.apply_sequence(params, steps_first.obs, segments.memory, steps_first.done)
+    np.testing.assert_allclose(policy.log_prob(steps_first.raw_action), steps_first.log_prob, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(value, steps_first.value, rtol=1e-5, atol=1e-6)
-    whole = workflow.agent.loss(params, replace(workflow, sampling=Shuffled(8)).segments(batch), hp)[0]
+    whole = workflow.agent.loss(params, replace(workflow, sampling=Shuffled(8)).split_batch(batch), hp)[0]
     np.testing.assert_allclose(workflow.agent.loss(params, segments, hp)[0], whole, rtol=1e-4, atol=1e-6)
 
 
@@ -103,10 +103,16 @@ def test_a_gradient_flows_along_a_segment_and_not_before_it(rollouts):
     agent, params = workflow.agent, state.agent.actor.params
 
     def value(obs):
-        t = replace(second, obs=obs, terminated=jnp.zeros_like(second.ended), truncated=jnp.zeros_like(second.ended))
-        batch = replace(workflow, sampling=Shuffled(2)).segments(agent.batch(params, t, PPOHyperparams(), fresh=True))
+        t = replace(
+            second, obs=obs, terminated=jnp.zeros_like(second.is_done), truncated=jnp.zeros_like(second.is_done)
+        )
+        batch = replace(workflow, sampling=Shuffled(2)).split_batch(
+            agent.build_batch(params, t, PPOHyperparams(), acted_by_current_params=True)
+        )
         steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
-        return agent.along(params, steps.obs, batch.memory, steps.ended)[2].reshape(2, 4, 3)[1, 2, 0]  # that of step 5
+        return agent.apply_sequence(params, steps.obs, batch.memory, steps.done)[2].reshape(2, 4, 3)[
+            1, 2, 0
+        ]  # that of step 5
 
     slope = np.abs(jax.grad(value)(second.obs)).sum(-1)[:, 0]
     assert (slope > 0).tolist() == [False] * 4 + [True] * 2 + [False] * 2

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.metrics import reduce
+from evorl.metrics import reduce_steps
 
 STEPS = {  # of two members; the second one ends no episode
     "env_steps": [[2**30, 5], [2**30 - 1, 5]],
@@ -22,9 +22,9 @@ BY_HAND = {
 
 @pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
 def test_counts_add_up_and_returns_weigh_by_episodes(array):
-    for name, values in reduce({name: array(values) for name, values in STEPS.items()}).items():
+    for name, values in reduce_steps({name: array(values) for name, values in STEPS.items()}).items():
         np.testing.assert_allclose(values, BY_HAND[name], err_msg=name)
 
 
 def test_counts_of_the_host_go_past_two_to_the_31():
-    assert int(reduce({"env_steps": np.array([2**31 - 1, 5], np.int32)})["env_steps"]) == 2**31 + 4
+    assert int(reduce_steps({"env_steps": np.array([2**31 - 1, 5], np.int32)})["env_steps"]) == 2**31 + 4

@@ -14,13 +14,13 @@ from scipy.optimize import linear_sum_assignment
 
 from evorl import envs, tree
 from evorl.envs import mpe
-from evorl.envs.mpe.formations import assigned
-from evorl.envs.mpe.sight import nearest
-from evorl.envs.mpe.tag import outside
+from evorl.envs.mpe.formations import compute_assigned_distances
+from evorl.envs.mpe.observations import select_nearest
+from evorl.envs.mpe.tag import compute_boundary_penalty
 from evorl.errors import OptionError
-from evorl.spaces import sizes
+from evorl.spaces import group_sizes
 from evorl.training.configuration import config
-from evorl.training.configuration.parts import played
+from evorl.training.configuration.parts import make_task
 
 ROOT = Path(__file__).parents[1]
 FILE = np.load(ROOT / "tests" / "recorded" / "mpe.npz")
@@ -81,19 +81,26 @@ def test_a_step_is_that_of_mpe2(labels):
 @pytest.mark.program
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_game_meets_the_protocol(scenario):
-    envs.check(mpe.MPE(scenario(), continuous=scenario is mpe.SimpleLine, max_episode_steps=4), episodes=2)
+    envs.check_env(mpe.MPE(scenario(), continuous=scenario is mpe.SimpleLine, max_episode_steps=4), episodes=2)
 
 
 def test_episodes_begin_where_they_may():
     drawn_from = (mpe.SimpleTag, mpe.SimpleLine, mpe.SimpleReference, mpe.CollectTreasure)
-    starts = jax.jit(lambda keys: [jax.vmap(scenario().begin)(keys) for scenario in drawn_from])
+    starts = jax.jit(lambda keys: [jax.vmap(scenario().init_state)(keys) for scenario in drawn_from])
     tag, line, reference, treasure = jax.device_get(starts(jax.random.split(KEY, 2000)))
-    for x, most in ((tag.at, 1.0), (tag.marks, 0.9), (line.marks[..., 0], 0.25), (treasure.marks, 0.95)):
+    for x, most in (
+        (tag.agent_positions, 1.0),
+        (tag.landmark_positions, 0.9),
+        (line.landmark_positions[..., 0], 0.25),
+        (treasure.landmark_positions, 0.95),
+    ):
         assert most - 0.01 < np.abs(x).max() <= most
         assert abs(x.mean()) < 0.02
-    assert (np.abs(line.marks) < 1).all()
-    np.testing.assert_allclose(np.linalg.norm(line.marks[..., 1] - line.marks[..., 0], axis=-1), 1.25, rtol=1e-5)
-    for drawn, choices in ((reference.goal, 3), (treasure.cargo.kinds, 2)):
+    assert (np.abs(line.landmark_positions) < 1).all()
+    np.testing.assert_allclose(
+        np.linalg.norm(line.landmark_positions[..., 1] - line.landmark_positions[..., 0], axis=-1), 1.25, rtol=1e-5
+    )
+    for drawn, choices in ((reference.goal, 3), (treasure.scenario_state.kinds, 2)):
         np.testing.assert_allclose(np.bincount(drawn.ravel()) / drawn.size, 1 / choices, atol=0.03)
     assert (tag.velocity == 0).all()
 
@@ -101,25 +108,27 @@ def test_episodes_begin_where_they_may():
 def test_prey_that_nears_the_border_loses_as_in_the_paper():
     """Per axis: nothing within 0.9, then in proportion up to 1 at the border, beyond it exp(2x - 2), at most 10."""
     at = np.float32([[0.5, 0.95, -1.5, 9.0], [0.0, -0.92, 0.1, 0.95]])
-    np.testing.assert_allclose(jax.jit(outside)(at), [0, 0.5 + 0.2, np.e, 10 + 0.5], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        jax.jit(compute_boundary_penalty)(at), [0, 0.5 + 0.2, np.e, 10 + 0.5], rtol=1e-4, atol=1e-5
+    )
 
 
 def test_treasures_that_were_picked_up_come_back_elsewhere_and_of_a_kind_drawn_anew():
     scenario = mpe.CollectTreasure()
-    state = jax.jit(scenario.begin)(KEY)
+    state = jax.jit(scenario.init_state)(KEY)
     alive = np.array([True, False] * 3)
-    state = replace(state, cargo=replace(state.cargo, alive=jnp.asarray(alive)))
-    places, kinds = jnp.full_like(state.marks, 0.25), 1 - state.cargo.kinds
-    after = jax.jit(scenario.follow)(state, (places, kinds))
-    np.testing.assert_array_equal(after.cargo.kinds, np.where(alive, state.cargo.kinds, kinds))
-    assert (after.marks[:, ~alive] == 0.25).all()
-    assert (after.marks[:, alive] != 0.25).all()
+    state = replace(state, scenario_state=replace(state.scenario_state, alive=jnp.asarray(alive)))
+    places, kinds = jnp.full_like(state.landmark_positions, 0.25), 1 - state.scenario_state.kinds
+    after = jax.jit(scenario.apply_events)(state, (places, kinds))
+    np.testing.assert_array_equal(after.scenario_state.kinds, np.where(alive, state.scenario_state.kinds, kinds))
+    assert (after.landmark_positions[:, ~alive] == 0.25).all()
+    assert (after.landmark_positions[:, alive] != 0.25).all()
 
 
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_places_are_assigned_as_by_scipy(n):
     far = np.random.default_rng(n).uniform(0, 2, (20, n, n)).astype(np.float32)
-    ours = jax.jit(jax.vmap(assigned))(far)
+    ours = jax.jit(jax.vmap(compute_assigned_distances))(far)
     for x, found in zip(far, ours, strict=True):
         np.testing.assert_allclose(np.sort(found), np.sort(x[linear_sum_assignment(x)]), rtol=1e-6)
 
@@ -127,8 +136,8 @@ def test_places_are_assigned_as_by_scipy(n):
 def test_the_nearest_come_first():
     away = np.array([[[3.0, 1.0, -2.0]], [[0.0, 0.0, 0.0]]], np.float32)
     known = np.array([[[7.0, 8.0, 9.0]]], np.float32)
-    few, of_few = nearest(jnp.asarray(away), 2, jnp.asarray(known))
-    many, of_many = nearest(jnp.asarray(away), 4, jnp.asarray(known))
+    few, of_few = select_nearest(jnp.asarray(away), 2, jnp.asarray(known))
+    many, of_many = select_nearest(jnp.asarray(away), 4, jnp.asarray(known))
     assert few[0].tolist() == [[1, -2]]
     assert of_few.tolist() == [[[8, 9]]]
     assert many[0].tolist() == [[1, -2, 3, 0]]
@@ -140,13 +149,13 @@ def test_games_by_name():
     assert {made["_target_"] for made in named} == {"evorl.envs.mpe.env.MPE"}
     assert {made["scenario"]["_target_"] for made in named} == {f"{s.__module__}.{s.__name__}" for s in SCENARIOS}
     assert len(named) == len(SCENARIOS) == len(DEFAULT) == 12
-    asked = config.load(["env=mpe/spread", "env.scenario.num_agents=5", "env.continuous=true"])
-    assert played(config.plain(asked)) == mpe.MPE(mpe.SimpleSpread(5), continuous=True)
+    asked = config.compose_config(["env=mpe/spread", "env.scenario.num_agents=5", "env.continuous=true"])
+    assert make_task(config.to_plain_data(asked)) == mpe.MPE(mpe.SimpleSpread(5), continuous=True)
 
 
 def test_groups():
-    assert sizes(mpe.MPE(mpe.SimpleWorldComm()).action_space) == {"adversary": 3, "agent": 2, "lead": 1}
-    assert sizes(mpe.MPE(mpe.SimpleWorldComm(num_adversaries=1)).observation_space) == {"agent": 2, "lead": 1}
+    assert group_sizes(mpe.MPE(mpe.SimpleWorldComm()).action_space) == {"adversary": 3, "agent": 2, "lead": 1}
+    assert group_sizes(mpe.MPE(mpe.SimpleWorldComm(num_adversaries=1)).observation_space) == {"agent": 2, "lead": 1}
 
 
 def test_wrong_options_are_refused():
@@ -164,7 +173,7 @@ def test_wrong_options_are_refused():
             make()
         assert "\n" not in str(refused.value)
     with pytest.raises(OptionError, match="mpe/spread"):
-        config.load(["env=mpe/spred"])
+        config.compose_config(["env=mpe/spred"])
 
 
 @pytest.mark.parametrize("label", [*DEFAULT, "crypto continuous=True"])
@@ -172,8 +181,8 @@ def test_a_game_is_drawn(label, tmp_path):
     env, steps = game(label), recorded(label)[0]
     states = [tree.index(steps["before"], i) for i in (0, -1)]
     if isinstance(env.scenario, mpe.CollectTreasure):
-        gone = np.full_like(states[1].marks, -999.0)
-        states[1] = replace(states[1], marks=gone)  # all are picked up
+        gone = np.full_like(states[1].landmark_positions, -999.0)
+        states[1] = replace(states[1], landmark_positions=gone)  # all are picked up
     gif, png = env.draw(states, tmp_path)
     assert (gif.suffix, png.suffix) == (".gif", ".png")
     with Image.open(gif) as picture:

@@ -13,8 +13,8 @@ pytest.importorskip("imageio", reason="needs the extra mujoco")
 import mujoco
 
 from evorl import CEM, CEMRL, PBT, TD3, Evolution, MLPPolicy, OnPolicy, OpenES, PolicyGradient, PPOHyperparams, Vmapped
-from evorl.envs import check
-from evorl.envs.bodies import unwarned
+from evorl.envs import check_env
+from evorl.envs.bodies import suppress_warnings
 from evorl.envs.mujoco import MuJoCo
 from evorl.errors import OptionError
 from evorl.priors import LogUniform
@@ -63,7 +63,7 @@ def beside_gymnasium(name, options, steps, seed=5):
     actions = actions.astype(np.float32)
     obs, states, seen = walked(env, key, actions)
     high, low = map(int, jax.random.bits(key, (2,), jnp.uint32))
-    with unwarned(mujoco):
+    with suppress_warnings(mujoco):
         theirs = gymnasium.make(name, **options).unwrapped
     close = {"rtol": 1e-6, "atol": 1e-6}
     np.testing.assert_allclose(obs, theirs.reset(seed=high << 32 | low)[0], **close)
@@ -125,8 +125,8 @@ def test_one_call_for_all_rows(key):
 
 @pytest.mark.program
 def test_it_is_an_environment():
-    check(MuJoCo("InvertedPendulum-v5", max_episode_steps=40), episodes=3)
-    check(MuJoCo("Hopper-v5", {"healthy_z_range": [0.8, 2.0]}, max_episode_steps=20), episodes=2)
+    check_env(MuJoCo("InvertedPendulum-v5", max_episode_steps=40), episodes=3)
+    check_env(MuJoCo("Hopper-v5", {"healthy_z_range": [0.8, 2.0]}, max_episode_steps=20), episodes=2)
 
 
 @pytest.mark.parametrize(("make", "message"), [
@@ -164,7 +164,7 @@ def test_a_run_goes_on_from_a_checkpoint_bit_by_bit(tmp_path):
     with closing(Checkpoints(tmp_path)) as again:
         resumed = fit(PPO, PPOHyperparams(), 0, Budget(iterations=4), checkpoints=again, **settings)
     assert leaves_equal(at_once.state, resumed.state)
-    assert not leaves_equal(*(jax.tree.map(lambda x, i=i: x[i], at_once.state.slots.env_state) for i in range(2)))
+    assert not leaves_equal(*(jax.tree.map(lambda x, i=i: x[i], at_once.state.envs.env_state) for i in range(2)))
 
 
 POLICY = MLPPolicy(ENV.observation_space, ENV.action_space, hidden=(8,))

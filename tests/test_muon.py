@@ -26,11 +26,11 @@ def test_ten_steps_are_those_of_numpy():
     rng = np.random.default_rng(0)
     params = {"kernel": rng.normal(size=(4, 9)), "tall": rng.normal(size=(7, 3)), "bias": rng.normal(size=5)}
     gradients = [{name: rng.normal(size=x.shape) for name, x in params.items()} for _ in range(10)]
-    state = TrainState.fresh(jax.tree.map(jnp.float32, params), follows=False, optimizer=Muon(0.9))
+    state = TrainState.create(jax.tree.map(jnp.float32, params), has_target=False, optimizer=Muon(0.9))
     momentum = {name: np.zeros_like(x) for name, x in params.items()}
     for gradient in gradients:
         loss = lambda p, g=gradient: (sum((p[name] * g[name]).sum() for name in g), {})  # noqa: E731
-        state, _ = state.descend(loss, 0.02, jnp.inf)
+        state, _ = state.apply_gradients(loss, 0.02, jnp.inf)
         for name, g in gradient.items():
             momentum[name] = 0.9 * momentum[name] + g
             direction = g + 0.9 * momentum[name]

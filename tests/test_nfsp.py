@@ -9,28 +9,28 @@ from evorl import tree
 from evorl.agents import DQN
 from evorl.agents.average_policy import AveragePolicy, AveragePolicyHyperparams
 from evorl.agents.dqn import DQNHyperparams
+from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
-from evorl.envs.games.matrix import Matrix
-from evorl.envs.games.tabled import Tabled
+from evorl.envs.games.matrix import MatrixGame
 from evorl.errors import OptionError
 from evorl.leagues.exact import exploitability
-from evorl.leagues.learned import of_a_player
-from evorl.leagues.turns import Turns
+from evorl.leagues.nfsp import NFSP, NFSPHyperparams
+from evorl.leagues.pending_choices import PendingChoices
+from evorl.leagues.training_oracle import make_single_player_env
 from evorl.networks.recurrent import GRU
-from evorl.replay import Reservoir, SequenceReplay
-from evorl.spaces import Box, Discrete, Legal
+from evorl.replay import ReservoirBuffer, SequenceReplay
+from evorl.spaces import Box, Discrete, ObsWithActionMask
 from evorl.training.policy import Policy
 from evorl.types import Transition
-from evorl.workflows.nfsp import NFSP, NFSPHyperparams
 from evorl.workflows.off_policy import OffPolicy
 from tests.gaming import Chase
 from tests.tiers import program_fixture
 
-KUHN = Tabled(Kuhn())
+KUHN = ExtensiveFormGame(Kuhn())
 
 
 def nfsp(env=KUHN, hidden=(32,), reservoir=50_000, **options):
-    one = of_a_player(env)
+    one = make_single_player_env(env)
     spaces = one.observation_space, one.action_space
     agent = DQN(*spaces, hidden=hidden, **options.pop("of_agent", {}))
     sizes = {"num_envs": 32, "num_steps": 4, "num_updates": 4, "actor_interval": 1, "batch_size": 128}
@@ -59,7 +59,7 @@ def run():
 def test_all_that_a_player_does_teaches_its_response_and_its_responses_its_average(run):
     for anticipation in (0.0, 1.0):
         state = run(NFSPHyperparams(FAST, anticipation=anticipation), 20)
-        rows, choices = state.sizes, state.experience["player_0"].reservoir.added
+        rows, choices = state.replay_sizes, state.experience["player_0"].reservoir.num_added
         if anticipation:
             # all choices but those of the random steps, and of what has not ended yet
             np.testing.assert_array_less(rows - 128, choices)
@@ -67,7 +67,7 @@ def test_all_that_a_player_does_teaches_its_response_and_its_responses_its_avera
         else:
             assert not choices.any()
     state = run(NFSPHyperparams(FAST, anticipation=0.25), 200)
-    share = state.experience["player_0"].reservoir.added.sum() / state.sizes.sum()
+    share = state.experience["player_0"].reservoir.num_added.sum() / state.replay_sizes.sum()
     assert float(share) == pytest.approx(0.25, abs=0.02)  # of about 30,000 choices in 23,000 episodes
 
 
@@ -75,7 +75,7 @@ def test_transitions_lead_from_a_players_choice_to_its_next(run):
     state = run(NFSPHyperparams(FAST), 20)
     for player in range(2):
         ring = tree.index(state.experience["player_0"].replay, player)
-        t = ring.rows(jnp.arange(int(ring.size)))
+        t = ring.gather_rows(jnp.arange(int(ring.size)))
         assert (t.obs["legal"].sum(-1) == 2).all()
         assert ((t.next_obs["legal"].sum(-1) == 2) | t.terminated).all()
         np.testing.assert_array_equal(t.reward != 0, t.terminated)  # somebody wins each game
@@ -88,14 +88,14 @@ def test_transitions_lead_from_a_players_choice_to_its_next(run):
 
 def test_average_policies_are_what_it_plays_and_is_judged_by(run):
     state = run(NFSPHyperparams(FAST), 20)
-    table = WORKFLOW.table(state)
+    table = WORKFLOW.average_strategy(state)
     np.testing.assert_allclose(table.sum(1), 1, atol=1e-6)
     evaluation = jax.jit(WORKFLOW.evaluate)(state, jax.random.key(0))
-    assert float(evaluation["exploitability"]) == pytest.approx(float(exploitability(KUHN.nodes, table)), abs=1e-6)
+    assert float(evaluation["exploitability"]) == pytest.approx(float(exploitability(KUHN.game_tree, table)), abs=1e-6)
     assert float(evaluation["return"]) == -float(evaluation["exploitability"])
     obs = KUHN.reset(jax.random.key(5), ())[1]
-    chances = WORKFLOW.policy(state).probabilities(obs)["player_0"][0]
-    actions = jax.vmap(lambda key: WORKFLOW.policy(state)(obs, WORKFLOW.agent.memory(), key)[0]["player_0"][0])
+    chances = WORKFLOW.policy(state).action_probabilities(obs)["player_0"][0]
+    actions = jax.vmap(lambda key: WORKFLOW.policy(state)(obs, WORKFLOW.agent.initial_memory(), key)[0]["player_0"][0])
     drawn = actions(jax.random.split(jax.random.key(6), 4000)).mean()
     assert float(drawn) == pytest.approx(float(chances[1]), abs=0.032)  # 4 standard errors
     assert set(Policy(WORKFLOW, state)(obs)) == {"player_0", "player_1"}
@@ -104,13 +104,13 @@ def test_average_policies_are_what_it_plays_and_is_judged_by(run):
 def test_kuhn_poker(run):
     """OpenSpiel's settings and more steps at a time; 0.46 where both take all actions alike."""
     state = run(NFSPHyperparams(FAST), 800)
-    assert float(exploitability(KUHN.nodes, WORKFLOW.table(state))) < 0.23
+    assert float(exploitability(KUHN.game_tree, WORKFLOW.average_strategy(state))) < 0.23
 
 
 def test_turns_are_those_of_a_loop():
     """Whatever the chunks: rewards up to the next choice, an end, or what nobody can know."""
     rng, steps, n = np.random.default_rng(0), 60, 3
-    space = Legal(Box(-1.0, 100.0, ()), (2,))
+    space = ObsWithActionMask(Box(-1.0, 100.0, ()), (2,))
     choice = rng.random((steps + 1, n)) < 0.5
     reward, ends = rng.integers(1, 9, (steps, n)).astype(np.float32), rng.random((2, steps, n)) < 0.15
     terminated, truncated = ends[0], ends[1] & ~ends[0]
@@ -122,44 +122,44 @@ def test_turns_are_those_of_a_loop():
     t = Transition(now, jnp.int32(now["obs"]), reward, following, terminated, truncated)
     t = jax.tree.map(jnp.asarray, t)
     wanted = []
-    for slot in range(n):
+    for index in range(n):
         begun, total = None, 0.0
-        for i in np.flatnonzero(mask[:, slot]):
-            if choice[i, slot]:
+        for i in np.flatnonzero(mask[:, index]):
+            if choice[i, index]:
                 begun, total = i, 0.0
-            total += reward[i, slot]
-            if begun is not None and (terminated[i, slot] or choice[i + 1, slot]):
-                wanted.append((i, slot, begun, total, terminated[i, slot], truncated[i, slot]))
+            total += reward[i, index]
+            if begun is not None and (terminated[i, index] or choice[i + 1, index]):
+                wanted.append((i, index, begun, total, terminated[i, index], truncated[i, index]))
                 begun = None
-            if terminated[i, slot] or truncated[i, slot]:
+            if terminated[i, index] or truncated[i, index]:
                 begun = None
     row = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), t)
     for chunk in (60, 10):
-        turns, found = Turns.empty(row, n), []
+        turns, found = PendingChoices.empty(row, n), []
         for first in range(0, steps, chunk):
             part = tree.index(t, slice(first, first + chunk))
             turns, rows, there = turns.advance(space, part, jnp.asarray(mask[first : first + chunk]))
-            for i, slot in np.argwhere(np.asarray(there)):
-                r = jax.tree.map(lambda x, i=i, slot=slot: np.asarray(x)[i, slot], rows)
+            for i, index in np.argwhere(np.asarray(there)):
+                r = jax.tree.map(lambda x, i=i, index=index: np.asarray(x)[i, index], rows)
                 assert int(r.action) == int(r.obs["obs"])
                 assert int(r.next_obs["obs"]) == first + i + 1
                 ended = bool(r.terminated), bool(r.truncated)
-                found.append((first + i, slot, int(r.action), float(r.reward), *ended))
+                found.append((first + i, index, int(r.action), float(r.reward), *ended))
         assert sorted(found) == sorted(wanted)
 
 
 @pytest.mark.program  # compiles another game
 def test_a_choice_in_every_step_needs_no_mask():
     """A matrix game, in which all move at once."""
-    workflow = nfsp(Matrix("matching_pennies"), hidden=(4,), num_envs=4, batch_size=8, random_steps=8, reservoir=64)
+    workflow = nfsp(MatrixGame("matching_pennies"), hidden=(4,), num_envs=4, batch_size=8, random_steps=8, reservoir=64)
     assert workflow.tree is None
     state = workflow.init(jax.random.key(0), workflow.hyperparams())
     state, metrics = jax.jit(workflow.step)(state, jax.random.key(1))
-    np.testing.assert_array_equal(state.sizes, 2 * [int(metrics["env_steps"])])
+    np.testing.assert_array_equal(state.replay_sizes, 2 * [int(metrics["env_steps"])])
 
 
 def test_an_average_policy_learns_how_often_choices_were_made():
-    space = Legal(Box(-1.0, 1.0, (1,)), (3,))
+    space = ObsWithActionMask(Box(-1.0, 1.0, (1,)), (3,))
     agent = AveragePolicy(space, Discrete(3), hidden=(8,))
     state = jax.jit(agent.init)(jax.random.key(0), ())
     obs = {
@@ -181,11 +181,13 @@ def test_an_average_policy_learns_how_often_choices_were_made():
 def test_games_that_hold_nan_are_the_parents(run):
     state, parent = (run(NFSPHyperparams(FAST), i) for i in range(2))
     own = state.experience["player_0"]
-    spoiled = own.turns.replace(choice=own.turns.choice.replace(reward=own.turns.choice.reward.at[1, 5].set(jnp.nan)))
-    state = state.replace(experience={"player_0": own.replace(turns=spoiled)})
+    spoiled = own.pending_choices.replace(
+        choice=own.pending_choices.choice.replace(reward=own.pending_choices.choice.reward.at[1, 5].set(jnp.nan))
+    )
+    state = state.replace(experience={"player_0": own.replace(pending_choices=spoiled)})
     heir = WORKFLOW.inherit(state, parent)
     assert bool(tree.has_no_nan(heir))
-    assert isinstance(heir.experience["player_0"].reservoir, Reservoir)
+    assert isinstance(heir.experience["player_0"].reservoir, ReservoirBuffer)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,10 @@ def test_games_that_hold_nan_are_the_parents(run):
         (lambda: nfsp(n_step=2), "response.n_step=2: must be 1"),
         (lambda: nfsp(reservoir=0), "reservoir=0: must be at least 1"),
         (lambda: NFSP(Chase(), WORKFLOW.response, WORKFLOW.average), "env=Chase: must be a game whose groups have one"),
-        (lambda: NFSP(Tabled(Kuhn(), together=True), WORKFLOW.response, WORKFLOW.average), "is of one group"),
+        (
+            lambda: NFSP(ExtensiveFormGame(Kuhn(), together=True), WORKFLOW.response, WORKFLOW.average),
+            "is of one group",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(make, message):

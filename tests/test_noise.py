@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from evorl.ec import Noise
-from evorl.ec.noise import hashed, mixed, threefry
+from evorl.ec.noise import hash_counter, mix_bits, threefry
 from evorl.errors import OptionError
 
 ROWS, SIZE = 64, 16_384
@@ -18,7 +18,7 @@ every = pytest.mark.parametrize("noise", SOURCES, ids=lambda noise: noise.source
 def drawn(noise, seed=0, n=ROWS, size=SIZE):
     key = jax.random.key(seed)
     return np.asarray(
-        jax.jit(lambda table: noise.around(jnp.zeros(size), 1.0, table, key, n))(noise.init(jax.random.key(99)))
+        jax.jit(lambda table: noise.sample_members(jnp.zeros(size), 1.0, table, key, n))(noise.init(jax.random.key(99)))
     )
 
 
@@ -72,7 +72,7 @@ def test_consecutive_keys_give_streams_that_are_not_correlated():
     """The driver's keys are fold_in(key, 0), fold_in(key, 1), ...; raw keys that differ in a bit are the hardest."""
     raw = jnp.array([[0, i] for i in range(32)] + [[i, 0] for i in range(1, 32)], jnp.uint32)
     keys = jax.random.wrap_key_data(raw)
-    x = np.asarray(jax.vmap(lambda key: Noise("hash").around(jnp.zeros(SIZE), 1.0, (), key, 1)[0])(keys))
+    x = np.asarray(jax.vmap(lambda key: Noise("hash").sample_members(jnp.zeros(SIZE), 1.0, (), key, 1)[0])(keys))
     found = correlations(x, x)[~np.eye(len(x), dtype=bool)]
     assert np.abs(found).max() < 5
     assert found.std() == pytest.approx(1, abs=0.1)
@@ -81,13 +81,13 @@ def test_consecutive_keys_give_streams_that_are_not_correlated():
 def test_a_bit_of_the_hash_moves_half_of_the_others():
     x = jnp.arange(4096, dtype=jnp.uint32) * jnp.uint32(2654435761)
     for bit in range(32):
-        changed = np.asarray(mixed(x) ^ mixed(x ^ jnp.uint32(1 << bit)))
+        changed = np.asarray(mix_bits(x) ^ mix_bits(x ^ jnp.uint32(1 << bit)))
         flips = np.unpackbits(changed.view(np.uint8)).reshape(len(x), 32).mean(0)
         assert np.abs(flips - 0.5).max() < 0.05
-    assert len(np.unique(mixed(jnp.arange(2**16, dtype=jnp.uint32)))) == 2**16
+    assert len(np.unique(mix_bits(jnp.arange(2**16, dtype=jnp.uint32)))) == 2**16
 
 
-@pytest.mark.parametrize("words", [threefry, hashed])
+@pytest.mark.parametrize("words", [threefry, hash_counter])
 def test_bits_are_balanced(words):
     bits = np.unpackbits(
         np.asarray(words(jax.random.key(7), jnp.arange(2**18, dtype=jnp.uint32))).view(np.uint8)
@@ -98,7 +98,7 @@ def test_bits_are_balanced(words):
 def test_a_table_gives_slices_of_itself():
     noise = Noise("table", 1000)
     table = noise.init(jax.random.key(0))
-    rows = np.asarray(noise.around(jnp.zeros(990), 1.0, table, jax.random.key(1), 500))
+    rows = np.asarray(noise.sample_members(jnp.zeros(990), 1.0, table, jax.random.key(1), 500))
     starts = {int(np.flatnonzero(np.asarray(table) == row[0])[0]) for row in rows}
     assert starts == set(range(11))
     for row in rows[:20]:
@@ -110,7 +110,7 @@ def test_mistakes_are_told():
     with pytest.raises(OptionError, match="source"):
         Noise("hsah")
     with pytest.raises(OptionError, match="table_size=100: must exceed the 200 numbers of a member"):
-        Noise("table", 100).around(jnp.zeros(200), 1.0, jnp.zeros(100), jax.random.key(0), 2)
+        Noise("table", 100).sample_members(jnp.zeros(200), 1.0, jnp.zeros(100), jax.random.key(0), 2)
 
 
 @pytest.mark.program
@@ -120,17 +120,17 @@ def test_mistakes_are_told():
 def test_seeds_draw_what_a_population_is_drawn_with(noise, n, size):
     mean, key = jnp.zeros(size), jax.random.key(3)
     table = noise.init(jax.random.key(99))
-    seeds = noise.seeds(key, n, size)
-    rows = jax.vmap(lambda seed: seed.sign * noise.row(seed, table, size, n))(seeds)
-    np.testing.assert_allclose(rows, noise.around(mean, 1.0, table, key, n, mirrored=True), rtol=1e-6)
+    seeds = noise.sample_seeds(key, n, size)
+    rows = jax.vmap(lambda seed: seed.sign * noise.generate_row(seed, table, size, n))(seeds)
+    np.testing.assert_allclose(rows, noise.sample_members(mean, 1.0, table, key, n, mirrored=True), rtol=1e-6)
 
 
 @pytest.mark.parametrize("noise", SOURCES[:2], ids=lambda noise: noise.source)
 def test_seeds_count_beyond_a_word(noise):
     """2^20 pairs of 2^13 numbers are twice what 32 bits count."""
     n, size = 2**21, 2**13
-    seeds = noise.seeds(jax.random.key(0), n, size)
+    seeds = noise.sample_seeds(jax.random.key(0), n, size)
     same = [2**19 + 5, 5]  # whose counters are the same
-    assert len(set(np.asarray(seeds.first)[same])) == 1
-    rows = np.stack([noise.row(jax.tree.map(lambda x, i=i: x[i], seeds), (), size, n) for i in same])
+    assert len(set(np.asarray(seeds.offset)[same])) == 1
+    rows = np.stack([noise.generate_row(jax.tree.map(lambda x, i=i: x[i], seeds), (), size, n) for i in same])
     assert abs(rows[0] @ rows[1]) < 4 * np.sqrt(size)

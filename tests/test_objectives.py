@@ -10,11 +10,18 @@ import pytest
 from scipy import stats
 
 from evorl.ec import NSGA2, RVEA, NSGA2Hyperparams, RVEAHyperparams, objectives
-from evorl.ec.nsga2 import winners
-from evorl.ec.rvea import lattice, stays
-from evorl.ec.variation import SBX, BoundedSBX, NPoint, PolynomialMutation, PolynomialMutationHyperparams, twins
+from evorl.ec.nsga2 import select_winners
+from evorl.ec.rvea import build_simplex_lattice, select_by_direction
+from evorl.ec.variation import (
+    SBX,
+    BoundedSBX,
+    NPointCrossover,
+    PolynomialMutation,
+    PolynomialMutationHyperparams,
+    create_paired_offspring,
+)
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
 from evorl.problems import DTLZ, ZDT
 from evorl.workflows import Search
 
@@ -37,12 +44,12 @@ def brute_force(fitness):
 @pytest.mark.parametrize(("n", "m"), WITH_TIES)
 def test_ranks_are_those_of_brute_force_with_ties(n, m):
     fitness = np.random.default_rng(n).integers(0, 5, (n, m)).astype(np.float32)
-    np.testing.assert_array_equal(jax.jit(objectives.ranks)(fitness), brute_force(fitness))
+    np.testing.assert_array_equal(jax.jit(objectives.compute_pareto_ranks)(fitness), brute_force(fitness))
 
 
 def test_ranking_stops_where_enough_are_ranked_and_for_many_at_once():
     fitness = np.random.default_rng(0).normal(size=(3, 40, 2)).astype(np.float32)
-    some = np.asarray(jax.vmap(lambda f: objectives.ranks(f, 20))(fitness))
+    some = np.asarray(jax.vmap(lambda f: objectives.compute_pareto_ranks(f, 20))(fitness))
     for rank, one in zip(some, fitness, strict=True):
         expected = brute_force(one)
         needed = expected <= np.sort(expected)[19]
@@ -52,23 +59,23 @@ def test_ranking_stops_where_enough_are_ranked_and_for_many_at_once():
 
 def test_nan_is_worse_than_anything():
     fitness = jnp.array([[jnp.nan, 9.0], [-5.0, -jnp.inf], [0.0, 0.0]])
-    np.testing.assert_array_equal(objectives.ranks(fitness), [2, 1, 0])
+    np.testing.assert_array_equal(objectives.compute_pareto_ranks(fitness), [2, 1, 0])
 
 
 def test_crowding_is_that_of_a_front_by_hand():
     """(0, 4), (1, 3), (3, 1), (4, 0) in one front, widths 4 and 4; one more behind them, alone."""
     fitness = jnp.array([[1.0, 3.0], [0.0, 4.0], [4.0, 0.0], [-1.0, -1.0], [3.0, 1.0]])
-    rank = objectives.ranks(fitness)
+    rank = objectives.compute_pareto_ranks(fitness)
     np.testing.assert_array_equal(rank, [0, 0, 0, 1, 0])
     expected = [3 / 4 + 3 / 4, np.inf, np.inf, np.inf, 3 / 4 + 3 / 4]
-    np.testing.assert_allclose(objectives.crowding(fitness, rank), expected)
+    np.testing.assert_allclose(objectives.crowding_distance(fitness, rank), expected)
 
 
 def test_crowding_is_pymoos():
     metrics = pytest.importorskip("pymoo.operators.survival.rank_and_crowding.metrics")
     fitness = np.random.default_rng(1).normal(size=(60, 3)).astype(np.float32)
-    rank = np.asarray(objectives.ranks(jnp.asarray(fitness)))
-    found = np.asarray(objectives.crowding(jnp.asarray(fitness), jnp.asarray(rank)))
+    rank = np.asarray(objectives.compute_pareto_ranks(jnp.asarray(fitness)))
+    found = np.asarray(objectives.crowding_distance(jnp.asarray(fitness), jnp.asarray(rank)))
     for front in range(rank.max() + 1):
         expected = 3 * metrics.calc_crowding_distance(-fitness[rank == front].astype(float))
         np.testing.assert_allclose(found[rank == front], expected, rtol=1e-4)
@@ -96,11 +103,11 @@ def test_hypervolume_is_pymoos(m):
 
 def test_objectives_are_columns_of_what_episodes_are_known_by():
     means = {"return": jnp.arange(3.0), "place": jnp.arange(6.0).reshape(3, 2), "energy": jnp.ones(3)}
-    told = objectives.told({"return": 1, "energy": -0.5, "place/1": 2}, means)
+    told = objectives.compute_objectives({"return": 1, "energy": -0.5, "place/1": 2}, means)
     np.testing.assert_array_equal(told, [[0, -0.5, 2], [1, -0.5, 6], [2, -0.5, 10]])
-    np.testing.assert_array_equal(objectives.told({}, means), [[0], [1], [2]])
+    np.testing.assert_array_equal(objectives.compute_objectives({}, means), [[0], [1], [2]])
     with pytest.raises(OptionError, match=r"unknown objective enregy; did you mean energy\?"):
-        objectives.told({"enregy": 1}, means)
+        objectives.compute_objectives({"enregy": 1}, means)
     with pytest.raises(OptionError, match=r"objectives.return=0: must be a number, below 0 to minimize"):
         NSGA2(4, {"return": 0})
 
@@ -170,18 +177,18 @@ def test_without_bounds_crossover_is_sbx_and_mutation_has_a_width():
 def test_nsga2_comes_near_the_front_of_zdt1():
     """pymoo 0.6.2's reaches 0.855 to 0.859 with this budget, seeds 1 to 3; the true front has 0.8767."""
     workflow = Search(ZDT(1, 10), NSGA2(40))
-    hyperparams = as_state(workflow.hyperparams())
+    hyperparams = as_arrays(workflow.hyperparams())
 
     def searched(key):
         state = workflow.init(key, hyperparams)
         return jax.lax.scan(workflow.step, state, jax.random.split(key, 100))[0]
 
     state = jax.jit(searched)(jax.random.key(0))
-    found = workflow.fitted.found(state.evolver)
-    assert bool(found.counts.all())
+    found = workflow.evolver_with_bounds.results(state.evolver)
+    assert bool(found.valid_mask.all())
     volume = objectives.hypervolume(found.fitness, jnp.full(2, -1.1))
     assert 0.84 < float(volume) < 0.8767
-    best = workflow.fitted.solution(state.evolver)
+    best = workflow.evolver_with_bounds.solution(state.evolver)
     np.testing.assert_array_equal(best, found.params[found.fitness[:, 0].argmax()])
 
 
@@ -189,21 +196,21 @@ def test_nsga2_comes_near_the_front_of_zdt1():
 def test_members_that_nobody_evaluated_are_in_no_front():
     evolver, mean = NSGA2(4, {"return/0": 1, "return/1": 1}), jnp.zeros(3)
     state = evolver.init(jax.random.key(0), mean, NSGA2Hyperparams(1.0))
-    assert not evolver.found(state).counts.any()
+    assert not evolver.results(state).valid_mask.any()
     fitness = jnp.array([[0.0, 1.0], [1.0, 0.0], [jnp.nan, 5.0], [-1.0, -1.0]])
     state, metrics = evolver.tell(jax.random.key(1), state.children, fitness, state, NSGA2Hyperparams())
-    found = evolver.found(state)
-    assert metrics["front"] == found.counts.sum() == 2
-    assert sorted(map(tuple, np.asarray(found.fitness)[np.asarray(found.counts)])) == [(0, 1), (1, 0)]
+    found = evolver.results(state)
+    assert metrics["front"] == found.valid_mask.sum() == 2
+    assert sorted(map(tuple, np.asarray(found.fitness)[np.asarray(found.valid_mask)])) == [(0, 1), (1, 0)]
 
 
 def test_a_lattice_has_every_point_that_sums_up():
     points = {(0, 0, 2), (0, 1, 1), (0, 2, 0), (1, 0, 1), (1, 1, 0), (2, 0, 0)}
-    assert set(map(tuple, lattice(3, 2))) == points
+    assert set(map(tuple, build_simplex_lattice(3, 2))) == points
     three = {f"return/{i}": 1 for i in range(3)}
-    assert RVEA(105, objectives=three).lattice.shape == (105, 3)  # of 13 divisions; 120 would be of 14
-    assert RVEA(119, objectives=three).lattice.shape == (105, 3)
-    np.testing.assert_allclose(RVEA(3, objectives=three).lattice, np.eye(3)[::-1])
+    assert RVEA(105, objectives=three).lattice_directions.shape == (105, 3)  # of 13 divisions; 120 would be of 14
+    assert RVEA(119, objectives=three).lattice_directions.shape == (105, 3)
+    np.testing.assert_allclose(RVEA(3, objectives=three).lattice_directions, np.eye(3)[::-1])
     with pytest.raises(OptionError, match=r"objectives=\{\}: must be at least two"):
         RVEA().init(jax.random.key(0), jnp.zeros(2), RVEAHyperparams())
 
@@ -212,7 +219,7 @@ def test_who_stays_is_who_the_paper_says():
     """Equations 6 to 10 as loops, in NumPy; one is not there, one has no direction's best."""
     rng = np.random.default_rng(3)
     fitness = rng.normal(size=(30, 3)).astype(np.float32)
-    directions = RVEA(15, objectives={"a": 1, "b": 1, "c": 1}).lattice
+    directions = RVEA(15, objectives={"a": 1, "b": 1, "c": 1}).lattice_directions
     fitness[4] = np.nan
     cost = np.nanmax(fitness, 0) - fitness
     length = np.linalg.norm(cost, axis=1)
@@ -224,7 +231,9 @@ def test_who_stays_is_who_the_paper_says():
             j = angles[i].argmin()
             distance = length[i] * (1 + 0.7 * angles[i, j] / between[j].min())
             expected[j] = min(expected.get(j, (np.inf, -1)), (distance, i))
-    chosen, there = stays(objectives.comparable(jnp.asarray(fitness)), jnp.asarray(directions), jnp.float32(0.7))
+    chosen, there = select_by_direction(
+        objectives.sanitize_objectives(jnp.asarray(fitness)), jnp.asarray(directions), jnp.float32(0.7)
+    )
     found = {int(j): int(chosen[j]) for j in np.flatnonzero(there)}
     assert found == {j: i for j, (_, i) in expected.items()}
 
@@ -235,27 +244,31 @@ def test_rvea_comes_near_the_front_of_dtlz2_along_scaled_directions():
     workflow = Search(DTLZ(2, 3, 5), RVEA(36, 60))
 
     def searched(key):
-        state = workflow.init(key, as_state(workflow.hyperparams()))
+        state = workflow.init(key, as_arrays(workflow.hyperparams()))
         return jax.lax.scan(workflow.step, state, jax.random.split(key, 60))
 
     state, metrics = jax.jit(searched)(jax.random.key(0))
-    found = workflow.fitted.found(state.evolver)
-    fitness = jnp.where(found.counts[:, None], found.fitness, -9.0)
+    found = workflow.evolver_with_bounds.results(state.evolver)
+    fitness = jnp.where(found.valid_mask[:, None], found.fitness, -9.0)
     assert 0.67 < float(objectives.hypervolume(fitness, jnp.full(3, -1.1))) < 0.8074
-    assert metrics["front"][-1] == found.counts.sum() > 30
+    assert metrics["front"][-1] == found.valid_mask.sum() > 30
     np.testing.assert_allclose(jnp.linalg.norm(state.evolver.directions, axis=1), 1, rtol=1e-5)
     told = np.asarray(state.evolver.fitness)
-    expected = workflow.fitted.lattice * np.ptp(told[told[:, 0] > objectives.WORST], axis=0)
+    expected = workflow.evolver_with_bounds.lattice_directions * np.ptp(
+        told[told[:, 0] > objectives.WORST_FITNESS], axis=0
+    )
     np.testing.assert_allclose(
         state.evolver.directions, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5
     )
 
 
-@pytest.mark.parametrize("crossover", [BoundedSBX(), SBX(), NPoint(2)], ids=repr)
+@pytest.mark.parametrize("crossover", [BoundedSBX(), SBX(), NPointCrossover(2)], ids=repr)
 def test_twins_have_between_them_what_their_parents_have(crossover):
     """Without bounds both children of SBX lie around the middle of their parents (Deb & Agrawal 1995, equation 3)."""
     keys, parents = jax.random.split(jax.random.key(5), 3), jax.random.normal(jax.random.key(6), (8, 5))
-    of_rates = jax.jit(partial(twins, tuple(keys), parents, (crossover, PolynomialMutation()), np.zeros(5, int)))
+    of_rates = jax.jit(
+        partial(create_paired_offspring, tuple(keys), parents, (crossover, PolynomialMutation()), np.zeros(5, int))
+    )
     crossed = of_rates(NSGA2Hyperparams(crossover_rate=1.0, mutation_rate=0.0))
     np.testing.assert_allclose(crossed[:4] + crossed[4:], parents[:4] + parents[4:], rtol=1e-5, atol=1e-5)
     copies = of_rates(NSGA2Hyperparams(crossover_rate=0.0, mutation_rate=0.0))
@@ -270,11 +283,13 @@ def test_twins_have_between_them_what_their_parents_have(crossover):
 def test_everyone_is_in_two_tournaments_which_the_better_wins():
     """Of four in a row the best wins both of its own, the worst none."""
     fitness = jnp.stack([jnp.arange(4.0)] * 2, 1)
-    of_key = jax.jit(jax.vmap(lambda key: winners(key, fitness, jnp.zeros(4))))
+    of_key = jax.jit(jax.vmap(lambda key: select_winners(key, fitness, jnp.zeros(4))))
     won = np.stack([np.bincount(row, minlength=4) for row in of_key(jax.random.split(jax.random.key(0), 50))])
     assert (won.sum(1) == 4).all()
     assert (won[:, 3] == 2).all()
     assert (won[:, 0] == 0).all()
     assert 0 < won[:, 1].mean() < won[:, 2].mean() < 2
     equal = jnp.array([[0.0, 1.0], [1.0, 0.0]])
-    np.testing.assert_array_equal(winners(jax.random.key(0), equal, jnp.array([1.0, 2.0])), [1, 1])  # less crowded
+    np.testing.assert_array_equal(
+        select_winners(jax.random.key(0), equal, jnp.array([1.0, 2.0])), [1, 1]
+    )  # less crowded

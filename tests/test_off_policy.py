@@ -7,10 +7,10 @@ import pytest
 
 from evorl import tree
 from evorl.agents import TD3, TD3Hyperparams
-from evorl.envs import probe
+from evorl.envs.sanity import probe
 from evorl.errors import OptionError
 from evorl.workflows import OffPolicy
-from evorl.workflows.base import advance
+from evorl.workflows.base import step_or_evaluate
 from tests.conftest import leaves_equal
 from tests.counting import Counting
 
@@ -34,16 +34,16 @@ def test_the_first_iteration_fills_the_replay_at_random_and_episodes_go_on(key):
     acted = np.asarray(rows.action[: 8 * 13, 0])
     assert abs(acted.mean()) < 0.3  # uniform in [-1, 1]
     assert acted.std() == pytest.approx(1 / np.sqrt(3), rel=0.2)
-    before = np.asarray(state.slots.obs)
+    before = np.asarray(state.envs.obs)
     state, metrics = step(state, jax.random.fold_in(key, 1))
     assert int(metrics["env_steps"]) == 8 * 3
     rows = state.replay.row.unpack(state.replay.tables)
-    np.testing.assert_array_equal(rows.obs[8 * 13 : 8 * 14], before)  # the first new row is where each slot stood
+    np.testing.assert_array_equal(rows.obs[8 * 13 : 8 * 14], before)  # the first new row is where each one stood
 
 
 @pytest.mark.program
 def test_the_random_steps_are_enough_for_a_transition(key):
-    workflow = off_policy(probe.LateReward(), random_steps=1, num_steps=1, num_updates=2, n_step=2)
+    workflow = off_policy(probe.DelayedReward(), random_steps=1, num_steps=1, num_updates=2, n_step=2)
     state, metrics = jax.jit(workflow.step)(workflow.init(key, TD3Hyperparams()), key)
     assert (int(state.replay.size), int(metrics["env_steps"])) == (8, 16)
 
@@ -62,9 +62,11 @@ def test_returns_are_of_whole_episodes_across_iterations(key):
 
 @pytest.mark.program
 def test_a_step_keeps_one_copy_of_the_replay(key):
-    workflow = off_policy(probe.SeenChoice(), capacity=500_000)
+    workflow = off_policy(probe.ObsActionReward(), capacity=500_000)
     state = jax.eval_shape(workflow.init, key, TD3Hyperparams())
-    compiled = jax.jit(partial(advance, workflow), donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
+    compiled = (
+        jax.jit(partial(step_or_evaluate, workflow), donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
+    )
     memory, replay = compiled.memory_analysis(), tree.nbytes(state.replay)
     assert memory.alias_size_in_bytes >= replay
     assert memory.temp_size_in_bytes < 0.1 * replay
@@ -81,7 +83,7 @@ def test_impossible_sizes_are_refused(options):
 
 @pytest.mark.program
 def test_nothing_learns_from_an_empty_replay(key):
-    workflow = off_policy(probe.LateReward(), random_steps=0, num_steps=1, num_updates=2, n_step=2)
+    workflow = off_policy(probe.DelayedReward(), random_steps=0, num_steps=1, num_updates=2, n_step=2)
     state = jax.jit(workflow.init)(key, TD3Hyperparams())
     step = jax.jit(workflow.step)
     after, metrics = step(state, key)
@@ -100,6 +102,6 @@ def test_a_chunk_stores_no_more_steps_than_are_left(left):
     )
     state = jax.jit(workflow.init)(jax.random.key(0), TD3Hyperparams())
     given = (state.replay, state.window, jnp.int32(left)), state.window.rows, jnp.ones((3, 2), bool)
-    _, window, after = jax.jit(lambda: workflow.storing(jnp.bool_(True))(*given))()
+    _, window, after = jax.jit(lambda: workflow.make_store_function(jnp.bool_(True))(*given))()
     assert int(after) == max(left - 3, 0)
-    assert int(window.filled) == min(left, 3)
+    assert int(window.num_filled) == min(left, 3)

@@ -7,8 +7,8 @@ import pytest
 
 from evorl import tree
 from evorl.agents import A2C, PPO, A2CHyperparams, PolicyGradient, PPOHyperparams
-from evorl.envs import probe
-from evorl.envs.wrappers import Rewards
+from evorl.envs.sanity import probe
+from evorl.envs.wrappers import RewardTransform
 from evorl.errors import OptionError
 from evorl.workflows import OnPolicy
 from tests.conftest import leaves_equal
@@ -44,12 +44,12 @@ def test_rollouts_go_on_where_the_last_one_stopped(counted):
         assert t.reward.shape == (6, 4)
         assert int(found["env_steps"]) == 24
         if int(before.iteration):
-            np.testing.assert_array_equal(t.obs[0], before.slots.obs)
-        going_on = ~np.asarray(t.ended[:-1])
+            np.testing.assert_array_equal(t.obs[0], before.envs.obs)
+        going_on = ~np.asarray(t.is_done[:-1])
         np.testing.assert_array_equal(np.asarray(t.obs[1:])[going_on], np.asarray(t.next_obs[:-1])[going_on])
         np.testing.assert_array_equal(np.asarray(t.obs[1:])[~going_on][:, 0], 0)  # a start, not what came before it
-        stays = ~np.asarray(t.ended[-1])
-        np.testing.assert_array_equal(np.asarray(after.slots.obs)[stays], np.asarray(t.next_obs[-1])[stays])
+        stays = ~np.asarray(t.is_done[-1])
+        np.testing.assert_array_equal(np.asarray(after.envs.obs)[stays], np.asarray(t.next_obs[-1])[stays])
 
 
 def test_returns_are_of_whole_episodes_across_iterations(counted):
@@ -66,29 +66,29 @@ def test_observations_are_normalized_by_all_those_before_the_iteration(counted):
     seen = np.concatenate([np.asarray(r.obs).reshape(-1, 2) for r in rollouts[:3]])
     obs = jnp.array([[2.0, 5.0]])
     expected = (np.asarray(obs) - seen.mean(0)) / np.sqrt(seen.var(0) + 1e-8)
-    np.testing.assert_allclose(workflow.normalized(states[3], obs), expected, rtol=1e-4)
-    np.testing.assert_array_equal(workflow.normalized(states[0], obs), obs)
+    np.testing.assert_allclose(workflow.normalize_obs(states[3], obs), expected, rtol=1e-4)
+    np.testing.assert_array_equal(workflow.normalize_obs(states[0], obs), obs)
     plain = on_policy(Counting(), normalize_observations=False)
-    np.testing.assert_array_equal(plain.normalized(states[3], obs), obs)
+    np.testing.assert_array_equal(plain.normalize_obs(states[3], obs), obs)
 
 
 @pytest.mark.program
 def test_values_are_in_units_of_what_the_steps_that_count_would_earn(counted):
     workflow, states, _, _ = counted
-    of_rewards = lambda sizes: replace(states[3].rewards, mean=jnp.float32(np.mean(sizes)))  # noqa: E731
-    state = replace(states[3], rewards=of_rewards([2.0, 1.0, 3.0]))
-    assert float(states[3].rewards.mean) == 1  # of rewards of 1
+    of_rewards = lambda sizes: replace(states[3].reward_statistics, mean=jnp.float32(np.mean(sizes)))  # noqa: E731
+    state = replace(states[3], reward_statistics=of_rewards([2.0, 1.0, 3.0]))
+    assert float(states[3].reward_statistics.mean) == 1  # of rewards of 1
     np.testing.assert_allclose(workflow.value_scale(state), 2 * 7, rtol=1e-6)  # an episode has at most 7 steps
     soon = replace(state, hyperparams=replace(state.hyperparams, discount=jnp.float32(0.5)))
     np.testing.assert_allclose(workflow.value_scale(soon), 2 * 2, rtol=1e-6)
-    np.testing.assert_allclose(workflow.value_scale(replace(state, rewards=of_rewards([0.0]))), 7, rtol=1e-6)
+    np.testing.assert_allclose(workflow.value_scale(replace(state, reward_statistics=of_rewards([0.0]))), 7, rtol=1e-6)
     assert on_policy(Counting(), normalize_values=False).value_scale(state) == 1
 
 
 @pytest.mark.program
 def test_the_size_of_rewards_does_not_change_what_ppo_learns():
     def learned(scale):
-        workflow = on_policy(Rewards(probe.SeenChoice(), scale=scale))
+        workflow = on_policy(RewardTransform(probe.ObsActionReward(), scale=scale))
         state, step = jax.jit(workflow.init)(jax.random.key(0), PPOHyperparams()), jax.jit(workflow.step)
         for i in range(3):
             state, _ = step(state, jax.random.key(i))
@@ -101,20 +101,22 @@ def test_the_size_of_rewards_does_not_change_what_ppo_learns():
 def test_a_stale_policy_is_that_of_so_many_iterations_ago(counted):
     workflow, states, rollouts, _ = counted
     for i in range(2, 5):
-        assert leaves_equal(tree.index(states[i].older, 0), states[i - 2].agent.actor.params)
+        assert leaves_equal(tree.index(states[i].stale_params, 0), states[i - 2].agent.actor.params)
         t = tree.index(rollouts[i], 0)
-        obs = workflow.normalized(states[i], t.obs)
+        obs = workflow.normalize_obs(states[i], t.obs)
         old = states[i - 2].agent.actor.params
         acted = workflow.agent.apply(old, obs)[0]
         now = workflow.agent.apply(states[i].agent.actor.params, obs)[0]
         assert float(jnp.abs(acted.mode() - now.mode()).max()) > 1e-4
-        same = workflow.agent.batch(old, tree.index(rollouts[i], slice(0, 1)), PPOHyperparams(), fresh=True)
+        same = workflow.agent.build_batch(
+            old, tree.index(rollouts[i], slice(0, 1)), PPOHyperparams(), acted_by_current_params=True
+        )
         assert jnp.isfinite(same.log_prob).all()
 
 
 @pytest.mark.program
 def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
-    workflow = on_policy(probe.SeenChoice(), A2C(), num_epochs=1, batch_size=24, normalize_advantages=False)
+    workflow = on_policy(probe.ObsActionReward(), A2C(), num_epochs=1, batch_size=24, normalize_advantages=False)
     hp, key = A2CHyperparams(learning_rate=1e-2, max_grad_norm=1e9), jax.random.key(0)
     state = jax.jit(workflow.init)(key, hp)
     collected, rollout, _ = jax.jit(workflow.collect)(state, key)
@@ -137,7 +139,7 @@ def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
 
 @pytest.mark.program
 def test_divergence_beyond_its_bound_ends_the_epochs():
-    workflow = on_policy(probe.SeenChoice(), num_epochs=8)
+    workflow = on_policy(probe.ObsActionReward(), num_epochs=8)
     steps = {}
     for max_kl in (0.0, 1e9):
         state = workflow.init(jax.random.key(0), PPOHyperparams(max_kl=max_kl))
@@ -148,4 +150,4 @@ def test_divergence_beyond_its_bound_ends_the_epochs():
 @pytest.mark.parametrize("options", [{"batch_size": 7}, {"num_envs": 0}, {"staleness": -1}, {"num_epochs": 0}])
 def test_impossible_sizes_are_refused(options):
     with pytest.raises(OptionError, match=next(iter(options))):
-        on_policy(probe.SeenChoice(), **options)
+        on_policy(probe.ObsActionReward(), **options)

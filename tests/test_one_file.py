@@ -5,7 +5,7 @@ import json
 import pytest
 
 import evorl
-from evorl import play, sanity, train
+from evorl.cli import play, sanity, train
 
 pytestmark = pytest.mark.program
 
@@ -33,8 +33,8 @@ class Reinforce:
     def hyperparams(self):
         return ReinforceHyperparams()
 
-    def targets(self, t, ratio, value, next_value, h):
-        advantage = gae(t.reward, value, next_value, t.terminated, t.ended, h.discount, 1.0)
+    def compute_advantages(self, t, ratio, value, next_value, h):
+        advantage = gae(t.reward, value, next_value, t.terminated, t.is_done, h.discount, 1.0)
         return advantage, advantage + value
 
     def loss(self, batch, log_prob, value, entropy, hyperparams):
@@ -107,7 +107,7 @@ class OnePlusOne:
 
     def tell(self, key, genomes, fitness, state, hyperparams):
         better = fitness[1] >= fitness[0]
-        parent = tree.where(better, tree.index(genomes, 1), tree.index(genomes, 0))
+        parent = tree.select(better, tree.index(genomes, 1), tree.index(genomes, 0))
         std = state.std * jnp.where(better, hyperparams.growth, hyperparams.growth**-0.25)
         return OnePlusOneState(parent, std), {"std": std}
 
@@ -141,10 +141,10 @@ import jax.numpy as jnp
 from flax import struct
 
 from evorl import Uniform, hyperparameter, tree
-from evorl.ec.shaping import comparable
-from evorl.hyperparameters import as_state
+from evorl.ec.shaping import sanitize_fitness
+from evorl.hyperparameters import as_arrays
 from evorl.workflows import base
-from evorl.workflows.members import Life, Lived, train_and_evaluate
+from evorl.workflows.members import LifeMetrics, LifePlan, train_and_evaluate
 
 
 @struct.dataclass
@@ -170,34 +170,34 @@ class Copies:
     def init(self, key, hyperparams, env_params=None):
         env_params = self.env.default_params if env_params is None else env_params
         members = self.population.init(key, self.population.hyperparams(), env_params)
-        return CopiesState(as_state(hyperparams), env_params, members, jnp.int32(0))
+        return CopiesState(as_arrays(hyperparams), env_params, members, jnp.int32(0))
 
     def plan(self, state, key):
-        return Life(2, 1), ()
+        return LifePlan(2, 1), ()
 
-    def exam(self, state, key):
-        return Life(0, 1)
+    def plan_evaluation(self, state, key):
+        return LifePlan(0, 1)
 
-    def play(self, state, plan, key):
+    def rollout(self, state, plan, key):
         lived = train_and_evaluate(self.population, state.members, key, plan.steps, plan.evaluations)
-        return replace(state, members=lived[0]), Lived({}, self.population.has_no_nan(lived[0]), *lived[1:])
+        return replace(state, members=lived[0]), LifeMetrics({}, self.population.has_no_nan(lived[0]), *lived[1:])
 
-    def absorb(self, state, carry, played, key):
-        fitness = comparable(played.fitness)
+    def learn_from(self, state, carry, played, key):
+        fitness = sanitize_fitness(played.fitness)
         best = fitness.argmax().astype(jnp.int32)
         behind = fitness < fitness[best] - state.hyperparams.margin
         source = jnp.where(behind, best, jnp.arange(len(fitness)))
         members = self.population.copy_members(state.members, source)
         return replace(state, members=members, best=best), played.metrics() | {"members/source": source}
 
-    def report(self, state, played):
+    def evaluation_metrics(self, state, played):
         return tree.index(played.evaluation, state.best)
 
     def step(self, state, key):
-        return base.step(self, state, key)
+        return base.run_step(self, state, key)
 
     def evaluate(self, state, key):
-        return base.evaluate(self, state, key)
+        return base.run_evaluation(self, state, key)
 
     def inherit(self, state, parent):
         return replace(state, members=self.population.inherit(state.members, parent.members), best=parent.best)
@@ -256,7 +256,7 @@ def test_it_trains_resumes_and_plays_side_by_side_with_another_seed(agent, own, 
     train.main([f"resume={run.name}", "iterations=4", trust])
     assert len(rows(run)[-1]["seeds"]["return"]) == 2
     assert rows(run)[-1]["iteration"] == 4
-    played = play.play(play.parse([run.name, "episodes=3", "out=null", trust]))
+    played = play.play_run(play.parse_play_options([run.name, "episodes=3", "out=null", trust]))
     assert played["returns"].shape == (3,)
     assert evorl.load(run, trust=(agent, "reinforce"))([0.0]).shape == ()
     capsys.readouterr()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evorl import train
+from evorl.cli import train
 from evorl.training.configuration import config
 from tests.tiers import program_fixture
 
@@ -28,7 +28,7 @@ from evorl import hyperparameter
 
 @dataclass(frozen=True)
 class Reinforce:
-    def targets(self, transitions, ratio, value, next_value, hyperparams):
+    def compute_advantages(self, transitions, ratio, value, next_value, hyperparams):
         return transitions.reward, transitions.reward
 
     def loss(self, batch, log_prob, value, entropy, hyperparams):
@@ -162,7 +162,11 @@ def slow(command):
 @pytest.mark.parametrize("command", [pytest.param(x, marks=[pytest.mark.program] * slow(x)) for x in COMMANDS])
 def test_what_the_page_shows_trains_as_printed(command, own, capsys):
     arguments = command.split()
-    options = [name for name, _ in config.paths(config.load(arguments)) if name.startswith(("agent.", "env."))]
+    options = [
+        name
+        for name, _ in config.iterate_paths(config.compose_config(arguments))
+        if name.startswith(("agent.", "env."))
+    ]
     tiny = [f"{name}={TINY[end]}" for name in options if (end := name.rpartition(".")[2]) in TINY]
     run = own / f"run-{COMMANDS.index(command)}"
     train.main([*arguments, *tiny, "env_steps=null", "iterations=2", "evaluations=1", f"run_dir={run.name}"])

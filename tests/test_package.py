@@ -1,6 +1,7 @@
 """What the package gives a notebook, and a type checker."""
 
 import ast
+import contextlib
 import importlib
 import re
 import subprocess
@@ -12,13 +13,13 @@ import pytest
 
 import evorl
 from evorl import package
-from evorl.training.configuration.discovery import SHIPPED
+from evorl.training.configuration.discovery import PACKAGE_CONFIGS
 
 ROOT = Path(__file__).parents[1]
 TARGETS = sorted(
     {
         target
-        for path in SHIPPED.rglob("*.yaml")
+        for path in PACKAGE_CONFIGS.rglob("*.yaml")
         for target in re.findall(r"_target_: (evorl\.\S+)", path.read_text(encoding="utf-8"))
     }
 )
@@ -32,7 +33,7 @@ def test_every_part_that_a_configuration_names_is_a_name_of_evorl():
 def test_every_name_of_evorl_is_there_and_typed():
     for name in evorl.__all__:
         assert getattr(evorl, name).__module__.startswith("evorl.")
-    assert {"CMAES", "Restarts", "searched", "hyperparameter", "fit", "load"} <= set(dir(evorl))
+    assert {"CMAES", "Restarts", "to_search_space", "hyperparameter", "fit", "load"} <= set(dir(evorl))
     assert (Path(evorl.__file__).parent / "py.typed").is_file()
     with pytest.raises(AttributeError, match="module 'evorl' has no attribute 'PPPO'"):
         evorl.PPPO  # noqa: B018
@@ -44,17 +45,17 @@ def project():
 
 def test_the_version_and_what_an_extra_needs_are_those_of_the_metadata(monkeypatch):
     """Compare what is installed, and the source tree where nothing is."""
-    assert project()["name"] == package.NAME
+    assert project()["name"] == package.DISTRIBUTION
     for installed in (True, False):
-        package._described.cache_clear()
+        package._read_metadata.cache_clear()
         if not installed:
-            monkeypatch.setattr(package, "NAME", "evorl-none")
+            monkeypatch.setattr(package, "DISTRIBUTION", "evorl-none")
         assert evorl.__version__ == package.versions()["evorl"] == project()["version"]
-        assert package.install("ray") == 'pip install "ray>=2.60"'
-        assert package.install("pgx") == 'pip install "pgx>=2.6" "svgwrite>=1.4"'
-        assert package.install("envpool") == 'pip install "envpool>=1.2"'
-        assert package.install("mujoco") == 'pip install "gymnasium[mujoco]>=1.3"'
-    package._described.cache_clear()
+        assert package.install_command("ray") == 'pip install "ray>=2.60"'
+        assert package.install_command("pgx") == 'pip install "pgx>=2.6" "svgwrite>=1.4"'
+        assert package.install_command("envpool") == 'pip install "envpool>=1.2"'
+        assert package.install_command("mujoco") == 'pip install "gymnasium[mujoco]>=1.3"'
+    package._read_metadata.cache_clear()
 
 
 def test_every_extra_that_a_hint_names_is_one():
@@ -63,7 +64,7 @@ def test_every_extra_that_a_hint_names_is_one():
         node
         for path in Path(evorl.__file__).parent.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "package.install"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "package.install_command"
     ]
     assert {one.args[0].value for one in calls if isinstance(one.args[0], ast.Constant)} <= set(extras)
     assert len(calls) >= 7
@@ -88,6 +89,24 @@ def test_every_command_tells_its_versions(name, capsys):
     assert re.fullmatch(r"evorl \S+, jax \S+, brax \S+, python 3\.\d+\.\S+\n", capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("name", ["train", "sweep", "autotune", "distribute"])
+def test_a_bare_command_prints_its_usage_and_starts_nothing(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    importlib.import_module(f"evorl.{name}").main([])
+    assert capsys.readouterr().out.startswith(f"usage: python -m evorl.{name}")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("words", "code"), [([], 0), (["--help"], 0), (["trian"], 2)])
+def test_evorl_lists_its_commands(words, code, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["evorl", *words])
+    with pytest.raises(SystemExit) if code else contextlib.nullcontext() as end:
+        importlib.import_module("evorl.__main__").main()
+    assert not code or end.value.code == code
+    listed = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS)
+
+
 @pytest.mark.program
 def test_evorl_alone_imports_nothing_heavy():
     code = "import sys, evorl; sys.exit(any(name in sys.modules for name in ('jax', 'numpy', 'hydra', 'brax')))"
@@ -102,11 +121,13 @@ FLOORS = (  # from the ground up
     "bounds hyperparameters priors replay vector_env",
     "returns normalize networks",
     "n_step agents ec envs problems",
-    "population levels leagues",
+    "population",
     "workflows",
+    "leagues ued",
     "training command",
     "sweeps distributed",
-    "train play sanity curve lineage league sweep autotune distribute",
+    "cli",
+    "train play sanity curve lineage league sweep autotune distribute __main__",
 )
 
 

@@ -14,12 +14,12 @@ from evorl.agents.losses import RATIO, VALUE
 from evorl.agents.muon import Muon
 from evorl.agents.puffer import Puffer, PufferHyperparams
 from evorl.agents.random import Random
-from evorl.envs import probe
+from evorl.envs.sanity import probe
 from evorl.errors import OptionError
 from evorl.types import Batch, Transition
 from evorl.workflows import OnPolicy, segments
-from evorl.workflows.passes import Passes
-from evorl.workflows.sampling import SHUFFLED, PrioritizedSegments, Shuffled, probabilities
+from evorl.workflows.minibatch_epochs import MinibatchEpochs
+from evorl.workflows.sampling import SHUFFLED, PrioritizedSegments, Shuffled, compute_segment_probabilities
 from tests.counting import Counting
 
 HP = PufferHyperparams()
@@ -34,9 +34,9 @@ def puffer(env=None, **options):
 
 
 def by_numpy(t, value, next_value, ratio, h):
-    """Backwards along each slot: A = min(rho, ratio) (r + g V' - V) + g lambda min(c, ratio) A' within an episode."""
+    """Backwards, by environment: A = min(rho, ratio) (r + g V' - V) + g lambda min(c, ratio) A' within an episode."""
     advantage, after = np.zeros_like(value), np.zeros(value.shape[1])
-    terminated, ended = np.asarray(t.terminated), np.asarray(t.ended)
+    terminated, ended = np.asarray(t.terminated), np.asarray(t.is_done)
     for i in reversed(range(len(value))):
         error = np.asarray(t.reward)[i] + h.discount * np.where(terminated[i], 0, next_value[i]) - value[i]
         carried = h.discount * h.gae_lambda * np.minimum(h.max_c, ratio[i]) * after
@@ -54,7 +54,9 @@ def test_advantages_are_those_of_numpy_with_truncation():
     truncated = ~terminated & (rng.random(shape) < 0.15)
     t = Transition((), (), *map(jnp.asarray, (reward, reward, terminated, truncated)))
     t = replace(t, next_obs=())
-    found, target = jax.jit(jax.vmap(Puffer().targets, (1, 1, 1, 1, None), 1))(t, ratio, value, next_value, h)
+    found, target = jax.jit(jax.vmap(Puffer().compute_advantages, (1, 1, 1, 1, None), 1))(
+        t, ratio, value, next_value, h
+    )
     np.testing.assert_allclose(found, by_numpy(t, value, next_value, ratio, h), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(target, found + value, rtol=1e-4, atol=1e-5)
 
@@ -64,19 +66,21 @@ def test_at_ratio_one_they_are_generalized_advantages():
     value, next_value, reward = (jnp.asarray(rng.normal(size=20), jnp.float32) for _ in range(3))
     ends = jnp.asarray(rng.random((2, 20)) < 0.1)
     t = Transition((), (), reward, (), ends[0], ends[1] & ~ends[0])
-    ours = Puffer().targets(t, jnp.ones(20), value, next_value, PufferHyperparams(discount=0.97, gae_lambda=0.8))
-    for a, b in zip(ours, PPO().targets(t, jnp.ones(20), value, next_value, hp), strict=True):
+    ours = Puffer().compute_advantages(
+        t, jnp.ones(20), value, next_value, PufferHyperparams(discount=0.97, gae_lambda=0.8)
+    )
+    for a, b in zip(ours, PPO().compute_advantages(t, jnp.ones(20), value, next_value, hp), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_segments_are_drawn_by_their_advantages_none_twice():
     """First draws by a chi-square test; pairs by the probability of one after another without replacement."""
     advantage = jnp.asarray([[0.0, 0.0], [1.0, -1.0], [3.0, 1.0], [-0.5, 0.0], [jnp.nan, 1.0]])
-    p = np.asarray(probabilities(advantage, 0.5), float)
+    p = np.asarray(compute_segment_probabilities(advantage, 0.5), float)
     w = np.array([0, 2**0.5, 2, 0.5**0.5, 0]) + 1e-6
     np.testing.assert_allclose(p, w / w.sum(), rtol=1e-5)
     hp = replace(HP, priority_alpha=0.5, priority_beta=0.7)
-    draw = lambda key: PrioritizedSegments(2).draw(key, jnp.arange(2), advantage, hp)  # noqa: E731
+    draw = lambda key: PrioritizedSegments(2).sample(key, jnp.arange(2), advantage, hp)  # noqa: E731
     rows, weight = jax.vmap(draw)(jax.random.split(jax.random.key(0), 20_000))
     assert (rows[:, 0] != rows[:, 1]).all()
     np.testing.assert_allclose(weight, (5 * p[np.asarray(rows)]) ** -0.7, rtol=1e-4)
@@ -92,7 +96,7 @@ def test_segments_are_drawn_by_their_advantages_none_twice():
 
 def test_shuffled_takes_its_turn():
     turn = jnp.array([4, 0, 2])
-    rows, weight = SHUFFLED.draw(jax.random.key(0), turn, jnp.ones((5, 1)), HP)
+    rows, weight = SHUFFLED.sample(jax.random.key(0), turn, jnp.ones((5, 1)), HP)
     assert (rows.tolist(), weight) == (turn.tolist(), ())
 
 
@@ -126,13 +130,13 @@ TOLD = Told(Counting().observation_space, Counting().action_space)
 ])  # fmt: skip
 def test_what_was_learned_from_is_estimated_anew(refresh, seen):
     nothing = jnp.zeros((4, 3))
-    batch = Batch((), nothing, nothing, nothing, nothing, nothing, ratio=nothing + 1, beyond=nothing)
+    batch = Batch((), nothing, nothing, nothing, nothing, nothing, ratio=nothing + 1, bootstrap_value=nothing)
     estimated = lambda value, ratio: (10 * value + ratio, value)  # noqa: E731
-    passes = Passes(TOLD, HP, SHUFFLED, 2, False, refresh, estimated)
-    first, metrics, _ = jax.jit(passes.over)(0, batch, jax.random.key(0), jnp.int32(1))
+    passes = MinibatchEpochs(TOLD, HP, SHUFFLED, 2, False, refresh, estimated)
+    first, metrics, _ = jax.jit(passes.run_epochs)(0, batch, jax.random.key(0), jnp.int32(1))
     assert int(first) == 2
     np.testing.assert_allclose([metrics[name] for name in ("value", "advantage", "target")], seen[0])
-    _, metrics, done = jax.jit(passes.over)(0, batch, jax.random.key(0), jnp.int32(2))
+    _, metrics, done = jax.jit(passes.run_epochs)(0, batch, jax.random.key(0), jnp.int32(2))
     both = np.mean(seen, 0)
     np.testing.assert_allclose([metrics[name] for name in ("value", "advantage", "target")], both)
     assert set(metrics) == {"value", "advantage", "target"}
@@ -142,18 +146,18 @@ def test_what_was_learned_from_is_estimated_anew(refresh, seen):
 def test_minibatches_of_one_pass_differ_where_each_is_estimated_anew():
     """All segments in each minibatch: the second sees what the first has told; by the epoch it does not."""
     nothing = jnp.zeros((2, 3))
-    batch = Batch((), nothing, nothing, nothing, nothing, nothing, ratio=nothing + 1, beyond=nothing)
+    batch = Batch((), nothing, nothing, nothing, nothing, nothing, ratio=nothing + 1, bootstrap_value=nothing)
     estimated = lambda value, ratio: (value, value)  # noqa: E731
 
     @dataclass(frozen=True)
     class Always(Shuffled):
-        def draw(self, key, turn, advantage, hyperparams):
+        def sample(self, key, turn, advantage, hyperparams):
             del key, advantage, hyperparams
             return jnp.zeros_like(turn), ()
 
     for refresh, mean in (("minibatch", 0.5), ("epoch", 0.0)):
-        passes = Passes(TOLD, HP, Always(), 1, False, refresh, estimated)
-        assert float(passes.over(0, batch, jax.random.key(0), jnp.int32(1))[1]["target"]) == mean
+        passes = MinibatchEpochs(TOLD, HP, Always(), 1, False, refresh, estimated)
+        assert float(passes.run_epochs(0, batch, jax.random.key(0), jnp.int32(1))[1]["target"]) == mean
 
 
 @pytest.mark.program
@@ -162,53 +166,60 @@ def test_other_values_and_ratios_give_the_advantages_of_numpy():
     workflow, hp = puffer(sampling=Shuffled(2)), PufferHyperparams(max_rho=0.9)
     state = jax.jit(workflow.init)(jax.random.key(3), hp)
     state, rollout, _ = jax.jit(workflow.collect)(state, jax.random.key(4))
-    state, batch = jax.jit(workflow.assess)(state, rollout)
+    state, batch = jax.jit(workflow.prepare_batch)(state, rollout)
     rng = np.random.default_rng(0)
     value, ratio = rng.normal(size=(6, 4)), np.exp(rng.normal(size=(6, 4)))
-    given = segments.cut((jnp.float32(value), jnp.float32(ratio)), 2)
-    advantage, target = workflow.passes(state, rollout, batch).estimated(*given)
+    given = segments.split_into_segments((jnp.float32(value), jnp.float32(ratio)), 2)
+    advantage, target = workflow.make_minibatch_epochs(state, rollout, batch).estimate_advantages(*given)
     scale = float(workflow.value_scale(state))
     cut = np.asarray(rollout.truncated).copy()
     cut[-1] = True
-    next_value = np.where(cut, batch.beyond, np.roll(value, -1, 0))
-    assert rollout.ended[:-1].any()
+    next_value = np.where(cut, batch.bootstrap_value, np.roll(value, -1, 0))
+    assert rollout.is_done[:-1].any()
     expected = by_numpy(replace(rollout, reward=rollout.reward / scale), value, next_value, ratio, hp)
-    np.testing.assert_allclose(segments.joined(advantage, 4), scale * expected, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(segments.joined(target, 4), expected + value, rtol=1e-4, atol=1e-4)
-    again = workflow.passes(state, rollout, batch).estimated(*segments.cut((batch.value, batch.ratio), 2))
-    np.testing.assert_allclose(segments.joined(again[0], 4), batch.advantage, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(segments.join_segments(advantage, 4), scale * expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(segments.join_segments(target, 4), expected + value, rtol=1e-4, atol=1e-4)
+    again = workflow.make_minibatch_epochs(state, rollout, batch).estimate_advantages(
+        *segments.split_into_segments((batch.value, batch.ratio), 2)
+    )
+    np.testing.assert_allclose(segments.join_segments(again[0], 4), batch.advantage, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 6])
 def test_segments_are_joined_as_they_were_cut(steps):
     x = np.arange(24.0).reshape(6, 4)
-    cut, joined = jax.jit(lambda x: (segments.cut(x, steps), segments.joined(segments.cut(x, steps), 4)))(x)
+    cut, joined = jax.jit(
+        lambda x: (
+            segments.split_into_segments(x, steps),
+            segments.join_segments(segments.split_into_segments(x, steps), 4),
+        )
+    )(x)
     np.testing.assert_array_equal(joined, x)
     assert cut[0].tolist() == [4.0 * i for i in range(steps)]
 
 
 def test_weights_are_those_of_normalized_advantages():
-    passes = Passes(TOLD, HP, SHUFFLED, 2, True, "never", lambda *_: ())
+    passes = MinibatchEpochs(TOLD, HP, SHUFFLED, 2, True, "never", lambda *_: ())
     advantage = jnp.array([[1.0, 2.0], [3.0, 6.0]])
     part = Batch((), (), (), (), advantage, ())
-    found = passes.weighed(part, jnp.array([2.0, 0.5])).advantage
+    found = passes.weight_advantages(part, jnp.array([2.0, 0.5])).advantage
     x = np.asarray(advantage)
     np.testing.assert_allclose(found, np.array([[2.0], [0.5]]) * (x - x.mean()) / x.std(), rtol=1e-5)
 
 
 def test_schedules_end_where_they_should():
     hp = PufferHyperparams(learning_rate=0.1, priority_beta=0.2, anneal_steps=100.0)
-    rates = [float(hp.at(jnp.float32(n)).learning_rate) for n in (0, 25, 50, 100, 300)]
+    rates = [float(hp.apply_schedule(jnp.float32(n)).learning_rate) for n in (0, 25, 50, 100, 300)]
     np.testing.assert_allclose(rates, 0.05 * (1 + np.cos(np.pi * np.array([0, 0.25, 0.5, 1, 1]))), atol=1e-7)
-    betas = [float(hp.at(jnp.float32(n)).priority_beta) for n in (0, 50, 300)]
+    betas = [float(hp.apply_schedule(jnp.float32(n)).priority_beta) for n in (0, 50, 300)]
     np.testing.assert_allclose(betas, [0.2, 0.6, 1.0], rtol=1e-6)
-    constant = PufferHyperparams().at(jnp.float32(1e9))
+    constant = PufferHyperparams().apply_schedule(jnp.float32(1e9))
     np.testing.assert_allclose([constant.learning_rate, constant.priority_beta], [0.015, 0.2], rtol=1e-6)
 
 
 @pytest.mark.program
 def test_puffer_learns_a_choice():
-    env = probe.SeenChoice()
+    env = probe.ObsActionReward()
     agent = PolicyGradient(env.observation_space, env.action_space, Puffer(), hidden=(16,), optimizer=Muon())
     workflow = OnPolicy(env, agent, 32, 4, 1, 32, sampling=PrioritizedSegments(4), refresh="minibatch")
     state = jax.jit(workflow.init)(jax.random.key(0), PufferHyperparams())

@@ -11,7 +11,7 @@ from flax import struct
 from evorl import tree
 from evorl.agents import PPO, SAC, PPOHyperparams, SACHyperparams
 from evorl.ec import CEM, CEMHyperparams
-from evorl.envs.probe import SeenChoice
+from evorl.envs.sanity.probe import ObsActionReward
 from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.population import (
@@ -26,9 +26,9 @@ from evorl.population import (
     Truncation,
     Uniform,
 )
-from evorl.replay import split
+from evorl.replay import split_replays
 from evorl.workflows import PBT, MetaES, MetaESHyperparams, OffPolicy, PBTHyperparams, Vmapped
-from evorl.workflows.base import advance
+from evorl.workflows.base import step_or_evaluate
 from tests.tiny import on_policy
 
 KEY = jax.random.key(0)
@@ -154,7 +154,7 @@ def test_children_and_parents_draw_different_numbers():
 def test_an_evaluation_is_of_all_members_on_the_same_keys_and_leaves_the_state_alone():
     pbt = climbing(eval_rounds=3)
     state = run(pbt, 1)[0][-1]
-    after, _, evaluation = jax.jit(lambda s, k: advance(pbt, s, k, True))(state, KEY)
+    after, _, evaluation = jax.jit(lambda s, k: step_or_evaluate(pbt, s, k, True))(state, KEY)
     jax.tree.map(np.testing.assert_array_equal, state, after)
     np.testing.assert_allclose(evaluation["return"], state.members.height.max(), rtol=1e-6)
     np.testing.assert_allclose(evaluation["return_mean"], state.members.height.mean(), rtol=1e-6)
@@ -174,7 +174,7 @@ def test_pbt_cso_moves_the_losers_as_the_paper_has_it():
         fitness = np.asarray(row["members/fitness"])
         assert np.all(fitness[source[losers]] >= fitness[losers])
         way = np.asarray(before.points[source] - before.points)[losers]
-        velocity, old = np.asarray(after.memory)[losers], np.asarray(before.memory)[losers]
+        velocity, old = np.asarray(after.variation_state)[losers], np.asarray(before.variation_state)[losers]
         low, high = np.minimum(way, 0) + np.minimum(old, 0), np.maximum(way, 0) + np.maximum(old, 0)
         assert np.all((low - 1e-6 <= velocity) & (velocity <= high + 1e-6))
         moved = mirrored(np.asarray(before.points)[losers] + velocity, 0, 1)
@@ -277,10 +277,10 @@ def test_copying_needs_no_second_population():
 @pytest.mark.program
 def test_members_are_trained_in_place():
     """At 32 SAC members a generation of PBT holds no more than a step of the population, replays left out."""
-    agent = SAC(SeenChoice().observation_space, SeenChoice().action_space)
-    population = Vmapped(OffPolicy(SeenChoice(), agent, capacity=2_000), 32)
+    agent = SAC(ObsActionReward().observation_space, ObsActionReward().action_space)
+    population = Vmapped(OffPolicy(ObsActionReward(), agent, capacity=2_000), 32)
     pbt = PBT(population, SACHyperparams(critic_lr=LogUniform(1e-4, 1e-2)))
     state = jax.eval_shape(pbt.init, KEY, PBTHyperparams())
     alone = temporaries(population.step, state.members, KEY)
-    generation = temporaries(partial(advance, pbt), state, KEY, jnp.bool_(False))
-    assert generation - alone < 0.2 * tree.nbytes(split(state.members)[0])
+    generation = temporaries(partial(step_or_evaluate, pbt), state, KEY, jnp.bool_(False))
+    assert generation - alone < 0.2 * tree.nbytes(split_replays(state.members)[0])

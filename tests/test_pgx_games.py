@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.envs import check
-from evorl.envs.pgx import PgxGame
+from evorl.envs import check_env
+from evorl.envs.suites.pgx import PgxGame
 from evorl.errors import OptionError
-from evorl.spaces import random_action, sizes
+from evorl.spaces import group_sizes, random_action
 from tests.tiers import program_fixture
 
 STEPS = 1000
@@ -36,19 +36,19 @@ def pgx():
 )
 def test_every_seat_of_a_game_is_that_of_pgx(pgx, name, players):
     ours, theirs = PgxGame(name), pgx.make(name)
-    assert sizes(ours.action_space) == {"player": players}
+    assert group_sizes(ours.action_space) == {"player": players}
 
     def begin(key):
-        return *ours.reset(key, ()), tree.strong(theirs.init(key))
+        return *ours.reset(key, ()), tree.drop_weak_types(theirs.init(key))
 
     def step(carry, key):
         state, obs, game = carry
         key_action, key_step, key_reset = jax.random.split(key, 3)
         action = random_action(ours.action_space, ours.observation_space, obs, key_action)["player"]
         state, timestep = ours.step(key_step, state, {"player": action}, ())
-        after = tree.strong(theirs.step(game, action[game.current_player], key_step))
+        after = tree.drop_weak_types(theirs.step(game, action[game.current_player], key_step))
         seats = jnp.stack([theirs.observe(after, i) for i in range(players)])
-        carry = tree.where(after.terminated, begin(key_reset), (state, timestep.obs, after))
+        carry = tree.select(after.terminated, begin(key_reset), (state, timestep.obs, after))
         return carry, (timestep, after, seats)
 
     run = jax.jit(lambda: jax.lax.scan(step, begin(KEY), jax.random.split(KEY, STEPS))[1])
@@ -77,7 +77,7 @@ def test_who_begins_is_drawn(pgx):
 
 
 def test_moves_are_limited_and_names_known(pgx):
-    check(PgxGame("tic_tac_toe", max_episode_steps=4), episodes=2)
+    check_env(PgxGame("tic_tac_toe", max_episode_steps=4), episodes=2)
     with pytest.raises(OptionError, match="unknown game of pgx conect_four; did you mean connect_four"):
         PgxGame("conect_four")
     with pytest.raises(OptionError, match="max_episode_steps=0: must be at least 1"):

@@ -14,11 +14,11 @@ from scipy.spatial.transform import Rotation
 
 from evorl import command, package
 from evorl.envs import viewer
-from evorl.envs.brax import Brax
-from evorl.envs.gymnax import Gymnax
 from evorl.envs.sanity.bandit import Bandit
+from evorl.envs.suites.brax import Brax
+from evorl.envs.suites.gymnax import Gymnax
 from evorl.envs.viewer import Solid
-from evorl.envs.wrappers import Rewards
+from evorl.envs.wrappers import RewardTransform
 from evorl.errors import OptionError
 from evorl.training import episodes
 
@@ -38,23 +38,25 @@ def scene_of(text):
 
 def test_bodies_have_their_volumes():
     """A twelve-sided circle has 0.955 of a circle's area."""
-    assert volume(viewer.box((1.0, 2.0, 3.0))) == pytest.approx(48)
-    assert volume(viewer.cylinder(2.0, 3.0)) == pytest.approx(24 * np.pi, rel=0.05)
-    assert volume(viewer.capsule(1.0, 0.0)) == pytest.approx(4 / 3 * np.pi, rel=0.1)
-    assert volume(viewer.capsule(1.0, 2.0)) == pytest.approx(4 / 3 * np.pi + 4 * np.pi, rel=0.1)
+    assert volume(viewer.build_box((1.0, 2.0, 3.0))) == pytest.approx(48)
+    assert volume(viewer.build_cylinder(2.0, 3.0)) == pytest.approx(24 * np.pi, rel=0.05)
+    assert volume(viewer.build_capsule(1.0, 0.0)) == pytest.approx(4 / 3 * np.pi, rel=0.1)
+    assert volume(viewer.build_capsule(1.0, 2.0)) == pytest.approx(4 / 3 * np.pi + 4 * np.pi, rel=0.1)
     corner = np.concatenate([np.zeros((1, 3)), np.eye(3)])
-    assert volume(viewer.mesh(corner, np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]))) == pytest.approx(1 / 6)
+    assert volume(viewer.build_mesh(corner, np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]))) == pytest.approx(
+        1 / 6
+    )
 
 
 def test_points_turn_as_scipy_turns_them():
     rng = np.random.default_rng(0)
     points, turn = rng.normal(size=(5, 3)), Rotation.random(random_state=1)
-    np.testing.assert_allclose(viewer.turned(points, turn.as_quat(scalar_first=True)), turn.apply(points), atol=1e-6)
+    np.testing.assert_allclose(viewer.rotate(points, turn.as_quat(scalar_first=True)), turn.apply(points), atol=1e-6)
 
 
 def test_the_page_holds_all_frames_and_asks_for_nothing():
-    solid = Solid(1, (1.0, 0.0, 0.0, 1.0), *viewer.box((0.5, 0.5, 0.5)))
-    text = viewer.page('</title><script>alert("x")</script>', [solid], POSES, 0.05, 0.0)
+    solid = Solid(1, (1.0, 0.0, 0.0, 1.0), *viewer.build_box((0.5, 0.5, 0.5)))
+    text = viewer.build_page('</title><script>alert("x")</script>', [solid], POSES, 0.05, 0.0)
     scene = scene_of(text)
     poses = np.frombuffer(base64.b64decode(scene["poses"]), "<f4").reshape(scene["frames"], scene["links"], 7)
     np.testing.assert_array_equal(poses, POSES)
@@ -62,7 +64,7 @@ def test_the_page_holds_all_frames_and_asks_for_nothing():
     assert not re.search(r"https?:|//\w|\bimport\b|\bsrc=|\bfetch\b|\bhref\b", text)
     assert "default-src 'none'" in text  # so that a browser keeps it from the network, whatever is in it
     assert text.count("<script>") == 1
-    lost = viewer.page("lost", [solid], POSES * np.nan, 0.05, None)
+    lost = viewer.build_page("lost", [solid], POSES * np.nan, 0.05, None)
     assert scene_of(lost)["frames"] == 3
 
 
@@ -76,7 +78,7 @@ def test_brax_is_seen_where_mujoco_has_no_opengl(tmp_path, monkeypatch, capsys):
         raise RuntimeError("an OpenGL platform library has not been loaded, and so on")
 
     monkeypatch.setattr(mujoco, "Renderer", refuses)
-    env = Rewards(Brax("inverted_pendulum", "spring"), delay=2)
+    env = RewardTransform(Brax("inverted_pendulum", "spring"), delay=2)
     states = states_of(env)
     assert [path.name for path in env.draw(states, tmp_path)] == ["viewer.html"]
     assert capsys.readouterr().err.splitlines() == [
@@ -111,7 +113,7 @@ def test_classic_control_says_what_its_pictures_need(missing, tmp_path, monkeypa
     env = Gymnax("Pendulum-v1")
     assert env.draw(states_of(env), tmp_path) == []
     assert capsys.readouterr().err == (
-        f"no pictures: those of Pendulum-v1 need {missing}; {package.install('render')}\n"
+        f"no pictures: those of Pendulum-v1 need {missing}; {package.install_command('render')}\n"
     )
 
 
@@ -119,9 +121,9 @@ def test_what_has_no_bodies_or_draws_nothing_says_so(tmp_path, capsys):
     fast = Brax("fast")
     assert fast.draw(states_of(fast), tmp_path) == []
     assert capsys.readouterr().err == "no pictures: Brax's fast has no bodies to draw\n"
-    for env in (Bandit(), Rewards(Bandit())):
+    for env in (Bandit(), RewardTransform(Bandit())):
         policy = episodes.Policy.__new__(episodes.Policy)
         policy.env, policy.env_params, policy._modes = env, env.default_params, {False: print}
-        assert episodes.draw(policy, tmp_path / "play") == []
+        assert episodes.draw_episode(policy, tmp_path / "play") == []
         assert capsys.readouterr().err == "no pictures: Bandit draws none\n"
     assert not (tmp_path / "play").exists()

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from evorl import OnPolicy, OpenES, PolicyGradient, hyperparameters, tree
-from evorl.envs.gymnax import Gymnax
 from evorl.envs.maze import Maze, RandomWalls
-from evorl.envs.maze.generators import start_and_goal
+from evorl.envs.maze.generators import place_start_and_goal
 from evorl.envs.physics import Physics
-from evorl.envs.wrappers import Frames
+from evorl.envs.suites.gymnax import Gymnax
+from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
-from evorl.levels import (
+from evorl.networks.recurrent import GRU
+from evorl.priors import Uniform
+from evorl.ued import (
     CurationHyperparams,
     Learnability,
     LevelBuffer,
@@ -24,11 +26,9 @@ from evorl.levels import (
     TrueRegret,
     ValueDisagreement,
 )
-from evorl.levels.generators import EvolvedLevels
-from evorl.networks.recurrent import GRU
-from evorl.priors import Uniform
-from evorl.workflows.passes import standardized
-from evorl.workflows.plr import PLR, PLRHyperparams
+from evorl.ued.generators import EvolvedLevels
+from evorl.ued.plr import PLR, PLRHyperparams
+from evorl.workflows.minibatch_epochs import standardize
 from tests import iterating
 from tests.conftest import leaves_equal
 from tests.tiers import program_fixture
@@ -57,7 +57,7 @@ def at_once():
 
 
 def kinds(history):
-    return ["new" if d.generated else "replays" if d.replays else "children" for _, d, *_ in history]
+    return ["new" if d.is_generated else "replays" if d.is_replay else "children" for _, d, *_ in history]
 
 
 def same_agent(a, b):
@@ -82,16 +82,16 @@ def test_where_it_is_not_robust_all_is_learned_from():
         assert int(metrics["gradient_steps"]) == 2
 
 
-def test_each_slot_plays_its_level_from_the_initial_memory(serial, at_once):
+def test_each_env_plays_its_level_from_the_initial_memory(serial, at_once):
     for history, repeats in ((serial, 1), (at_once, 2)):
         for _, dealt, seen, *_ in history:
             levels = jax.tree.map(lambda x, n=repeats: np.repeat(x, n, axis=0), dealt.levels)
-            assert leaves_equal(seen.slots.env_state.level, levels)
+            assert leaves_equal(seen.envs.env_state.level, levels)
             first = tree.index(seen.stored, 0)
             assert not np.asarray(jax.tree.leaves(first.memory)[0]).any()
-            begun = jax.vmap(ENV.reset_to, (None, 0))(jax.random.key(0), levels)[1]
+            begun = jax.vmap(ENV.reset_to_level, (None, 0))(jax.random.key(0), levels)[1]
             assert leaves_equal(first.obs, begun)
-            begins = np.asarray(seen.stored.ended)[:-1]  # whoever ended begins anew, there and without memory
+            begins = np.asarray(seen.stored.is_done)[:-1]  # whoever ended begins anew, there and without memory
             memory = np.asarray(jax.tree.leaves(seen.stored.memory)[0])[1:]
             assert not memory[begins].any()
             assert begins.any()
@@ -102,7 +102,7 @@ def test_replays_are_the_buffers_and_children_theirs(serial):
     parents = None
     for kind, (before, dealt, *_) in zip(kinds(serial), serial, strict=True):
         if kind == "replays":
-            assert leaves_equal(dealt.levels, before.buffer.at(dealt.places))
+            assert leaves_equal(dealt.levels, before.buffer.get_levels(dealt.buffer_indices))
             parents = dealt.levels
         if kind == "children":
             edited = np.asarray(dealt.levels.grid != parents.grid).sum((1, 2))
@@ -114,26 +114,30 @@ def test_replays_are_the_buffers_and_children_theirs(serial):
 def test_what_is_kept_is_what_the_buffer_keeps_of_the_scores(serial):
     """Places, scores, ages and highest returns, by the buffer's own operations on scores that NumPy computes."""
     for kind, (before, dealt, seen, _, after) in zip(kinds(serial), serial, strict=True):
-        student = PLR(STUDENT, capacity=8, num_edits=2).learner(before)
-        value = np.asarray(STUDENT.batch(student, seen.stored).value, np.float64)
-        reward, ended = np.asarray(seen.stored.reward, np.float64), np.asarray(seen.stored.ended)
-        known = np.asarray(before.buffer.ledger.best[dealt.places]) if kind == "replays" else np.full(4, -np.inf)
+        student = PLR(STUDENT, capacity=8, num_edits=2).student_state(before)
+        value = np.asarray(STUDENT.build_batch(student, seen.stored).value, np.float64)
+        reward, ended = np.asarray(seen.stored.reward, np.float64), np.asarray(seen.stored.is_done)
+        known = (
+            np.asarray(before.buffer.score_table.best[dealt.buffer_indices])
+            if kind == "replays"
+            else np.full(4, -np.inf)
+        )
         score, highest = np.full(4, np.nan), np.full(4, -np.inf)
-        for slot in range(4):
-            ends = np.flatnonzero(ended[:, slot])
+        for index in range(4):
+            ends = np.flatnonzero(ended[:, index])
             spans = list(zip([0, *(ends[:-1] + 1)], ends + 1, strict=True))
             if spans:
-                highest[slot] = max(reward[a:b, slot].sum() for a, b in spans)
-                best = max(highest[slot], known[slot])
-                score[slot] = np.mean([(best - value[a:b, slot]).mean() for a, b in spans])
+                highest[index] = max(reward[a:b, index].sum() for a, b in spans)
+                best = max(highest[index], known[index])
+                score[index] = np.mean([(best - value[a:b, index]).mean() for a, b in spans])
         h, n = before.hyperparams.curation, jnp.full(4, jnp.nan)
         score, highest = jnp.float32(score), jnp.float32(highest)
-        _, buffer = before.buffer.draw(jax.random.key(0), 4, h, False)
+        _, buffer = before.buffer.sample_indices(jax.random.key(0), 4, h, False)
         if kind == "replays":
-            buffer = replace(buffer, ledger=replace(buffer.ledger, age=dealt.ages)).updated(
-                dealt.places, score, highest
+            buffer = replace(buffer, score_table=replace(buffer.score_table, age=dealt.ages)).update_scores(
+                dealt.buffer_indices, score, highest
             )
-        buffer = buffer.inserted(dealt.levels, n if kind == "replays" else score, highest, ENV.equal, h)
+        buffer = buffer.insert_levels(dealt.levels, n if kind == "replays" else score, highest, ENV.is_same_level, h)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), after.buffer, buffer)
 
 
@@ -141,25 +145,27 @@ def test_what_is_kept_is_what_the_buffer_keeps_of_the_scores(serial):
 def test_side_by_side_all_three_are_played_and_replays_learned_from(at_once):
     for i, (before, dealt, _, metrics, after) in enumerate(at_once):
         ready = int(before.buffer.size) >= 4
-        assert bool(dealt.replays) == ready
+        assert bool(dealt.is_replay) == ready
         assert int(metrics["env_steps"]) == 3 * 60
         assert same_agent(before, after) != ready
-        new, again, children = np.asarray(dealt.new).reshape(3, 2)
+        new, again, children = np.asarray(dealt.is_new).reshape(3, 2)
         assert new.all()
         assert not again.any()
-        assert children.all() == bool(before.fertile)
-        assert bool(after.fertile) == ready
+        assert children.all() == bool(before.children_due)
+        assert bool(after.children_due) == ready
         assert i > 0 or not ready
 
 
 def test_side_by_side_nothing_is_learned_from_new_levels(at_once):
-    """Other rewards in the slots of new levels and of children leave the agent as it is, in those of replays not."""
+    """Other rewards on new levels and on children leave the agent as it is, on replays not."""
     workflow = PLR(STUDENT, capacity=8, num_edits=2, side_by_side=True, repeats=2)
     before, dealt, seen, *_ = at_once[-1]
-    absorb = jax.jit(lambda stored: workflow.absorb(before, dealt, replace(seen, stored=stored), jax.random.key(5))[0])
+    absorb = jax.jit(
+        lambda stored: workflow.learn_from(before, dealt, replace(seen, stored=stored), jax.random.key(5))[0]
+    )
 
-    def rewarded(slots):
-        return absorb(replace(seen.stored, reward=seen.stored.reward.at[:, slots].add(1.0)))
+    def rewarded(envs):
+        return absorb(replace(seen.stored, reward=seen.stored.reward.at[:, envs].add(1.0)))
 
     after = absorb(seen.stored)
     assert not same_agent(before, after)
@@ -170,7 +176,9 @@ def test_side_by_side_nothing_is_learned_from_new_levels(at_once):
 @pytest.mark.program
 def test_an_evolver_is_told_of_its_own_levels_alone():
     evolver = OpenES(4)
-    generator = EvolvedLevels(evolver, lambda genome: start_and_goal(jax.random.key(0), genome.reshape(4, 4) > 0), 16)
+    generator = EvolvedLevels(
+        evolver, lambda genome: place_start_and_goal(jax.random.key(0), genome.reshape(4, 4) > 0), 16
+    )
     history = played(PLR(STUDENT, generator, NegativeReturn(), capacity=8), 6)
     assert {"new", "replays"} == set(kinds(history))
     for kind, (before, *_, after) in zip(kinds(history), history, strict=True):
@@ -181,7 +189,7 @@ def test_an_evolver_is_told_of_its_own_levels_alone():
 
 def test_evaluations_are_of_fresh_levels(serial):
     workflow = PLR(STUDENT, capacity=8, num_edits=2)
-    plan = workflow.exam(serial[-1][-1], jax.random.key(3))
+    plan = workflow.plan_evaluation(serial[-1][-1], jax.random.key(3))
     levels = tree.merge_axes(plan.starts.levels)
     assert len({bytes(np.asarray(x)) for x in levels.walls}) > 4
     evaluation = jax.jit(workflow.evaluate)(serial[-1][-1], jax.random.key(3))
@@ -189,7 +197,7 @@ def test_evaluations_are_of_fresh_levels(serial):
 
 
 CARTPOLE = Gymnax("CartPole-v1", max_episode_steps=5)
-FRAMES = Frames(ENV, 2)
+FRAMES = FrameStack(ENV, 2)
 
 
 def on(env):
@@ -202,7 +210,7 @@ POLES = Physics(CARTPOLE, {"length": Uniform(0.5, 1)})
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"student": on(CARTPOLE)}, "env=Gymnax: has no levels"),
-    ({"student": on(FRAMES)}, "env=Frames: has no levels"),
+    ({"student": on(FRAMES)}, "env=FrameStack: has no levels"),
     ({"student": on(POLES), "score": Learnability()}, "score=Learnability: no return solves a level of Physics"),
     ({"capacity": 3}, "capacity=3: must be at least 4"),
     ({"student": replace(STUDENT, num_steps=5, batch_size=20)}, "num_steps=5: must be at least the steps of an"),
@@ -237,7 +245,7 @@ def test_physics_that_says_what_solves_it_has_learnability():
 )
 def test_hyperparameters_out_of_range_are_refused(given, message):
     with pytest.raises(OptionError, match=message):
-        hyperparameters.check(PLRHyperparams(curation=CurationHyperparams(**given)))
+        hyperparameters.check_hyperparams(PLRHyperparams(curation=CurationHyperparams(**given)))
 
 
 @pytest.mark.parametrize("score", [MaxMC(), PositiveValueLoss(), TrueRegret()])
@@ -255,26 +263,26 @@ def test_values_that_disagree_score_levels_and_each_learns_as_it_would_alone():
     student = replace(STUDENT, agent=several)
     workflow = PLR(student, score=ValueDisagreement(), capacity=8)
     (state, _, seen, metrics, _), *_ = played(workflow, 1)
-    learner = workflow.learner(state)
-    batch = jax.jit(student.batch)(learner, seen.stored)
-    assert batch.values.shape == (15, 4, 3)
-    np.testing.assert_allclose(batch.value, batch.values.mean(-1), rtol=1e-6)
-    spread, ended, scores = np.asarray(batch.values).std(-1), np.asarray(seen.stored.ended), []
-    for slot in range(4):
-        ends = np.flatnonzero(ended[:, slot]) + 1
-        means = [spread[a:b, slot].mean() for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    learner = workflow.student_state(state)
+    batch = jax.jit(student.build_batch)(learner, seen.stored)
+    assert batch.ensemble_values.shape == (15, 4, 3)
+    np.testing.assert_allclose(batch.value, batch.ensemble_values.mean(-1), rtol=1e-6)
+    spread, ended, scores = np.asarray(batch.ensemble_values).std(-1), np.asarray(seen.stored.is_done), []
+    for index in range(4):
+        ends = np.flatnonzero(ended[:, index]) + 1
+        means = [spread[a:b, index].mean() for a, b in zip([0, *ends[:-1]], ends, strict=True)]
         scores.append(np.mean(means))
     np.testing.assert_allclose(metrics["levels/score"], np.mean(scores), rtol=1e-5)
 
     h, params = learner.hyperparams, learner.agent.actor.params
-    segments = student.segments(replace(batch, advantage=standardized(batch.advantage)))
+    segments = student.split_batch(replace(batch, advantage=standardize(batch.advantage)))
     loss, found = several.loss(params, segments, h)
     alone = []
     for i in range(3):
         weights = params["params"]
         own = {name: x for name, x in weights.items() if not name.startswith("value_")}
         own = {"params": own | {"value": weights[f"value_{i}"]}}
-        alone.append(AGENT.loss(own, replace(segments, value=segments.values[..., i], values=()), h))
+        alone.append(AGENT.loss(own, replace(segments, value=segments.ensemble_values[..., i], ensemble_values=()), h))
     np.testing.assert_allclose(loss, np.mean([float(x) for x, _ in alone]), rtol=1e-5)
     for name in ("actor_loss", "entropy"):
         np.testing.assert_allclose(found[name], alone[0][1][name], rtol=1e-5, atol=1e-7)

@@ -29,7 +29,7 @@ class Sums:
 
     def __init__(self, space):
         self.env = SimpleNamespace(observation_space=space)
-        self.agent = SimpleNamespace(memory=lambda: ())
+        self.agent = SimpleNamespace(initial_memory=lambda: ())
         self.traces = []
 
     def policy(self, state, explores=False):
@@ -94,7 +94,7 @@ def test_a_key_or_a_seed_explores():
 
 def test_act_goes_through_jit_vmap_and_scan():
     _, policy = made(Box(-1.0, 1.0, (2,)))
-    act, obs = policy.act(), jnp.arange(12.0).reshape(2, 3, 2)
+    act, obs = policy.as_policy_fn(), jnp.arange(12.0).reshape(2, 3, 2)
     step = jax.vmap(lambda obs, key: act(obs, policy.memory, key)[0]["choice"])
     keys = jax.random.split(jax.random.key(0), 3)
     found = jax.jit(lambda: jax.lax.scan(lambda carry, obs: (carry, step(obs, keys)), (), obs)[1])()
@@ -130,7 +130,7 @@ def test_what_is_no_observation_is_refused_in_one_line(space, obs, key, message)
 
 
 def test_a_traced_observation_is_told_of_act():
-    with pytest.raises(OptionError, match=r"take policy.act\(\)"):
+    with pytest.raises(OptionError, match=r"take policy.as_policy_fn\(\)"):
         jax.jit(made(Discrete(3))[1])(1)
 
 
@@ -148,9 +148,9 @@ def remembering():
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
 def test_a_policy_that_remembers_takes_its_memory_and_gives_it_back(remembering, batch):
     policy, workflow, state = remembering
-    obs, memory = np.linspace(-1, 1, 2 * 8).reshape(8, 2), policy.start(*batch)
+    obs, memory = np.linspace(-1, 1, 2 * 8).reshape(8, 2), policy.initial_memory(*batch)
     act, n = workflow.policy(state), int(np.prod(batch))
-    alone = [workflow.agent.memory()] * n
+    alone = [workflow.agent.initial_memory()] * n
     for step in range(3):
         now = obs[step : step + n].reshape(*batch, 2)
         action, memory = policy(now.tolist(), memory)
@@ -165,9 +165,9 @@ def test_a_policy_that_remembers_takes_its_memory_and_gives_it_back(remembering,
 
 @pytest.mark.parametrize(("given", "message"), [
     (lambda policy: policy([0, 0]), r"memory=nothing: this policy remembers: action, memory = policy\(obs, memory\)"),
-    (lambda policy: policy([0, 0], 3), r"memory=\(\): must be \(\(4,\),\), as of policy.start\(\)"),
-    (lambda policy: policy([[0, 0]] * 3, policy.start(2)), r"must be \(\(3, 4\),\), as of policy.start\(3\)"),
-    (lambda policy: policy([0, 0], policy.start(), 1, 2), r"=4 arguments: takes at most obs, memory and key"),
+    (lambda policy: policy([0, 0], 3), r"memory=\(\): must be \(\(4,\),\), as of policy.initial_memory\(\)"),
+    (lambda policy: policy([[0, 0]] * 3, policy.initial_memory(2)), r"must be \(\(3, 4\),\), .*initial_memory\(3\)"),
+    (lambda policy: policy([0, 0], policy.initial_memory(), 1, 2), r"=4 arguments: takes at most obs, memory and key"),
 ])  # fmt: skip
 def test_a_memory_that_is_not_the_policys_is_refused(remembering, given, message):
     with pytest.raises(OptionError, match=message):

@@ -10,13 +10,13 @@ from evosax.algorithms import DifferentialEvolution
 from scipy import stats
 
 from evorl.agents import PPOHyperparams, TD3Hyperparams
-from evorl.bounds import mirrored
+from evorl.bounds import reflect
 from evorl.ec import CEM, CEMHyperparams
 from evorl.ec.evosax import Evosax
 from evorl.errors import OptionError
 from evorl.population import (
     Choice,
-    Evolved,
+    EvolverVariation,
     Generation,
     Integer,
     LogUniform,
@@ -27,9 +27,9 @@ from evorl.population import (
     Perturb,
     PerturbHyperparams,
     PowerOfTwo,
+    PriorSpace,
     Resample,
     ResampleHyperparams,
-    Space,
     Swarm,
     SwarmHyperparams,
     Tournament,
@@ -58,7 +58,7 @@ U = jnp.linspace(0, 1, 11)
 def test_priors_map_the_unit_interval_and_back(prior, expected):
     numbers = prior.decode(U)
     np.testing.assert_allclose(numbers, expected, rtol=2e-4)
-    assert prior.ends == pytest.approx((min(expected), max(expected)))
+    assert prior.bounds == pytest.approx((min(expected), max(expected)))
     np.testing.assert_allclose(prior.decode(prior.encode(numbers)), numbers, rtol=2e-4)
     beyond = prior.encode(jnp.array([min(expected) - 100, max(expected) + 100]))
     assert np.all((np.nan_to_num(beyond) >= 0) & (np.nan_to_num(beyond) <= 1))
@@ -66,7 +66,7 @@ def test_priors_map_the_unit_interval_and_back(prior, expected):
 
 def test_a_space_searches_its_priors_and_keeps_its_numbers():
     agent = TD3Hyperparams(actor_lr=LogUniform(1e-5, 1e-3), discount=OneMinus(LogUniform(1e-3, 1e-1)), tau=1)
-    space = Space(CEMRLHyperparams(agent, CEMHyperparams(noise_decay=Uniform(0.9, 1.0))))
+    space = PriorSpace(CEMRLHyperparams(agent, CEMHyperparams(noise_decay=Uniform(0.9, 1.0))))
     assert list(space.priors) == ["agent.actor_lr", "agent.discount", "evolver.noise_decay"]
     decoded = space.decode(jnp.array([[0.0, 1.0, 0.5], [1.0, 0.0, 0.0]]))
     np.testing.assert_allclose(decoded.agent.actor_lr, [1e-5, 1e-3], rtol=1e-5)
@@ -79,10 +79,10 @@ def test_a_space_searches_its_priors_and_keeps_its_numbers():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Space(PPOHyperparams()), "names nothing to search"),
-        (lambda: Space(PPOHyperparams(discount=Uniform(0.5, 1.5))), r"space.discount=Uniform.*between 0 and 1"),
+        (lambda: PriorSpace(PPOHyperparams()), "names nothing to search"),
+        (lambda: PriorSpace(PPOHyperparams(discount=Uniform(0.5, 1.5))), r"space.discount=Uniform.*between 0 and 1"),
         (
-            lambda: Space(PPOHyperparams(discount=2.0, clip=Uniform(0, 1))),
+            lambda: PriorSpace(PPOHyperparams(discount=2.0, clip=Uniform(0, 1))),
             r"space.discount=2.0: must be between 0 and 1",
         ),
         (lambda: LogUniform(0.0, 1.0), "low=0.0: must be above 0"),
@@ -92,7 +92,7 @@ def test_a_space_searches_its_priors_and_keeps_its_numbers():
         (lambda: Truncation(0.2).check(1), "population.size=1: must be at least 2"),
         (lambda: Tournament(3).check(3), "rivals=3: must be below"),
         (lambda: Pairs().check(5), "size=5: must be even"),
-        (lambda: Evolved(CEM(4)).check(6), "population_size=4: must be the size of the population, 6"),
+        (lambda: EvolverVariation(CEM(4)).check(6), "population_size=4: must be the size of the population, 6"),
     ],
 )
 def test_what_cannot_be_searched_or_selected_is_refused_in_one_line(make, message):
@@ -124,7 +124,7 @@ def test_truncation_replaces_at_least_one_and_at_most_half(size, replaced):
     drawn = sources(Truncation(0.2), jnp.arange(float(size)), draws=50)
     assert set(drawn[:, :replaced].ravel()) == set(range(size - replaced, size))
     assert (drawn[:, replaced:] == np.arange(replaced, size)).all()
-    assert Truncation(0.5).count(size) == size // 2
+    assert Truncation(0.5).num_replaced(size) == size // 2
 
 
 def test_tournaments_and_pairs_are_won_by_the_fitter():
@@ -173,7 +173,7 @@ def test_perturbed_numbers_neither_drift_nor_pile_up_where_fitness_is_random(pri
         def generation(u, key):
             parent = jax.random.permutation(key, n)  # each as likely as another, none lost by chance
             moved, _ = Perturb()(key, Generation(u, jnp.zeros(n), parent, e_folds), (), PerturbHyperparams(0.2))
-            return mirrored(moved, 0.0, 1.0), None
+            return reflect(moved, 0.0, 1.0), None
 
         return jax.lax.scan(generation, u, jax.random.split(KEY, 50))[0]
 
@@ -222,7 +222,7 @@ def test_a_swarm_flies_to_its_parents_with_a_velocity_that_lasts():
 @pytest.mark.parametrize("evolver", [Evosax(DifferentialEvolution, 20), CEM(20)], ids=["evosax", "cem"])
 def test_evolved_children_find_the_best_settings(evolver):
     """The population's points approach where the fitness is highest, with the children's moves alone."""
-    variation, selection = Evolved(evolver), Truncation(0.5)
+    variation, selection = EvolverVariation(evolver), Truncation(0.5)
     hyperparams = {} if isinstance(evolver, Evosax) else CEMHyperparams(initial_variance=0.1)
     best = jnp.array([0.7, 0.2])
     points = jax.random.uniform(KEY, (20, 2))

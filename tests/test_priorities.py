@@ -35,7 +35,7 @@ def drawn(state, key):
     sample = tree.index(sample, 0)
     t, params, q = sample.rows, state.agent.actor.params, WORKFLOW.agent.network.apply
     values, best = np.asarray(q(params, t.obs)), np.asarray(q(params, t.next_obs)).argmax(1)
-    after, rows = np.asarray(q(state.agent.actor.target, t.next_obs)), np.arange(WORKFLOW.batch_size)
+    after, rows = np.asarray(q(state.agent.actor.target_params, t.next_obs)), np.arange(WORKFLOW.batch_size)
     t = jax.tree.map(np.asarray, t)
     target = t.reward + 0.99 * ~t.terminated * after[rows, best]
     return sample, target - values[rows, t.action]

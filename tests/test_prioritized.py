@@ -8,7 +8,7 @@ from scipy import stats
 
 from evorl.errors import OptionError
 from evorl.replay import PrioritizedReplay
-from evorl.replay.sum_tree import NOWHERE, SumTree
+from evorl.replay.sum_tree import OUT_OF_BOUNDS, SumTree
 
 ROW = {"x": jax.ShapeDtypeStruct((), jnp.float32)}
 
@@ -22,7 +22,7 @@ def test_every_mass_finds_its_place(n):
     numbers = np.random.default_rng(n).integers(0, 4, n).astype(np.float32)
     numbers[0] = 1
     numbers[-1] = 0 if n > 1 else 1
-    found = jax.jit(lambda numbers: SumTree.zeros(n).put(jnp.arange(n), numbers))(numbers)
+    found = jax.jit(lambda numbers: SumTree.zeros(n).set_values(jnp.arange(n), numbers))(numbers)
     find = jax.jit(found.find)
     assert float(found.total) == numbers.sum()
     mass = np.arange(numbers.sum(), dtype=np.float32)
@@ -35,9 +35,9 @@ def test_every_mass_finds_its_place(n):
 
 
 def test_of_several_numbers_for_one_place_the_sums_are_of_one_that_counts():
-    found = SumTree.zeros(40).put(jnp.array([3, 3, 3, 39, NOWHERE]), jnp.array([1.0, 2.0, 4.0, 8.0, 16.0]))
-    assert float(found.at(jnp.int32(3))) in (1, 2, 4)
-    assert float(found.total) == float(found.at(jnp.int32(3))) + 8
+    found = SumTree.zeros(40).set_values(jnp.array([3, 3, 3, 39, OUT_OF_BOUNDS]), jnp.array([1.0, 2.0, 4.0, 8.0, 16.0]))
+    assert float(found.get_values(jnp.int32(3))) in (1, 2, 4)
+    assert float(found.total) == float(found.get_values(jnp.int32(3))) + 8
 
 
 def drift(n, updates):
@@ -47,7 +47,7 @@ def drift(n, updates):
         key = jax.random.fold_in(jax.random.key(0), i)
         index = jax.random.randint(key, (256,), 0, n)
         numbers = jax.random.exponential(key, (256,)) ** 3
-        return found.put(index, jnp.where(numbers < 0.01, 0, numbers))
+        return found.set_values(index, jnp.where(numbers < 0.01, 0, numbers))
 
     return jax.jit(lambda found: jax.lax.fori_loop(0, updates, put, found))(SumTree.zeros(n))
 
@@ -86,21 +86,21 @@ def test_a_million_numbers_have_their_shares_to_two_masses_of_all_that_are_drawn
 @pytest.mark.program
 def test_new_rows_have_the_highest_priority_so_far():
     replay = PrioritizedReplay(exponent=0.5).empty(8, ROW).add(*rows(1, 2, 3))
-    np.testing.assert_array_equal(replay.priorities.numbers.at(jnp.arange(4)), [1, 1, 1, 0])
-    replay = replay.update(jnp.array([0, 2]), jnp.array([9.0, 4.0])).add(*rows(4))
-    np.testing.assert_allclose(replay.priorities.numbers.at(jnp.arange(4)), [3, 1, 2, 3], rtol=1e-5)
-    replay = replay.update(jnp.array([0, 3]), jnp.array([0.0, jnp.nan])).add(
+    np.testing.assert_array_equal(replay.priorities.sum_tree.get_values(jnp.arange(4)), [1, 1, 1, 0])
+    replay = replay.update_priorities(jnp.array([0, 2]), jnp.array([9.0, 4.0])).add(*rows(4))
+    np.testing.assert_allclose(replay.priorities.sum_tree.get_values(jnp.arange(4)), [3, 1, 2, 3], rtol=1e-5)
+    replay = replay.update_priorities(jnp.array([0, 3]), jnp.array([0.0, jnp.nan])).add(
         *rows(*range(5))
     )  # of which one takes place 0
     wanted = [3, 1, 2, 1e-3, 3, 3, 3, 3]
-    np.testing.assert_allclose(replay.priorities.numbers.at(jnp.arange(8)), wanted, rtol=1e-5)
+    np.testing.assert_allclose(replay.priorities.sum_tree.get_values(jnp.arange(8)), wanted, rtol=1e-5)
 
 
 def test_rows_that_are_masked_or_lost_have_none():
     replay = (
         PrioritizedReplay().empty(8, ROW).add({"x": jnp.array([1.0, jnp.nan, 3.0])}, jnp.array([False, True, True]))
     )
-    np.testing.assert_array_equal(replay.priorities.numbers.at(jnp.arange(3)), [1, 0, 0])
+    np.testing.assert_array_equal(replay.priorities.sum_tree.get_values(jnp.arange(3)), [1, 0, 0])
     assert int(replay.size) == 1
     sample = replay.sample(jax.random.key(0), (5,))
     np.testing.assert_array_equal(sample.rows["x"], np.full(5, 3.0))
@@ -109,7 +109,7 @@ def test_rows_that_are_masked_or_lost_have_none():
 
 def test_an_empty_replay_learns_no_priorities():
     replay = PrioritizedReplay().empty(8, ROW)
-    assert float(replay.update(jnp.array([0, 3]), jnp.array([1.0, 2.0])).priorities.numbers.total) == 0
+    assert float(replay.update_priorities(jnp.array([0, 3]), jnp.array([1.0, 2.0])).priorities.sum_tree.total) == 0
 
 
 @pytest.mark.parametrize("added", [4, 1000])
@@ -118,7 +118,7 @@ def test_weights_are_those_of_their_equation(added):
     replay = PrioritizedReplay(exponent=1.0, correction=0.4, correction_steps=1000).empty(4, ROW)
     for _ in range(added // 4):
         replay = replay.add(*rows(1, 2, 3, 4))
-    replay = replay.update(jnp.arange(4), jnp.array([1.0, 2.0, 3.0, 4.0]))
+    replay = replay.update_priorities(jnp.arange(4), jnp.array([1.0, 2.0, 3.0, 4.0]))
     sample = replay.sample(jax.random.key(0), (2, 64))
     beta = 0.4 + 0.6 * added / 1000
     weight = (4 * np.asarray(sample.rows["x"]) / 10) ** -beta
@@ -130,9 +130,9 @@ def test_in_expectation_weights_make_up_for_priorities():
     """At beta 1 a weighted mean times the largest weight is the mean over all rows, to 5 standard errors."""
     numbers = np.random.default_rng(0).normal(size=50).astype(np.float32)
     replay = PrioritizedReplay(correction=1.0).empty(50, ROW).add(*rows(*numbers))
-    replay = replay.update(jnp.arange(50), jnp.asarray(np.abs(numbers) + 0.1))
+    replay = replay.update_priorities(jnp.arange(50), jnp.asarray(np.abs(numbers) + 0.1))
     sample = replay.sample(jax.random.key(1), (4000, 64))
-    probability = np.asarray(replay.priorities.numbers.at(sample.index) / replay.priorities.numbers.total)
+    probability = np.asarray(replay.priorities.sum_tree.get_values(sample.index) / replay.priorities.sum_tree.total)
     largest = (1 / (50 * probability)).max(1, keepdims=True)
     means = (np.asarray(sample.weight * sample.rows["x"]) * largest).mean(1)
     assert abs(means.mean() - numbers.mean()) < 5 * means.std() / np.sqrt(len(means))
@@ -143,7 +143,7 @@ def test_in_expectation_weights_make_up_for_priorities():
 def test_copies_under_vmap_are_as_alone():
     replay = PrioritizedReplay().empty(20, ROW)
     several = jax.vmap(lambda x: replay.add({"x": x}, jnp.ones(20, bool)))(jnp.arange(40.0).reshape(2, 20))
-    learned = jax.vmap(lambda r, e: r.update(jnp.arange(20), e))(several, jnp.arange(40.0).reshape(2, 20))
+    learned = jax.vmap(lambda r, e: r.update_priorities(jnp.arange(20), e))(several, jnp.arange(40.0).reshape(2, 20))
     drawn = jax.vmap(lambda r, k: r.sample(k, (100,)))(learned, jax.random.split(jax.random.key(0), 2))
     for i in range(2):
         alone = jax.tree.map(lambda x, i=i: x[i], learned).sample(jax.random.split(jax.random.key(0), 2)[i], (100,))

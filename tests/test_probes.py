@@ -26,11 +26,11 @@ from evorl.agents import (
     SACHyperparams,
     TD3Hyperparams,
 )
-from evorl.envs import probe
+from evorl.envs.sanity import probe
 from evorl.workflows import OffPolicy, OnPolicy
 from tests.tiers import program_fixture
 
-PROBES = ("ConstantReward", "SeenReward", "LateReward", "ChosenReward", "SeenChoice")
+PROBES = ("ConstantReward", "ObsDependentReward", "DelayedReward", "ActionDependentReward", "ObsActionReward")
 SEEDS = 3
 
 
@@ -47,7 +47,7 @@ class AnyProbe:
 
     @property
     def probes(self):
-        return [getattr(probe, name)(choices=self.choices) for name in PROBES]
+        return [getattr(probe, name)(num_actions=self.choices) for name in PROBES]
 
     @property
     def action_space(self):
@@ -115,7 +115,7 @@ def value(workflow, state, obs):
     action = workflow.policy(state)(obs, (), jax.random.key(0))[0]
     match agent:
         case PolicyGradient():
-            return workflow.value_scale(state) * agent.apply(params, workflow.normalized(state, obs))[1]
+            return workflow.value_scale(state) * agent.apply(params, workflow.normalize_obs(state, obs))[1]
         case DQN():
             return agent.network.apply(params, obs)[action]
         case DiscreteSAC():
@@ -141,18 +141,18 @@ def test_constant_reward(learned):
 
 def test_seen_reward(learned):
     for obs in (1.0, -1.0):
-        np.testing.assert_allclose(of_seeds(value, learned, "SeenReward", obs), obs, atol=0.1)
+        np.testing.assert_allclose(of_seeds(value, learned, "ObsDependentReward", obs), obs, atol=0.1)
 
 
 def test_late_reward(learned):
-    np.testing.assert_allclose(of_seeds(value, learned, "LateReward", 1.0), 1.0, atol=0.1)
-    np.testing.assert_allclose(of_seeds(value, learned, "LateReward", 0.0), 0.99, atol=0.1)
+    np.testing.assert_allclose(of_seeds(value, learned, "DelayedReward", 1.0), 1.0, atol=0.1)
+    np.testing.assert_allclose(of_seeds(value, learned, "DelayedReward", 0.0), 0.99, atol=0.1)
 
 
 def test_chosen_reward(learned):
-    np.testing.assert_allclose(of_seeds(action, learned, "ChosenReward", 0.0), 0.5, atol=0.2)
+    np.testing.assert_allclose(of_seeds(action, learned, "ActionDependentReward", 0.0), 0.5, atol=0.2)
 
 
 def test_seen_choice(learned):
     for obs in (1.0, -1.0):
-        np.testing.assert_allclose(of_seeds(action, learned, "SeenChoice", obs), obs / 2, atol=0.2)
+        np.testing.assert_allclose(of_seeds(action, learned, "ObsActionReward", obs), obs / 2, atol=0.2)

@@ -8,8 +8,8 @@ from scipy import integrate, optimize, stats
 
 from evorl.command import pyplot
 from evorl.errors import OptionError
-from evorl.leagues import pictures
-from evorl.leagues.ratings import SCALE, Skills, elo, multidimensional, nash_averaging, played
+from evorl.leagues import plots
+from evorl.leagues.ratings import ELO_SCALE, Skills, fit_elo, fit_multidimensional_elo, nash_averaging, update_trueskill
 
 ROCK_PAPER_SCISSORS = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]], np.float32)
 
@@ -34,29 +34,29 @@ def test_elo_is_scipys_maximum_of_the_likelihood_and_its_curvature():
 
     x = optimize.minimize(loss, np.zeros(5), method="BFGS", options={"gtol": 1e-6}).x
     x = np.r_[x, -x.sum()]
-    found = jax.jit(elo)(jnp.asarray(won, jnp.float32))
-    np.testing.assert_allclose(found.rating, SCALE * x, atol=0.3)
+    found = jax.jit(fit_elo)(jnp.asarray(won, jnp.float32))
+    np.testing.assert_allclose(found.rating, ELO_SCALE * x, atol=0.3)
     p = 1 / (1 + np.exp(x[None] - x[:, None]))
     each = (won + won.T) * p * (1 - p)
     curvature = np.diag(each.sum(1)) - each
-    np.testing.assert_allclose(found.error, SCALE * np.sqrt(np.diag(np.linalg.pinv(curvature))), rtol=1e-2)
+    np.testing.assert_allclose(found.standard_error, ELO_SCALE * np.sqrt(np.diag(np.linalg.pinv(curvature))), rtol=1e-2)
 
 
 def test_elo_of_two_is_the_log_odds_and_a_draw_is_half_of_a_win():
-    found = jax.jit(elo)(np.float32([[0, 75], [25, 0]]))
+    found = jax.jit(fit_elo)(np.float32([[0, 75], [25, 0]]))
     np.testing.assert_allclose(found.rating[0] - found.rating[1], 400 * np.log10(3), atol=0.1)
-    np.testing.assert_allclose(found.error, SCALE / 2 / np.sqrt(100 * 0.75 * 0.25), rtol=1e-3)
+    np.testing.assert_allclose(found.standard_error, ELO_SCALE / 2 / np.sqrt(100 * 0.75 * 0.25), rtol=1e-3)
 
 
 def test_elo_of_who_always_wins_or_has_no_opponent_in_common_is_finite_and_unsure():
-    always = elo(jnp.array([[0.0, 50.0], [0.0, 0.0]]))
+    always = fit_elo(jnp.array([[0.0, 50.0], [0.0, 0.0]]))
     assert 500 < always.rating[0] - always.rating[1] < 4000
-    assert (always.error > 100).all()
+    assert (always.standard_error > 100).all()
     apart = np.zeros((4, 4), np.float32)
     apart[:2, :2] = apart[2:, 2:] = [[0, 60], [40, 0]]
-    found = elo(jnp.asarray(apart))
+    found = fit_elo(jnp.asarray(apart))
     np.testing.assert_allclose(found.rating[:2], found.rating[2:], atol=1)
-    assert (found.error > 1000).all()
+    assert (found.standard_error > 1000).all()
 
 
 def moments(mean, std, noise, margin, drawn):
@@ -81,7 +81,7 @@ def moments(mean, std, noise, margin, drawn):
 def test_a_game_changes_skills_as_integration_does():
     skills = Skills(jnp.array([25.0, 28.0]), jnp.array([6.0, 3.0]))
     for drawn in (False, True):
-        after = played(skills, jnp.array([[0, 1]]), jnp.array([drawn]))
+        after = update_trueskill(skills, jnp.array([[0, 1]]), jnp.array([drawn]))
         mean, std = moments((25.0, 28.0), (6.0, 3.0), 25 / 6, 0.74, drawn)
         np.testing.assert_allclose([after.mean[0], after.std[0]], [mean, std], rtol=1e-4)
 
@@ -93,32 +93,32 @@ def test_skills_find_the_order_of_players():
         i, j = rng.permutation(3)[:2]
         wins_first = rng.normal(strengths[i], 25 / 6) > rng.normal(strengths[j], 25 / 6)
         games.append((i, j) if wins_first else (j, i))
-    after = jax.jit(played)(Skills.unknown(3), jnp.asarray(games), jnp.zeros(300, bool))
+    after = jax.jit(update_trueskill)(Skills.from_prior(3), jnp.asarray(games), jnp.zeros(300, bool))
     np.testing.assert_allclose(after.mean - after.mean.mean(), strengths - 25, atol=3 * after.std.max())
     assert after.std.max() < 1
 
 
 def test_multidimensional_elo_tells_a_cycle_that_elo_does_not():
-    found = multidimensional(jnp.asarray(2 * ROCK_PAPER_SCISSORS))
+    found = fit_multidimensional_elo(jnp.asarray(2 * ROCK_PAPER_SCISSORS))
     np.testing.assert_allclose(found.rating, 0, atol=1e-6)
-    np.testing.assert_allclose(found.cyclic, 1, atol=1e-6)
+    np.testing.assert_allclose(found.cyclic_share, 1, atol=1e-6)
     np.testing.assert_allclose(found.log_odds, 2 * ROCK_PAPER_SCISSORS, atol=1e-5)
     transitive = np.subtract.outer(np.arange(4.0), np.arange(4.0)).astype(np.float32)
-    found = multidimensional(jnp.asarray(transitive))
+    found = fit_multidimensional_elo(jnp.asarray(transitive))
     np.testing.assert_allclose(found.rating, np.arange(4) - 1.5, atol=1e-6)
-    np.testing.assert_allclose(found.cyclic, 0, atol=1e-6)
+    np.testing.assert_allclose(found.cyclic_share, 0, atol=1e-6)
 
 
 def test_planes_of_cycles_add_up_to_all_log_odds():
     a = np.random.default_rng(2).normal(size=(6, 6)).astype(np.float32)
     odds = a - a.T
-    apart = [np.abs(multidimensional(jnp.asarray(odds), n).log_odds - odds).max() for n in (1, 2, 3)]
+    apart = [np.abs(fit_multidimensional_elo(jnp.asarray(odds), n).log_odds - odds).max() for n in (1, 2, 3)]
     assert apart[0] > apart[1] > apart[2]
     np.testing.assert_allclose(apart[2], 0, atol=1e-4)
     rating = odds.mean(1)
     rest = odds - np.subtract.outer(rating, rating)
-    found = multidimensional(jnp.asarray(odds))
-    np.testing.assert_allclose(found.cyclic, (rest**2).sum() / (odds**2).sum(), rtol=1e-4)
+    found = fit_multidimensional_elo(jnp.asarray(odds))
+    np.testing.assert_allclose(found.cyclic_share, (rest**2).sum() / (odds**2).sum(), rtol=1e-4)
     plane = found.log_odds - np.subtract.outer(rating, rating)
     np.testing.assert_allclose(np.linalg.norm(rest - plane) ** 2, (np.linalg.svd(rest)[1][2:] ** 2).sum(), rtol=1e-3)
 
@@ -137,7 +137,7 @@ def test_nash_averaging_counts_who_is_there_twice_once():
 @pytest.mark.program
 @pytest.mark.parametrize("lost", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(
-    ("rating", "name"), [(elo, "won"), (multidimensional, "log_odds"), (nash_averaging, "payoffs")]
+    ("rating", "name"), [(fit_elo, "won"), (fit_multidimensional_elo, "log_odds"), (nash_averaging, "payoffs")]
 )
 def test_every_rating_names_a_cell_that_is_not_finite(rating, name, lost):
     table = jnp.asarray(ROCK_PAPER_SCISSORS).at[0, 2].set(lost)
@@ -151,15 +151,15 @@ def test_ratings_of_what_is_not_antisymmetric_or_of_unknown_skill_are_refused():
     with pytest.raises(OptionError, match=r"^payoffs\[0, 1\]=3, payoffs\[1, 0\]=1: must add up to 0"):
         nash_averaging(jnp.asarray(ROCK_PAPER_SCISSORS).at[0, 1].set(3.0))
     with pytest.raises(OptionError, match=r"^skills.mean\[1\]=nan: must be finite$"):
-        played(Skills(jnp.array([25.0, jnp.nan]), jnp.ones(2)), jnp.array([[0, 1]]), jnp.array([False]))
+        update_trueskill(Skills(jnp.array([25.0, jnp.nan]), jnp.ones(2)), jnp.array([[0, 1]]), jnp.array([False]))
 
 
 def test_pictures_hold_the_numbers():
     plt = pyplot()
-    figure = pictures.payoffs(plt, ROCK_PAPER_SCISSORS, ["rock", "paper", "scissors"], np.full((3, 3), 0.1))
+    figure = plots.plot_payoffs(plt, ROCK_PAPER_SCISSORS, ["rock", "paper", "scissors"], np.full((3, 3), 0.1))
     np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), ROCK_PAPER_SCISSORS)
     assert [text.get_text() for text in figure.axes[0].texts[:2]] == ["0\n±0.1", "-1\n±0.1"]
     weights = np.eye(4)[:3]
-    figure = pictures.iterations(plt, weights, [3.0, 2.0, 1.0])
+    figure = plots.plot_iterations(plt, weights, [3.0, 2.0, 1.0])
     np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), weights.T)
     np.testing.assert_array_equal(figure.axes[1].lines[0].get_ydata(), [3, 2, 1])

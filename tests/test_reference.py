@@ -6,13 +6,13 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.envs.gymnax import Gymnax
 from evorl.envs.sanity import Bandit
-from evorl.metrics import episodes_played, over_rounds
-from evorl.training import reference
+from evorl.envs.suites.gymnax import Gymnax
+from evorl.metrics import count_episodes, reduce_rounds
+from evorl.training import random_baseline
 from evorl.training.progress import Budget, Progress
-from evorl.training.records.remembered import Remembered
-from evorl.training.reference import Return, outcome, random_return, verdict
+from evorl.training.random_baseline import MeanReturn, compare_with_random, describe_outcome, get_random_return
+from evorl.training.records.json_cache import JsonCache
 from evorl.vector_env import EpisodeStats
 
 
@@ -22,12 +22,12 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "evorl"
 
 
-def test_the_error_of_a_mean_is_that_of_the_slots():
+def test_the_error_of_a_mean_is_that_of_the_envs():
     stats = EpisodeStats(np.zeros(4, int), np.array([1, 2, 1, 0]), np.array([3.0, 8.0, 8.0, 7.0]), np.zeros(4, int))
-    mean, of_slots, counts = 19 / 4, np.array([3, 4, 8]), np.array([1, 2, 1])
-    variance = (counts * (of_slots - mean) ** 2).sum() / 2  # of an episode, of which a slot's mean has 1 / count
-    assert float(stats.error) == pytest.approx(np.sqrt(variance / 4))
-    assert np.isinf(EpisodeStats(np.zeros(1, int), np.ones(1, int), np.ones(1), np.ones(1, int)).error)
+    mean, of_envs, counts = 19 / 4, np.array([3, 4, 8]), np.array([1, 2, 1])
+    variance = (counts * (of_envs - mean) ** 2).sum() / 2  # of an episode, of which an environment's mean has 1 / count
+    assert float(stats.return_error) == pytest.approx(np.sqrt(variance / 4))
+    assert np.isinf(EpisodeStats(np.zeros(1, int), np.ones(1, int), np.ones(1), np.ones(1, int)).return_error)
 
 
 def test_the_error_is_that_of_the_mean_over_episodes_whatever_the_quotas():
@@ -37,7 +37,7 @@ def test_the_error_is_that_of_the_mean_over_episodes_whatever_the_quotas():
     sums = np.add.reduceat(episodes, np.cumsum(quotas) - quotas, axis=1)
     none = np.zeros((4000, 4), int)
     stats = EpisodeStats(none, np.broadcast_to(quotas, (4000, 4)), sums, none, {}, none, none)
-    squares = jax.vmap(lambda stats: stats.error**2)(stats)
+    squares = jax.vmap(lambda stats: stats.return_error**2)(stats)
     assert float(squares.mean()) == pytest.approx(episodes.mean(1).var(), rel=0.05)
 
 
@@ -54,7 +54,7 @@ def test_rounds_of_an_evaluation_are_one():
         "episodes": np.int32(8),
         "members/return": np.zeros(2),
     }
-    found = over_rounds([first, second])
+    found = reduce_rounds([first, second])
     assert found["return"] == pytest.approx((2 * 4 + 5 * 8) / 12)
     assert (found["return_error"], found["episodes"]) == (pytest.approx(np.hypot(4 * 3, 8 * 4) / 12), 12)
     np.testing.assert_array_equal(found["members/return"], [0.5, 0.5])
@@ -68,23 +68,23 @@ def test_a_round_where_no_episode_ended_adds_nothing():
         "episodes": np.int32(0),
         "restarts": np.int32(4),
     }
-    assert over_rounds([ended, cut]) == over_rounds([ended]) | {"restarts": 4}
-    found = over_rounds([cut, cut])
+    assert reduce_rounds([ended, cut]) == reduce_rounds([ended]) | {"restarts": 4}
+    found = reduce_rounds([cut, cut])
     assert np.isnan(found["return"])
     assert (found["return_error"], found["episodes"]) == (np.inf, 0)
-    assert episodes_played([ended, cut], 0) == 8
+    assert count_episodes([ended, cut], 0) == 8
 
 
 def test_random_actions_are_played_once_and_remembered(cache, monkeypatch):
     env = Bandit(arms=7)  # which is not among those that evorl ships
-    found = random_return(env)
+    found = get_random_return(env)
     arms = env.action_space.n
     assert found.mean == pytest.approx(env.max_episode_steps / arms, abs=4 * np.sqrt(env.max_episode_steps / arms / 64))
-    monkeypatch.setattr(reference, "played", None)
-    assert random_return(env) == found
+    monkeypatch.setattr(random_baseline, "evaluate_random_policy", None)
+    assert get_random_return(env) == found
     (cache / "random_returns.json").write_text("{")
-    assert Remembered("random_returns.json").get("anything") is None
-    shipped = json.loads(reference.SHIPPED.read_text())
+    assert JsonCache("random_returns.json").get("anything") is None
+    shipped = json.loads(random_baseline.BASELINES_FILE.read_text())
     assert shipped["Brax(name='ant', backend='generalized', max_episode_steps=1000, options=FrozenDict({}))"]
     assert shipped[repr(Gymnax("Breakout-MinAtar"))]
 
@@ -94,16 +94,19 @@ def test_random_actions_are_played_once_and_remembered(cache, monkeypatch):
     [(5, 7, "this is better"), (-4, -3, "this is worse"), (0, 4, "no difference can be told")],
 )
 def test_a_verdict_compares_intervals(low, high, judged, monkeypatch):
-    monkeypatch.setattr(reference, "random_return", lambda env: Return(1.0, -1.0, 3.0))
+    monkeypatch.setattr(random_baseline, "get_random_return", lambda env: MeanReturn(1.0, -1.0, 3.0))
     first = {"env_steps": 10, "return": 0.5, "low": 0.0, "high": 1.0}
     last = {"env_steps": 2000, "return": (low + high) / 2, "low": low, "high": high}
     tested = {"env_steps": 2000, "return": 7.5, "low": 7.0, "high": 8.0}
-    said = outcome(Progress(first=first, last=last, best=[8.0], tested=tested), Bandit())
+    said = describe_outcome(
+        Progress(initial_evaluation=first, latest_evaluation=last, best_returns=[8.0], best_reevaluation=tested),
+        Bandit(),
+    )
     than_before = judged.removeprefix("this is ")
     began = f"it began at 0.5 [0, 1]: {than_before}; the best policy, evaluated anew: 7.5 [7, 8]"
     assert said == f"return {(low + high) / 2:.4g} [{low}, {high}] after 2,000 env steps; {began}"
-    assert verdict(Return.of(last), Bandit()) == f"random actions earn 1 [-1, 3]: {judged}"
-    said = verdict(Return.of(last), Bandit(), exploited=1.0)
+    assert compare_with_random(MeanReturn.from_evaluation(last), Bandit()) == f"random actions earn 1 [-1, 3]: {judged}"
+    said = compare_with_random(MeanReturn.from_evaluation(last), Bandit(), random_exploitability=1.0)
     assert said == f"minus the exploitability of play at random is -1: {'this is better' if low > -1 else judged}"
 
 
@@ -113,17 +116,20 @@ def test_a_difference_is_that_of_two_means_at_the_95_percent_level():
     for _ in range(200):
         (a, b), (u, v) = rng.normal(0, 3, 2), rng.uniform(0.1, 2, 2)
         z = (a - b) / np.hypot(u, v)
-        said = Return(a, a - 1.96 * u, a + 1.96 * u).compared(Return(b, b - 1.96 * v, b + 1.96 * v))
+        said = MeanReturn(a, a - 1.96 * u, a + 1.96 * u).compare_with(MeanReturn(b, b - 1.96 * v, b + 1.96 * v))
         assert said == ("better" if z > 1.96 else "worse" if z < -1.96 else "no difference can be told")
-    assert Return(3.0, 2.0, 4.0).compared(Return(1.7, 0.7, 2.7)) == "no difference can be told"
-    assert Return(3.0, 2.0, 4.0).compared(Return(1.5, 0.5, 2.5)) == "better"
-    assert Return(3.0, -np.inf, np.inf).compared(Return(1.0, 1.0, 1.0)) == "no difference can be told"
-    assert Return(3.0, 3.0, 3.0).compared(Return(3.0, 3.0, 3.0)) == "no difference can be told"
+    assert MeanReturn(3.0, 2.0, 4.0).compare_with(MeanReturn(1.7, 0.7, 2.7)) == "no difference can be told"
+    assert MeanReturn(3.0, 2.0, 4.0).compare_with(MeanReturn(1.5, 0.5, 2.5)) == "better"
+    assert MeanReturn(3.0, -np.inf, np.inf).compare_with(MeanReturn(1.0, 1.0, 1.0)) == "no difference can be told"
+    assert MeanReturn(3.0, 3.0, 3.0).compare_with(MeanReturn(3.0, 3.0, 3.0)) == "no difference can be told"
 
 
 def test_one_evaluation_is_told_once():
     only = {"env_steps": 10, "return": 0.5, "low": 0.0, "high": 1.0}
-    assert outcome(Progress(first=only, last=dict(only)), Bandit()) == "return 0.5 [0, 1] after 10 env steps"
+    assert (
+        describe_outcome(Progress(initial_evaluation=only, latest_evaluation=dict(only)), Bandit())
+        == "return 0.5 [0, 1] after 10 env steps"
+    )
 
 
 def test_limits_are_those_that_end_it():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from evorl.envs.maze import Maze, RandomWalls
-from evorl.levels import Outcome, TrueRegret
 from evorl.types import TimeStep
+from evorl.ued import Outcome, TrueRegret
 
 pytestmark = pytest.mark.program
 
@@ -45,7 +45,7 @@ def played(levels, left, noise, key, episodes=1):
     """Rewards and ends, [steps, levels * episodes], of who goes the shortest way but for a share `noise` of actions."""
     levels, left = (jax.tree.map(lambda x: jnp.repeat(x, episodes, axis=0), tree) for tree in (levels, left))
     n = len(left)
-    state, _ = jax.vmap(ENV.reset_to, (None, 0))(key, levels)
+    state, _ = jax.vmap(ENV.reset_to_level, (None, 0))(key, levels)
 
     def step(carry, key):
         state, over = carry
@@ -68,7 +68,7 @@ def played(levels, left, noise, key, episodes=1):
 
 def some(n):
     keys = jax.random.split(jax.random.key(1), n)
-    levels = jax.jit(jax.vmap(ENV.sample, (0, None)))(keys, ENV.default_params)
+    levels = jax.jit(jax.vmap(ENV.sample_level, (0, None)))(keys, ENV.default_params)
     left = np.stack([to_go(jax.tree.map(lambda x, i=i: x[i], levels)) for i in range(n)])
     return levels, jnp.float32(left), jax.jit(jax.vmap(ENV.optimal_return))(levels)
 

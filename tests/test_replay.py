@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.envs.brax import Brax
-from evorl.replay import Ring
+from evorl.envs.suites.brax import Brax
+from evorl.replay import RingBuffer
 
 
 def rows(*values):
@@ -25,7 +25,7 @@ def contents(replay):
 
 @pytest.mark.program
 def test_rows_wrap_around_a_capacity_that_no_batch_divides():
-    replay = Ring.empty(5, tree.index(rows(0), 0))
+    replay = RingBuffer.empty(5, tree.index(rows(0), 0))
     for batch in (rows(1, 2, 3), rows(4, 5, 6), rows(7)):
         replay = replay.add(batch, jnp.ones(batch["reward"].size, bool))
     # written by hand: 1 2 3 _ _ -> 6 2 3 4 5 -> 6 7 3 4 5
@@ -34,20 +34,20 @@ def test_rows_wrap_around_a_capacity_that_no_batch_divides():
 
 
 def test_masked_rows_leave_no_gap():
-    replay = Ring.empty(5, tree.index(rows(0), 0))
+    replay = RingBuffer.empty(5, tree.index(rows(0), 0))
     replay = replay.add(rows(1, 2, 3, 4), jnp.array([True, False, False, True]))
     assert contents(replay) == [1, 4, 0, 0, 0]
     assert int(replay.size) == 2
 
 
 def test_of_more_rows_than_fit_the_newest_stay():
-    replay = Ring.empty(4, tree.index(rows(0), 0))
+    replay = RingBuffer.empty(4, tree.index(rows(0), 0))
     replay = replay.add(rows(*range(1, 11)), jnp.arange(10) % 2 == 0)  # 1 3 5 7 9
     assert sorted(contents(replay)) == [3, 5, 7, 9]
 
 
 def test_every_dtype_comes_back_as_it_went_in(key):
-    replay = Ring.empty(7, tree.index(rows(0), 0)).add(rows(200, 201, 3), jnp.ones(3, bool))
+    replay = RingBuffer.empty(7, tree.index(rows(0), 0)).add(rows(200, 201, 3), jnp.ones(3, bool))
     sampled = replay.sample(key, (4, 8)).rows
     assert sampled["pixels"].dtype == jnp.uint8
     assert sampled["flag"].dtype == bool
@@ -57,7 +57,7 @@ def test_every_dtype_comes_back_as_it_went_in(key):
 
 
 def test_samples_are_uniform_over_the_rows_there_are(key):
-    replay = Ring.empty(100, tree.index(rows(0), 0)).add(rows(1, 2, 3, 4), jnp.ones(4, bool))
+    replay = RingBuffer.empty(100, tree.index(rows(0), 0)).add(rows(1, 2, 3, 4), jnp.ones(4, bool))
     counts = np.bincount(np.asarray(replay.sample(key, (8000,)).rows["reward"], int), minlength=5)
     assert counts[0] == 0
     # chi-square of 4 equal cells, 3 degrees of freedom: 16.3 is the 0.1 % point
@@ -66,8 +66,8 @@ def test_samples_are_uniform_over_the_rows_there_are(key):
 
 def test_agrees_with_a_list_over_many_random_adds():
     rng = np.random.default_rng(0)
-    replay, kept = Ring.empty(13, tree.index(rows(0), 0)), []
-    add = jax.jit(Ring.add)
+    replay, kept = RingBuffer.empty(13, tree.index(rows(0), 0)), []
+    add = jax.jit(RingBuffer.add)
     for start in range(0, 300, 6):
         mask = rng.random(6) < 0.5
         replay = add(replay, rows(*range(start, start + 6)), jnp.asarray(mask))
@@ -88,7 +88,7 @@ def test_a_million_transitions_of_ant_take_their_bytes(name):
         "terminated": jax.ShapeDtypeStruct((), bool),
         "truncated": jax.ShapeDtypeStruct((), bool),
     }
-    shapes = jax.eval_shape(lambda: Ring.empty(1_000_000, row))
+    shapes = jax.eval_shape(lambda: RingBuffer.empty(1_000_000, row))
     assert (obs, action) == (27, 8)
     assert tree.nbytes(shapes) <= 1.1 * 1_000_000 * (4 * (27 + 27 + 8 + 1) + 2)
 
@@ -97,6 +97,6 @@ def test_rows_that_are_not_finite_are_left_out():
     added = rows(1, 2, 3, 4)
     added["obs"] = added["obs"].at[1, 1].set(jnp.nan)
     added["reward"] = added["reward"].at[2].set(-jnp.inf)
-    replay = Ring.empty(5, tree.index(rows(0), 0)).add(added, jnp.array([True, True, True, True]))
+    replay = RingBuffer.empty(5, tree.index(rows(0), 0)).add(added, jnp.array([True, True, True, True]))
     assert contents(replay) == [1, 4, 0, 0, 0]
     assert (int(replay.position), int(replay.size)) == (2, 2)

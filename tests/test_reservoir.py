@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from evorl.agents import DQN
+from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
-from evorl.envs.games.tabled import Tabled
-from evorl.leagues.learned import of_a_player
-from evorl.replay import Reservoir, ReservoirReplay
+from evorl.leagues.training_oracle import make_single_player_env
+from evorl.replay import ReservoirBuffer, ReservoirReplay
 from evorl.workflows import OffPolicy
 
 ROW = {"number": jax.ShapeDtypeStruct((), jnp.int32), "real": jax.ShapeDtypeStruct((2,), jnp.float32)}
@@ -28,8 +28,8 @@ def kept(reservoir):
 def test_it_keeps_what_algorithm_r_keeps_with_the_same_draws():
     """Row by row: the first 5 in order, then each in a drawn place where that is below 5 (Vitter 1985)."""
     capacity, key, rng = 5, jax.random.key(3), np.random.default_rng(0)
-    reservoir, table, seen, given = Reservoir.empty(capacity, ROW, key), [], 0, 0
-    add = jax.jit(Reservoir.add)
+    reservoir, table, seen, given = ReservoirBuffer.empty(capacity, ROW, key), [], 0, 0
+    add = jax.jit(ReservoirBuffer.add)
     for _ in range(60):
         mask = rng.random((2, 3)) < 0.6
         numbers = given + np.arange(6).reshape(2, 3)
@@ -46,7 +46,7 @@ def test_it_keeps_what_algorithm_r_keeps_with_the_same_draws():
                 table[drawn] = number
         reservoir = add(reservoir, rows(numbers), jnp.asarray(mask))
         np.testing.assert_array_equal(kept(reservoir), table)
-        assert int(reservoir.added) == seen
+        assert int(reservoir.num_added) == seen
     real = reservoir.row.unpack(reservoir.tables)["real"]
     np.testing.assert_array_equal(real, np.stack([table, np.negative(table)], -1))
 
@@ -59,7 +59,7 @@ def test_every_row_is_kept_as_often_and_so_is_every_pair():
     numbers = np.cumsum(mask.ravel()).reshape(mask.shape) - 1
 
     def one(key):
-        reservoir = Reservoir.empty(capacity, ROW, key)
+        reservoir = ReservoirBuffer.empty(capacity, ROW, key)
         for i in range(5):
             reservoir = reservoir.add(rows(numbers[i]), jnp.asarray(mask[i]))
         return reservoir.row.unpack(reservoir.tables)["number"]
@@ -86,7 +86,7 @@ def test_every_row_is_kept_as_often_and_so_is_every_pair():
 
 @pytest.mark.program
 def test_rows_that_are_not_finite_are_left_out_and_samples_are_of_those_there_are(key):
-    reservoir = Reservoir.empty(8, ROW, key)
+    reservoir = ReservoirBuffer.empty(8, ROW, key)
     given = rows(np.arange(4))
     given["real"] = given["real"].at[2].set(jnp.nan)
     reservoir = reservoir.add(given, jnp.ones(4, bool))
@@ -98,14 +98,14 @@ def test_rows_that_are_not_finite_are_left_out_and_samples_are_of_those_there_ar
 
 
 def test_where_nothing_is_added_nothing_changes(key):
-    before = Reservoir.empty(8, ROW, key)
+    before = ReservoirBuffer.empty(8, ROW, key)
     after = before.add(rows(np.arange(6)), jnp.zeros(6, bool))
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), before, after))
 
 
 @pytest.mark.program
 def test_it_is_a_replay_of_any_workflow():
-    env = of_a_player(Tabled(Kuhn()))
+    env = make_single_player_env(ExtensiveFormGame(Kuhn()))
     agent = DQN(env.observation_space, env.action_space, hidden=(4,))
     sizes = {"batch_size": 8, "capacity": 16, "random_steps": 16, "eval_episodes": 4}
     workflow = OffPolicy(env, agent, num_envs=4, num_steps=4, num_updates=2, replay=ReservoirReplay(), **sizes)
@@ -114,4 +114,4 @@ def test_it_is_a_replay_of_any_workflow():
     for i in range(3):
         state, _ = step(state, jax.random.key(i))
     assert int(state.replay.size) == 16
-    assert int(state.replay.added) == 16 + 2 * 16
+    assert int(state.replay.num_added) == 16 + 2 * 16

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.ec import CMAES, CMAESHyperparams, Diagonal, Restarts, RestartsHyperparams
+from evorl.ec import CMAES, CMAESHyperparams, DiagonalCovariance, Restarts, RestartsHyperparams
 from evorl.errors import OptionError
 from evorl.types import Evolver
 from tests.conftest import leaves_equal
@@ -29,8 +29,8 @@ def best(evolver, hp, asks, seeds=6, n=10):
             values = rastrigin(genomes)
             return evolver.tell(jax.random.fold_in(key, 2 * i + 1), genomes, -values, state, hp)[0], values.min()
 
-        carry = tree.strong((evolver.init(key, jnp.full(n, 3.0), hp), jnp.float32(jnp.inf)))
-        return tree.repeat(jnp.int32(asks), generation, carry, lambda carry: carry[1] >= 1e-6)
+        carry = tree.drop_weak_types((evolver.init(key, jnp.full(n, 3.0), hp), jnp.float32(jnp.inf)))
+        return tree.masked_fori_loop(jnp.int32(asks), generation, carry, lambda carry: carry[1] >= 1e-6)
 
     return jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), seeds))
 
@@ -77,7 +77,7 @@ def test_flat_fitness_starts_the_search_again_with_twice_the_population(key):
     assert float(metrics["search_restarts"]) == 1
     assert float(metrics["population"]) == 12
     assert leaves_equal(state.search, start.search)
-    assert not leaves_equal(evolver.solution(state), start.start)  # of the finished run
+    assert not leaves_equal(evolver.solution(state), start.initial_mean)  # of the finished run
     lucky = jnp.zeros(6).at[0].set(9.0).at[1].set(-12.0)  # the best member of all, and a mean below 0
     genomes, _ = evolver.ask(key, state, hp)
     again, _ = evolver.tell(key, genomes, lucky, evolver.tell(key, genomes, lucky, state, hp)[0], hp)
@@ -91,7 +91,7 @@ def test_a_search_is_stalled_whose_best_of_10_and_30_n_over_lambda_generations_d
     evolver, hp = Restarts(CMAES(6), doublings=1), RestartsHyperparams()
     state = evolver.init(key, jnp.ones(2), hp)
     state = replace(state, search=replace(state.search, generation=jnp.full_like(state.search.generation, 15)))
-    stalled = jax.jit(lambda history: evolver._stalled(replace(state, history=history), jnp.int32(12), 1e-3))
+    stalled = jax.jit(lambda history: evolver._has_stalled(replace(state, history=history), jnp.int32(12), 1e-3))
     history = jnp.zeros_like(state.history)  # 10 + 30 * 2 / 12 generations count
     assert stalled(history.at[15:].set(-5.0))
     assert stalled(history.at[7].set(5e-4))
@@ -99,17 +99,17 @@ def test_a_search_is_stalled_whose_best_of_10_and_30_n_over_lambda_generations_d
     assert not stalled(history.at[14].set(2e-3))
 
 
-@pytest.mark.parametrize("covariance", [CMAES(6).covariance, Diagonal()])
+@pytest.mark.parametrize("covariance", [CMAES(6).covariance, DiagonalCovariance()])
 def test_bipops_regimes_have_equal_budgets(key, covariance):
     evolver, hp = Restarts(CMAES(6, covariance=covariance), doublings=3, bipop=True), RestartsHyperparams()
 
     def ask_and_tell(state, key):
         state, metrics = told(evolver, state, key, jnp.zeros(6), hp)
-        return state, (metrics["population"], state.sigma, state.small)
+        return state, (metrics["population"], state.initial_sigma, state.small_regime)
 
     state, seen = jax.lax.scan(ask_and_tell, evolver.init(key, jnp.ones(2), hp), jax.random.split(key, 1500))
     population, sigma, small = map(np.asarray, seen)
-    assert abs(int(state.spent[0] - state.spent[1])) <= 8 * 20  # one run
+    assert abs(int(state.asks_spent[0] - state.asks_spent[1])) <= 8 * 20  # one run
     assert set(population[~small]) == {6, 12, 24, 48}
     assert population[small].max() <= 24
     assert (sigma[~small] == np.float32(0.1)).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evorl import returns, tree
-from evorl.n_step import Window, fold
+from evorl.n_step import NStepWindow, to_single_step
 from evorl.types import Transition
 
 STEPS = 23
@@ -89,16 +89,16 @@ def test_vtrace_on_policy_is_the_n_step_return(trajectory):
 @pytest.mark.program
 def test_windows_hold_n_step_returns_across_any_chunks(trajectory):
     reward, _, next_value, terminated, ended, _ = trajectory
-    n, slots = 4, 2
+    n, num_envs = 4, 2
     column = lambda x: jnp.stack([jnp.asarray(x), jnp.roll(jnp.asarray(x), 5)], 1)  # noqa: E731
     steps = jnp.arange(STEPS, dtype=jnp.float32)
     data = Transition(*map(column, (steps, steps, reward, steps + 1, terminated, ended & ~terminated)), extras={})
-    window = Window.empty(n - 1, slots, jax.tree.map(lambda x: x[0, 0], data))
+    window = NStepWindow.empty(n - 1, num_envs, jax.tree.map(lambda x: x[0, 0], data))
     stored = []
     at = 0
     for chunk, count in ((5, 5), (6, 3), (6, 6), (5, 2), (9, 7)):  # of a chunk only the first steps were taken
         part = jax.tree.map(lambda x, at=at, chunk=chunk: x[jnp.arange(at, at + chunk) % STEPS], data)
-        window, longer, there = window.advance(part, jnp.int32(count))
+        window, longer, there = window.push(part, jnp.int32(count))
         stored += [jax.tree.map(lambda x, i=i: x[i], longer) for i in np.flatnonzero(there)]
         at += count
     assert at == STEPS
@@ -106,23 +106,23 @@ def test_windows_hold_n_step_returns_across_any_chunks(trajectory):
 
     rolled = [np.roll(x, 5) for x in (reward, next_value, terminated, ended)]
     for t, row in enumerate(stored):
-        batch = fold(row, 0.9)
-        for slot, (r, v, over, end) in enumerate(([reward, next_value, terminated, ended], rolled)):
-            assert row.obs[slot] == (t if slot == 0 else (t - 5) % STEPS)
-            successor = int(batch.next_obs[slot]) - 1
-            bootstrap = v[successor] if slot == 0 else np.roll(v, -5)[successor]
-            found = batch.reward[slot] + batch.discount[slot] * (not batch.terminated[slot]) * bootstrap
+        batch = to_single_step(row, 0.9)
+        for index, (r, v, over, end) in enumerate(([reward, next_value, terminated, ended], rolled)):
+            assert row.obs[index] == (t if index == 0 else (t - 5) % STEPS)
+            successor = int(batch.next_obs[index]) - 1
+            bootstrap = v[successor] if index == 0 else np.roll(v, -5)[successor]
+            found = batch.reward[index] + batch.discount[index] * (not batch.terminated[index]) * bootstrap
             np.testing.assert_allclose(found, n_step(r, v, over, end, t, n, 0.9), rtol=1e-5, atol=1e-5)
 
 
-def test_a_window_of_slots_that_are_not_in_step_keeps_the_last_rows_of_each():
+def test_a_window_of_envs_that_are_not_in_step_keeps_the_last_rows_of_each():
     zero = jnp.zeros(2)
     rows = [
         Transition(x, zero, zero, x + 1, zero > 0, zero > 0, extras={})
         for x in jnp.array([[10, 20.0]]) + jnp.arange(3)[:, None]
     ]
-    window = Window.empty(2, 2, tree.index(rows[0], 0), apart=True)
-    window, _, there = window.advance(tree.stack(rows), jnp.array([3, 1]))
-    np.testing.assert_array_equal(window.filled, [2, 1])
+    window = NStepWindow.empty(2, 2, tree.index(rows[0], 0), per_env=True)
+    window, _, there = window.push(tree.stack(rows), jnp.array([3, 1]))
+    np.testing.assert_array_equal(window.num_filled, [2, 1])
     np.testing.assert_array_equal(window.rows.obs, [[11, 0], [12, 20]])
     np.testing.assert_array_equal(there, [[False, False], [False, False], [True, False]])

@@ -13,21 +13,23 @@ import numpy as np
 import pytest
 from flax import ids
 
-from evorl import distribute, tree
+from evorl import tree
 from evorl.agents import PolicyGradient
-from evorl.agents.team import Team, member_spaces
+from evorl.agents.group_agent import member_spaces
+from evorl.agents.team import Team
+from evorl.cli import distribute
 from evorl.distributed import trainings
-from evorl.distributed.executors import InTurn, Serial
-from evorl.distributed.learning import coordinate_rollouts
-from evorl.distributed.recorded import Run
-from evorl.distributed.results import Results
-from evorl.distributed.rollouts import RolloutSpec
-from evorl.distributed.task import ROLLOUT, Task, policy, slots
-from evorl.distributed.values import packed
-from evorl.distributed.worker import Worker
-from evorl.envs import probe
+from evorl.distributed.executors import SerialExecutor, SerialWorkers
+from evorl.distributed.results import ResultStore
+from evorl.distributed.rollout_coordinator import coordinate_rollouts
+from evorl.distributed.rollout_programs import RolloutSpec
+from evorl.distributed.run_recorder import RunContext
+from evorl.distributed.task import ROLLOUT, Task, format_envs_name, format_policy_name
+from evorl.distributed.values import pack_value
+from evorl.distributed.worker import RayWorker
+from evorl.envs.sanity import probe
 from evorl.errors import DivergedError, OptionError
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
 from evorl.training import runs
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.types import HostParams
@@ -74,15 +76,15 @@ def test_in_one_part_it_is_the_training_by_one_program(workflow):
 
 @dataclass(frozen=True)
 class Watched:
-    """Serial, which keeps what was published, and all tasks."""
+    """A SerialExecutor that keeps what was published, and all tasks."""
 
     values: dict = field(default_factory=dict)
     tasks: list = field(default_factory=list)
     left: list = field(default_factory=list)
 
     @contextmanager
-    def begun(self, programs):
-        workers = InTurn(programs)
+    def start_workers(self, programs):
+        workers = SerialWorkers(programs)
         publish, submit = workers.publish, workers.submit
         workers.publish = lambda name, value: (self.values.update({name: value}), publish(name, value))
         workers.submit = lambda task: (self.tasks.append(task), submit(task))
@@ -97,16 +99,16 @@ def test_who_acts_is_so_many_iterations_behind_with_what_it_had_seen_then(ahead)
     assert sorted(task.name for task in watched.tasks) == [f"rollout-{i}-{part}" for i in range(5) for part in range(2)]
     for task in watched.tasks:
         version = max(0, task.version - 2)
-        assert task.reads == (policy(version), slots(task.version, task.part))
-        *_, count, _, _ = watched.values[policy(version)]  # the last leaves are statistics
+        assert task.value_names == (format_policy_name(version), format_envs_name(task.version, task.part))
+        *_, count, _, _ = watched.values[format_policy_name(version)]  # the last leaves are statistics
         assert int(count) == 24 * version
-    np.testing.assert_array_equal(ahead[-1].seen.count, [72, 96])
+    np.testing.assert_array_equal(ahead[-1].stale_obs_statistics.count, [72, 96])
     for version, learner in enumerate(ahead, 1):
-        now = learner.state.agent.actor.params, learner.state.statistics
-        assert leaves_equal(packed(now), watched.values[policy(version)])
+        now = learner.state.agent.actor.params, learner.state.obs_statistics
+        assert leaves_equal(pack_value(now), watched.values[format_policy_name(version)])
         for part in range(2):  # side by side
-            own = tree.index(learner.state.slots, slice(2 * part, 2 * part + 2))
-            assert leaves_equal(packed(own), watched.values[slots(version, part)])
+            own = tree.index(learner.state.envs, slice(2 * part, 2 * part + 2))
+            assert leaves_equal(pack_value(own), watched.values[format_envs_name(version, part)])
     assert sorted(watched.left) == ["policy-3", "policy-4", "policy-5", "slots-5-0", "slots-5-1"]
 
 
@@ -118,7 +120,7 @@ def test_the_order_in_which_rollouts_end_changes_nothing(ahead):
 
 @pytest.mark.program
 def test_parts_learn_the_best_action():
-    env = probe.ChosenReward()
+    env = probe.ActionDependentReward()
     agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))
     workflow = OnPolicy(env, agent, 32, 8, 4, 64, staleness=1, eval_episodes=8)
     done = coordinate_rollouts(workflow, iterations=20, hyperparams=replace(FAST, learning_rate=3e-2), parts=2)
@@ -141,17 +143,17 @@ def test_of_games_too():
 @pytest.mark.program
 def test_a_worker_has_modules_of_its_own(monkeypatch):
     """Of another process their numbers may be those of modules that a worker makes."""
-    spec = RolloutSpec(AHEAD, 2, as_state(FAST), ())
-    begun = spec.programs().begun(jax.random.key(0))
+    spec = RolloutSpec(AHEAD, 2, as_arrays(FAST), ())
+    begun = spec.build_programs().init_learner(jax.random.key(0))
     values = {
-        policy(0): packed(spec.programs().acting(begun, 2)),
-        slots(0, 1): spec.programs().parted(begun.state.slots)[1],
+        format_policy_name(0): pack_value(spec.build_programs().get_acting_policy(begun, 2)),
+        format_envs_name(0, 1): spec.build_programs().split_envs(begun.state.envs)[1],
     }
     task = Task(ROLLOUT, 0, 1, np.asarray(jax.random.key_data(jax.random.key(1))), np.array(0), tuple(values))
-    expected = spec.programs()(task, values.__getitem__)
+    expected = spec.build_programs()(task, values.__getitem__)
     sent = pickle.dumps(spec)
     monkeypatch.setattr(ids.uuid, "_id", AHEAD.agent.encoder._id.id - 1)
-    assert leaves_equal(Worker({}, False, sent)._programs(task, values.__getitem__), expected)
+    assert leaves_equal(RayWorker({}, False, sent)._programs(task, values.__getitem__), expected)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,14 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
     for iterations, workers in ((3, 2), (5, 4)):
         data = DATA | {"iterations": iterations}
         assert (
-            len(list(trainings.rollouts(AHEAD, FAST, Run(data, tmp_path, [rows.append]), Serial(), None, workers))) > 1
+            len(
+                list(
+                    trainings.train_from_rollouts(
+                        AHEAD, FAST, RunContext(data, tmp_path, [rows.append]), SerialExecutor(), None, workers
+                    )
+                )
+            )
+            > 1
         )
     of_training = [row for row in rows if row["kind"] == "train"]
     assert [row["iteration"] for row in of_training] == [1, 2, 3, 4, 5]
@@ -199,16 +208,24 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
         (None, "seen-5.npz, which goes with the checkpoint, is"),
     ):
         with pytest.raises(OptionError, match=message):
-            next(trainings.rollouts(AHEAD, FAST, Run(DATA | {"iterations": 6}, tmp_path), Serial(), parts, 2))
+            next(
+                trainings.train_from_rollouts(
+                    AHEAD, FAST, RunContext(DATA | {"iterations": 6}, tmp_path), SerialExecutor(), parts, 2
+                )
+            )
         (tmp_path / "tasks" / "seen-5.npz").write_bytes(b"half")
     for kept in ([], [np.array("x")], [np.zeros((3, 3))]):
-        results = Results(tmp_path / "tasks")
-        results.put("seen-5", packed(ahead[-1].seen))
+        results = ResultStore(tmp_path / "tasks")
+        results.put("seen-5", pack_value(ahead[-1].stale_obs_statistics))
         results.put("parts", kept)
         with pytest.raises(
             OptionError, match=r"tasks/parts.npz, which goes with the checkpoint, is not there or damaged"
         ):
-            next(trainings.rollouts(AHEAD, FAST, Run(DATA | {"iterations": 6}, tmp_path), Serial(), None, 2))
+            next(
+                trainings.train_from_rollouts(
+                    AHEAD, FAST, RunContext(DATA | {"iterations": 6}, tmp_path), SerialExecutor(), None, 2
+                )
+            )
 
 
 @pytest.mark.program
@@ -217,12 +234,12 @@ def test_what_diverges_is_told_and_not_saved(tmp_path):
     told = "diverged: agent.* is not finite after iteration 1; it had no checkpoint yet"
     with pytest.raises(DivergedError, match=told):
         list(
-            trainings.rollouts(
-                AHEAD, endless, Run(DATA | {"iterations": 5}, tmp_path, [rows.append]), Serial(), None, 2
+            trainings.train_from_rollouts(
+                AHEAD, endless, RunContext(DATA | {"iterations": 5}, tmp_path, [rows.append]), SerialExecutor(), None, 2
             )
         )
     assert [(row["kind"], row["iteration"]) for row in rows] == [("evaluation", 0), ("train", 1)]
-    assert Checkpoints(tmp_path / "checkpoints", writes=False).latest is None
+    assert Checkpoints(tmp_path / "checkpoints", writes=False).latest_iteration is None
 
 
 @pytest.mark.program
@@ -235,7 +252,7 @@ def test_the_command_trains_and_goes_on_as_if_never_stopped(tmp_path, monkeypatc
     said = capsys.readouterr().out
     assert "see it with: python -m evorl.play stopped" in said
     assert "go on with: python -m evorl.distribute resume=stopped executor=serial workers=4 env_steps=5120" in said
-    states = [runs.restored(tmp_path / name, "run", "last").state for name in ("stopped", "whole")]
+    states = [runs.restore_run(tmp_path / name, "run", "last").state for name in ("stopped", "whole")]
     assert leaves_equal(*states)
     rows = [(tmp_path / name / "train.csv").read_text().splitlines() for name in ("stopped", "whole")]
     of = [
@@ -261,15 +278,15 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_been(tmp_path):
     assert process.wait() == -signal.SIGKILL
     for rest in ("resume=killed", f"{SMALL} iterations=60 run_dir=whole"):
         subprocess.run([*command, *rest.split(), "executor=serial"], cwd=tmp_path, check=True, capture_output=True)
-    states = [runs.restored(tmp_path / name, "run", "last").state for name in ("killed", "whole")]
+    states = [runs.restore_run(tmp_path / name, "run", "last").state for name in ("killed", "whole")]
     assert leaves_equal(*states)
     assert len((tmp_path / "killed" / "train.csv").read_text().splitlines()) == 31
 
 
 def test_the_last_of_a_kind_are_kept(tmp_path):
-    results = Results(tmp_path)
+    results = ResultStore(tmp_path)
     for name in ("seen-9", "seen-10", "seen-11", "other-1", "seen-x"):
         results.put(name, [np.zeros(1)])
     results.trim("seen", 2)
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["other-1", "seen-10", "seen-11", "seen-x"]
-    Results().trim("seen", 2)
+    ResultStore().trim("seen", 2)

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import envs, sanity, tree
-from evorl.envs.sanity import Bandit, Continuous, Grid, Memory, Pair, Password, Spaces, Squared, Stochastic
+from evorl import envs, tree
+from evorl.cli import sanity
+from evorl.envs.sanity import Bandit, Continuous, DigitMemory, Grid, PairGame, Password, Spaces, Squared, Stochastic
 from evorl.envs.sanity.bandit import BanditParams
 from evorl.errors import OptionError
 from evorl.training import runs
@@ -141,9 +142,9 @@ RULES = {
     bandit: Bandit(),
     password: Password(),
     stochastic: Stochastic(),
-    pair: Pair(),
+    pair: PairGame(),
     spaces: Spaces(),
-    memory: Memory(),
+    memory: DigitMemory(),
     continuous: Continuous(),
     squared: Squared(),
     two_squared: Squared(targets=2),
@@ -173,12 +174,12 @@ def test_an_environment_follows_its_rule(rule):
 @pytest.mark.program
 @pytest.mark.parametrize("rule", RULES)
 def test_an_environment_meets_the_protocol(rule):
-    envs.check(RULES[rule], episodes=2)
+    envs.check_env(RULES[rule], episodes=2)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_score_is_from_0_to_1(rule):
-    assert isinstance(RULES[rule], sanity.Scored)
+    assert isinstance(RULES[rule], sanity.ScoredEnv)
     scores = played(RULES[rule])[3]
     assert scores.min() >= 0
     assert scores.max() <= 1
@@ -321,8 +322,8 @@ def test_an_agent_with_memory_is_asked_memory(capsys):
     out, _, code = said("agent=ppo core=gru only=memory env_steps=2_000 agent.workflow.agent.core.width=4", capsys)
     assert code == 1
     assert out.splitlines()[1].endswith("FAILED")
-    workflow = runs.build(config.load(["agent=ga", "env=sanity_memory", "core=gru"]))[0]
-    search = sanity.asked(sanity.CHECKS["memory"], workflow)
+    workflow = runs.build(config.compose_config(["agent=ga", "env=sanity_memory", "core=gru"]))[0]
+    search = sanity.adapt_check(sanity.CHECKS["memory"], workflow)
     assert (search.threshold, search.env_steps, search.needs_memory) == (0.5, 1_000_000, True)
 
 
@@ -342,9 +343,9 @@ def test_what_finds_settings_and_no_policy_is_refused(capsys):
 
 def test_search_is_asked_less_and_every_member_the_whole():
     check = sanity.CHECKS["continuous"]
-    search = config.load(["agent=openes", "env=sanity_continuous"])
-    assert sanity.asked(check, runs.build(search)[0]).env_steps == 1_000_000
-    population = config.load(["agent=pbt", "env=sanity_continuous", "agent.workflow.population.size=4"])
-    assert sanity.asked(check, runs.build(population)[0]) == replace(check, env_steps=800_000)
+    search = config.compose_config(["agent=openes", "env=sanity_continuous"])
+    assert sanity.adapt_check(check, runs.build(search)[0]).env_steps == 1_000_000
+    population = config.compose_config(["agent=pbt", "env=sanity_continuous", "agent.workflow.population.size=4"])
+    assert sanity.adapt_check(check, runs.build(population)[0]) == replace(check, env_steps=800_000)
     with pytest.raises(OptionError, match="search without gradients"):
-        sanity.asked(sanity.CHECKS["grid"], runs.build(search)[0])
+        sanity.adapt_check(sanity.CHECKS["grid"], runs.build(search)[0])

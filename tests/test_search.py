@@ -8,19 +8,20 @@ import numpy as np
 import pytest
 
 import evorl
-from evorl import play, train, tree
+from evorl import tree
 from evorl.agents import MLPPolicy
-from evorl.bounds import Box
+from evorl.bounds import BoundTransform
+from evorl.cli import play, train
 from evorl.ec import CMAES, NSGA2, RVEA
 from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.sanity.continuous import Continuous
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
 from evorl.problems import BBOB, DTLZ, ZDT, Arm, Sphere
 from evorl.training import runs
 from evorl.training.configuration import config, discovery
-from evorl.training.front import Front, acting
-from evorl.types import Problem, Quality
+from evorl.training.pareto_front import Front, with_solution
+from evorl.types import Problem, QDEvaluation
 from evorl.workflows import Evolution, Search, SearchHyperparams
 from tests.conftest import leaves_equal
 from tests.tiny import Walk
@@ -77,7 +78,7 @@ def test_fronts_by_hand():
 ])  # fmt: skip
 def test_each_objective_is_drawn_beside_the_first(names, descriptors, labels):
     values = np.arange(2.0 * len(names)).reshape(2, -1)
-    figure = play.draw(Front(names, values, (), np.ones((2, descriptors)), 2))
+    figure = play.draw_front(Front(names, values, (), np.ones((2, descriptors)), 2))
     assert [(axis.get_xlabel(), axis.get_ylabel()) for axis in figure.axes] == labels
     if len(names) > 1:
         drawn = [axis.collections[0].get_offsets().tolist() for axis in figure.axes]
@@ -88,7 +89,7 @@ def test_sphere_arm_and_bbob_by_hand():
     """An arm bent by a quarter twice ends at (0 - 1 + ..): links along +y and -x."""
     assert values(Sphere(3), [[1, -2, 3]]) == -14
     quality = Arm(2).evaluate(KEY, jnp.array([np.pi / 2, np.pi / 2]))
-    assert isinstance(quality, Quality)
+    assert isinstance(quality, QDEvaluation)
     np.testing.assert_allclose(quality.fitness, 0, atol=1e-6)
     np.testing.assert_allclose(quality.descriptor, [-0.5, 0.5], atol=1e-6)
     np.testing.assert_allclose(Arm(2).evaluate(KEY, jnp.array([0.0, 1.0])).fitness, -0.25)
@@ -99,7 +100,7 @@ def test_sphere_arm_and_bbob_by_hand():
 
 def searched(workflow, steps, key=KEY):
     def run(key):
-        state = workflow.init(key, as_state(workflow.hyperparams()))
+        state = workflow.init(key, as_arrays(workflow.hyperparams()))
         return jax.lax.scan(workflow.step, state, jax.random.split(key, steps))
 
     return jax.jit(run)(key)
@@ -112,7 +113,7 @@ def test_a_search_of_one_objective_finds_it_with_any_evolver():
     evaluation = workflow.evaluate(state, KEY)
     assert -1e-4 < float(evaluation["return"]) <= 0
     assert float(state.env_steps) == 60 * 12 == int(metrics["env_steps"].sum()) == int(metrics["episodes"].sum())
-    solution = workflow.fitted.solution(state.evolver)
+    solution = workflow.evolver_with_bounds.solution(state.evolver)
     np.testing.assert_allclose(evaluation["return"], values(workflow.problem, solution[None])[0], rtol=1e-5)
     np.testing.assert_array_equal(metrics["return_best"][0] >= metrics["return"][0], True)
 
@@ -136,8 +137,8 @@ class Best:
     def to_params(self, state, genome, hyperparams):
         return genome
 
-    def fitness(self, means):
-        return Quality(means["return"], means[self.by])
+    def compute_fitness(self, means):
+        return QDEvaluation(means["return"], means[self.by])
 
     def tell(self, key, genomes, fitness, state, hyperparams):
         return genomes[0], {"end": fitness.descriptor[0], "worth": fitness.fitness[0]}
@@ -150,7 +151,7 @@ class Best:
 def test_an_evolver_that_asks_for_it_is_told_of_descriptors_and_members_are_mapped_into_the_bounds():
     workflow = Search(Arm(3), Best())
     state, metrics = searched(workflow, 1)
-    inside = Box(-np.pi, np.pi).fold(state.evolver)
+    inside = BoundTransform(-np.pi, np.pi).fold(state.evolver)
     assert np.abs(inside).max() <= np.float32(np.pi)
     expected = Arm(3).evaluate(KEY, inside)
     np.testing.assert_allclose(metrics["end"][0], expected.descriptor, atol=1e-6)
@@ -165,7 +166,7 @@ def test_a_front_stays_within_the_bounds_of_its_problem():
     low, high = workflow.problem.bounds
     assert (state.evolver.children >= np.array(low)).all()
     assert (state.evolver.children <= np.array(high)).all()
-    assert workflow.fitted.objectives == {"return/0": 1.0, "return/1": 1.0}
+    assert workflow.evolver_with_bounds.objectives == {"return/0": 1.0, "return/1": 1.0}
 
 
 @dataclass(frozen=True)
@@ -201,25 +202,27 @@ WRONG = {
 @pytest.mark.parametrize("command", WRONG)
 def test_mistakes_are_one_line_that_teaches(command):
     with pytest.raises(OptionError) as caught:
-        runs.build(config.load(command.split()))
+        runs.build(config.compose_config(command.split()))
     assert WRONG[command] in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.program
 def test_every_problem_composes():
-    for name, path in discovery.choices("problem").items():
+    for name, path in discovery.find_choices("problem").items():
         assert path.read_text().startswith("# ")
-        workflow, _, _ = runs.build(config.load(["agent=search", f"problem={name}"]))
+        workflow, _, _ = runs.build(config.compose_config(["agent=search", f"problem={name}"]))
         assert isinstance(workflow, Search)
 
 
 def test_configured_evolvers_are_those_of_the_dataclasses():
     for name, expected in (("nsga2", NSGA2(10)), ("rvea", RVEA(10))):
-        workflow, hyperparams, _ = runs.build(config.load(["agent=search", "problem=zdt1", f"agent/evolver={name}"]))
+        workflow, hyperparams, _ = runs.build(
+            config.compose_config(["agent=search", "problem=zdt1", f"agent/evolver={name}"])
+        )
         assert workflow == Search(ZDT(), expected)
         assert hyperparams == SearchHyperparams(expected.hyperparams())
-    workflow, _, _ = runs.build(config.load(["experiment=brax/nsga2_hopper"]))
+    workflow, _, _ = runs.build(config.compose_config(["experiment=brax/nsga2_hopper"]))
     bounds = {"low": -2.0, "high": 2.0}
     of_both = {"x_velocity": 1, "reward_ctrl": 1}
     assert workflow.evolver == NSGA2(128, of_both, BoundedSBX(**bounds), PolynomialMutation(**bounds))
@@ -241,7 +244,7 @@ def test_a_search_is_trained_resumed_and_shown_by_its_front(tmp_path, capsys, mo
     assert "after 24 evaluations" in shown
     assert "random solutions earn -0.5" in shown
     train.main([f"resume={run}", "iterations=4"])
-    found = play.play(play.parse([str(run)]))
+    found = play.play_run(play.parse_play_options([str(run)]))
     assert {path.name for path in found["files"]} == {"front.csv", "front.png"}
     header, *lines = (run / "play" / "front.csv").read_text().splitlines()
     assert header == "solution,return/0,return/1,x0,x1,x2"
@@ -251,14 +254,14 @@ def test_a_search_is_trained_resumed_and_shown_by_its_front(tmp_path, capsys, mo
     assert (np.diff(rows[:, 2]) > 0).all()
     np.testing.assert_allclose(values(ZDT(1, 3), rows[:, 3:]), rows[:, 1:3], rtol=1e-5)
     with pytest.raises(OptionError, match="solution=0: Search keeps no policy to be played"):
-        play.play(play.parse([str(run), "solution=0"]))
+        play.play_run(play.parse_play_options([str(run), "solution=0"]))
 
 
 @pytest.mark.program
 def test_a_search_of_one_objective_shows_its_solution(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     run = trained(tmp_path / "run", "agent=search", "problem=sphere", "problem.size=2", "agent/evolver=cem")
-    assert [path.name for path in play.play(play.parse([str(run)]))["files"]] == ["front.csv"]
+    assert [path.name for path in play.play_run(play.parse_play_options([str(run)]))["files"]] == ["front.csv"]
     header, line = (run / "play" / "front.csv").read_text().splitlines()
     _, value, *x = map(float, line.split(","))
     assert header == "solution,return,x0,x1"
@@ -270,14 +273,14 @@ def test_members_of_a_front_can_be_played(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     tiny = ["agent.workflow.agent.hidden=[4]", "agent.workflow.eval_episodes=2", "agent.workflow.normalization=none"]
     run = trained(tmp_path / "run", "agent=nsga2", "env=sanity_continuous", *tiny)
-    found = play.play(play.parse([str(run), "episodes=3", "solution=0"]))
+    found = play.play_run(play.parse_play_options([str(run), "episodes=3", "solution=0"]))
     assert len(found["returns"]) == 3
     policy, obs = MLPPolicy(Continuous().observation_space, Continuous().action_space, hidden=(4,)), jnp.ones(6)
-    action = policy.mode(evorl.found(run).solution(), obs, (), KEY, policy.hyperparams())[0]
+    action = policy.mode(evorl.load_front(run).solution(), obs, (), KEY, policy.hyperparams())[0]
     np.testing.assert_allclose(evorl.load(run, solution=0)(obs), action, rtol=1e-5)
     assert (run / "play" / "front.csv").read_text().startswith("solution,return\n0,")
     with pytest.raises(OptionError, match=r"solution=9: must be from 0 to \d, a line of front.csv"):
-        play.play(play.parse([str(run), "solution=9"]))
+        play.play_run(play.parse_play_options([str(run), "solution=9"]))
 
 
 @pytest.mark.program
@@ -289,10 +292,10 @@ def test_the_solution_of_a_number_acts(tmp_path):
     asked = state.evolver.children
     told, _ = workflow.evolver.tell(KEY, asked, fitness, state.evolver, workflow.hyperparams().evolver)
     state = state.replace(evolver=told)
-    front = Front.of(workflow, state)
+    front = Front.from_state(workflow, state)
     assert front is not None
     assert front.names == ("return", "length")
     np.testing.assert_array_equal(front.values, [[4, -1], [3, -8], [1, -9]])
-    acts = acting(front, workflow, state, 1)
+    acts = with_solution(front, workflow, state, 1)
     assert leaves_equal(acts.agent.actor.params, tree.index(asked, 4))
     assert str(front) == "front of 3: return 1 to 4; length -9 to -1"

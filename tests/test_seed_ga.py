@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from evorl.agents import MLPPolicy
-from evorl.ec.seed_ga import Descent, SeedGA, SeedGAHyperparams, changed
-from evorl.envs.point_maze import PointMaze
+from evorl.ec.seed_ga import SeedGA, SeedGAHyperparams, SeedGenome, mutate_with_seed
+from evorl.envs.maze.point_maze import PointMaze
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
 from evorl.workflows import Evolution, EvolutionHyperparams
 from tests.conftest import leaves_equal
 
-HP = as_state(SeedGAHyperparams(0.5))
+HP = as_arrays(SeedGAHyperparams(0.5))
 
 
 @pytest.mark.program
@@ -27,11 +27,11 @@ def test_the_fittest_have_children_and_the_best_of_all_stays_as_it_is():
     assert len({tuple(words) for words in genomes.words.tolist()}) == 6
     after, _ = ga.tell(jax.random.key(2), genomes, jnp.array([1.0, jnp.nan, 5.0, 4.0, -9.0, 2.0]), state, HP)
     for i, member in enumerate((2, 3)):
-        wanted = changed(state.parents[genomes.parent[member]], genomes.words[member], HP.std)
+        wanted = mutate_with_seed(state.parents[genomes.parent[member]], genomes.words[member], HP.std)
         np.testing.assert_array_equal(after.parents[i], wanted)
         np.testing.assert_array_equal(after.chain[i], [genomes.words[member], [0, 0], [0, 0]])
     np.testing.assert_array_equal(ga.solution(after), after.parents[0])
-    members = ga.drawn(after, ga.ask(jax.random.key(3), after, HP)[0], HP)
+    members = ga.materialize(after, ga.ask(jax.random.key(3), after, HP)[0], HP)
     np.testing.assert_array_equal(members[0], after.parents[0])
 
 
@@ -44,7 +44,7 @@ def test_the_elite_is_the_best_of_the_candidates_when_they_play_again():
     found, _ = ga.tell(jax.random.key(2), genomes, jnp.arange(7.0), state, HP)
     assert (int(found.generation), bool(found.confirming)) == (1, True)
     again, _ = ga.ask(jax.random.key(3), found, HP)
-    np.testing.assert_array_equal(ga.drawn(found, again, HP), found.parents[np.arange(7) % 3])
+    np.testing.assert_array_equal(ga.materialize(found, again, HP), found.parents[np.arange(7) % 3])
     sure, _ = ga.tell(jax.random.key(4), again, jnp.array([0, 5, 1, 9, 5, 1.5, 3]), found, HP)
     order = np.array([1, 0, 2, 3])  # by means of 4, 5 and 1.25; the fourth parent is none
     for after, before in ((sure.parents, found.parents), (sure.chain, found.chain), (sure.root, found.root)):
@@ -60,12 +60,12 @@ def test_the_elite_is_the_best_of_the_candidates_when_they_play_again():
 @pytest.mark.program
 def test_of_noisy_episodes_candidates_make_an_elite_that_is_better_than_the_luckiest():
     """Equal evaluations, 32 seeds: the true values of what the searches stand for, in a noise of 1."""
-    h = as_state(SeedGAHyperparams(0.2))
+    h = as_arrays(SeedGAHyperparams(0.2))
 
     def worth(ga, key):
         def step(state, key):
             genomes, state = ga.ask(key, state, h)
-            members = ga.drawn(state, genomes, h)
+            members = ga.materialize(state, genomes, h)
             fitness = -(members**2).sum(-1) + jax.random.normal(key, (len(members),))
             return ga.tell(key, genomes, fitness, state, h)
 
@@ -86,7 +86,7 @@ def test_a_seed_stands_for_normal_noise_of_its_std():
     from scipy import stats
 
     words = jax.random.bits(jax.random.key(0), (50, 2), np.uint32)
-    noise = jax.vmap(lambda words: changed(jnp.zeros(400), words, jnp.float32(0.3)))(words)
+    noise = jax.vmap(lambda words: mutate_with_seed(jnp.zeros(400), words, jnp.float32(0.3)))(words)
     assert stats.kstest(np.asarray(noise).ravel() / 0.3, "norm").pvalue > 1e-3
     assert np.abs(np.corrcoef(noise)[np.triu_indices(50, 1)]).max() < 0.25
 
@@ -105,10 +105,10 @@ def test_a_policy_is_rebuilt_from_its_chain_bit_by_bit(candidates):
     kept = state.evolver
     assert float(metrics["chain"]) == (3 if candidates else 6)
     for parent in range(3):
-        again = jax.jit(ga.rebuilt)(kept, first.evolver.parents, parent)
+        again = jax.jit(ga.rebuild_parent)(kept, first.evolver.parents, parent)
         assert leaves_equal(again, jax.tree.map(lambda x: x[parent], kept.parents))  # noqa: B023
     other = replace(kept, chain=kept.chain.at[0, 2, 0].add(1))
-    assert not leaves_equal(ga.rebuilt(other, first.evolver.parents, 0), ga.solution(kept))
+    assert not leaves_equal(ga.rebuild_parent(other, first.evolver.parents, 0), ga.solution(kept))
 
 
 @pytest.mark.parametrize("sizes", [(1,), (4, 5), (4, 0), (4, 2, 0), (4, 2, 1, 3), (4, 2, 1, -1)])
@@ -119,14 +119,14 @@ def test_sizes_that_cannot_be_are_refused(sizes):
 
 def test_it_searches_for_a_point():
     ga, goal = SeedGA(64, 8, candidates=0), jnp.array([1.0, -2.0, 0.5])
-    h = as_state(SeedGAHyperparams(0.2))
+    h = as_arrays(SeedGAHyperparams(0.2))
 
     def step(state, key):
         genomes, state = ga.ask(key, state, h)
-        members = ga.drawn(state, genomes, h)
+        members = ga.materialize(state, genomes, h)
         return ga.tell(key, genomes, -((members - goal) ** 2).sum(-1), state, h)
 
     state = ga.init(jax.random.key(0), jnp.zeros(3), h)
     state, _ = jax.jit(lambda state: jax.lax.scan(step, state, jax.random.split(jax.random.key(1), 60)))(state)
     np.testing.assert_allclose(ga.solution(state), goal, atol=0.1)
-    assert isinstance(ga.center(state), Descent)
+    assert isinstance(ga.center_genome(state), SeedGenome)

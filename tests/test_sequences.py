@@ -1,4 +1,4 @@
-"""Sequences of what slots did in a row: which there are, what they hold, and what agents that remember make of them."""
+"""Sequences of what environments did in a row: which there are, what they hold, and what agents make of them."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ import pytest
 
 from evorl import tree
 from evorl.agents import DQN, SAC, TD3, DiscreteSAC
-from evorl.agents.losses import bootstrapped
+from evorl.agents.losses import td_target
 from evorl.ec import CEM
 from evorl.errors import OptionError
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.replay.sequences import SequenceReplay
-from evorl.returns import rescaled, unscaled
+from evorl.returns import rescale_value, unrescale_value
 from evorl.spaces import Discrete
 from evorl.types import Transition
 from evorl.workflows import CEMRL, ERL, OffPolicy, SharedReplay
@@ -25,47 +25,47 @@ from tests.tiers import program_fixture
 from tests.tiny import CHOICES
 from tests.tiny import ENV as CONTINUOUS
 
-SLOTS, STEPS, STRIDE = 3, 24, 4
+NUM_ENVS, STEPS, STRIDE = 3, 24, 4
 ADD = jax.jit(lambda replay, *given: replay.add(*given))
 SMALL = {"length": 5, "burn_in": 2, "stride": STRIDE}
 TOTAL = 7
 
 
 def rows(place, where, ended=False):
-    """Of each slot the step that is its `where`-th, [n], which leads from one observation to the next."""
+    """Of each environment the step that is its `where`-th, [n], which leads from one observation to the next."""
     where = jnp.asarray(where, jnp.float32)
-    slot = 1000.0 * jnp.arange(SLOTS)
-    over = jnp.broadcast_to(jnp.asarray(ended), (SLOTS,))
-    obs = (slot + where)[:, None]
-    return Transition(obs, where, where, obs + 1, over, jnp.zeros(SLOTS, bool), memory=(slot + where - 0.5,))
+    env_index = 1000.0 * jnp.arange(NUM_ENVS)
+    over = jnp.broadcast_to(jnp.asarray(ended), (NUM_ENVS,))
+    obs = (env_index + where)[:, None]
+    return Transition(obs, where, where, obs + 1, over, jnp.zeros(NUM_ENVS, bool), memory=(env_index + where - 0.5,))
 
 
-def filled(settings, chunks, ended=lambda slot, step: False):
-    """A replay after random chunks, of which each slot takes its own share, and how many steps each has taken."""
-    row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(SLOTS)))
-    replay = settings.empty(SLOTS * STEPS, row, SLOTS)
-    rng, taken = np.random.default_rng(0), np.zeros(SLOTS, int)
+def filled(settings, chunks, ended=lambda env_index, step: False):
+    """A replay after random chunks, of which each environment takes its own share, and how many steps each took."""
+    row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(NUM_ENVS)))
+    replay = settings.empty(NUM_ENVS * STEPS, row, NUM_ENVS)
+    rng, taken = np.random.default_rng(0), np.zeros(NUM_ENVS, int)
     for _ in range(chunks):
-        share = rng.integers(0, 4, SLOTS)
+        share = rng.integers(0, 4, NUM_ENVS)
         mask = np.arange(3)[:, None] < share
-        each = [rows(0, taken + i, [ended(s, taken[s] + i) for s in range(SLOTS)]) for i in range(3)]
+        each = [rows(0, taken + i, [ended(s, taken[s] + i) for s in range(NUM_ENVS)]) for i in range(3)]
         replay = ADD(replay, tree.stack(each), mask)
         taken += share
         yield replay, taken
 
 
 def wanted(taken):
-    """By slot and step, where sequences begin that are all there."""
+    """By environment and step, where sequences begin that are all there."""
     return {
-        (slot, step)
-        for slot in range(SLOTS)
-        for step in range(0, int(taken[slot]), STRIDE)
-        if step + TOTAL <= taken[slot] and step >= taken[slot] - STEPS
+        (env_index, step)
+        for env_index in range(NUM_ENVS)
+        for step in range(0, int(taken[env_index]), STRIDE)
+        if step + TOTAL <= taken[env_index] and step >= taken[env_index] - STEPS
     }
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.9])
-def test_sequences_are_what_each_slot_did(exponent):
+def test_sequences_are_what_each_env_did(exponent):
     sample = jax.jit(lambda replay, key: replay.sample(key, (2, 300)))
     for i, (replay, taken) in enumerate(filled(SequenceReplay(**SMALL, exponent=exponent), 60)):
         expected = wanted(taken)
@@ -79,34 +79,34 @@ def test_sequences_are_what_each_slot_did(exponent):
         np.testing.assert_array_equal(obs, obs[:, :1] + np.arange(TOTAL)[:, None])
         np.testing.assert_array_equal(drawn.next_obs[..., 0], obs + 1)
         np.testing.assert_array_equal(drawn.memory[0], obs[:, 0] - 0.5)
-        assert not np.asarray(drawn.ended).any()
+        assert not np.asarray(drawn.is_done).any()
         found = Counter(divmod(int(x), 1000) for x in obs[:, 0].ravel())
         assert set(found) == expected  # that one of 18 at most is left out in 600 draws has probability 1e-14
 
 
 def test_priorities_are_of_those_that_are_whole():
     for replay, taken in filled(SequenceReplay(**SMALL), 60):
-        numbers = np.asarray(replay.priorities.numbers.levels[0])[: SLOTS * STEPS // STRIDE]
-        beginnings = {slot * (STEPS // STRIDE) + step % STEPS // STRIDE for slot, step in wanted(taken)}
+        numbers = np.asarray(replay.priorities.sum_tree.levels[0])[: NUM_ENVS * STEPS // STRIDE]
+        beginnings = {env_index * (STEPS // STRIDE) + step % STEPS // STRIDE for env_index, step in wanted(taken)}
         assert set(np.flatnonzero(numbers)) == beginnings
-        assert float(replay.priorities.numbers.total) == pytest.approx(numbers.sum())
+        assert float(replay.priorities.sum_tree.total) == pytest.approx(numbers.sum())
 
 
 def test_a_priority_is_a_mix_of_errors():
     *_, (replay, _) = filled(SequenceReplay(**SMALL, exponent=1.0, mix=0.75), 30)
     index = jax.jit(lambda replay: replay.sample(jax.random.key(0), (1,)).index)(replay)
     errors = jnp.array([[-1.0, 0.0, 3.0, 0.0, 1.0]])
-    found = replay.update(index, errors).priorities.numbers.at(index)
+    found = replay.update_priorities(index, errors).priorities.sum_tree.get_values(index)
     np.testing.assert_allclose(found, 0.75 * 3 + 0.25 * 1, rtol=1e-5)
 
 
 @pytest.mark.program
-def test_a_slot_that_goes_on_elsewhere_was_cut():
-    """Its last step is truncated then, but not one whose episode ended, nor that of a slot that goes on."""
-    *_, (replay, taken) = filled(SequenceReplay(**SMALL, exponent=0.0), 20, lambda slot, step: slot == 2)
+def test_an_env_that_goes_on_elsewhere_was_cut():
+    """Its last step is truncated then, but not one whose episode ended, nor that of an environment that goes on."""
+    *_, (replay, taken) = filled(SequenceReplay(**SMALL, exponent=0.0), 20, lambda env_index, step: env_index == 2)
     elsewhere = taken + np.array([0, 50, 50])
     for i in range(8):
-        replay = replay.add(tree.stack([rows(0, elsewhere + i)]), jnp.ones((1, SLOTS), bool))
+        replay = replay.add(tree.stack([rows(0, elsewhere + i)]), jnp.ones((1, NUM_ENVS), bool))
     drawn = replay.sample(jax.random.key(0), (500,)).rows
     obs, truncated = np.asarray(drawn.obs)[..., 0], np.asarray(drawn.truncated)
     assert set(obs[truncated]) == {1000 + taken[1] - 1}
@@ -115,27 +115,27 @@ def test_a_slot_that_goes_on_elsewhere_was_cut():
     assert truncated[there].all()
 
 
-def test_only_an_open_last_step_is_truncated_where_its_slot_goes_on_elsewhere():
-    """Try slots whose last step was truncated, terminated, and neither."""
-    row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(SLOTS)))
-    replay = SequenceReplay(**SMALL, exponent=0.0).empty(SLOTS * STEPS, row, SLOTS)
-    last = replace(rows(0, np.zeros(SLOTS), [False, True, False]), truncated=jnp.array([True, False, False]))
-    replay = ADD(replay, tree.stack([last]), np.ones((1, SLOTS), bool))
-    tables = replay.parted(jnp.full((SLOTS, 1), -1.0), jnp.ones(SLOTS, bool))
-    after = replay.row.unpack(tree.index(tables, jnp.arange(SLOTS) * replay.steps))
+def test_only_an_open_last_step_is_truncated_where_its_env_goes_on_elsewhere():
+    """Try environments whose last step was truncated, terminated, and neither."""
+    row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(NUM_ENVS)))
+    replay = SequenceReplay(**SMALL, exponent=0.0).empty(NUM_ENVS * STEPS, row, NUM_ENVS)
+    last = replace(rows(0, np.zeros(NUM_ENVS), [False, True, False]), truncated=jnp.array([True, False, False]))
+    replay = ADD(replay, tree.stack([last]), np.ones((1, NUM_ENVS), bool))
+    tables = replay.truncate_last_steps(jnp.full((NUM_ENVS, 1), -1.0), jnp.ones(NUM_ENVS, bool))
+    after = replay.row.unpack(tree.index(tables, jnp.arange(NUM_ENVS) * replay.steps_per_env))
     np.testing.assert_array_equal(after.truncated, [True, False, True])
     np.testing.assert_array_equal(after.terminated, [False, True, False])
 
 
 def test_steps_that_are_lost_end_what_is_stored():
-    row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(SLOTS)))
-    replay = SequenceReplay(**SMALL, exponent=0.0).empty(SLOTS * STEPS, row, SLOTS)
-    chunk = tree.stack([rows(0, np.full(SLOTS, i)) for i in range(4)])
+    row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(NUM_ENVS)))
+    replay = SequenceReplay(**SMALL, exponent=0.0).empty(NUM_ENVS * STEPS, row, NUM_ENVS)
+    chunk = tree.stack([rows(0, np.full(NUM_ENVS, i)) for i in range(4)])
     chunk = replace(chunk, reward=chunk.reward.at[2, 1].set(jnp.nan))
-    replay = ADD(replay, chunk, np.ones((4, SLOTS), bool))
-    np.testing.assert_array_equal(replay.filled, [4, 2, 4])
+    replay = ADD(replay, chunk, np.ones((4, NUM_ENVS), bool))
+    np.testing.assert_array_equal(replay.num_filled, [4, 2, 4])
     lost = replace(chunk, memory=(chunk.memory[0].at[1, 0].set(jnp.inf),))
-    np.testing.assert_array_equal(replay.add(lost, jnp.ones((4, SLOTS), bool)).filled, [5, 4, 8])
+    np.testing.assert_array_equal(replay.add(lost, jnp.ones((4, NUM_ENVS), bool)).num_filled, [5, 4, 8])
 
 
 @pytest.mark.program
@@ -162,15 +162,15 @@ def test_targets_take_n_rewards_within_the_episode_and_the_sequence(n):
                 if terminated[step, b] or truncated[step, b] or i == n - 1 or step == steps - 1:
                     expected[begin, b] += discount ** (i + 1) * value[step, b] * ~terminated[step, b]
                     break
-    np.testing.assert_allclose(bootstrapped(t, jnp.asarray(value), discount), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(td_target(t, jnp.asarray(value), discount), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_values_are_rescaled_and_back():
     x = jnp.array([-1e5, -40.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 40.0, 1e5])
     exact = np.asarray(x, np.float64)
     wanted = np.sign(exact) * (np.sqrt(np.abs(exact) + 1) - 1) + 1e-3 * exact
-    np.testing.assert_allclose(rescaled(x), wanted, rtol=1e-4, atol=1e-7)
-    np.testing.assert_allclose(unscaled(rescaled(x)), x, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(rescale_value(x), wanted, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(unrescale_value(rescale_value(x)), x, rtol=1e-3, atol=1e-6)
 
 
 TRAINED = {"num_envs": 4, "num_steps": 8, "num_updates": 2, "actor_interval": 1, "batch_size": 8, "eval_episodes": 4}
@@ -202,10 +202,10 @@ def played():
     """A DQN with an LSTM whose policy has not changed since it began to play, and sequences of what it did."""
     workflow = off_policy(DQN, Choosing(), core=LSTM(6), num_updates=1)
     state = jax.jit(workflow.init)(jax.random.key(0), workflow.hyperparams())
-    play = jax.jit(lambda state, key: workflow.play(state, workflow.plan(state, key)[0], key))
+    play = jax.jit(lambda state, key: workflow.rollout(state, workflow.plan(state, key)[0], key))
     for i in range(12):
         state, done = play(state, jax.random.key(i))
-        state = replace(state, slots=done.slots, iteration=state.iteration + 1)
+        state = replace(state, envs=done.envs, iteration=state.iteration + 1)
     return workflow, state, state.replay.sample(jax.random.key(99), (64,))
 
 
@@ -221,7 +221,7 @@ def step_by_step(network, params, sample, i):
         now = tree.index(t, j)
         after, values = step(params, memory, now.obs)
         found.append((memory, values, step(params, after, now.next_obs)[1]))
-        memory = network.core.initial() if now.ended else after
+        memory = network.core.initial_memory() if now.is_done else after
     return t, found
 
 
@@ -246,14 +246,14 @@ def test_what_is_learned_from_is_what_acted(played):
             )
             compared += 1
     assert compared > 3
-    assert np.asarray(sample.rows.ended[:-1]).any()
-    assert not np.asarray(sample.rows.ended[:3]).all()
+    assert np.asarray(sample.rows.is_done[:-1]).any()
+    assert not np.asarray(sample.rows.is_done[:3]).all()
 
 
 def test_what_is_remembered_of_a_burn_in_has_no_gradient():
     agent = DQN(CHOICES.observation_space, CHOICES.action_space, hidden=(4,), core=GRU(4))
     params = jax.jit(agent.init)(jax.random.key(0), agent.hyperparams()).actor.params
-    no, memory = jnp.zeros((5, 2), bool), tree.broadcast(agent.memory(), 2)
+    no, memory = jnp.zeros((5, 2), bool), tree.broadcast(agent.initial_memory(), 2)
 
     def value(obs, burn_in):
         batch = Transition(obs, no.astype(jnp.int32), no, obs, no, no, memory=memory, burn_in=burn_in)
@@ -271,8 +271,8 @@ def test_the_burn_in_warms_and_has_no_gradient(played):
     value = lambda obs: workflow.agent.values(params, replace(sample.rows, obs=obs))[0].sum()  # noqa: E731
     slope = np.abs(np.asarray(jax.grad(value)(sample.rows.obs))).sum((1, 2))
     np.testing.assert_array_equal(slope > 0, [False] * 3 + [True] * 6)
-    cold = replace(sample.rows, memory=tree.zeros(sample.rows.memory))
-    goes_on = ~np.asarray(sample.rows.ended[:3]).any(0) & (np.asarray(sample.rows.obs)[0, :, 0] > 0)
+    cold = replace(sample.rows, memory=tree.zeros_like(sample.rows.memory))
+    goes_on = ~np.asarray(sample.rows.is_done[:3]).any(0) & (np.asarray(sample.rows.obs)[0, :, 0] > 0)
     warm, without = (workflow.agent.values(params, rows)[0] for rows in (sample.rows, cold))
     assert (np.abs(warm - without)[0, goes_on].max(-1) > 1e-4).all()
     never = replace(cold, burn_in=0)
@@ -288,7 +288,7 @@ def test_every_agent_learns_from_them(agent):
         state, metrics = step(state, jax.random.key(i))
     assert int(metrics["gradient_steps"]) == 2
     assert bool(tree.has_no_nan(state.agent))
-    numbers = state.replay.priorities.numbers.levels[0]
+    numbers = state.replay.priorities.sum_tree.levels[0]
     assert len(np.unique(numbers[numbers > 0])) > 1
     assert np.isfinite(float(jax.jit(workflow.evaluate)(state, jax.random.key(9))["return"]))
 
@@ -312,8 +312,8 @@ def test_populations_and_hybrids_take_them():
 
 WRONG = {
     "replay=UniformReplay: keeps single rows, and the agent remembers": {"replay": OffPolicy.replay},
-    "capacity=32: must hold a sequence of 9 steps of each of 4 slots, 36": {"capacity": 32},
-    "capacity=60: must hold 80 steps, a sequence and a chunk of each slot": {"capacity": 60},
+    "capacity=32: must hold a sequence of 9 steps of each of 4 environments, 36": {"capacity": 32},
+    "capacity=60: must hold 80 steps, a sequence and a chunk of each environment": {"capacity": 60},
 }
 
 

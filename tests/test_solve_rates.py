@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from evorl import OnPolicy, PolicyGradient
-from evorl.hyperparameters import as_state
-from evorl.levels import Outcome, scores
+from evorl.hyperparameters import as_arrays
 from evorl.training import runs
 from evorl.training.configuration import config
+from evorl.ued import Outcome, scores
 from tests.rates import RATES, Rates
 
 Q = np.array(RATES)
@@ -21,14 +21,14 @@ ENV = Rates()
 def rollouts(levels, repeats=1, windows=1, limit=6, seed=0):
     """Return rewards and ends [steps, 5 levels repeats] of episodes that are solved at step 1 or end at the limit."""
     random = np.random.default_rng(seed)
-    slots, steps = len(RATES) * levels * repeats, windows * limit
+    num_envs, steps = len(RATES) * levels * repeats, windows * limit
     rate = np.repeat(Q, levels * repeats)
-    reward, ended = np.zeros((steps, slots), np.float32), np.zeros((steps, slots), bool)
-    solves, begin = random.random(slots) < rate, np.zeros(slots, int)
+    reward, ended = np.zeros((steps, num_envs), np.float32), np.zeros((steps, num_envs), bool)
+    solves, begin = random.random(num_envs) < rate, np.zeros(num_envs, int)
     for step in range(steps):
         reward[step] = solves
         ended[step] = solves | (step - begin == limit - 1)
-        solves = np.where(ended[step], random.random(slots) < rate, solves)
+        solves = np.where(ended[step], random.random(num_envs) < rate, solves)
         begin = np.where(ended[step], step + 1, begin)
     return reward, ended
 
@@ -51,14 +51,14 @@ def by_rate(score, outcome):
     (scores.PopulationRegret(), Q * (1 - Q)),  # 1 - (1 - q)^2 - q
 ])  # fmt: skip
 def test_a_score_is_the_function_of_the_solve_rate_that_it_is_defined_to_be(score, wanted):
-    """One slot for each level and student, for the steps of one episode."""
+    """One environment for each level and student, for the steps of one episode."""
     levels = 2000
     reward, ended = rollouts(levels)
     value = np.broadcast_to(np.repeat(Q, levels), reward.shape).astype(np.float32)
     one = np.ones(len(RATES) * levels, np.float32)
     solved = np.cumsum(reward, 0) > 0
     given = Outcome(reward, ended, value, (reward[:1] > 0) - value, one, np.stack([0 * value, value]), solved, one)
-    if score.students > 1:
+    if score.min_students > 1:
         other, over = rollouts(levels, seed=1)
         given = Outcome(np.stack([reward, other]), np.stack([ended, over]))
     mean, error = by_rate(score, jax.tree.map(jnp.asarray, given))
@@ -69,15 +69,15 @@ def test_a_score_is_the_function_of_the_solve_rate_that_it_is_defined_to_be(scor
 def test_learnability_is_unbiased_but_for_the_number_of_episodes(repeats, windows):
     """The mean of k (n - k) / n^2 of a binomial k is q (1 - q) (n - 1) / n."""
     reward, ended = rollouts(3000, repeats, windows)
-    outcome = Outcome(jnp.asarray(reward), jnp.asarray(ended), repeats=repeats, certain=windows)
-    mean, error = by_rate(scores.Learnability(), replace(outcome, solved=outcome.returns > 0))
+    outcome = Outcome(jnp.asarray(reward), jnp.asarray(ended), repeats=repeats, guaranteed_episodes=windows)
+    mean, error = by_rate(scores.Learnability(), replace(outcome, solved=outcome.running_returns > 0))
     n = repeats * windows
     np.testing.assert_allclose(mean, Q * (1 - Q) * (n - 1) / n, atol=5 * error.max())
 
 
 def shipped(name, env=ENV, **options):
     """Return the workflow of configs/agent/NAME.yaml for these levels, with linear networks."""
-    workflow = runs.build(config.load([f"agent={name}", "env=maze"]))[0]
+    workflow = runs.build(config.compose_config([f"agent={name}", "env=maze"]))[0]
 
     def on(env, learner):
         agent = PolicyGradient(env.observation_space, env.action_space, hidden=())
@@ -86,7 +86,7 @@ def shipped(name, env=ENV, **options):
 
     options = {"student": on(env, workflow.student)} | options
     if hasattr(workflow, "teacher"):
-        options["teacher"] = on(env.editor(), workflow.teacher)
+        options["teacher"] = on(env.make_editor(), workflow.teacher)
     return replace(workflow, **options)
 
 
@@ -125,14 +125,14 @@ def test_a_buffer_scores_levels_by_how_much_better_they_were_ever_solved_than_th
     hyperparams = replace(hyperparams, student=replace(hyperparams.student, learning_rate=0.0))
 
     def run(key):
-        state = workflow.init(key, as_state(hyperparams))
+        state = workflow.init(key, as_arrays(hyperparams))
         value = state.student.agent.actor.params["params"]["value"]["Dense_0"]
         value["kernel"], value["bias"] = jnp.ones((1, 1)), jnp.zeros(1)
         return jax.lax.scan(workflow.step, state, jax.random.split(key, 100))
 
     state, metrics = jax.jit(run)(jax.random.key(0))
     assert np.asarray(metrics["levels/replayed"]).sum() > 20
-    ledger, rates = state.buffer.ledger, np.asarray(state.buffer.levels)
+    ledger, rates = state.buffer.score_table, np.asarray(state.buffer.levels)
     best = np.asarray(ledger.best)
     assert set(best) <= {0.0, 1.0}
     np.testing.assert_allclose(ledger.score, best - rates, atol=1e-5)

@@ -8,14 +8,14 @@ from scipy.optimize import linprog
 
 from evorl.errors import OptionError
 from evorl.leagues.alpha_rank import AlphaRank
-from evorl.leagues.auto import AutoSolver
-from evorl.leagues.fictitious import FictitiousPlay, RegretMatching
-from evorl.leagues.meta_games import gains, gap
+from evorl.leagues.auto_solver import AutoSolver
+from evorl.leagues.fictitious_play import FictitiousPlay, RegretMatching
+from evorl.leagues.meta_games import compute_deviation_gains, compute_gap
 from evorl.leagues.nash import Nash
 from evorl.leagues.payoffs import Payoffs
-from evorl.leagues.prioritized import PFSP, RectifiedNash
+from evorl.leagues.prioritized_solvers import PFSP, RectifiedNash
 from evorl.leagues.replicator import ProjectedReplicator, Replicator
-from evorl.leagues.solvers import Last, Mixed, Solver, UniformMixture
+from evorl.leagues.solvers import MetaSolver, NewestPolicySolver, UniformlyMixedSolver, UniformMixture
 
 CAPACITY = 8
 ROCK_PAPER_SCISSORS = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]], np.float32)
@@ -90,10 +90,10 @@ def test_nash_of_sixty_policies():
 
 @pytest.mark.program
 @pytest.mark.parametrize(
-    "solver", [UniformMixture(), Last(), Nash(), FictitiousPlay(50), RegretMatching(50), AlphaRank()]
+    "solver", [UniformMixture(), NewestPolicySolver(), Nash(), FictitiousPlay(50), RegretMatching(50), AlphaRank()]
 )
 def test_a_masked_solve_is_that_of_the_smaller_game_and_may_be_vmapped(solver):
-    assert isinstance(solver, Solver)
+    assert isinstance(solver, MetaSolver)
     solver.check(2, zero_sum=True)
     a = zero_sum(np.random.default_rng(2).normal(size=(3, 5)).astype(np.float32))
     small, places = embedded(a, 5)
@@ -109,7 +109,7 @@ def test_a_masked_solve_is_that_of_the_smaller_game_and_may_be_vmapped(solver):
     scattered = jnp.array([1, 6, 3])  # of the first player's places, in another order
     moved = jnp.full_like(large, jnp.nan).at[:, scattered].set(large[:, :3])
     mask = mask.at[0].set(False).at[0, scattered].set(True)
-    if not isinstance(solver, (Last, FictitiousPlay)):  # which know an order
+    if not isinstance(solver, (NewestPolicySolver, FictitiousPlay)):  # which know an order
         weights, _ = solver(moved, mask)
         np.testing.assert_allclose(weights[0, scattered], alone[0, :3], atol=1e-5)
 
@@ -119,10 +119,10 @@ def test_uniform_last_and_mixtures():
     weights, lacks = UniformMixture()(payoffs, mask)
     np.testing.assert_allclose(weights, [[1 / 3, 1 / 3, 1 / 3, 0]] * 2, atol=1e-6)
     np.testing.assert_allclose(lacks, 0, atol=1e-6)
-    weights, lacks = Last()(payoffs, mask)
+    weights, lacks = NewestPolicySolver()(payoffs, mask)
     np.testing.assert_array_equal(weights, [[0, 0, 1, 0]] * 2)
     assert lacks == 1
-    weights, lacks = Mixed(Last(), 0.3)(payoffs, mask)
+    weights, lacks = UniformlyMixedSolver(NewestPolicySolver(), 0.3)(payoffs, mask)
     np.testing.assert_allclose(weights, [[0.1, 0.1, 0.8, 0]] * 2, atol=1e-6)
     np.testing.assert_allclose(lacks, 0.7, atol=1e-6)
 
@@ -133,10 +133,10 @@ def test_gains_of_three_players_are_those_of_numpy():
     weights = [rng.dirichlet(np.ones(n)).astype(np.float32) for n in payoffs.shape[1:]]
     table, mask = embedded(payoffs, 4)
     padded = jnp.stack([jnp.pad(x, (0, 4 - len(x))) for x in weights])
-    np.testing.assert_allclose(gap(table, mask, padded), gap_in_numpy(payoffs, weights), rtol=1e-5)
-    assert gains(table, mask, padded).max() == gap(table, mask, padded)
+    np.testing.assert_allclose(compute_gap(table, mask, padded), gap_in_numpy(payoffs, weights), rtol=1e-5)
+    assert compute_deviation_gains(table, mask, padded).max() == compute_gap(table, mask, padded)
     with pytest.raises(OptionError, match=r"^payoffs=\[3, 4, 4\]: must be \[3, 4, 4, 4\]$"):
-        gap(table[:, 0], mask, padded)
+        compute_gap(table[:, 0], mask, padded)
 
 
 @pytest.mark.parametrize(("solver", "most"), [(FictitiousPlay(), 0.02), (RegretMatching(), 0.01)])
@@ -182,7 +182,7 @@ def chain_in_numpy(payoffs, e):
 def test_alpha_rank_is_an_eigenvector(sizes):
     """Of general-sum games, some with ties."""
     rng = np.random.default_rng(6)
-    of_profiles = jax.jit(AlphaRank().profiles)
+    of_profiles = jax.jit(AlphaRank().compute_profile_weights)
     for i in range(5):
         payoffs = rng.normal(size=(len(sizes), *sizes)).astype(np.float32)
         payoffs = np.round(payoffs) if i % 2 else payoffs
@@ -207,9 +207,9 @@ def test_what_solvers_refuse_is_told_in_one_line():
     with pytest.raises(OptionError, match=r"^solver=Nash: solves two-player zero-sum games, not 3 players;"):
         Nash()(*embedded(np.zeros((3, 2, 2, 2)), 2))
     with pytest.raises(OptionError, match=r"^solver=Nash: .* not a general-sum game;"):
-        Mixed(Nash()).check(2, zero_sum=False)
+        UniformlyMixedSolver(Nash()).check(2, zero_sum=False)
     with pytest.raises(OptionError, match=r"^uniform=1.5: must be between 0 and 1$"):
-        Mixed(Nash(), 1.5)
+        UniformlyMixedSolver(Nash(), 1.5)
     with pytest.raises(OptionError, match=r"^capacity=80: AlphaRank has at most 6000 profiles$"):
         AlphaRank()(jnp.zeros((2, 80, 80)), jnp.ones((2, 80), bool))
 
@@ -246,7 +246,7 @@ def test_general_sum_games_have_another_solver_and_are_none_for_nash():
     assert np.isnan(weights).all()
     assert np.isnan(lacks)
     AutoSolver().check(3, zero_sum=True)
-    assert AutoSolver().chosen(2, zero_sum=True) == Nash()
+    assert AutoSolver().select_solver(2, zero_sum=True) == Nash()
 
 
 @pytest.mark.program
@@ -254,7 +254,16 @@ def test_general_sum_games_have_another_solver_and_are_none_for_nash():
 @pytest.mark.parametrize(
     "solver",
     [
-        *(UniformMixture(), Last(), Mixed(Nash()), Nash(), RectifiedNash(), AlphaRank(), PFSP(), AutoSolver()),
+        *(
+            UniformMixture(),
+            NewestPolicySolver(),
+            UniformlyMixedSolver(Nash()),
+            Nash(),
+            RectifiedNash(),
+            AlphaRank(),
+            PFSP(),
+            AutoSolver(),
+        ),
         *(FictitiousPlay(5), RegretMatching(5), Replicator(steps=5), ProjectedReplicator(steps=5)),
     ],
 )
@@ -275,10 +284,10 @@ def test_the_variance_of_sums_tells_games_of_a_constant_sum():
         (np.stack([first, 4 - first]), 0),
         (np.stack([first, other]), (first + other).var(ddof=1)),
     ):
-        found = Payoffs.played(jnp.asarray(players.T[:, :, None, None]))
+        found = Payoffs.from_returns(jnp.asarray(players.T[:, :, None, None]))
         np.testing.assert_allclose(found.sum_variance.ravel(), [expected] * 2, rtol=1e-5, atol=1e-12)
-        halves = Payoffs.played(jnp.asarray(players.T[:10, :, None, None]))
-        halves = halves.combined(Payoffs.played(jnp.asarray(players.T[10:, :, None, None])))
+        halves = Payoffs.from_returns(jnp.asarray(players.T[:10, :, None, None]))
+        halves = halves.combine(Payoffs.from_returns(jnp.asarray(players.T[10:, :, None, None])))
         np.testing.assert_allclose(halves.sum_variance.ravel(), [expected] * 2, rtol=1e-5, atol=1e-12)
 
 
@@ -286,21 +295,21 @@ def test_payoffs_fill_new_cells_and_combine_episodes_as_numpy_does():
     rng = np.random.default_rng(8)
     table = Payoffs.empty(2, 3)
     assert table.mean.shape == (2, 3, 3)
-    assert np.isinf(table.errors).all()
+    assert np.isinf(table.standard_errors).all()
     first, second = (rng.normal(size=(n, 2, 3, 3)).astype(np.float32) for n in (40, 60))
     new = jnp.zeros((3, 3), bool).at[:2, :2].set(True)
-    filled = table.with_cells(Payoffs.played(jnp.asarray(first)), new)
+    filled = table.with_cells(Payoffs.from_returns(jnp.asarray(first)), new)
     np.testing.assert_allclose(filled.mean[:, :2, :2], first.mean(0)[:, :2, :2], atol=1e-6)
     assert not filled.episodes[:, 2].any()
-    whole = filled.combined(Payoffs.played(jnp.asarray(second)))
+    whole = filled.combine(Payoffs.from_returns(jnp.asarray(second)))
     both = np.concatenate([first, second])
     np.testing.assert_allclose(whole.mean[:, :2, :2], both.mean(0)[:, :2, :2], atol=1e-6)
     np.testing.assert_allclose(whole.variance[:, :2, :2], both.var(0, ddof=1)[:, :2, :2], rtol=1e-5)
-    np.testing.assert_allclose(whole.errors[:, :2, :2], both.std(0, ddof=1)[:, :2, :2] / 10, rtol=1e-5)
+    np.testing.assert_allclose(whole.standard_errors[:, :2, :2], both.std(0, ddof=1)[:, :2, :2] / 10, rtol=1e-5)
     np.testing.assert_allclose(whole.variance[:, 2], second.var(0, ddof=1)[:, 2], rtol=1e-5)
-    exact = Payoffs.expected(jnp.ones((2, 3, 3)))
-    for known in (whole.combined(exact), exact.combined(whole), exact.combined(exact)):
+    exact = Payoffs.from_expected(jnp.ones((2, 3, 3)))
+    for known in (whole.combine(exact), exact.combine(whole), exact.combine(exact)):
         np.testing.assert_array_equal(known.mean, 1)
-        assert not known.errors.any()
+        assert not known.standard_errors.any()
         assert not known.variance.any()
-    assert np.isinf(Payoffs.played(jnp.asarray(first[:1])).errors).all()
+    assert np.isinf(Payoffs.from_returns(jnp.asarray(first[:1])).standard_errors).all()

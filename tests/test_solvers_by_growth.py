@@ -5,18 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
-from evorl.envs.games.tabled import Tabled
 from evorl.errors import OptionError
 from evorl.leagues.alpha_rank import AlphaRank
-from evorl.leagues.exact import best_response, mixture
-from evorl.leagues.fictitious import RegretMatching
+from evorl.leagues.exact import best_response, mix_policies
+from evorl.leagues.fictitious_play import RegretMatching
 from evorl.leagues.nash import Nash
-from evorl.leagues.oracles import BestResponses
-from evorl.leagues.prioritized import PFSP, RectifiedNash
+from evorl.leagues.oracles import BestResponseOracle
+from evorl.leagues.prioritized_solvers import PFSP, RectifiedNash
+from evorl.leagues.psro import PSRO
 from evorl.leagues.replicator import ProjectedReplicator, Replicator
-from evorl.leagues.solvers import Rectifies, Solver
-from evorl.workflows.psro import PSRO
+from evorl.leagues.solvers import MetaSolver, RectifyingSolver
 from tests.test_solvers import ROCK_PAPER_SCISSORS, embedded, zero_sum
 
 SHAPES = (3, 4), (5, 5), (2, 3, 4)
@@ -62,7 +62,7 @@ def of_each(payoffs, weights):
 
 @pytest.mark.parametrize("solver", [FLOORED, GROWING])
 def test_growth_is_that_of_numpy(solver):
-    assert isinstance(solver, Solver)
+    assert isinstance(solver, MetaSolver)
     solve = jax.jit(solver)
     for payoffs in random_games(4):
         weights, _ = solve(*embedded(payoffs, 5))
@@ -101,7 +101,7 @@ def test_ten_games_are_those_of_open_spiel():
 
 def test_alpha_rank_of_ten_games_is_that_of_open_spiel():
     alpharank = pytest.importorskip("open_spiel.python.egt.alpharank", reason="needs OpenSpiel and networkx")
-    of_profiles = jax.jit(AlphaRank().profiles)
+    of_profiles = jax.jit(AlphaRank().compute_profile_weights)
     for payoffs in random_games(10):
         found = of_profiles(*embedded(payoffs, 5))[tuple(map(slice, payoffs.shape[1:]))]
         np.testing.assert_allclose(found.reshape(-1), alpharank.sweep_pi_vs_epsilon(list(payoffs)), atol=1e-4)
@@ -141,7 +141,7 @@ def test_rectified_nash_answers_those_that_the_best_policy_beats():
     weights, lacks = jax.jit(solver)(*given)
     np.testing.assert_allclose(weights, [[1 / 2, 1 / 3, 1 / 6, 0]] * 2, atol=1e-4)
     assert lacks < 1e-4
-    np.testing.assert_allclose(solver.opponents(*given, weights), [[3 / 4, 0, 1 / 4, 0]] * 2, atol=1e-4)
+    np.testing.assert_allclose(solver.compute_opponent_mixtures(*given, weights), [[3 / 4, 0, 1 / 4, 0]] * 2, atol=1e-4)
 
 
 def rectified(payoffs, weights):
@@ -159,16 +159,16 @@ def test_rectified_nash_of_a_game_that_is_not_fair():
     weights, _ = jax.jit(RectifiedNash())(*given)
     expected = rectified(given[0], weights)
     assert np.abs(expected - weights).max() > 0.1
-    np.testing.assert_allclose(RectifiedNash().opponents(*given, weights), expected, atol=1e-4)
+    np.testing.assert_allclose(RectifiedNash().compute_opponent_mixtures(*given, weights), expected, atol=1e-4)
 
 
 @pytest.mark.program
 def test_psro_answers_what_rectified_nash_makes_of_its_weights():
-    psro = PSRO(Tabled(Kuhn()), BestResponses(random_ties=False), RectifiedNash(), capacity=7)
-    assert isinstance(psro.solver, Rectifies)
-    assert not isinstance(Nash(), Rectifies)
+    psro = PSRO(ExtensiveFormGame(Kuhn()), BestResponseOracle(random_ties=False), RectifiedNash(), capacity=7)
+    assert isinstance(psro.solver, RectifyingSolver)
+    assert not isinstance(Nash(), RectifyingSolver)
     state, step, apart = psro.init(jax.random.key(0), psro.hyperparams()), jax.jit(psro.step), 0.0
-    most = jax.jit(lambda pool, weights: best_response(psro.tree, mixture(psro.tree, pool, weights))[0])
+    most = jax.jit(lambda pool, weights: best_response(psro.tree, mix_policies(psro.tree, pool, weights))[0])
     for i in range(6):
         expected, pool = rectified(state.payoffs.mean, state.weights), state.pool
         apart = max(apart, np.abs(expected - state.weights).max())

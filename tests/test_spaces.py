@@ -8,10 +8,10 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 
 from evorl import spaces
-from evorl.envs.gymnasium import from_gymnasium, to_gymnasium_space
+from evorl.envs.suites.gymnasium import from_gymnasium_space, to_gymnasium_space
 from evorl.errors import OptionError
 from evorl.networks.features import features, num_features
-from evorl.spaces import Box, Dict, Discrete, Legal, MultiBinary, MultiDiscrete, Tuple
+from evorl.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, ObsWithActionMask, Tuple
 
 DTYPES = (np.float32, np.float64, np.int32, np.uint8, np.int64)
 
@@ -41,12 +41,12 @@ def test_random_nested_spaces_go_and_return_exactly():
     for i in range(500):
         theirs = drawn(rng)
         theirs.seed(i)
-        ours, value = from_gymnasium(theirs), theirs.sample()
+        ours, value = from_gymnasium_space(theirs), theirs.sample()
         assert to_gymnasium_space(ours) == theirs
         assert to_gymnasium_space(ours).contains(value)
-        assert hash(ours) == hash(from_gymnasium(theirs))
+        assert hash(ours) == hash(from_gymnasium_space(theirs))
         parts = spaces.flatten(ours, value)
-        for part, leaf in zip(parts, spaces.leaves(ours), strict=True):
+        for part, leaf in zip(parts, spaces.leaf_spaces(ours), strict=True):
             assert np.shape(part) == leaf.shape
             low, high = leaf.bounds
             assert (low <= part).all()
@@ -58,19 +58,19 @@ def test_random_nested_spaces_go_and_return_exactly():
 def test_samples_are_of_the_space_as_gymnasium_judges():
     rng = np.random.default_rng(1)
     for i in range(20):
-        ours = spaces.narrowed(from_gymnasium(drawn(rng)))
+        ours = spaces.narrow_dtypes(from_gymnasium_space(drawn(rng)))
         value = jax.tree.map(np.asarray, ours.sample(jax.random.key(i)))
         assert jax.tree.map(lambda x: (x.shape, x.dtype), value) == jax.tree.map(
-            lambda x: (x.shape, x.dtype), spaces.shapes(ours)
+            lambda x: (x.shape, x.dtype), spaces.to_shape_structs(ours)
         )
-        for part, leaf in zip(spaces.flatten(ours, value), spaces.leaves(ours), strict=True):
+        for part, leaf in zip(spaces.flatten(ours, value), spaces.leaf_spaces(ours), strict=True):
             assert (leaf.bounds[0] <= part).all()
             assert (part <= leaf.bounds[1]).all()
 
 
 def test_a_space_that_is_not_known_is_refused():
     with pytest.raises(OptionError, match="Text: must be Box"):
-        from_gymnasium(gymnasium.spaces.Text(3))
+        from_gymnasium_space(gymnasium.spaces.Text(3))
 
 
 def test_features_are_those_of_gymnasium_where_nothing_is_scaled():
@@ -82,7 +82,7 @@ def test_features_are_those_of_gymnasium_where_nothing_is_scaled():
         }
     )
     theirs.seed(3)
-    ours, values = from_gymnasium(theirs), [theirs.sample() for _ in range(5)]
+    ours, values = from_gymnasium_space(theirs), [theirs.sample() for _ in range(5)]
     for value in values:
         flat = features(ours, jax.tree.map(jnp.asarray, value))
         expected = gymnasium.spaces.flatten(theirs, value)
@@ -92,26 +92,26 @@ def test_features_are_those_of_gymnasium_where_nothing_is_scaled():
 
 def test_64_bits_become_32():
     space = Dict({"x": Box(-(2.0**40), 0.1, (2,), "float64"), "n": Box(-(2**40), 7, (), "int64")})
-    narrow = spaces.narrowed(space)
+    narrow = spaces.narrow_dtypes(space)
     assert narrow.parts["n"] == Box(-(2**31), 7, (), "int32")
     assert narrow.parts["x"].dtype == "float32"
 
 
 class TestLegal:
-    space = Legal(Box(0.0, 1.0, (2,)), (3, 2))
+    space = ObsWithActionMask(Box(0.0, 1.0, (2,)), (3, 2))
 
     def obs(self, *legal):
         return {"obs": jnp.zeros(2), "legal": jnp.array(legal, bool)}
 
     def test_illegal_choices_are_worth_less_than_any_other_and_are_finite(self):
         numbers = jnp.array([1.0, 2, 3, 4, 5])
-        masked = spaces.masked(self.space, self.obs(1, 0, 1, 0, 1), numbers)
-        np.testing.assert_array_equal(masked, [1, spaces.ILLEGAL, 3, spaces.ILLEGAL, 5])
+        masked = spaces.mask_logits(self.space, self.obs(1, 0, 1, 0, 1), numbers)
+        np.testing.assert_array_equal(masked, [1, spaces.MASKED_LOGIT, 3, spaces.MASKED_LOGIT, 5])
 
     def test_a_number_without_a_legal_choice_has_all(self):
         numbers = jnp.array([1.0, 2, 3, 4, 5])
-        masked = spaces.masked(self.space, self.obs(0, 0, 0, 0, 1), numbers)
-        np.testing.assert_array_equal(masked, [1, 2, 3, spaces.ILLEGAL, 5])
+        masked = spaces.mask_logits(self.space, self.obs(0, 0, 0, 0, 1), numbers)
+        np.testing.assert_array_equal(masked, [1, 2, 3, spaces.MASKED_LOGIT, 5])
 
     def test_random_actions_are_legal_and_uniform(self):
         action = MultiDiscrete((3, 2), (10, 0))
@@ -125,17 +125,17 @@ class TestLegal:
 
     def test_parts_are_in_the_order_of_leaves(self):
         value = self.obs(1, 1, 1, 1, 0)
-        assert [leaf.shape for leaf in spaces.leaves(self.space)] == [(5,), (2,)]
+        assert [leaf.shape for leaf in spaces.leaf_spaces(self.space)] == [(5,), (2,)]
         again = spaces.unflatten(self.space, spaces.flatten(self.space, value))
         assert again.keys() == value.keys()
-        assert spaces.visible(self.space) == Box(0.0, 1.0, (2,))
+        assert spaces.get_visible_space(self.space) == Box(0.0, 1.0, (2,))
 
 
 def test_choices_become_values_of_any_nesting():
     space = Tuple((Discrete(3, 4), Dict({"a": MultiBinary((2, 1)), "b": MultiDiscrete((2, 2), (1, 1))})))
-    value = spaces.chosen(space, jnp.array([[2, 1, 0, 1, 0]]))
+    value = spaces.action_from_indices(space, jnp.array([[2, 1, 0, 1, 0]]))
     assert value[0].tolist() == [6]
     assert value[1]["a"].tolist() == [[[1], [0]]]
     assert value[1]["a"].dtype == jnp.int8
     assert value[1]["b"].tolist() == [[2, 1]]
-    assert spaces.choices(space) == [3, 2, 2, 2, 2]
+    assert spaces.choice_counts(space) == [3, 2, 2, 2, 2]

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import PBT, MazeSuite, OnPolicy, PolicyGradient, PPOHyperparams, Risk, Vmapped, tree
-from evorl.envs.gymnax import Gymnax
-from evorl.envs.maze import Maze, RandomWalls, Table, equal, ood, suite
+from evorl import PBT, MazeSuite, OnPolicy, PolicyGradient, PPOHyperparams, RiskSuite, Vmapped, tree
+from evorl.envs.maze import LevelTable, Maze, RandomWalls, equal, ood, suite
 from evorl.envs.physics import Physics
-from evorl.envs.wrappers import Frames, Rewards
+from evorl.envs.suites.gymnax import Gymnax
+from evorl.envs.wrappers import FrameStack, RewardTransform
 from evorl.errors import OptionError
 from evorl.networks.recurrent import GRU
 from evorl.priors import Uniform
@@ -21,8 +21,8 @@ from evorl.training.fit import fit
 from evorl.training.progress import Budget
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.suites import tables
-from evorl.training.suites.attempts import attempt
-from evorl.training.suites.risk import curve, interval, solvable
+from evorl.training.suites.level_episodes import run_on_levels
+from evorl.training.suites.risk import bootstrap_interval, compute_risk_curve, sample_solvable
 from evorl.types import TimeStep
 from tests.conftest import leaves_equal
 
@@ -42,8 +42,10 @@ PLAIN = student(ENV)
 def test_padded_mazes_look_and_end_as_they_are(key):
     """Along the same actions, one by one: what is seen, the rewards and the ends."""
     for name in ("Crossing", "Memory", "FourRooms"):
-        env = replace(ood.mazes(ENV)[name], view_size=5, see_through_walls=False)
-        padded = jax.tree.map(lambda x: x[0, 0], suite.draw(key, (name, "LargeCorridor"), 1, "ood", ENV, ()))
+        env = replace(ood.create_test_mazes(ENV)[name], view_size=5, see_through_walls=False)
+        padded = jax.tree.map(
+            lambda x: x[0, 0], suite.sample_test_levels(key, (name, "LargeCorridor"), 1, "ood", ENV, ())
+        )
         assert padded.grid.shape == (19, 19)
         rows = ood.LEVELS[name].height
         source = ood.LEVELS[name].sample
@@ -58,7 +60,7 @@ def test_padded_mazes_look_and_end_as_they_are(key):
                 return after, seen
 
             actions = jax.random.choice(key, jnp.array([0, 1, 2, 2, 2]), (env.max_episode_steps,))
-            return env.reset_to(key, level)[1], jax.lax.scan(step, env.reset_to(key, level)[0], actions)[1]
+            return env.reset_to_level(key, level)[1], jax.lax.scan(step, env.reset_to_level(key, level)[0], actions)[1]
 
         (first, seen), (first_own, seen_own) = walk(padded), walk(own)
         assert leaves_equal((first, replace(seen, reward=0)), (first_own, replace(seen_own, reward=0)))
@@ -69,32 +71,32 @@ def test_padded_mazes_look_and_end_as_they_are(key):
 @pytest.mark.parametrize("explores", [False, True])
 def test_a_suite_in_one_program_gives_the_returns_of_each_maze_by_itself(explores, key):
     """Of an agent that sees two frames, and whose rewards are scaled where it learns."""
-    workflow = student(Rewards(Frames(ENV, 2), scale=3))
+    workflow = student(RewardTransform(FrameStack(ENV, 2), scale=3))
     state = workflow.init(key, PPOHyperparams())
     names = ("SmallCorridor", "Crossing", "PerfectMaze", "LargeCorridor")
     test = MazeSuite(workflow, episodes=24)
-    played = jax.jit(test.play, static_argnames="names")(state, key, names=names)[explores]
+    played = jax.jit(test.play_episodes, static_argnames="names")(state, key, names=names)[explores]
     key_levels, key_play = jax.random.split(key)
     keys = jax.random.split(key_play, len(names))
     for i, name in enumerate(names[:3]):
-        alone = replace(workflow, env=Frames(ood.mazes(ENV)[name], 2))
-        levels = tree.index(suite.draw(key_levels, (name,), 24, "ood", ENV, ()), 0)
-        own = replace(levels, limit=())  # so that the environment's counts
-        stats = jax.jit(lambda own, key, alone=alone: attempt(alone, state, own, explores, key))(own, keys[i])
+        alone = replace(workflow, env=FrameStack(ood.create_test_mazes(ENV)[name], 2))
+        levels = tree.index(suite.sample_test_levels(key_levels, (name,), 24, "ood", ENV, ()), 0)
+        own = replace(levels, step_limit=())  # so that the environment's counts
+        stats = jax.jit(lambda own, key, alone=alone: run_on_levels(alone, state, own, explores, key))(own, keys[i])
         assert stats.episodes.tolist() == [1] * 24
         np.testing.assert_allclose(played.returns[i], stats.returns, rtol=1e-6)
         np.testing.assert_array_equal(played.lengths[i], stats.lengths)
-        assert played.lengths[i].max() <= ood.limit(name)
+        assert played.lengths[i].max() <= ood.episode_step_limit(name)
     if explores:
         assert 0 < (played.returns > 0).mean() < 1
 
 
 @pytest.mark.program
 def test_minimax_looks_to_the_right_where_a_layout_leaves_it_open(key):
-    both = [suite.draw(key, suite.SMALL, 16, name, ENV, ()) for name in suite.SUITES]
-    open_ones = {name for name in suite.SMALL if getattr(ood.LEVELS[name], "direction", 0) == ood.ANY}
+    both = [suite.sample_test_levels(key, suite.SMALL_MAZES, 16, name, ENV, ()) for name in suite.SUITES]
+    open_ones = {name for name in suite.SMALL_MAZES if getattr(ood.LEVELS[name], "direction", 0) == ood.ANY_DIRECTION}
     assert len(open_ones) == 6
-    for i, name in enumerate(suite.SMALL):
+    for i, name in enumerate(suite.SMALL_MAZES):
         ours, theirs = (tree.index(levels, i) for levels in both)
         assert equal(replace(ours, direction=0 * ours.direction), replace(theirs, direction=0 * theirs.direction))
         if name in open_ones:
@@ -111,9 +113,9 @@ def test_the_curve_of_known_chances_is_the_analytic_one():
     first, second = rng.binomial(10, chance, (2, len(chance))) / 10
     percents = (0.1, 5, 100 / 11, 200 / 11, 50, 100)
     expected = [1 / 12, 1 / 12, 1 / 12, 1.5 / 12, (15 + 6 * 0.5) / 5.5 / 12, 0.5]
-    np.testing.assert_allclose(curve(first, second, percents), expected, atol=0.004)
-    assert curve(first, first, [5])[0] == 0  # of the set that chose them: too low
-    assert curve([0.2, 0, 0.2, 1], [0, 1, 0.5, 1], (25, 50, 75, 100)).tolist() == [1, 0.625, 0.5, 0.625]
+    np.testing.assert_allclose(compute_risk_curve(first, second, percents), expected, atol=0.004)
+    assert compute_risk_curve(first, first, [5])[0] == 0  # of the set that chose them: too low
+    assert compute_risk_curve([0.2, 0, 0.2, 1], [0, 1, 0.5, 1], (25, 50, 75, 100)).tolist() == [1, 0.625, 0.5, 0.625]
 
 
 def test_the_interval_covers_the_curve():
@@ -123,7 +125,7 @@ def test_the_interval_covers_the_curve():
     for seed in range(60):
         chance = rng.uniform(size=400)
         first, second = rng.binomial(10, chance, (2, 400)) / 10
-        low, high = interval(first, second, percents, resamples=200, seed=seed)
+        low, high = bootstrap_interval(first, second, percents, resamples=200, seed=seed)
         covered.append((low <= truth) & (truth <= high))
     assert (np.mean(covered, axis=0) > 0.85).all()
 
@@ -138,71 +140,71 @@ class Lottery:
     observation_space = Box(0.0, 1.0, (1,))
     action_space = Discrete(2)
 
-    def sample(self, key, params):
+    def sample_level(self, key, params):
         return jax.random.uniform(key)
 
-    def level(self, env_state):
+    def get_level(self, env_state):
         return env_state
 
     def reset(self, key, params):
-        return self.reset_to(key, self.sample(key, params))
+        return self.reset_to_level(key, self.sample_level(key, params))
 
-    def reset_to(self, key, level):
+    def reset_to_level(self, key, level):
         return level, level[None]
 
-    def equal(self, a, b):
+    def is_same_level(self, a, b):
         return a == b
 
     def step(self, key, env_state, action, params):
         won = jax.random.bernoulli(key, env_state).astype(jnp.float32)
         return env_state, TimeStep(env_state[None], won, jnp.bool_(True), jnp.bool_(False))
 
-    def solved(self, episode_return):
+    def is_solved(self, episode_return):
         return episode_return > 0
 
 
 @pytest.mark.program
 def test_risk_of_an_environment_of_known_chances():
-    workflow = student(Frames(Lottery(), 2))
-    test = Risk(workflow, levels=5000, attempts=10)
-    assert test.at_once < 5000
-    first, second = test.rates(workflow.init(jax.random.key(1), PPOHyperparams()), jax.random.key(0))
+    workflow = student(FrameStack(Lottery(), 2))
+    test = RiskSuite(workflow, levels=5000, attempts=10)
+    assert test.levels_per_batch < 5000
+    first, second = test.compute_solve_rates(workflow.init(jax.random.key(1), PPOHyperparams()), jax.random.key(0))
     assert first.shape == second.shape == (5000,)
-    np.testing.assert_allclose(curve(first, second, (5, 100)), [1 / 12, 0.5], atol=0.02)
+    np.testing.assert_allclose(compute_risk_curve(first, second, (5, 100)), [1 / 12, 0.5], atol=0.02)
     assert abs(np.corrcoef(first, second)[0, 1] - (1 / 12) / (1 / 12 + 1 / 60)) < 0.02
 
 
 @pytest.mark.program
 def test_levels_without_a_way_are_drawn_anew(key):
-    levels, found = jax.jit(lambda keys: solvable(ENV, ENV.default_params, keys))(jax.random.split(key, 256))
+    levels, found = jax.jit(lambda keys: sample_solvable(ENV, ENV.default_params, keys))(jax.random.split(key, 256))
     assert found.all()
     optimum = jax.vmap(ENV.optimal_return)
     assert (optimum(levels) > 0).all()
     assert not (
-        optimum(jax.vmap(lambda key: ENV.sample(key, ENV.default_params))(jax.random.split(key, 256))) > 0
+        optimum(jax.vmap(lambda key: ENV.sample_level(key, ENV.default_params))(jax.random.split(key, 256))) > 0
     ).all()
-    closed = replace(ENV, levels=Table((">#G",)))
-    assert not solvable(closed, closed.default_params, key[None])[1].any()
+    closed = replace(ENV, levels=LevelTable((">#G",)))
+    assert not sample_solvable(closed, closed.default_params, key[None])[1].any()
     workflow = student(closed)
     with pytest.raises(OptionError, match="suite=risk: of 1000 levels that were drawn in a row, none can be solved"):
-        Risk(workflow, 2, 1).rates(workflow.init(key, PPOHyperparams()), key)
+        RiskSuite(workflow, 2, 1).compute_solve_rates(workflow.init(key, PPOHyperparams()), key)
 
 
 def test_intervals_are_over_seeds_where_there_are_several():
     seeds = np.array([[0.0, 1.0], [0.5, 0.5], [0.5, 1.0]])  # their means: 0.5, 0.5, 0.75
-    mean, low, high = tables.cell(seeds)
+    mean, low, high = tables.compute_cell(seeds)
     assert mean == pytest.approx(7 / 12)
     reach = 4.303 / 12  # t of two degrees of freedom, and the standard error
     np.testing.assert_allclose([low, high], [7 / 12 - reach, 7 / 12 + reach], atol=1e-3)
-    assert tables.cell(seeds[:2])[1:] == (-np.inf, np.inf)
+    assert tables.compute_cell(seeds[:2])[1:] == (-np.inf, np.inf)
 
 
 def test_intervals_of_one_state_are_over_its_episodes():
-    mean, low, high = tables.cell(np.tile([0.0, 1.0], (1, 50)))
+    mean, low, high = tables.compute_cell(np.tile([0.0, 1.0], (1, 50)))
     assert mean == 0.5
     np.testing.assert_allclose([low, high], [0.404, 0.596], atol=1e-3)  # 0.5 +- 0.96 / 10, of a rate
-    assert tables.cell(np.zeros((1, 64)))[1:] == pytest.approx((0, 0.0566), abs=1e-4)  # z^2 / (64 + z^2)
-    mean, low, high = tables.cell(np.tile([0.0, 0.8], (1, 50)))
+    assert tables.compute_cell(np.zeros((1, 64)))[1:] == pytest.approx((0, 0.0566), abs=1e-4)  # z^2 / (64 + z^2)
+    mean, low, high = tables.compute_cell(np.tile([0.0, 0.8], (1, 50)))
     np.testing.assert_allclose([low, high], [0.4 - 0.0798, 0.4 + 0.0798], atol=1e-3)  # t = 1.984, 0.402 / 10
 
 
@@ -220,7 +222,7 @@ def test_a_training_measures_beside_each_evaluation_and_goes_on_bitwise(tmp_path
         whole = fit(PLAIN, PPOHyperparams(), 17, budget, **more, measure=measured)
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
-    assert sum("several" in name for name in compiled) == 1
+    assert sum("measure_all" in name for name in compiled) == 1
     without = fit(PLAIN, PPOHyperparams(), 17, budget, **more)
     assert leaves_equal(whole.state, without.state)
     rows = [row for row in whole.rows if row["kind"] == "evaluation"]
@@ -247,11 +249,11 @@ def test_a_training_knows_its_solved_rates_on_held_out_mazes():
     names = Counter(name.split("/")[0] for name in row)
     assert names["ood"] == 2 * (2 + 15)
     for begin in ("ood/", "ood/sampled/"):
-        rates = [row[f"{begin}solved/{name}"] for name in suite.SMALL]
+        rates = [row[f"{begin}solved/{name}"] for name in suite.SMALL_MAZES]
         assert row[f"{begin}solved"] == pytest.approx(np.mean(rates))
         assert set(rates) <= {0.0, 1.0}
         assert 0 <= row[f"{begin}return"] <= row[f"{begin}solved"]
-    assert row["measured_steps"] <= 2 * sum(ood.limit(name) for name in suite.SMALL)
+    assert row["measured_steps"] <= 2 * sum(ood.episode_step_limit(name) for name in suite.SMALL_MAZES)
 
 
 CARTPOLE = Physics(Gymnax("CartPole-v1"), {"length": Uniform(0.1, 1.0)})
@@ -261,12 +263,12 @@ BAD = {
     "suite=ood: is for agents trained on mazes, not on Physics": lambda: MazeSuite(student(CARTPOLE)),
     "suite=ood: its mazes have several sizes": lambda: MazeSuite(student(replace(ENV, full_view=True))),
     "suite=ood: Vmapped keeps no policy to be tested": lambda: MazeSuite(Vmapped(PLAIN, 2)),
-    "suite=risk: no return solves a level of Physics; its solved_return": lambda: Risk(student(CARTPOLE)),
-    r"suite=risk: is for levels that are solved or not \(evorl.types.Judged\), not for Gymnax": lambda: Risk(
-        student(CARTPOLE.inner)
+    "suite=risk: no return solves a level of Physics; its solved_return": lambda: RiskSuite(student(CARTPOLE)),
+    r"suite=risk: is for levels that are solved or not \(evorl.types.SolvableLevelEnv\), not for Gymnax": lambda: (
+        RiskSuite(student(CARTPOLE.inner))
     ),
-    "attempts=0: must be at least 1": lambda: Risk(PLAIN, attempts=0),
-    "levels=0: must be at least 1": lambda: Risk(PLAIN, levels=0),
+    "attempts=0: must be at least 1": lambda: RiskSuite(PLAIN, attempts=0),
+    "levels=0: must be at least 1": lambda: RiskSuite(PLAIN, levels=0),
 }
 
 

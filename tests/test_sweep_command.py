@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evorl import sweep
+from evorl.cli import sweep
 from evorl.errors import OptionError
-from evorl.sweeps.store import Store, folder_of
+from evorl.sweeps.store import SweepStore, get_trial_folder
 from evorl.sweeps.trials import DONE
 from tests.tiers import program_fixture
 
@@ -49,8 +49,8 @@ def swept(folder, *arguments):
 
 
 def trials(folder):
-    with closing(Store(folder)) as store:
-        return store.trials()
+    with closing(SweepStore(folder)) as store:
+        return store.read_trials()
 
 
 @program_fixture(scope="module")
@@ -71,7 +71,7 @@ def test_it_sweeps_and_says_what_was_found(whole):
     assert f"best: trial {top.number}, return {top.score:,.6g}" in out
     assert out.endswith("go on with: python -m evorl.sweep resume=s trials=8\n")
     for one in found:
-        lines = (folder_of(folder / "s", one.number) / "metrics.jsonl").read_text().splitlines()
+        lines = (get_trial_folder(folder / "s", one.number) / "metrics.jsonl").read_text().splitlines()
         evaluated = [row for row in map(json.loads, lines) if row["kind"] == "evaluation"]
         assert [(x.cost, x.score) for x in one.curve] == [(row["env_steps"], row["return"]) for row in evaluated]
         assert one.values["env_steps"] <= one.cost < one.values["env_steps"] + 32
@@ -79,7 +79,7 @@ def test_it_sweeps_and_says_what_was_found(whole):
 
 def test_a_sweep_that_is_killed_goes_on_and_suggests_the_same(whole, tmp_path):
     process = started(tmp_path, *TINY, "trials=4", "sweep_dir=s")
-    while not (folder_of(tmp_path / "s", 1) / "metrics.jsonl").exists():
+    while not (get_trial_folder(tmp_path / "s", 1) / "metrics.jsonl").exists():
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
@@ -91,7 +91,7 @@ def test_a_sweep_that_is_killed_goes_on_and_suggests_the_same(whole, tmp_path):
 
 def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
     process = started(tmp_path, *TINY, "trials=4", "sweep_dir=s")
-    while not (folder_of(tmp_path / "s", 1) / "metrics.jsonl").exists():
+    while not (get_trial_folder(tmp_path / "s", 1) / "metrics.jsonl").exists():
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
@@ -121,7 +121,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
 def test_a_mistake_is_one_line(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(OptionError, match=f"^{message}") as refused:
-        sweep.sweep([*TINY, *arguments])
+        sweep.run_sweep([*TINY, *arguments])
     assert "\n" not in str(refused.value)
     assert not any(Path().iterdir())
 
@@ -130,11 +130,11 @@ def test_a_store_of_another_space_and_what_may_not_change_are_refused(whole, mon
     monkeypatch.chdir(whole[0])
     message = "resume=s: is of another space: there env_steps is LogUniform.*256.*, here LogUniform.*512"
     with pytest.raises(OptionError, match=message):
-        sweep.sweep(["resume=s", "space={}", "space.env_steps=${log_uniform:64,512}"])
+        sweep.run_sweep(["resume=s", "space={}", "space.env_steps=${log_uniform:64,512}"])
     with pytest.raises(OptionError, match="seed=1: a resumed sweep keeps its configuration; only trials, workers"):
-        sweep.sweep(["resume=s", "seed=1"])
+        sweep.run_sweep(["resume=s", "seed=1"])
     with pytest.raises(OptionError, match="sweep_dir=s: exists already; resume=s goes on with it"):
-        sweep.sweep([*TINY, "sweep_dir=s"])
+        sweep.run_sweep([*TINY, "sweep_dir=s"])
 
 
 @pytest.mark.program

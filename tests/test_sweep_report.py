@@ -10,11 +10,11 @@ import pytest
 
 from evorl.errors import OptionError
 from evorl.priors import Uniform
-from evorl.sweeps import definition, pictures, reports
-from evorl.sweeps.definition import Definition
+from evorl.sweeps import definition, plots, reports
+from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.space import Parameter, SearchSpace
-from evorl.sweeps.store import Store
-from evorl.sweeps.trials import DONE, FAILED, Evaluation, Trial
+from evorl.sweeps.store import SweepStore
+from evorl.sweeps.trials import DONE, FAILED, Evaluation, SweepTrial
 from evorl.training.configuration import config
 
 CHOSEN = ["experiment=classic/ppo_cartpole", "core=gru", "wrappers=[sticky]", "agent.workflow.num_epochs=2"]
@@ -27,49 +27,49 @@ GIVEN = [
 
 
 def defined():
-    data, space, chosen = definition.searching(CHOSEN, GIVEN)
-    return Definition(data, chosen, space, definition.sampler("random", {}), "return", "env_steps", 0)
+    data, space, chosen = definition.parse_search(CHOSEN, GIVEN)
+    return SweepDefinition(data, chosen, space, definition.build_sampler_node("random", {}), "return", "env_steps", 0)
 
 
 def filled(folder, found):
     """A sweep of five trials, whose returns are their numbers, of which the last one failed, with a hostile message."""
-    store = Store.made(folder, {"definition": found.to_data(), "trials": 5, "seed": 0, "trust": []})
-    with store.owner() as owner:
-        for trial in store.take(owner, 5, found.space, found.suggests()):
+    store = SweepStore.create(folder, {"definition": found.to_data(), "trials": 5, "seed": 0, "trust": []})
+    with store.register_owner() as owner:
+        for trial in store.claim_trials(owner, 5, found.space, found.build_sampler()):
             for used in (0.5, 1.0):
                 store.observe(trial.number, Evaluation(used, 1000.0 * used * (trial.number + 1), trial.number * used))
             failed = {"message": "<script>alert(1)</script>"} if trial.number == 4 else {}
-            store.end(trial.number, FAILED if failed else DONE, **failed)
+            store.end_trial(trial.number, FAILED if failed else DONE, **failed)
     return store
 
 
 def test_a_definition_comes_back_from_its_store():
     found = defined()
-    assert Definition.of(found.to_data()) == found
+    assert SweepDefinition.from_data(found.to_data()) == found
     assert found.space.defaults == {"agent.workflow.num_envs": 8, "env_steps": 5000}
-    data = found.configuration({"agent.workflow.num_envs": 4, "env_steps": 7000})
+    data = found.build_configuration({"agent.workflow.num_envs": 4, "env_steps": 7000})
     assert (data["agent"]["workflow"]["num_envs"], data["env_steps"], data["iterations"]) == (4, 7000, None)
     assert data["agent"]["hyperparams"]["clip"] == 0.3
     hostile = found.to_data() | {"sampler": {"_target_": "os.system"}}
     with pytest.raises(OptionError, match=r"names os\.system, which is not of evorl"):
-        Definition.of(hostile)
+        SweepDefinition.from_data(hostile)
 
 
 def test_what_stands_for_an_option_elsewhere_is_changed_too():
-    data, space, _ = definition.searching(
+    data, space, _ = definition.parse_search(
         ["agent=pbt", "agent/inner=ppo", "env=cartpole"], ["space={}", "space.inner.workflow.num_envs=${choice:4,8}"]
     )
     assert space.parameters[0].places == (
         "agent.inner.workflow.num_envs",
         "agent.workflow.population.inner.num_envs",
     )
-    assert definition.found(data, "inner.workflow.num_steps") == "agent.inner.workflow.num_steps"
+    assert definition.resolve_option(data, "inner.workflow.num_steps") == "agent.inner.workflow.num_steps"
 
 
 def test_the_page_loads_nothing_and_shows_everything(tmp_path):
     found = defined()
     with closing(filled(tmp_path, found)) as store:
-        lines = list(reports.written(store, found))
+        lines = list(reports.write_report(store, found))
     assert lines[0] == "5 trials, 1 failed"
     assert lines[1].startswith("best: trial 3, return 3 at 4,000 env_steps: workflow.num_envs ")
     page = (tmp_path / "report.html").read_text()
@@ -86,13 +86,16 @@ def test_the_best_is_an_experiment_that_trains_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = defined()
     with closing(filled(tmp_path, found)) as store:
-        assert "python -m evorl.train experiment=mine" in list(reports.written(store, found, "mine"))[-1]
-        again, best = config.plain(config.load(["experiment=mine"])), found.configuration(store.trials()[3].values)
+        assert "python -m evorl.train experiment=mine" in list(reports.write_report(store, found, "mine"))[-1]
+        again, best = (
+            config.to_plain_data(config.compose_config(["experiment=mine"])),
+            found.build_configuration(store.read_trials()[3].values),
+        )
         assert again == best
         with pytest.raises(OptionError, match=r"experiment=mine: .*mine\.yaml exists already"):
-            list(reports.written(store, found, "mine"))
+            list(reports.write_report(store, found, "mine"))
         with pytest.raises(OptionError, match="must be a name of letters"):
-            list(reports.written(store, found, "../mine"))
+            list(reports.write_report(store, found, "../mine"))
     assert {path.name for path in Path("configs").rglob("*.yaml")} == {"mine.yaml"}
 
 
@@ -101,10 +104,10 @@ def test_what_matters_is_the_coordinate_that_the_score_follows():
     points = np.random.default_rng(0).uniform(size=(40, 3))
     scores = np.sin(3 * points[:, 1]) + 0.3 * points[:, 2]
     trials = [
-        Trial(i, tuple(u), {}, DONE, (Evaluation(1.0, 1.0, float(score)),))
+        SweepTrial(i, tuple(u), {}, DONE, (Evaluation(1.0, 1.0, float(score)),))
         for i, (u, score) in enumerate(zip(points, scores, strict=True))
     ]
-    shares = pictures.effects(SearchSpace(tuple(names)), trials)
+    shares = plots.compute_main_effects(SearchSpace(tuple(names)), trials)
     line, wave = 0.09 / 12, 0.5 - math.sin(6) / 12 - ((1 - math.cos(3)) / 3) ** 2  # variances over the unit interval
     assert list(shares) == ["agent.hyperparams.x1", "agent.hyperparams.x2", "agent.hyperparams.x0"]
     expected = [wave / (wave + line), line / (wave + line), 0.0]

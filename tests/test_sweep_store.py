@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 
 from evorl.errors import OptionError
-from evorl.sweeps import running
+from evorl.sweeps import runner
 from evorl.sweeps import store as stores
-from evorl.sweeps.definition import Definition
+from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.random_search import RandomSearch
-from evorl.sweeps.single import Told
-from evorl.sweeps.store import DEATHS, Store, checked
-from evorl.sweeps.trials import DONE, FAILED, RUNNING, STOPPED, Evaluation, Trial
+from evorl.sweeps.store import MAX_DEATHS, SweepStore, require_any_success
+from evorl.sweeps.trial_training import TrialRecorder
+from evorl.sweeps.trials import DONE, FAILED, RUNNING, STOPPED, Evaluation, SweepTrial
 from evorl.training.progress import Budget, Progress
 from tests.test_sweeps import SPACE
 
 
 @contextmanager
 def made(folder, trials=6):
-    with closing(Store.made(folder, {"trials": trials, "seed": 0})) as store:
+    with closing(SweepStore.create(folder, {"trials": trials, "seed": 0})) as store:
         yield store
 
 
@@ -36,18 +36,18 @@ def numbers(trials):
 WORKER = """
 import os, sys
 from pathlib import Path
-from evorl.sweeps.store import Store
+from evorl.sweeps.store import SweepStore
 from evorl.sweeps.random_search import RandomSearch
 from evorl.sweeps.trials import DONE, Evaluation
 from tests.test_sweeps import SPACE
-store = Store(Path(sys.argv[1]))
-with store.owner() as owner:
+store = SweepStore(Path(sys.argv[1]))
+with store.register_owner() as owner:
     if sys.argv[2] == "hold":
-        print(store.take(owner, 1, SPACE, RandomSearch())[0].number, flush=True)
+        print(store.claim_trials(owner, 1, SPACE, RandomSearch())[0].number, flush=True)
         sys.stdin.read()
-    while taken := store.take(owner, 1, SPACE, RandomSearch()):
+    while taken := store.claim_trials(owner, 1, SPACE, RandomSearch()):
         store.observe(taken[0].number, Evaluation(1.0, 1.0, float(os.getpid())))
-        store.end(taken[0].number, DONE)
+        store.end_trial(taken[0].number, DONE)
 """
 
 
@@ -60,7 +60,7 @@ def worker(folder, how):
 def test_two_processes_share_the_trials_and_none_is_taken_twice(tmp_path):
     with made(tmp_path, trials=40) as store, worker(tmp_path, "work") as one, worker(tmp_path, "work") as two:
         assert [one.wait(), two.wait()] == [0, 0]
-        trials = store.trials()
+        trials = store.read_trials()
     assert numbers(trials) == list(range(40))
     assert {one.state for one in trials} == {DONE}
     assert all(len(one.curve) == 1 for one in trials)
@@ -70,24 +70,24 @@ def test_two_processes_share_the_trials_and_none_is_taken_twice(tmp_path):
 
 @pytest.mark.program
 def test_a_killed_workers_trial_is_taken_over_and_keeps_its_point(tmp_path):
-    with made(tmp_path) as store, worker(tmp_path, "hold") as process, store.owner() as owner:
+    with made(tmp_path) as store, worker(tmp_path, "hold") as process, store.register_owner() as owner:
         assert process.stdout.readline() == "0\n"
-        point = store.trials()[0].point
-        assert numbers(store.take(owner, 1, SPACE, RandomSearch())) == [1]
-        assert store.left(6) == 4
+        point = store.read_trials()[0].point
+        assert numbers(store.claim_trials(owner, 1, SPACE, RandomSearch())) == [1]
+        assert store.count_remaining(6) == 4
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert store.left(6) == 5
-        taken = store.take(owner, 2, SPACE, RandomSearch())
+        assert store.count_remaining(6) == 5
+        taken = store.claim_trials(owner, 2, SPACE, RandomSearch())
         assert numbers(taken) == [0, 1]
         assert taken[0].point == point
 
 
 def test_a_worker_that_ends_lets_go_of_its_trials(tmp_path):
     with made(tmp_path) as store:
-        for _ in range(2 * DEATHS):
-            with store.owner() as owner:
-                assert numbers(store.take(owner, 2, SPACE, RandomSearch())) == [0, 1]
+        for _ in range(2 * MAX_DEATHS):
+            with store.register_owner() as owner:
+                assert numbers(store.claim_trials(owner, 2, SPACE, RandomSearch())) == [0, 1]
     assert list((tmp_path / "workers").iterdir()) == []
 
 
@@ -95,10 +95,10 @@ def test_a_trial_on_which_workers_die_has_failed(tmp_path):
     with made(tmp_path) as store, closing(sqlite3.connect(tmp_path / stores.NAME, isolation_level=None)) as file:
 
         def taken(owner):
-            return numbers(store.take(owner, 1, SPACE, RandomSearch()))
+            return numbers(store.claim_trials(owner, 1, SPACE, RandomSearch()))
 
-        with store.owner() as owner:
-            for death in range(DEATHS + 1):
+        with store.register_owner() as owner:
+            for death in range(MAX_DEATHS + 1):
                 assert taken(owner) == [0]
                 if death == 0:
                     file.execute("UPDATE trials SET owner = '0123456789abcdef'")
@@ -109,23 +109,23 @@ def test_a_trial_on_which_workers_die_has_failed(tmp_path):
                 else:
                     file.execute("UPDATE trials SET owner = '0123456789abcdef'")
             assert taken(owner) == [1]
-        assert store.trials()[0].state == FAILED
-        assert "5 workers have died" in store.trials()[0].message
+        assert store.read_trials()[0].state == FAILED
+        assert "5 workers have died" in store.read_trials()[0].message
 
 
 def test_a_worker_that_fails_counts_as_one_that_has_died(tmp_path):
     def fail(store):
-        with store.owner() as owner:
-            assert numbers(store.take(owner, 1, SPACE, RandomSearch())) == [0]
+        with store.register_owner() as owner:
+            assert numbers(store.claim_trials(owner, 1, SPACE, RandomSearch())) == [0]
             raise RuntimeError("out of luck")
 
     with made(tmp_path) as store:
-        for _ in range(DEATHS):
+        for _ in range(MAX_DEATHS):
             with pytest.raises(RuntimeError):
                 fail(store)
-        with store.owner() as owner:
-            assert numbers(store.take(owner, 1, SPACE, RandomSearch())) == [1]
-        assert store.trials()[0].state == FAILED
+        with store.register_owner() as owner:
+            assert numbers(store.claim_trials(owner, 1, SPACE, RandomSearch())) == [1]
+        assert store.read_trials()[0].state == FAILED
 
 
 class Asked:
@@ -142,41 +142,51 @@ class Asked:
 
 
 def test_nobody_waits_for_a_suggestion_who_tells_of_a_trial(tmp_path):
-    with made(tmp_path) as store, closing(Store(tmp_path)) as other, other.owner() as owner, store.owner() as own:
-        other.take(owner, 1, SPACE, RandomSearch())
-        told = Asked([lambda: (other.observe(0, Evaluation(1.0, 2.0, 3.0)), other.end(0, DONE))])
-        assert numbers(store.take(own, 1, SPACE, told)) == [1]
-        assert [one.state for one in store.trials()] == [DONE, RUNNING]
+    with (
+        made(tmp_path) as store,
+        closing(SweepStore(tmp_path)) as other,
+        other.register_owner() as owner,
+        store.register_owner() as own,
+    ):
+        other.claim_trials(owner, 1, SPACE, RandomSearch())
+        told = Asked([lambda: (other.observe(0, Evaluation(1.0, 2.0, 3.0)), other.end_trial(0, DONE))])
+        assert numbers(store.claim_trials(own, 1, SPACE, told)) == [1]
+        assert [one.state for one in store.read_trials()] == [DONE, RUNNING]
 
 
 def test_who_suggests_without_knowing_all_trials_suggests_anew(tmp_path):
     def puts_one():  # as a process without the lock would
-        assert other._put(owner, 1, SPACE, RandomSearch())
+        assert other._insert_suggestions(owner, 1, SPACE, RandomSearch())
 
-    with made(tmp_path) as store, closing(Store(tmp_path)) as other, other.owner() as owner, store.owner() as own:
+    with (
+        made(tmp_path) as store,
+        closing(SweepStore(tmp_path)) as other,
+        other.register_owner() as owner,
+        store.register_owner() as own,
+    ):
         asked = Asked([puts_one])
-        assert numbers(store.take(own, 2, SPACE, asked)) == [1, 2]
+        assert numbers(store.claim_trials(own, 2, SPACE, asked)) == [1, 2]
         assert asked.known == [0, 1]
-        trials = store.trials()
+        trials = store.read_trials()
     alone = [RandomSearch().suggest(SPACE, trials[:i], 1, 0)[0] for i in range(3)]
     np.testing.assert_array_equal([one.point for one in trials], alone)
 
 
 def test_a_store_that_has_read_before_gives_what_one_gives_that_has_not(tmp_path):
     rng = np.random.default_rng(0)
-    with made(tmp_path, trials=30) as store, store.owner() as owner:
+    with made(tmp_path, trials=30) as store, store.register_owner() as owner:
         for _ in range(200):
-            taken = store.take(owner, 3, SPACE, RandomSearch())
+            taken = store.claim_trials(owner, 3, SPACE, RandomSearch())
             if not taken:
                 break
             one = taken[rng.integers(len(taken))]
             if rng.uniform() < 0.5:
                 store.observe(one.number, Evaluation(float(rng.uniform()), 1.0, float(rng.normal())))
             else:
-                store.end(one.number, (DONE, STOPPED, FAILED)[rng.integers(3)])
-            with closing(Store(tmp_path)) as new:
-                assert [*map(repr, store.trials(SPACE))] == [*map(repr, new.trials(SPACE))]
-        assert len(store._ended) == 30
+                store.end_trial(one.number, (DONE, STOPPED, FAILED)[rng.integers(3)])
+            with closing(SweepStore(tmp_path)) as new:
+                assert [*map(repr, store.read_trials(SPACE))] == [*map(repr, new.read_trials(SPACE))]
+        assert len(store._ended_trials) == 30
 
 
 FLAKY = """
@@ -200,12 +210,12 @@ def swept_by(tmp_path, monkeypatch):
     def sweep(code, trials=3):
         (tmp_path / "own_worker.py").write_text(code)
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
-        monkeypatch.setattr(running, "MODULE", "own_worker")
-        monkeypatch.setattr(running, "POLL", 0.05)
+        monkeypatch.setattr(runner, "MODULE", "own_worker")
+        monkeypatch.setattr(runner, "POLL_SECONDS", 0.05)
         (tmp_path / "sweep").mkdir()
         lines = []
         with made(tmp_path / "sweep", trials) as store:
-            running.run(store, Definition({}, (), SPACE, {}, "return", "env_steps", 0), 1, lines.append)
+            runner.run_sweep(store, SweepDefinition({}, (), SPACE, {}, "return", "env_steps", 0), 1, lines.append)
         return lines
 
     return sweep
@@ -231,33 +241,33 @@ def test_a_sweep_whose_workers_all_fail_ends(swept_by):
 
 
 def test_what_is_told_again_is_there_once_and_nan_is_none(tmp_path):
-    with made(tmp_path) as store, store.owner() as owner:
-        store.take(owner, 1, SPACE, RandomSearch())
+    with made(tmp_path) as store, store.register_owner() as owner:
+        store.claim_trials(owner, 1, SPACE, RandomSearch())
         for _ in range(2):
             for used, score in ((0.5, math.nan), (1.0, 3.0)):
                 assert not store.observe(0, Evaluation(used, 10 * used, score))
-        (trial,) = store.trials()
+        (trial,) = store.read_trials()
         assert (trial.state, len(trial.curve), math.isnan(trial.curve[0].score)) == (RUNNING, 2, True)
-        store.end(0, STOPPED, used=0.5)
-        assert len(store.trials()[0].curve) == 1
+        store.end_trial(0, STOPPED, used=0.5)
+        assert len(store.read_trials()[0].curve) == 1
 
 
 def test_a_store_whose_making_was_killed_is_made_anew(tmp_path):
-    (tmp_path / stores.HALF).write_bytes(b"half")
-    assert stores.is_unmade(tmp_path)
+    (tmp_path / stores.PARTIAL_NAME).write_bytes(b"half")
+    assert stores.is_empty_or_partial(tmp_path)
     with made(tmp_path) as store:
         assert store.settings["trials"] == 6
-    assert not stores.is_unmade(tmp_path)
+    assert not stores.is_empty_or_partial(tmp_path)
 
 
 def test_what_is_no_sweep_is_refused(tmp_path):
     with pytest.raises(OptionError, match="is no sweep, it has no"):
-        Store(tmp_path)
+        SweepStore(tmp_path)
     (tmp_path / stores.NAME).write_bytes(os.urandom(4096))
     with pytest.raises(OptionError, match="is damaged: file is not a database"):
-        Store(tmp_path)
+        SweepStore(tmp_path)
     with pytest.raises(OptionError, match="all 2 trials have failed; the first one: out of memory"):
-        checked([Trial(i, (), {}, FAILED, message="out of memory") for i in range(2)])
+        require_any_success([SweepTrial(i, (), {}, FAILED, message="out of memory") for i in range(2)])
 
 
 def row(kind, used, **numbers):
@@ -267,14 +277,14 @@ def row(kind, used, **numbers):
 def test_a_score_of_steps_is_told_at_as_many_points_as_evaluations_and_the_same_after_a_stop(tmp_path):
     rows = [row("train", used, **{"return": used}) for used in (0.2, 0.3, 0.55, 0.7, 0.8)]
     rows += [row("evaluation", 0.8, **{"return": 9.0}), row("train", 1.0, **{"return": 1.0}), row("evaluation", 1.0)]
-    found = Definition({"evaluations": 4}, (), SPACE, {}, "train/return", "env_steps", 0)
+    found = SweepDefinition({"evaluations": 4}, (), SPACE, {}, "train/return", "env_steps", 0)
     budget = Budget(env_steps=100)
-    with made(tmp_path) as store, store.owner() as owner:
-        store.take(owner, 2, SPACE, RandomSearch())
+    with made(tmp_path) as store, store.register_owner() as owner:
+        store.claim_trials(owner, 2, SPACE, RandomSearch())
         whole, first, second = (
-            Told(store, found, 0, budget),
-            Told(store, found, 1, budget),
-            Told(store, found, 1, budget),
+            TrialRecorder(store, found, 0, budget),
+            TrialRecorder(store, found, 1, budget),
+            TrialRecorder(store, found, 1, budget),
         )
         for one in rows:
             whole(one)
@@ -283,6 +293,6 @@ def test_a_score_of_steps_is_told_at_as_many_points_as_evaluations_and_the_same_
         second.resume(Progress(totals={"env_steps": [30]}))  # the checkpoint is older than what was told
         for one in rows[2:]:
             second(one)
-        curves = [one.curve for one in store.trials()]
-    assert [(one.used, one.score) for one in curves[0]] == [(0.3, 0.3), (0.55, 0.55), (0.8, 0.8), (1.0, 1.0)]
+        curves = [one.curve for one in store.read_trials()]
+    assert [(one.used_share, one.score) for one in curves[0]] == [(0.3, 0.3), (0.55, 0.55), (0.8, 0.8), (1.0, 1.0)]
     assert curves[0] == curves[1]

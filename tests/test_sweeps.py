@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 
 from evorl.errors import OptionError
 from evorl.priors import LogUniform, PowerOfTwo, Uniform
-from evorl.sweeps.gaussian_process import JITTER, GaussianProcess, likelihood
+from evorl.sweeps.gaussian_process import JITTER, GaussianProcess, compute_log_likelihood
 from evorl.sweeps.protein import Protein
 from evorl.sweeps.random_search import RandomSearch
 from evorl.sweeps.space import Parameter, SearchSpace
@@ -21,13 +21,13 @@ from evorl.sweeps.trials import (
     FAILED,
     RUNNING,
     Evaluation,
-    Trial,
+    SweepTrial,
+    collect_observations,
+    find_pareto_points,
     is_behind,
-    observed,
-    pareto,
-    spread,
-    telling,
-    thinned,
+    select_informative,
+    subsample_evenly,
+    thin_curve,
 )
 
 RATE = Parameter("agent.hyperparams.learning_rate", LogUniform(1e-5, 1e-1), 1e-3)
@@ -39,7 +39,7 @@ SAMPLERS = [Protein(candidates=16), RandomSearch()] + [TPE()] * (importlib.util.
 
 def trial(number, point, score=1.0, cost=1.0, state=DONE):
     curve = tuple(Evaluation(part, cost * part, score * part) for part in (0.1, 0.25, 0.5, 0.75, 1.0))
-    return Trial(number, tuple(map(float, point)), SPACE.decode(np.array(point)), state, curve)
+    return SweepTrial(number, tuple(map(float, point)), SPACE.decode(np.array(point)), state, curve)
 
 
 def tried(count, seed=0):
@@ -63,21 +63,23 @@ def test_the_process_is_that_of_the_textbook():
     x, y, at, log = rng.uniform(size=(12, 3)), rng.normal(size=12), rng.uniform(size=(4, 3)), rng.normal(size=7) / 2
     known = kernel(x, x, log) + (np.exp(log[3]) + JITTER) * np.eye(12)
     density = multivariate_normal(np.zeros(12), known).logpdf(y) + 6 * math.log(2 * math.pi)
-    value, slope = likelihood(x, y, log)
+    value, slope = compute_log_likelihood(x, y, log)
     assert value == pytest.approx(density)
-    np.testing.assert_allclose(slope, approx_fprime(log, lambda log: likelihood(x, y, log)[0], 1e-7), atol=1e-4)
+    np.testing.assert_allclose(
+        slope, approx_fprime(log, lambda log: compute_log_likelihood(x, y, log)[0], 1e-7), atol=1e-4
+    )
     expected = kernel(at, x, log) @ np.linalg.inv(known) @ y
     np.testing.assert_allclose(GaussianProcess(x, y, log).mean(at), expected)
-    split = GaussianProcess(x[:8], y[:8], log).told(x[8:], y[8:])
+    split = GaussianProcess(x[:8], y[:8], log).condition_on(x[8:], y[8:])
     np.testing.assert_allclose(split.mean(at), expected)
 
 
 def test_a_fitted_process_finds_the_line_and_the_coordinate_that_matters():
     x = np.random.default_rng(1).uniform(size=(40, 2))
-    line = GaussianProcess.fitted(x, 2 * x[:, 0] - 1)
+    line = GaussianProcess.fit(x, 2 * x[:, 0] - 1)
     beyond = np.array([[1.3, 0.5], [-0.3, 0.5]])
     np.testing.assert_allclose(line.mean(beyond), [1.6, -1.6], atol=0.1)
-    lengths = GaussianProcess.fitted(x, np.sin(6 * x[:, 1])).log[4:]
+    lengths = GaussianProcess.fit(x, np.sin(6 * x[:, 1])).log_params[4:]
     assert lengths[0] > lengths[1] + 1
 
 
@@ -86,30 +88,32 @@ def test_a_space_decodes_to_options_as_they_are_given():
     assert SPACE.decode(SPACE.center) == {RATE.name: 1e-3, "env_steps": 8_000, ENVS.name: 16}
     assert all(type(SPACE.decode(np.full(3, 0.3))[name]) is int for name in ("env_steps", ENVS.name))
     np.testing.assert_allclose(SPACE.center, [0.5, 0.5, 0.5], atol=1e-6)
-    np.testing.assert_allclose(SPACE.reach(0.25), [0.25, 1 / 12, 0.25])  # log2(64) = 6
+    np.testing.assert_allclose(SPACE.compute_search_radius(0.25), [0.25, 1 / 12, 0.25])  # log2(64) = 6
     np.testing.assert_allclose(
-        SPACE.ended(np.array([[0.2, 0.5, 0.7]]), np.array([0.25])), [[0.2, 1 / 6, 0.7]], atol=1e-6
+        SPACE.truncate_budgets(np.array([[0.2, 0.5, 0.7]]), np.array([0.25])), [[0.2, 1 / 6, 0.7]], atol=1e-6
     )
-    assert SPACE.least_used(SPACE.defaults) == 1 / 8  # of 8,000 steps; the fewest are 1,000
-    assert SPACE.shape(SPACE.defaults) == ((ENVS.name, 16),)
+    assert SPACE.compute_min_share(SPACE.defaults) == 1 / 8  # of 8,000 steps; the fewest are 1,000
+    assert SPACE.get_program_key(SPACE.defaults) == ((ENVS.name, 16),)
     with pytest.raises(OptionError, match="names nothing to search"):
         SearchSpace(())
 
 
 def test_a_curve_counts_as_trials_that_ended_sooner():
-    points = thinned(SPACE, trial(0, [0.2, 0.9, 0.7], score=8.0, cost=4.0), 3)
+    points = thin_curve(SPACE, trial(0, [0.2, 0.9, 0.7], score=8.0, cost=4.0), 3)
     assert points == [Evaluation(0.25, 1, 2), Evaluation(0.75, 3, 6), Evaluation(1, 4, 8)]
-    found = observed(SPACE, [trial(0, [0.2, 0.9, 0.7])], 3)
+    found = collect_observations(SPACE, [trial(0, [0.2, 0.9, 0.7])], 3)
     np.testing.assert_allclose(found.x[:, 1], [0.9 - 1 / 3, 0.9 + math.log2(0.75) / 6, 0.9], atol=1e-5)
-    assert [one.used for one in thinned(SPACE, trial(0, [0.2, 0.9, 0.7]), 10)] == [0.25, 0.5, 0.75, 1.0]
+    assert [one.used_share for one in thin_curve(SPACE, trial(0, [0.2, 0.9, 0.7]), 10)] == [0.25, 0.5, 0.75, 1.0]
     fixed = SearchSpace((RATE, ENVS))
-    assert len(thinned(fixed, replace(trial(0, [0.2, 0.9, 0.7]), point=(0.2, 0.7)), 10)) == 1
+    assert len(thin_curve(fixed, replace(trial(0, [0.2, 0.9, 0.7]), point=(0.2, 0.7)), 10)) == 1
 
 
 def test_what_has_failed_is_the_worst():
     lost = replace(trial(2, [0.1, 0.9, 0.1]), curve=(Evaluation(1.0, 3.0, math.nan),))
     failed = trial(3, [0.3, 0.9, 0.1], state=FAILED)
-    found = observed(SPACE, [trial(0, [0.5, 0.9, 0.5], 5.0), trial(1, [0.5, 0.9, 0.5], -2.0), lost, failed], 1)
+    found = collect_observations(
+        SPACE, [trial(0, [0.5, 0.9, 0.5], 5.0), trial(1, [0.5, 0.9, 0.5], -2.0), lost, failed], 1
+    )
     np.testing.assert_array_equal(found.score, [5.0, -2.0, -2.0, -2.0])
     np.testing.assert_array_equal(np.isnan(found.cost), [False, False, True, True])
 
@@ -119,35 +123,35 @@ def test_the_front_is_that_of_all_pairs():
     score, cost = rng.integers(0, 6, 40).astype(float), rng.integers(0, 6, 40).astype(float)
     pairs = set(zip(score, cost, strict=True))
     dominated = {(s, c) for s, c in pairs for t, d in pairs if t >= s and d <= c and (t, d) != (s, c)}
-    front = pareto(score, cost)
+    front = find_pareto_points(score, cost)
     assert set(zip(score[front], cost[front], strict=True)) == pairs - dominated
-    assert not pareto(np.zeros(2), np.full(2, np.nan)).any()
+    assert not find_pareto_points(np.zeros(2), np.full(2, np.nan)).any()
 
 
 def test_what_tells_most_is_the_front_what_is_nearest_to_it_and_some_of_all():
     rng = np.random.default_rng(0)
     score, cost = rng.normal(size=300), rng.uniform(1, 10, size=300)
     cost[::50] = np.nan  # failed
-    kept = telling(score, cost, 100)
+    kept = select_informative(score, cost, 100)
     below = (
         np.array([max([s for s, c in zip(score, cost, strict=True) if c <= one], default=0) for one in cost]) - score
     )
     below[np.isnan(cost)] = np.inf
     nearest = np.argsort(below)[:50]
-    assert set(np.flatnonzero(pareto(score, cost))) <= set(nearest) <= set(kept)
+    assert set(np.flatnonzero(find_pareto_points(score, cost))) <= set(nearest) <= set(kept)
     rest = [i for i in range(300) if i not in nearest]
     even = [rest[int(np.rint(i * 249 / 49))] for i in range(50)]
-    np.testing.assert_array_equal(spread(np.array(rest), 50), even)
+    np.testing.assert_array_equal(subsample_evenly(np.array(rest), 50), even)
     assert set(kept) == {*nearest, *even}
     assert len(kept) == len(set(kept)) == 100
-    np.testing.assert_array_equal(telling(score, cost, 300), np.arange(300))
+    np.testing.assert_array_equal(select_informative(score, cost, 300), np.arange(300))
 
 
 def test_protein_of_many_trials_knows_so_many_points_and_no_more(monkeypatch):
     seen = []
-    monkeypatch.setattr(Protein, "_around", lambda self, space, centers, rng: seen.append(centers) or centers)
-    fitted = GaussianProcess.fitted
-    monkeypatch.setattr(GaussianProcess, "fitted", lambda x, y: seen.append(x) or fitted(x[:9], y[:9]))
+    monkeypatch.setattr(Protein, "_sample_around", lambda self, space, centers, rng: seen.append(centers) or centers)
+    fitted = GaussianProcess.fit
+    monkeypatch.setattr(GaussianProcess, "fit", lambda x, y: seen.append(x) or fitted(x[:9], y[:9]))
     Protein(most_points=60, most_centers=3).suggest(SPACE, tried(200), 1, 0)
     score, cost, centers = seen
     assert (score.shape, cost.shape, centers.shape) == ((60, 3), (60, 3), (3, 3))
@@ -157,9 +161,9 @@ def test_a_score_between_two_evaluations_is_on_the_line():
     rng = np.random.default_rng(0)
     costs, scores = np.sort(rng.uniform(size=12)), rng.normal(size=12)
     lost = [Evaluation(0.5, 0.5, math.nan)]
-    one = Trial(0, (), {}, DONE, (*map(Evaluation, [1.0] * 12, costs, scores), *lost))
+    one = SweepTrial(0, (), {}, DONE, (*map(Evaluation, [1.0] * 12, costs, scores), *lost))
     at = np.concatenate([costs, rng.uniform(-0.1, 1.1, size=50)])
-    np.testing.assert_allclose([one.score_at(x) for x in at], np.interp(at, costs, scores))
+    np.testing.assert_allclose([one.interpolate_score(x) for x in at], np.interp(at, costs, scores))
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda x: type(x).__name__)
@@ -179,11 +183,11 @@ def test_a_sampler_is_a_function_of_the_trials_and_the_seed(sampler):
 def test_protein_begins_with_the_defaults_and_then_stays_within_reach_of_what_is_best():
     first = Protein().suggest(SPACE, [], 4, 0)
     np.testing.assert_array_equal(first[0], SPACE.center)
-    assert np.all(np.abs(first - SPACE.center) <= SPACE.reach(0.25) + 1e-9)
+    assert np.all(np.abs(first - SPACE.center) <= SPACE.compute_search_radius(0.25) + 1e-9)
     trials = [trial(0, [0.5, 0.9, 0.5], 9.0, 1.0), trial(1, [0.1, 0.2, 0.1], 1.0, 5.0)]
     ends = Protein(curve_points=1)
     found = np.array([ends.suggest(SPACE, trials, 1, seed)[0] for seed in range(8)])
-    assert np.all(np.abs(found - trials[0].point) <= SPACE.reach(0.25) + 1e-9)
+    assert np.all(np.abs(found - trials[0].point) <= SPACE.compute_search_radius(0.25) + 1e-9)
 
 
 def test_protein_finds_a_peak_where_all_cost_the_same():
@@ -191,7 +195,7 @@ def test_protein_finds_a_peak_where_all_cost_the_same():
     for i in range(20):
         u = Protein(candidates=64).suggest(space, trials, 1, 0)[0]
         curve = (Evaluation(1.0, 100.0, -((float(u[0]) - 0.8) ** 2)),)
-        trials.append(Trial(i, tuple(u), space.decode(u), DONE, curve))
+        trials.append(SweepTrial(i, tuple(u), space.decode(u), DONE, curve))
     assert max(one.score for one in trials) > -1e-3
 
 
@@ -200,7 +204,7 @@ def test_a_trial_is_stopped_below_the_quantile_of_eight_at_its_cost():
     bar = np.quantile(np.arange(1, 9) / 2, 0.3)
 
     def running(score, used=0.5, cost=2.0):
-        return Trial(8, (0.5, 0.9, 0.5), {}, RUNNING, (Evaluation(used, cost, score),))
+        return SweepTrial(8, (0.5, 0.9, 0.5), {}, RUNNING, (Evaluation(used, cost, score),))
 
     assert is_behind(running(bar - 0.01), others)
     assert not is_behind(running(bar + 0.01), others)

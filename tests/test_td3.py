@@ -33,7 +33,8 @@ def setting(key):
     keys = jax.random.split(key, 8)
     state, other = (jax.jit(agent.init)(key, TD3Hyperparams()) for key in keys[:2])
     state = state.replace(
-        actor=state.actor.replace(target=other.actor.params), critic=state.critic.replace(target=other.critic.params)
+        actor=state.actor.replace(target_params=other.actor.params),
+        critic=state.critic.replace(target_params=other.critic.params),
     )
     batch = Transition(
         jax.random.normal(keys[2], (64, 3)),
@@ -53,10 +54,10 @@ def test_target_and_losses_equal_numpy(setting):
     s, b = jax.tree.map(np.asarray, (state, batch))
     noise = np.clip(0.4 * np.asarray(jax.random.normal(key, (64, 2))), -0.3, 0.3)
     assert (np.abs(noise) == np.float32(0.3)).any()
-    next_action = numpy_actor(s.actor.target, b.next_obs) + np.array([2.0, 0.5]) * noise
+    next_action = numpy_actor(s.actor.target_params, b.next_obs) + np.array([2.0, 0.5]) * noise
     next_action = np.clip(next_action, [-2, 0], [2, 1])
-    target = b.reward + 0.9 * ~b.terminated * numpy_critics(s.critic.target, b.next_obs, next_action).min(-1)
-    np.testing.assert_allclose(agent.target(state, batch, key, hp), target, rtol=1e-4, atol=1e-5)
+    target = b.reward + 0.9 * ~b.terminated * numpy_critics(s.critic.target_params, b.next_obs, next_action).min(-1)
+    np.testing.assert_allclose(agent.critic_target(state, batch, key, hp), target, rtol=1e-4, atol=1e-5)
 
     values = numpy_critics(s.critic.params, b.obs, b.action)
     loss, _ = agent.critic_loss(state.critic.params, state, batch, key, hp)
@@ -69,7 +70,7 @@ def test_target_and_losses_equal_numpy(setting):
 def test_truncated_transitions_bootstrap_and_terminated_ones_do_not(setting):
     agent, state, batch, key = setting
     hp = TD3Hyperparams(discount=0.5)
-    bootstrap = np.asarray(jax.jit(agent.target)(state, batch, key, hp) - batch.reward)
+    bootstrap = np.asarray(jax.jit(agent.critic_target)(state, batch, key, hp) - batch.reward)
     assert (bootstrap[np.asarray(batch.terminated)] == 0).all()
     assert (bootstrap[np.asarray(batch.truncated & ~batch.terminated)] != 0).all()
 
@@ -89,14 +90,14 @@ def test_noise_and_bounds_are_in_the_units_of_the_action(setting):
 
 
 def test_adam_step_clipping_and_soft_target_equal_hand_computation():
-    learner = TrainState.fresh({"w": jnp.array([1.0, 2.0])})
+    learner = TrainState.create({"w": jnp.array([1.0, 2.0])})
     loss = lambda p: ((p["w"] * jnp.array([3.0, 4.0])).sum(), {})  # noqa: E731  gradient (3, 4), norm 5
-    stepped, _ = learner.descend(loss, 0.1, jnp.inf)
+    stepped, _ = learner.apply_gradients(loss, 0.1, jnp.inf)
     np.testing.assert_allclose(stepped.params["w"], [0.9, 1.9], rtol=1e-5)  # Adam's first step is its sign
-    clipped, _ = learner.descend(loss, 0.1, 1.0)
-    np.testing.assert_allclose(clipped.moments.mu, 0.1 * np.array([0.6, 0.8]), rtol=1e-5)
-    followed = stepped.follow(0.25)
-    np.testing.assert_allclose(followed.target["w"], [0.975, 1.975], rtol=1e-5)
+    clipped, _ = learner.apply_gradients(loss, 0.1, 1.0)
+    np.testing.assert_allclose(clipped.opt_state.mu, 0.1 * np.array([0.6, 0.8]), rtol=1e-5)
+    followed = stepped.polyak_update(0.25)
+    np.testing.assert_allclose(followed.target_params["w"], [0.975, 1.975], rtol=1e-5)
     np.testing.assert_array_equal(followed.params["w"], stepped.params["w"])
 
 
@@ -104,10 +105,10 @@ def test_ddpg_is_one_critic_without_smoothing(setting):
     _, _, batch, key = setting
     agent, hp = TD3(OBS, ACTION, hidden=(8, 8), num_critics=1), TD3Hyperparams(target_std=0.0)
     state = agent.init(key, hp)
-    action = agent.action(agent.actor.apply(state.actor.target, batch.next_obs))
-    value = agent.critic.apply(state.critic.target, batch.next_obs, action)
+    action = agent.to_action(agent.actor.apply(state.actor.target_params, batch.next_obs))
+    value = agent.critic.apply(state.critic.target_params, batch.next_obs, action)
     target = batch.reward + 0.99 * ~batch.terminated * value[:, 0]
-    np.testing.assert_allclose(agent.target(state, batch, key, hp), target, rtol=1e-5)
+    np.testing.assert_allclose(agent.critic_target(state, batch, key, hp), target, rtol=1e-5)
 
 
 def test_refuses_actions_that_are_not_vectors():

@@ -10,25 +10,26 @@ import pytest
 
 from evorl import tree
 from evorl.agents import A2C, DQN, IMPALA, PPO, SAC, TD3, DiscreteSAC, MLPPolicy, PolicyGradient
-from evorl.agents.losses import clipped_loss, mean_of_rows
+from evorl.agents.group_agent import member_spaces
+from evorl.agents.losses import mean_of_rows, ppo_loss
 from evorl.agents.ppo import PPOHyperparams
 from evorl.agents.random import Random
-from evorl.agents.team import Team, member_spaces
+from evorl.agents.team import Team
 from evorl.ec import OpenES
-from evorl.envs import check
-from evorl.envs.games import Alone, Joint, Ranked
+from evorl.envs import check_env
+from evorl.envs.games import GroupRanking, JointControl, SingleAgentGame
 from evorl.errors import EnvError, OptionError
 from evorl.networks.recurrent import GRU
 from evorl.replay import SequenceReplay
-from evorl.returns import gae, is_known, through
-from evorl.spaces import Box, Dict, Discrete, Legal, Members, MultiDiscrete, has_choice, random_action
-from evorl.training.against import Against, Place
+from evorl.returns import gae, is_known, skip_forced_steps
+from evorl.spaces import Box, Dict, Discrete, Members, MultiDiscrete, ObsWithActionMask, has_choice, random_action
 from evorl.training.configuration import config
-from evorl.training.episodes import evaluate
+from evorl.training.cross_play import CrossPlayPolicy, PlayerId
+from evorl.training.episodes import evaluate_policy
 from evorl.training.policy import Policy
 from evorl.types import Batch
 from evorl.workflows import Evolution, OnPolicy
-from evorl.workflows.passes import standardized
+from evorl.workflows.minibatch_epochs import standardize
 from tests.gaming import Chase, after, off_policy
 from tests.tiny import CHOICES, ENV
 
@@ -62,7 +63,7 @@ def on_policy(env, agent, **options):
 )
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_team_of_one_is_its_agent(make, env, agent, options, shared):
-    alone, game = template(agent, env, **options), Alone(env)
+    alone, game = template(agent, env, **options), SingleAgentGame(env)
     plain, metrics = after(make(env, alone))
     as_team, metrics_of_team = after(make(game, team(game, alone, shared=shared)))
     assert metrics_of_team.keys() - metrics.keys() == {"return/only"}
@@ -132,7 +133,7 @@ def test_what_is_earned_between_two_choices_counts_for_the_first():
     following = np.where(terminated | cut, following, np.append(choice[1:], False))
     by_hand = worth_by_hand(reward, value, beyond, terminated, cut, choice, following, 0.9, 0.8)
     known = is_known(*map(jnp.asarray, (terminated, cut, choice, following)))
-    changed = through(*map(jnp.asarray, (reward, value, beyond, terminated, cut, choice)), known, 0.9)
+    changed = skip_forced_steps(*map(jnp.asarray, (reward, value, beyond, terminated, cut, choice)), known, 0.9)
     advantage = np.asarray(gae(*changed, jnp.asarray(terminated), jnp.asarray(terminated | cut), 0.9, 0.8))
     assert len(by_hand) > 150
     assert any(x is None for x in by_hand.values())
@@ -149,11 +150,11 @@ def test_rows_without_a_choice_weigh_nothing():
 
     def loss(of, weight):
         batch = Batch((), (), log_prob[of], value[of], advantage[of], target[of], weight=weight)
-        return clipped_loss(batch, now[of], new[of], entropy[of], PPOHyperparams(entropy_weight=0.3))
+        return ppo_loss(batch, now[of], new[of], entropy[of], PPOHyperparams(entropy_weight=0.3))
 
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), loss(np.arange(30), weight), loss(there, ()))
     few = (advantage[there] - advantage[there].mean()) / advantage[there].std()
-    np.testing.assert_allclose(standardized(advantage, weight=weight)[there], few, rtol=1e-4)
+    np.testing.assert_allclose(standardize(advantage, weight=weight)[there], few, rtol=1e-4)
     np.testing.assert_allclose(mean_of_rows(weight, value), value[there].mean(), rtol=1e-5)
     assert mean_of_rows(jnp.zeros(30), value) == 0
 
@@ -163,15 +164,15 @@ def test_a_central_value_sees_the_state_and_whom_it_values_and_its_policy_does_n
     key = jax.random.key(0)
     params = jax.jit(agent.init)(key, agent.hyperparams()).actor.params
     obs = jax.vmap(CHASE.reset, (0, None))(jax.random.split(key, 5), ())[1]
-    shown = agent.observed("hunter", obs)
+    shown = agent.member_observations("hunter", obs)
     np.testing.assert_array_equal(shown["state"]["state"], np.repeat(obs["state"][:, None], 2, 1))
     np.testing.assert_array_equal(shown["state"]["id"], np.tile([0, 1], (5, 1)))
     np.testing.assert_array_equal(shown["obs"], obs["hunter"])
-    np.testing.assert_array_equal(agent.observed("hare", obs)["legal"], obs["hare"]["legal"])
+    np.testing.assert_array_equal(agent.member_observations("hare", obs)["legal"], obs["hare"]["legal"])
 
     def outputs(obs, name):
-        given = params[name], ((), ()), agent.observed(name, obs)
-        numbers, _, value = agent.sides[name].agent.outputs("step", *given)[1]
+        given = params[name], ((), ()), agent.member_observations(name, obs)
+        numbers, _, value = agent.group_agents[name].agent.apply_network("step", *given)[1]
         return np.asarray(numbers), np.asarray(value)
 
     other = obs | {"state": obs["state"] + 1}
@@ -182,7 +183,7 @@ def test_a_central_value_sees_the_state_and_whom_it_values_and_its_policy_does_n
     numbers, value = outputs(same, "hunter")
     np.testing.assert_array_equal(numbers[:, 0], numbers[:, 1])
     assert np.abs(value[:, 0] - value[:, 1]).min() > 1e-6
-    shown = team(CHASE, template(PolicyGradient, CHASE), ids=True).observed("hunter", obs)
+    shown = team(CHASE, template(PolicyGradient, CHASE), ids=True).member_observations("hunter", obs)
     np.testing.assert_array_equal(shown["id"], np.tile([0, 1], (5, 1)))
 
 
@@ -190,7 +191,7 @@ def test_without_a_state_of_its_own_a_game_has_all_that_is_observed():
     spaces = {name: part for name, part in CHASE.observation_space.parts.items() if name != "state"}
     agent = Team(Dict(spaces), CHASE.action_space, template(PolicyGradient, CHASE), central=True)
     obs = CHASE.reset(jax.random.key(0), ())[1]
-    shown = agent.observed("hunter", {name: obs[name] for name in spaces})
+    shown = agent.member_observations("hunter", {name: obs[name] for name in spaces})
     np.testing.assert_array_equal(shown["state"]["state"]["hunter"], np.tile(obs["hunter"], (2, 1, 1)))
     np.testing.assert_array_equal(shown["state"]["state"]["hare"][1], obs["hare"]["obs"])
 
@@ -198,7 +199,7 @@ def test_without_a_state_of_its_own_a_game_has_all_that_is_observed():
 @pytest.mark.program
 def test_evolution_and_memories_take_a_team():
     evolved = Evolution(CHASE, team(CHASE, template(MLPPolicy, CHASE)), OpenES(4), 2, vbn_steps=8, eval_episodes=4)
-    ranked = replace(evolved, env=Ranked(CHASE, "hare"))
+    ranked = replace(evolved, env=GroupRanking(CHASE, "hare"))
     for workflow in (evolved, ranked):
         state, metrics = after(workflow, 2)
         np.testing.assert_allclose(metrics["return/hare"], -metrics["return/hunter"], rtol=1e-5)
@@ -220,7 +221,7 @@ def test_members_that_share_nothing_learn_apart():
 @pytest.mark.program
 def test_joint_and_ranked():
     game = Chase(real=True)
-    joint = Joint(game)
+    joint = JointControl(game)
     assert joint.observation_space.parts["hunter"].shape == (2, 3)
     assert joint.action_space.parts["hare"].shape == (1, 1)
     key = jax.random.key(0)
@@ -230,8 +231,8 @@ def test_joint_and_ranked():
     _, of_game = game.step(key, game.reset(key, ())[0], action, ())
     np.testing.assert_allclose(t.reward, np.concatenate([*of_game.reward.values()]).mean(), rtol=1e-6)
     assert obs["hunter"].shape == (2, 3)
-    for env in (CHASE, REAL, joint, Ranked(CHASE, "hare")):
-        check(env)
+    for env in (CHASE, REAL, joint, GroupRanking(CHASE, "hare")):
+        check_env(env)
 
 
 def test_spaces_of_members():
@@ -240,13 +241,13 @@ def test_spaces_of_members():
         (Discrete(4, 1), MultiDiscrete((4, 4, 4), (1, 1, 1))),
         (MultiDiscrete((2, 3)), MultiDiscrete((2, 3) * 3, (0, 0) * 3, (3, 2))),
     ):
-        assert Members(space, 3).joint == joint
+        assert Members(space, 3).joint_space == joint
         value = Members(space, 3).sample(jax.random.key(0))
         low, high = joint.bounds
         assert value.shape == joint.shape
         assert (value >= low).all()
         assert (value <= high).all()
-    legal = Legal(Box(0.0, 1.0, (1,)), (3,))
+    legal = ObsWithActionMask(Box(0.0, 1.0, (1,)), (3,))
     masks = jnp.array([[1, 0, 0], [0, 1, 1], [0, 0, 1]], bool)
     obs = {"team": {"obs": jnp.zeros((3, 1)), "legal": masks}}
     spaces = Dict({"team": Members(Discrete(3), 3)}), Dict({"team": Members(legal, 3)})
@@ -275,10 +276,10 @@ def test_what_is_no_game_and_who_is_not_there_are_told_in_a_line():
         (lambda: team(CHASE, agent, shared={"hair": True}), "unknown group in shared hair; did you mean hare?"),
         (lambda: team(CHASE, template(DQN, CHASE), central=True), "central=True: needs agents with a value"),
         (lambda: team(ENV, agent), "a team plays games"),
-        (lambda: Ranked(CHASE, "hair"), "unknown ranked hair; did you mean hare?"),
-        (lambda: Joint(ENV), "joint: Walk is no game"),
-        (lambda: Alone(CHASE), "alone: Chase is a game already"),
-        (lambda: Joint(CHASE), "joint: not all actions of the group hare are legal"),
+        (lambda: GroupRanking(CHASE, "hair"), "unknown ranked hair; did you mean hare?"),
+        (lambda: JointControl(ENV), "joint: Walk is no game"),
+        (lambda: SingleAgentGame(CHASE), "alone: Chase is a game already"),
+        (lambda: JointControl(CHASE), "joint: not all actions of the group hare are legal"),
         (lambda: after(on_policy(CHASE, team(CHASE, policy)), 1), "agents=MLPPolicy: does not learn here"),
     ):
         with pytest.raises(OptionError, match=line.replace("?", r"\?")) as error:
@@ -286,7 +287,7 @@ def test_what_is_no_game_and_who_is_not_there_are_told_in_a_line():
         assert "\n" not in str(error.value)
     for wrong, line in ((Unequal(), "hunter"), (Unpaid(), "hare")):
         with pytest.raises(EnvError, match=line):
-            check(wrong)
+            check_env(wrong)
 
 
 @pytest.mark.program
@@ -302,30 +303,33 @@ def test_cross_play_has_one_place_and_another_policy_the_others():
     workflow = on_policy(CHASE, agent)
     one, other = (Policy(workflow, jax.jit(workflow.init)(jax.random.key(i), workflow.hyperparams())) for i in range(2))
     obs = jax.vmap(CHASE.reset, (0, None))(jax.random.split(jax.random.key(5), 16), ())[1]
-    alone = [policy(obs, policy.start(16))[0] for policy in (one, other)]
+    alone = [policy(obs, policy.initial_memory(16))[0] for policy in (one, other)]
     differ = {name: alone[0][name] != alone[1][name] for name in alone[0]}
     assert all(where.any() for where in differ.values())
     for name in ("hunter", "hare", "hunter/1"):
-        place = Place.named(name, CHASE)
-        both = Against(one, place, other)
-        found, memory = both(obs, both.start(16))
+        place = PlayerId.from_name(name, CHASE)
+        both = CrossPlayPolicy(one, place, other)
+        found, memory = both(obs, both.initial_memory(16))
         expected = {group: np.array(x) for group, x in alone[1].items()}
         members = slice(None) if place.member is None else place.member
         expected[place.group][:, members] = alone[0][place.group][:, members]
         jax.tree.map(np.testing.assert_array_equal, found, expected)
         assert len(memory) == 2
-    by_chance = Against(one, Place("hunter"), None)
-    stats = evaluate(by_chance, 32)
+    by_chance = CrossPlayPolicy(one, PlayerId("hunter"), None)
+    stats = evaluate_policy(by_chance, 32)
     assert stats.returns["hunter"].shape == (32, 2)
-    np.testing.assert_allclose(Place("hunter", 1).of(stats.returns), stats.returns["hunter"][:, 1])
+    np.testing.assert_allclose(PlayerId("hunter", 1).select_values(stats.returns), stats.returns["hunter"][:, 1])
     for wrong, line in (
-        (lambda: Place.named("hair", CHASE), "unknown group hair; did you mean hare?"),
+        (lambda: PlayerId.from_name("hair", CHASE), "unknown group hair; did you mean hare?"),
         (
-            lambda: Place.named(None, CHASE),
+            lambda: PlayerId.from_name(None, CHASE),
             "group=nothing: must be what this run plays: hare, hunter, hunter/0, hunter/1",
         ),
-        (lambda: Place.named("hare", ENV), "against: needs a game"),
-        (lambda: Against(one, Place("hare"), replace_env(other, REAL)), "against: that run plays another game"),
+        (lambda: PlayerId.from_name("hare", ENV), "against: needs a game"),
+        (
+            lambda: CrossPlayPolicy(one, PlayerId("hare"), replace_env(other, REAL)),
+            "against: that run plays another game",
+        ),
     ):
         with pytest.raises(OptionError, match=re.escape(line)):
             wrong()
@@ -337,7 +341,7 @@ def replace_env(policy, env):
 
 
 def test_what_is_chosen_for_an_agent_reaches_those_of_a_team():
-    cfg = config.load(["agent=ippo", "env=cartpole", "core=gru"])
+    cfg = config.compose_config(["agent=ippo", "env=cartpole", "core=gru"])
     assert cfg.agent.workflow.agent.agents.core._target_ == "evorl.networks.recurrent.GRU"
-    cfg = config.load(["agent=ppo", "env=cartpole", "core=gru"])
+    cfg = config.compose_config(["agent=ppo", "env=cartpole", "core=gru"])
     assert cfg.agent.workflow.agent.core._target_ == "evorl.networks.recurrent.GRU"

@@ -4,12 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import league
+from evorl.cli import league
+from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
-from evorl.envs.games.matrix import Matrix
-from evorl.envs.games.tabled import Tabled
+from evorl.envs.games.matrix import MatrixGame
 from evorl.errors import OptionError
-from evorl.spaces import sizes
+from evorl.spaces import group_sizes
 from evorl.training import tournament
 from evorl.training.policy import Policy
 
@@ -22,14 +22,16 @@ class Constant(Policy):
     def __init__(self, env, choice):
         self.env, self.env_params, self.memory, self.choice = env, env.default_params, jnp.int32(0), choice
 
-    def act(self, explores=False):
-        groups = sizes(self.env.action_space)
+    def as_policy_fn(self, explores=False):
+        groups = group_sizes(self.env.action_space)
         return lambda obs, memory, key: ({name: jnp.full(n, self.choice) for name, n in groups.items()}, memory + 1, {})
 
 
 def test_profiles_have_one_of_two_in_each_place():
-    assert {tuple(row) for row in tournament.profiles(3, 2)} == {(i, j) for i in range(3) for j in range(3) if i != j}
-    assert {tuple(row) for row in tournament.profiles(2, 3)} == {
+    assert {tuple(row) for row in tournament.make_pairwise_profiles(3, 2)} == {
+        (i, j) for i in range(3) for j in range(3) if i != j
+    }
+    assert {tuple(row) for row in tournament.make_pairwise_profiles(2, 3)} == {
         (1, 0, 0),
         (0, 1, 0),
         (0, 0, 1),
@@ -41,11 +43,11 @@ def test_profiles_have_one_of_two_in_each_place():
 
 @pytest.mark.program
 def test_rock_paper_and_scissors_pay_what_they_pay():
-    game = Matrix("rock_paper_scissors")
-    found = tournament.play([*(Constant(game, i) for i in range(3)), None], episodes=300)
+    game = MatrixGame("rock_paper_scissors")
+    found = tournament.run_tournament([*(Constant(game, i) for i in range(3)), None], episodes=300)
     np.testing.assert_array_equal(found.mean[:3, :3], np.where(np.eye(3), np.nan, SIGN))
     np.testing.assert_array_equal(found.error[:3, :3][~np.eye(3, dtype=bool)], 0)
-    np.testing.assert_array_equal(found.won[:3, :3], np.where(np.eye(3), 0, 300 * (SIGN + 1)))  # 300 in each place
+    np.testing.assert_array_equal(found.wins[:3, :3], np.where(np.eye(3), 0, 300 * (SIGN + 1)))  # 300 in each place
     against_chance = found.mean[:3, 3]
     assert (np.abs(against_chance) < 4 * found.error[:3, 3]).all()
     assert found.error[0, 3] == pytest.approx(np.sqrt(2 / 3 / 600), rel=0.1)
@@ -55,24 +57,24 @@ def test_of_three_players_one_is_alone():
     """Payoffs by hand: of two profiles of three places, in which 1 is alone, and then 0."""
     who = np.array([[0, 1, 0], [1, 0, 1]])
     returns = np.array([[[1.0, -2, 1], [0, 0, 0]], [[-1, 2, -1], [3, -6, 3]]])
-    found = tournament.table(returns, who, 2)
+    found = tournament.compute_tournament_table(returns, who, 2)
     assert found.mean[1, 0] == -1
     assert found.mean[0, 1] == -2
-    np.testing.assert_array_equal(found.won, [[0, 1.5 + 1], [0.5 + 1, 0]])
+    np.testing.assert_array_equal(found.wins, [[0, 1.5 + 1], [0.5 + 1, 0]])
 
 
 @pytest.mark.program
 def test_cycles_are_told():
     games = np.where(np.eye(3), 0, 100.0 * (SIGN + 1))
-    found = tournament.Table(np.where(np.eye(3), np.nan, SIGN), np.zeros((3, 3)), games)
-    told = league.ratings(["rock", "paper", "scissors"], found)
+    found = tournament.TournamentTable(np.where(np.eye(3), np.nan, SIGN), np.zeros((3, 3)), games)
+    told = league.format_ratings(["rock", "paper", "scissors"], found)
     assert "| rock | 0 ± " in told
     assert "| 0.33 |" in told
     assert "100 % of the log-odds are cycles" in told
 
 
 def test_games_that_differ_are_refused():
-    kuhn = Tabled(Kuhn())
-    pennies = Matrix("matching_pennies")
+    kuhn = ExtensiveFormGame(Kuhn())
+    pennies = MatrixGame("matching_pennies")
     with pytest.raises(OptionError, match="plays another game than the first one"):
-        tournament.play([Constant(kuhn, 0), Constant(pennies, 0)], episodes=2)
+        tournament.run_tournament([Constant(kuhn, 0), Constant(pennies, 0)], episodes=2)

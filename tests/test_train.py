@@ -143,7 +143,7 @@ def test_a_mistake_in_any_run_of_a_multirun_is_found_before_the_first(tmp_path):
     ],
 )
 def test_folders_of_a_multirun_have_short_and_different_names(jobs, names):
-    assert multirun.names(jobs) == names
+    assert multirun.name_folders(jobs) == names
 
 
 @pytest.mark.program

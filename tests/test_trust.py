@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import yaml
 
-from evorl import train, tree
+from evorl import tree
 from evorl.agents import TD3, TD3Hyperparams
+from evorl.cli import train
 from evorl.errors import DivergedError, OptionError
-from evorl.replay import Ring, split
+from evorl.replay import RingBuffer, split_replays
 from evorl.spaces import Box
 from evorl.training import devices
 from evorl.training.fit import Budget, fit
-from evorl.training.nans import Sentinel
+from evorl.training.nans import DivergenceMonitor
 from evorl.training.program import Program
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.recorders import JsonLines
@@ -67,7 +68,7 @@ def diverged():
 
 @pytest.mark.program
 def test_a_seed_that_diverges_is_marked_and_the_others_go_on_unchanged(diverged):
-    lost = diverged.progress.diverged
+    lost = diverged.progress.divergence_iterations
     assert {type(x) for x in lost} == {int, type(None)}
     assert {x for x in lost if x} == {6}  # step 31 is the 3rd of iteration 6: 12 at random, then 4 in each
     whole = lost.index(None)
@@ -83,7 +84,7 @@ def test_a_seed_that_diverges_is_marked_and_the_others_go_on_unchanged(diverged)
 
 @pytest.mark.program
 def test_a_run_that_diverges_stops_says_where_and_keeps_its_checkpoint(diverged, tmp_path):
-    seed = next(i for i, at in enumerate(diverged.progress.diverged) if at is not None)
+    seed = next(i for i, at in enumerate(diverged.progress.divergence_iterations) if at is not None)
     checkpoints = Checkpoints(tmp_path, minutes=0)
     with pytest.raises(DivergedError, match=r"^diverged: \S+ is not finite after iteration 6$"):
         fit(BREAKING, HP, seed, Budget(iterations=12), chunk=1, evaluations=1, checkpoints=checkpoints)
@@ -94,8 +95,10 @@ def test_a_run_that_diverges_stops_says_where_and_keeps_its_checkpoint(diverged,
 
 
 def test_debugging_names_the_operation_that_made_the_first_nan(diverged):
-    seed = next(i for i, at in enumerate(diverged.progress.diverged) if at is not None)
-    with pytest.raises(DivergedError, match=r"; iteration 6, div in TrainState.moved \(\S*train_state.py:\d+\)$"):
+    seed = next(i for i, at in enumerate(diverged.progress.divergence_iterations) if at is not None)
+    with pytest.raises(
+        DivergedError, match=r"; iteration 6, div in TrainState.optimizer_step \(\S*train_state.py:\d+\)$"
+    ):
         fit(BREAKING, HP, seed, Budget(iterations=12), chunk=4, evaluations=1, debug_nans=True)
 
 
@@ -103,15 +106,15 @@ def test_debugging_names_the_operation_that_made_the_first_nan(diverged):
 def test_a_population_has_diverged_where_all_of_its_members_have():
     program = Program(Vmapped(OFF_POLICY, 2), [0], 1, False)
     state = program.init(program.keys, tree.broadcast(HP.replace(max_grad_norm=jnp.inf), 2))
-    sentinel = Sentinel(program, state, [False])  # max_grad_norm is infinite, and may be
-    assert sentinel.diverged(np.asarray(sentinel.look(state))) == [None]
+    sentinel = DivergenceMonitor(program, state, [False])  # max_grad_norm is infinite, and may be
+    assert sentinel.find_diverged(np.asarray(sentinel.find_nonfinite(state))) == [None]
     broken = state
     for member, lost in ((0, False), (1, True)):
         broken = jax.tree_util.tree_map_with_path(
             lambda path, x, i=member: x.at[i].set(jnp.nan) if "mu" in str(path) else x, broken
         )
-        found = sentinel.diverged(np.asarray(sentinel.look(broken)))
-        assert found == (["agent.actor.moments.mu"] if lost else [None])
+        found = sentinel.find_diverged(np.asarray(sentinel.find_nonfinite(broken)))
+        assert found == (["agent.actor.opt_state.mu"] if lost else [None])
 
 
 def checkpointed(folder, iterations):
@@ -161,7 +164,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(how, item, 
     assert resumed.progress.iteration == 6
     written = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["iteration"] for row in written if row["kind"] == "train"] == [2, 4, 6]
-    assert Checkpoints(folder).latest == 6
+    assert Checkpoints(folder).latest_iteration == 6
     assert [path.name.partition("-")[0] for path in folder.glob("*.damaged*")] == ["6.damaged"]
 
 
@@ -288,18 +291,18 @@ def test_a_state_with_leaves_of_no_element_comes_back(tmp_path):
 
 @pytest.mark.program
 def test_a_save_that_fails_leaves_the_replay_before_it(tmp_path):
-    state = {"weights": jnp.arange(1e5), "replay": Ring.empty(1000, jnp.zeros(8))}
+    state = {"weights": jnp.arange(1e5), "replay": RingBuffer.empty(1000, jnp.zeros(8))}
     checkpoints = Checkpoints(tmp_path, keep=3)
-    checkpoints.save(1, state, split(state)[0], {"iteration": 1})
+    checkpoints.save(1, state, split_replays(state)[0], {"iteration": 1})
     checkpoints._manager.wait_until_finished()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
         with contextlib.suppress(OSError):
-            checkpoints.save(2, state, split(state)[0], {"iteration": 2})
+            checkpoints.save(2, state, split_replays(state)[0], {"iteration": 2})
         for _ in range(100):
             time.sleep(0.02)
-            checkpoints.due()
+            checkpoints.is_due()
         with pytest.raises(OSError, match="could not be written"):
             checkpoints.close()
     finally:

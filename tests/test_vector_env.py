@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs.probe import SeenReward
+from evorl.envs.sanity.probe import ObsDependentReward
 from evorl.errors import OptionError
-from evorl.vector_env import FromParams, Plan, Same, Store, Table, World, play
+from evorl.vector_env import EnvBatch, FixedStarts, ResetStarts, RolloutPlan, StartQueue, TransitionStore, rollout
 from tests.counting import Counting
 
 
@@ -17,20 +17,24 @@ def policy(obs, memory, keys):
 
 
 def played(env, n, key, store=None, chunk=4, most=8, **plan):
-    """A play of n slots from their first starts; the store is of a chunk's number of rows."""
-    store = store or Store(chunk, jnp.int32(0), lambda count, transitions, mask: count + mask.sum())
-    starts = plan.pop("starts", FromParams(most, most))
-    return jax.jit(lambda key: play(World(env, (), (), n), policy, Plan(starts, **plan), None, key, store))(key)
+    """A play of n environments from their first starts; the store is of a chunk's number of rows."""
+    store = store or TransitionStore(chunk, jnp.int32(0), lambda count, transitions, mask: count + mask.sum())
+    starts = plan.pop("starts", ResetStarts(most, most))
+    return jax.jit(
+        lambda key: rollout(EnvBatch(env, (), (), n), policy, RolloutPlan(starts, **plan), None, key, store)
+    )(key)
 
 
 def unrolled(env, n, key, num_steps, most=8, **plan):
     """A play that stores all of its transitions, leaves [num_steps, n, ...], and their mask."""
-    world, keys = World(env, (), (), n), jax.random.split(key, n)
-    row = jax.eval_shape(lambda: world.interact(policy, world.slots(world.reset(keys)), keys)[1])
+    world, keys = EnvBatch(env, (), (), n), jax.random.split(key, n)
+    row = jax.eval_shape(lambda: world.interact(policy, world.init_envs(world.reset(keys)), keys)[1])
     stored = jax.tree.map(lambda x: jnp.zeros((num_steps, *x.shape), x.dtype), row), jnp.zeros((num_steps, n), bool)
-    store = Store(num_steps, stored, lambda _, transitions, mask: (transitions, mask))
-    starts = plan.pop("starts", FromParams(most, most))
-    return jax.jit(lambda key: play(world, policy, Plan(starts, steps=num_steps, **plan), None, key, store))(key)
+    store = TransitionStore(num_steps, stored, lambda _, transitions, mask: (transitions, mask))
+    starts = plan.pop("starts", ResetStarts(most, most))
+    return jax.jit(lambda key: rollout(world, policy, RolloutPlan(starts, steps=num_steps, **plan), None, key, store))(
+        key
+    )
 
 
 @dataclass(frozen=True)
@@ -47,14 +51,14 @@ class Measured(Counting):
 
 
 def test_returns_and_what_an_environment_summarizes_are_of_whole_episodes(key):
-    """In 8 steps slot 0 has 2 episodes of 3 steps, slot 1 has 2 of 4: 1 + 2 + 3 is 6, and with 4 it is 10."""
-    end, stats, _ = jax.jit(lambda: played(Measured(), 2, key, steps=8, starts=Same(starts_of([3, 4]))))()
+    """In 8 steps environment 0 has 2 episodes of 3 steps, and 1 has 2 of 4: 1 + 2 + 3 is 6, and with 4 it is 10."""
+    end, stats, _ = jax.jit(lambda: played(Measured(), 2, key, steps=8, starts=FixedStarts(starts_of([3, 4]))))()
     np.testing.assert_array_equal(stats.returns["time"], [6, 8])
     np.testing.assert_array_equal(stats.returns["ways"], [[12, -12], [20, -20]])
-    np.testing.assert_array_equal(stats.means["return"]["ways"], [[6, -6], [10, -10]])
-    np.testing.assert_array_equal(stats.means["energy"], [6, 10])
-    np.testing.assert_array_equal(stats.means["speed"], [2, 2.5])
-    np.testing.assert_array_equal(stats.means["place"], [[3, 6], [4, 8]])
+    np.testing.assert_array_equal(stats.episode_means["return"]["ways"], [[6, -6], [10, -10]])
+    np.testing.assert_array_equal(stats.episode_means["energy"], [6, 10])
+    np.testing.assert_array_equal(stats.episode_means["speed"], [2, 2.5])
+    np.testing.assert_array_equal(stats.episode_means["place"], [[3, 6], [4, 8]])
     np.testing.assert_array_equal(end.episode_info["energy"], [1 + 2, 0])  # of the episode that goes on
     assert sorted(stats.info) == ["energy", "place", "speed"]
     metrics = stats.replace(returns=stats.returns["time"]).metrics()
@@ -63,8 +67,8 @@ def test_returns_and_what_an_environment_summarizes_are_of_whole_episodes(key):
     }  # fmt: skip
 
 
-def test_slots_that_rest_summarize_nothing(key):
-    _, stats, _ = played(Measured(), 3, key, starts=Table(starts_of([2, 3])))
+def test_envs_that_rest_summarize_nothing(key):
+    _, stats, _ = played(Measured(), 3, key, starts=StartQueue(starts_of([2, 3])))
     np.testing.assert_array_equal(stats.info["energy"], [3, 6, 0])
     np.testing.assert_array_equal(stats.returns["ways"][:, 0], [3, 6, 0])
 
@@ -100,7 +104,7 @@ def test_play_begins_a_new_episode_after_each_end_and_keeps_the_true_successor(k
 
 def test_one_step_episodes_of_a_fresh_environment_all_differ(key):
     """8 environments x 128 one-step episodes: every start is new; the mean of +-1 is within 4 standard errors of 0."""
-    env = SeenReward()
+    env = ObsDependentReward()
     _, stats, (transitions, _) = unrolled(env, 8, key, 128)
     assert int(stats.episodes.sum()) == 8 * 128
     assert abs(float(transitions.reward.mean())) < 4 / np.sqrt(8 * 128)
@@ -109,7 +113,7 @@ def test_one_step_episodes_of_a_fresh_environment_all_differ(key):
 
 @pytest.mark.parametrize("chunk", [1, 3, 10])
 def test_play_stops_within_a_chunk_of_the_longest_episode(key, chunk):
-    store = Store(chunk, (0, 0), lambda stored, transitions, mask: (stored[0] + 1, stored[1] + mask.sum()))
+    store = TransitionStore(chunk, (0, 0), lambda stored, transitions, mask: (stored[0] + 1, stored[1] + mask.sum()))
     _, stats, (chunks, rows) = jax.jit(lambda: played(Counting(), 32, key, store, episodes=1))()
     longest = int(stats.steps.max())
     assert int(chunks) == -(-longest // chunk)
@@ -119,7 +123,7 @@ def test_play_stops_within_a_chunk_of_the_longest_episode(key, chunk):
     np.testing.assert_array_equal(stats.mean_return, stats.lengths)
 
 
-def test_play_gives_each_slot_its_own_number_of_episodes(key):
+def test_play_gives_each_env_its_own_number_of_episodes(key):
     quota = jnp.array([0, 1, 5])
     _, stats, _ = played(Counting(), 3, key, episodes=quota)
     np.testing.assert_array_equal(stats.episodes, quota)
@@ -137,7 +141,7 @@ def test_a_run_among_others_is_the_run_alone(key):
 
     def run(key):
         add = lambda stored, transitions, mask: stored + (transitions.action[..., 0] * mask).sum()  # noqa: E731
-        return played(Counting(), 2, key, Store(2, jnp.float32(0), add), most=4, episodes=1)
+        return played(Counting(), 2, key, TransitionStore(2, jnp.float32(0), add), most=4, episodes=1)
 
     keys = jax.random.split(key, 5)
     together = jax.jit(jax.vmap(run))(keys)
@@ -152,9 +156,9 @@ def starts_of(lengths):
     return states, states
 
 
-def test_a_table_of_starts_gives_each_once_in_order_and_slots_without_one_rest(key):
-    """Slot 0 plays 3 steps and 4, slot 1 plays 1 and 2: when both end, the one in front takes the last start."""
-    _, stats, (transitions, mask) = unrolled(Counting(), 2, key, 9, starts=Table(starts_of([3, 1, 2, 4])))
+def test_a_table_of_starts_gives_each_once_in_order_and_envs_without_one_rest(key):
+    """Environment 0 plays 3 steps and 4, and 1 plays 1 and 2: when both end, the one in front takes the last start."""
+    _, stats, (transitions, mask) = unrolled(Counting(), 2, key, 9, starts=StartQueue(starts_of([3, 1, 2, 4])))
     np.testing.assert_array_equal(stats.steps, [7, 3])
     np.testing.assert_array_equal(stats.episodes, [2, 2])
     np.testing.assert_array_equal(mask.sum(0), [7, 3])
@@ -162,13 +166,13 @@ def test_a_table_of_starts_gives_each_once_in_order_and_slots_without_one_rest(k
     np.testing.assert_array_equal(transitions.obs[:7, 0, 1], [3, 3, 3, 4, 4, 4, 4])
 
 
-def test_more_slots_than_starts_rest_from_the_beginning(key):
-    _, stats, rows = played(Counting(), 4, key, starts=Table(starts_of([2, 3])))
+def test_more_envs_than_starts_rest_from_the_beginning(key):
+    _, stats, rows = played(Counting(), 4, key, starts=StartQueue(starts_of([2, 3])))
     np.testing.assert_array_equal(stats.steps, [2, 3, 0, 0])
     assert int(rows) == 5
 
 
-def test_slots_with_the_same_starts_begin_each_episode_at_their_own(key):
-    _, stats, (transitions, _) = unrolled(Counting(), 2, key, 12, starts=Same(starts_of([3, 4])))
+def test_envs_with_the_same_starts_begin_each_episode_at_their_own(key):
+    _, stats, (transitions, _) = unrolled(Counting(), 2, key, 12, starts=FixedStarts(starts_of([3, 4])))
     np.testing.assert_array_equal(stats.episodes, [4, 3])
     np.testing.assert_array_equal(transitions.obs[..., 1], np.tile([3, 4], (12, 1)))

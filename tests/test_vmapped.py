@@ -22,7 +22,7 @@ def test_members_are_evaluated_on_the_same_episodes_and_train_on_their_own(key):
     state = jax.jit(POPULATION.step)(population(key), key)[0]
     state = tree.broadcast(tree.index(state, 0), 3)
     returns = jax.jit(POPULATION.evaluate)(state, key)["return"]
-    by_flag = jax.jit(lambda state: POPULATION.advance(state, key, True)[2])(state)["return"]
+    by_flag = jax.jit(lambda state: POPULATION.step_or_evaluate(state, key, True)[2])(state)["return"]
     alone = jax.jit(OFF_POLICY.evaluate)(tree.index(state, 0), key)["return"]
     np.testing.assert_allclose(returns, np.full(3, alone), rtol=1e-6)
     np.testing.assert_allclose(by_flag, np.full(3, alone), rtol=1e-6)
@@ -36,8 +36,8 @@ def test_a_member_is_sound_where_no_real_leaf_but_its_replay_holds_nan(key):
     tables = jax.tree.map(lambda x: x.at[0].set(jnp.nan) if x.dtype == jnp.float32 else x, state.replay.tables)
     state = state.replace(replay=state.replay.replace(tables=tables))
     np.testing.assert_array_equal(POPULATION.has_no_nan(state), [True, True, True])
-    slots = state.slots.replace(episode_return=state.slots.episode_return.at[1, 3].set(jnp.nan))
-    np.testing.assert_array_equal(jax.jit(POPULATION.has_no_nan)(state.replace(slots=slots)), [True, False, True])
+    envs = state.envs.replace(episode_return=state.envs.episode_return.at[1, 3].set(jnp.nan))
+    np.testing.assert_array_equal(jax.jit(POPULATION.has_no_nan)(state.replace(envs=envs)), [True, False, True])
 
 
 def test_copies_may_have_no_hyperparameters():

@@ -9,18 +9,26 @@ import pytest
 from evorl import envs
 from evorl.agents import TD3, MLPPolicy, PolicyGradient
 from evorl.ec import CEM, CSO
-from evorl.envs import probe
-from evorl.envs.actions import Repeat, Rescaled, Sticky
-from evorl.envs.games.around import Alone, Joint
-from evorl.envs.gymnax import Gymnax
+from evorl.envs.actions import ActionRepeat, RescaleAction, StickyAction
+from evorl.envs.games.game_wrappers import JointControl, SingleAgentGame
 from evorl.envs.maze import Maze, RandomWalls
-from evorl.envs.observations import Cast, Flatten, TimeLimit, TimeSeen
-from evorl.envs.on_level import seen_alike
-from evorl.envs.wrappers import Frames, Partial, Rewards, Scalarized, ScalarizedParams, innermost, unshaped
+from evorl.envs.observations import DtypeObservation, FlattenObservation, TimeAwareObservation, TimeLimit
+from evorl.envs.on_level import wrap_like
+from evorl.envs.sanity import probe
+from evorl.envs.suites.gymnax import Gymnax
+from evorl.envs.wrappers import (
+    FilterObservation,
+    FrameStack,
+    LinearReward,
+    LinearRewardParams,
+    RewardTransform,
+    strip_reward_wrappers,
+    unwrap,
+)
 from evorl.errors import OptionError
 from evorl.spaces import Box, MultiDiscrete
 from evorl.types import Env
-from evorl.vector_env import FromParams, World, whole_episodes
+from evorl.vector_env import EnvBatch, ResetStarts, run_episodes
 from evorl.workflows import CEMRL, Evolution, OffPolicy, OnPolicy
 from tests.counting import Counting
 
@@ -39,9 +47,9 @@ def rewards(env, steps):
 
 def test_rewards_come_in_sums_and_at_the_end():
     plain = rewards(Counting(), 9)
-    delayed = rewards(Rewards(Counting(), scale=0.5, delay=2), 9)
-    assert isinstance(Rewards(Counting()), Env)
-    assert rewards(Rewards(Counting()), 9) == plain
+    delayed = rewards(RewardTransform(Counting(), scale=0.5, delay=2), 9)
+    assert isinstance(RewardTransform(Counting()), Env)
+    assert rewards(RewardTransform(Counting()), 9) == plain
     sums = [0.5 * sum(plain[max(0, i - 1) : i + 1]) if i % 2 else 0.0 for i in range(len(plain))]
     if len(plain) % 2:
         sums[-1] = 0.5 * plain[-1]
@@ -50,7 +58,7 @@ def test_rewards_come_in_sums_and_at_the_end():
 
 def test_refuses_no_delay():
     with pytest.raises(OptionError, match="delay=0"):
-        Rewards(Counting(), delay=0)
+        RewardTransform(Counting(), delay=0)
 
 
 MAZE = Maze(RandomWalls(5, 5, 3, 9), max_episode_steps=12)
@@ -85,32 +93,32 @@ def test_frames_are_those_of_gymnasium():
 
     stacked = gymnasium.wrappers.FrameStackObservation(Replayed(), 3)
     expected = [stacked.reset()[0], *(stacked.step(0)[0] for _ in range(9))]
-    found = [obs["image"] for obs in observations(Frames(MAZE, 3), 9)]
+    found = [obs["image"] for obs in observations(FrameStack(MAZE, 3), 9)]
     np.testing.assert_array_equal(found, expected)
 
 
 def test_frames_of_choices():
-    assert Frames(MAZE, 3).observation_space.parts["direction"] == MultiDiscrete((4, 4, 4))
-    assert Frames(Frames(MAZE, 3), 2).observation_space.parts["direction"] == MultiDiscrete((4,) * 6)
+    assert FrameStack(MAZE, 3).observation_space.parts["direction"] == MultiDiscrete((4, 4, 4))
+    assert FrameStack(FrameStack(MAZE, 3), 2).observation_space.parts["direction"] == MultiDiscrete((4,) * 6)
     plain = [int(obs["direction"]) for obs in observations(MAZE, 5)]
-    found = [obs["direction"].tolist() for obs in observations(Frames(MAZE, 3), 5)]
+    found = [obs["direction"].tolist() for obs in observations(FrameStack(MAZE, 3), 5)]
     assert found == [(plain[:1] * 2 + plain)[i : i + 3] for i in range(6)]
 
 
 def test_frames_keep_the_bounds_of_each_part():
-    env = probe.SeenReward()
+    env = probe.ObsDependentReward()
     low, high = env.observation_space.bounds
-    space = Frames(env, 2).observation_space
+    space = FrameStack(env, 2).observation_space
     assert isinstance(space, Box)
     np.testing.assert_array_equal(space.bounds, [np.stack([low, low]), np.stack([high, high])])
 
 
 def test_seen_alike_leaves_out_rewards_alone():
     other = Maze(RandomWalls(3, 3, 0, 0))
-    wrapped = Rewards(Frames(MAZE, 2), delay=3)
-    assert innermost(wrapped) == MAZE
-    assert seen_alike(wrapped, other) == Frames(other, 2)
-    assert seen_alike(MAZE, other) == other
+    wrapped = RewardTransform(FrameStack(MAZE, 2), delay=3)
+    assert unwrap(wrapped) == MAZE
+    assert wrap_like(wrapped, other) == FrameStack(other, 2)
+    assert wrap_like(MAZE, other) == other
 
 
 @dataclass(frozen=True)
@@ -136,15 +144,15 @@ TINY = {
 @pytest.mark.parametrize("name", TINY)
 def test_a_reward_of_several_numbers_is_refused_where_one_is_needed(name):
     workflow = TINY[name](Measured())
-    with pytest.raises(OptionError, match=r"env: a reward of shape {.*'ways': \[1\]} is not one number; Scalarized"):
+    with pytest.raises(OptionError, match=r"env: a reward of shape {.*'ways': \[1\]} is not one number; LinearReward"):
         jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams())
 
 
 @pytest.mark.program
 def test_the_weighted_sum_of_several_rewards_is_learned_from_and_each_is_reported():
     """Of Counting's episodes the lengths n are known: the steps so far add up to n (n + 1) / 2."""
-    workflow = TINY["on_policy"](Scalarized(Measured(longest=1), [2, 0.5]))
-    envs.check(workflow.env, episodes=2)
+    workflow = TINY["on_policy"](LinearReward(Measured(longest=1), [2, 0.5]))
+    envs.check_env(workflow.env, episodes=2)
     state = workflow.init(jax.random.key(0), workflow.hyperparams())
     _, metrics = jax.jit(workflow.step)(state, jax.random.key(1))
     assert float(metrics["episode/objectives/0"]) == 1
@@ -155,8 +163,8 @@ def test_the_weighted_sum_of_several_rewards_is_learned_from_and_each_is_reporte
 
 
 def test_runs_side_by_side_may_weigh_differently():
-    workflow = TINY["on_policy"](Scalarized(Measured(longest=1), (1, 0)))
-    params = ScalarizedParams((), (jnp.array([1.0, 3.0]), jnp.array([0.0, 0.0])))
+    workflow = TINY["on_policy"](LinearReward(Measured(longest=1), (1, 0)))
+    params = LinearRewardParams((), (jnp.array([1.0, 3.0]), jnp.array([0.0, 0.0])))
 
     def one(params):
         state = workflow.init(jax.random.key(0), workflow.hyperparams(), params)
@@ -167,18 +175,18 @@ def test_runs_side_by_side_may_weigh_differently():
 
 def test_refuses_weights_that_are_not_one_for_each_number():
     with pytest.raises(OptionError, match=r"weights=\(1.0,\): must be 2, one for each"):
-        jax.eval_shape(lambda: observations(Scalarized(Measured(), [1]), 1))
+        jax.eval_shape(lambda: observations(LinearReward(Measured(), [1]), 1))
 
 
 def test_refuses_no_frames():
     with pytest.raises(OptionError, match="count=0"):
-        Frames(Counting(), 0)
+        FrameStack(Counting(), 0)
 
 
 @pytest.mark.program
 def test_only_what_is_kept_is_seen():
     pendulum, key, torque = Gymnax("Pendulum-v1"), jax.random.key(0), jnp.ones(1)
-    env = Partial(pendulum, [2, 0])
+    env = FilterObservation(pendulum, [2, 0])
     state, obs = env.reset(key, env.default_params)
     inner, whole = pendulum.reset(key, env.default_params)
     np.testing.assert_array_equal(obs, whole[jnp.array([2, 0])])
@@ -188,10 +196,10 @@ def test_only_what_is_kept_is_seen():
     assert float(timestep.reward) == float(same.reward)
     low, high = pendulum.observation_space.bounds
     np.testing.assert_array_equal(env.observation_space.bounds, [low[[2, 0]], high[[2, 0]]])
-    envs.check(env)
-    of_maze = Partial(Maze(), ("image",))
+    envs.check_env(env)
+    of_maze = FilterObservation(Maze(), ("image",))
     assert set(of_maze.reset(key, of_maze.default_params)[1]) == {"image"}
-    envs.check(of_maze)
+    envs.check_env(of_maze)
 
 
 @pytest.mark.parametrize(("inner", "keep", "message"), [
@@ -199,11 +207,11 @@ def test_only_what_is_kept_is_seen():
     (Counting(), [2], r"keep=\[2\]: must be some of \[0, 1\], each once"),
     (Counting(), [0, 0], r"must be some of \[0, 1\], each once"),
     (Counting(), [], r"keep=\[\]: must be some of"),
-    (Gymnax("Breakout-MinAtar"), [0], "env: Partial hides parts of a vector or of a dict, not of Box"),
+    (Gymnax("Breakout-MinAtar"), [0], "env: FilterObservation hides parts of a vector or of a dict, not of Box"),
 ])  # fmt: skip
 def test_what_cannot_be_kept_is_refused(inner, keep, message):
     with pytest.raises(OptionError, match=message):
-        Partial(inner, keep)
+        FilterObservation(inner, keep)
 
 
 def test_bits_of_minatar_are_bytes():
@@ -218,9 +226,9 @@ def test_bits_of_minatar_are_bytes():
 
 
 def test_sticky_actions_repeat_with_their_probability():
-    env = Sticky(Counting(), 0.25)
+    env = StickyAction(Counting(), 0.25)
     state, _ = env.reset(jax.random.key(0), env.default_params)
-    step = jax.vmap(lambda key, state: env.step(key, state, jnp.ones(1), env.default_params)[0].action, (0, None))
+    step = jax.vmap(lambda key, state: env.step(key, state, jnp.ones(1), env.default_params)[0].last_action, (0, None))
     keys = jax.random.split(jax.random.key(1), 4000)
     assert (step(keys, state) == 1).all()  # the first is taken
     state, _ = env.step(keys[0], state, -jnp.ones(1), env.default_params)
@@ -230,15 +238,15 @@ def test_sticky_actions_repeat_with_their_probability():
 
 @pytest.mark.program
 def test_a_repeated_action_adds_its_rewards_up_to_the_end():
-    plain, four = rewards(Counting(), 9), rewards(Repeat(Counting(), 4), 9)
+    plain, four = rewards(Counting(), 9), rewards(ActionRepeat(Counting(), 4), 9)
     np.testing.assert_allclose(four, [sum(plain[i : i + 4]) for i in range(0, len(plain), 4)])
-    assert Repeat(Gymnax("CartPole-v1"), 4).max_episode_steps == 125
-    assert Repeat(Gymnax("MountainCar-v0"), 3).max_episode_steps == 67
-    envs.check(Repeat(Gymnax("MountainCar-v0", 20), 3), episodes=2)
+    assert ActionRepeat(Gymnax("CartPole-v1"), 4).max_episode_steps == 125
+    assert ActionRepeat(Gymnax("MountainCar-v0"), 3).max_episode_steps == 67
+    envs.check_env(ActionRepeat(Gymnax("MountainCar-v0", 20), 3), episodes=2)
 
 
 def test_rescaled_actions_reach_the_bounds_of_the_inner_ones():
-    env = Rescaled(Gymnax("Pendulum-v1"), 0.0, 1.0)
+    env = RescaleAction(Gymnax("Pendulum-v1"), 0.0, 1.0)
     assert env.action_space == Box(0.0, 1.0, (1,))
     inner = env.inner
     state, _ = env.reset(jax.random.key(0), env.default_params)
@@ -246,28 +254,28 @@ def test_rescaled_actions_reach_the_bounds_of_the_inner_ones():
         _, ours = env.step(jax.random.key(1), state, jnp.array([share]), env.default_params)
         _, theirs = inner.step(jax.random.key(1), state.inner, jnp.array([own]), inner.default_params)
         np.testing.assert_allclose(ours.obs, theirs.obs, rtol=1e-6)
-    with pytest.raises(OptionError, match="Rescaled is for actions that are real"):
-        Rescaled(MAZE)
+    with pytest.raises(OptionError, match="RescaleAction is for actions that are real"):
+        RescaleAction(MAZE)
 
 
 def test_clipped_rewards():
-    env = Rewards(Gymnax("Pendulum-v1"), scale=0.1, clip=0.2)
+    env = RewardTransform(Gymnax("Pendulum-v1"), scale=0.1, clip=0.2)
     state, _ = env.reset(jax.random.key(0), env.default_params)
     _, plain = env.inner.step(jax.random.key(1), state.inner, jnp.zeros(1), env.default_params)
     _, clipped = env.step(jax.random.key(1), state, jnp.zeros(1), env.default_params)
     assert float(clipped.reward) == pytest.approx(max(-0.2, 0.1 * float(plain.reward)))
     with pytest.raises(OptionError, match="clip=0"):
-        Rewards(Counting(), clip=0)
+        RewardTransform(Counting(), clip=0)
 
 
 @pytest.mark.parametrize(
     ("env", "learned"),
     [
-        (Rewards(Counting(), scale=0.5), 0.5),
-        (Rewards(Rewards(Counting(), clip=0.25), delay=3), 0.25),
-        (Repeat(Rewards(Counting(), scale=2), 3), 2),
-        (Rewards(Repeat(Counting(), 2), scale=-3), -3),
-        (Frames(Rewards(Counting(), scale=0.5), 2), 0.5),
+        (RewardTransform(Counting(), scale=0.5), 0.5),
+        (RewardTransform(RewardTransform(Counting(), clip=0.25), delay=3), 0.25),
+        (ActionRepeat(RewardTransform(Counting(), scale=2), 3), 2),
+        (RewardTransform(ActionRepeat(Counting(), 2), scale=-3), -3),
+        (FrameStack(RewardTransform(Counting(), scale=0.5), 2), 0.5),
     ],
 )
 def test_returns_are_those_of_the_task_whatever_is_learned_from(env, learned):
@@ -276,36 +284,43 @@ def test_returns_are_those_of_the_task_whatever_is_learned_from(env, learned):
     def act(obs, memory, keys):
         return jnp.zeros((len(keys), 1)), memory, {}
 
-    world = World(env, (), (), 4)
-    stats = jax.jit(lambda key: whole_episodes(world, act, FromParams(), key, 7))(jax.random.key(3))
+    world = EnvBatch(env, (), (), 4)
+    stats = jax.jit(lambda key: run_episodes(world, act, ResetStarts(), key, 7))(jax.random.key(3))
     starts = jax.random.key(3)
-    plain = jax.jit(lambda key: whole_episodes(World(Counting(), (), (), 4), act, FromParams(), key, 7))(starts)
+    plain = jax.jit(lambda key: run_episodes(EnvBatch(Counting(), (), (), 4), act, ResetStarts(), key, 7))(starts)
     np.testing.assert_allclose(stats.returns, plain.lengths)
     np.testing.assert_allclose(stats.learned_returns, learned * plain.lengths)
-    np.testing.assert_allclose(stats.fitness["return"], learned * plain.lengths)
+    np.testing.assert_allclose(stats.fitness_means["return"], learned * plain.lengths)
     metrics = stats.metrics()
     assert float(metrics["return"]) == pytest.approx(float(plain.lengths.mean()))
     assert float(metrics["learned_return"]) == pytest.approx(learned * float(plain.lengths.mean()))
-    assert plain.fitness.keys() == {"return"}
-    assert unshaped(env) in (Counting(), Repeat(Counting(), 3), Repeat(Counting(), 2), Frames(Counting(), 2))
+    assert plain.fitness_means.keys() == {"return"}
+    assert strip_reward_wrappers(env) in (
+        Counting(),
+        ActionRepeat(Counting(), 3),
+        ActionRepeat(Counting(), 2),
+        FrameStack(Counting(), 2),
+    )
 
 
 def test_a_reward_that_is_changed_keeps_the_tasks_own():
-    env, key = Rewards(Counting(longest=1), scale=0.5), jax.random.key(0)
-    alone = Alone(env)
+    env, key = RewardTransform(Counting(longest=1), scale=0.5), jax.random.key(0)
+    alone = SingleAgentGame(env)
     _, timestep = alone.step(key, alone.reset(key, ())[0], {"only": jnp.zeros((1, 1))}, ())
-    assert (timestep.reward["only"].tolist(), timestep.scored["only"].tolist()) == ([0.5], [1.0])
-    _, timestep = Joint(alone).step(key, Joint(alone).reset(key, ())[0], {"only": jnp.zeros((1, 1))}, ())
-    assert (float(timestep.reward), float(timestep.scored)) == (0.5, 1.0)
+    assert (timestep.reward["only"].tolist(), timestep.raw_reward["only"].tolist()) == ([0.5], [1.0])
+    _, timestep = JointControl(alone).step(key, JointControl(alone).reset(key, ())[0], {"only": jnp.zeros((1, 1))}, ())
+    assert (float(timestep.reward), float(timestep.raw_reward)) == (0.5, 1.0)
 
 
 @pytest.mark.program
 def test_evolution_is_told_of_the_rewards_that_it_learns_from():
     """Of the same population a scale of -1 makes elites of the others; what is reported is the same."""
-    env, centers, metrics = probe.SeenChoice(), [], []
+    env, centers, metrics = probe.ObsActionReward(), [], []
     policy = MLPPolicy(env.observation_space, env.action_space, (4,))
     for scale in (1.0, -1.0):
-        workflow = Evolution(Rewards(env, scale=scale), policy, CEM(8), normalization="none", same_episodes=True)
+        workflow = Evolution(
+            RewardTransform(env, scale=scale), policy, CEM(8), normalization="none", same_episodes=True
+        )
         state = workflow.init(jax.random.key(0), workflow.hyperparams())
         state, told = jax.jit(workflow.step)(state, jax.random.key(1))
         assert float(told["learned_return"]) == pytest.approx(scale * float(told["return"]))
@@ -316,7 +331,7 @@ def test_evolution_is_told_of_the_rewards_that_it_learns_from():
 
 
 def test_a_time_limit_truncates_and_is_seen():
-    env = TimeSeen(TimeLimit(Gymnax("Pendulum-v1"), 4))
+    env = TimeAwareObservation(TimeLimit(Gymnax("Pendulum-v1"), 4))
     assert env.max_episode_steps == 4
     state, obs = env.reset(jax.random.key(0), env.default_params)
     times, ends = [float(obs["time"][0])], []
@@ -326,22 +341,22 @@ def test_a_time_limit_truncates_and_is_seen():
         ends.append(bool(timestep.truncated))
     assert times == [0, 0.25, 0.5, 0.75, 1]
     assert ends == [False, False, False, True]
-    assert set(TimeSeen(MAZE).observation_space.parts) == {"image", "direction", "time"}
-    envs.check(env, episodes=2)
+    assert set(TimeAwareObservation(MAZE).observation_space.parts) == {"image", "direction", "time"}
+    envs.check_env(env, episodes=2)
 
 
 @pytest.mark.program
 def test_what_is_seen_as_a_vector_and_in_another_dtype():
-    flat = Flatten(MAZE)
+    flat = FlattenObservation(MAZE)
     _, obs = flat.reset(jax.random.key(0), flat.default_params)
     _, parts = MAZE.reset(jax.random.key(0), MAZE.default_params)
     one_hot = np.eye(4)[int(parts["direction"])]
     np.testing.assert_allclose(obs, np.concatenate([one_hot, np.ravel(parts["image"])]), rtol=1e-6)
     assert flat.observation_space.shape == obs.shape
-    envs.check(flat, episodes=2)
-    half = Cast(Gymnax("Pendulum-v1"))
+    envs.check_env(flat, episodes=2)
+    half = DtypeObservation(Gymnax("Pendulum-v1"))
     _, obs = half.reset(jax.random.key(0), half.default_params)
     assert obs.dtype == jnp.bfloat16
     assert half.observation_space.dtype == "bfloat16"
-    pixels = Cast(Gymnax("Breakout-MinAtar", bits=True))
+    pixels = DtypeObservation(Gymnax("Breakout-MinAtar", bits=True))
     assert pixels.observation_space.dtype == "uint8"

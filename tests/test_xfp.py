@@ -7,21 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
 from evorl.envs.games.leduc import Leduc
-from evorl.envs.games.matrix import Matrix
-from evorl.envs.games.tabled import Tabled
+from evorl.envs.games.matrix import MatrixGame
 from evorl.errors import OptionError
 from evorl.leagues.exact import best_response
-from evorl.leagues.oracles import BestResponses
-from evorl.leagues.sequences import SequenceForm
+from evorl.leagues.oracles import BestResponseOracle
+from evorl.leagues.psro import PSRO
+from evorl.leagues.sequence_form import SequenceForm
 from evorl.leagues.solvers import UniformMixture
+from evorl.leagues.xfp import XFP
 from evorl.training.policy import Policy
-from evorl.workflows.psro import PSRO
-from evorl.workflows.xfp import XFP
 
 RECORDED = Path(__file__).parent / "recorded" / "xfp"  # by scripts/trust/xfp.py
-GAMES = {"kuhn": Tabled(Kuhn()), "kuhn3": Tabled(Kuhn(3)), "leduc": Tabled(Leduc())}
+GAMES = {"kuhn": ExtensiveFormGame(Kuhn()), "kuhn3": ExtensiveFormGame(Kuhn(3)), "leduc": ExtensiveFormGame(Leduc())}
 
 
 def iterated(workflow, iterations, policy):
@@ -40,10 +40,10 @@ def iterated(workflow, iterations, policy):
 def test_it_is_psro_with_even_weights(name):
     """In as many iterations as float32 takes no other of two equal actions in one of them."""
     game, iterations = GAMES[name], 6
-    psro = PSRO(game, BestResponses(random_ties=False), UniformMixture(), capacity=iterations + 1)
+    psro = PSRO(game, BestResponseOracle(random_ties=False), UniformMixture(), capacity=iterations + 1)
     fsp = XFP(game)
     _, (wanted, nash_conv) = iterated(psro, iterations, psro.mixture)
-    _, (found, found_conv) = iterated(fsp, iterations, fsp.average)
+    _, (found, found_conv) = iterated(fsp, iterations, fsp.average_strategy)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
     np.testing.assert_allclose(found_conv, nash_conv, atol=1e-5)
 
@@ -51,7 +51,7 @@ def test_it_is_psro_with_even_weights(name):
 @pytest.mark.program
 def test_on_leduc_its_averages_are_those_of_open_spiel():
     wanted, fsp = np.load(RECORDED / "leduc.npz")["policies"], XFP(GAMES["leduc"])
-    _, (found, _) = iterated(fsp, len(wanted), fsp.average)
+    _, (found, _) = iterated(fsp, len(wanted), fsp.average_strategy)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
@@ -60,17 +60,19 @@ def test_on_kuhn_open_spiel_averages_best_responses_as_it_does():
     """Which of two equal actions it answers with OpenSpiel leaves to rounding, so that the policies go apart."""
     wanted, game = np.load(RECORDED / "kuhn.npz")["policies"], GAMES["kuhn"]
     fsp = XFP(game)
-    _, (found, _) = iterated(fsp, 2, fsp.average)
+    _, (found, _) = iterated(fsp, 2, fsp.average_strategy)
     np.testing.assert_allclose(found, wanted[:2], atol=1e-6)
-    tree = game.nodes
-    form = SequenceForm.of(tree)
+    tree = game.game_tree
+    form = SequenceForm.from_tree(tree)
     counts = np.arange(2, 1 + len(wanted))[:, None]
 
     @jax.jit
     def earned(policies):
-        plans = jax.vmap(form.plan)(policies)
+        plans = jax.vmap(form.compute_realization_plan)(policies)
         answers = (counts + 1) * plans[1:] - counts * plans[:-1]  # what the step averaged in
-        own = jax.vmap(lambda before, answer: (form.others(before) * answer[form.last]).sum(1))(plans[:-1], answers)
+        own = jax.vmap(
+            lambda before, answer: (form.compute_counterfactual_payoffs(before) * answer[form.end_sequences]).sum(1)
+        )(plans[:-1], answers)
         return own, jax.vmap(lambda policy: best_response(tree, policy)[0])(policies[:-1])
 
     np.testing.assert_allclose(*earned(jnp.asarray(wanted)), atol=1e-5)
@@ -86,10 +88,10 @@ def test_it_comes_near_to_an_equilibrium_of_kuhn_poker_and_plays_it():
     assert float(evaluation["return"]) == pytest.approx(-float(nash_conv[-1]) / 2, abs=1e-6)
     obs = fsp.env.reset(jax.random.key(5), ())[1]
     policy = Policy(fsp, state)
-    actions, _ = policy(obs, policy.start())
+    actions, _ = policy(obs, policy.initial_memory())
     assert set(actions) == {"player_0", "player_1"}
 
 
 def test_a_game_without_a_tree_is_refused():
-    with pytest.raises(OptionError, match="env=Matrix: XFP needs a game with a tree"):
-        XFP(Matrix("matching_pennies"))
+    with pytest.raises(OptionError, match="env=MatrixGame: XFP needs a game with a tree"):
+        XFP(MatrixGame("matching_pennies"))

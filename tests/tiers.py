@@ -75,7 +75,7 @@ _now = Spent()
 
 
 def pytest_configure(config):
-    """Wrap every workflow's `step` and `absorb`, so that tracing one is noticed, and jax's compiler."""
+    """Wrap every workflow's `step` and `learn_from`, so that tracing one is noticed, and jax's compiler."""
     del config
     compile_or_get_cached = compiler.compile_or_get_cached
 
@@ -97,7 +97,7 @@ def pytest_configure(config):
     for module in pkgutil.iter_modules(evorl.workflows.__path__, "evorl.workflows."):
         for one in vars(importlib.import_module(module.name)).values():
             if isinstance(one, type) and one.__module__ == module.name:
-                for name in {"step", "absorb"} & vars(one).keys():
+                for name in {"step", "learn_from"} & vars(one).keys():
                     setattr(one, name, note(vars(one)[name]))
 
 

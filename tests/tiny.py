@@ -1,7 +1,7 @@
 """Tiny workflows that tests share: a walk of three steps, and builders of agents, searches and populations on it."""
 
 from evorl.agents import SAC, TD3, MLPPolicy, PolicyGradient
-from evorl.envs.probe import Probe
+from evorl.envs.sanity.probe import Probe
 from evorl.workflows import Evolution, OffPolicy, OnPolicy
 
 
@@ -10,7 +10,7 @@ class Walk(Probe):
 
     max_episode_steps = 3
 
-    def next(self, obs):
+    def advance_obs(self, obs):
         return obs + 0.3
 
     def reward(self, obs, action):
@@ -33,7 +33,7 @@ def on_policy(objective, env=ENV, **options):
     return OnPolicy(env, agent, num_envs=4, num_steps=4, eval_episodes=6, **options)
 
 
-CHOICES = Walk(choices=3)
+CHOICES = Walk(num_actions=3)
 SAC_AGENT = SAC(ENV.observation_space, ENV.action_space, hidden=(8, 8))
 UPDATES = {"min_updates": 2, "max_updates": 3}
 

@@ -6,13 +6,13 @@ from typing import Any
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl.agents.train_state import ADAM, RATE, Loss, Optimizer, TrainState
+from evorl.agents.train_state import ADAM, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
 from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Categorical
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FLAT, Encoder, Network
-from evorl.spaces import Discrete, Space, chosen, index, masked
+from evorl.spaces import Discrete, Space, action_from_indices, action_to_index, mask_logits
 from evorl.types import Hyperparams, Key, Memory, Metrics, Params
 
 
@@ -20,7 +20,7 @@ from evorl.types import Hyperparams, Key, Memory, Metrics, Params
 class AveragePolicyHyperparams:
     """Those of its gradient steps."""
 
-    learning_rate: Number = hyperparameter(1e-3, 0, 1, "learning rate of the average policy", RATE)
+    learning_rate: Number = hyperparameter(1e-3, 0, 1, "learning rate of the average policy", LEARNING_RATE_PRIOR)
     max_grad_norm: Number = hyperparameter(10.0, 0, about="its gradients are clipped to this norm")
 
 
@@ -56,13 +56,15 @@ class AveragePolicy:
         """Logits from observations."""
         assert isinstance(self.action_space, Discrete)
         body = MLP(self.hidden, self.action_space.n, layer_norm=self.layer_norm)
-        return Network(self.observation_space, body, self.encoder, masked=masked)
+        return Network(self.observation_space, body, self.encoder, mask_fn=mask_logits)
 
     def init(self, key: Key, hyperparams: Hyperparams) -> AveragePolicyState:
         del hyperparams
-        return AveragePolicyState(TrainState.fresh(self.network.fresh(key), follows=False, optimizer=self.optimizer))
+        return AveragePolicyState(
+            TrainState.create(self.network.init_params(key), has_target=False, optimizer=self.optimizer)
+        )
 
-    def memory(self) -> Memory:
+    def initial_memory(self) -> Memory:
         return ()
 
     def act(
@@ -70,7 +72,7 @@ class AveragePolicy:
     ) -> tuple[Array, Memory, dict[str, Any]]:
         """A choice that is drawn from the policy."""
         del hyperparams
-        return chosen(self.action_space, self.distribution(params, obs).sample(key)), memory, {}
+        return action_from_indices(self.action_space, self.distribution(params, obs).sample(key)), memory, {}
 
     mode = act
 
@@ -78,17 +80,17 @@ class AveragePolicy:
         """Of the choices after observations."""
         return Categorical(self.network.apply(params, obs))
 
-    def probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Float[Array, " choices"]:
+    def action_probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Float[Array, " choices"]:
         del hyperparams
         return self.distribution(params, obs).probs()
 
     def loss(self, params: Params, obs: Any, action: Int[Array, " rows"]) -> tuple[Float[Array, ""], Metrics]:
         """-log pi(a|s), mean over rows (eq. 2 of the paper)."""
-        loss = -self.distribution(params, obs).log_prob(index(self.action_space, action)).mean()
+        loss = -self.distribution(params, obs).log_prob(action_to_index(self.action_space, action)).mean()
         return loss, {"average_loss": loss}
 
     def update(
-        self, state: AveragePolicyState, loss: Loss, hyperparams: AveragePolicyHyperparams
+        self, state: AveragePolicyState, loss: LossFn, hyperparams: AveragePolicyHyperparams
     ) -> tuple[AveragePolicyState, Metrics]:
-        actor, metrics = state.actor.descend(loss, hyperparams.learning_rate, hyperparams.max_grad_norm)
+        actor, metrics = state.actor.apply_gradients(loss, hyperparams.learning_rate, hyperparams.max_grad_norm)
         return replace(state, actor=actor), metrics

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents import soft
-from evorl.agents.losses import bootstrapped, chooses, mean_of_rows, squared_error
-from evorl.agents.soft import MAX_ENTROPY, SACState
-from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer
-from evorl.errors import OptionError, require_whole
+from evorl.agents import sac_common
+from evorl.agents.losses import choice_mask, mean_of_rows, mse_critic_loss, td_target
+from evorl.agents.sac_common import MAX_ENTROPY, SACState
+from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer
+from evorl.errors import OptionError, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Categorical
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.spaces import Discrete, Legal, Space, chosen, index, masked
+from evorl.spaces import Discrete, ObsWithActionMask, Space, action_from_indices, action_to_index, mask_logits
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -27,27 +27,27 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 class DiscreteSACHyperparams:
     """Defaults: Christodoulou 2019, but for the target of the entropy, whose 0.98 leaves a policy nearly uniform."""
 
-    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor", RATE)
-    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics", RATE)
+    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor", LEARNING_RATE_PRIOR)
+    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
     temperature_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the temperature, where it is learned")
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     tau: Number = hyperparameter(0.005, 0, 1, "fraction by which targets follow at each update")
     temperature: Number = hyperparameter(1.0, 0, about="weight of the entropy; where it is learned, at the beginning")
     target_entropy: Number = hyperparameter(0.5, 0, 1, "entropy to learn, as part of that of a uniform policy")
     max_grad_norm: Number = hyperparameter(float("inf"), 0, about="gradients are clipped to this norm")
 
 
-class ChoiceCritics(nn.Module):
+class DiscreteCritics(nn.Module):
     """Independent values of every choice, [..., num_critics, choices]."""
 
     num_critics: int
-    choices: int
+    num_choices: int
     hidden: tuple[int, ...]
     layer_norm: bool
 
     @nn.compact
     def __call__(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch critics choices"]:
-        values = [MLP(self.hidden, self.choices, layer_norm=self.layer_norm)(x) for _ in range(self.num_critics)]
+        values = [MLP(self.hidden, self.num_choices, layer_norm=self.layer_norm)(x) for _ in range(self.num_critics)]
         return jnp.stack(values, axis=-2)
 
 
@@ -66,7 +66,7 @@ class DiscreteSAC:
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
-        require_whole("num_critics", self.num_critics)
+        require_int("num_critics", self.num_critics)
         check_layers(self.hidden)
         if not isinstance(self.action_space, Discrete):
             raise OptionError(f"DiscreteSAC needs an action that is one choice, not {self.action_space}; see sac")
@@ -75,7 +75,7 @@ class DiscreteSAC:
         return DiscreteSACHyperparams()
 
     @property
-    def choices(self) -> int:
+    def num_choices(self) -> int:
         """How many there are."""
         assert isinstance(self.action_space, Discrete)
         return self.action_space.n
@@ -83,22 +83,24 @@ class DiscreteSAC:
     @property
     def actor(self) -> Network:
         """Logits from observations."""
-        body = MLP(self.hidden, self.choices, layer_norm=self.layer_norm)
-        return Network(self.observation_space, body, self.encoder, self.core, masked)
+        body = MLP(self.hidden, self.num_choices, layer_norm=self.layer_norm)
+        return Network(self.observation_space, body, self.encoder, self.core, mask_logits)
 
     @property
     def critic(self) -> Network:
         """Values of all choices from observations."""
-        body = ChoiceCritics(self.num_critics, self.choices, self.hidden, self.layer_norm)
+        body = DiscreteCritics(self.num_critics, self.num_choices, self.hidden, self.layer_norm)
         return Network(self.observation_space, body, self.encoder, self.core)
 
     def init(self, key: Key, hyperparams: DiscreteSACHyperparams) -> SACState:
         key_actor, key_critic = jax.random.split(key)
-        params = self.actor.fresh(key_actor), self.critic.fresh(key_critic)
-        return soft.fresh(*params, hyperparams.temperature if self.learned_temperature else None, self.optimizer)
+        params = self.actor.init_params(key_actor), self.critic.init_params(key_critic)
+        return sac_common.create_state(
+            *params, hyperparams.temperature if self.learned_temperature else None, self.optimizer
+        )
 
-    def memory(self) -> Memory:
-        return self.core.initial()
+    def initial_memory(self) -> Memory:
+        return self.core.initial_memory()
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DiscreteSACHyperparams
@@ -106,55 +108,59 @@ class DiscreteSAC:
         """An action drawn from the policy."""
         del hyperparams
         memory, logits = self.actor.apply(params, memory, obs, method="step")
-        return chosen(self.action_space, Categorical(logits).sample(key)), memory, {}
+        return action_from_indices(self.action_space, Categorical(logits).sample(key)), memory, {}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DiscreteSACHyperparams
     ) -> tuple[Array, Memory, dict[str, Any]]:
         del key, hyperparams
         memory, logits = self.actor.apply(params, memory, obs, method="step")
-        return chosen(self.action_space, Categorical(logits).mode()), memory, {}
+        return action_from_indices(self.action_space, Categorical(logits).mode()), memory, {}
 
-    def probabilities(self, params: Params, obs: Any, hyperparams: DiscreteSACHyperparams) -> Float[Array, " choices"]:
+    def action_probabilities(
+        self, params: Params, obs: Any, hyperparams: DiscreteSACHyperparams
+    ) -> Float[Array, " choices"]:
         del hyperparams
-        return Categorical(self.actor.apply(params, self.memory(), obs, method="step")[1]).probs()
+        return Categorical(self.actor.apply(params, self.initial_memory(), obs, method="step")[1]).probs()
 
     def policy(self, method: str, params: Params, batch: Transition) -> Categorical:
-        """The actor's on what is learned from ("now"), or on its successors ("following")."""
+        """The actor's on what is learned from ("values"), or on its successors ("next_values")."""
         return Categorical(self.actor.apply(params, batch, batch.memory, method=method))
 
     def values(self, method: str, params: Params, batch: Transition) -> Float[Array, "*batch critics choices"]:
         """Q_i(s, a) of every critic, whose own memory of a sequence begins with it, and all a; s as for the policy."""
-        return jnp.asarray(self.critic.apply(params, batch, self.critic.begin(batch), method=method))
+        return jnp.asarray(self.critic.apply(params, batch, self.critic.initial_memories(batch), method=method))
 
-    def target(self, state: SACState, batch: Transition, hyperparams: DiscreteSACHyperparams) -> Float[Array, "*batch"]:
+    def critic_target(
+        self, state: SACState, batch: Transition, hyperparams: DiscreteSACHyperparams
+    ) -> Float[Array, "*batch"]:
         """r + discount sum_a' pi(a'|s') (min_i Q_i'(s', a') - temperature log pi(a'|s')) (eqs. 3 and 10)."""
-        log_probs = self.policy("following", state.actor.params, batch).log_probs()
-        value = self.values("following", state.critic.target, batch).min(-2)
-        value = (jnp.exp(log_probs) * (value - state.weight(hyperparams) * log_probs)).sum(-1)
-        return bootstrapped(batch.learned, value, hyperparams.discount)
+        log_probs = self.policy("next_values", state.actor.params, batch).log_probs()
+        value = self.values("next_values", state.critic.target_params, batch).min(-2)
+        value = (jnp.exp(log_probs) * (value - state.current_temperature(hyperparams) * log_probs)).sum(-1)
+        return td_target(batch.training_steps, value, hyperparams.discount)
 
     def critic_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: DiscreteSACHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
         """Squared error of every critic against the target, summed over critics, mean over the batch."""
         del key
-        target = jax.lax.stop_gradient(self.target(state, batch, hyperparams))
-        values = self.values("now", params, batch)
-        choice = index(self.action_space, batch.learned.action)
+        target = jax.lax.stop_gradient(self.critic_target(state, batch, hyperparams))
+        values = self.values("values", params, batch)
+        choice = action_to_index(self.action_space, batch.training_steps.action)
         value = jnp.take_along_axis(values, choice[..., None, None], axis=-1)[..., 0]
-        return squared_error(batch, value, target)
+        return mse_critic_loss(batch, value, target)
 
     def actor_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: DiscreteSACHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
         """sum_a pi(a|s) (temperature log pi(a|s) - min_i Q_i(s, a)), mean over the rows with a choice (eq. 12)."""
         del key
-        policy = self.policy("now", params, batch)
+        policy = self.policy("values", params, batch)
         log_probs = policy.log_probs()
-        value = self.values("now", state.critic.params, batch).min(-2)
-        temperature = jax.lax.stop_gradient(state.weight(hyperparams))
-        weight = chooses(self.observation_space, batch)
+        value = self.values("values", state.critic.params, batch).min(-2)
+        temperature = jax.lax.stop_gradient(state.current_temperature(hyperparams))
+        weight = choice_mask(self.observation_space, batch)
         loss = mean_of_rows(weight, (jnp.exp(log_probs) * (temperature * log_probs - value)).sum(-1))
         entropy = mean_of_rows(weight, policy.entropy())
         metrics = {"actor_loss": loss, "entropy": entropy, MAX_ENTROPY: self.max_entropy(batch, weight)}
@@ -162,21 +168,21 @@ class DiscreteSAC:
 
     def max_entropy(self, batch: Transition, weight: Any) -> Array | float:
         """The mean entropy of a policy that takes all legal choices alike, of rows with weight."""
-        if not isinstance(self.observation_space, Legal):
-            return math.log(self.choices)
-        legal = batch.learned.obs["legal"].sum(-1)
-        return mean_of_rows(weight, jnp.log(jnp.where(legal > 0, legal, self.choices)))
+        if not isinstance(self.observation_space, ObsWithActionMask):
+            return math.log(self.num_choices)
+        legal = batch.training_steps.obs["legal"].sum(-1)
+        return mean_of_rows(weight, jnp.log(jnp.where(legal > 0, legal, self.num_choices)))
 
     def update_critic(
-        self, state: SACState, loss: Loss, hyperparams: DiscreteSACHyperparams
+        self, state: SACState, loss: LossFn, hyperparams: DiscreteSACHyperparams
     ) -> tuple[SACState, Metrics]:
-        return soft.update_critic(state, loss, hyperparams)
+        return sac_common.update_critic(state, loss, hyperparams)
 
     def update_actor(
-        self, state: SACState, loss: Loss, hyperparams: DiscreteSACHyperparams
+        self, state: SACState, loss: LossFn, hyperparams: DiscreteSACHyperparams
     ) -> tuple[SACState, Metrics]:
         """A step of the actor, and of the temperature towards the target entropy, a share of the largest."""
-        return soft.update_actor(state, loss, hyperparams.target_entropy, hyperparams)
+        return sac_common.update_actor(state, loss, hyperparams.target_entropy, hyperparams)
 
     def update_targets(self, state: SACState, hyperparams: DiscreteSACHyperparams) -> SACState:
-        return replace(state, critic=state.critic.follow(hyperparams.tau))
+        return replace(state, critic=state.critic.polyak_update(hyperparams.tau))

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import TD_ERROR, bootstrapped, mean_of_present, of_choice, present, weighted_mean
-from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
+from evorl.agents.losses import TD_ERROR, batch_mean, gather_q, mean_of_active, td_target, zero_inactive
+from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
 from evorl.errors import OptionError
-from evorl.hyperparameters import Number, hyperparameter, linear
+from evorl.hyperparameters import Number, hyperparameter, linear_schedule
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.returns import rescaled, unscaled
-from evorl.spaces import Discrete, Space, chosen, index, masked, random_action
+from evorl.returns import rescale_value, unrescale_value
+from evorl.spaces import Discrete, Space, action_from_indices, action_to_index, mask_logits, random_action
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -24,8 +24,8 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 class DQNHyperparams:
     """Exploration falls as in Mnih et al. 2015, in fewer steps; the targets follow softly."""
 
-    learning_rate: Number = hyperparameter(3e-4, 0, 1, "learning rate", RATE)
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
+    learning_rate: Number = hyperparameter(3e-4, 0, 1, "learning rate", LEARNING_RATE_PRIOR)
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     tau: Number = hyperparameter(0.005, 0, 1, "fraction by which the target follows at each update")
     epsilon: Number = hyperparameter(1.0, 0, 1, "probability of a random action, at the beginning")
     final_epsilon: Number = hyperparameter(0.05, 0, 1, "probability of a random action, at the end")
@@ -34,17 +34,17 @@ class DQNHyperparams:
     max_grad_norm: Number = hyperparameter(10.0, 0, about="gradients are clipped to this norm")
     anneal_steps: Number = hyperparameter(float("inf"), 1, about="env steps over which the learning rate falls to 0")
 
-    def at(self, env_steps: Array) -> "DQNHyperparams":
-        epsilon = linear(self.epsilon, self.final_epsilon, env_steps, self.epsilon_steps)
+    def apply_schedule(self, env_steps: Array) -> "DQNHyperparams":
+        epsilon = linear_schedule(self.epsilon, self.final_epsilon, env_steps, self.epsilon_steps)
         return replace(
-            self, epsilon=epsilon, learning_rate=linear(self.learning_rate, 0.0, env_steps, self.anneal_steps)
+            self, epsilon=epsilon, learning_rate=linear_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps)
         )
 
 
-class Values(nn.Module):
+class QNetwork(nn.Module):
     """The value of every choice; where dueling, as that of the state and advantages whose mean is 0."""
 
-    choices: int
+    num_choices: int
     hidden: tuple[int, ...]
     layer_norm: bool
     dueling: bool
@@ -52,11 +52,11 @@ class Values(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch choices"]:
         if not self.dueling:
-            return MLP(self.hidden, self.choices, layer_norm=self.layer_norm)(x)
+            return MLP(self.hidden, self.num_choices, layer_norm=self.layer_norm)(x)
         hidden = self.hidden[-1:]
         if len(self.hidden) > 1:
             x = nn.relu(MLP(self.hidden[:-2], self.hidden[-2], layer_norm=self.layer_norm, name="trunk")(x))
-        advantage = MLP(hidden, self.choices, layer_norm=self.layer_norm, name="advantage")(x)
+        advantage = MLP(hidden, self.num_choices, layer_norm=self.layer_norm, name="advantage")(x)
         value = MLP(hidden, 1, layer_norm=self.layer_norm, name="value")(x)
         return value + advantage - advantage.mean(-1, keepdims=True)
 
@@ -98,15 +98,15 @@ class DQN:
     def network(self) -> Network:
         """Values of all choices from observations."""
         assert isinstance(self.action_space, Discrete)
-        body = Values(self.action_space.n, self.hidden, self.layer_norm, self.dueling)
-        return Network(self.observation_space, body, self.encoder, self.core, masked)
+        body = QNetwork(self.action_space.n, self.hidden, self.layer_norm, self.dueling)
+        return Network(self.observation_space, body, self.encoder, self.core, mask_logits)
 
     def init(self, key: Key, hyperparams: DQNHyperparams) -> DQNState:
         del hyperparams
-        return DQNState(TrainState.fresh(self.network.fresh(key), optimizer=self.optimizer))
+        return DQNState(TrainState.create(self.network.init_params(key), optimizer=self.optimizer))
 
-    def memory(self) -> Memory:
-        return self.core.initial()
+    def initial_memory(self) -> Memory:
+        return self.core.initial_memory()
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DQNHyperparams
@@ -123,39 +123,41 @@ class DQN:
     ) -> tuple[Array, Memory, dict[str, Any]]:
         del key, hyperparams
         memory, values = self.network.apply(params, memory, obs, method="step")
-        return chosen(self.action_space, jnp.asarray(values).argmax(-1).astype(jnp.int32)), memory, {}
+        return action_from_indices(self.action_space, jnp.asarray(values).argmax(-1).astype(jnp.int32)), memory, {}
 
-    def probabilities(self, params: Params, obs: Any, hyperparams: DQNHyperparams) -> Float[Array, " choices"]:
-        values = jnp.asarray(self.network.apply(params, self.memory(), obs, method="step")[1])
+    def action_probabilities(self, params: Params, obs: Any, hyperparams: DQNHyperparams) -> Float[Array, " choices"]:
+        values = jnp.asarray(self.network.apply(params, self.initial_memory(), obs, method="step")[1])
         greedy = jax.nn.one_hot(values.argmax(-1), values.shape[-1])
-        random = jax.nn.softmax(masked(self.observation_space, obs, jnp.zeros_like(values)))
+        random = jax.nn.softmax(mask_logits(self.observation_space, obs, jnp.zeros_like(values)))
         return greedy + hyperparams.epsilon * (random - greedy)
 
     def values(self, params: Params, batch: Transition) -> tuple[Float[Array, "*batch choices"], Array]:
         """Q(s, a) and Q(s', a) of all choices a."""
-        both: Any = self.network.apply(params, batch, batch.memory, method="both")
+        both: Any = self.network.apply(params, batch, batch.memory, method="values_and_next")
         return both
 
-    def made(self, values: Float[Array, "*batch choices"], batch: Transition) -> Float[Array, "*batch"]:
+    def q_taken(self, values: Float[Array, "*batch choices"], batch: Transition) -> Float[Array, "*batch"]:
         """The values of the choices that were made."""
-        return of_choice(values, index(self.action_space, batch.learned.action))
+        return gather_q(values, action_to_index(self.action_space, batch.training_steps.action))
 
-    def best(self, target: Params, batch: Transition, following: Array) -> Float[Array, "*batch"]:
+    def best_next_q(self, target: Params, batch: Transition, next_values: Array) -> Float[Array, "*batch"]:
         """Q'(s', argmax_a Q(s', a)), or max_a Q'(s', a) unless double; following is Q(s', a)."""
         values = self.values(target, batch)[1]
-        return of_choice(values, (following if self.double else values).argmax(-1))
+        return gather_q(values, (next_values if self.double else values).argmax(-1))
 
-    def bootstrapped(self, batch: Transition, value: Array, hyperparams: DQNHyperparams) -> Float[Array, "*batch"]:
+    def bootstrap_target(self, batch: Transition, value: Array, hyperparams: DQNHyperparams) -> Float[Array, "*batch"]:
         """r + discount * value, on the scale of the values."""
         if not self.rescaled:
-            return bootstrapped(batch.learned, value, hyperparams.discount)
-        return rescaled(bootstrapped(batch.learned, unscaled(value), hyperparams.discount))
+            return td_target(batch.training_steps, value, hyperparams.discount)
+        return rescale_value(td_target(batch.training_steps, unrescale_value(value), hyperparams.discount))
 
-    def target(
-        self, state: DQNState, batch: Transition, following: Array, hyperparams: DQNHyperparams
+    def critic_target(
+        self, state: DQNState, batch: Transition, next_values: Array, hyperparams: DQNHyperparams
     ) -> Float[Array, "*batch"]:
         """r + discount * the value of the best choice; following is Q(s', a)."""
-        return self.bootstrapped(batch, self.best(state.actor.target, batch, following), hyperparams)
+        return self.bootstrap_target(
+            batch, self.best_next_q(state.actor.target_params, batch, next_values), hyperparams
+        )
 
     def critic_loss(
         self, params: Params, state: DQNState, batch: Transition, key: Key, hyperparams: DQNHyperparams
@@ -163,25 +165,25 @@ class DQN:
         """Huber's loss of the values of the choices made, mean over the batch."""
         del key
         values, following = self.values(params, batch)
-        target = self.target(state, batch, following, hyperparams)
-        return self.error_loss(batch, self.made(values, batch), target, hyperparams)
+        target = self.critic_target(state, batch, following, hyperparams)
+        return self.huber_loss(batch, self.q_taken(values, batch), target, hyperparams)
 
-    def error_loss(
+    def huber_loss(
         self, batch: Transition, value: Float[Array, "*batch"], target: Array, hyperparams: DQNHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
         """Huber's loss of values against targets, mean over the batch."""
         error = value - jax.lax.stop_gradient(target)
         bounded = jnp.clip(error, -hyperparams.max_error, hyperparams.max_error)
-        loss = weighted_mean(batch, bounded * (error - 0.5 * bounded))
+        loss = batch_mean(batch, bounded * (error - 0.5 * bounded))
         return loss, {
             "critic_loss": loss,
-            "value": mean_of_present(batch, value),
-            TD_ERROR: present(batch, jnp.abs(error)),
+            "value": mean_of_active(batch, value),
+            TD_ERROR: zero_inactive(batch, jnp.abs(error)),
         }
 
-    def update_critic(self, state: DQNState, loss: Loss, hyperparams: DQNHyperparams) -> tuple[DQNState, Metrics]:
-        actor, metrics = state.actor.descend(loss, hyperparams.learning_rate, hyperparams.max_grad_norm)
+    def update_critic(self, state: DQNState, loss: LossFn, hyperparams: DQNHyperparams) -> tuple[DQNState, Metrics]:
+        actor, metrics = state.actor.apply_gradients(loss, hyperparams.learning_rate, hyperparams.max_grad_norm)
         return replace(state, actor=actor), metrics
 
     def update_targets(self, state: DQNState, hyperparams: DQNHyperparams) -> DQNState:
-        return DQNState(state.actor.follow(hyperparams.tau))
+        return DQNState(state.actor.polyak_update(hyperparams.tau))

@@ -6,8 +6,8 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents.losses import policy_gradient_loss
-from evorl.agents.train_state import HORIZON, RATE
-from evorl.hyperparameters import Number, hyperparameter, linear
+from evorl.agents.train_state import DISCOUNT_PRIOR, LEARNING_RATE_PRIOR
+from evorl.hyperparameters import Number, hyperparameter, linear_schedule
 from evorl.priors import LogUniform
 from evorl.returns import vtrace
 from evorl.types import Batch, Metrics, Transition
@@ -17,13 +17,13 @@ from evorl.types import Batch, Metrics, Transition
 class IMPALAHyperparams:
     """Defaults: Espeholt et al. 2018, table G.1 (Atari), with Adam."""
 
-    learning_rate: Number = hyperparameter(6e-4, 0, 1, "learning rate of policy and value", RATE)
+    learning_rate: Number = hyperparameter(6e-4, 0, 1, "learning rate of policy and value", LEARNING_RATE_PRIOR)
     actor_weight: Number = hyperparameter(1.0, 0, about="weight of the policy's loss")
     critic_weight: Number = hyperparameter(1.0, 0, about="weight of the value's loss")
     entropy_weight: Number = hyperparameter(
         0.01, 0, about="weight of the policy's entropy, which is maximized", prior=LogUniform(1e-5, 1e-1)
     )
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     trace_decay: Number = hyperparameter(1.0, 0, 1, "lambda of V-trace")
     max_rho: Number = hyperparameter(1.0, 0, about="bound of the importance weight of a step's error")
     max_c: Number = hyperparameter(1.0, 0, about="bound of the importance weights that carry errors back")
@@ -31,8 +31,8 @@ class IMPALAHyperparams:
     reward_scale: Number = hyperparameter(1.0, 0, about="factor of rewards where they are learned from")
     anneal_steps: Number = hyperparameter(float("inf"), 1, about="env steps over which the learning rate falls to 0")
 
-    def at(self, env_steps: Array) -> "IMPALAHyperparams":
-        return replace(self, learning_rate=linear(self.learning_rate, 0.0, env_steps, self.anneal_steps))
+    def apply_schedule(self, env_steps: Array) -> "IMPALAHyperparams":
+        return replace(self, learning_rate=linear_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps))
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class IMPALA:
     def hyperparams(self) -> IMPALAHyperparams:
         return IMPALAHyperparams()
 
-    def targets(
+    def compute_advantages(
         self, transitions: Transition, ratio: Array, value: Array, next_value: Array, hyperparams: IMPALAHyperparams
     ) -> tuple[Array, Array]:
         t, h = transitions, hyperparams
         corrections = ratio, h.discount, h.trace_decay, h.max_rho, h.max_c
-        target, advantage = vtrace(t.reward, value, next_value, t.terminated, t.ended, *corrections)
+        target, advantage = vtrace(t.reward, value, next_value, t.terminated, t.is_done, *corrections)
         return advantage, target
 
     def loss(

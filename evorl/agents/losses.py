@@ -12,10 +12,10 @@ from evorl.spaces import Space, has_choice
 from evorl.types import Batch, Hyperparams, Metrics, Transition
 
 TD_ERROR = "td_error"  # by which replays with priorities are updated; it is no metric of a step
-OF_ROWS = VALUE, RATIO = "rows/value", "rows/ratio"  # by which advantages are estimated anew; no metrics of a step
+ROW_METRICS = VALUE, RATIO = "rows/value", "rows/ratio"  # by which advantages are estimated anew; no metrics of a step
 
 
-def bootstrapped(batch: Transition, value: Float[Array, "*batch"], discount: Array | float) -> Float[Array, "*batch"]:
+def td_target(batch: Transition, value: Float[Array, "*batch"], discount: Array | float) -> Float[Array, "*batch"]:
     """The reward and what the value at next_obs is worth by the batch's own discount, or by that of a step.
 
     Of sequences, [steps, batch], n_step rewards, or as many as there are up to the end of the episode or the sequence.
@@ -24,39 +24,45 @@ def bootstrapped(batch: Transition, value: Float[Array, "*batch"], discount: Arr
     target = batch.reward + worth * ~batch.terminated * value
     if batch.n_step == 1:
         return target
-    last = batch.ended.at[-1].set(True)
+    last = batch.is_done.at[-1].set(True)
 
-    def longer(_: Any, total: Array) -> Array:
+    def extend_return(_: Any, total: Array) -> Array:
         return jnp.where(last, target, batch.reward + discount * jnp.roll(total, -1, axis=0))
 
-    return jax.lax.fori_loop(1, batch.n_step, longer, target)
+    return jax.lax.fori_loop(1, batch.n_step, extend_return, target)
 
 
-def weighted_mean(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
+def batch_mean(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
     """The mean over a batch, of whose rows or sequences some may count more, those of members that are gone not."""
-    return mean_of_present(batch, of_each if isinstance(batch.weight, tuple) else batch.weight * of_each)
+    return mean_of_active(batch, of_each if isinstance(batch.weight, tuple) else batch.weight * of_each)
 
 
-def mean_of_present(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
+def mean_of_active(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
     """The mean over the steps that are learned from, but those of members that are gone."""
-    return of_each.mean() if isinstance(batch.gone, tuple) else mean_of_rows(~batch.learned.gone, of_each)
+    return (
+        of_each.mean()
+        if isinstance(batch.members_done, tuple)
+        else mean_of_rows(~batch.training_steps.members_done, of_each)
+    )
 
 
-def present(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+def zero_inactive(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """The numbers of the steps that are learned from, 0 of members that are gone."""
-    return of_each if isinstance(batch.gone, tuple) else jnp.where(batch.learned.gone, 0, of_each)
+    return (
+        of_each if isinstance(batch.members_done, tuple) else jnp.where(batch.training_steps.members_done, 0, of_each)
+    )
 
 
-def chooses(space: Space, batch: Transition) -> Any:
+def choice_mask(space: Space, batch: Transition) -> Any:
     """Whether there was a choice at each step that is learned from, bool [*batch]; () where there always is one.
 
     A member that is gone has none, whatever its observation says.
     """
-    t = batch.learned
+    t = batch.training_steps
     choice = has_choice(space, t.obs)
-    if isinstance(t.gone, tuple):
+    if isinstance(t.members_done, tuple):
         return choice
-    return ~t.gone if isinstance(choice, tuple) else choice & ~t.gone
+    return ~t.members_done if isinstance(choice, tuple) else choice & ~t.members_done
 
 
 def mean_of_rows(weight: Any, of_each: Shaped[Array, "*rows"]) -> Float[Array, ""]:
@@ -66,7 +72,7 @@ def mean_of_rows(weight: Any, of_each: Shaped[Array, "*rows"]) -> Float[Array, "
     return (weight * of_each).sum() / jnp.maximum(weight.sum(), 1e-8)
 
 
-def squared_error(
+def mse_critic_loss(
     batch: Transition, value: Float[Array, "*batch critics"], target: Float[Array, "*batch"]
 ) -> tuple[Array, Metrics]:
     """The loss of critics that share a target: summed over critics, mean over the batch.
@@ -74,17 +80,17 @@ def squared_error(
     The metrics have the "td_error" [*batch] of each row, its size in the mean of the critics.
     """
     error = value - target[..., None]
-    loss = weighted_mean(batch, (error**2).sum(-1))
-    mean = value.mean() if isinstance(batch.gone, tuple) else mean_of_present(batch, value.mean(-1))
-    return loss, {"critic_loss": loss, "value": mean, TD_ERROR: present(batch, jnp.abs(error).mean(-1))}
+    loss = batch_mean(batch, (error**2).sum(-1))
+    mean = value.mean() if isinstance(batch.members_done, tuple) else mean_of_active(batch, value.mean(-1))
+    return loss, {"critic_loss": loss, "value": mean, TD_ERROR: zero_inactive(batch, jnp.abs(error).mean(-1))}
 
 
-def of_choice(values: Float[Array, "*batch choices"], choice: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
+def gather_q(values: Float[Array, "*batch choices"], choice: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
     """The value of one choice of all."""
     return jnp.take_along_axis(values, choice[..., None], axis=-1)[..., 0]
 
 
-def least(values: Float[Array, "*batch critics"]) -> Float[Array, "*batch"]:
+def min_over_critics(values: Float[Array, "*batch critics"]) -> Float[Array, "*batch"]:
     """The smallest value, with a gradient for that one alone.
 
     The gradient of jnp.min divides by how many values equal the smallest: none, so NaN, where XLA computes them twice
@@ -99,11 +105,11 @@ def gae_targets(
 ) -> tuple[Array, Array]:
     """Generalized advantages of a trajectory [num_steps], and with them the targets of its value."""
     t, h = transitions, hyperparams
-    advantage = gae(t.reward, value, next_value, t.terminated, t.ended, h.discount, h.gae_lambda)
+    advantage = gae(t.reward, value, next_value, t.terminated, t.is_done, h.discount, h.gae_lambda)
     return advantage, advantage + value
 
 
-def clipped_loss(
+def ppo_loss(
     batch: Batch,
     log_prob: Float[Array, " rows"],
     value: Float[Array, " rows"],
@@ -122,7 +128,7 @@ def clipped_loss(
     near = batch.value + jnp.clip(value - batch.value, -h.value_clip, h.value_clip)
     critic_loss = 0.5 * mean(jnp.maximum((value - batch.target) ** 2, (near - batch.target) ** 2))
     moved = {"kl": mean(ratio - 1 - log_ratio), "clipped": mean(jnp.abs(ratio - 1) > h.clip)}
-    return _weighed(actor_loss, critic_loss, mean(entropy), h, moved)
+    return _total_loss(actor_loss, critic_loss, mean(entropy), h, moved)
 
 
 def policy_gradient_loss(
@@ -136,10 +142,10 @@ def policy_gradient_loss(
     mean = partial(mean_of_rows, batch.weight)
     actor_loss = -mean(log_prob * batch.advantage)
     critic_loss = 0.5 * mean((value - batch.target) ** 2)
-    return _weighed(actor_loss, critic_loss, mean(entropy), hyperparams, {})
+    return _total_loss(actor_loss, critic_loss, mean(entropy), hyperparams, {})
 
 
-def _weighed(
+def _total_loss(
     actor_loss: Array, critic_loss: Array, entropy: Array, hyperparams: Hyperparams, more: Metrics
 ) -> tuple[Float[Array, ""], Metrics]:
     """The two losses and the entropy, each with its weight, and the metrics that tell of them."""

@@ -9,17 +9,33 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import TD_ERROR, bootstrapped, chooses, of_choice, squared_error
-from evorl.agents.members import TrainStates, each_member, fresh, member_rows, named, summed
-from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
-from evorl.errors import OptionError, require, require_whole
+from evorl.agents.losses import TD_ERROR, choice_mask, gather_q, mse_critic_loss, td_target
+from evorl.agents.members import (
+    TrainStates,
+    init_member_params,
+    member_transitions,
+    merge_group_metrics,
+    sum_member_means,
+    vmap_members,
+)
+from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
+from evorl.errors import OptionError, require, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.attention import Attention, Embedding
 from evorl.networks.distributions import Categorical
 from evorl.networks.features import features
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FLAT, Encoder, Network
-from evorl.spaces import Discrete, Space, chosen, groups, index, keys_of, masked, sizes
+from evorl.spaces import (
+    Discrete,
+    Space,
+    action_from_indices,
+    action_to_index,
+    group_sizes,
+    groups,
+    mask_logits,
+    split_key,
+)
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -27,9 +43,9 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 class MAACHyperparams:
     """Defaults: Iqbal & Sha 2019, and their code."""
 
-    actor_lr: Number = hyperparameter(1e-3, 0, 1, "learning rate of the actors", RATE)
-    critic_lr: Number = hyperparameter(1e-3, 0, 1, "learning rate of the critics", RATE)
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
+    actor_lr: Number = hyperparameter(1e-3, 0, 1, "learning rate of the actors", LEARNING_RATE_PRIOR)
+    critic_lr: Number = hyperparameter(1e-3, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     tau: Number = hyperparameter(1e-3, 0, 1, "fraction by which targets follow at each update")
     temperature: Number = hyperparameter(0.01, 0, about="weight of the entropy")
     logit_weight: Number = hyperparameter(1e-3, 0, about="of the mean square of a head's logits of attention")
@@ -63,7 +79,7 @@ class MAAC:
 
     def __post_init__(self) -> None:
         check_layers(self.hidden)
-        require_whole("heads", self.heads)
+        require_int("heads", self.heads)
         whole = self.width >= 1 and self.width % self.heads == 0
         require(whole, "width", self.width, f"must be a multiple of heads, {self.heads}")
         if not self.groups:
@@ -77,7 +93,7 @@ class MAAC:
     @property
     def groups(self) -> dict[str, int]:
         """How many members each group has."""
-        return sizes(self.action_space)
+        return group_sizes(self.action_space)
 
     def spaces(self, name: str) -> tuple[Space, Discrete]:
         """What a member of a group observes and does."""
@@ -90,7 +106,7 @@ class MAAC:
     def actor(self, name: str) -> Network:
         """Logits from what a member observes."""
         observed, action = self.spaces(name)
-        return Network(observed, MLP(self.hidden, action.n, "leaky_relu"), self.encoder, masked=masked)
+        return Network(observed, MLP(self.hidden, action.n, "leaky_relu"), self.encoder, mask_fn=mask_logits)
 
     def embedding(self, name: str) -> Network:
         """g or e, from what a member observes, and for e what it does."""
@@ -109,28 +125,28 @@ class MAAC:
             action = jnp.zeros(self.spaces(name)[1].n)
             embedding, value, actor = self.embedding(name), self.value(name), self.actor(name)
             makes = {
-                "own": embedding.fresh,
-                "pair": lambda key, embedding=embedding, action=action: embedding.fresh(key, action),
+                "own": embedding.init_params,
+                "pair": lambda key, embedding=embedding, action=action: embedding.init_params(key, action),
                 "value": lambda key, value=value: value.init(key, wide),
             }
             key_actor, *key_parts = jax.random.split(key_group, 1 + len(makes))
-            begun = lambda key, actor=actor: TrainState.fresh(actor.fresh(key), optimizer=self.optimizer)  # noqa: E731
-            actors[name] = fresh(begun, key_actor, n, self.shared)
+            begun = lambda key, actor=actor: TrainState.create(actor.init_params(key), optimizer=self.optimizer)  # noqa: E731
+            actors[name] = init_member_params(begun, key_actor, n, self.shared)
             parts[name] = {
-                part: fresh(make, key, n, self.shared)
+                part: init_member_params(make, key, n, self.shared)
                 for (part, make), key in zip(makes.items(), key_parts, strict=True)
             }
         everyone = jnp.zeros((sum(self.groups.values()), self.width))
         critic = {"attention": self.attention.init(key_attention, everyone, everyone), "groups": parts}
         apart = () if self.shared else tuple(self.groups)
-        return MAACState(TrainStates.of(actors, apart), TrainState.fresh(critic, optimizer=self.optimizer))
+        return MAACState(TrainStates.from_states(actors, apart), TrainState.create(critic, optimizer=self.optimizer))
 
     @property
     def attention(self) -> Attention:
         """What each member hears of the others."""
         return Attention(self.heads)
 
-    def memory(self) -> Memory:
+    def initial_memory(self) -> Memory:
         return ()
 
     def act(
@@ -138,25 +154,25 @@ class MAAC:
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """A choice of each member, drawn from its policy."""
         del hyperparams
-        return self.drawn(self.policies(params, obs, 0), key), memory, {}
+        return self.sample_actions(self.policies(params, obs, 0), key), memory, {}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MAACHyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         del key, hyperparams
         policies = self.policies(params, obs, 0)
-        return {name: chosen(self.spaces(name)[1], of.mode()) for name, of in policies.items()}, memory, {}
+        return {name: action_from_indices(self.spaces(name)[1], of.mode()) for name, of in policies.items()}, memory, {}
 
     def policies(self, params: Params, obs: Any, axis: int) -> dict[str, Categorical]:
         """Those of each group, [*batch, members], for observations whose batch has so many axes."""
-        actors = {name: each_member(self.actor(name).apply, self.shared, axis) for name in self.groups}
+        actors = {name: vmap_members(self.actor(name).apply, self.shared, axis) for name in self.groups}
         return {name: Categorical(actor(params[name], obs[name])) for name, actor in actors.items()}
 
-    def drawn(self, policies: dict[str, Categorical], key: Key) -> dict[str, Array]:
+    def sample_actions(self, policies: dict[str, Categorical], key: Key) -> dict[str, Array]:
         """An action of each member."""
-        keys = keys_of(key, len(policies))
+        keys = split_key(key, len(policies))
         return {
-            name: chosen(self.spaces(name)[1], of.sample(key))
+            name: action_from_indices(self.spaces(name)[1], of.sample(key))
             for (name, of), key in zip(policies.items(), keys, strict=True)
         }
 
@@ -166,7 +182,7 @@ class MAAC:
         """Q_i of all choices of each member, beside the actions of the others, and the penalty of the attention."""
         own, pair = {}, {}
         for name in self.groups:
-            embed, of = each_member(self.embedding(name).apply, self.shared, axis), params["groups"][name]
+            embed, of = vmap_members(self.embedding(name).apply, self.shared, axis), params["groups"][name]
             own[name] = embed(of["own"], obs[name])
             pair[name] = embed(of["pair"], obs[name], features(self.spaces(name)[1], actions[name]))
         together = [jnp.concatenate([*of.values()], axis=-2) for of in (own, pair)]
@@ -175,7 +191,7 @@ class MAAC:
         ends = np.cumsum([*self.groups.values()])[:-1]
         found = {}
         for name, of_others in zip(self.groups, jnp.split(heard, ends, axis=-2), strict=True):
-            value = each_member(self.value(name).apply, self.shared, axis)
+            value = vmap_members(self.value(name).apply, self.shared, axis)
             seen = jnp.concatenate([own[name], of_others], axis=-1)
             found[name] = value(params["groups"][name]["value"], seen)
         return found, penalty
@@ -187,22 +203,22 @@ class MAAC:
 
         All a' are drawn now from the targets of the policies; a sum over members, a mean over the batch (section 3.2).
         """
-        h, t, axis = hyperparams, batch.learned, batch.learned.terminated.ndim
-        policies = self.policies(state.actor.target, t.next_obs, axis)
-        following = self.drawn(policies, key)
-        after, _ = self.values(state.critic.target, t.next_obs, following, axis)
+        h, t, axis = hyperparams, batch.training_steps, batch.training_steps.terminated.ndim
+        policies = self.policies(state.actor.target_params, t.next_obs, axis)
+        following = self.sample_actions(policies, key)
+        after, _ = self.values(state.critic.target_params, t.next_obs, following, axis)
         values, penalty = self.values(params, t.obs, t.action, axis)
         total, found = h.logit_weight * penalty, {}
         for name, n in self.groups.items():
-            rows = member_rows(t, name, n)
-            choice = index(self.spaces(name)[1], following[name])
-            soft = of_choice(after[name], choice) - h.temperature * policies[name].log_prob(choice)
-            target = jax.lax.stop_gradient(bootstrapped(rows, soft, h.discount))
-            value = of_choice(values[name], index(self.spaces(name)[1], t.action[name]))
-            loss, metrics = squared_error(rows, value[..., None], target)
+            rows = member_transitions(t, name, n)
+            choice = action_to_index(self.spaces(name)[1], following[name])
+            soft = gather_q(after[name], choice) - h.temperature * policies[name].log_prob(choice)
+            target = jax.lax.stop_gradient(td_target(rows, soft, h.discount))
+            value = gather_q(values[name], action_to_index(self.spaces(name)[1], t.action[name]))
+            loss, metrics = mse_critic_loss(rows, value[..., None], target)
             total += n * loss
             found[name] = metrics | {TD_ERROR: metrics[TD_ERROR].mean(-1)}
-        return total, named(found)
+        return total, merge_group_metrics(found)
 
     def actor_loss(
         self, params: Params, state: MAACState, batch: Transition, key: Key, hyperparams: MAACHyperparams
@@ -211,33 +227,33 @@ class MAAC:
 
         All actions are drawn now, and the second factor has no gradient; means over rows with a choice (section 3.2).
         """
-        t, axis = batch.learned, batch.learned.terminated.ndim
+        t, axis = batch.training_steps, batch.training_steps.terminated.ndim
         policies = self.policies(params, t.obs, axis)
-        actions = self.drawn(policies, key)
+        actions = self.sample_actions(policies, key)
         values, _ = self.values(state.critic.params, t.obs, actions, axis)
         total, found = jnp.float32(0), {}
         for name, policy in policies.items():
-            choice = index(self.spaces(name)[1], actions[name])
+            choice = action_to_index(self.spaces(name)[1], actions[name])
             log_prob = policy.log_prob(choice)
             baseline = (jnp.exp(policy.log_probs()) * values[name]).sum(-1)
-            worse = hyperparams.temperature * log_prob - of_choice(values[name], choice) + baseline
-            weight = chooses(self.spaces(name)[0], member_rows(t, name, self.groups[name]))
-            loss = summed(weight, log_prob * jax.lax.stop_gradient(worse), self.shared)
+            worse = hyperparams.temperature * log_prob - gather_q(values[name], choice) + baseline
+            weight = choice_mask(self.spaces(name)[0], member_transitions(t, name, self.groups[name]))
+            loss = sum_member_means(weight, log_prob * jax.lax.stop_gradient(worse), self.shared)
             total += loss
             members = 1 if self.shared else self.groups[name]
-            entropy = summed(weight, policy.entropy(), self.shared) / members
+            entropy = sum_member_means(weight, policy.entropy(), self.shared) / members
             found[name] = {"actor_loss": loss / members, "entropy": entropy}
-        return total, jax.lax.stop_gradient(named(found))
+        return total, jax.lax.stop_gradient(merge_group_metrics(found))
 
-    def update_critic(self, state: MAACState, loss: Loss, hyperparams: MAACHyperparams) -> tuple[MAACState, Metrics]:
+    def update_critic(self, state: MAACState, loss: LossFn, hyperparams: MAACHyperparams) -> tuple[MAACState, Metrics]:
         norm = hyperparams.critic_grad_norm * sum(self.groups.values())
-        critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, norm)
+        critic, metrics = state.critic.apply_gradients(loss, hyperparams.critic_lr, norm)
         return replace(state, critic=critic), metrics
 
-    def update_actor(self, state: MAACState, loss: Loss, hyperparams: MAACHyperparams) -> tuple[MAACState, Metrics]:
-        actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.actor_grad_norm)
+    def update_actor(self, state: MAACState, loss: LossFn, hyperparams: MAACHyperparams) -> tuple[MAACState, Metrics]:
+        actor, metrics = state.actor.apply_gradients(loss, hyperparams.actor_lr, hyperparams.actor_grad_norm)
         return replace(state, actor=actor), metrics
 
     def update_targets(self, state: MAACState, hyperparams: MAACHyperparams) -> MAACState:
         """All targets follow, after the actors have moved."""
-        return MAACState(state.actor.follow(hyperparams.tau), state.critic.follow(hyperparams.tau))
+        return MAACState(state.actor.polyak_update(hyperparams.tau), state.critic.polyak_update(hyperparams.tau))

@@ -9,27 +9,27 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.differentiable import Differentiable
-from evorl.agents.losses import TD_ERROR, bootstrapped, chooses, squared_error
+from evorl.agents.differentiable_actions import DifferentiableActions
+from evorl.agents.losses import TD_ERROR, choice_mask, mse_critic_loss, td_target
 from evorl.agents.members import (
     TrainStates,
-    all_seen,
-    each_member,
-    everything,
-    for_members,
-    fresh,
-    member_rows,
-    named,
-    summed,
+    init_member_params,
+    joint_observation,
+    joint_observation_space,
+    member_transitions,
+    merge_group_metrics,
+    repeat_for_members,
+    sum_member_means,
+    vmap_members,
 )
-from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
-from evorl.errors import OptionError, require_whole
+from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
+from evorl.errors import OptionError, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics, check_layers
 from evorl.networks.network import FLAT, Encoder, Network
 from evorl.priors import LogUniform
-from evorl.spaces import Dict, Discrete, Space, groups, keys_of, sizes, visible
+from evorl.spaces import Dict, Discrete, Space, get_visible_space, group_sizes, groups, split_key
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -37,9 +37,9 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 class MADDPGHyperparams:
     """Defaults: Lowe et al. 2017, and their code."""
 
-    actor_lr: Number = hyperparameter(1e-2, 0, 1, "learning rate of the actors", RATE)
-    critic_lr: Number = hyperparameter(1e-2, 0, 1, "learning rate of the critics", RATE)
-    discount: Number = hyperparameter(0.95, 0, 1, "discount factor", HORIZON)
+    actor_lr: Number = hyperparameter(1e-2, 0, 1, "learning rate of the actors", LEARNING_RATE_PRIOR)
+    critic_lr: Number = hyperparameter(1e-2, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
+    discount: Number = hyperparameter(0.95, 0, 1, "discount factor", DISCOUNT_PRIOR)
     tau: Number = hyperparameter(0.01, 0, 1, "fraction by which targets follow at each update")
     explore_std: Number = hyperparameter(
         0.1, 0, 10, "std of noise on real actions, in half ranges", LogUniform(0.02, 0.5)
@@ -74,46 +74,46 @@ class MADDPG:
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
-        require_whole("num_critics", self.num_critics)
+        require_int("num_critics", self.num_critics)
         check_layers(self.hidden)
         if not self.groups:
             raise OptionError("env: is for one agent, and MADDPG plays games, whose actions are by group; see ddpg")
         for name in self.groups:
-            self.actions(name)
+            self.differentiable_actions(name)
 
     @property
     def groups(self) -> dict[str, int]:
         """How many members each group has."""
-        return sizes(self.action_space)
+        return group_sizes(self.action_space)
 
     def spaces(self, name: str) -> tuple[Space, Space]:
         """What a member of a group observes and does."""
         return groups(self.observation_space)[name].space, groups(self.action_space)[name].space
 
-    def actions(self, name: str) -> Differentiable:
+    def differentiable_actions(self, name: str) -> DifferentiableActions:
         """What the numbers of a group's actors mean."""
-        return Differentiable(*self.spaces(name))
+        return DifferentiableActions(*self.spaces(name))
 
     def hyperparams(self) -> MADDPGHyperparams:
         return MADDPGHyperparams()
 
     def actor(self, name: str) -> Network:
         """Logits of choices, or real numbers before they are bounded, from what a member observes."""
-        body = MLP(self.hidden, self.actions(name).head.size)
+        body = MLP(self.hidden, self.differentiable_actions(name).head.size)
         return Network(self.spaces(name)[0], body, self.encoder)
 
     def critic(self, name: str) -> Network:
         """Values of what the critic of a member sees, and of actions."""
-        return Network(self.valued(name), Critics(self.num_critics, self.hidden), self.encoder)
+        return Network(self.critic_space(name), Critics(self.num_critics, self.hidden), self.encoder)
 
-    def valued(self, name: str) -> Space:
+    def critic_space(self, name: str) -> Space:
         """What the critic of a member sees besides actions."""
         if not self.centralized:
-            return visible(self.spaces(name)[0])
-        everyone = everything(self.observation_space)
-        return Dict({"all": everyone, "id": Discrete(self.groups[name])}) if self.identifies(name) else everyone
+            return get_visible_space(self.spaces(name)[0])
+        everyone = joint_observation_space(self.observation_space)
+        return Dict({"all": everyone, "id": Discrete(self.groups[name])}) if self.has_member_id(name) else everyone
 
-    def identifies(self, name: str) -> bool:
+    def has_member_id(self, name: str) -> bool:
         """Whether critics of a group, which several members share, see whom they value."""
         return self.centralized and self.shared and self.groups[name] > 1
 
@@ -122,78 +122,84 @@ class MADDPG:
         actors, critics = {}, {}
         widths = {name: num_features(self.spaces(name)[1]) for name in self.groups}
         together = sum(n * widths[name] for name, n in self.groups.items())
-        for (name, n), key_group in zip(self.groups.items(), keys_of(key, len(self.groups)), strict=True):
+        for (name, n), key_group in zip(self.groups.items(), split_key(key, len(self.groups)), strict=True):
             key_actor, key_critic = jax.random.split(key_group)
             action = jnp.zeros(together if self.centralized else widths[name])
             critic = self.critic(name)
-            actors[name] = self._begun(self.actor(name).fresh, key_actor, n)
-            critics[name] = self._begun(lambda key, critic=critic, x=action: critic.fresh(key, x), key_critic, n)
+            actors[name] = self._init_train_state(self.actor(name).init_params, key_actor, n)
+            critics[name] = self._init_train_state(
+                lambda key, critic=critic, x=action: critic.init_params(key, x), key_critic, n
+            )
         apart = () if self.shared else tuple(self.groups)
-        return MADDPGState(TrainStates.of(actors, apart), TrainStates.of(critics, apart))
+        return MADDPGState(TrainStates.from_states(actors, apart), TrainStates.from_states(critics, apart))
 
-    def _begun(self, make: Any, key: Key, n: int) -> TrainState:
-        begin = lambda key: TrainState.fresh(make(key), optimizer=self.optimizer)  # noqa: E731
-        return fresh(begin, key, n, self.shared)
+    def _init_train_state(self, make: Any, key: Key, n: int) -> TrainState:
+        begin = lambda key: TrainState.create(make(key), optimizer=self.optimizer)  # noqa: E731
+        return init_member_params(begin, key, n, self.shared)
 
-    def memory(self) -> Memory:
+    def initial_memory(self) -> Memory:
         return ()
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MADDPGHyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """For each member choices that are drawn, or its greedy real action with normal noise."""
-        actions, numbers = {}, self.numbers(params, obs, 0)
-        for (name, x), key_group in zip(numbers.items(), keys_of(key, len(numbers)), strict=True):
-            actions[name] = self.actions(name).sample(x, obs[name], key_group, hyperparams.explore_std)
+        actions, numbers = {}, self.actor_outputs(params, obs, 0)
+        for (name, x), key_group in zip(numbers.items(), split_key(key, len(numbers)), strict=True):
+            actions[name] = self.differentiable_actions(name).sample(x, obs[name], key_group, hyperparams.explore_std)
         return actions, memory, {}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MADDPGHyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         del key, hyperparams
-        numbers = self.numbers(params, obs, 0)
-        return {name: self.actions(name).mode(x, obs[name]) for name, x in numbers.items()}, memory, {}
+        numbers = self.actor_outputs(params, obs, 0)
+        return {name: self.differentiable_actions(name).mode(x, obs[name]) for name, x in numbers.items()}, memory, {}
 
-    def numbers(self, params: Params, obs: Any, axis: int) -> dict[str, Float[Array, "*batch members size"]]:
+    def actor_outputs(self, params: Params, obs: Any, axis: int) -> dict[str, Float[Array, "*batch members size"]]:
         """What the actors give, for observations whose batch has so many axes."""
-        actors = {name: each_member(self.actor(name).apply, self.shared, axis) for name in self.groups}
+        actors = {name: vmap_members(self.actor(name).apply, self.shared, axis) for name in self.groups}
         return {name: actor(params[name], obs[name]) for name, actor in actors.items()}
 
-    def drawn(self, numbers: dict[str, Array], obs: Any, key: Key) -> dict[str, Array]:
+    def sample_for_critic(self, numbers: dict[str, Array], obs: Any, key: Key) -> dict[str, Array]:
         """Actions as critics see them, [*batch, members, features], with a gradient."""
-        keys = keys_of(key, len(numbers))
+        keys = split_key(key, len(numbers))
         drawn = zip(numbers.items(), keys, strict=True)
-        return {name: self.actions(name).seen(x, obs[name], key) for (name, x), key in drawn}
+        return {
+            name: self.differentiable_actions(name).sample_for_critic(x, obs[name], key) for (name, x), key in drawn
+        }
 
     def values(
         self, name: str, params: Params, obs: Any, actions: dict[str, Array], own: Array, axis: int
     ) -> Float[Array, "*batch members critics"]:
         """Q_i of each member of a group for its own action, [*batch, members, features], and those of the others."""
         n, batch = self.groups[name], own.shape[:-2]
-        everyone = all_seen(self.observation_space, obs)
-        seen = for_members(everyone, axis, n) if self.centralized else everyone[name]
-        if self.identifies(name):
+        everyone = joint_observation(self.observation_space, obs)
+        seen = repeat_for_members(everyone, axis, n) if self.centralized else everyone[name]
+        if self.has_member_id(name):
             seen = {"all": seen, "id": jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32), (*batch, n))}
-        joint = shown(name, actions, own) if self.centralized else own
-        return jnp.asarray(each_member(self.critic(name).apply, self.shared, axis)(params, seen, joint))
+        joint = build_joint_actions(name, actions, own) if self.centralized else own
+        return jnp.asarray(vmap_members(self.critic(name).apply, self.shared, axis)(params, seen, joint))
 
     def critic_loss(
         self, params: Params, state: MADDPGState, batch: Transition, key: Key, hyperparams: MADDPGHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
         """Squared error of each critic, mean over the batch; in its target all act by their own targets (eq. 6)."""
-        h, t, axis = hyperparams, batch.learned, batch.learned.terminated.ndim
+        h, t, axis = hyperparams, batch.training_steps, batch.training_steps.terminated.ndim
         actions = {name: features(self.spaces(name)[1], t.action[name]) for name in self.groups}
-        following = self.drawn(self.numbers(state.actor.target, t.next_obs, axis), t.next_obs, key)
+        following = self.sample_for_critic(
+            self.actor_outputs(state.actor.target_params, t.next_obs, axis), t.next_obs, key
+        )
         total, found = jnp.float32(0), {}
         for name, n in self.groups.items():
-            rows = member_rows(t, name, n)
-            after = self.values(name, state.critic.target[name], t.next_obs, following, following[name], axis)
-            target = jax.lax.stop_gradient(bootstrapped(rows, after.min(-1), h.discount))
+            rows = member_transitions(t, name, n)
+            after = self.values(name, state.critic.target_params[name], t.next_obs, following, following[name], axis)
+            target = jax.lax.stop_gradient(td_target(rows, after.min(-1), h.discount))
             value = self.values(name, params[name], t.obs, actions, actions[name], axis)
-            loss, metrics = squared_error(rows, value, target)
+            loss, metrics = mse_critic_loss(rows, value, target)
             total += loss if self.shared else n * loss
             found[name] = metrics | {TD_ERROR: metrics[TD_ERROR].mean(-1)}
-        return total, named(found)
+        return total, merge_group_metrics(found)
 
     def actor_loss(
         self, params: Params, state: MADDPGState, batch: Transition, key: Key, hyperparams: MADDPGHyperparams
@@ -202,38 +208,38 @@ class MADDPG:
 
         Means over the rows with a choice.
         """
-        t, axis = batch.learned, batch.learned.terminated.ndim
+        t, axis = batch.training_steps, batch.training_steps.terminated.ndim
         actions = {name: features(self.spaces(name)[1], t.action[name]) for name in self.groups}
-        numbers = self.numbers(params, t.obs, axis)
-        own = self.drawn(numbers, t.obs, key)
+        numbers = self.actor_outputs(params, t.obs, axis)
+        own = self.sample_for_critic(numbers, t.obs, key)
         total, found = jnp.float32(0), {}
         for name, x in numbers.items():
             value = self.values(name, state.critic.params[name], t.obs, actions, own[name], axis)[..., 0]
             small = hyperparams.logit_weight * (x**2).mean(-1)
-            weight = chooses(self.spaces(name)[0], member_rows(t, name, self.groups[name]))
-            loss = summed(weight, small - value, self.shared)
+            weight = choice_mask(self.spaces(name)[0], member_transitions(t, name, self.groups[name]))
+            loss = sum_member_means(weight, small - value, self.shared)
             total += loss
             found[name] = {"actor_loss": loss / (1 if self.shared else self.groups[name])}
-        return total, jax.lax.stop_gradient(named(found))
+        return total, jax.lax.stop_gradient(merge_group_metrics(found))
 
     def update_critic(
-        self, state: MADDPGState, loss: Loss, hyperparams: MADDPGHyperparams
+        self, state: MADDPGState, loss: LossFn, hyperparams: MADDPGHyperparams
     ) -> tuple[MADDPGState, Metrics]:
-        critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
+        critic, metrics = state.critic.apply_gradients(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
         return replace(state, critic=critic), metrics
 
     def update_actor(
-        self, state: MADDPGState, loss: Loss, hyperparams: MADDPGHyperparams
+        self, state: MADDPGState, loss: LossFn, hyperparams: MADDPGHyperparams
     ) -> tuple[MADDPGState, Metrics]:
-        actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
+        actor, metrics = state.actor.apply_gradients(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
         return replace(state, actor=actor), metrics
 
     def update_targets(self, state: MADDPGState, hyperparams: MADDPGHyperparams) -> MADDPGState:
         """All targets follow, after the actors have moved (algorithm 1)."""
-        return MADDPGState(state.actor.follow(hyperparams.tau), state.critic.follow(hyperparams.tau))
+        return MADDPGState(state.actor.polyak_update(hyperparams.tau), state.critic.polyak_update(hyperparams.tau))
 
 
-def shown(name: str, actions: dict[str, Array], own: Array) -> Float[Array, "*batch members features"]:
+def build_joint_actions(name: str, actions: dict[str, Array], own: Array) -> Float[Array, "*batch members features"]:
     """The actions of all as each member of a group is valued for: its own, and those of the others as given."""
     *batch, n, _ = own.shape
     parts = []

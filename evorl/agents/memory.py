@@ -5,6 +5,6 @@ import jax
 from evorl.types import Actor
 
 
-def remembers(agent: Actor) -> bool:
+def is_recurrent(agent: Actor) -> bool:
     """Whether an agent has a memory."""
-    return bool(jax.tree.leaves(jax.eval_shape(agent.memory)))
+    return bool(jax.tree.leaves(jax.eval_shape(agent.initial_memory)))

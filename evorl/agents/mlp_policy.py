@@ -8,10 +8,10 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents.train_state import TrainState
-from evorl.networks.distributions import Distribution, Head, one_choice
+from evorl.networks.distributions import Distribution, Head, require_categorical
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.spaces import Box, Space, masked
+from evorl.spaces import Box, Space, mask_logits
 from evorl.types import Hyperparams, Key, Memory, Params
 
 
@@ -55,23 +55,23 @@ class MLPPolicy:
     def network(self) -> Network:
         """The numbers of the distribution from observations."""
         body = MLP(self.hidden, self.head.size, self.activation)
-        return Network(self.observation_space, body, self.encoder, self.core, masked)
+        return Network(self.observation_space, body, self.encoder, self.core, mask_logits)
 
     def init(self, key: Key, hyperparams: Hyperparams) -> MLPPolicyState:
         del hyperparams
-        return MLPPolicyState(TrainState(self.network.fresh(key), (), ()))
+        return MLPPolicyState(TrainState(self.network.init_params(key), (), ()))
 
-    def memory(self) -> Memory:
-        return self.core.initial()
+    def initial_memory(self) -> Memory:
+        return self.core.initial_memory()
 
     def distribution(self, params: Params, obs: Any, memory: Memory) -> tuple[Distribution, Memory]:
         """Of the samples that actions come from, for one observation, and the memory after it."""
         memory, numbers = self.network.apply(params, memory, obs, method="step")
         return self.head.distribution(jnp.asarray(numbers), jnp.zeros(self.head.num_stds)), memory
 
-    def probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Float[Array, " choices"]:
+    def action_probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Float[Array, " choices"]:
         del hyperparams
-        return one_choice(self.distribution(params, obs, self.memory())[0]).probs()
+        return require_categorical(self.distribution(params, obs, self.initial_memory())[0]).probs()
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
@@ -79,11 +79,11 @@ class MLPPolicy:
         if isinstance(self.action_space, Box):
             return self.mode(params, obs, memory, key, hyperparams)
         policy, memory = self.distribution(params, obs, memory)
-        return self.head.action(policy.sample(key)), memory, {}
+        return self.head.to_action(policy.sample(key)), memory, {}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         del key, hyperparams
         policy, memory = self.distribution(params, obs, memory)
-        return self.head.action(policy.mode()), memory, {}
+        return self.head.to_action(policy.mode()), memory, {}

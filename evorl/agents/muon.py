@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax.contrib
 
 from evorl import tree
-from evorl.errors import require, require_whole
+from evorl.errors import require, require_int
 from evorl.types import Array, Params
 
 
@@ -25,18 +25,18 @@ class Muon:
 
     def __post_init__(self) -> None:
         require(0 <= self.momentum < 1, "momentum", self.momentum, "must be at least 0 and below 1")
-        require_whole("steps", self.steps)
+        require_int("steps", self.steps)
 
     def init(self, params: Params) -> Params:
-        return tree.zeros(params)
+        return tree.zeros_like(params)
 
     def update(self, gradient: Params, state: Params, params: Params) -> tuple[Params, Params]:
         del params
         state = jax.tree.map(lambda m, g: self.momentum * m + g, state, gradient)
         direction = jax.tree.map(lambda m, g: g + self.momentum * m, state, gradient)
-        return jax.tree.map(self._scaled, direction), state
+        return jax.tree.map(self._orthogonalize, direction), state
 
-    def _scaled(self, x: Array) -> Array:
+    def _orthogonalize(self, x: Array) -> Array:
         if x.ndim != 2:
             return x
         orthogonal: Any = optax.contrib.scale_by_muon(ns_steps=self.steps, beta=0.0, nesterov=False)

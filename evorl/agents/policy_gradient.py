@@ -9,17 +9,17 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from evorl import hyperparameters, tree
-from evorl.agents.losses import OF_ROWS, chooses
-from evorl.agents.memory import remembers
+from evorl.agents.losses import ROW_METRICS, choice_mask
+from evorl.agents.memory import is_recurrent
 from evorl.agents.ppo import PPO
-from evorl.agents.train_state import ADAM, Loss, Optimizer, TrainState
-from evorl.errors import require, require_whole
-from evorl.networks.distributions import Distribution, Head, one_choice
+from evorl.agents.train_state import ADAM, LossFn, Optimizer, TrainState
+from evorl.errors import require, require_int
+from evorl.networks.distributions import Distribution, Head, require_categorical
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.networks.policy_value import Centralized, PolicyAlone, PolicyValue, masked_policy
-from evorl.returns import is_known, through
-from evorl.spaces import Privileged, Space, has_choice, showing, visible
+from evorl.networks.policy_value import CentralizedNetwork, PolicyHead, PolicyValue, mask_policy_logits
+from evorl.returns import is_known, skip_forced_steps
+from evorl.spaces import PrivilegedObs, Space, get_visible_space, has_choice, with_visible_space
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
 
 
@@ -27,7 +27,7 @@ from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transi
 class Objective(Protocol):
     """What is to be learned, as equations on arrays that know no network."""
 
-    def targets(
+    def compute_advantages(
         self,
         transitions: Transition,
         ratio: Array,
@@ -76,14 +76,14 @@ class PolicyGradient:
 
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
-        require_whole("num_values", self.num_values)
+        require_int("num_values", self.num_values)
         Head(self.action_space, self.distribution)
-        if isinstance(visible(self.observation_space), Privileged):
+        if isinstance(get_visible_space(self.observation_space), PrivilegedObs):
             why = "must be 1 where the value sees what the policy may not"
             require(self.num_values == 1, "num_values", self.num_values, why)
 
     def hyperparams(self) -> Hyperparams:
-        return hyperparameters.of(self.objective)
+        return hyperparameters.default_hyperparams(self.objective)
 
     @property
     def head(self) -> Head:
@@ -91,187 +91,192 @@ class PolicyGradient:
         return Head(self.action_space, self.distribution)
 
     @property
-    def network(self) -> Network | Centralized:
+    def network(self) -> Network | CentralizedNetwork:
         """The numbers of the distribution and a value, or several, from observations."""
         space, sizes = self.observation_space, (self.head.size, self.head.num_stds, self.hidden, self.activation)
-        match visible(space):
-            case Privileged(space=own, state=state):
-                policy = Network(showing(space, own), PolicyAlone(*sizes), self.encoder, self.core)
+        match get_visible_space(space):
+            case PrivilegedObs(space=own, state=state):
+                policy = Network(with_visible_space(space, own), PolicyHead(*sizes), self.encoder, self.core)
                 value = Network(state, MLP(self.hidden, 1, self.activation), self.encoder, self.core)
-                return Centralized(space, policy, value)
+                return CentralizedNetwork(space, policy, value)
         body = PolicyValue(*sizes, self.shared_trunk, self.num_values)
-        return Network(space, body, self.encoder, self.core, masked_policy)
+        return Network(space, body, self.encoder, self.core, mask_policy_logits)
 
     def init(self, key: Key, hyperparams: Hyperparams) -> PolicyGradientState:
         del hyperparams
-        params = self.network.fresh(key)
-        return PolicyGradientState(TrainState.fresh(params, follows=False, optimizer=self.optimizer))
+        params = self.network.init_params(key)
+        return PolicyGradientState(TrainState.create(params, has_target=False, optimizer=self.optimizer))
 
-    def memory(self) -> Memory:
-        twice = isinstance(visible(self.observation_space), Privileged)
-        return (self.core.initial(), self.core.initial()) if twice else self.core.initial()
+    def initial_memory(self) -> Memory:
+        twice = isinstance(get_visible_space(self.observation_space), PrivilegedObs)
+        return (self.core.initial_memory(), self.core.initial_memory()) if twice else self.core.initial_memory()
 
     @property
-    def remembers(self) -> bool:
+    def is_recurrent(self) -> bool:
         """Whether it has a memory."""
-        return remembers(self)
+        return is_recurrent(self)
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """An action drawn from the policy; extras hold the sample that it comes from, and what the network gave."""
         del hyperparams
-        memory, outputs = self.outputs("step", params, memory, obs)
-        sample = self.policy(outputs)[0].sample(key)
-        return self.head.action(sample), memory, {"sample": sample, "outputs": outputs}
+        memory, outputs = self.apply_network("step", params, memory, obs)
+        sample = self.policy_and_value(outputs)[0].sample(key)
+        return self.head.to_action(sample), memory, {"sample": sample, "outputs": outputs}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         del key, hyperparams
-        memory, outputs = self.outputs("step", params, memory, obs)
-        sample = self.policy(outputs)[0].mode()
-        return self.head.action(sample), memory, {"sample": sample, "outputs": outputs}
+        memory, outputs = self.apply_network("step", params, memory, obs)
+        sample = self.policy_and_value(outputs)[0].mode()
+        return self.head.to_action(sample), memory, {"sample": sample, "outputs": outputs}
 
-    def probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Float[Array, " choices"]:
+    def action_probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Float[Array, " choices"]:
         del hyperparams
-        return one_choice(self.apply(params, obs)[0]).probs()
+        return require_categorical(self.apply(params, obs)[0]).probs()
 
-    def outputs(self, method: str, params: Params, *args: Any) -> Any:
+    def apply_network(self, method: str, params: Params, *args: Any) -> Any:
         """What a method of the network gives."""
         return self.network.apply(params, *args, method=method)
 
-    def policy(self, outputs: tuple[Array, Array, Array]) -> tuple[Distribution, Array]:
+    def policy_and_value(self, outputs: tuple[Array, Array, Array]) -> tuple[Distribution, Array]:
         """The distribution of samples and the value, or the values, from what the network gives."""
         numbers, log_std, value = outputs
         return self.head.distribution(numbers, log_std), value
 
-    def mean(self, value: Array) -> Float[Array, "*batch"]:
+    def mean_value(self, value: Array) -> Float[Array, "*batch"]:
         """The value: the mean of several."""
         return value.mean(-1) if self.num_values > 1 else value
 
     def apply(self, params: Params, obs: Any, memory: Memory | None = None) -> tuple[Distribution, Array]:
-        """What policy gives for observations with a memory each, leaves [steps, slots, ...].
+        """What policy gives for observations with a memory each, leaves [steps, envs, ...].
 
         A batch of any shape where nothing is remembered.
         """
-        memory = self.memory() if memory is None else memory
-        return self.policy(self.outputs("step", params, memory, obs)[1])
+        memory = self.initial_memory() if memory is None else memory
+        return self.policy_and_value(self.apply_network("step", params, memory, obs)[1])
 
-    def along(
-        self, params: Params, obs: Any, memory: Memory, ended: Bool[Array, "steps slots"]
+    def apply_sequence(
+        self, params: Params, obs: Any, memory: Memory, ended: Bool[Array, "steps envs"]
     ) -> tuple[Memory, Distribution, Array]:
-        """Of observations, leaves [steps, slots, ...], that began with memory, leaves [slots, ...]: the memory after
+        """Of observations, leaves [steps, envs, ...], that began with memory, leaves [envs, ...]: the memory after
         each, the distribution of samples and the value, or the values.
         """
-        memories, outputs = self.outputs("sequence", params, memory, obs, ended)
-        return memories, *self.policy(outputs)
+        memories, outputs = self.apply_network("sequence", params, memory, obs, ended)
+        return memories, *self.policy_and_value(outputs)
 
-    def batch(self, params: Params, transitions: Transition, hyperparams: Hyperparams, fresh: bool) -> Batch:
-        """What the losses take, leaves [num_steps, num_envs, ...]; where fresh, params are those that acted."""
+    def build_batch(
+        self, params: Params, transitions: Transition, hyperparams: Hyperparams, acted_by_current_params: bool
+    ) -> Batch:
+        """What the losses take, leaves [num_steps, num_envs, ...]; params may be those that acted."""
         t = transitions
-        acted = self.policy(t.extras["outputs"])
+        acted = self.policy_and_value(t.extras["outputs"])
         memory, (policy, values) = t.memory, acted
-        if not fresh:
+        if not acted_by_current_params:
             first = tree.index(t.memory, 0)
-            memories, policy, values = self.along(params, t.obs, first, t.ended)
-            begun = tree.where(t.ended, tree.broadcast(self.memory(), *t.ended.shape), memories)
+            memories, policy, values = self.apply_sequence(params, t.obs, first, t.is_done)
+            begun = tree.select(t.is_done, tree.broadcast(self.initial_memory(), *t.is_done.shape), memories)
             memory = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs[:-1]]), first, begun)
-        value, log_prob = self.mean(values), acted[0].log_prob(t.extras["sample"])
-        beyond = self.beyond(params, replace(t, memory=memory))
+        value, log_prob = self.mean_value(values), acted[0].log_prob(t.extras["sample"])
+        beyond = self.bootstrap_value(params, replace(t, memory=memory))
         ratio = jnp.exp(policy.log_prob(t.extras["sample"]) - log_prob)
-        advantage, target = self.targets(t, ratio, value, beyond, hyperparams)
-        choice = self.choices(t)
+        advantage, target = self.compute_advantages(t, ratio, value, beyond, hyperparams)
+        choice = self.choice_masks(t)
         weight = (choice[0] & choice[1]).astype(jnp.float32) if choice else ()
-        of_memory = (t.ended, t.memory) if self.remembers else ((), ())
+        of_memory = (t.is_done, t.memory) if self.is_recurrent else ((), ())
         several = values if self.num_values > 1 else ()
         known = log_prob, value, advantage, target
-        more = {"values": several, "ratio": ratio, "beyond": beyond, "weight": weight}
+        more = {"ensemble_values": several, "ratio": ratio, "bootstrap_value": beyond, "weight": weight}
         return Batch(t.obs, t.extras["sample"], *known, *of_memory, **more)
 
-    def choices(self, t: Transition) -> tuple[()] | tuple[Bool[Array, "steps slots"], Bool[Array, "steps slots"]]:
+    def choice_masks(self, t: Transition) -> tuple[()] | tuple[Bool[Array, "steps envs"], Bool[Array, "steps envs"]]:
         """Of which steps there was a choice, and what follows of which is known; () where there always is one."""
-        choice, following = chooses(self.observation_space, t), has_choice(self.observation_space, t.next_obs)
+        choice, following = choice_mask(self.observation_space, t), has_choice(self.observation_space, t.next_obs)
         if isinstance(choice, tuple):
             return ()
         following = jnp.ones_like(choice) if isinstance(following, tuple) else following
-        return choice, jax.vmap(is_known, 1, 1)(t.terminated, _cut(t), choice, following)
+        return choice, jax.vmap(is_known, 1, 1)(t.terminated, _bootstrap_mask(t), choice, following)
 
-    def targets(
+    def compute_advantages(
         self,
         transitions: Transition,
-        ratio: Float[Array, "steps slots"],
-        value: Float[Array, "steps slots"],
-        beyond: Float[Array, "steps slots"],
+        ratio: Float[Array, "steps envs"],
+        value: Float[Array, "steps envs"],
+        bootstrap_value: Float[Array, "steps envs"],
         hyperparams: Hyperparams,
-    ) -> tuple[Float[Array, "steps slots"], Float[Array, "steps slots"]]:
-        """The objective's advantages and targets; beyond is the value of a successor that is not the next step.
+    ) -> tuple[Float[Array, "steps envs"], Float[Array, "steps envs"]]:
+        """The objective's advantages and targets; bootstrap_value is that of a successor which is not the next step.
 
-        A step without a choice has no advantage; what it earns counts for the last choice before it (returns.through).
+        A step without a choice has no advantage; what it earns counts for the choice before it (skip_forced_steps).
         """
         t = replace(transitions, reward=hyperparams.reward_scale * transitions.reward)
-        next_value, choice = jnp.where(_cut(t), beyond, jnp.roll(value, -1, 0)), self.choices(t)
+        next_value, choice = (
+            jnp.where(_bootstrap_mask(t), bootstrap_value, jnp.roll(value, -1, 0)),
+            self.choice_masks(t),
+        )
         if choice:
-            steps = t.reward, value, beyond, t.terminated, _cut(t), *choice
-            changed = jax.vmap(through, (*(1,) * len(steps), None), 1)(*steps, hyperparams.discount)
+            steps = t.reward, value, bootstrap_value, t.terminated, _bootstrap_mask(t), *choice
+            changed = jax.vmap(skip_forced_steps, (*(1,) * len(steps), None), 1)(*steps, hyperparams.discount)
             t, value, next_value = replace(t, reward=changed[0]), *changed[1:]
-        targets = jax.vmap(self.objective.targets, (1, 1, 1, 1, None), 1)
+        targets = jax.vmap(self.objective.compute_advantages, (1, 1, 1, 1, None), 1)
         advantage, target = targets(t, ratio, value, next_value, hyperparams)
         return advantage * (choice[0] & choice[1]) if choice else advantage, target
 
-    def beyond(self, params: Params, t: Transition) -> Float[Array, "steps slots"]:
+    def bootstrap_value(self, params: Params, t: Transition) -> Float[Array, "steps envs"]:
         """The values of successors where time ran out, and after the last step; elsewhere 0.
 
-        The network is asked for one such step of every slot at a time.
+        The network is asked for one such step of every environment at a time.
         """
-        cut = _cut(t)
-        place = jnp.cumsum(cut, 0) * cut - 1  # of each such step among those of its slot
-        slots = jnp.arange(cut.shape[1])
+        cut = _bootstrap_mask(t)
+        place = jnp.cumsum(cut, 0) * cut - 1  # of each such step among those of its environment
+        env_index = jnp.arange(cut.shape[1])
 
-        def ask(i: Array, found: Array) -> Array:
+        def evaluate_successor(i: Array, found: Array) -> Array:
             step = jnp.argmax(place == i, 0)
-            now = jax.tree.map(lambda x: x[step, slots], (t.obs, t.memory, t.next_obs))
-            after = self.outputs("step", params, now[1], now[0])[0]
-            asked = self.mean(self.apply(params, now[2], after)[1])
+            now = jax.tree.map(lambda x: x[step, env_index], (t.obs, t.memory, t.next_obs))
+            after = self.apply_network("step", params, now[1], now[0])[0]
+            asked = self.mean_value(self.apply(params, now[2], after)[1])
             return jnp.where(place == i, asked, found)
 
-        return jax.lax.fori_loop(0, place.max() + 1, ask, jnp.zeros_like(t.reward))
+        return jax.lax.fori_loop(0, place.max() + 1, evaluate_successor, jnp.zeros_like(t.reward))
 
     def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
         """That of the objective on segments of a batch, leaves [segments, steps, ...]."""
         segments, steps = batch.log_prob.shape
-        if self.remembers:
+        if self.is_recurrent:
             memory = batch.memory
             batch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
-            _, policy, value = self.along(params, batch.obs, memory, batch.ended)
+            _, policy, value = self.apply_sequence(params, batch.obs, memory, batch.done)
             batch, log_prob, value, entropy = tree.merge_axes(
-                (batch, policy.log_prob(batch.sample), value, policy.entropy())
+                (batch, policy.log_prob(batch.raw_action), value, policy.entropy())
             )
         else:
             batch = tree.merge_axes(batch)
             policy, value = self.apply(params, batch.obs)
-            log_prob, entropy = policy.log_prob(batch.sample), policy.entropy()
+            log_prob, entropy = policy.log_prob(batch.raw_action), policy.entropy()
         if self.num_values == 1:
             loss, metrics = self.objective.loss(batch, log_prob, value, entropy, hyperparams)
             of_rows = jax.lax.stop_gradient((value, jnp.exp(log_prob - batch.log_prob)))
-            place = lambda x: x.reshape(steps, segments).T if self.remembers else x.reshape(segments, steps)  # noqa: E731
-            return loss, metrics | dict(zip(OF_ROWS, map(place, of_rows), strict=True))
+            place = lambda x: x.reshape(steps, segments).T if self.is_recurrent else x.reshape(segments, steps)  # noqa: E731
+            return loss, metrics | dict(zip(ROW_METRICS, map(place, of_rows), strict=True))
 
-        def of_one(value: Array, before: Array) -> tuple[Array, Metrics]:
+        def loss_of_value(value: Array, before: Array) -> tuple[Array, Metrics]:
             return self.objective.loss(replace(batch, value=before), log_prob, value, entropy, hyperparams)
 
-        return tree.mean(jax.vmap(of_one, -1)(value, batch.values))
+        return tree.mean(jax.vmap(loss_of_value, -1)(value, batch.ensemble_values))
 
     def update(
-        self, state: PolicyGradientState, loss: Loss, hyperparams: Hyperparams
+        self, state: PolicyGradientState, loss: LossFn, hyperparams: Hyperparams
     ) -> tuple[PolicyGradientState, Metrics]:
-        actor, metrics = state.actor.descend(loss, hyperparams.learning_rate, hyperparams.max_grad_norm)
+        actor, metrics = state.actor.apply_gradients(loss, hyperparams.learning_rate, hyperparams.max_grad_norm)
         return replace(state, actor=actor), metrics
 
     def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
         return self.objective.early_stop(metrics, hyperparams)
 
 
-def _cut(t: Transition) -> Bool[Array, "steps slots"]:
+def _bootstrap_mask(t: Transition) -> Bool[Array, "steps envs"]:
     """Where what follows a step is not the next one, and is worth something."""
     return t.truncated.at[-1].set(True)

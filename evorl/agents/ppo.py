@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import clipped_loss, gae_targets
-from evorl.agents.train_state import HORIZON, RATE
-from evorl.hyperparameters import Number, hyperparameter, linear
+from evorl.agents.losses import gae_targets, ppo_loss
+from evorl.agents.train_state import DISCOUNT_PRIOR, LEARNING_RATE_PRIOR
+from evorl.hyperparameters import Number, hyperparameter, linear_schedule
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.types import Batch, Metrics, Transition
 
@@ -16,13 +16,13 @@ from evorl.types import Batch, Metrics, Transition
 class PPOHyperparams:
     """Defaults: Schulman et al. 2017, table 3; those of the optimizer as in table 5 of EvoRL (arXiv:2501.15129)."""
 
-    learning_rate: Number = hyperparameter(3e-4, 0, 1, "learning rate of policy and value", RATE)
+    learning_rate: Number = hyperparameter(3e-4, 0, 1, "learning rate of policy and value", LEARNING_RATE_PRIOR)
     actor_weight: Number = hyperparameter(1.0, 0, about="weight of the policy's loss")
     critic_weight: Number = hyperparameter(1.0, 0, about="weight of the value's loss")
     entropy_weight: Number = hyperparameter(
         0.01, 0, about="weight of the policy's entropy, which is maximized", prior=LogUniform(1e-5, 1e-1)
     )
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     gae_lambda: Number = hyperparameter(
         0.95, 0, 1, "decay of generalized advantage estimation", OneMinus(LogUniform(1e-2, 3e-1))
     )
@@ -35,8 +35,8 @@ class PPOHyperparams:
     reward_scale: Number = hyperparameter(1.0, 0, about="factor of rewards where they are learned from")
     anneal_steps: Number = hyperparameter(float("inf"), 1, about="env steps over which the learning rate falls to 0")
 
-    def at(self, env_steps: Array) -> "PPOHyperparams":
-        return replace(self, learning_rate=linear(self.learning_rate, 0.0, env_steps, self.anneal_steps))
+    def apply_schedule(self, env_steps: Array) -> "PPOHyperparams":
+        return replace(self, learning_rate=linear_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps))
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class PPO:
     def hyperparams(self) -> PPOHyperparams:
         return PPOHyperparams()
 
-    def targets(
+    def compute_advantages(
         self, transitions: Transition, ratio: Array, value: Array, next_value: Array, hyperparams: PPOHyperparams
     ) -> tuple[Array, Array]:
         del ratio
@@ -55,7 +55,7 @@ class PPO:
     def loss(
         self, batch: Batch, log_prob: Array, value: Array, entropy: Array, hyperparams: PPOHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
-        return clipped_loss(batch, log_prob, value, entropy, hyperparams)
+        return ppo_loss(batch, log_prob, value, entropy, hyperparams)
 
     def early_stop(self, metrics: Metrics, hyperparams: PPOHyperparams) -> Array:
         return metrics["kl"] > hyperparams.max_kl

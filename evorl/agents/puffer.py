@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import clipped_loss
-from evorl.agents.train_state import HORIZON
-from evorl.hyperparameters import Number, cosine, hyperparameter, linear
+from evorl.agents.losses import ppo_loss
+from evorl.agents.train_state import DISCOUNT_PRIOR
+from evorl.hyperparameters import Number, cosine_schedule, hyperparameter, linear_schedule
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.returns import vtrace
 from evorl.types import Batch, Metrics, Transition
@@ -23,7 +23,7 @@ class PufferHyperparams:
     entropy_weight: Number = hyperparameter(
         0.001, 0, about="weight of the policy's entropy, which is maximized", prior=LogUniform(1e-5, 1e-1)
     )
-    discount: Number = hyperparameter(0.995, 0, 1, "discount factor", HORIZON)
+    discount: Number = hyperparameter(0.995, 0, 1, "discount factor", DISCOUNT_PRIOR)
     gae_lambda: Number = hyperparameter(0.9, 0, 1, "decay of the advantages", OneMinus(LogUniform(5e-3, 4e-1)))
     max_rho: Number = hyperparameter(
         1.0, 0, about="bound of the importance weight of a step's error", prior=Uniform(0.0, 5.0)
@@ -50,11 +50,11 @@ class PufferHyperparams:
         float("inf"), 1, about="env steps over which the learning rate falls to 0 and priority_beta rises to 1"
     )
 
-    def at(self, env_steps: Array) -> "PufferHyperparams":
+    def apply_schedule(self, env_steps: Array) -> "PufferHyperparams":
         return replace(
             self,
-            learning_rate=cosine(self.learning_rate, 0.0, env_steps, self.anneal_steps),
-            priority_beta=linear(self.priority_beta, 1.0, env_steps, self.anneal_steps),
+            learning_rate=cosine_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps),
+            priority_beta=linear_schedule(self.priority_beta, 1.0, env_steps, self.anneal_steps),
         )
 
 
@@ -69,18 +69,18 @@ class Puffer:
     def hyperparams(self) -> PufferHyperparams:
         return PufferHyperparams()
 
-    def targets(
+    def compute_advantages(
         self, transitions: Transition, ratio: Array, value: Array, next_value: Array, hyperparams: PufferHyperparams
     ) -> tuple[Array, Array]:
         t, h = transitions, hyperparams
         corrections = ratio, h.discount, h.gae_lambda, h.max_rho, h.max_c
-        target, _ = vtrace(t.reward, value, next_value, t.terminated, t.ended, *corrections)
+        target, _ = vtrace(t.reward, value, next_value, t.terminated, t.is_done, *corrections)
         return target - value, target
 
     def loss(
         self, batch: Batch, log_prob: Array, value: Array, entropy: Array, hyperparams: PufferHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
-        return clipped_loss(batch, log_prob, value, entropy, hyperparams)
+        return ppo_loss(batch, log_prob, value, entropy, hyperparams)
 
     def early_stop(self, metrics: Metrics, hyperparams: PufferHyperparams) -> Array:
         return metrics["kl"] > hyperparams.max_kl

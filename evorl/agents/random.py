@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from evorl import tree
 from evorl.agents.train_state import TrainState
-from evorl.spaces import Space, choices, masked, random_action, sizes
+from evorl.spaces import Space, choice_counts, group_sizes, mask_logits, random_action
 from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
 
 
@@ -34,7 +34,7 @@ class Random:
     @property
     def groups(self) -> dict[str, int]:
         """How many members each group has, where it plays a game."""
-        return sizes(self.action_space)
+        return group_sizes(self.action_space)
 
     def hyperparams(self) -> RandomHyperparams:
         return RandomHyperparams()
@@ -43,7 +43,7 @@ class Random:
         del key, hyperparams
         return RandomState(TrainState((), (), ()))
 
-    def memory(self) -> Memory:
+    def initial_memory(self) -> Memory:
         return ()
 
     def act(
@@ -54,13 +54,17 @@ class Random:
 
     mode = act
 
-    def probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Float[Array, " choices"]:
+    def action_probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Float[Array, " choices"]:
         del params, hyperparams
-        return jax.nn.softmax(masked(self.observation_space, obs, jnp.zeros(sum(choices(self.action_space)))))
+        return jax.nn.softmax(
+            mask_logits(self.observation_space, obs, jnp.zeros(sum(choice_counts(self.action_space))))
+        )
 
-    def batch(self, params: Params, transitions: Transition, hyperparams: Hyperparams, fresh: bool) -> Batch:
-        del params, hyperparams, fresh
-        nothing = tree.zeros(transitions.reward)
+    def build_batch(
+        self, params: Params, transitions: Transition, hyperparams: Hyperparams, acted_by_current_params: bool
+    ) -> Batch:
+        del params, hyperparams, acted_by_current_params
+        nothing = tree.zeros_like(transitions.reward)
         return Batch((), (), *(nothing,) * 4, weight=jax.tree.map(lambda _: (), nothing))
 
     def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents import soft
-from evorl.agents.losses import bootstrapped, chooses, least, mean_of_rows, squared_error
-from evorl.agents.soft import SACState
-from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer
-from evorl.errors import OptionError, require_whole
+from evorl.agents import sac_common
+from evorl.agents.losses import choice_mask, mean_of_rows, min_over_critics, mse_critic_loss, td_target
+from evorl.agents.sac_common import SACState
+from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer
+from evorl.errors import OptionError, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import num_features
@@ -22,17 +22,17 @@ from evorl.priors import Uniform
 from evorl.spaces import Box, Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
-LOG_STD = (-5.0, 2.0)
+LOG_STD_RANGE = (-5.0, 2.0)
 
 
 @struct.dataclass
 class SACHyperparams:
     """Defaults: Haarnoja et al. 2018, arXiv:1812.05905, table 1."""
 
-    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor", RATE)
-    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics", RATE)
+    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor", LEARNING_RATE_PRIOR)
+    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
     temperature_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the temperature, where it is learned")
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     tau: Number = hyperparameter(0.005, 0, 1, "fraction by which targets follow at each update")
     temperature: Number = hyperparameter(1.0, 0, about="weight of the entropy; where it is learned, at the beginning")
     target_entropy: Number = hyperparameter(
@@ -59,7 +59,7 @@ class SAC:
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
-        require_whole("num_critics", self.num_critics)
+        require_int("num_critics", self.num_critics)
         check_layers(self.hidden)
         if not isinstance(self.action_space, Box) or len(self.action_space.shape) != 1:
             raise OptionError(
@@ -90,11 +90,13 @@ class SAC:
     def init(self, key: Key, hyperparams: SACHyperparams) -> SACState:
         key_actor, key_critic = jax.random.split(key)
         action = jnp.zeros(num_features(self.action_space))
-        params = self.actor.fresh(key_actor), self.critic.fresh(key_critic, action)
-        return soft.fresh(*params, hyperparams.temperature if self.learned_temperature else None, self.optimizer)
+        params = self.actor.init_params(key_actor), self.critic.init_params(key_critic, action)
+        return sac_common.create_state(
+            *params, hyperparams.temperature if self.learned_temperature else None, self.optimizer
+        )
 
-    def memory(self) -> Memory:
-        return self.core.initial()
+    def initial_memory(self) -> Memory:
+        return self.core.initial_memory()
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: SACHyperparams
@@ -102,65 +104,65 @@ class SAC:
         """An action drawn from the policy."""
         del hyperparams
         memory, numbers = self.actor.apply(params, memory, obs, method="step")
-        return self.head.action(self.distribution(numbers).sample(key)), memory, {}
+        return self.head.to_action(self.distribution(numbers).sample(key)), memory, {}
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: SACHyperparams
     ) -> tuple[Array, Memory, dict[str, Any]]:
         del key, hyperparams
         memory, numbers = self.actor.apply(params, memory, obs, method="step")
-        return self.head.action(self.distribution(numbers).mode()), memory, {}
+        return self.head.to_action(self.distribution(numbers).mode()), memory, {}
 
     def distribution(self, numbers: Any) -> Distribution:
         """Of the samples that actions come from, by the numbers of the actor."""
         mean, log_std = jnp.split(numbers, 2, axis=-1)
-        return self.head.distribution(mean, jnp.clip(log_std, *LOG_STD))
+        return self.head.distribution(mean, jnp.clip(log_std, *LOG_STD_RANGE))
 
     def policy(self, method: str, params: Params, batch: Transition) -> Distribution:
-        """The actor's on what is learned from ("now"), or on its successors ("following")."""
+        """The actor's on what is learned from ("values"), or on its successors ("next_values")."""
         return self.distribution(self.actor.apply(params, batch, batch.memory, method=method))
 
     def values(self, method: str, params: Params, batch: Transition, action: Array) -> Float[Array, "*batch critics"]:
         """Q_i(s, a) of every critic, whose own memory of a sequence begins with it; s as for the policy."""
-        return jnp.asarray(self.critic.apply(params, batch, self.critic.begin(batch), action, method=method))
+        return jnp.asarray(self.critic.apply(params, batch, self.critic.initial_memories(batch), action, method=method))
 
-    def target(
+    def critic_target(
         self, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
     ) -> Float[Array, "*batch"]:
         """r + discount (min_i Q_i'(s', a') - temperature log pi(a'|s')), a' drawn now (arXiv:1812.05905, eqs. 3, 5)."""
-        policy = self.policy("following", state.actor.params, batch)
+        policy = self.policy("next_values", state.actor.params, batch)
         sample = policy.sample(key)
-        value = self.values("following", state.critic.target, batch, self.head.action(sample)).min(-1)
-        value -= state.weight(hyperparams) * policy.log_prob(sample)
-        return bootstrapped(batch.learned, value, hyperparams.discount)
+        value = self.values("next_values", state.critic.target_params, batch, self.head.to_action(sample)).min(-1)
+        value -= state.current_temperature(hyperparams) * policy.log_prob(sample)
+        return td_target(batch.training_steps, value, hyperparams.discount)
 
     def critic_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
         """Squared error of every critic against the target, summed over critics, mean over the batch."""
-        target = jax.lax.stop_gradient(self.target(state, batch, key, hyperparams))
-        value = self.values("now", params, batch, batch.learned.action)
-        return squared_error(batch, value, target)
+        target = jax.lax.stop_gradient(self.critic_target(state, batch, key, hyperparams))
+        value = self.values("values", params, batch, batch.training_steps.action)
+        return mse_critic_loss(batch, value, target)
 
     def actor_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
         """temperature log pi(a|s) - min_i Q_i(s, a), a drawn now, mean over the batch (eq. 9)."""
-        policy = self.policy("now", params, batch)
+        policy = self.policy("values", params, batch)
         sample = policy.sample(key)
         log_prob = policy.log_prob(sample)
-        value = least(self.values("now", state.critic.params, batch, self.head.action(sample)))
-        loss = jax.lax.stop_gradient(state.weight(hyperparams)) * log_prob - value
-        weight = chooses(self.observation_space, batch)
+        value = min_over_critics(self.values("values", state.critic.params, batch, self.head.to_action(sample)))
+        loss = jax.lax.stop_gradient(state.current_temperature(hyperparams)) * log_prob - value
+        weight = choice_mask(self.observation_space, batch)
         loss, entropy = mean_of_rows(weight, loss), -mean_of_rows(weight, log_prob)
         return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": entropy})
 
-    def update_critic(self, state: SACState, loss: Loss, hyperparams: SACHyperparams) -> tuple[SACState, Metrics]:
-        return soft.update_critic(state, loss, hyperparams)
+    def update_critic(self, state: SACState, loss: LossFn, hyperparams: SACHyperparams) -> tuple[SACState, Metrics]:
+        return sac_common.update_critic(state, loss, hyperparams)
 
-    def update_actor(self, state: SACState, loss: Loss, hyperparams: SACHyperparams) -> tuple[SACState, Metrics]:
+    def update_actor(self, state: SACState, loss: LossFn, hyperparams: SACHyperparams) -> tuple[SACState, Metrics]:
         """A step of the actor, and of the temperature towards the target entropy (eq. 18)."""
-        return soft.update_actor(state, loss, hyperparams.target_entropy * self.head.size, hyperparams)
+        return sac_common.update_actor(state, loss, hyperparams.target_entropy * self.head.size, hyperparams)
 
     def update_targets(self, state: SACState, hyperparams: SACHyperparams) -> SACState:
-        return replace(state, critic=state.critic.follow(hyperparams.tau))
+        return replace(state, critic=state.critic.polyak_update(hyperparams.tau))

@@ -10,9 +10,9 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import bootstrapped, chooses, mean_of_rows, squared_error
-from evorl.agents.train_state import ADAM, HORIZON, RATE, Loss, Optimizer, TrainState
-from evorl.errors import OptionError, require_whole
+from evorl.agents.losses import choice_mask, mean_of_rows, mse_critic_loss, td_target
+from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
+from evorl.errors import OptionError, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.features import num_features
 from evorl.networks.mlp import Critics, DeterministicActor, check_layers
@@ -26,9 +26,9 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 class TD3Hyperparams:
     """Defaults: Fujimoto et al. 2018; learning rates and exploration as in table 4c of EvoRL (arXiv:2501.15129)."""
 
-    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor", RATE)
-    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics", RATE)
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", HORIZON)
+    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor", LEARNING_RATE_PRIOR)
+    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
+    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     tau: Number = hyperparameter(0.005, 0, 1, "fraction by which targets follow at each update")
     explore_std: Number = hyperparameter(
         0.1, 0, 10, "std of exploration noise, in half ranges of the action", LogUniform(0.02, 0.5)
@@ -61,7 +61,7 @@ class TD3:
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
-        require_whole("num_critics", self.num_critics)
+        require_int("num_critics", self.num_critics)
         check_layers(self.hidden)
         if not isinstance(self.action_space, Box) or len(self.action_space.shape) != 1:
             raise OptionError(f"TD3 needs actions that are vectors of real numbers, not {self.action_space}")
@@ -88,12 +88,12 @@ class TD3:
         del hyperparams
         key_actor, key_critic = jax.random.split(key)
         action = jnp.zeros(num_features(self.action_space))
-        actor, critic = self.actor.fresh(key_actor), self.critic.fresh(key_critic, action)
-        fresh = partial(TrainState.fresh, optimizer=self.optimizer)
+        actor, critic = self.actor.init_params(key_actor), self.critic.init_params(key_critic, action)
+        fresh = partial(TrainState.create, optimizer=self.optimizer)
         return TD3State(fresh(actor), fresh(critic))
 
-    def memory(self) -> Memory:
-        return self.core.initial()
+    def initial_memory(self) -> Memory:
+        return self.core.initial_memory()
 
     def act(
         self, params: Params, obs: Array, memory: Memory, key: Key, hyperparams: TD3Hyperparams
@@ -108,23 +108,26 @@ class TD3:
     ) -> tuple[Array, Memory, dict[str, Any]]:
         del key, hyperparams
         memory, numbers = self.actor.apply(params, memory, obs, method="step")
-        return self.action(numbers), memory, {}
+        return self.to_action(numbers), memory, {}
 
-    def action(self, numbers: Any) -> Float[Array, "*batch action"]:
+    def to_action(self, numbers: Any) -> Float[Array, "*batch action"]:
         """What the actor's numbers in [-1, 1] stand for."""
         low, high = self.bounds
         return (low + high) / 2 + self.half_range * numbers
 
-    def greedy(self, method: str, params: Params, batch: Transition) -> Float[Array, "*batch action"]:
-        """The actor's action on what is learned from ("now"), or on its successors ("following")."""
-        return self.action(self.actor.apply(params, batch, batch.memory, method=method))
+    def greedy_action(self, method: str, params: Params, batch: Transition) -> Float[Array, "*batch action"]:
+        """The actor's action on what is learned from ("values"), or on its successors ("next_values")."""
+        return self.to_action(self.actor.apply(params, batch, batch.memory, method=method))
 
     def values(
         self, method: str, params: Params, batch: Transition, action: Array, first: int | None = None
     ) -> Float[Array, "*batch critics"]:
-        """Q_i(s, a) of all or the first critics, whose own memory of a sequence begins with it; s as for greedy."""
+        """Q_i(s, a) of all or the first critics; s as for greedy_action.
+
+        Their own memory of a sequence begins with it.
+        """
         critics = self.critic if first is None else self.critics(first)  # which leaves the others' params
-        return jnp.asarray(critics.apply(params, batch, critics.begin(batch), action, method=method))
+        return jnp.asarray(critics.apply(params, batch, critics.initial_memories(batch), action, method=method))
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -142,42 +145,44 @@ class TD3:
         """An action within the bounds."""
         return jnp.clip(action, *self.bounds)
 
-    def target(
+    def critic_target(
         self, state: TD3State, batch: Transition, key: Key, hyperparams: TD3Hyperparams
     ) -> Float[Array, "*batch"]:
         """r + discount * min_i Q_i'(s', clip(a' + clipped noise)), without bootstrap where terminated (eq. 14)."""
-        noise = hyperparams.target_std * jax.random.normal(key, batch.learned.action.shape)
+        noise = hyperparams.target_std * jax.random.normal(key, batch.training_steps.action.shape)
         noise = jnp.clip(noise, -hyperparams.target_clip, hyperparams.target_clip)
-        action = self.clip(self.greedy("following", state.actor.target, batch) + self.half_range * noise)
-        value = self.values("following", state.critic.target, batch, action).min(-1)
-        return bootstrapped(batch.learned, value, hyperparams.discount)
+        action = self.clip(
+            self.greedy_action("next_values", state.actor.target_params, batch) + self.half_range * noise
+        )
+        value = self.values("next_values", state.critic.target_params, batch, action).min(-1)
+        return td_target(batch.training_steps, value, hyperparams.discount)
 
     def critic_loss(
         self, params: Params, state: TD3State, batch: Transition, key: Key, hyperparams: TD3Hyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
         """Squared error of every critic against the target, summed over critics, mean over the batch."""
-        target = jax.lax.stop_gradient(self.target(state, batch, key, hyperparams))
-        value = self.values("now", params, batch, batch.learned.action)
-        return squared_error(batch, value, target)
+        target = jax.lax.stop_gradient(self.critic_target(state, batch, key, hyperparams))
+        value = self.values("values", params, batch, batch.training_steps.action)
+        return mse_critic_loss(batch, value, target)
 
     def actor_loss(
         self, params: Params, state: TD3State, batch: Transition, key: Key, hyperparams: TD3Hyperparams
     ) -> tuple[Float[Array, ""], Metrics]:
         """-Q_1(s, actor(s)), mean over the batch (eq. 1 of the deterministic policy gradient)."""
         del key, hyperparams
-        value = self.values("now", state.critic.params, batch, self.greedy("now", params, batch), first=1)
-        loss = -mean_of_rows(chooses(self.observation_space, batch), value[..., 0])
+        value = self.values("values", state.critic.params, batch, self.greedy_action("values", params, batch), first=1)
+        loss = -mean_of_rows(choice_mask(self.observation_space, batch), value[..., 0])
         return loss, {"actor_loss": loss}
 
-    def update_critic(self, state: TD3State, loss: Loss, hyperparams: TD3Hyperparams) -> tuple[TD3State, Metrics]:
-        critic, metrics = state.critic.descend(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
+    def update_critic(self, state: TD3State, loss: LossFn, hyperparams: TD3Hyperparams) -> tuple[TD3State, Metrics]:
+        critic, metrics = state.critic.apply_gradients(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
         return replace(state, critic=critic), metrics
 
-    def update_actor(self, state: TD3State, loss: Loss, hyperparams: TD3Hyperparams) -> tuple[TD3State, Metrics]:
-        actor, metrics = state.actor.descend(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
+    def update_actor(self, state: TD3State, loss: LossFn, hyperparams: TD3Hyperparams) -> tuple[TD3State, Metrics]:
+        actor, metrics = state.actor.apply_gradients(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
         return replace(state, actor=actor), metrics
 
     def update_targets(self, state: TD3State, hyperparams: TD3Hyperparams) -> TD3State:
         """All targets follow, after the actor has moved (algorithm 1)."""
         tau = hyperparams.tau
-        return TD3State(state.actor.follow(tau), state.critic.follow(tau))
+        return TD3State(state.actor.polyak_update(tau), state.critic.polyak_update(tau))

@@ -7,35 +7,50 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
 from evorl import hyperparameters, tree
-from evorl.agents.losses import OF_ROWS, TD_ERROR
-from evorl.agents.members import TrainStates, all_seen, everything, for_members, member_rows, named
+from evorl.agents.group_agent import (
+    GroupAgent,
+    MemberParams,
+    TeamState,
+    get_group,
+    member_spaces,
+    require_learner,
+    take_member,
+)
+from evorl.agents.losses import ROW_METRICS, TD_ERROR
+from evorl.agents.members import (
+    TrainStates,
+    joint_observation,
+    joint_observation_space,
+    member_transitions,
+    merge_group_metrics,
+    repeat_for_members,
+)
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.train_state import TrainState
-from evorl.errors import OptionError, require, unknown
+from evorl.errors import OptionError, require, unknown_name_error
 from evorl.spaces import (
     Dict,
     Discrete,
-    Privileged,
+    PrivilegedObs,
     Space,
     flatten,
+    get_visible_obs,
+    get_visible_space,
+    group_sizes,
     groups,
-    keys_of,
-    leaves,
-    seen,
-    showing,
-    shown,
-    sizes,
-    visible,
+    leaf_spaces,
+    split_key,
+    with_visible_obs,
+    with_visible_space,
 )
 from evorl.types import (
     ActorCritic,
     Agent,
     Array,
     Batch,
-    Chooses,
+    HasActionProbabilities,
     Hyperparams,
     Key,
     Memory,
@@ -46,48 +61,8 @@ from evorl.types import (
     Transition,
 )
 
-NOTHING = TrainState((), (), ())
-STATE = "state"  # the part of a game's observation that is no group's, but known where values are learned
-
-
-@struct.dataclass
-class TeamState:
-    actor: TrainStates
-    rest: Any  # by group, the state of its agent without the actor
-
-    def group(self, name: str) -> Any:
-        """The state of a group's agent."""
-        return replace(self.rest[name], actor=self.actor.group(name))
-
-
-@struct.dataclass
-class One:
-    """The parameters of one member of a group whose members do not share theirs."""
-
-    params: Any
-    member: Any  # [] int32
-
-
-@dataclass(frozen=True)
-class Side:
-    """What plays for a group of n members."""
-
-    agent: Agent
-    n: int
-    shared: bool  # whether its members have the same weights
-
-    @property
-    def over(self) -> int | None:
-        """The axis of members that its weights lead with."""
-        return None if self.shared else 0
-
-
-def member_spaces(observation_space: Space, action_space: Space) -> tuple[Space, Space]:
-    """What a member of the first group observes and does; the spaces themselves where they are no game's."""
-    for name, of in groups(action_space).items():
-        if name in groups(observation_space):
-            return groups(observation_space)[name].space, of.space
-    return observation_space, action_space
+EMPTY_TRAIN_STATE = TrainState((), (), ())
+STATE_KEY = "state"  # the part of a game's observation that is no group's, but known where values are learned
 
 
 @dataclass(frozen=True)
@@ -115,13 +90,13 @@ class Team:
         for name, of in (("agents", self.agents), ("shared", self.shared)):
             for group in of if isinstance(of, Mapping) else ():
                 if group not in self.groups:
-                    raise unknown(f"group in {name}", group, self.groups)
+                    raise unknown_name_error(f"group in {name}", group, self.groups)
         if isinstance(self.agents, Mapping):
             missing = [name for name in self.groups if name not in self.agents]
             require(
                 not missing, "agents", list(self.agents), f"must have one for each group, also {', '.join(missing)}"
             )
-        for side in self.sides.values():
+        for side in self.group_agents.values():
             needs = "needs agents with a value beside their policy: PolicyGradient"
             require(not self.central or isinstance(side.agent, PolicyGradient), "central", self.central, needs)
 
@@ -132,254 +107,251 @@ class Team:
     @cached_property
     def groups(self) -> dict[str, int]:
         """How many members each group has."""
-        return sizes(self.action_space)
+        return group_sizes(self.action_space)
 
     @cached_property
-    def sides(self) -> dict[str, Side]:
+    def group_agents(self) -> dict[str, GroupAgent]:
         """What plays for each group."""
-        return {name: self._side(name) for name in self.groups}
+        return {name: self._create_group_agent(name) for name in self.groups}
 
-    def _side(self, name: str) -> Side:
+    def _create_group_agent(self, name: str) -> GroupAgent:
         template = self.agents[name] if isinstance(self.agents, Mapping) else self.agents
         shared = self.shared.get(name, True) if isinstance(self.shared, Mapping) else self.shared
-        spaces = {"observation_space": self.sees(name), "action_space": groups(self.action_space)[name].space}
+        spaces = {
+            "observation_space": self.member_observation_space(name),
+            "action_space": groups(self.action_space)[name].space,
+        }
         known: Any = template
-        return Side(replace(known, **spaces), self.groups[name], shared)
+        return GroupAgent(replace(known, **spaces), self.groups[name], shared)
 
     @cached_property
     def state_space(self) -> Space:
         """What a central value sees, besides which member it values."""
         assert isinstance(self.observation_space, Dict)
-        if STATE in self.observation_space.parts:
-            return self.observation_space.parts[STATE]
-        return everything(self.observation_space)
+        if STATE_KEY in self.observation_space.parts:
+            return self.observation_space.parts[STATE_KEY]
+        return joint_observation_space(self.observation_space)
 
-    def state_of(self, obs: Any) -> Any:
+    def game_state(self, obs: Any) -> Any:
         """The value of the state space by a game's observations."""
-        return obs[STATE] if STATE in obs else all_seen(self.observation_space, obs)
+        return obs[STATE_KEY] if STATE_KEY in obs else joint_observation(self.observation_space, obs)
 
-    def sees(self, name: str) -> Space:
+    def member_observation_space(self, name: str) -> Space:
         """What the agent of a group takes as the observation of a member."""
         space, n = groups(self.observation_space)[name].space, self.groups[name]
-        own = visible(space)
+        own = get_visible_space(space)
         member = {"id": Discrete(n)} if n > 1 else {}
         if self.ids:
             own = Dict({"obs": own, **member})
         if self.central:
-            own = Privileged(own, Dict({"state": self.state_space, **member}))
-        return showing(space, own)
+            own = PrivilegedObs(own, Dict({"state": self.state_space, **member}))
+        return with_visible_space(space, own)
 
-    def observed(self, name: str, obs: Any) -> Any:
+    def member_observations(self, name: str, obs: Any) -> Any:
         """What the members of a group observe, leaves [*batch, members, ...], of a game's observations, [*batch]."""
         if not (self.ids or self.central):
             return obs[name]
         of, n = groups(self.observation_space)[name], self.groups[name]
         batch = flatten(of, obs[name])[0].shape
-        batch = batch[: len(batch) - len(leaves(of)[0].shape)]
-        own = seen(of.space, obs[name])
+        batch = batch[: len(batch) - len(leaf_spaces(of)[0].shape)]
+        own = get_visible_obs(of.space, obs[name])
         member = {"id": jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32), (*batch, n))} if n > 1 else {}
         if self.ids:
             own = {"obs": own, **member}
         if self.central:
-            own = {"obs": own, "state": {"state": for_members(self.state_of(obs), len(batch), n), **member}}
-        return shown(of.space, obs[name], own)
+            own = {"obs": own, "state": {"state": repeat_for_members(self.game_state(obs), len(batch), n), **member}}
+        return with_visible_obs(of.space, obs[name], own)
 
     def hyperparams(self) -> Hyperparams:
         """Those of the agent of all groups, or of each by name."""
         if isinstance(self.agents, Mapping):
-            return {name: hyperparameters.of(agent) for name, agent in sorted(self.agents.items())}
-        return hyperparameters.of(self.agents)
+            return {name: hyperparameters.default_hyperparams(agent) for name, agent in sorted(self.agents.items())}
+        return hyperparameters.default_hyperparams(self.agents)
 
-    def of_group(self, name: str, hyperparams: Hyperparams) -> Hyperparams:
+    def group_hyperparams(self, name: str, hyperparams: Hyperparams) -> Hyperparams:
         """The hyperparameters of a group's agent."""
         return hyperparams[name] if isinstance(self.agents, Mapping) else hyperparams
 
     def init(self, key: Key, hyperparams: Hyperparams) -> TeamState:
         states = {}
-        for (name, side), key_side in zip(self.sides.items(), keys_of(key, len(self.sides)), strict=True):
-            h = self.of_group(name, hyperparams)
+        for (name, side), key_side in zip(
+            self.group_agents.items(), split_key(key, len(self.group_agents)), strict=True
+        ):
+            h = self.group_hyperparams(name, hyperparams)
             many = jax.vmap(lambda key, side=side, h=h: side.agent.init(key, h))
-            states[name] = side.agent.init(key_side, h) if side.shared else many(keys_of(key_side, side.n))
-        return self._joined(states)
+            states[name] = side.agent.init(key_side, h) if side.shared else many(split_key(key_side, side.n))
+        return self._join_states(states)
 
-    def _joined(self, states: dict[str, Any]) -> TeamState:
+    def _join_states(self, states: dict[str, Any]) -> TeamState:
         """The state of a team from those of its agents."""
-        apart = tuple(name for name, side in self.sides.items() if not side.shared)
-        rest = {name: replace(state, actor=NOTHING) for name, state in states.items()}
-        return TeamState(TrainStates.of({name: state.actor for name, state in states.items()}, apart), rest)
+        apart = tuple(name for name, side in self.group_agents.items() if not side.shared)
+        rest = {name: replace(state, actor=EMPTY_TRAIN_STATE) for name, state in states.items()}
+        return TeamState(TrainStates.from_states({name: state.actor for name, state in states.items()}, apart), rest)
 
-    def memory(self) -> Memory:
-        return {name: tree.broadcast(side.agent.memory(), side.n) for name, side in self.sides.items()}
+    def initial_memory(self) -> Memory:
+        return {name: tree.broadcast(side.agent.initial_memory(), side.n) for name, side in self.group_agents.items()}
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """An action for each member by its agent, leaves [members, ...] by group."""
-        return self._acted("act", params, obs, memory, key, hyperparams)
+        return self._act_by_group("act", params, obs, memory, key, hyperparams)
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
-        return self._acted("mode", params, obs, memory, key, hyperparams)
+        return self._act_by_group("mode", params, obs, memory, key, hyperparams)
 
-    def probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> dict[str, Array]:
+    def action_probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> dict[str, Array]:
         """How likely each member takes each choice, [members, choices] by group."""
         found = {}
-        for name, side in self.sides.items():
-            h, agent = self.of_group(name, hyperparams), _able(side.agent, Chooses)
-            each = jax.vmap(lambda params, obs, agent=agent, h=h: agent.probabilities(params, obs, h), (side.over, 0))
-            found[name] = each(params[name], self.observed(name, obs))
+        for name, side in self.group_agents.items():
+            h, agent = self.group_hyperparams(name, hyperparams), require_learner(side.agent, HasActionProbabilities)
+            each = jax.vmap(
+                lambda params, obs, agent=agent, h=h: agent.action_probabilities(params, obs, h), (side.vmap_axis, 0)
+            )
+            found[name] = each(params[name], self.member_observations(name, obs))
         return found
 
-    def _acted(self, how: str, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams) -> Any:
+    def _act_by_group(
+        self, how: str, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
+    ) -> Any:
         found = {}
-        for (name, side), key_side in zip(self.sides.items(), keys_of(key, len(self.sides)), strict=True):
-            h, act = self.of_group(name, hyperparams), getattr(side.agent, how)
-            each = jax.vmap(lambda *given, act=act, h=h: act(*given, h), (side.over, 0, 0, 0))
-            found[name] = each(params[name], self.observed(name, obs), memory[name], keys_of(key_side, side.n))
+        for (name, side), key_side in zip(
+            self.group_agents.items(), split_key(key, len(self.group_agents)), strict=True
+        ):
+            h, act = self.group_hyperparams(name, hyperparams), getattr(side.agent, how)
+            each = jax.vmap(lambda *given, act=act, h=h: act(*given, h), (side.vmap_axis, 0, 0, 0))
+            found[name] = each(
+                params[name], self.member_observations(name, obs), memory[name], split_key(key_side, side.n)
+            )
         return tuple({name: one[i] for name, one in found.items()} for i in range(3))
 
-    def rows(self, name: str, t: Transition) -> Transition:
+    def group_transitions(self, name: str, t: Transition) -> Transition:
         """What the members of a group learn from, leaves [*batch, members, ...], of steps of the game, [*batch]."""
-        shown = {"obs": self.observed(name, t.obs), "next_obs": self.observed(name, t.next_obs)}
-        return replace(member_rows(t, name, self.groups[name]), **shown)
+        shown = {"obs": self.member_observations(name, t.obs), "next_obs": self.member_observations(name, t.next_obs)}
+        return replace(member_transitions(t, name, self.groups[name]), **shown)
 
-    def batch(self, params: Params, transitions: Transition, hyperparams: Hyperparams, fresh: bool) -> Batch:
-        """What each agent learns from by group, leaves [steps, slots, members, ...]."""
+    def build_batch(
+        self, params: Params, transitions: Transition, hyperparams: Hyperparams, acted_by_current_params: bool
+    ) -> Batch:
+        """What each agent learns from by group, leaves [steps, envs, members, ...]."""
         found = {}
-        for name, side in self.sides.items():
-            h, agent = self.of_group(name, hyperparams), _able(side.agent, OnPolicyAgent)
-            each = jax.vmap(lambda p, t, agent=agent, h=h: agent.batch(p, t, h, fresh), (side.over, 2), 2)
-            found[name] = each(params[name], self.rows(name, transitions))
+        for name, side in self.group_agents.items():
+            h, agent = self.group_hyperparams(name, hyperparams), require_learner(side.agent, OnPolicyAgent)
+            build = lambda p, t, agent=agent, h=h: agent.build_batch(p, t, h, acted_by_current_params)  # noqa: E731
+            each = jax.vmap(build, (side.vmap_axis, 2), 2)
+            found[name] = each(params[name], self.group_transitions(name, transitions))
         return Batch(**{x.name: {name: getattr(b, x.name) for name, b in found.items()} for x in fields(Batch)})
 
     def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
         """The sum of the losses of the groups that params are of."""
 
-        def one(name: str, agent: Any, params: Params, member: Array | None) -> tuple[Array, Metrics]:
-            rows = Batch(**{x.name: _of(getattr(batch, x.name), name) for x in fields(Batch)})
-            memory = _taken(rows.memory, member, 1)
-            rows = replace(_taken(replace(rows, memory=()), member, 2), memory=memory)
-            return agent.loss(params, rows, self.of_group(name, hyperparams))
+        def group_loss(name: str, agent: Any, params: Params, member: Array | None) -> tuple[Array, Metrics]:
+            rows = Batch(**{x.name: get_group(getattr(batch, x.name), name) for x in fields(Batch)})
+            memory = take_member(rows.memory, member, 1)
+            rows = replace(take_member(replace(rows, memory=()), member, 2), memory=memory)
+            return agent.loss(params, rows, self.group_hyperparams(name, hyperparams))
 
-        return self._summed(params, one)
+        return self._sum_losses(params, group_loss)
 
     def update(self, state: TeamState, loss: Any, hyperparams: Hyperparams) -> tuple[TeamState, Metrics]:
-        return self._updated("update", state, loss, hyperparams, OnPolicyAgent)
+        return self._update_agents("update", state, loss, hyperparams, OnPolicyAgent)
 
     def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
         """Whether any of its agents would stop."""
         stops: bool | Array = False
-        for name, side in self.sides.items():
-            end = f"/{name}" if len(self.sides) > 1 else ""
+        for name, side in self.group_agents.items():
+            end = f"/{name}" if len(self.group_agents) > 1 else ""
             own = {key.removesuffix(end): x for key, x in metrics.items() if key.endswith(end)}
             agent: Any = side.agent
-            stops |= agent.early_stop(own, self.of_group(name, hyperparams))
+            stops |= agent.early_stop(own, self.group_hyperparams(name, hyperparams))
         return stops
 
     def critic_loss(
         self, params: Params, state: TeamState, batch: Transition, key: Key, hyperparams: Hyperparams
     ) -> tuple[Array, Metrics]:
         """The sum of the losses of the critics of the groups that params are of."""
-        return self._summed(params, self._on_rows("critic_loss", state, batch, key, hyperparams))
+        return self._sum_losses(params, self._make_group_loss("critic_loss", state, batch, key, hyperparams))
 
     def actor_loss(
         self, params: Params, state: TeamState, batch: Transition, key: Key, hyperparams: Hyperparams
     ) -> tuple[Array, Metrics]:
         """The same of the actors."""
-        return self._summed(params, self._on_rows("actor_loss", state, batch, key, hyperparams))
+        return self._sum_losses(params, self._make_group_loss("actor_loss", state, batch, key, hyperparams))
 
     def update_critic(self, state: TeamState, loss: Any, hyperparams: Hyperparams) -> tuple[TeamState, Metrics]:
-        return self._updated("update_critic", state, loss, hyperparams, OffPolicyAgent)
+        return self._update_agents("update_critic", state, loss, hyperparams, OffPolicyAgent)
 
     def update_actor(self, state: TeamState, loss: Any, hyperparams: Hyperparams) -> tuple[TeamState, Metrics]:
         """A step of the actors; agents without one, such as DQN, stay as they are."""
-        return self._updated("update_actor", state, loss, hyperparams, ActorCritic)
+        return self._update_agents("update_actor", state, loss, hyperparams, ActorCritic)
 
     def update_targets(self, state: TeamState, hyperparams: Hyperparams) -> TeamState:
         states = {}
-        for name, side in self.sides.items():
-            agent, h = _able(side.agent, OffPolicyAgent), self.of_group(name, hyperparams)
+        for name, side in self.group_agents.items():
+            agent, h = require_learner(side.agent, OffPolicyAgent), self.group_hyperparams(name, hyperparams)
             follow = lambda state, agent=agent, h=h: agent.update_targets(state, h)  # noqa: E731
-            states[name] = (follow if side.shared else jax.vmap(follow))(state.group(name))
-        return self._joined(states)
+            states[name] = (follow if side.shared else jax.vmap(follow))(state.group_state(name))
+        return self._join_states(states)
 
-    def _on_rows(self, loss: str, state: TeamState, batch: Transition, key: Key, hyperparams: Hyperparams) -> Any:
+    def _make_group_loss(
+        self, loss: str, state: TeamState, batch: Transition, key: Key, hyperparams: Hyperparams
+    ) -> Any:
         """A loss of an agent on what the members of its group learn from."""
-        keys, axes = dict(zip(self.sides, keys_of(key, len(self.sides)), strict=True)), batch.terminated.ndim
+        keys, axes = (
+            dict(zip(self.group_agents, split_key(key, len(self.group_agents)), strict=True)),
+            batch.terminated.ndim,
+        )
 
-        def one(name: str, agent: Any, params: Params, member: Array | None) -> tuple[Array, Metrics]:
-            rows, own, key = self.rows(name, batch), state.group(name), keys[name]
+        def group_loss(name: str, agent: Any, params: Params, member: Array | None) -> tuple[Array, Metrics]:
+            rows, own, key = self.group_transitions(name, batch), state.group_state(name), keys[name]
             if member is not None:
-                own, key = tree.index(own, member), keys_of(key, self.groups[name])[member]
-            of_each = _taken((rows.memory, rows.weight), member, 1)
-            rows = _taken(replace(rows, memory=(), weight=()), member, axes, axes - 1)
+                own, key = tree.index(own, member), split_key(key, self.groups[name])[member]
+            of_each = take_member((rows.memory, rows.weight), member, 1)
+            rows = take_member(replace(rows, memory=(), weight=()), member, axes, axes - 1)
             rows = replace(rows, memory=of_each[0], weight=of_each[1])
-            value, metrics = getattr(agent, loss)(params, own, rows, key, self.of_group(name, hyperparams))
+            value, metrics = getattr(agent, loss)(params, own, rows, key, self.group_hyperparams(name, hyperparams))
             if TD_ERROR in metrics and member is None:
                 error = metrics[TD_ERROR]
                 metrics |= {TD_ERROR: error.reshape(*error.shape[:-1], -1, self.groups[name]).mean(-1)}
             return value, metrics
 
-        return one
+        return group_loss
 
-    def _summed(self, params: Params, loss: Callable[..., tuple[Array, Metrics]]) -> tuple[Array, Metrics]:
+    def _sum_losses(self, params: Params, loss: Callable[..., tuple[Array, Metrics]]) -> tuple[Array, Metrics]:
         """The sum of loss(group, agent, params, member) over groups that params are of, and members that are apart."""
         total, found = jnp.float32(0), {}
         for name, of in params.items():
-            side = self.sides[name]
+            side = self.group_agents[name]
             if side.shared:
                 value, metrics = loss(name, side.agent, of, None)
-            elif isinstance(of, One):
+            elif isinstance(of, MemberParams):
                 value, metrics = loss(name, side.agent, of.params, of.member)
             else:
                 each = jax.vmap(lambda p, i, name=name, side=side: loss(name, side.agent, p, i))
                 value, metrics = each(of, jnp.arange(side.n))
                 value, metrics = value.sum(), tree.mean(metrics)
             total += value
-            found[name] = {key: x for key, x in metrics.items() if key not in OF_ROWS}
-        return total, named(found)
+            found[name] = {key: x for key, x in metrics.items() if key not in ROW_METRICS}
+        return total, merge_group_metrics(found)
 
-    def _updated(self, how: str, state: TeamState, loss: Any, hyperparams: Hyperparams, able: Any) -> Any:
+    def _update_agents(self, how: str, state: TeamState, loss: Any, hyperparams: Hyperparams, able: Any) -> Any:
         """A step of each agent that can take it, of members that are apart one by one, and the metrics by group."""
         states, found = {}, {}
-        for name, side in self.sides.items():
-            before, h = state.group(name), self.of_group(name, hyperparams)
+        for name, side in self.group_agents.items():
+            before, h = state.group_state(name), self.group_hyperparams(name, hyperparams)
             if able is ActorCritic and not isinstance(side.agent, ActorCritic):
                 states[name] = before
                 continue
-            update = getattr(_able(side.agent, able), how)
+            update = getattr(require_learner(side.agent, able), how)
             if side.shared:
                 states[name], found[name] = update(before, lambda p, name=name: loss({name: p}), h)
                 continue
 
-            def one(state: Any, i: Array, name: str = name, update: Any = update, h: Any = h) -> Any:
-                return update(state, lambda p: loss({name: One(p, i)}), h)
+            def update_member(state: Any, i: Array, name: str = name, update: Any = update, h: Any = h) -> Any:
+                return update(state, lambda p: loss({name: MemberParams(p, i)}), h)
 
-            states[name], metrics = jax.vmap(one)(before, jnp.arange(side.n))
+            states[name], metrics = jax.vmap(update_member)(before, jnp.arange(side.n))
             found[name] = tree.mean(metrics)
-        return self._joined(states), named(found, several=len(self.sides) > 1)
-
-
-def _of(field: Any, name: str) -> Any:
-    """What a field of a batch has for a group."""
-    return field[name] if isinstance(field, Mapping) else field
-
-
-def _taken(rows: Any, member: Array | None, at: int, into: int = 0) -> Any:
-    """One member's leaves of those with members at an axis, or those of all as more rows of another axis."""
-
-    def one(x: Array) -> Array:
-        if member is not None:
-            return jax.lax.dynamic_index_in_dim(x, member, at, keepdims=False)
-        x = jnp.moveaxis(x, at, into + 1)
-        return x.reshape(*x.shape[:into], -1, *x.shape[into + 2 :])
-
-    return jax.tree.map(one, rows)
-
-
-def _able(agent: Any, protocol: Any) -> Any:
-    """The agent; raises OptionError where it does not learn as its workflow asks."""
-    if not isinstance(agent, protocol):
-        raise OptionError(f"agents={type(agent).__name__}: does not learn here, it is no {protocol.__name__}")
-    return agent
+        return self._join_states(states), merge_group_metrics(found, several=len(self.group_agents) > 1)

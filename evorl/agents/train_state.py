@@ -17,10 +17,10 @@ from evorl.hyperparameters import Number
 from evorl.priors import LogUniform, OneMinus
 from evorl.types import Array, Metrics, Params
 
-RATE = LogUniform(1e-5, 1e-2)  # where the learning rate of Adam is searched
-HORIZON = OneMinus(LogUniform(1e-3, 1e-1))  # where a discount is, 10 to 1000 steps
+LEARNING_RATE_PRIOR = LogUniform(1e-5, 1e-2)  # where the learning rate of Adam is searched
+DISCOUNT_PRIOR = OneMinus(LogUniform(1e-3, 1e-1))  # where a discount is, 10 to 1000 steps
 
-Loss = Callable[[Params], tuple[Array, Metrics]]
+LossFn = Callable[[Params], tuple[Array, Metrics]]
 
 
 @runtime_checkable
@@ -66,7 +66,7 @@ ADAM = Adam()
 
 
 def _require_descent(optimizer: Optimizer) -> None:
-    with mesh.computed_at_once():
+    with mesh.eager_mode():
         slope = {"w": jnp.ones((2, 2))}
         direction = optimizer.update(slope, optimizer.init(slope), slope)[0]["w"]
         wanted = "must give what is subtracted: leave out its learning rate"
@@ -78,39 +78,41 @@ class TrainState:
     """Parameters, their slowly following target, and what their optimizer keeps."""
 
     params: Any
-    target: Any
-    moments: Any
+    target_params: Any
+    opt_state: Any
     optimizer: Optimizer = struct.field(pytree_node=False, default=ADAM)
 
     @classmethod
-    def fresh(cls, params: Params, follows: bool = True, optimizer: Optimizer = ADAM) -> "TrainState":
+    def create(cls, params: Params, has_target: bool = True, optimizer: Optimizer = ADAM) -> "TrainState":
         """A target equal to params, or none unless it follows, and an optimizer that has seen nothing.
 
         Raises OptionError where the optimizer's directions lead uphill, as those do that have a rate of their own.
         """
         if not isinstance(optimizer, Adam):
             _require_descent(optimizer)
-        return cls(params, params if follows else (), optimizer.init(params), optimizer)
+        return cls(params, params if has_target else (), optimizer.init(params), optimizer)
 
-    def renewed(self, params: Params) -> "TrainState":
+    def reset_with_params(self, params: Params) -> "TrainState":
         """Other params at their beginning, with a target where self has one."""
-        return TrainState.fresh(params, bool(jax.tree.leaves(self.target)), self.optimizer)
+        return TrainState.create(params, bool(jax.tree.leaves(self.target_params)), self.optimizer)
 
-    def descend(self, loss: Loss, learning_rate: Number, max_grad_norm: Number) -> tuple["TrainState", Metrics]:
+    def apply_gradients(
+        self, loss: LossFn, learning_rate: Number, max_grad_norm: Number
+    ) -> tuple["TrainState", Metrics]:
         """One step of the optimizer on loss(params) -> (value, metrics), its gradient clipped by its norm."""
         gradient, metrics = jax.grad(loss, has_aux=True)(self.params)
-        return self.moved(gradient, learning_rate, max_grad_norm), metrics
+        return self.optimizer_step(gradient, learning_rate, max_grad_norm), metrics
 
-    def moved(self, gradient: Params, learning_rate: Number, max_grad_norm: Number) -> "TrainState":
+    def optimizer_step(self, gradient: Params, learning_rate: Number, max_grad_norm: Number) -> "TrainState":
         """One step of the optimizer along a gradient, clipped by its norm."""
         numbers, unravel = ravel_pytree(gradient)
         norm = jnp.maximum(jnp.linalg.norm(numbers), jnp.finfo(numbers.dtype).tiny)
         numbers *= jnp.minimum(1.0, max_grad_norm / norm)  # optax's own makes NaN of an infinite bound, and masks it
-        direction, moments = self.optimizer.update(unravel(numbers), self.moments, self.params)
+        direction, moments = self.optimizer.update(unravel(numbers), self.opt_state, self.params)
         params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, direction)
-        return replace(self, params=params, moments=moments)
+        return replace(self, params=params, opt_state=moments)
 
-    def follow(self, tau: Number) -> "TrainState":
+    def polyak_update(self, tau: Number) -> "TrainState":
         """The target moves to params by the fraction tau (Lillicrap et al. 2016, arXiv:1509.02971, algorithm 1)."""
-        target = jax.tree.map(lambda old, new: old + tau * (new - old), self.target, self.params)
-        return replace(self, target=target)
+        target = jax.tree.map(lambda old, new: old + tau * (new - old), self.target_params, self.params)
+        return replace(self, target_params=target)

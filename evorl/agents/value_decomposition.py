@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evorl.agents.dqn import DQN, DQNHyperparams, DQNState
-from evorl.agents.team import Team, member_spaces
-from evorl.agents.train_state import Loss, TrainState
+from evorl.agents.group_agent import member_spaces
+from evorl.agents.team import Team
+from evorl.agents.train_state import LossFn, TrainState
 from evorl.errors import OptionError
 from evorl.networks.features import features, num_features
 from evorl.networks.mixers import SUM, Mixer, SumMixer
@@ -52,7 +53,7 @@ class ValueDecomposition:
         return self.team.groups
 
     @property
-    def name(self) -> str:
+    def group_name(self) -> str:
         """That of the group."""
         (name,) = self.groups
         return name
@@ -60,7 +61,7 @@ class ValueDecomposition:
     @property
     def agent(self) -> DQN:
         """That of each member."""
-        agent: Any = self.team.sides[self.name].agent
+        agent: Any = self.team.group_agents[self.group_name].agent
         return agent
 
     def hyperparams(self) -> DQNHyperparams:
@@ -69,27 +70,30 @@ class ValueDecomposition:
     def init(self, key: Key, hyperparams: DQNHyperparams) -> DQNState:
         del hyperparams
         key_agent, key_mixer = jax.random.split(key)
-        values, state = jnp.zeros(self.groups[self.name]), jnp.zeros(num_features(self.team.state_space))
-        params = {"agent": self.agent.network.fresh(key_agent), "mixer": self._mixer.init(key_mixer, values, state)}
-        return DQNState(TrainState.fresh(params, optimizer=self.agents.optimizer))
+        values, state = jnp.zeros(self.groups[self.group_name]), jnp.zeros(num_features(self.team.state_space))
+        params = {
+            "agent": self.agent.network.init_params(key_agent),
+            "mixer": self._mixer.init(key_mixer, values, state),
+        }
+        return DQNState(TrainState.create(params, optimizer=self.agents.optimizer))
 
-    def memory(self) -> Memory:
-        return self.team.memory()
+    def initial_memory(self) -> Memory:
+        return self.team.initial_memory()
 
     def act(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DQNHyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """For each member its greedy choice, or one at random with probability epsilon."""
-        return self.team.act({self.name: params["agent"]}, obs, memory, key, hyperparams)
+        return self.team.act({self.group_name: params["agent"]}, obs, memory, key, hyperparams)
 
     def mode(
         self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DQNHyperparams
     ) -> tuple[Any, Memory, dict[str, Any]]:
-        return self.team.mode({self.name: params["agent"]}, obs, memory, key, hyperparams)
+        return self.team.mode({self.group_name: params["agent"]}, obs, memory, key, hyperparams)
 
-    def mixed(self, params: Params, values: Float[Array, "*batch members"], obs: Any) -> Float[Array, "*batch"]:
+    def mix_values(self, params: Params, values: Float[Array, "*batch members"], obs: Any) -> Float[Array, "*batch"]:
         """The value of all members together, after a game's observations."""
-        state = features(self.team.state_space, self.team.state_of(obs))
+        state = features(self.team.state_space, self.team.game_state(obs))
         return jnp.asarray(self._mixer.apply(params, values, state))
 
     @property
@@ -104,20 +108,20 @@ class ValueDecomposition:
         Who is out of the game for good is worth 0.
         """
         del key
-        agent, target, t = self.agent, state.actor.target, batch.learned
-        rows = self.team.rows(self.name, batch)
+        agent, target, t = self.agent, state.actor.target_params, batch.training_steps
+        rows = self.team.group_transitions(self.group_name, batch)
         values, following = agent.values(params["agent"], rows)
-        made, best = agent.made(values, rows), agent.best(target["agent"], rows, following)
-        together = replace(batch, reward=batch.reward[self.name].sum(-1), ends=(), gone=())
-        if not isinstance(t.ends, tuple):
-            own = rows.learned
-            made, best = jnp.where(own.gone, 0, made), jnp.where(own.terminated, 0, best)
-            together = replace(together, truncated=batch.cut & ~batch.terminated)
-        best = self.mixed(target["mixer"], best, t.next_obs)
-        value = self.mixed(params["mixer"], made, t.obs)
-        return agent.error_loss(together, value, agent.bootstrapped(together, best, hyperparams), hyperparams)
+        made, best = agent.q_taken(values, rows), agent.best_next_q(target["agent"], rows, following)
+        together = replace(batch, reward=batch.reward[self.group_name].sum(-1), member_ends=(), members_done=())
+        if not isinstance(t.member_ends, tuple):
+            own = rows.training_steps
+            made, best = jnp.where(own.members_done, 0, made), jnp.where(own.terminated, 0, best)
+            together = replace(together, truncated=batch.is_trace_end & ~batch.terminated)
+        best = self.mix_values(target["mixer"], best, t.next_obs)
+        value = self.mix_values(params["mixer"], made, t.obs)
+        return agent.huber_loss(together, value, agent.bootstrap_target(together, best, hyperparams), hyperparams)
 
-    def update_critic(self, state: DQNState, loss: Loss, hyperparams: DQNHyperparams) -> tuple[DQNState, Metrics]:
+    def update_critic(self, state: DQNState, loss: LossFn, hyperparams: DQNHyperparams) -> tuple[DQNState, Metrics]:
         return self.agent.update_critic(state, loss, hyperparams)
 
     def update_targets(self, state: DQNState, hyperparams: DQNHyperparams) -> DQNState:

@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from evorl.distributed.task import Programs, Task, Value
+from evorl.distributed.task import Task, TaskPrograms, Value
 
 
 @runtime_checkable
-class Workers(Protocol):
+class TaskWorkers(Protocol):
     """What is at work: it is handed tasks, and gives their results as they come."""
 
     def publish(self, name: str, value: Value) -> None:
@@ -25,7 +25,7 @@ class Workers(Protocol):
         """Hands over a task, which waits until somebody has time for it."""
         ...
 
-    def completed(self) -> tuple[Task, Value]:
+    def wait_for_result(self) -> tuple[Task, Value]:
         """Waits for a task, and gives what came out of it; raises WorkerError where nothing will come."""
         ...
 
@@ -34,24 +34,24 @@ class Workers(Protocol):
 class Executor(Protocol):
     """Who computes tasks."""
 
-    def begun(self, programs: Programs) -> AbstractContextManager[Workers]:
+    def start_workers(self, programs: TaskPrograms) -> AbstractContextManager[TaskWorkers]:
         """Workers until the block ends; raises OptionError where there cannot be as many."""
         ...
 
 
 @dataclass(frozen=True)
-class Serial:
+class SerialExecutor:
     """Computes tasks here, one after the other in the order in which they come."""
 
     @contextmanager
-    def begun(self, programs: Programs) -> Iterator[Workers]:
-        yield InTurn(programs)
+    def start_workers(self, programs: TaskPrograms) -> Iterator[TaskWorkers]:
+        yield SerialWorkers(programs)
 
 
-class InTurn:
-    """The one worker of Serial."""
+class SerialWorkers:
+    """The one worker of SerialExecutor."""
 
-    def __init__(self, programs: Programs) -> None:
+    def __init__(self, programs: TaskPrograms) -> None:
         self._programs, self._values, self._tasks = programs, dict[str, Value](), deque[Task]()
 
     def publish(self, name: str, value: Value) -> None:
@@ -63,6 +63,6 @@ class InTurn:
     def submit(self, task: Task) -> None:
         self._tasks.append(task)
 
-    def completed(self) -> tuple[Task, Value]:
+    def wait_for_result(self) -> tuple[Task, Value]:
         task = self._tasks.popleft()
         return task, self._programs(task, self._values.__getitem__)

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 
 from evorl import tree
 from evorl.distributed import task as names
-from evorl.distributed.task import BEST_RESPONSE, Fetch, Task, Value
-from evorl.distributed.values import packed, unpacked
-from evorl.leagues.oracles import Answers, Divides, Rivals
+from evorl.distributed.task import BEST_RESPONSE, FetchFn, Task, Value
+from evorl.distributed.values import pack_value, unpack_value
+from evorl.leagues.oracles import DivisibleOracle, OracleInputs, OracleOutputs
 from evorl.leagues.payoffs import Payoffs
+from evorl.leagues.psro import PSRO, PSROState
 from evorl.leagues.roles import Role
 from evorl.training.devices import compiler_options
 from evorl.types import Metrics
-from evorl.workflows.psro import PSRO, PSROState
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class PSROSpec:
     hyperparams: Any
     env_params: Any
 
-    def programs(self) -> "PSROPrograms":
+    def build_programs(self) -> "PSROPrograms":
         return PSROPrograms(self)
 
 
@@ -37,76 +37,81 @@ class PSROPrograms:
     def __init__(self, spec: PSROSpec) -> None:
         self.spec, self.psro = spec, spec.psro
         compiled = partial(jax.jit, compiler_options=compiler_options())
-        self._begun = compiled(lambda key: self.psro.begun(key, spec.hyperparams, spec.env_params))
-        self._answer, self._cells = compiled(self._answered, static_argnums=0), compiled(self._paid)
-        self._place = compiled(tree.put, donate_argnums=0)
-        self.weighed, self.answered = compiled(self._weighed), compiled(self.psro.answered)
+        self._begun = compiled(lambda key: self.psro.init_without_payoffs(key, spec.hyperparams, spec.env_params))
+        self._answer, self._cells = (
+            compiled(self._compute_best_response, static_argnums=0),
+            compiled(self._compute_payoffs),
+        )
+        self._place = compiled(tree.set_row, donate_argnums=0)
+        self.weighed, self.answered = compiled(self._update_meta_strategy), compiled(self.psro.target_mixtures)
         self._held, self._pool = 0, None
 
-    def begun(self, key: jax.Array) -> PSROState:
+    def init_state(self, key: jax.Array) -> PSROState:
         """The state with the policies that the pool begins with, before anything was paid."""
         return self._begun(key)
 
     @cached_property
-    def shapes(self) -> PSROState:
+    def state_shapes(self) -> PSROState:
         """Of the state."""
         return self._begun.eval_shape(jax.random.key(0))
 
     @cached_property
-    def policies(self) -> Any:
+    def policy_shapes(self) -> Any:
         """The shapes of the policies of one version."""
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.shapes.pool)
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.state_shapes.pool)
 
-    def role(self, player: int) -> tuple[Role, int]:
+    def find_player_role(self, player: int) -> tuple[Role, int]:
         """The role of a player, and its place there."""
         roles = self.psro.roles
-        role = roles.role(roles.players[player])
-        return role, roles.numbers(role).index(player)
+        role = roles.find_role(roles.players[player])
+        return role, roles.get_player_indices(role).index(player)
 
-    def answer(self, player: int) -> Answers:
+    def get_response_shapes(self, player: int) -> OracleOutputs:
         """The shapes of an answer."""
-        shapes = self.shapes
-        given = shapes.weights, shapes.pool, shapes.rest, jax.random.key(0)
-        return self._answer.eval_shape(self.role(player)[0], jnp.int32(0), jnp.int32(0), *given)
+        shapes = self.state_shapes
+        given = shapes.weights, shapes.pool, shapes.oracle_state, jax.random.key(0)
+        return self._answer.eval_shape(self.find_player_role(player)[0], jnp.int32(0), jnp.int32(0), *given)
 
-    def paid(self, profiles: int) -> Any:
+    def get_payoff_shapes(self, profiles: int) -> Any:
         """The shapes of the payoffs of so many profiles, and of what was played for them."""
         given = jax.ShapeDtypeStruct((profiles, self.psro.roles.num_players), jnp.int32)
-        return self._cells.eval_shape(jnp.int32(0), given, self.shapes.pool, jax.random.key(0))
+        return self._cells.eval_shape(jnp.int32(0), given, self.state_shapes.pool, jax.random.key(0))
 
-    def __call__(self, task: Task, fetch: Fetch) -> Value:
+    def __call__(self, task: Task, fetch: FetchFn) -> Value:
         count = task.version + (task.kind != BEST_RESPONSE)
-        pool, key = self._with(count, fetch), jax.random.wrap_key_data(jnp.asarray(task.key))
+        pool, key = self._load_policies(count, fetch), jax.random.wrap_key_data(jnp.asarray(task.key))
         if task.kind == BEST_RESPONSE:
-            role, place = self.role(task.part)
-            name = names.rest(task.version - 1)
-            rest = unpacked(self.shapes.rest, fetch(name) if name in task.reads else [])
-            return packed(self._answer(role, jnp.int32(place), jnp.int32(count), task.given, pool, rest, key))
-        return packed(self._cells(jnp.int32(count), task.given, pool, key))
+            role, place = self.find_player_role(task.part)
+            name = names.format_oracle_name(task.version - 1)
+            rest = unpack_value(self.state_shapes.oracle_state, fetch(name) if name in task.value_names else [])
+            return pack_value(self._answer(role, jnp.int32(place), jnp.int32(count), task.payload, pool, rest, key))
+        return pack_value(self._cells(jnp.int32(count), task.payload, pool, key))
 
-    def _with(self, count: int, fetch: Fetch) -> Any:
+    def _load_policies(self, count: int, fetch: FetchFn) -> Any:
         """The pool with at least so many versions."""
         if self._pool is None:
-            self._pool = tree.zeros(self.shapes.pool)
+            self._pool = tree.zeros_like(self.state_shapes.pool)
         while self._held < count:
-            value = unpacked(self.policies, fetch(names.policies(self._held)))
+            value = unpack_value(self.policy_shapes, fetch(names.format_policies_name(self._held)))
             self._pool = self._place(self._pool, jnp.int32(self._held), value)
             self._held += 1
         return self._pool
 
-    def _answered(self, role: Role, place: Any, count: Any, weights: Any, pool: Any, rest: Any, key: Any) -> Answers:
+    def _compute_best_response(
+        self, role: Role, place: Any, count: Any, weights: Any, pool: Any, rest: Any, key: Any
+    ) -> OracleOutputs:
         psro, oracle = self.psro, self.psro.oracle
-        assert isinstance(oracle, Divides)
-        rivals = Rivals(self.spec.env_params, self._first(count, pool), weights)
-        return oracle.answer(psro.env, role, place, rivals, rest, key, self.spec.hyperparams.oracle)
+        assert isinstance(oracle, DivisibleOracle)
+        rivals = OracleInputs(self.spec.env_params, self._mask_pool(count, pool), weights)
+        return oracle.respond_for_player(psro.env, role, place, rivals, rest, key, self.spec.hyperparams.oracle)
 
-    def _paid(self, count: Any, profiles: Any, pool: Any, key: Any) -> tuple[Payoffs, Metrics]:
-        return self.psro.cells(self._first(count, pool), self.spec.env_params, profiles, key)
+    def _compute_payoffs(self, count: Any, profiles: Any, pool: Any, key: Any) -> tuple[Payoffs, Metrics]:
+        return self.psro.evaluate_profiles(self._mask_pool(count, pool), self.spec.env_params, profiles, key)
 
-    def _weighed(self, state: PSROState, new: PSROState, spent: Metrics) -> tuple[PSROState, Metrics]:
-        answered = replace(state, nash_conv=self.psro.exploited(state))  # of weights that may be older
-        return self.psro.weighed(answered, new, spent)
+    def _update_meta_strategy(self, state: PSROState, new: PSROState, spent: Metrics) -> tuple[PSROState, Metrics]:
+        answered = replace(state, nash_conv=self.psro.compute_nash_conv(state))  # of weights that may be older
+        return self.psro.update_meta_strategy(answered, new, spent)
 
-    def _first(self, count: Any, pool: Any) -> Any:
+    def _mask_pool(self, count: Any, pool: Any) -> Any:
         """A pool of its first policies alone, so that nothing depends on what else was seen."""
-        return tree.where(jnp.arange(self.psro.capacity) < count, pool, tree.zeros(pool))
+        return tree.select(jnp.arange(self.psro.capacity) < count, pool, tree.zeros_like(pool))

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 
-def users(folder: str) -> set[int]:
+def find_processes(folder: str) -> set[int]:
     """The processes that have files open in a folder; none where the system has no /proc."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/fd/*"):
@@ -27,7 +27,7 @@ def main() -> None:
     """Waits, and clears up."""
     folder, parent = sys.argv[1], os.getppid()
     sys.stdin.buffer.read()
-    while left := users(folder) - {parent}:
+    while left := find_processes(folder) - {parent}:
         for process in left:
             with contextlib.suppress(OSError):
                 os.kill(process, signal.SIGKILL)

@@ -12,10 +12,10 @@ import numpy as np
 from evorl.distributed.task import Value
 from evorl.training.records import files
 
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, MemoryError, RuntimeError, zipfile.BadZipFile)
+READ_ERRORS = (OSError, ValueError, EOFError, KeyError, MemoryError, RuntimeError, zipfile.BadZipFile)
 
 
-class Results:
+class ResultStore:
     """Values by name in a folder, or nowhere."""
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -30,9 +30,9 @@ class Results:
 
         What is compressed is none of ours: a small file could fill the memory.
         """
-        if (path := self._path(name)) is None:
+        if (path := self._get_path(name)) is None:
             return None
-        with contextlib.suppress(*UNREADABLE), files.reading(path) as file:
+        with contextlib.suppress(*READ_ERRORS), files.open_for_reading(path) as file:
             if all(member.compress_type == zipfile.ZIP_STORED for member in zipfile.ZipFile(file).infolist()):
                 found = np.load(file, allow_pickle=False)
                 return [found[f"arr_{i}"] for i in range(len(found.files))]
@@ -40,7 +40,7 @@ class Results:
 
     def put(self, name: str, value: Value) -> None:
         """Writes a value, which is on disk when this returns."""
-        if (path := self._path(name)) is None:
+        if (path := self._get_path(name)) is None:
             return
         data = io.BytesIO()
         np.savez(data, *value, allow_pickle=False)
@@ -63,5 +63,5 @@ class Results:
         for number in sorted(numbers)[:-keep]:
             found[f"{kind}-{number}"].unlink()
 
-    def _path(self, name: str) -> Path | None:
+    def _get_path(self, name: str) -> Path | None:
         return None if self._folder is None else self._folder / f"{name}.npz"

@@ -8,7 +8,7 @@ import numpy as np
 
 BEST_RESPONSE, PAYOFF, ROLLOUT = "best_response", "payoff", "rollout"
 Value: TypeAlias = list[np.ndarray]  # the leaves of a tree, of keys their data
-Fetch = Callable[[str], Value]  # a value by its name
+FetchFn = Callable[[str], Value]  # a value by its name
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,8 +24,8 @@ class Task:
     version: int  # of a rollout the iteration that learns from it
     part: int  # which player, profiles or environments
     key: np.ndarray  # its data
-    given: np.ndarray  # weights [players, capacity], profiles [cells, players], or the version that acts []
-    reads: tuple[str, ...]  # the names of values
+    payload: np.ndarray  # weights [players, capacity], profiles [cells, players], or the version that acts []
+    value_names: tuple[str, ...]  # the names of values
 
     @property
     def name(self) -> str:
@@ -34,43 +34,43 @@ class Task:
 
 
 @runtime_checkable
-class Programs(Protocol):
+class TaskPrograms(Protocol):
     """Computes the tasks of a training."""
 
     @property
-    def spec(self) -> "Spec":
+    def spec(self) -> "TaskSpec":
         """What they are made of."""
         ...
 
-    def __call__(self, task: Task, fetch: Fetch) -> Value:
+    def __call__(self, task: Task, fetch: FetchFn) -> Value:
         """What comes out of a task, which knows the names of what it reads."""
         ...
 
 
 @runtime_checkable
-class Spec(Protocol):
+class TaskSpec(Protocol):
     """What all tasks of a training have in common, which is sent to who computes them."""
 
-    def programs(self) -> Programs:
+    def build_programs(self) -> TaskPrograms:
         """What computes them."""
         ...
 
 
-def policies(version: int) -> str:
+def format_policies_name(version: int) -> str:
     """The name of the policies of a version."""
     return f"policies-{version}"
 
 
-def rest(version: int) -> str:
+def format_oracle_name(version: int) -> str:
     """The name of what the oracle keeps after a version."""
     return f"rest-{version}"
 
 
-def policy(version: int) -> str:
+def format_policy_name(version: int) -> str:
     """The name of the policy that acts in rollouts, as it is after so many iterations."""
     return f"policy-{version}"
 
 
-def slots(iteration: int, part: int) -> str:
+def format_envs_name(iteration: int, part: int) -> str:
     """The name of the environments with which a rollout begins."""
     return f"slots-{iteration}-{part}"

@@ -8,63 +8,65 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.distributed.coordinator import coordinate
+from evorl.distributed.coordinator import coordinate_psro
 from evorl.distributed.executors import Executor
-from evorl.distributed.learning import Learned, coordinate_rollouts
-from evorl.distributed.recorded import Recorded, Run, Schedule
-from evorl.distributed.results import Results
-from evorl.distributed.rollouts import Learner, RolloutSpec
-from evorl.distributed.values import fits, packed, unpacked
+from evorl.distributed.results import ResultStore
+from evorl.distributed.rollout_coordinator import RolloutIteration, coordinate_rollouts
+from evorl.distributed.rollout_programs import LearnerState, RolloutSpec
+from evorl.distributed.run_recorder import RunContext, RunRecorder, RunSchedule
+from evorl.distributed.values import is_compatible, pack_value, unpack_value
 from evorl.errors import OptionError, WorkerError, require
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
+from evorl.leagues.psro import PSRO
 from evorl.training import runs
 from evorl.training.progress import Budget
-from evorl.training.stopping import Stopping
+from evorl.training.stopping import StopHandler
 from evorl.workflows.on_policy import OnPolicy
-from evorl.workflows.psro import PSRO
 
-RESULTS = "tasks"  # the folder of a run with what tasks have given, and what is kept beside checkpoints
+RESULTS_FOLDER = "tasks"  # the folder of a run with what tasks have given, and what is kept beside checkpoints
 PARTS, SEEN = "parts", "seen"
 
 
-def league(psro: PSRO, hyperparams: Any, run: Run, executor: Executor, staleness: int) -> Iterator[Recorded]:
+def train_psro(
+    psro: PSRO, hyperparams: Any, run: RunContext, executor: Executor, staleness: int
+) -> Iterator[RunRecorder]:
     """Trains PSRO, and yields what is recorded after each iteration and at the end; all come again where it goes on."""
-    data = run.data
-    iterations = psro.most_iterations if data["iterations"] is None else data["iterations"]
-    schedule = Schedule(Budget(iterations=iterations), iterations)
-    recorded = Recorded(psro, hyperparams, run, schedule)
-    recorded.journal.resume()
-    results = Results(run.folder / RESULTS)
-    for one in coordinate(psro, executor, iterations, data["seed"], hyperparams, None, staleness, results):
-        recorded.add(one)
+    data = run.configuration
+    iterations = psro.max_iterations if data["iterations"] is None else data["iterations"]
+    schedule = RunSchedule(Budget(iterations=iterations), iterations)
+    recorded = RunRecorder(psro, hyperparams, run, schedule)
+    recorded.training_log.notify_resume()
+    results = ResultStore(run.folder / RESULTS_FOLDER)
+    for one in coordinate_psro(psro, executor, iterations, data["seed"], hyperparams, None, staleness, results):
+        recorded.record_iteration(one)
         yield recorded
     recorded.close()
     yield recorded
 
 
-def rollouts(
-    workflow: OnPolicy, hyperparams: Any, run: Run, executor: Executor, parts: int | None, workers: int
-) -> Iterator[Recorded]:
+def train_from_rollouts(
+    workflow: OnPolicy, hyperparams: Any, run: RunContext, executor: Executor, parts: int | None, workers: int
+) -> Iterator[RunRecorder]:
     """Trains by rollouts in so many parts, by default one for each worker.
 
     It yields what is recorded after each iteration and at the end. It goes on from the newest checkpoint, in as many
     parts as before. A first signal asks it to save after a chunk, and to raise KeyboardInterrupt.
     """
-    data, results = run.data, Results(run.folder / RESULTS)
+    data, results = run.configuration, ResultStore(run.folder / RESULTS_FOLDER)
 
-    def keeps(one: Learned) -> None:
-        results.put(f"{SEEN}-{one.number}", packed(one.learner.seen))
+    def save_statistics(one: RolloutIteration) -> None:
+        results.put(f"{SEEN}-{one.number}", pack_value(one.learner.stale_obs_statistics))
         results.trim(SEEN, data["checkpoint"]["keep"] + 1)
 
-    iterations, chunk = iterations_of(workflow, data), runs.chunk(data)
-    schedule = Schedule(budget_of(data), iterations, chunk, data["evaluations"])
-    recorded = Recorded(workflow, hyperparams, run, schedule, keeps)
-    begin = _restored(workflow, hyperparams, recorded, results)
-    given = iterations, data["seed"], hyperparams, None, _parts(recorded, results, parts, workers), begin
-    with Stopping() as stopping, closing(coordinate_rollouts(workflow, executor, *given)) as trained:
+    iterations, chunk = count_iterations(workflow, data), runs.get_chunk_size(data)
+    schedule = RunSchedule(parse_budget(data), iterations, chunk, data["evaluations"])
+    recorded = RunRecorder(workflow, hyperparams, run, schedule, save_statistics)
+    begin = _restore_learner(workflow, hyperparams, recorded, results)
+    given = iterations, data["seed"], hyperparams, None, _resolve_num_parts(recorded, results, parts, workers), begin
+    with StopHandler() as stopping, closing(coordinate_rollouts(workflow, executor, *given)) as trained:
         try:
             for one in trained:
-                recorded.add(one)
+                recorded.record_iteration(one)
                 yield recorded
                 if stopping() and recorded.last is one:
                     break
@@ -72,12 +74,12 @@ def rollouts(
             recorded.close()
             raise
         recorded.close()
-        if not recorded.journal.finished:
+        if not recorded.training_log.is_finished:
             raise KeyboardInterrupt
         yield recorded
 
 
-def budget_of(data: Mapping[str, Any]) -> Budget:
+def parse_budget(data: Mapping[str, Any]) -> Budget:
     """That of a training by rollouts; raises OptionError where it is none of iterations and env_steps."""
     for name in ("episodes", "minutes"):
         require(data[name] is None, name, data[name], "must be null: iterations and env_steps say when it ends")
@@ -87,35 +89,39 @@ def budget_of(data: Mapping[str, Any]) -> Budget:
     return Budget(**found)
 
 
-def iterations_of(workflow: OnPolicy, data: Mapping[str, Any]) -> int:
+def count_iterations(workflow: OnPolicy, data: Mapping[str, Any]) -> int:
     """How many a budget has; raises OptionError."""
-    budget = budget_of(data)
-    return math.ceil(min(budget.iterations, budget.env_steps / workflow.num_rows))
+    budget = parse_budget(data)
+    return math.ceil(min(budget.iterations, budget.env_steps / workflow.num_transitions))
 
 
-def _restored(workflow: OnPolicy, hyperparams: Any, recorded: Recorded, results: Results) -> Learner | None:
+def _restore_learner(
+    workflow: OnPolicy, hyperparams: Any, recorded: RunRecorder, results: ResultStore
+) -> LearnerState | None:
     """What learns, as it was at the newest checkpoint; None where there is none yet."""
-    given = as_state(hyperparams), as_state(workflow.env.default_params)
-    shapes = RolloutSpec(workflow, 1, *given).programs().shapes
-    state = recorded.restored(shapes.state)
+    given = as_arrays(hyperparams), as_arrays(workflow.env.default_params)
+    shapes = RolloutSpec(workflow, 1, *given).build_programs().learner_shapes
+    state = recorded.restore(shapes.state)
     if state is None:
         return None
-    return Learner(state, _kept(results, f"{SEEN}-{int(state.iteration)}", shapes.seen))
+    return LearnerState(state, _load_result(results, f"{SEEN}-{int(state.iteration)}", shapes.stale_obs_statistics))
 
 
-def _kept(results: Results, name: str, shapes: Any) -> Any:
+def _load_result(results: ResultStore, name: str, shapes: Any) -> Any:
     """What is kept beside a checkpoint, of such shapes; raises OptionError where it is not there or another thing."""
     value = results.get(name)
-    if value is None or not fits(shapes, value):
-        raise OptionError(f"resume: {RESULTS}/{name}.npz, which goes with the checkpoint, is not there or damaged")
-    return unpacked(shapes, value)
+    if value is None or not is_compatible(shapes, value):
+        raise OptionError(
+            f"resume: {RESULTS_FOLDER}/{name}.npz, which goes with the checkpoint, is not there or damaged"
+        )
+    return unpack_value(shapes, value)
 
 
-def _parts(recorded: Recorded, results: Results, given: int | None, workers: int) -> int:
+def _resolve_num_parts(recorded: RunRecorder, results: ResultStore, given: int | None, workers: int) -> int:
     """In how many parts a run has begun, or begins; raises OptionError where another number is given."""
     parts = workers if given is None else given
-    if recorded.checkpoints.latest is not None:
-        parts = int(_kept(results, PARTS, jax.ShapeDtypeStruct((), np.int32)))
+    if recorded.checkpoints.latest_iteration is not None:
+        parts = int(_load_result(results, PARTS, jax.ShapeDtypeStruct((), np.int32)))
     require(given in (None, parts), "parts", given, f"must be {parts}, in which this run has begun")
     results.put(PARTS, [np.array(parts, np.int32)])
     return parts

@@ -9,28 +9,28 @@ import numpy as np
 from evorl.distributed.task import Value
 
 
-def packed(tree: Any) -> Value:
+def pack_value(tree: Any) -> Value:
     """The leaves of a tree, of keys their data."""
     plain = jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
     return [np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(plain))]
 
 
-def unpacked(shapes: Any, value: Value) -> Any:
+def unpack_value(shapes: Any, value: Value) -> Any:
     """The tree like shapes that was packed; raises ValueError where it was another one."""
     leaves, structure = jax.tree.flatten(shapes)
-    return jax.tree.unflatten(structure, [_leaf(*both) for both in zip(leaves, value, strict=True)])
+    return jax.tree.unflatten(structure, [_unpack_leaf(*both) for both in zip(leaves, value, strict=True)])
 
 
-def fits(shapes: Any, value: Value) -> bool:
+def is_compatible(shapes: Any, value: Value) -> bool:
     """Whether a value is of a tree like shapes."""
     try:
-        unpacked(shapes, value)
+        unpack_value(shapes, value)
     except (TypeError, ValueError):
         return False
     return True
 
 
-def _leaf(shape: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
+def _unpack_leaf(shape: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
     if _is_key(shape):
         return jax.random.wrap_key_data(jnp.asarray(array))
     if array.dtype.kind == "V":  # a type that NumPy does not know, such as bfloat16, is read as bytes

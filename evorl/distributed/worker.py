@@ -8,7 +8,7 @@ from typing import Any
 from evorl.distributed.task import Task, Value
 
 
-class Worker:
+class RayWorker:
     """A process that computes one task after the other."""
 
     def __init__(self, environment: dict[str, str], caches: bool, spec: bytes) -> None:
@@ -18,9 +18,9 @@ class Worker:
         if caches:
             enable_compilation_cache()
         own = copy.deepcopy(pickle.loads(spec))  # whose modules of flax have no numbers of another process
-        self._programs = own.programs()
+        self._programs = own.build_programs()
 
-    def process(self) -> int:
+    def get_process_id(self) -> int:
         """Its number, once it is ready."""
         return os.getpid()
 

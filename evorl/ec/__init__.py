@@ -1,7 +1,7 @@
 from evorl.ec.ars import ARS, ARSHyperparams
 from evorl.ec.cem import CEM, CEMHyperparams
 from evorl.ec.cma_es import CMAES, CMAESHyperparams
-from evorl.ec.covariance import Diagonal, Full
+from evorl.ec.covariance import DiagonalCovariance, FullCovariance
 from evorl.ec.cso import CSO, CSOHyperparams
 from evorl.ec.genetic import GA, GAHyperparams
 from evorl.ec.low_rank_es import LowRankES
@@ -29,8 +29,8 @@ __all__ = [
     "CEMHyperparams",
     "CMAESHyperparams",
     "CSOHyperparams",
-    "Diagonal",
-    "Full",
+    "DiagonalCovariance",
+    "FullCovariance",
     "GAHyperparams",
     "LowRankES",
     "MapElites",

@@ -10,8 +10,8 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
-from evorl.errors import require, unknown
-from evorl.types import Found, Key, Params, Quality
+from evorl.errors import require, unknown_name_error
+from evorl.types import Key, Params, QDEvaluation, SearchResults
 
 
 @struct.dataclass
@@ -30,9 +30,9 @@ class Elites:
         return self.fitness.shape[0]
 
     @property
-    def found(self) -> Found:
+    def results(self) -> SearchResults:
         """All elites."""
-        return Found(self.genomes, self.fitness, self.filled, self.descriptor)
+        return SearchResults(self.genomes, self.fitness, self.filled, self.descriptor)
 
     @property
     def best(self) -> Params:
@@ -47,10 +47,10 @@ class Elites:
 
 
 @struct.dataclass
-class Entry:
+class InsertionResult:
     """How n genomes fared, each against the archive as it was before all of them."""
 
-    new: Any  # [n] bool, whether its cell was empty
+    new_cell: Any  # [n] bool, whether its cell was empty
     entered: Any  # [n] bool, whether it was above the threshold
     gain: Any  # [n], by how much; of a new cell above the lowest threshold, or 0 where that is -inf
 
@@ -68,7 +68,7 @@ class Archive(Protocol):
         """Without elites; genomes, leaves [n, ...], are what is sampled until there is one."""
         ...
 
-    def add(self, elites: Elites, genomes: Params, quality: Quality, rate: Any) -> tuple[Elites, Entry]:
+    def add(self, elites: Elites, genomes: Params, quality: QDEvaluation, rate: Any) -> tuple[Elites, InsertionResult]:
         """The elites after n genomes, leaves [n, ...], came; a fitness or descriptor that is not finite never enters.
 
         rate is how far a threshold moves to what enters, 1 for all the way.
@@ -76,42 +76,42 @@ class Archive(Protocol):
         ...
 
 
-def blank(cells: int, genomes: Params, num_descriptors: int, lowest: float) -> Elites:
+def create_elites(cells: int, genomes: Params, num_descriptors: int, lowest: float) -> Elites:
     """No elites in so many cells, over which genomes, leaves [n, ...], are dealt."""
-    dealt = jnp.arange(cells) % tree.size(genomes)
+    dealt = jnp.arange(cells) % tree.leading_size(genomes)
     none = jnp.zeros(cells)
     thresholds = jnp.full(cells, lowest, jnp.float32)
     return Elites(tree.index(genomes, dealt), none, jnp.zeros((cells, num_descriptors)), none > 0, thresholds)
 
 
-def written(elites: Elites, to: Int[Array, " n"], genomes: Params, quality: Quality) -> Elites:
+def write_elites(elites: Elites, to: Int[Array, " n"], genomes: Params, quality: QDEvaluation) -> Elites:
     """The elites with genomes, leaves [n, ...], in distinct cells; those beyond the last are dropped."""
 
-    def put(old: Array, new: Array) -> Array:
+    def write_leaf(old: Array, new: Array) -> Array:
         return old.at[to].set(new.astype(old.dtype), mode="drop", unique_indices=True)
 
     return replace(
         elites,
-        genomes=jax.tree.map(put, elites.genomes, genomes),
-        fitness=put(elites.fitness, quality.fitness),
-        descriptor=put(elites.descriptor, quality.descriptor),
-        filled=put(elites.filled, jnp.ones(len(to), bool)),
+        genomes=jax.tree.map(write_leaf, elites.genomes, genomes),
+        fitness=write_leaf(elites.fitness, quality.fitness),
+        descriptor=write_leaf(elites.descriptor, quality.descriptor),
+        filled=write_leaf(elites.filled, jnp.ones(len(to), bool)),
     )
 
 
-def sound(quality: Quality) -> Bool[Array, " n"]:
+def is_finite(quality: QDEvaluation) -> Bool[Array, " n"]:
     """Which have a finite fitness and descriptor."""
     return jnp.isfinite(quality.fitness) & jnp.isfinite(quality.descriptor).all(-1)
 
 
-def described(names: Sequence[str], means: dict[str, Array], count: int) -> Float[Array, "n d"]:
+def concatenate_descriptors(names: Sequence[str], means: dict[str, Array], count: int) -> Float[Array, "n d"]:
     """What is told of members by these names, numbers [n] or vectors [n, k], side by side.
 
     Raises OptionError where a name is unknown, or they are not `count` numbers.
     """
     for name in names:
         if name not in means:
-            raise unknown("descriptors", name, means)
+            raise unknown_name_error("descriptors", name, means)
     descriptor = jnp.concatenate([means[name].reshape(len(means[name]), -1) for name in names], 1)
     found = descriptor.shape[1]
     require(found == count, "descriptors", list(names), f"are {found} numbers, where {count} are expected")

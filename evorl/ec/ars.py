@@ -8,10 +8,10 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl import tree
+from evorl.ec.flatten import flatten_member, flatten_population, pass_through, sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
-from evorl.ec.rows import full_rank, member, row, rows, weighted_sum
-from evorl.ec.shaping import best_first, finite
-from evorl.errors import require, require_whole
+from evorl.ec.shaping import argsort_best_first, replace_nonfinite
+from evorl.errors import require, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
@@ -47,9 +47,9 @@ class ARS:
 
     def __post_init__(self) -> None:
         n = self.population_size
-        require_whole("population_size", n, 2)
+        require_int("population_size", n, 2)
         require(n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
-        require_whole("num_elites", self.num_elites)
+        require_int("num_elites", self.num_elites)
         pairs = f"must be from 1 to the number of mirrored pairs, {n // 2}"
         require(1 <= self.num_elites <= n // 2, "num_elites", self.num_elites, pairs)
 
@@ -63,24 +63,26 @@ class ARS:
     def ask(self, key: Key, state: ARSState, hyperparams: ARSHyperparams) -> tuple[Params, ARSState]:
         """Members as parameters, leaves [n, ...]."""
         n = self.population_size
-        return self.noise.around(state.mean, hyperparams.std, state.table, key, n, mirrored=True), state
+        return self.noise.sample_members(state.mean, hyperparams.std, state.table, key, n, mirrored=True), state
 
-    to_params = from_params = full_rank
+    to_params = from_params = pass_through
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: ARSState, hyperparams: ARSHyperparams
     ) -> tuple[ARSState, Metrics]:
         """learning_rate / (b std of the 2 b returns) sum_i (r_i+ - r_i-) direction_i over the b best directions."""
         del key
-        plus, minus = jnp.split(finite(fitness), 2)
-        elites = best_first(jnp.maximum(plus, minus))[: self.num_elites]
-        above, below = (rows(tree.index(genomes, i)) for i in (elites, elites + self.population_size // 2))
+        plus, minus = jnp.split(replace_nonfinite(fitness), 2)
+        elites = argsort_best_first(jnp.maximum(plus, minus))[: self.num_elites]
+        above, below = (
+            flatten_population(tree.index(genomes, i)) for i in (elites, elites + self.population_size // 2)
+        )
         directions = (above - below) / (2 * hyperparams.std)
         plus, minus = plus[elites], minus[elites]
         spread = jnp.concatenate([plus, minus]).std()
-        step = weighted_sum(plus - minus, directions) / (self.num_elites * jnp.maximum(spread, 1e-8))
-        mean = row(state.mean) + hyperparams.learning_rate * step
-        return replace(state, mean=member(mean, state.mean)), {"return_std": spread}
+        step = sum_weighted(plus - minus, directions) / (self.num_elites * jnp.maximum(spread, 1e-8))
+        mean = flatten_member(state.mean) + hyperparams.learning_rate * step
+        return replace(state, mean=unflatten_member(mean, state.mean)), {"return_std": spread}
 
     def solution(self, state: ARSState) -> Params:
         return state.mean

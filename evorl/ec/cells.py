@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from evorl.ec.archives import Elites, Entry, blank, sound, written
-from evorl.errors import require, require_whole
-from evorl.types import Params, Quality
+from evorl.ec.archives import Elites, InsertionResult, create_elites, is_finite, write_elites
+from evorl.errors import require, require_int
+from evorl.types import Params, QDEvaluation
 
 BLOCK = 8  # descriptors whose distances to all cells stay in a cache
 EXACT = jax.lax.Precision.HIGHEST  # distances are differences of large sums
@@ -38,17 +38,19 @@ class Tessellation(Protocol):
         """The threshold of an empty cell."""
         ...
 
-    def cell(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
+    def find_cells(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
         """Where descriptors lie, those outside in a cell at the edge."""
         ...
 
 
 def empty(self: Tessellation, genomes: Params) -> Elites:
     """Archive.empty of cells."""
-    return blank(self.cells, genomes, self.num_descriptors, self.lowest)
+    return create_elites(self.cells, genomes, self.num_descriptors, self.lowest)
 
 
-def add(self: Tessellation, elites: Elites, genomes: Params, quality: Quality, rate: Any) -> tuple[Elites, Entry]:
+def add(
+    self: Tessellation, elites: Elites, genomes: Params, quality: QDEvaluation, rate: Any
+) -> tuple[Elites, InsertionResult]:
     """Archive.add of cells: the fittest of a batch in each, of equals the first, takes it if it is above the threshold.
 
     Thresholds are the elites' fitness (Mouret & Clune 2015, arXiv:1504.04909) or, from a finite lowest one, move at
@@ -56,7 +58,7 @@ def add(self: Tessellation, elites: Elites, genomes: Params, quality: Quality, r
     pyribs). An elite may then be replaced by one that is less fit: who wants the fittest keeps them in another archive.
     """
     n, fitness = len(quality.fitness), quality.fitness
-    cell = jnp.where(sound(quality), self.cell(quality.descriptor), elites.cells)
+    cell = jnp.where(is_finite(quality), self.find_cells(quality.descriptor), elites.cells)
     at = lambda x, fill: x.at[cell].get(mode="fill", fill_value=fill)  # noqa: E731
     bar, new = at(elites.threshold, jnp.inf), ~at(elites.filled, True)
     entered = fitness > bar
@@ -68,14 +70,14 @@ def add(self: Tessellation, elites: Elites, genomes: Params, quality: Quality, r
     best = entered & (fitness == highest.at[within].get(mode="fill", fill_value=jnp.nan))
     first = jnp.full(elites.cells, n).at[jnp.where(best, cell, elites.cells)].min(number, mode="drop")
     takes = best & (number == first.at[within].get(mode="fill", fill_value=n))
-    elites = written(elites, jnp.where(takes, cell, elites.cells + number), genomes, quality)
+    elites = write_elites(elites, jnp.where(takes, cell, elites.cells + number), genomes, quality)
     threshold = jnp.maximum(elites.threshold, highest)
     if math.isfinite(self.lowest):
         count = jnp.zeros(elites.cells).at[within].add(1.0, mode="drop")
         mean = jnp.zeros(elites.cells).at[within].add(fitness, mode="drop") / jnp.maximum(count, 1)
         stays = (1 - rate) ** count
         threshold = jnp.where(rate < 1, stays * elites.threshold + (1 - stays) * mean, threshold)
-    return replace(elites, threshold=threshold), Entry(new, entered, gain)
+    return replace(elites, threshold=threshold), InsertionResult(new, entered, gain)
 
 
 def check_box(low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -114,7 +116,7 @@ class GridArchive:
     def cells(self) -> int:
         return math.prod(self.shape)
 
-    def cell(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
+    def find_cells(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
         low, high, shape = np.array(self.low, np.float32), np.array(self.high, np.float32), np.array(self.shape)
         along = jnp.clip(jnp.floor((descriptor - low) / (high - low) * shape), 0, shape - 1).astype(jnp.int32)
         return jnp.ravel_multi_index(tuple(jnp.moveaxis(along, -1, 0)), tuple(self.shape), mode="clip")
@@ -140,9 +142,9 @@ class CVTArchive:
         low, high = check_box(self.low, self.high)
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
-        require_whole("cells", self.cells)
-        require_whole("seed", self.seed, 0)
-        require_whole("samples", self.samples)
+        require_int("cells", self.cells)
+        require_int("seed", self.seed, 0)
+        require_int("samples", self.samples)
         require(self.samples >= self.cells, "samples", self.samples, f"must be at least cells, {self.cells}")
 
     @property
@@ -150,7 +152,7 @@ class CVTArchive:
         return len(self.low)
 
     @cached_property
-    def centres(self) -> Float[np.ndarray, "cells d"]:
+    def centroids(self) -> Float[np.ndarray, "cells d"]:
         """The middle of each cell."""
         from scipy.cluster.vq import kmeans2
 
@@ -159,11 +161,11 @@ class CVTArchive:
         first = points[random.choice(self.samples, self.cells, replace=False)]
         return kmeans2(points, first, iter=20, minit="matrix", missing="warn")[0].astype(np.float32)
 
-    def cell(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
-        squares, number = (self.centres**2).sum(1), np.arange(self.cells, dtype=np.int32)
+    def find_cells(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
+        squares, number = (self.centroids**2).sum(1), np.arange(self.cells, dtype=np.int32)
 
         def nearest(x: Float[Array, " d"]) -> Int[Array, ""]:
-            distance = squares - 2 * jnp.matmul(self.centres, x, precision=EXACT)  # but for what all have in common
+            distance = squares - 2 * jnp.matmul(self.centroids, x, precision=EXACT)  # but for what all have in common
             return jnp.where(distance <= distance.min(), number, self.cells - 1).min()  # argmin takes ten times as long
 
         return jax.lax.map(nearest, descriptor, batch_size=BLOCK)

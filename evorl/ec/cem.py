@@ -8,10 +8,10 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl import tree
+from evorl.ec.flatten import flatten_member, flatten_population, pass_through, sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
-from evorl.ec.rows import full_rank, member, row, rows, weighted_sum
-from evorl.ec.shaping import best_first, recombination
-from evorl.errors import require, require_whole
+from evorl.ec.shaping import argsort_best_first, recombination_weights
+from evorl.errors import require, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.types import Key, Metrics, Params
 
@@ -50,8 +50,8 @@ class CEM:
 
     def __post_init__(self) -> None:
         n = self.population_size
-        require_whole("population_size", n, 2)
-        require_whole("num_elites", self.num_elites, 0)
+        require_int("population_size", n, 2)
+        require_int("num_elites", self.num_elites, 0)
         require(self.num_elites <= n, "num_elites", self.num_elites, f"must be between 1 and {n}, or 0 for half")
         require(not self.mirrored or n % 2 == 0, "population_size", n, "must be even where mirrored")
 
@@ -59,21 +59,21 @@ class CEM:
         return CEMHyperparams()
 
     @property
-    def elites(self) -> int:
+    def num_parents(self) -> int:
         """How many of the fittest count."""
         return self.num_elites or self.population_size // 2
 
     def init(self, key: Key, mean: Params, hyperparams: CEMHyperparams) -> CEMState:
-        variance = jnp.full_like(row(mean), hyperparams.initial_variance)
+        variance = jnp.full_like(flatten_member(mean), hyperparams.initial_variance)
         return CEMState(mean, variance, jnp.float32(hyperparams.initial_variance), self.noise.init(key))
 
     def ask(self, key: Key, state: CEMState, hyperparams: CEMHyperparams) -> tuple[Params, CEMState]:
         """Members as parameters, leaves [n, ...]."""
         del hyperparams
         n, std = self.population_size, jnp.sqrt(state.variance)
-        return self.noise.around(state.mean, std, state.table, key, n, self.mirrored), state
+        return self.noise.sample_members(state.mean, std, state.table, key, n, self.mirrored), state
 
-    to_params = from_params = full_rank
+    to_params = from_params = pass_through
 
     def tell(
         self,
@@ -85,12 +85,12 @@ class CEM:
     ) -> tuple[CEMState, Metrics]:
         """The mean moves to the weighted elites; the variance is theirs around the old mean, plus the noise."""
         del key
-        elites = rows(tree.index(genomes, best_first(fitness)[: self.elites]))
-        weights = recombination(self.elites, 1.0)
+        elites = flatten_population(tree.index(genomes, argsort_best_first(fitness)[: self.num_parents]))
+        weights = recombination_weights(self.num_parents, 1.0)
         noise = hyperparams.noise_decay * state.noise + (1 - hyperparams.noise_decay) * hyperparams.final_noise
-        scale = 1 / self.elites if self.shrink else 1.0
-        variance = scale * weighted_sum(weights, (elites - row(state.mean)) ** 2) + noise
-        mean = member(weighted_sum(weights, elites), state.mean)
+        scale = 1 / self.num_parents if self.shrink else 1.0
+        variance = scale * sum_weighted(weights, (elites - flatten_member(state.mean)) ** 2) + noise
+        mean = unflatten_member(sum_weighted(weights, elites), state.mean)
         return replace(state, mean=mean, variance=variance, noise=noise), {"variance": variance.mean()}
 
     def solution(self, state: CEMState) -> Params:

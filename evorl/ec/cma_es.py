@@ -8,17 +8,24 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl import tree
-from evorl.ec.covariance import Covariance, Full
+from evorl.ec.covariance import Covariance, FullCovariance
+from evorl.ec.flatten import (
+    flatten_member,
+    flatten_population,
+    pass_through,
+    sum_weighted,
+    unflatten_member,
+    unflatten_population,
+)
 from evorl.ec.noise import normal
-from evorl.ec.rows import full_rank, member, population, row, rows, weighted_sum
-from evorl.ec.shaping import best_first
-from evorl.errors import require, require_whole
+from evorl.ec.shaping import argsort_best_first
+from evorl.errors import require, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
 
-PLATEAU = 1.5  # by which sigma grows where all members are equally fit
-LEAST_STD = 0.01  # of steps in units of sigma, below which sigma is measured anew
+PLATEAU_GROWTH = 1.5  # by which sigma grows where all members are equally fit
+MIN_STD = 0.01  # of steps in units of sigma, below which sigma is measured anew
 
 
 @struct.dataclass
@@ -57,12 +64,12 @@ class Rates:
     c_mu: Any
 
 
-def effective(weights: Float[Array, " n"]) -> Float[Array, ""]:
+def compute_mu_eff(weights: Float[Array, " n"]) -> Float[Array, ""]:
     """How many equally weighted members have the variance of weighted ones; 0 where none has a weight."""
     return weights.sum() ** 2 / jnp.maximum((weights**2).sum(), 1e-30)
 
 
-def raw_weights(slots: int, size: Number, elites: Number) -> Float[Array, " slots"]:
+def compute_raw_weights(slots: int, size: Number, elites: Number) -> Float[Array, " slots"]:
     """Of `size` members, the best first, of which the `elites` best have positive ones (equation 49); 0 beyond them.
 
     size and elites may be traced.
@@ -71,10 +78,12 @@ def raw_weights(slots: int, size: Number, elites: Number) -> Float[Array, " slot
     return jnp.where(rank <= size, jnp.log(elites + 0.5) - jnp.log(rank), 0.0)
 
 
-def rates(n: int, raw: Float[Array, " slots"], active: bool, scale: float, hyperparams: CMAESHyperparams) -> Rates:
+def compute_rates(
+    n: int, raw: Float[Array, " slots"], active: bool, scale: float, hyperparams: CMAESHyperparams
+) -> Rates:
     """The constants for members with these raw weights (equations 50 to 58); scale multiplies c_1 and c_mu."""
     positive, negative = jnp.maximum(raw, 0.0), jnp.minimum(raw, 0.0)
-    mu_eff, mu_eff_minus = effective(positive), effective(negative)
+    mu_eff, mu_eff_minus = compute_mu_eff(positive), compute_mu_eff(negative)
     alpha = hyperparams.covariance_rate
     c_1 = scale * alpha / ((n + 1.3) ** 2 + mu_eff)
     c_mu = scale * alpha * (0.25 + mu_eff + 1 / mu_eff - 2) / ((n + 2.0) ** 2 + alpha * mu_eff / 2)
@@ -89,7 +98,7 @@ def rates(n: int, raw: Float[Array, " slots"], active: bool, scale: float, hyper
     return Rates(weights, mu_eff, c_sigma, hyperparams.step_damping * d_sigma, c_covariance, c_1, c_mu)
 
 
-def follow(path: Array, rate: Array, mu_eff: Array, step: Array) -> Array:
+def update_evolution_path(path: Array, rate: Array, mu_eff: Array, step: Array) -> Array:
     """An evolution path one step further, as long as before where selection is random."""
     return (1 - rate) * path + jnp.sqrt(rate * (2 - rate) * mu_eff) * step
 
@@ -98,57 +107,59 @@ def follow(path: Array, rate: Array, mu_eff: Array, step: Array) -> Array:
 class CMAES:
     """A normal distribution whose covariance and step size adapt (Hansen 2016, arXiv:1604.00772).
 
-    num_elites 0 takes half of the population; active gives the others negative weights. covariance is Full() or
-    Diagonal(), which is the separable CMA-ES. The members may be others than those that ask drew; sigma grows at most
-    e times at once (Hansen 2011, arXiv:1110.4181). Where all members are equally fit their order says nothing: sigma
-    grows by half, as by pycma's manage_plateaus(1.5, 1).
+    num_elites 0 takes half of the population; active gives the others negative weights. covariance is FullCovariance()
+    or DiagonalCovariance(), which is the separable CMA-ES. The members may be others than those that ask drew; sigma
+    grows at most e times at once (Hansen 2011, arXiv:1110.4181). Where all members are equally fit their order says
+    nothing: sigma grows by half, as by pycma's manage_plateaus(1.5, 1).
     """
 
     population_size: int = 128
     num_elites: int = 0
     active: bool = True
-    covariance: Covariance = field(default_factory=Full)
+    covariance: Covariance = field(default_factory=FullCovariance)
 
     def __post_init__(self) -> None:
         n = self.population_size
-        require_whole("population_size", n, 2)
-        require_whole("num_elites", self.num_elites, 0)
+        require_int("population_size", n, 2)
+        require_int("num_elites", self.num_elites, 0)
         require(self.num_elites <= n, "num_elites", self.num_elites, f"must be between 1 and {n}, or 0 for half")
 
     def hyperparams(self) -> CMAESHyperparams:
         return CMAESHyperparams()
 
     @property
-    def elites(self) -> int:
+    def num_parents(self) -> int:
         """How many of the fittest the mean is taken over."""
         return self.num_elites or self.population_size // 2
 
     def init(self, key: Key, mean: Params, hyperparams: CMAESHyperparams) -> CMAESState:
         del key
-        return self.start(mean, hyperparams.initial_std)
+        return self.init_isotropic(mean, hyperparams.initial_std)
 
-    def start(self, mean: Params, sigma: Number) -> CMAESState:
+    def init_isotropic(self, mean: Params, sigma: Number) -> CMAESState:
         """An isotropic distribution."""
-        n = row(mean).size
+        n = flatten_member(mean).size
         identity, path = self.covariance.identity(n), jnp.zeros(n)
-        return tree.strong(CMAESState(mean, jnp.float32(sigma), identity, identity, path, path, jnp.int32(0)))
+        return tree.drop_weak_types(CMAESState(mean, jnp.float32(sigma), identity, identity, path, path, jnp.int32(0)))
 
     def ask(self, key: Key, state: CMAESState, hyperparams: CMAESHyperparams) -> tuple[Params, CMAESState]:
         """Members as parameters, leaves [population_size, ...]."""
         del hyperparams
-        mean = row(state.mean)
+        mean = flatten_member(state.mean)
         noise = normal(key, (self.population_size, mean.size))
-        return population(mean + state.sigma * self.covariance.draw(state.factor, noise), state.mean), state
+        return unflatten_population(
+            mean + state.sigma * self.covariance.transform_noise(state.factor, noise), state.mean
+        ), state
 
-    to_params = from_params = full_rank
+    to_params = from_params = pass_through
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CMAESState, hyperparams: CMAESHyperparams
     ) -> tuple[CMAESState, Metrics]:
         del key
-        state = self.update(rows(genomes), fitness, self.population_size, state, hyperparams)
+        state = self.update(flatten_population(genomes), fitness, self.population_size, state, hyperparams)
         flat = (fitness == fitness[0]).all() & jnp.isfinite(fitness[0])
-        state = replace(state, sigma=state.sigma * jnp.where(flat, PLATEAU, 1.0))
+        state = replace(state, sigma=state.sigma * jnp.where(flat, PLATEAU_GROWTH, 1.0))
         variance = self.covariance.variances(state.covariance).mean() * state.sigma**2
         return state, {"variance": variance, "sigma": state.sigma}
 
@@ -171,40 +182,46 @@ class CMAES:
         if elites is None:
             elites = size * (self.num_elites or self.population_size / 2) / self.population_size
         n = members.shape[1]
-        rate = rates(n, raw_weights(len(members), size, elites), self.active, self.covariance.rate(n), hyperparams)
-        mean = row(state.mean)
-        steps = (members[best_first(fitness)] - mean) / state.sigma
+        rate = compute_rates(
+            n,
+            compute_raw_weights(len(members), size, elites),
+            self.active,
+            self.covariance.learning_speedup(n),
+            hyperparams,
+        )
+        mean = flatten_member(state.mean)
+        steps = (members[argsort_best_first(fitness)] - mean) / state.sigma
         steps = jnp.where(jnp.isfinite(steps), steps, 0.0)
-        step = weighted_sum(jnp.maximum(rate.weights, 0.0), steps)
-        others = steps[self.elites :] if self.active else steps[:0]
+        step = sum_weighted(jnp.maximum(rate.weights, 0.0), steps)
+        others = steps[self.num_parents :] if self.active else steps[:0]
         whitened = self.covariance.whiten(state.factor, jnp.concatenate([step[None], others]))
-        path_sigma = follow(state.path_sigma, rate.c_sigma, rate.mu_eff, whitened[0])
-        length = jnp.linalg.norm(path_sigma) / expected_norm(mean.size)
+        path_sigma = update_evolution_path(state.path_sigma, rate.c_sigma, rate.mu_eff, whitened[0])
+        length = jnp.linalg.norm(path_sigma) / compute_expected_norm(mean.size)
         generation = state.generation + 1
         started = jnp.sqrt(-jnp.expm1(2 * generation * jnp.log1p(-rate.c_sigma)))
         moving = (length / started < 1.4 + 2 / (mean.size + 1)).astype(jnp.float32)  # h_sigma
-        path = follow(state.path_covariance, rate.c_covariance, rate.mu_eff, moving * step)
-        covariance = self._learn(rate, steps, whitened[1:], moving, path, state.covariance)
-        due = generation % self.covariance.gap(mean.size, rate.c_1 + rate.c_mu) < 1
+        path = update_evolution_path(state.path_covariance, rate.c_covariance, rate.mu_eff, moving * step)
+        covariance = self._update_covariance(rate, steps, whitened[1:], moving, path, state.covariance)
+        due = generation % self.covariance.factorization_interval(mean.size, rate.c_1 + rate.c_mu) < 1
         moved = CMAESState(
-            mean=member(mean + hyperparams.mean_rate * state.sigma * step, state.mean),
+            mean=unflatten_member(mean + hyperparams.mean_rate * state.sigma * step, state.mean),
             sigma=state.sigma * jnp.exp(jnp.minimum(rate.c_sigma / rate.d_sigma * (length - 1), 1.0)),
             covariance=covariance,
-            factor=self.covariance.factor(covariance, state.factor, due),
+            factor=self.covariance.factorize(covariance, state.factor, due),
             path_sigma=path_sigma,
             path_covariance=path,
             generation=generation,
         )
-        return self._balanced(moved)
+        return self._rescale_sigma(moved)
 
-    def _balanced(self, state: CMAESState) -> CMAESState:
+    def _rescale_sigma(self, state: CMAESState) -> CMAESState:
         """Return the same distribution, with sigma of the size of its steps where the covariance has become tiny.
 
         Where fitness differs by less than it is rounded to, sigma grows and the covariance shrinks as much, until
         float32 has no such numbers. All updates are the same in other units of sigma.
         """
         std = jnp.sqrt(self.covariance.variances(state.covariance).mean())
-        scale = jnp.where((std < LEAST_STD) & (std > 0), std, 1.0)
+        scale = jnp.where((std < MIN_STD) & (std > 0), std, 1.0)
         return replace(
             state,
             sigma=state.sigma * scale,
@@ -213,7 +230,7 @@ class CMAES:
             path_covariance=state.path_covariance / scale,
         )
 
-    def _learn(
+    def _update_covariance(
         self, rate: Rates, steps: Array, whitened: Array, moving: Array, path: Array, covariance: Array
     ) -> Array:
         """The covariance after its rank-one and rank-mu updates; whitened are the steps of the least fit."""
@@ -224,9 +241,9 @@ class CMAES:
         lost = (1 - moving) * rate.c_covariance * (2 - rate.c_covariance)
         decay = 1 + rate.c_1 * lost - rate.c_1 - rate.c_mu * rate.weights.sum()
         weights, steps = jnp.append(rate.c_mu * weights, rate.c_1), jnp.concatenate([steps, path[None]])
-        return decay * covariance + self.covariance.products(weights, steps)
+        return decay * covariance + self.covariance.sum_outer_products(weights, steps)
 
 
-def expected_norm(n: int) -> float:
+def compute_expected_norm(n: int) -> float:
     """Of a standard normal vector in n dimensions, nearly."""
     return n**0.5 * (1 - 1 / (4 * n) + 1 / (21 * n**2))

@@ -9,11 +9,11 @@ from flax import struct
 from jaxtyping import Array, Bool
 
 from evorl import tree
-from evorl.ec.archives import Elites, Entry
+from evorl.ec.archives import Elites, InsertionResult
 from evorl.ec.cma_es import CMAES, CMAESHyperparams, CMAESState
-from evorl.ec.rows import rows
-from evorl.errors import require_whole, unknown
-from evorl.types import Key, Params, Quality
+from evorl.ec.flatten import flatten_population
+from evorl.errors import require_int, unknown_name_error
+from evorl.types import Key, Params, QDEvaluation
 
 RANKINGS = ("two_stage", "improvement")
 
@@ -39,10 +39,10 @@ class ImprovementEmitter:
     ranking: str = "two_stage"
 
     def __post_init__(self) -> None:
-        require_whole("copies", self.copies)
-        require_whole("each", self.each, 2)
+        require_int("copies", self.copies)
+        require_int("each", self.each, 2)
         if self.ranking not in RANKINGS:
-            raise unknown("ranking", self.ranking, RANKINGS)
+            raise unknown_name_error("ranking", self.ranking, RANKINGS)
 
     @property
     def size(self) -> int:
@@ -67,17 +67,18 @@ class ImprovementEmitter:
     def tell(
         self,
         key: Key,
-        told: tuple[Params, Quality, Entry],
+        told: tuple[Params, QDEvaluation, InsertionResult],
         state: ImprovementState,
         elites: Elites,
         hyperparams: CMAESHyperparams,
     ) -> ImprovementState:
         genomes, _, entry = told
         two_stage = self.ranking == "two_stage"
-        first = entry.entered.astype(jnp.int32) + (entry.entered & entry.new)
+        first = entry.entered.astype(jnp.int32) + (entry.entered & entry.new_cell)
         stage = first if two_stage else jnp.zeros_like(first)
         of_each = jax.tree.map(
-            lambda x: x.reshape(self.copies, self.each, *x.shape[1:]), (rows(genomes), stage, entry.gain, entry.entered)
+            lambda x: x.reshape(self.copies, self.each, *x.shape[1:]),
+            (flatten_population(genomes), stage, entry.gain, entry.entered),
         )
         start = elites.sample(key, self.copies)
 
@@ -87,14 +88,14 @@ class ImprovementEmitter:
             parents = jnp.maximum(entered.sum(), 1) if two_stage else None  # the best half
             moved = self.cma_es.update(members, utility, self.each, search, hyperparams, parents)
             lost = ~entered.any() if two_stage else ~(gain.max() > gain.min())
-            over = lost | self.ended(moved)
-            return tree.where(over, self.cma_es.start(start, hyperparams.initial_std), moved), over
+            over = lost | self.is_degenerate(moved)
+            return tree.select(over, self.cma_es.init_isotropic(start, hyperparams.initial_std), moved), over
 
         searches, over = jax.vmap(move)(state.searches, start, *of_each)
         return replace(state, searches=searches, restarts=state.restarts + over.sum())
 
-    def ended(self, search: CMAESState) -> Bool[Array, ""]:
+    def is_degenerate(self, search: CMAESState) -> Bool[Array, ""]:
         """Whether a search is a point, or flat in some direction, or no numbers."""
-        spread = jnp.abs(self.cma_es.covariance.spread(search.factor))
+        spread = jnp.abs(self.cma_es.covariance.factor_diagonal(search.factor))
         good = (search.sigma * spread.max() > 1e-11) & ((spread.max() / spread.min()) ** 2 < 1e14)
         return ~(good & tree.has_no_nan(search.mean))

@@ -9,7 +9,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
 from evorl import tree
-from evorl.ec.rows import weighted_sum
+from evorl.ec.flatten import sum_weighted
 
 Steps: TypeAlias = Float[Array, "members n"]
 EXACT = jax.lax.Precision.HIGHEST  # a GPU would round factors of a product to ten bits
@@ -23,15 +23,15 @@ class Covariance(Protocol):
         """That of n independent numbers with variance 1, and its own factor."""
         ...
 
-    def rate(self, n: int) -> float:
+    def learning_speedup(self, n: int) -> float:
         """How many times as fast it learns as a full covariance."""
         ...
 
-    def gap(self, n: int, rate: Array) -> Array:
+    def factorization_interval(self, n: int, rate: Array) -> Array:
         """Generations between two factors, where it learns at a rate."""
         ...
 
-    def draw(self, factor: Array, noise: Steps) -> Steps:
+    def transform_noise(self, factor: Array, noise: Steps) -> Steps:
         """A z of each row of noise."""
         ...
 
@@ -39,11 +39,11 @@ class Covariance(Protocol):
         """A^-1 y of each step."""
         ...
 
-    def products(self, weights: Array, steps: Steps) -> Array:
+    def sum_outer_products(self, weights: Array, steps: Steps) -> Array:
         """The sum of w y y^T over steps."""
         ...
 
-    def factor(self, covariance: Array, old: Array, due: Array) -> Array:
+    def factorize(self, covariance: Array, old: Array, due: Array) -> Array:
         """The transpose of A where due, else the old one."""
         ...
 
@@ -51,13 +51,13 @@ class Covariance(Protocol):
         """The diagonal of C, [n]."""
         ...
 
-    def spread(self, factor: Array) -> Array:
+    def factor_diagonal(self, factor: Array) -> Array:
         """Numbers [n] whose extremes tell the condition."""
         ...
 
 
 @dataclass(frozen=True)
-class Full:
+class FullCovariance:
     """n x n, factored by Cholesky (Krause, Arbones & Igel 2016) after C has changed by about `lag` / n."""
 
     lag: float = 0.5
@@ -65,24 +65,24 @@ class Full:
     def identity(self, n: int) -> Float[Array, "n n"]:
         return jnp.eye(n)
 
-    def rate(self, n: int) -> float:
+    def learning_speedup(self, n: int) -> float:
         del n
         return 1.0
 
-    def gap(self, n: int, rate: Float[Array, ""]) -> Float[Array, ""]:
+    def factorization_interval(self, n: int, rate: Float[Array, ""]) -> Float[Array, ""]:
         """Hansen 2016, appendix B.2, where lag is 0.1."""
         return jnp.maximum(jnp.ceil(self.lag / (n * rate)), 1.0)
 
-    def draw(self, factor: Float[Array, "n n"], noise: Steps) -> Steps:
+    def transform_noise(self, factor: Float[Array, "n n"], noise: Steps) -> Steps:
         return jnp.matmul(noise, factor, precision=EXACT)
 
     def whiten(self, factor: Float[Array, "n n"], steps: Steps) -> Steps:
         return solve_triangular(factor.T, steps.T, lower=True).T
 
-    def products(self, weights: Float[Array, " members"], steps: Steps) -> Float[Array, "n n"]:
+    def sum_outer_products(self, weights: Float[Array, " members"], steps: Steps) -> Float[Array, "n n"]:
         return jnp.matmul((weights[:, None] * steps).T, steps, precision=EXACT)
 
-    def factor(
+    def factorize(
         self, covariance: Float[Array, "n n"], old: Float[Array, "n n"], due: Bool[Array, ""]
     ) -> Float[Array, "n n"]:
         """Cholesky's, of the lower triangle; the old one where the covariance is not positive definite."""
@@ -92,39 +92,39 @@ class Full:
             new = jax.lax.linalg.cholesky(here.T, symmetrize_input=False).T
             return jnp.where(jnp.isfinite(new[-1, -1]), new, old)
 
-        return tree.repeat(due.astype(jnp.int32), decompose, old)
+        return tree.masked_fori_loop(due.astype(jnp.int32), decompose, old)
 
     def variances(self, covariance: Float[Array, "n n"]) -> Float[Array, " n"]:
         return jnp.diagonal(covariance)
 
-    def spread(self, factor: Float[Array, "n n"]) -> Float[Array, " n"]:
+    def factor_diagonal(self, factor: Float[Array, "n n"]) -> Float[Array, " n"]:
         return jnp.diagonal(factor)
 
 
 @dataclass(frozen=True)
-class Diagonal:
+class DiagonalCovariance:
     """Variances alone, learned (n + 2) / 3 times as fast (Ros & Hansen 2008, equation 7): time and memory are O(n)."""
 
     def identity(self, n: int) -> Float[Array, " n"]:
         return jnp.ones(n)
 
-    def rate(self, n: int) -> float:
+    def learning_speedup(self, n: int) -> float:
         return (n + 2) / 3
 
-    def gap(self, n: int, rate: Float[Array, ""]) -> Float[Array, ""]:
+    def factorization_interval(self, n: int, rate: Float[Array, ""]) -> Float[Array, ""]:
         del n
         return jnp.ones_like(rate)
 
-    def draw(self, factor: Float[Array, " n"], noise: Steps) -> Steps:
+    def transform_noise(self, factor: Float[Array, " n"], noise: Steps) -> Steps:
         return noise * factor
 
     def whiten(self, factor: Float[Array, " n"], steps: Steps) -> Steps:
         return steps / factor
 
-    def products(self, weights: Float[Array, " members"], steps: Steps) -> Float[Array, " n"]:
-        return weighted_sum(weights, steps**2)
+    def sum_outer_products(self, weights: Float[Array, " members"], steps: Steps) -> Float[Array, " n"]:
+        return sum_weighted(weights, steps**2)
 
-    def factor(
+    def factorize(
         self, covariance: Float[Array, " n"], old: Float[Array, " n"], due: Bool[Array, ""]
     ) -> Float[Array, " n"]:
         del due
@@ -133,5 +133,5 @@ class Diagonal:
     def variances(self, covariance: Float[Array, " n"]) -> Float[Array, " n"]:
         return covariance
 
-    def spread(self, factor: Float[Array, " n"]) -> Float[Array, " n"]:
+    def factor_diagonal(self, factor: Float[Array, " n"]) -> Float[Array, " n"]:
         return factor

@@ -9,10 +9,10 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl import tree
+from evorl.ec.flatten import flatten_member, flatten_population, pass_through, unflatten_population
 from evorl.ec.noise import normal
-from evorl.ec.rows import full_rank, population, row, rows
-from evorl.ec.shaping import comparable, duels
-from evorl.errors import require, require_whole
+from evorl.ec.shaping import compete_in_pairs, sanitize_fitness
+from evorl.errors import require, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.types import Key, Metrics, Params
 
@@ -43,16 +43,16 @@ class CSO:
 
     def __post_init__(self) -> None:
         n = self.population_size
-        require_whole("population_size", n, 2)
+        require_int("population_size", n, 2)
         require(n % 2 == 0, "population_size", n, "must be even: members compete in pairs")
 
     def hyperparams(self) -> CSOHyperparams:
         return CSOHyperparams()
 
     def init(self, key: Key, mean: Params, hyperparams: CSOHyperparams) -> CSOState:
-        first = row(mean)
+        first = flatten_member(mean)
         noise = normal(key, (self.population_size, first.size))
-        swarm = population(first + hyperparams.initial_std * noise, mean)
+        swarm = unflatten_population(first + hyperparams.initial_std * noise, mean)
         return CSOState(swarm, jnp.zeros_like(noise), mean)
 
     def ask(self, key: Key, state: CSOState, hyperparams: CSOHyperparams) -> tuple[Params, CSOState]:
@@ -60,21 +60,21 @@ class CSO:
         del key, hyperparams
         return state.swarm, state
 
-    to_params = from_params = full_rank
+    to_params = from_params = pass_through
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CSOState, hyperparams: CSOHyperparams
     ) -> tuple[CSOState, Metrics]:
         """velocity <- r1 velocity + r2 (winner - loser) + social r3 (mean - loser), with r in [0, 1) each number's."""
         key_pairs, key_r = jax.random.split(key)
-        swarm = rows(genomes)
-        winner, loser = duels(key_pairs, fitness)
+        swarm = flatten_population(genomes)
+        winner, loser = compete_in_pairs(key_pairs, fitness)
         r1, r2, r3 = jax.random.uniform(key_r, (3, len(loser), swarm.shape[1]))
         velocity = r1 * state.velocity[loser] + r2 * (swarm[winner] - swarm[loser])
         velocity += hyperparams.social * r3 * (swarm.mean(0) - swarm[loser])
-        moved = population(swarm.at[loser].add(velocity), state.solution)
+        moved = unflatten_population(swarm.at[loser].add(velocity), state.solution)
         speed = jnp.linalg.norm(velocity, axis=-1).mean()
-        center = tree.index(genomes, comparable(fitness).argmax())
+        center = tree.index(genomes, sanitize_fitness(fitness).argmax())
         return CSOState(moved, state.velocity.at[loser].set(velocity), center), {"speed": speed}
 
     def solution(self, state: CSOState) -> Params:

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from flax import struct
 
 from evorl import hyperparameters, tree
-from evorl.ec.archives import Elites, Entry
+from evorl.ec.archives import Elites, InsertionResult
+from evorl.ec.flatten import flatten_population, unflatten_population
 from evorl.ec.noise import normal
-from evorl.ec.rows import population, rows
-from evorl.errors import require_whole
-from evorl.hyperparameters import Number, default, hyperparameter
+from evorl.errors import require_int
+from evorl.hyperparameters import Number, hyperparameter, make_default_field
 from evorl.priors import LogUniform
-from evorl.types import Hyperparams, Key, Params, Quality, State
+from evorl.types import Hyperparams, Key, Params, QDEvaluation, State
 
 
 @runtime_checkable
@@ -39,19 +39,24 @@ class Emitter(Protocol):
         ...
 
     def tell(
-        self, key: Key, told: tuple[Params, Quality, Entry], state: State, elites: Elites, hyperparams: Hyperparams
+        self,
+        key: Key,
+        told: tuple[Params, QDEvaluation, InsertionResult],
+        state: State,
+        elites: Elites,
+        hyperparams: Hyperparams,
     ) -> State:
         """The state after genomes, their quality and how they entered, by the elites after them."""
         ...
 
 
-def stateless(self: Any, key: Key, mean: Params, hyperparams: Any) -> tuple[()]:
+def init_stateless(self: Any, key: Key, mean: Params, hyperparams: Any) -> tuple[()]:
     """init of an emitter whose only memory is the archive."""
     del self, key, mean, hyperparams
     return ()
 
 
-def forgets(self: Any, key: Key, told: Any, state: State, elites: Elites, hyperparams: Any) -> State:
+def tell_stateless(self: Any, key: Key, told: Any, state: State, elites: Elites, hyperparams: Any) -> State:
     """tell of such an emitter."""
     del self, key, told, elites, hyperparams
     return state
@@ -59,7 +64,7 @@ def forgets(self: Any, key: Key, told: Any, state: State, elites: Elites, hyperp
 
 def check_size(size: int) -> None:
     """Raises OptionError where it is no number of genomes."""
-    require_whole("size", size)
+    require_int("size", size)
 
 
 @struct.dataclass
@@ -76,7 +81,7 @@ class IsoLineEmitter:
 
     size: int = 128
 
-    init, tell = stateless, forgets
+    init, tell = init_stateless, tell_stateless
 
     def __post_init__(self) -> None:
         check_size(self.size)
@@ -87,10 +92,10 @@ class IsoLineEmitter:
     def ask(self, key: Key, state: State, elites: Elites, hyperparams: IsoLineHyperparams) -> Params:
         key_first, key_second, key_iso, key_line = jax.random.split(key, 4)
         parents = elites.sample(key_first, self.size)
-        x, other = rows(parents), rows(elites.sample(key_second, self.size))
+        x, other = flatten_population(parents), flatten_population(elites.sample(key_second, self.size))
         iso, line = normal(key_iso, x.shape), normal(key_line, (self.size, 1))
         children = x + hyperparams.iso_std * iso + hyperparams.line_std * line * (other - x)
-        return population(children.astype(x.dtype), tree.index(parents, 0))
+        return unflatten_population(children.astype(x.dtype), tree.index(parents, 0))
 
 
 @struct.dataclass
@@ -106,7 +111,7 @@ class GaussianEmitter:
 
     size: int = 128
 
-    init, tell = stateless, forgets
+    init, tell = init_stateless, tell_stateless
 
     def __post_init__(self) -> None:
         check_size(self.size)
@@ -117,9 +122,9 @@ class GaussianEmitter:
     def ask(self, key: Key, state: State, elites: Elites, hyperparams: GaussianHyperparams) -> Params:
         key_parents, key_noise = jax.random.split(key)
         parents = elites.sample(key_parents, self.size)
-        x = rows(parents)
+        x = flatten_population(parents)
         children = x + hyperparams.std * normal(key_noise, x.shape)
-        return population(children.astype(x.dtype), tree.index(parents, 0))
+        return unflatten_population(children.astype(x.dtype), tree.index(parents, 0))
 
 
 @struct.dataclass
@@ -133,7 +138,7 @@ class EliteEmitter:
 
     size: int = 50
 
-    init, tell = stateless, forgets
+    init, tell = init_stateless, tell_stateless
 
     def __post_init__(self) -> None:
         check_size(self.size)
@@ -149,8 +154,8 @@ class EliteEmitter:
 class TwoEmittersHyperparams:
     """Those of the two."""
 
-    first: Any = default(IsoLineHyperparams)
-    second: Any = default(GaussianHyperparams)
+    first: Any = make_default_field(IsoLineHyperparams)
+    second: Any = make_default_field(GaussianHyperparams)
 
 
 @dataclass(frozen=True)
@@ -165,7 +170,9 @@ class TwoEmitters:
         return self.first.size + self.second.size
 
     def hyperparams(self) -> TwoEmittersHyperparams:
-        return TwoEmittersHyperparams(hyperparameters.of(self.first), hyperparameters.of(self.second))
+        return TwoEmittersHyperparams(
+            hyperparameters.default_hyperparams(self.first), hyperparameters.default_hyperparams(self.second)
+        )
 
     def init(self, key: Key, mean: Params, hyperparams: TwoEmittersHyperparams) -> tuple[State, State]:
         keys = jax.random.split(key)
@@ -183,7 +190,7 @@ class TwoEmitters:
     def tell(
         self,
         key: Key,
-        told: tuple[Params, Quality, Entry],
+        told: tuple[Params, QDEvaluation, InsertionResult],
         state: tuple[State, State],
         elites: Elites,
         hyperparams: TwoEmittersHyperparams,

@@ -17,9 +17,9 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Float
 
 from evorl import mesh, tree
+from evorl.ec.flatten import flatten_member, pass_through, unflatten_member
 from evorl.ec.noise import normal
-from evorl.ec.rows import full_rank, member, row
-from evorl.errors import OptionError, require, require_whole, unknown
+from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.types import Hyperparams, Key, Metrics, Params
 
 INITIAL_STD = 0.1  # about that of a weight of a layer with 100 inputs
@@ -28,33 +28,33 @@ INITIAL_STD = 0.1  # about that of a weight of a layer with 100 inputs
 @struct.dataclass
 class EvosaxState:
     solution: Any
-    origin: Any  # the mean that init was given
-    inner: Any  # the algorithm's own state
+    initial_mean: Any  # the mean that init was given
+    evosax_state: Any  # the algorithm's own state
     generation: Any  # [], how many were told
 
 
-def draw(key: Key, mean: Params, std: Any) -> Params:
+def sample_params(key: Key, mean: Params, std: Any) -> Params:
     """Parameters from a normal distribution around mean."""
-    flat = row(mean)
-    return member(flat + std * normal(key, flat.shape), mean)
+    flat = flatten_member(mean)
+    return unflatten_member(flat + std * normal(key, flat.shape), mean)
 
 
-def losses(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
+def fitness_to_losses(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
     """What evosax, which minimizes and averages, is told: NaN and -inf are as bad as the worst finite fitness."""
     loss = jnp.where(jnp.isnan(fitness), jnp.inf, -fitness)
     finite = jnp.isfinite(loss)
     return jnp.clip(loss, jnp.where(finite, loss, jnp.inf).min(), jnp.where(finite, loss, -jnp.inf).max())
 
 
-def _arrays(named: Mapping[str, Any]) -> dict[str, Any]:
+def _to_arrays(named: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers by name, as lists or arrays, as arrays by name."""
-    return {k: _arrays(v) if isinstance(v, Mapping) else jnp.asarray(v, jnp.float32) for k, v in named.items()}
+    return {k: _to_arrays(v) if isinstance(v, Mapping) else jnp.asarray(v, jnp.float32) for k, v in named.items()}
 
 
-def _shapes(numbers: Any) -> Any:
+def _leaf_shapes(numbers: Any) -> Any:
     """Those of numbers by name, None of what are none."""
     if isinstance(numbers, Mapping):
-        return {name: _shapes(value) for name, value in numbers.items()}
+        return {name: _leaf_shapes(value) for name, value in numbers.items()}
     try:
         return np.asarray(numbers, np.float32).shape
     except (TypeError, ValueError, OverflowError):
@@ -85,21 +85,23 @@ class Evosax:
 
     def __post_init__(self) -> None:
         n, bases = self.population_size, (DistributionBasedAlgorithm, PopulationBasedAlgorithm)
-        require_whole("population_size", n, 2)
+        require_int("population_size", n, 2)
         if not (isinstance(self.algorithm, type) and issubclass(self.algorithm, bases)):
             raise OptionError(f"algorithm={self.algorithm}: must be an algorithm of evosax")
         object.__setattr__(self, "options", FrozenDict(self.options))
-        name, accepted = self.algorithm.__name__, self._accepted
+        name, accepted = self.algorithm.__name__, self._constructor_options
         for option in self.options:
             if option not in accepted:
-                raise unknown(f"option of {name}:", f"options.{option}", [f"options.{one}" for one in accepted])
+                raise unknown_name_error(
+                    f"option of {name}:", f"options.{option}", [f"options.{one}" for one in accepted]
+                )
         for option, parameter in accepted.items():
             given = parameter.default is not parameter.empty or option in (*self.options, "sampling_fn")  # see _build
             require(given, "options", dict(self.options), f"{name} needs options.{option}")
         if self.options.get("params") is not None:
             own = {option: value for option, value in self.options.items() if option != "params"}
-            shapes = _shapes(replace(self, options=own).weights(np.zeros(2, np.float32)))
-            given = _shapes(self.options["params"])
+            shapes = _leaf_shapes(replace(self, options=own).weights(np.zeros(2, np.float32)))
+            given = _leaf_shapes(self.options["params"])
             require(
                 given == shapes, "options.params", "other weights", f"must have the names and shapes of {name}'s own"
             )
@@ -118,37 +120,37 @@ class Evosax:
         else:
             key_start, key = jax.random.split(key)
             keys = jax.random.split(key_start, self.options.get("num_populations", self.population_size))
-            start = jax.vmap(draw, (0, None, None))(keys, mean, hyperparams.get("initial_std", INITIAL_STD))
+            start = jax.vmap(sample_params, (0, None, None))(keys, mean, hyperparams.get("initial_std", INITIAL_STD))
             fitness = (jnp.zeros(self.population_size),) if self._population_based else ()  # until the first is told
             inner = algorithm.init(key, start, *fitness, params)
-        return tree.strong(EvosaxState(mean, mean, inner, 0))
+        return tree.drop_weak_types(EvosaxState(mean, mean, inner, 0))
 
     def ask(self, key: Key, state: EvosaxState, hyperparams: Hyperparams) -> tuple[Params, EvosaxState]:
-        algorithm, params = self._build(state.origin, hyperparams)
-        genomes, inner = algorithm.ask(key, state.inner, params)
+        algorithm, params = self._build(state.initial_mean, hyperparams)
+        genomes, inner = algorithm.ask(key, state.evosax_state, params)
         if self._population_based:
-            genomes = tree.where(state.generation == 0, algorithm.get_population(state.inner), genomes)
-        return genomes, self._like(state, replace(state, inner=inner))
+            genomes = tree.select(state.generation == 0, algorithm.get_population(state.evosax_state), genomes)
+        return genomes, self._cast_like(state, replace(state, evosax_state=inner))
 
-    to_params = from_params = full_rank
+    to_params = from_params = pass_through
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: EvosaxState, hyperparams: Hyperparams
     ) -> tuple[EvosaxState, Metrics]:
-        algorithm, params = self._build(state.origin, hyperparams)
-        loss = losses(fitness)
+        algorithm, params = self._build(state.initial_mean, hyperparams)
+        loss = fitness_to_losses(fitness)
         if self._variational:
             groups = (self.options["num_populations"], -1)
             members = jax.tree.map(lambda x: x.reshape(*groups, *x.shape[1:]), genomes)
-            inner, _ = algorithm.tell(key, members, loss, state.inner, params)
+            inner, _ = algorithm.tell(key, members, loss, state.evosax_state, params)
             center = tree.index(algorithm.get_mean(inner), loss.reshape(groups).mean(1).argmin())
         else:
-            inner, _ = algorithm.tell(key, genomes, loss, state.inner, params)
+            inner, _ = algorithm.tell(key, genomes, loss, state.evosax_state, params)
             if self._population_based:
-                inner = tree.where(state.generation == 0, algorithm.init(key, genomes, loss, params), inner)
+                inner = tree.select(state.generation == 0, algorithm.init(key, genomes, loss, params), inner)
             center = algorithm.get_best_solution(inner) if self._population_based else algorithm.get_mean(inner)
-        new = self._like(state, EvosaxState(center, state.origin, inner, state.generation + 1))
-        return tree.where(jnp.isfinite(fitness).any(), new, state), {}
+        new = self._cast_like(state, EvosaxState(center, state.initial_mean, inner, state.generation + 1))
+        return tree.select(jnp.isfinite(fitness).any(), new, state), {}
 
     def solution(self, state: EvosaxState) -> Params:
         return state.solution
@@ -158,7 +160,7 @@ class Evosax:
         _, params = self._build(like, {})
         learned = hasattr(params, "params")
         require(learned, "algorithm", self.algorithm.__name__, "has no learned weights; LearnedES is one that has")
-        return _arrays(params.params)
+        return _to_arrays(params.params)
 
     @property
     def _population_based(self) -> bool:
@@ -169,42 +171,48 @@ class Evosax:
         return issubclass(self.algorithm, SV_ES)
 
     @property
-    def _accepted(self) -> dict[str, inspect.Parameter]:
+    def _constructor_options(self) -> dict[str, inspect.Parameter]:
         """What options may hold: all that the constructor takes but what is given, and what it would unpickle."""
         parameters = dict(inspect.signature(self.algorithm).parameters)
         return {n: one for n, one in parameters.items() if n not in ("population_size", "solution", "params_path")}
 
     @property
-    def _own(self) -> list[str]:
+    def _wrapper_hyperparams(self) -> list[str]:
         """Hyperparameters that are no field of the algorithm's params."""
         takes = {"learning_rate": "optimizer", "std": "std_schedule", "initial_std": "sampling_fn"}
-        own = [name for name, option in takes.items() if option in self._accepted and option not in self.options]
+        own = [
+            name for name, option in takes.items() if option in self._constructor_options and option not in self.options
+        ]
         return [*own, "initial_std"] if self._population_based or self._variational else own
 
     def _build(self, origin: Params, hyperparams: Hyperparams) -> tuple[Any, Any]:
         """The algorithm for parameters like origin, and its params, with the given hyperparameters in their places."""
-        own = {name: value for name, value in hyperparams.items() if name in self._own}
-        given = {name: value for name, value in hyperparams.items() if name not in self._own}
+        own = {name: value for name, value in hyperparams.items() if name in self._wrapper_hyperparams}
+        given = {name: value for name, value in hyperparams.items() if name not in self._wrapper_hyperparams}
         options = {
-            name: _arrays(value) if isinstance(value, Mapping) else value for name, value in self.options.items()
+            name: _to_arrays(value) if isinstance(value, Mapping) else value for name, value in self.options.items()
         }
         if "learning_rate" in own:
             options["optimizer"] = optax.adam(own["learning_rate"])
         if "std" in own:
             options["std_schedule"] = lambda _: own["std"]
-        if "sampling_fn" in self._accepted:
-            options.setdefault("sampling_fn", lambda key: draw(key, origin, own.get("initial_std", INITIAL_STD)))
+        if "sampling_fn" in self._constructor_options:
+            options.setdefault(
+                "sampling_fn", lambda key: sample_params(key, origin, own.get("initial_std", INITIAL_STD))
+            )
         algorithm, params = self._construct(origin, options)
         for name in given:
             if name not in vars(params):
-                raise unknown(f"hyperparameter of {self.algorithm.__name__}:", name, [*vars(params), *self._own])
+                raise unknown_name_error(
+                    f"hyperparameter of {self.algorithm.__name__}:", name, [*vars(params), *self._wrapper_hyperparams]
+                )
         return algorithm, params.replace(**given)
 
     def _construct(self, origin: Params, options: dict[str, Any]) -> tuple[Any, Any]:
         """The algorithm and its default params."""
         size = self.population_size // options.get("num_populations", 1)
         shapes = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), origin)
-        with mesh.computed_at_once():  # some algorithms derive sizes from what they compute
+        with mesh.eager_mode():  # some algorithms derive sizes from what they compute
             try:
                 algorithm = self.algorithm(population_size=size, solution=shapes, **options)
             except AssertionError as error:  # evosax's word on sizes that do not fit
@@ -213,6 +221,6 @@ class Evosax:
             return algorithm, algorithm.default_params
 
     @staticmethod
-    def _like(old: EvosaxState, new: EvosaxState) -> EvosaxState:
+    def _cast_like(old: EvosaxState, new: EvosaxState) -> EvosaxState:
         """new in the dtypes of old: some algorithms change theirs as they go."""
         return jax.tree.map(lambda a, b: jnp.asarray(b, a.dtype), old, new)

@@ -9,20 +9,20 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl import tree
-from evorl.ec.noise import integers, spread
-from evorl.ec.rows import full_rank, layers, population, rows
-from evorl.ec.shaping import best_first, comparable
+from evorl.ec.flatten import flatten_population, leaf_indices, pass_through, unflatten_population
+from evorl.ec.noise import integers, perturb_members
+from evorl.ec.shaping import argsort_best_first, sanitize_fitness
 from evorl.ec.variation import (
     Crossover,
     GaussianMutation,
     GaussianMutationHyperparams,
     Mutation,
-    NPoint,
-    check_taken,
-    offspring,
+    NPointCrossover,
+    check_mutation_hyperparams,
+    create_offspring,
 )
-from evorl.errors import require, require_whole
-from evorl.hyperparameters import Number, default, hyperparameter
+from evorl.errors import require, require_int
+from evorl.hyperparameters import Number, hyperparameter, make_default_field
 from evorl.types import Key, Metrics, Params
 
 
@@ -33,7 +33,7 @@ class GAHyperparams:
     initial_std: Number = hyperparameter(0.0, 0, about="of noise on the first members, which are initialized apart")
     crossover_rate: Number = hyperparameter(0.0, 0, 1, "of the children, those of two parents")
     mutation_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those that are mutated")
-    mutation: Any = default(GaussianMutationHyperparams)
+    mutation: Any = make_default_field(GaussianMutationHyperparams)
 
 
 @struct.dataclass
@@ -54,51 +54,53 @@ class GA:
     population_size: int = 128
     num_elites: int = 16
     tournament: int = 3  # members of which the fittest is a parent
-    crossover: Crossover = field(default_factory=NPoint)
+    crossover: Crossover = field(default_factory=NPointCrossover)
     mutation: Mutation = field(default_factory=GaussianMutation)
 
     def __post_init__(self) -> None:
         n = self.population_size
-        require_whole("population_size", n, 2)
+        require_int("population_size", n, 2)
         elites = f"must be from 0 to population_size - 1, {n - 1}, so that there are children"
-        require_whole("num_elites", self.num_elites, 0)
+        require_int("num_elites", self.num_elites, 0)
         require(self.num_elites < n, "num_elites", self.num_elites, elites)
-        require_whole("tournament", self.tournament)
+        require_int("tournament", self.tournament)
 
     def hyperparams(self) -> GAHyperparams:
-        return GAHyperparams(mutation=self.mutation.takes())
+        return GAHyperparams(mutation=self.mutation.hyperparams_class())
 
     def init(self, key: Key, mean: Params, hyperparams: GAHyperparams) -> GAState:
         return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
 
     def from_members(self, key: Key, members: Params, mean: Params, hyperparams: GAHyperparams) -> GAState:
         """The first generation is members, leaves [n, ...], and the center, which nobody has evaluated, is mean."""
-        check_taken(self.mutation, hyperparams.mutation)
-        return GAState(spread(key, members, hyperparams.initial_std), mean)
+        check_mutation_hyperparams(self.mutation, hyperparams.mutation)
+        return GAState(perturb_members(key, members, hyperparams.initial_std), mean)
 
     def ask(self, key: Key, state: GAState, hyperparams: GAHyperparams) -> tuple[Params, GAState]:
         """Members as parameters, leaves [n, ...]."""
         del key, hyperparams
         return state.members, state
 
-    to_params = from_params = full_rank
+    to_params = from_params = pass_through
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: GAState, hyperparams: GAHyperparams
     ) -> tuple[GAState, Metrics]:
         key_parents, *keys = jax.random.split(key, 4)
-        members, order = rows(genomes), best_first(fitness)
+        members, order = flatten_population(genomes), argsort_best_first(fitness)
         n = self.population_size - self.num_elites
-        mothers, fathers = (members[parents] for parents in self.parents(key_parents, fitness, 2 * n).reshape(2, n))
-        operators, layer = (self.crossover, self.mutation), layers(state.solution)
-        children = offspring(tuple(keys), (mothers, fathers), operators, layer, hyperparams)
+        mothers, fathers = (
+            members[parents] for parents in self.select_parents(key_parents, fitness, 2 * n).reshape(2, n)
+        )
+        operators, layer = (self.crossover, self.mutation), leaf_indices(state.solution)
+        children = create_offspring(tuple(keys), (mothers, fathers), operators, layer, hyperparams)
         following = jnp.concatenate([members[order[: self.num_elites]], children])
-        return GAState(population(following, state.solution), tree.index(genomes, order[0])), {}
+        return GAState(unflatten_population(following, state.solution), tree.index(genomes, order[0])), {}
 
-    def parents(self, key: Key, fitness: Float[Array, " n"], count: int) -> Int[Array, " count"]:
+    def select_parents(self, key: Key, fitness: Float[Array, " n"], count: int) -> Int[Array, " count"]:
         """The fittest of each of `count` tournaments among random members."""
         entrants = integers(key, (count, self.tournament), len(fitness))
-        best = comparable(fitness)[entrants].argmax(-1)
+        best = sanitize_fitness(fitness)[entrants].argmax(-1)
         return jnp.take_along_axis(entrants, best[:, None], axis=1)[:, 0]
 
     def solution(self, state: GAState) -> Params:

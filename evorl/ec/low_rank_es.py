@@ -11,13 +11,13 @@ from flax import struct
 from jax.tree_util import tree_map_with_path
 from jaxtyping import Array, Float
 
+from evorl.ec.flatten import flatten_member, unflatten_member, unflatten_population
 from evorl.ec.noise import Noise, Seeds
-from evorl.ec.openes import OpenESHyperparams, OpenESState, ascended, begun, check_pairs
-from evorl.ec.rows import member, population, row
-from evorl.ec.seeds import center, drawn, summed
-from evorl.ec.shaping import Shaping, check_shaping, shaped
-from evorl.errors import require_whole, unknown
-from evorl.networks.low_rank import DTYPES, LowRank, stored
+from evorl.ec.openes import OpenESHyperparams, OpenESState, apply_fitness_gradient, check_pairs, init_openes_state
+from evorl.ec.seeds import create_zero_seed, materialize_members, sum_seed_noise
+from evorl.ec.shaping import Shaping, apply_shaping, check_shaping
+from evorl.errors import require_int, unknown_name_error
+from evorl.networks.low_rank import DTYPES, LowRankKernel, cast_to_dtype
 from evorl.types import Key, Metrics, Params
 
 FACTORS = ("held", "drawn")
@@ -51,65 +51,69 @@ class LowRankES:
     def __post_init__(self) -> None:
         check_pairs(self.population_size)
         check_shaping(self.shaping)
-        require_whole("rank", self.rank)
+        require_int("rank", self.rank)
         for name, choices in (("factors", FACTORS), ("dtype", DTYPES)):
             if getattr(self, name) not in choices:
-                raise unknown(name, getattr(self, name), choices)
+                raise unknown_name_error(name, getattr(self, name), choices)
 
     def hyperparams(self) -> OpenESHyperparams:
         return OpenESHyperparams()
 
     def init(self, key: Key, mean: Params, hyperparams: OpenESHyperparams) -> OpenESState:
         del hyperparams
-        return begun(mean, self.noise, key)
+        return init_openes_state(mean, self.noise, key)
 
     def ask(self, key: Key, state: OpenESState, hyperparams: OpenESHyperparams) -> tuple[Seeds, OpenESState]:
         """Members as seeds, leaves [n, ...]."""
         del hyperparams
-        return self.noise.seeds(key, self.population_size, self.size(state.mean)), state
+        return self.noise.sample_seeds(key, self.population_size, self.noise_size(state.mean)), state
 
-    def center(self, state: OpenESState) -> Seeds:
+    def center_genome(self, state: OpenESState) -> Seeds:
         """That of the mean."""
         del state
-        return center()
+        return create_zero_seed()
 
-    def drawn(self, state: OpenESState, genomes: Seeds, hyperparams: OpenESHyperparams) -> Any:
+    def materialize(self, state: OpenESState, genomes: Seeds, hyperparams: OpenESHyperparams) -> Any:
         """What is held of members, leaves [m, ...]: kernels as Factors; or their seeds, to be drawn at each call."""
         if self.factors == "drawn":
             return genomes
-        size, made = self.size(state.mean), self.made(state, hyperparams)
-        return drawn(self.noise, genomes, state.table, size, self.population_size, made)
+        size, made = self.noise_size(state.mean), self.make_member_builder(state, hyperparams)
+        return materialize_members(self.noise, genomes, state.table, size, self.population_size, made)
 
     def to_params(self, state: OpenESState, genome: Any, hyperparams: OpenESHyperparams) -> Params:
-        """The parameters of one seed, or of what is held: kernels are LowRank."""
+        """The parameters of one seed, or of what is held: kernels are LowRankKernel."""
         held = genome
         if isinstance(genome, Seeds):
-            noise = self.noise.row(genome, state.table, self.size(state.mean), self.population_size)
-            held = self.made(state, hyperparams)(noise, genome.sign)
+            noise = self.noise.generate_row(genome, state.table, self.noise_size(state.mean), self.population_size)
+            held = self.make_member_builder(state, hyperparams)(noise, genome.sign)
 
-        def whole(mean: Array, own: Any) -> Any:
-            return LowRank(stored(mean, self.dtype), own.left, own.right) if isinstance(own, Factors) else own
+        def to_low_rank(mean: Array, own: Any) -> Any:
+            return (
+                LowRankKernel(cast_to_dtype(mean, self.dtype), own.left, own.right) if isinstance(own, Factors) else own
+            )
 
-        return jax.tree.map(whole, state.mean, held)
+        return jax.tree.map(to_low_rank, state.mean, held)
 
     def tell(
         self, key: Key, genomes: Seeds, fitness: Float[Array, " n"], state: OpenESState, hyperparams: OpenESHyperparams
     ) -> tuple[OpenESState, Metrics]:
         del key
-        like, highest = self.like(state.mean), jax.lax.Precision.HIGHEST
+        like, highest = self.create_zero_noise(state.mean), jax.lax.Precision.HIGHEST
 
-        def weighted(weights: Float[Array, " m"], rows: Float[Array, "m size"]) -> Params:
+        def sum_weighted_noise(weights: Float[Array, " m"], rows: Float[Array, "m size"]) -> Params:
             def leaf(mean: Array, noise: Any) -> Array:
                 del mean
                 if not isinstance(noise, Factors):
                     return jnp.tensordot(weights, noise, 1, precision=highest)
                 return jnp.einsum("m,mri,mro->io", weights, noise.left, noise.right, precision=highest) * self.scale
 
-            return jax.tree.map(leaf, state.mean, population(rows, like))
+            return jax.tree.map(leaf, state.mean, unflatten_population(rows, like))
 
-        utility = shaped(self.shaping, fitness)
-        total = row(summed(self.noise, genomes, utility, state.table, self.size(state.mean), weighted))
-        return ascended(state, total / (len(fitness) * hyperparams.std), hyperparams)
+        utility = apply_shaping(self.shaping, fitness)
+        total = flatten_member(
+            sum_seed_noise(self.noise, genomes, utility, state.table, self.noise_size(state.mean), sum_weighted_noise)
+        )
+        return apply_fitness_gradient(state, total / (len(fitness) * hyperparams.std), hyperparams)
 
     def solution(self, state: OpenESState) -> Params:
         return state.mean
@@ -119,7 +123,7 @@ class LowRankES:
         """Of a product of factors, whose numbers then have variance 1."""
         return float(1 / np.sqrt(self.rank))
 
-    def like(self, mean: Params) -> Any:
+    def create_zero_noise(self, mean: Params) -> Any:
         """The noise of a member, as zeros: of a kernel its factors, of another leaf as many numbers."""
 
         def leaf(path: tuple[Any, ...], x: Array) -> Any:
@@ -129,24 +133,24 @@ class LowRankES:
 
         return tree_map_with_path(leaf, mean)
 
-    def size(self, mean: Params) -> int:
+    def noise_size(self, mean: Params) -> int:
         """Numbers of a member's noise."""
-        return sum(x.size for x in jax.tree.leaves(self.like(mean)))
+        return sum(x.size for x in jax.tree.leaves(self.create_zero_noise(mean)))
 
-    def made(self, state: OpenESState, hyperparams: OpenESHyperparams) -> Callable[[Array, Array], Any]:
+    def make_member_builder(self, state: OpenESState, hyperparams: OpenESHyperparams) -> Callable[[Array, Array], Any]:
         """Gives what is held of a member of its noise [size] and its sign.
 
         Kernels are Factors of what is added to the mean's, other leaves as they are with it.
         """
-        like = self.like(state.mean)
+        like = self.create_zero_noise(state.mean)
 
-        def made(noise: Array, sign: Array) -> Any:
+        def build_member(noise: Array, sign: Array) -> Any:
             def leaf(mean: Array, noise: Any) -> Any:
                 if not isinstance(noise, Factors):
                     return mean + hyperparams.std * sign * noise
                 left = hyperparams.std * self.scale * noise.left
-                return Factors(stored(left, self.dtype), stored(sign * noise.right, self.dtype))
+                return Factors(cast_to_dtype(left, self.dtype), cast_to_dtype(sign * noise.right, self.dtype))
 
-            return jax.tree.map(leaf, state.mean, member(noise, like))
+            return jax.tree.map(leaf, state.mean, unflatten_member(noise, like))
 
-        return made
+        return build_member

@@ -13,14 +13,14 @@ from flax.core import FrozenDict
 from jaxtyping import Array
 
 from evorl import hyperparameters, tree
-from evorl.bounds import Box
-from evorl.ec.archives import Archive, Elites, described
+from evorl.bounds import BoundTransform
+from evorl.ec.archives import Archive, Elites, concatenate_descriptors
 from evorl.ec.cells import GridArchive, Tessellation
 from evorl.ec.emitters import Emitter, IsoLineEmitter, IsoLineHyperparams
-from evorl.ec.rows import population, rows
-from evorl.errors import require, unknown
-from evorl.hyperparameters import Number, default, hyperparameter
-from evorl.types import Bound, Found, Key, Metrics, Params, Quality
+from evorl.ec.flatten import flatten_population, unflatten_population
+from evorl.errors import require, unknown_name_error
+from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.types import Bound, Key, Metrics, Params, QDEvaluation, SearchResults
 
 DTYPES = ("float32", "bfloat16")
 
@@ -29,7 +29,7 @@ DTYPES = ("float32", "bfloat16")
 class MapElitesHyperparams:
     """Those of the emitter, and of the archive."""
 
-    emitter: Any = default(IsoLineHyperparams)
+    emitter: Any = make_default_field(IsoLineHyperparams)
     threshold_rate: Number = hyperparameter(
         1.0, 0, 1, "alpha of CMA-MAE: how far the threshold of a cell moves to what enters"
     )
@@ -39,12 +39,12 @@ class MapElitesHyperparams:
 class MapElitesState:
     elites: Elites
     emitter: Any
-    results: Any = ()  # Elites, where the thresholds of elites are not their fitness
+    result_elites: Any = ()  # Elites, where the thresholds of elites are not their fitness
 
     @property
-    def fittest(self) -> Elites:
+    def fittest_elites(self) -> Elites:
         """The fittest genome of each cell."""
-        return self.results if isinstance(self.results, Elites) else self.elites
+        return self.result_elites if isinstance(self.result_elites, Elites) else self.elites
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class MapElites:
     episodes, numbers or vectors that the environment summarizes, which side by side are what the archive's cells are
     of. offset is what fitness is counted from in the QD score. dtype is that of the elites, and so of all parameters
     that are tried, which are clipped to low and high; a problem gives its own. The solution is the elite of the highest
-    fitness; all are in `found`. An archive with a finite lowest threshold, as of CMA-MAE, may replace an elite by one
+    fitness; all are in `results`. An archive with a finite lowest threshold, as of CMA-MAE, may replace an elite by one
     that is less fit: emitters go on from it, and a second archive, of results, keeps the fittest.
     """
 
@@ -71,8 +71,8 @@ class MapElites:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
         require(len(self.descriptors) > 0, "descriptors", [], "must name at least one")
         if self.dtype not in DTYPES:
-            raise unknown("dtype", self.dtype, DTYPES)
-        Box(self.low, self.high)
+            raise unknown_name_error("dtype", self.dtype, DTYPES)
+        BoundTransform(self.low, self.high)
 
     @property
     def objectives(self) -> Mapping[str, float]:
@@ -84,22 +84,24 @@ class MapElites:
         return self.emitter.size
 
     def hyperparams(self) -> MapElitesHyperparams:
-        return MapElitesHyperparams(hyperparameters.of(self.emitter))
+        return MapElitesHyperparams(hyperparameters.default_hyperparams(self.emitter))
 
     @property
-    def results(self) -> Archive | None:
+    def result_archive(self) -> Archive | None:
         """The archive of the fittest, of which each threshold is an elite's fitness; None where `archive` is one."""
         if not isinstance(self.archive, Tessellation) or not math.isfinite(self.archive.lowest):
             return None
         return replace(cast(Any, self.archive), lowest=-math.inf)
 
-    def fitted(self, low: Bound, high: Bound, num_objectives: int) -> "MapElites":
+    def with_bounds(self, low: Bound, high: Bound, num_objectives: int) -> "MapElites":
         why = "keeps the best by one number; nsga2 takes several objectives"
         require(num_objectives == 1, "evolver", type(self).__name__, why)
         return replace(self, low=low, high=high)
 
-    def fitness(self, means: dict[str, Array]) -> Quality:
-        return Quality(means["return"], described(self.descriptors, means, self.archive.num_descriptors))
+    def compute_fitness(self, means: dict[str, Array]) -> QDEvaluation:
+        return QDEvaluation(
+            means["return"], concatenate_descriptors(self.descriptors, means, self.archive.num_descriptors)
+        )
 
     def init(self, key: Key, mean: Params, hyperparams: MapElitesHyperparams) -> MapElitesState:
         return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
@@ -109,8 +111,8 @@ class MapElites:
     ) -> MapElitesState:
         """The first generation is what the emitter makes of members, leaves [n, ...]."""
         emitter = self.emitter.init(key, mean, hyperparams.emitter)
-        genomes = self.genome(members)
-        results = self.results.empty(genomes) if self.results is not None else ()
+        genomes = self.to_genome(members)
+        results = self.result_archive.empty(genomes) if self.result_archive is not None else ()
         return MapElitesState(self.archive.empty(genomes), emitter, results)
 
     def ask(self, key: Key, state: MapElitesState, hyperparams: MapElitesHyperparams) -> tuple[Params, MapElitesState]:
@@ -118,33 +120,33 @@ class MapElites:
         asked = self.emitter.ask(key, state.emitter, state.elites, hyperparams.emitter)
         low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
         if np.isfinite(low).any() or np.isfinite(high).any():
-            asked = population(jnp.clip(rows(asked), low, high), tree.index(asked, 0))
-        return self.genome(asked), state
+            asked = unflatten_population(jnp.clip(flatten_population(asked), low, high), tree.index(asked, 0))
+        return self.to_genome(asked), state
 
     def to_params(self, state: MapElitesState, genome: Params, hyperparams: MapElitesHyperparams) -> Params:
         del state, hyperparams
-        return full(genome)
+        return to_float32(genome)
 
     def from_params(self, state: MapElitesState, params: Params, hyperparams: MapElitesHyperparams) -> Params:
         del state, hyperparams
-        return self.genome(params)
+        return self.to_genome(params)
 
     def tell(
         self,
         key: Key,
         genomes: Params,
-        fitness: Quality,
+        fitness: QDEvaluation,
         state: MapElitesState,
         hyperparams: MapElitesHyperparams,
     ) -> tuple[MapElitesState, Metrics]:
         elites, entry = self.archive.add(state.elites, genomes, fitness, hyperparams.threshold_rate)
-        told = full(genomes), fitness, entry
+        told = to_float32(genomes), fitness, entry
         emitter = self.emitter.tell(key, told, state.emitter, elites, hyperparams.emitter)
         results = ()
-        if self.results is not None:
-            results, _ = self.results.add(state.results, genomes, fitness, jnp.float32(1))
+        if self.result_archive is not None:
+            results, _ = self.result_archive.add(state.result_elites, genomes, fitness, jnp.float32(1))
         after = MapElitesState(elites, emitter, results)
-        fittest = after.fittest
+        fittest = after.fittest_elites
         counted = jnp.where(fittest.filled, fittest.fitness - self.offset, 0)
         metrics = {
             "archive/qd_score": counted.sum(),
@@ -155,18 +157,18 @@ class MapElites:
         return after, metrics
 
     def solution(self, state: MapElitesState) -> Params:
-        return full(state.fittest.best)
+        return to_float32(state.fittest_elites.best)
 
-    def found(self, state: MapElitesState) -> Found:
+    def results(self, state: MapElitesState) -> SearchResults:
         """The fittest of all cells."""
-        found = state.fittest.found
-        return replace(found, params=full(found.params))
+        found = state.fittest_elites.results
+        return replace(found, params=to_float32(found.params))
 
-    def genome(self, params: Params) -> Params:
+    def to_genome(self, params: Params) -> Params:
         """Parameters as the archive keeps them."""
         return jax.tree.map(lambda x: x.astype(self.dtype), params)
 
 
-def full(genomes: Params) -> Params:
+def to_float32(genomes: Params) -> Params:
     """Genomes as parameters."""
     return jax.tree.map(lambda x: x.astype(jnp.float32), genomes)

@@ -10,26 +10,26 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl import hyperparameters, tree
-from evorl.ec.archives import described, sound
+from evorl.ec.archives import concatenate_descriptors, is_finite
 from evorl.ec.genetic import GA, GAHyperparams
-from evorl.ec.shaping import centered_rank, comparable
-from evorl.errors import require, require_whole
-from evorl.hyperparameters import Number, default, hyperparameter
-from evorl.types import Evolver, FromMembers, Key, Metrics, Params, Quality
+from evorl.ec.shaping import center_ranks, sanitize_fitness
+from evorl.errors import require, require_int
+from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.types import Evolver, Key, MemberInitEvolver, Metrics, Params, QDEvaluation
 
 
 @struct.dataclass
 class NoveltyHyperparams:
     """Those of the evolver, and what novelty counts."""
 
-    evolver: Any = default(GAHyperparams)
+    evolver: Any = make_default_field(GAHyperparams)
     share: Number = hyperparameter(1.0, 0, 1, "of novelty in what the evolver is told, the rest is fitness; as ranks")
 
 
 @struct.dataclass
 class NoveltyState:
     evolver: Any
-    seen: Any  # [capacity, d], descriptors of the past
+    archive: Any  # [capacity, d], descriptors of the past
     count: Any  # [] int32, how many were ever kept
     best: Any  # parameters of the highest fitness so far
     best_fitness: Any  # []
@@ -56,7 +56,7 @@ class Novelty:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
         require(len(self.descriptors) > 0, "descriptors", [], "must name at least one")
         n = self.evolver.population_size
-        require_whole("num_descriptors", self.num_descriptors)
+        require_int("num_descriptors", self.num_descriptors)
         require(
             1 <= self.neighbours < n, "neighbours", self.neighbours, f"must be from 1 to population_size - 1, {n - 1}"
         )
@@ -68,21 +68,21 @@ class Novelty:
         return self.evolver.population_size
 
     def hyperparams(self) -> NoveltyHyperparams:
-        return NoveltyHyperparams(hyperparameters.of(self.evolver))
+        return NoveltyHyperparams(hyperparameters.default_hyperparams(self.evolver))
 
-    def fitness(self, means: dict[str, Array]) -> Quality:
-        return Quality(means["return"], described(self.descriptors, means, self.num_descriptors))
+    def compute_fitness(self, means: dict[str, Array]) -> QDEvaluation:
+        return QDEvaluation(means["return"], concatenate_descriptors(self.descriptors, means, self.num_descriptors))
 
     def init(self, key: Key, mean: Params, hyperparams: NoveltyHyperparams) -> NoveltyState:
-        return self._begun(self.evolver.init(key, mean, hyperparams.evolver), mean)
+        return self._init_state(self.evolver.init(key, mean, hyperparams.evolver), mean)
 
     def from_members(self, key: Key, members: Params, mean: Params, hyperparams: NoveltyHyperparams) -> NoveltyState:
         """The first generation is members, leaves [n, ...], where the evolver takes them."""
-        if not isinstance(self.evolver, FromMembers):
+        if not isinstance(self.evolver, MemberInitEvolver):
             return self.init(key, mean, hyperparams)
-        return self._begun(self.evolver.from_members(key, members, mean, hyperparams.evolver), mean)
+        return self._init_state(self.evolver.from_members(key, members, mean, hyperparams.evolver), mean)
 
-    def _begun(self, evolver: Any, mean: Params) -> NoveltyState:
+    def _init_state(self, evolver: Any, mean: Params) -> NoveltyState:
         seen = jnp.zeros((self.capacity, self.num_descriptors))
         return NoveltyState(evolver, seen, jnp.int32(0), mean, jnp.float32(-jnp.inf))
 
@@ -95,33 +95,35 @@ class Novelty:
         return self.evolver.to_params(state.evolver, genome, hyperparams.evolver)
 
     def tell(
-        self, key: Key, genomes: Any, fitness: Quality, state: NoveltyState, hyperparams: NoveltyHyperparams
+        self, key: Key, genomes: Any, fitness: QDEvaluation, state: NoveltyState, hyperparams: NoveltyHyperparams
     ) -> tuple[NoveltyState, Metrics]:
-        novelty = jnp.where(sound(fitness), self.novelty(fitness.descriptor, state), jnp.nan)
+        novelty = jnp.where(is_finite(fitness), self.compute_novelty(fitness.descriptor, state), jnp.nan)
         share = hyperparams.share
-        worth = share * centered_rank(novelty) + (1 - share) * centered_rank(fitness.fitness)
+        worth = share * center_ranks(novelty) + (1 - share) * center_ranks(fitness.fitness)
         worth = jnp.where(jnp.isnan(novelty), jnp.nan, worth)
         evolver, metrics = self.evolver.tell(key, genomes, worth, state.evolver, hyperparams.evolver)
 
-        most = jax.lax.top_k(comparable(novelty), self.kept)[1]
-        seen, count = noted(state.seen, state.count, fitness.descriptor[most], jnp.isfinite(novelty[most]))
+        most = jax.lax.top_k(sanitize_fitness(novelty), self.kept)[1]
+        seen, count = append_to_archive(
+            state.archive, state.count, fitness.descriptor[most], jnp.isfinite(novelty[most])
+        )
         to_params = lambda genome: self.evolver.to_params(state.evolver, genome, hyperparams.evolver)  # noqa: E731
-        best = fittest(genomes, fitness.fitness, to_params, (state.best, state.best_fitness))
+        best = update_best(genomes, fitness.fitness, to_params, (state.best, state.best_fitness))
         return NoveltyState(evolver, seen, count, *best), metrics | {"novelty": jnp.nanmean(novelty)}
 
-    def novelty(self, descriptor: Float[Array, "n d"], state: NoveltyState) -> Float[Array, " n"]:
+    def compute_novelty(self, descriptor: Float[Array, "n d"], state: NoveltyState) -> Float[Array, " n"]:
         """The mean distance from the nearest others, of which there are fewer at first."""
         n = len(descriptor)
-        others = jnp.concatenate([descriptor, state.seen])
+        others = jnp.concatenate([descriptor, state.archive])
         number = jnp.arange(len(others))
         counts = jnp.where(number < n, number != jnp.arange(n)[:, None], number - n < state.count)
-        return distance(descriptor, others, counts, self.neighbours)
+        return mean_neighbor_distance(descriptor, others, counts, self.neighbours)
 
     def solution(self, state: NoveltyState) -> Params:
         return state.best
 
 
-def distance(
+def mean_neighbor_distance(
     descriptor: Float[Array, "n d"], others: Float[Array, "m d"], counts: Bool[Array, "n m"], neighbours: int
 ) -> Float[Array, " n"]:
     """The mean distance from the nearest others that count, of which there may be fewer; 0 where there is none."""
@@ -131,7 +133,7 @@ def distance(
     return jnp.where(there, jnp.sqrt(jnp.where(there, nearest, 0)), 0).sum(1) / jnp.maximum(there.sum(1), 1)
 
 
-def noted(
+def append_to_archive(
     seen: Float[Array, "capacity d"], count: Int[Array, ""], descriptor: Float[Array, "n d"], there: Bool[Array, " n"]
 ) -> tuple[Float[Array, "capacity d"], Int[Array, ""]]:
     """The descriptors of the past with those of n more that are there, the oldest replaced; and how many ever were."""
@@ -139,10 +141,10 @@ def noted(
     return seen.at[place].set(descriptor, mode="drop"), count + there.sum()
 
 
-def fittest(
+def update_best(
     genomes: Any, fitness: Float[Array, " n"], to_params: Callable[[Any], Params], best: tuple[Params, Array]
 ) -> tuple[Params, Array]:
     """The parameters and the fitness of the best of n genomes, leaves [n, ...], or of who was the best before."""
-    first = comparable(fitness).argmax()
+    first = sanitize_fitness(fitness).argmax()
     now = to_params(tree.index(genomes, first)), fitness[first]
-    return tree.where(fitness[first] > best[1], now, best)
+    return tree.select(fitness[first] > best[1], now, best)

@@ -11,31 +11,31 @@ from jaxtyping import Array, Float
 
 from evorl import hyperparameters, tree
 from evorl.ec import search
-from evorl.ec.archives import described, sound
-from evorl.ec.novelty import distance, fittest, noted
+from evorl.ec.archives import concatenate_descriptors, is_finite
+from evorl.ec.flatten import pass_through
+from evorl.ec.novelty import append_to_archive, mean_neighbor_distance, update_best
 from evorl.ec.openes import OpenES, OpenESHyperparams
-from evorl.ec.rows import full_rank
-from evorl.ec.shaping import centered_rank
-from evorl.errors import require, require_whole
-from evorl.hyperparameters import Number, default, hyperparameter
-from evorl.types import Evolver, Key, Metrics, Params, Quality
+from evorl.ec.shaping import center_ranks
+from evorl.errors import require, require_int
+from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.types import Evolver, Key, Metrics, Params, QDEvaluation
 
 
 @struct.dataclass
 class NoveltyESHyperparams:
     """Those of the evolver, and what novelty counts."""
 
-    evolver: Any = default(OpenESHyperparams)
+    evolver: Any = make_default_field(OpenESHyperparams)
     share: Number = hyperparameter(0.5, 0, 1, "of novelty in what the evolver is told, the rest is fitness; as ranks")
 
 
 @struct.dataclass
 class NoveltyESState:
     centers: Any  # of the evolver's states, leaves [num_centers, ...]
-    chosen: Any  # [] int32, the center whose members were asked for
-    moved: Any  # [num_centers] bool, whether its descriptor is not in the archive yet
+    center_index: Any  # [] int32, the center whose members were asked for
+    archive_pending: Any  # [num_centers] bool, whether its descriptor is not in the archive yet
     novelty: Any  # [num_centers], as they last played
-    seen: Any  # [capacity, d], descriptors of centers, as they moved
+    archive: Any  # [capacity, d], descriptors of centers, as they moved
     count: Any  # [] int32, how many there ever were
     best: Any  # parameters of the highest fitness so far
     best_fitness: Any  # []
@@ -64,7 +64,7 @@ class NoveltyES:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
         require(len(self.descriptors) > 0, "descriptors", [], "must name at least one")
         for name in ("num_centers", "num_descriptors", "neighbours"):
-            require_whole(name, getattr(self, name))
+            require_int(name, getattr(self, name))
         least = max(self.num_centers, self.neighbours)
         require(self.capacity >= least, "capacity", self.capacity, f"must be at least {least}")
         search.require_from_params(self.evolver, "evolver", "the members of one center")
@@ -74,10 +74,10 @@ class NoveltyES:
         return self.evolver.population_size + self.num_centers
 
     def hyperparams(self) -> NoveltyESHyperparams:
-        return NoveltyESHyperparams(hyperparameters.of(self.evolver))
+        return NoveltyESHyperparams(hyperparameters.default_hyperparams(self.evolver))
 
-    def fitness(self, means: dict[str, Array]) -> Quality:
-        return Quality(means["return"], described(self.descriptors, means, self.num_descriptors))
+    def compute_fitness(self, means: dict[str, Array]) -> QDEvaluation:
+        return QDEvaluation(means["return"], concatenate_descriptors(self.descriptors, means, self.num_descriptors))
 
     def init(self, key: Key, mean: Params, hyperparams: NoveltyESHyperparams) -> NoveltyESState:
         return self.from_members(key, tree.broadcast(mean, self.num_centers), mean, hyperparams)
@@ -99,30 +99,32 @@ class NoveltyES:
         chosen = jax.random.categorical(key_choice, jnp.log(chances)).astype(jnp.int32)
         before = tree.index(state.centers, chosen)
         members, _, after = search.ask(self.evolver, key, before, hyperparams.evolver)
-        centers = tree.put(state.centers, chosen, search.asked(after, before))
+        centers = tree.set_row(state.centers, chosen, search.merge_asked_state(after, before))
         both = (members, jax.vmap(self.evolver.solution)(centers))
-        return jax.tree.map(lambda *x: jnp.concatenate(x), *both), replace(state, centers=centers, chosen=chosen)
+        return jax.tree.map(lambda *x: jnp.concatenate(x), *both), replace(state, centers=centers, center_index=chosen)
 
-    to_params = full_rank
+    to_params = pass_through
 
     def tell(
-        self, key: Key, genomes: Params, fitness: Quality, state: NoveltyESState, hyperparams: NoveltyESHyperparams
+        self, key: Key, genomes: Params, fitness: QDEvaluation, state: NoveltyESState, hyperparams: NoveltyESHyperparams
     ) -> tuple[NoveltyESState, Metrics]:
         n = self.evolver.population_size
         of_centers = fitness.descriptor[n:]
-        seen, count = noted(state.seen, state.count, of_centers, state.moved & sound(fitness)[n:])
-        novelty = jnp.where(sound(fitness), self.novelty(fitness.descriptor, seen, count), jnp.nan)
+        seen, count = append_to_archive(
+            state.archive, state.count, of_centers, state.archive_pending & is_finite(fitness)[n:]
+        )
+        novelty = jnp.where(is_finite(fitness), self.compute_novelty(fitness.descriptor, seen, count), jnp.nan)
         share, members = hyperparams.share, tree.index(genomes, slice(n))
-        worth = share * centered_rank(novelty[:n]) + (1 - share) * centered_rank(fitness.fitness[:n])
+        worth = share * center_ranks(novelty[:n]) + (1 - share) * center_ranks(fitness.fitness[:n])
         worth = jnp.where(jnp.isnan(novelty[:n]), jnp.nan, worth)
-        center = tree.index(state.centers, state.chosen)
+        center = tree.index(state.centers, state.center_index)
         told, metrics = search.tell(self.evolver, key, members, worth, center, hyperparams.evolver)
 
-        best = fittest(genomes, fitness.fitness, lambda params: params, (state.best, state.best_fitness))
+        best = update_best(genomes, fitness.fitness, lambda params: params, (state.best, state.best_fitness))
         state = NoveltyESState(
-            tree.put(state.centers, state.chosen, told),
-            state.chosen,
-            jnp.arange(self.num_centers) == state.chosen,
+            tree.set_row(state.centers, state.center_index, told),
+            state.center_index,
+            jnp.arange(self.num_centers) == state.center_index,
             jnp.nan_to_num(novelty[n:]),
             seen,
             count,
@@ -130,12 +132,12 @@ class NoveltyES:
         )
         return state, metrics | {"novelty": jnp.nanmean(novelty[:n]), "novelty/centers": state.novelty.mean()}
 
-    def novelty(
+    def compute_novelty(
         self, descriptor: Float[Array, "n d"], seen: Float[Array, "capacity d"], count: Array
     ) -> Float[Array, " n"]:
         """The mean distance from the nearest in the archive, of which there are fewer at first."""
         there = jnp.broadcast_to(jnp.arange(self.capacity) < count, (len(descriptor), self.capacity))
-        return distance(descriptor, seen, there, self.neighbours)
+        return mean_neighbor_distance(descriptor, seen, there, self.neighbours)
 
     def solution(self, state: NoveltyESState) -> Params:
         return state.best

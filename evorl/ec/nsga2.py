@@ -11,20 +11,20 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Float, Int
 
 from evorl import tree
-from evorl.ec import fronts, objectives
-from evorl.ec.noise import spread
-from evorl.ec.rows import full_rank, population, rows
+from evorl.ec import multi_objective, objectives
+from evorl.ec.flatten import flatten_population, pass_through, unflatten_population
+from evorl.ec.noise import perturb_members
 from evorl.ec.variation import (
     BoundedSBX,
     Crossover,
     Mutation,
     PolynomialMutation,
     PolynomialMutationHyperparams,
-    check_taken,
+    check_mutation_hyperparams,
 )
-from evorl.errors import require_whole
-from evorl.hyperparameters import Number, default, hyperparameter
-from evorl.types import Found, Key, Metrics, Params
+from evorl.errors import require_int
+from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.types import Key, Metrics, Params, SearchResults
 
 
 @struct.dataclass
@@ -34,13 +34,13 @@ class NSGA2Hyperparams:
     initial_std: Number = hyperparameter(0.0, 0, about="of noise on the first members, which are initialized apart")
     crossover_rate: Number = hyperparameter(0.9, 0, 1, "of the children, those of two parents")
     mutation_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those that are mutated")
-    mutation: Any = default(PolynomialMutationHyperparams)
+    mutation: Any = make_default_field(PolynomialMutationHyperparams)
 
 
 @struct.dataclass
 class NSGA2State:
     parents: Any  # leaves [n, ...], the best front first
-    fitness: Any  # [n, m] of the parents, WORST where nobody was evaluated yet
+    fitness: Any  # [n, m] of the parents, WORST_FITNESS where nobody was evaluated yet
     rank: Any  # [n] int32, the front of each
     children: Any  # leaves [n, ...], who are asked for
 
@@ -53,7 +53,7 @@ class NSGA2:
     in a tournament who dominates the other, or where neither does, is less crowded, as in the authors' code.
     objectives names what it is told of episodes, "return" or what the environment summarizes, and what each weighs,
     below 0 to minimize it; by default it is the return, of a problem all its objectives. The solution is the best of
-    the first objective; the front is in `found`.
+    the first objective; the front is in `results`.
     """
 
     population_size: int = 128
@@ -63,26 +63,33 @@ class NSGA2:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", FrozenDict(self.objectives))
-        require_whole("population_size", self.population_size, 2)
-        objectives.check(self.objectives)
+        require_int("population_size", self.population_size, 2)
+        objectives.check_objectives(self.objectives)
 
     def hyperparams(self) -> NSGA2Hyperparams:
-        return NSGA2Hyperparams(mutation=self.mutation.takes())
+        return NSGA2Hyperparams(mutation=self.mutation.hyperparams_class())
 
-    fitted, fitness, ask, solution = fronts.fitted, fronts.fitness, fronts.asked, fronts.solution
+    with_bounds, compute_fitness, ask, solution = (
+        multi_objective.with_bounds,
+        multi_objective.compute_fitness,
+        multi_objective.ask_children,
+        multi_objective.solution,
+    )
 
     def init(self, key: Key, mean: Params, hyperparams: NSGA2Hyperparams) -> NSGA2State:
         return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
 
     def from_members(self, key: Key, members: Params, mean: Params, hyperparams: NSGA2Hyperparams) -> NSGA2State:
         """The first generation is members, leaves [n, ...]."""
-        check_taken(self.mutation, hyperparams.mutation)
-        members = spread(key, members, hyperparams.initial_std)
+        check_mutation_hyperparams(self.mutation, hyperparams.mutation)
+        members = perturb_members(key, members, hyperparams.initial_std)
         n, m = self.population_size, max(len(self.objectives), 1)
         parents = tree.broadcast(mean, n)
-        return NSGA2State(parents, jnp.full((n, m), objectives.WORST, jnp.float32), jnp.zeros(n, jnp.int32), members)
+        return NSGA2State(
+            parents, jnp.full((n, m), objectives.WORST_FITNESS, jnp.float32), jnp.zeros(n, jnp.int32), members
+        )
 
-    to_params = from_params = full_rank
+    to_params = from_params = pass_through
 
     def tell(
         self,
@@ -93,27 +100,27 @@ class NSGA2:
         hyperparams: NSGA2Hyperparams,
     ) -> tuple[NSGA2State, Metrics]:
         n, (key_parents, *keys) = self.population_size, jax.random.split(key, 4)
-        members = jnp.concatenate([rows(state.parents), rows(genomes)])
-        fitness = jnp.concatenate([state.fitness, objectives.comparable(fitness)])
-        rank = objectives.ranks(fitness, n)
-        crowding = objectives.crowding(fitness, rank)
+        members = jnp.concatenate([flatten_population(state.parents), flatten_population(genomes)])
+        fitness = jnp.concatenate([state.fitness, objectives.sanitize_objectives(fitness)])
+        rank = objectives.compute_pareto_ranks(fitness, n)
+        crowding = objectives.crowding_distance(fitness, rank)
         order = jnp.lexsort((-crowding, rank))[:n]
         members, fitness = members[order], fitness[order]
-        parents = members[winners(key_parents, fitness, crowding[order])[jnp.arange(n + n % 2) % n]]
+        parents = members[select_winners(key_parents, fitness, crowding[order])[jnp.arange(n + n % 2) % n]]
         like = tree.index(genomes, 0)
-        children = fronts.children(self, keys, parents, like, hyperparams)
-        state = NSGA2State(population(members, like), fitness, rank[order], children)
+        children = multi_objective.create_children(self, keys, parents, like, hyperparams)
+        state = NSGA2State(unflatten_population(members, like), fitness, rank[order], children)
         return state, {"front": (rank[order] == 0).sum().astype(jnp.float32)}
 
-    def found(self, state: NSGA2State) -> Found:
+    def results(self, state: NSGA2State) -> SearchResults:
         """The first front."""
-        evaluated = (state.fitness > objectives.WORST).all(1)
-        return Found(state.parents, state.fitness, (state.rank == 0) & evaluated)
+        evaluated = (state.fitness > objectives.WORST_FITNESS).all(1)
+        return SearchResults(state.parents, state.fitness, (state.rank == 0) & evaluated)
 
 
-def winners(key: Key, fitness: Float[Array, "n m"], crowding: Float[Array, " n"]) -> Int[Array, " n"]:
+def select_winners(key: Key, fitness: Float[Array, "n m"], crowding: Float[Array, " n"]) -> Int[Array, " n"]:
     """Who wins n tournaments of two, of which everyone is in two: two random orders, cut into pairs."""
-    orders = jnp.concatenate([tree.random_order(one, len(fitness)) for one in jax.random.split(key)])
+    orders = jnp.concatenate([tree.random_permutation(one, len(fitness)) for one in jax.random.split(key)])
     first, second = orders.reshape(-1, 2).T
     a, b = fitness[first], fitness[second]
     a_dominates, b_dominates = ((x >= y).all(1) & (x > y).any(1) for x, y in ((a, b), (b, a)))

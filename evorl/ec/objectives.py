@@ -11,15 +11,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evorl import tree
-from evorl.errors import require, unknown
-from evorl.metrics import apart
+from evorl.errors import require, unknown_name_error
+from evorl.metrics import split_components
 
 Objectives = Mapping[str, float]  # by name what it weighs, below 0 where less is better
-BITS = 32  # members in a word
-WORST = -1e30  # in place of what is not finite, so that distances are numbers
+WORD_BITS = 32  # members in a word
+WORST_FITNESS = -1e30  # in place of what is not finite, so that distances are numbers
 
 
-def check(objectives: Objectives) -> None:
+def check_objectives(objectives: Objectives) -> None:
     """Raises OptionError where a weight says not which way is better."""
     for name, weight in objectives.items():
         number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
@@ -27,74 +27,76 @@ def check(objectives: Objectives) -> None:
         require(finite, f"objectives.{name}", weight, "must be a number, below 0 to minimize, above 0 to maximize")
 
 
-def told(objectives: Objectives, means: dict[str, Array]) -> Float[Array, "n m"]:
+def compute_objectives(objectives: Objectives, means: dict[str, Array]) -> Float[Array, "n m"]:
     """The objectives of members, of means over their episodes, leaves [n, ...]; of none named, the return.
 
     Of a vector each number has a name of its own, such as place/1.
     """
-    numbers, wanted = apart(means, 1), objectives or {"return": 1.0}
+    numbers, wanted = split_components(means, 1), objectives or {"return": 1.0}
     for name in wanted:
         if name not in numbers:
-            raise unknown("objective", name, numbers)
+            raise unknown_name_error("objective", name, numbers)
     return jnp.stack([weight * numbers[name] for name, weight in wanted.items()], 1)
 
 
-def comparable(fitness: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """Fitness with WORST in all objectives of a member that has a NaN, and within [WORST, -WORST]."""
+def sanitize_objectives(fitness: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """Fitness with WORST_FITNESS in all objectives of a member that has a NaN, and within it and -WORST_FITNESS."""
     whole = ~jnp.isnan(fitness).any(1, keepdims=True)
-    return jnp.where(whole, jnp.clip(fitness, WORST, -WORST), WORST)
+    return jnp.where(whole, jnp.clip(fitness, WORST_FITNESS, -WORST_FITNESS), WORST_FITNESS)
 
 
-def packed(mask: Bool[Array, " n"]) -> UInt32[Array, " words"]:
+def pack_bits(mask: Bool[Array, " n"]) -> UInt32[Array, " words"]:
     """Bits of which the b-th of word w stands for member b words + w, so that words lie side by side."""
-    words = -(-mask.size // BITS)
-    bits = jnp.pad(mask, (0, words * BITS - mask.size)).reshape(BITS, words).astype(jnp.uint32)
-    return (bits << jnp.arange(BITS, dtype=jnp.uint32)[:, None]).sum(0, dtype=jnp.uint32)
+    words = -(-mask.size // WORD_BITS)
+    bits = jnp.pad(mask, (0, words * WORD_BITS - mask.size)).reshape(WORD_BITS, words).astype(jnp.uint32)
+    return (bits << jnp.arange(WORD_BITS, dtype=jnp.uint32)[:, None]).sum(0, dtype=jnp.uint32)
 
 
-def dominators(fitness: Float[Array, "n m"]) -> UInt32[Array, "words n"]:
-    """Of each member, in bits as packed has them, who dominates it: is as good in all objectives and better in one."""
+def find_dominators(fitness: Float[Array, "n m"]) -> UInt32[Array, "words n"]:
+    """Of each member, in bits as of pack_bits, who dominates it: is as good in all objectives and better in one."""
     n = len(fitness)
-    words = -(-n // BITS)
-    others = jnp.pad(fitness, ((0, words * BITS - n), (0, 0)), constant_values=-jnp.inf).reshape(BITS, words, -1)
+    words = -(-n // WORD_BITS)
+    others = jnp.pad(fitness, ((0, words * WORD_BITS - n), (0, 0)), constant_values=-jnp.inf).reshape(
+        WORD_BITS, words, -1
+    )
 
-    def those_of(bit: Int[Array, ""], table: UInt32[Array, "words n"]) -> UInt32[Array, "words n"]:
+    def add_dominators(bit: Int[Array, ""], table: UInt32[Array, "words n"]) -> UInt32[Array, "words n"]:
         all_as_good, one_better = jnp.bool_(True), jnp.bool_(False)
         for mine, theirs in zip(fitness.T, others[bit].T, strict=True):
             all_as_good &= theirs[:, None] >= mine
             one_better |= theirs[:, None] > mine
         return table | ((all_as_good & one_better).astype(jnp.uint32) << bit.astype(jnp.uint32))
 
-    return jax.lax.fori_loop(0, BITS, those_of, jnp.zeros((words, n), jnp.uint32))
+    return jax.lax.fori_loop(0, WORD_BITS, add_dominators, jnp.zeros((words, n), jnp.uint32))
 
 
-def ranks(fitness: Float[Array, "n m"], wanted: int | None = None) -> Int[Array, " n"]:
+def compute_pareto_ranks(fitness: Float[Array, "n m"], wanted: int | None = None) -> Int[Array, " n"]:
     """Of each member its front: 0 if none dominates it, 1 if only those of front 0 do, and so on (Deb et al. 2002).
 
     Once `wanted` members have one, by default all, those left have rank n.
     """
-    fitness, n = comparable(fitness), len(fitness)
-    table = dominators(fitness)
+    fitness, n = sanitize_objectives(fitness), len(fitness)
+    table = find_dominators(fitness)
 
-    def going_on(loop: tuple[Array, Array]) -> Array:
+    def has_unranked(loop: tuple[Array, Array]) -> Array:
         return tree.any_unbatched((loop[1] < n).sum() < (n if wanted is None else wanted))
 
     def peel(loop: tuple[Array, Array]) -> tuple[Array, Array]:
         i, rank = loop
         left = rank == n
-        dominated = (table & packed(left)[:, None]) != 0
+        dominated = (table & pack_bits(left)[:, None]) != 0
         return i + 1, jnp.where(left & ~dominated.any(0), i, rank)
 
-    return jax.lax.while_loop(going_on, peel, (jnp.int32(0), jnp.full(n, n, jnp.int32)))[1]
+    return jax.lax.while_loop(has_unranked, peel, (jnp.int32(0), jnp.full(n, n, jnp.int32)))[1]
 
 
-def crowding(fitness: Float[Array, "n m"], rank: Int[Array, " n"]) -> Float[Array, " n"]:
+def crowding_distance(fitness: Float[Array, "n m"], rank: Int[Array, " n"]) -> Float[Array, " n"]:
     """How far a member's neighbours in its front are apart, over the front's width, summed over objectives.
 
     Infinite at the ends of a front (Deb et al. 2002, doi:10.1109/4235.996017, section III-B).
     """
 
-    def along(f: Float[Array, " n"]) -> Float[Array, " n"]:
+    def crowd_objective(f: Float[Array, " n"]) -> Float[Array, " n"]:
         front, f, place = jax.lax.sort((rank, f, jnp.arange(len(f))), num_keys=2)
         new = front[1:] != front[:-1]
         first, last = jnp.append(True, new), jnp.append(new, True)
@@ -104,7 +106,7 @@ def crowding(fitness: Float[Array, "n m"], rank: Int[Array, " n"]) -> Float[Arra
         gap = jnp.where(width > 0, (jnp.roll(f, -1) - jnp.roll(f, 1)) / jnp.where(width > 0, width, 1), 0.0)
         return jnp.zeros(len(f)).at[place].set(jnp.where(first | last, jnp.inf, gap))
 
-    return jax.vmap(along, 1)(comparable(fitness)).sum(0)
+    return jax.vmap(crowd_objective, 1)(sanitize_objectives(fitness)).sum(0)
 
 
 def hypervolume(fitness: Float[Array, "n m"], reference: Float[Array, " m"]) -> Float[Array, ""]:
@@ -124,6 +126,6 @@ def hypervolume(fitness: Float[Array, "n m"], reference: Float[Array, " m"]) -> 
     return ((z - jnp.append(0.0, z[:-1])) * slices).sum()
 
 
-def of_a_problem(objectives: Objectives, count: int) -> Objectives:
+def resolve_objectives(objectives: Objectives, count: int) -> Objectives:
     """Those that were named, or else all that a problem has."""
     return objectives or ({f"return/{i}": 1.0 for i in range(count)} if count > 1 else {"return": 1.0})

@@ -8,10 +8,10 @@ import optax
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.ec.flatten import flatten_member, pass_through, sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
-from evorl.ec.rows import full_rank, member, row, weighted_sum
-from evorl.ec.shaping import Shaping, check_shaping, shaped
-from evorl.errors import require, require_whole
+from evorl.ec.shaping import Shaping, apply_shaping, check_shaping
+from evorl.errors import require, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
@@ -33,25 +33,25 @@ class OpenESState:
     table: Any  # of noise, or ()
 
 
-def begun(mean: Params, noise: Noise, key: Key) -> OpenESState:
+def init_openes_state(mean: Params, noise: Noise, key: Key) -> OpenESState:
     """A search around mean that has seen nothing."""
-    return OpenESState(mean, optax.scale_by_adam().init(row(mean)), noise.init(key))
+    return OpenESState(mean, optax.scale_by_adam().init(flatten_member(mean)), noise.init(key))
 
 
-def ascended(
+def apply_fitness_gradient(
     state: OpenESState, gradient: Float[Array, " size"], hyperparams: OpenESHyperparams
 ) -> tuple[OpenESState, Metrics]:
     """A step of Adam along the gradient of the fitness less weight decay, in the mean raveled."""
-    mean = row(state.mean)
+    mean = flatten_member(state.mean)
     ascent = gradient - hyperparams.weight_decay / hyperparams.std * mean
     direction, moments = optax.scale_by_adam().update(ascent, state.moments)
-    moved = member(mean + hyperparams.learning_rate * jnp.asarray(direction), state.mean)
+    moved = unflatten_member(mean + hyperparams.learning_rate * jnp.asarray(direction), state.mean)
     return replace(state, mean=moved, moments=moments), {"gradient_norm": jnp.linalg.norm(gradient)}
 
 
 def check_pairs(n: int) -> None:
     """Raises OptionError where a population is not one of mirrored pairs."""
-    require_whole("population_size", n, 2)
+    require_int("population_size", n, 2)
     require(n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
 
 
@@ -76,21 +76,21 @@ class OpenES:
 
     def init(self, key: Key, mean: Params, hyperparams: OpenESHyperparams) -> OpenESState:
         del hyperparams
-        return begun(mean, self.noise, key)
+        return init_openes_state(mean, self.noise, key)
 
     def ask(self, key: Key, state: OpenESState, hyperparams: OpenESHyperparams) -> tuple[Params, OpenESState]:
         """Members as parameters, leaves [n, ...]."""
         n = self.population_size
-        return self.noise.around(state.mean, hyperparams.std, state.table, key, n, mirrored=True), state
+        return self.noise.sample_members(state.mean, hyperparams.std, state.table, key, n, mirrored=True), state
 
-    to_params = from_params = full_rank
+    to_params = from_params = pass_through
 
-    def gradient(
+    def estimate_gradient(
         self, state: OpenESState, genomes: Params, fitness: Float[Array, " n"], hyperparams: OpenESHyperparams
     ) -> Float[Array, " size"]:
         """1 / (n std^2) sum_i utility_i (x_i - mean), of the mean raveled."""
-        utility = shaped(self.shaping, fitness)
-        total = weighted_sum(utility, genomes) - utility.sum() * row(state.mean)
+        utility = apply_shaping(self.shaping, fitness)
+        total = sum_weighted(utility, genomes) - utility.sum() * flatten_member(state.mean)
         return total / (len(fitness) * hyperparams.std**2)
 
     def tell(
@@ -102,7 +102,7 @@ class OpenES:
         hyperparams: OpenESHyperparams,
     ) -> tuple[OpenESState, Metrics]:
         del key
-        return ascended(state, self.gradient(state, genomes, fitness, hyperparams), hyperparams)
+        return apply_fitness_gradient(state, self.estimate_gradient(state, genomes, fitness, hyperparams), hyperparams)
 
     def solution(self, state: OpenESState) -> Params:
         return state.mean

@@ -11,16 +11,16 @@ from jaxtyping import Array, Bool, Float
 
 from evorl import tree
 from evorl.ec.cma_es import CMAES, CMAESHyperparams, CMAESState
+from evorl.ec.flatten import flatten_member, flatten_population, pass_through, unflatten_member
 from evorl.ec.noise import normal
-from evorl.ec.rows import full_rank, member, row, rows
 from evorl.errors import require
-from evorl.hyperparameters import Number, default, hyperparameter
+from evorl.hyperparameters import Number, hyperparameter, make_default_field
 from evorl.types import Key, Metrics, Params
 
 
 @struct.dataclass
 class RestartsHyperparams:
-    search: CMAESHyperparams = default(CMAESHyperparams)
+    search: CMAESHyperparams = make_default_field(CMAESHyperparams)
     spread: Number = hyperparameter(1.0, 0, about="std of the means of later runs around the first, in initial stds")
     tol_fun: Number = hyperparameter(1e-12, 0, about="a run has stalled where its best fitness stays within this")
 
@@ -28,19 +28,19 @@ class RestartsHyperparams:
 @struct.dataclass
 class RestartsState:
     search: CMAESState
-    start: Any  # the mean of the first run
-    sigma: Any  # [] with which this run began
+    initial_mean: Any  # the mean of the first run
+    initial_sigma: Any  # [] with which this run began
     members: Any  # [largest population, n]
     fitness: Any  # [largest population]
     asks: Any  # [] int32, so many make up a population of this run
-    gathered: Any  # [] int32, of them so far
+    num_gathered: Any  # [] int32, of them so far
     history: Any  # [window], the best fitness of each generation of this run, the last one first
     mean_fitness: Any  # [] of the last generation of this run
     best_mean: Any  # of the finished runs
     best_fitness: Any  # [] the mean fitness of its last generation
-    small: Any  # [] bool, whether this run is of BIPOP's small regime
+    small_regime: Any  # [] bool, whether this run is of BIPOP's small regime
     large_asks: Any  # [] int32, of the last run of the other one
-    spent: Any  # [2] int32, asks of the large and the small regime
+    asks_spent: Any  # [2] int32, asks of the large and the small regime
     restarts: Any  # [] int32
 
 
@@ -69,24 +69,24 @@ class Restarts:
 
     def init(self, key: Key, mean: Params, hyperparams: RestartsHyperparams) -> RestartsState:
         search = self.evolver.init(key, mean, hyperparams.search)
-        n, slots = row(mean).size, self.population_size << self.doublings
+        n, slots = flatten_member(mean).size, self.population_size << self.doublings
         one, none = jnp.int32(1), jnp.int32(0)
-        return tree.strong(
+        return tree.drop_weak_types(
             RestartsState(
                 search=search,
-                start=mean,
-                sigma=search.sigma,
+                initial_mean=mean,
+                initial_sigma=search.sigma,
                 members=jnp.zeros((slots, n)),
                 fitness=jnp.full(slots, -jnp.inf),
                 asks=one,
-                gathered=none,
-                history=jnp.full(math.ceil(window(n, self.population_size)), -jnp.inf),
+                num_gathered=none,
+                history=jnp.full(math.ceil(stall_window(n, self.population_size)), -jnp.inf),
                 mean_fitness=jnp.float32(-jnp.inf),
                 best_mean=mean,
                 best_fitness=jnp.float32(-jnp.inf),
-                small=jnp.bool_(False),
+                small_regime=jnp.bool_(False),
                 large_asks=one,
-                spent=jnp.zeros(2, jnp.int32),
+                asks_spent=jnp.zeros(2, jnp.int32),
                 restarts=none,
             )
         )
@@ -94,7 +94,7 @@ class Restarts:
     def ask(self, key: Key, state: RestartsState, hyperparams: RestartsHyperparams) -> tuple[Params, RestartsState]:
         return self.evolver.ask(key, state.search, hyperparams.search)[0], state
 
-    to_params = from_params = full_rank
+    to_params = from_params = pass_through
 
     def tell(
         self,
@@ -105,24 +105,24 @@ class Restarts:
         hyperparams: RestartsHyperparams,
     ) -> tuple[RestartsState, Metrics]:
         """Keeps the members; the distribution moves once they are a population."""
-        at = state.gathered * self.population_size
+        at = state.num_gathered * self.population_size
         state = replace(
             state,
-            members=jax.lax.dynamic_update_slice_in_dim(state.members, rows(genomes), at, 0),
+            members=jax.lax.dynamic_update_slice_in_dim(state.members, flatten_population(genomes), at, 0),
             fitness=jax.lax.dynamic_update_slice_in_dim(state.fitness, fitness, at, 0),
-            gathered=state.gathered + 1,
-            spent=state.spent.at[state.small.astype(int)].add(1),
+            num_gathered=state.num_gathered + 1,
+            asks_spent=state.asks_spent.at[state.small_regime.astype(int)].add(1),
         )
-        full = (state.gathered == state.asks).astype(jnp.int32)
-        state = tree.repeat(full, lambda _, state: self._generation(key, state, hyperparams), state)
+        full = (state.num_gathered == state.asks).astype(jnp.int32)
+        state = tree.masked_fori_loop(full, lambda _, state: self._end_generation(key, state, hyperparams), state)
         population = (state.asks * self.population_size).astype(jnp.float32)
         restarts = state.restarts.astype(jnp.float32)
         return state, {"search_restarts": restarts, "population": population, "sigma": state.search.sigma}
 
     def solution(self, state: RestartsState) -> Params:
-        return tree.where(state.mean_fitness >= state.best_fitness, state.search.mean, state.best_mean)
+        return tree.select(state.mean_fitness >= state.best_fitness, state.search.mean, state.best_mean)
 
-    def _generation(self, key: Key, state: RestartsState, hyperparams: RestartsHyperparams) -> RestartsState:
+    def _end_generation(self, key: Key, state: RestartsState, hyperparams: RestartsHyperparams) -> RestartsState:
         size = state.asks * self.population_size
         valid = (jnp.arange(len(state.fitness)) < size) & ~jnp.isnan(state.fitness)
         fitness = jnp.where(valid, state.fitness, -jnp.inf)
@@ -130,48 +130,50 @@ class Restarts:
         history = jnp.roll(state.history, 1).at[0].set(fitness.max())
         mean_fitness = jnp.where(valid, fitness, 0).sum() / valid.sum()
         mean_fitness = jnp.where(valid.any(), mean_fitness, -jnp.inf)
-        state = replace(state, search=search, history=history, mean_fitness=mean_fitness, gathered=jnp.int32(0))
-        stalled = self._stalled(state, size, hyperparams.tol_fun).astype(jnp.int32)
-        return tree.repeat(stalled, lambda _, state: self._restart(key, state, hyperparams), state)
+        state = replace(state, search=search, history=history, mean_fitness=mean_fitness, num_gathered=jnp.int32(0))
+        stalled = self._has_stalled(state, size, hyperparams.tol_fun).astype(jnp.int32)
+        return tree.masked_fori_loop(stalled, lambda _, state: self._restart(key, state, hyperparams), state)
 
-    def _stalled(self, state: RestartsState, size: Array, tol_fun: Number) -> Bool[Array, ""]:
+    def _has_stalled(self, state: RestartsState, size: Array, tol_fun: Number) -> Bool[Array, ""]:
         """TolHistFun, MaxIter, TolX, TolUpX, NoEffectCoord and ConditionCov (Hansen 2009, section 2)."""
         search, history = state.search, state.history
-        mean = row(search.mean)
-        recent = jnp.arange(len(history)) < window(mean.size, size)
+        mean = flatten_member(search.mean)
+        recent = jnp.arange(len(history)) < stall_window(mean.size, size)
         best, worst = (jnp.where(recent, history, -jnp.inf).max(), jnp.where(recent, history, jnp.inf).min())
         tol_fun = jnp.maximum(tol_fun, 4 * jnp.finfo(jnp.float32).eps * jnp.abs(best))
-        flat = (search.generation >= window(mean.size, size)) & (best - worst <= tol_fun)
+        flat = (search.generation >= stall_window(mean.size, size)) & (best - worst <= tol_fun)
         late = search.generation >= 100 + 50 * (mean.size + 3) ** 2 / jnp.sqrt(size)
         stds = search.sigma * jnp.sqrt(self.evolver.covariance.variances(search.covariance))
-        lost = ~((stds.max() > 1e-12 * state.sigma) & (stds.max() < 1e4 * state.sigma))
-        spread = self.evolver.covariance.spread(search.factor)
+        lost = ~((stds.max() > 1e-12 * state.initial_sigma) & (stds.max() < 1e4 * state.initial_sigma))
+        spread = self.evolver.covariance.factor_diagonal(search.factor)
         return flat | late | lost | (mean + 0.2 * stds == mean).any() | ((spread.max() / spread.min()) ** 2 > 1e14)
 
     def _restart(self, key: Key, state: RestartsState, hyperparams: RestartsHyperparams) -> RestartsState:
         initial_std = hyperparams.search.initial_std
         key_size, key_sigma, key_mean = jax.random.split(key, 3)
-        small = jnp.bool_(self.bipop) & (state.spent[1] < state.spent[0])
+        small = jnp.bool_(self.bipop) & (state.asks_spent[1] < state.asks_spent[0])
         fewer = (state.large_asks / 2) ** (jax.random.uniform(key_size) ** 2)
         large_asks = jnp.where(small, state.large_asks, jnp.minimum(2 * state.large_asks, 1 << self.doublings))
         sigma = initial_std * jnp.where(small, 10 ** (-2 * jax.random.uniform(key_sigma)), 1.0)
-        start = row(state.start)
-        mean = member(start + hyperparams.spread * initial_std * normal(key_mean, start.shape), state.start)
+        start = flatten_member(state.initial_mean)
+        mean = unflatten_member(
+            start + hyperparams.spread * initial_std * normal(key_mean, start.shape), state.initial_mean
+        )
         return replace(
             state,
-            search=self.evolver.start(mean, sigma),
-            sigma=sigma,
+            search=self.evolver.init_isotropic(mean, sigma),
+            initial_sigma=sigma,
             asks=jnp.where(small, jnp.maximum(fewer.astype(jnp.int32), 1), large_asks),
             history=jnp.full_like(state.history, -jnp.inf),
             mean_fitness=jnp.float32(-jnp.inf),
             best_mean=self.solution(state),
             best_fitness=jnp.maximum(state.mean_fitness, state.best_fitness),
-            small=small,
+            small_regime=small,
             large_asks=large_asks,
             restarts=state.restarts + 1,
         )
 
 
-def window(n: int, size: Number) -> Any:
+def stall_window(n: int, size: Number) -> Any:
     """Generations over which a stalled run has not improved."""
     return 10 + 30 * n / size

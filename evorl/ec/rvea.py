@@ -14,22 +14,22 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
-from evorl.ec import fronts, objectives
-from evorl.ec.noise import spread
-from evorl.ec.rows import full_rank, population, rows
+from evorl.ec import multi_objective, objectives
+from evorl.ec.flatten import flatten_population, pass_through, unflatten_population
+from evorl.ec.noise import perturb_members
 from evorl.ec.variation import (
     BoundedSBX,
     Crossover,
     Mutation,
     PolynomialMutation,
     PolynomialMutationHyperparams,
-    check_taken,
+    check_mutation_hyperparams,
 )
-from evorl.errors import require, require_whole
-from evorl.hyperparameters import Number, default, hyperparameter
-from evorl.types import Found, Key, Metrics, Params
+from evorl.errors import require, require_int
+from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.types import Key, Metrics, Params, SearchResults
 
-LEAST = 1e-9  # of lengths and angles that are divided by
+EPSILON = 1e-9  # of lengths and angles that are divided by
 
 
 @struct.dataclass
@@ -40,13 +40,13 @@ class RVEAHyperparams:
     initial_std: Number = hyperparameter(0.0, 0, about="of noise on the first members, which are initialized apart")
     crossover_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those of two parents")
     mutation_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those that are mutated")
-    mutation: Any = default(PolynomialMutationHyperparams)
+    mutation: Any = make_default_field(PolynomialMutationHyperparams)
 
 
 @struct.dataclass
 class RVEAState:
     parents: Any  # leaves [v, ...], of each direction who stays
-    fitness: Any  # [v, m] of the parents, WORST of a direction that has none
+    fitness: Any  # [v, m] of the parents, WORST_FITNESS of a direction that has none
     directions: Any  # [v, m], unit vectors
     children: Any  # leaves [n, ...], who are asked for
     generation: Any  # [] int32, how many were told
@@ -72,34 +72,42 @@ class RVEA:
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", FrozenDict(self.objectives))
         for name in ("population_size", "generations", "adaptations"):
-            require_whole(name, getattr(self, name))
-        objectives.check(self.objectives)
+            require_int(name, getattr(self, name))
+        objectives.check_objectives(self.objectives)
 
     def hyperparams(self) -> RVEAHyperparams:
-        return RVEAHyperparams(mutation=self.mutation.takes())
+        return RVEAHyperparams(mutation=self.mutation.hyperparams_class())
 
-    fitted, fitness, ask, solution = fronts.fitted, fronts.fitness, fronts.asked, fronts.solution
+    with_bounds, compute_fitness, ask, solution = (
+        multi_objective.with_bounds,
+        multi_objective.compute_fitness,
+        multi_objective.ask_children,
+        multi_objective.solution,
+    )
 
     @property
-    def lattice(self) -> Float[np.ndarray, "v m"]:
+    def lattice_directions(self) -> Float[np.ndarray, "v m"]:
         """The directions as they are at first."""
         m, n = len(self.objectives), self.population_size
         require(m >= 2, "objectives", dict(self.objectives), "must be at least two, as RVEA divides them by directions")
         require(n >= m, "population_size", n, f"must be at least {m}, one for each objective")
         divisions = next(h for h in range(n + 1) if math.comb(h + m, m - 1) > n)
-        return unit(np.array(lattice(m, divisions), np.float32))
+        return normalize_rows(np.array(build_simplex_lattice(m, divisions), np.float32))
 
     def init(self, key: Key, mean: Params, hyperparams: RVEAHyperparams) -> RVEAState:
         return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
 
     def from_members(self, key: Key, members: Params, mean: Params, hyperparams: RVEAHyperparams) -> RVEAState:
         """The first generation is members, leaves [n, ...]."""
-        check_taken(self.mutation, hyperparams.mutation)
-        members, directions = spread(key, members, hyperparams.initial_std), jnp.asarray(self.lattice)
-        nobody = jnp.full(directions.shape, objectives.WORST, jnp.float32)
+        check_mutation_hyperparams(self.mutation, hyperparams.mutation)
+        members, directions = (
+            perturb_members(key, members, hyperparams.initial_std),
+            jnp.asarray(self.lattice_directions),
+        )
+        nobody = jnp.full(directions.shape, objectives.WORST_FITNESS, jnp.float32)
         return RVEAState(tree.broadcast(mean, len(directions)), nobody, directions, members, jnp.int32(0))
 
-    to_params = from_params = full_rank
+    to_params = from_params = pass_through
 
     def tell(
         self,
@@ -110,51 +118,55 @@ class RVEA:
         hyperparams: RVEAHyperparams,
     ) -> tuple[RVEAState, Metrics]:
         key_parents, *keys = jax.random.split(key, 4)
-        members = jnp.concatenate([rows(state.parents), rows(genomes)])
-        fitness = jnp.concatenate([state.fitness, objectives.comparable(fitness)])
+        members = jnp.concatenate([flatten_population(state.parents), flatten_population(genomes)])
+        fitness = jnp.concatenate([state.fitness, objectives.sanitize_objectives(fitness)])
         part = jnp.minimum(state.generation / self.generations, 1.0)
-        chosen, there = stays(fitness, state.directions, fitness.shape[1] * part**hyperparams.alpha)
-        members, fitness = members[chosen], jnp.where(there[:, None], fitness[chosen], objectives.WORST)
+        chosen, there = select_by_direction(fitness, state.directions, fitness.shape[1] * part**hyperparams.alpha)
+        members, fitness = members[chosen], jnp.where(there[:, None], fitness[chosen], objectives.WORST_FITNESS)
         generation = state.generation + 1
         adapts = generation % -(-self.generations // self.adaptations) == 0
-        directions = jnp.where(adapts & there.any(), scaled(self.lattice, fitness, there), state.directions)
-        parents = members[drawn(key_parents, there, self.population_size + self.population_size % 2)]
+        directions = jnp.where(
+            adapts & there.any(), adapt_directions(self.lattice_directions, fitness, there), state.directions
+        )
+        parents = members[sample_parents(key_parents, there, self.population_size + self.population_size % 2)]
         like = tree.index(genomes, 0)
-        children = fronts.children(self, keys, parents, like, hyperparams)
-        after = RVEAState(population(members, like), fitness, directions, children, generation)
-        return after, {"front": self.found(after).counts.sum().astype(jnp.float32)}
+        children = multi_objective.create_children(self, keys, parents, like, hyperparams)
+        after = RVEAState(unflatten_population(members, like), fitness, directions, children, generation)
+        return after, {"front": self.results(after).valid_mask.sum().astype(jnp.float32)}
 
-    def found(self, state: RVEAState) -> Found:
+    def results(self, state: RVEAState) -> SearchResults:
         """The first front of those that stay."""
-        there = (state.fitness > objectives.WORST).all(1)
-        return Found(state.parents, state.fitness, (objectives.ranks(state.fitness) == 0) & there)
+        there = (state.fitness > objectives.WORST_FITNESS).all(1)
+        return SearchResults(
+            state.parents, state.fitness, (objectives.compute_pareto_ranks(state.fitness) == 0) & there
+        )
 
 
-def lattice(m: int, divisions: int) -> list[list[int]]:
+def build_simplex_lattice(m: int, divisions: int) -> list[list[int]]:
     """All points of m whole numbers from 0 that sum to divisions (Das & Dennis 1998, doi:10.1137/S1052623496307510)."""
     bars = combinations(range(divisions + m - 1), m - 1)
     ends = ((-1, *places, divisions + m - 1) for places in bars)
     return [[b - a - 1 for a, b in pairwise(one)] for one in ends]
 
 
-def unit(x: Any) -> Any:
+def normalize_rows(x: Any) -> Any:
     """Rows of length 1."""
     return x / (x**2).sum(-1, keepdims=True) ** 0.5
 
 
-def stays(
+def select_by_direction(
     fitness: Float[Array, "n m"], directions: Float[Array, "v m"], weight: Float[Array, ""]
 ) -> tuple[Int[Array, " v"], Bool[Array, " v"]]:
     """Of each direction who stays, and whether there is one (equations 6 to 10); weight is of angles."""
-    there = (fitness > objectives.WORST).all(1)
+    there = (fitness > objectives.WORST_FITNESS).all(1)
     best = jnp.where(there[:, None], fitness, -jnp.inf).max(0)
     cost = jnp.where(there[:, None], best - fitness, 0.0)
-    length = jnp.maximum(jnp.linalg.norm(cost, axis=1), LEAST)
+    length = jnp.maximum(jnp.linalg.norm(cost, axis=1), EPSILON)
     highest = jax.lax.Precision.HIGHEST
     cosines = jnp.matmul(cost / length[:, None], directions.T, precision=highest)
     own = cosines.argmax(1)
     between = jnp.matmul(directions, directions.T, precision=highest) - 3 * jnp.eye(len(directions))
-    nearest = jnp.maximum(angle(between.max(1)), LEAST)
+    nearest = jnp.maximum(angle(between.max(1)), EPSILON)
     penalized = length * (1 + weight * angle(cosines.max(1)) / nearest[own])
     penalized = jnp.where((own[:, None] == jnp.arange(len(directions))) & there[:, None], penalized[:, None], jnp.inf)
     return penalized.argmin(0), jnp.isfinite(penalized.min(0))
@@ -165,14 +177,16 @@ def angle(cosine: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.arccos(jnp.clip(cosine, -1, 1))
 
 
-def scaled(lattice: Float[np.ndarray, "v m"], fitness: Float[Array, "v m"], there: Bool[Array, " v"]) -> Array:
+def adapt_directions(
+    lattice: Float[np.ndarray, "v m"], fitness: Float[Array, "v m"], there: Bool[Array, " v"]
+) -> Array:
     """The directions that are spread evenly over a front as wide as that of those who are there (equation 11)."""
     worst = jnp.where(there[:, None], fitness, jnp.inf).min(0)
     width = jnp.where(there[:, None], fitness, -jnp.inf).max(0) - worst
-    return unit(lattice * jnp.maximum(width, LEAST))
+    return normalize_rows(lattice * jnp.maximum(width, EPSILON))
 
 
-def drawn(key: Key, there: Bool[Array, " v"], n: int) -> Int[Array, " n"]:
+def sample_parents(key: Key, there: Bool[Array, " v"], n: int) -> Int[Array, " n"]:
     """n parents at random of those who are there."""
     order, count = jnp.argsort(~there), jnp.maximum(there.sum(), 1)
     places = (jax.random.uniform(key, (n,)) * count).astype(jnp.int32)

@@ -9,25 +9,27 @@ from jaxtyping import Array
 from evorl.errors import OptionError
 from evorl.keys import require_key
 from evorl.types import (
-    Collects,
-    DrawsMembers,
+    CustomFitnessEvolver,
     Evolver,
-    Found,
-    FromMembers,
     Hyperparams,
-    Judges,
     Key,
+    MemberInitEvolver,
     Metrics,
+    MultiSolutionEvolver,
     Params,
+    ParamsEncoder,
+    SearchResults,
+    SeedEvolver,
     State,
-    TakesParams,
 )
 
 
-def begin(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params], hyperparams: Hyperparams) -> State:
+def init_evolver_state(
+    evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params], hyperparams: Hyperparams
+) -> State:
     """The first state of an evolver: around mean, or with draws as its members where it takes them."""
     require_key(key)
-    if not isinstance(evolver, FromMembers):
+    if not isinstance(evolver, MemberInitEvolver):
         return evolver.init(key, mean, hyperparams)
     key_members, key = jax.random.split(key)
     members = jax.vmap(draw)(jax.random.split(key_members, evolver.population_size))
@@ -43,13 +45,13 @@ def ask(evolver: Evolver, key: Key, state: State, hyperparams: Hyperparams) -> t
     """
     genomes, after = evolver.ask(key, state, hyperparams)
     left = () if after is state else after
-    if isinstance(evolver, DrawsMembers):
+    if isinstance(evolver, SeedEvolver):
         return genomes, genomes, left
     members = jax.vmap(evolver.to_params, (None, 0, None))(after, genomes, hyperparams)
-    return members, () if isinstance(evolver, TakesParams) else genomes, left
+    return members, () if isinstance(evolver, ParamsEncoder) else genomes, left
 
 
-def asked(after: State, state: State) -> State:
+def merge_asked_state(after: State, state: State) -> State:
     """The state of an evolver that was asked, of what ask has given and the state before."""
     return state if isinstance(after, tuple) and not after else after
 
@@ -59,28 +61,28 @@ def tell(
     evolver: Evolver, key: Key, members: Any, fitness: Any, state: State, hyperparams: Hyperparams
 ) -> tuple[State, Metrics]:
     """The state of the evolver that is told of members, as parameters, or as genomes where it takes nothing else."""
-    if isinstance(evolver, TakesParams):
+    if isinstance(evolver, ParamsEncoder):
         members = jax.vmap(evolver.from_params, (None, 0, None))(state, members, hyperparams)
     return evolver.tell(key, members, fitness, state, hyperparams)
 
 
-def center(evolver: Evolver, state: State, solution: Params) -> Any:
+def center_genome(evolver: Evolver, state: State, solution: Params) -> Any:
     """The solution as a member, as `ask` gives them, leaves [...]."""
-    return evolver.center(state) if isinstance(evolver, DrawsMembers) else solution
+    return evolver.center_genome(state) if isinstance(evolver, SeedEvolver) else solution
 
 
-def fitness(evolver: Evolver, means: dict[str, Array]) -> Any:
+def compute_fitness(evolver: Evolver, means: dict[str, Array]) -> Any:
     """What an evolver is told, of means over the episodes of members, leaves [n, ...]: returns, or what it asks for."""
-    return evolver.fitness(means) if isinstance(evolver, Judges) else means["return"]
+    return evolver.compute_fitness(means) if isinstance(evolver, CustomFitnessEvolver) else means["return"]
 
 
-def found(evolver: Evolver, state: State) -> Found | None:
+def results(evolver: Evolver, state: State) -> SearchResults | None:
     """What an evolver that collects has so far; None of another."""
-    return evolver.found(state) if isinstance(evolver, Collects) else None
+    return evolver.results(state) if isinstance(evolver, MultiSolutionEvolver) else None
 
 
 def require_from_params(evolver: Evolver, option: str, why: str) -> None:
     """Raises OptionError where an evolver cannot be told of parameters that it did not ask for."""
-    if not isinstance(evolver, TakesParams):
+    if not isinstance(evolver, ParamsEncoder):
         name = type(evolver).__name__
         raise OptionError(f"{option}={name}: has no from_params, so that it cannot be told of {why}")

@@ -11,10 +11,10 @@ from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Float, Int, UInt32
 
 from evorl import tree
-from evorl.ec.noise import apart, gaussian
-from evorl.ec.rows import member, row
-from evorl.ec.shaping import best_first
-from evorl.errors import require, require_whole
+from evorl.ec.flatten import flatten_member, unflatten_member
+from evorl.ec.noise import compute_unfused, to_gaussian
+from evorl.ec.shaping import argsort_best_first
+from evorl.errors import require, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
@@ -28,7 +28,7 @@ class SeedGAHyperparams:
 
 
 @struct.dataclass
-class Descent:
+class SeedGenome:
     """Members, leaves [n, ...]: a parent, and the seed of what it is changed by."""
 
     parent: Any  # [n] int32
@@ -52,8 +52,9 @@ class SeedGA:
     Source: arXiv:1712.06567, algorithm 1 and section 3.1. The elite lives on unchanged: the best of the candidates, the
     elite before and the fittest, in a generation of its own, in which each is played by an equal share of the members
     (in the paper by 30, in as many episodes). Without candidates it is the fittest. Weights are kept of parents alone,
-    others are drawn where they play; a parent is also `rebuilt`, on a CPU bit by bit, from its first ancestor and its
-    chain, of at most `generations` seeds, beyond which none are noted. The first parents are initialized apart.
+    others are drawn where they play; a parent is also made again (`rebuild_parent`), on a CPU bit by bit, from its
+    first ancestor and its chain, of at most `generations` seeds, beyond which none are noted. The first parents are
+    initialized apart.
     """
 
     population_size: int = 1000
@@ -63,9 +64,9 @@ class SeedGA:
 
     def __post_init__(self) -> None:
         n, parents = self.population_size, self.num_parents
-        require_whole("population_size", n, 2)
+        require_int("population_size", n, 2)
         require(1 <= parents <= n, "num_parents", parents, f"must be from 1 to population_size, {n}")
-        require_whole("generations", self.generations)
+        require_int("generations", self.generations)
         allowed = f"must be from 0 to num_parents, {parents}"
         require(0 <= self.candidates <= parents, "candidates", self.candidates, allowed)
 
@@ -82,97 +83,97 @@ class SeedGA:
         chain, stds = jnp.zeros((n, self.generations, 2), jnp.uint32), jnp.zeros(self.generations)
         return SeedGAState(parents, jnp.arange(n, dtype=jnp.int32), chain, stds, jnp.int32(0), jnp.bool_(False))
 
-    def ask(self, key: Key, state: SeedGAState, hyperparams: SeedGAHyperparams) -> tuple[Descent, SeedGAState]:
+    def ask(self, key: Key, state: SeedGAState, hyperparams: SeedGAHyperparams) -> tuple[SeedGenome, SeedGAState]:
         """Members as a parent and a seed, leaves [n, ...]; the first is the elite as it was. Or the candidates."""
         del hyperparams
         key_parent, key_words = jax.random.split(key)
         n = self.population_size
         parent = jax.random.randint(key_parent, (n,), 0, self.num_parents).at[0].set(0)
-        children = Descent(parent, jax.random.bits(key_words, (n, 2), np.uint32).at[0].set(0))
+        children = SeedGenome(parent, jax.random.bits(key_words, (n, 2), np.uint32).at[0].set(0))
         if not self.candidates:
             return children, state
-        return tree.where(state.confirming, as_they_are(jnp.asarray(self.candidate)), children), state
+        return tree.select(state.confirming, as_unmutated_genomes(jnp.asarray(self.candidate_index)), children), state
 
     @property
-    def candidate(self) -> Int[np.ndarray, " n"]:
+    def candidate_index(self) -> Int[np.ndarray, " n"]:
         """Of each member of a confirming generation, which of the candidates it is."""
         return np.arange(self.population_size, dtype=np.int32) % self.candidates
 
-    def center(self, state: SeedGAState) -> Descent:
+    def center_genome(self, state: SeedGAState) -> SeedGenome:
         """That of the elite."""
         del state
-        return Descent(jnp.int32(0), jnp.zeros(2, jnp.uint32))
+        return SeedGenome(jnp.int32(0), jnp.zeros(2, jnp.uint32))
 
-    def drawn(self, state: SeedGAState, genomes: Descent, hyperparams: SeedGAHyperparams) -> Params:
+    def materialize(self, state: SeedGAState, genomes: SeedGenome, hyperparams: SeedGAHyperparams) -> Params:
         """Members as parameters, leaves [m, ...], one after another."""
 
         def write(i: Array, members: Params) -> Params:
             one = tree.index(genomes, i)
-            new = changed(tree.index(state.parents, one.parent), one.words, hyperparams.std)
-            return tree.put(members, i, new)
+            new = mutate_with_seed(tree.index(state.parents, one.parent), one.words, hyperparams.std)
+            return tree.set_row(members, i, new)
 
         m = len(genomes.parent)
         return jax.lax.fori_loop(0, m, write, tree.broadcast(tree.index(state.parents, 0), m))
 
     def to_params(self, state: SeedGAState, genome: Any, hyperparams: SeedGAHyperparams) -> Params:
         """The parameters of one descent, or of what is held already."""
-        if not isinstance(genome, Descent):
+        if not isinstance(genome, SeedGenome):
             return genome
-        return changed(tree.index(state.parents, genome.parent), genome.words, hyperparams.std)
+        return mutate_with_seed(tree.index(state.parents, genome.parent), genome.words, hyperparams.std)
 
     def tell(
         self,
         key: Key,
-        genomes: Descent,
+        genomes: SeedGenome,
         fitness: Float[Array, " n"],
         state: SeedGAState,
         hyperparams: SeedGAHyperparams,
     ) -> tuple[SeedGAState, Metrics]:
         del key
-        chosen, confirmed = self._chosen(genomes, fitness, state), state.confirming
+        chosen, confirmed = self._select_parents(genomes, fitness, state), state.confirming
         generation = state.generation + ~confirmed
         at = jnp.where(confirmed, self.generations, state.generation)  # where it is dropped, as there is no change
         chain = state.chain[chosen.parent].at[:, at].set(chosen.words, mode="drop")
         stds = state.stds.at[at].set(hyperparams.std, mode="drop")
-        parents, root = self.drawn(state, chosen, hyperparams), state.root[chosen.parent]
+        parents, root = self.materialize(state, chosen, hyperparams), state.root[chosen.parent]
         confirming = ~confirmed if self.candidates else confirmed
         return SeedGAState(parents, root, chain, stds, generation, confirming), {"chain": jnp.float32(generation)}
 
-    def _chosen(self, genomes: Descent, fitness: Float[Array, " n"], state: SeedGAState) -> Descent:
+    def _select_parents(self, genomes: SeedGenome, fitness: Float[Array, " n"], state: SeedGAState) -> SeedGenome:
         """The parents to come, the elite first. With candidates it stays one, however it fared in this generation."""
         if not self.candidates:
-            return tree.index(genomes, best_first(fitness)[: self.num_parents])
+            return tree.index(genomes, argsort_best_first(fitness)[: self.num_parents])
         kept = fitness.at[0].set(jnp.where(state.generation > 0, jnp.inf, fitness[0]))
-        fittest = tree.index(genomes, best_first(kept)[: self.num_parents])
-        confirmed = jnp.zeros(self.candidates).at[self.candidate].add(fitness) / np.bincount(self.candidate)
-        order = jnp.append(best_first(confirmed), jnp.arange(self.candidates, self.num_parents))
-        return tree.where(state.confirming, as_they_are(order), fittest)
+        fittest = tree.index(genomes, argsort_best_first(kept)[: self.num_parents])
+        confirmed = jnp.zeros(self.candidates).at[self.candidate_index].add(fitness) / np.bincount(self.candidate_index)
+        order = jnp.append(argsort_best_first(confirmed), jnp.arange(self.candidates, self.num_parents))
+        return tree.select(state.confirming, as_unmutated_genomes(order), fittest)
 
     def solution(self, state: SeedGAState) -> Params:
         return tree.index(state.parents, 0)
 
-    def rebuilt(self, state: SeedGAState, roots: Params, parent: Int[Array, ""] | int) -> Params:
+    def rebuild_parent(self, state: SeedGAState, roots: Params, parent: Int[Array, ""] | int) -> Params:
         """The weights of a parent from the first parents, leaves [num_parents, ...], and its chain alone."""
 
         def change(params: Params, link: Any) -> tuple[Params, None]:
-            return changed(params, *link), None
+            return mutate_with_seed(params, *link), None
 
         root = tree.index(roots, state.root[parent])
         return jax.lax.scan(change, root, (state.chain[parent], state.stds))[0]
 
 
-def as_they_are(parent: Int[Array, " n"]) -> Descent:
+def as_unmutated_genomes(parent: Int[Array, " n"]) -> SeedGenome:
     """Parents themselves as members."""
-    return Descent(parent, jnp.zeros((len(parent), 2), jnp.uint32))
+    return SeedGenome(parent, jnp.zeros((len(parent), 2), jnp.uint32))
 
 
-def changed(params: Params, words: UInt32[Array, "2"], std: Number) -> Params:
+def mutate_with_seed(params: Params, words: UInt32[Array, "2"], std: Number) -> Params:
     """params with the noise of a seed, of which words of 0 have none."""
-    numbers = row(params)
+    numbers = flatten_member(params)
 
     def noise(i: Array) -> Array:
         del i
-        return std * gaussian(threefry_2x32(words, jax.lax.iota(np.uint32, numbers.size)))
+        return std * to_gaussian(threefry_2x32(words, jax.lax.iota(np.uint32, numbers.size)))
 
     turn = (words[0] >> 2).astype(jnp.int32)  # any number: apart, so that it is the same bits whatever it is added to
-    return member(numbers + jnp.where((words == 0).all(), 0.0, apart(noise, turn)), params)
+    return unflatten_member(numbers + jnp.where((words == 0).all(), 0.0, compute_unfused(noise, turn)), params)

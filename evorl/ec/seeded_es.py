@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from evorl.ec.flatten import flatten_member, unflatten_member
 from evorl.ec.noise import Seeds
-from evorl.ec.openes import OpenES, OpenESHyperparams, OpenESState, ascended
-from evorl.ec.rows import member, row
-from evorl.ec.seeds import center, drawn, summed
-from evorl.ec.shaping import shaped
+from evorl.ec.openes import OpenES, OpenESHyperparams, OpenESState, apply_fitness_gradient
+from evorl.ec.seeds import create_zero_seed, materialize_members, sum_seed_noise
+from evorl.ec.shaping import apply_shaping
 from evorl.types import Key, Metrics, Params
 
 
@@ -26,7 +26,7 @@ class SeededES:
 
     search: OpenES = field(default_factory=OpenES)
 
-    spread_by: ClassVar[tuple[str, ...]] = ("search.population_size",)
+    parallel_size_fields: ClassVar[tuple[str, ...]] = ("search.population_size",)
 
     @property
     def population_size(self) -> int:
@@ -42,38 +42,44 @@ class SeededES:
     def ask(self, key: Key, state: OpenESState, hyperparams: OpenESHyperparams) -> tuple[Seeds, OpenESState]:
         """Members as seeds, leaves [n, ...]."""
         del hyperparams
-        return self.search.noise.seeds(key, self.population_size, row(state.mean).size), state
+        return self.search.noise.sample_seeds(key, self.population_size, flatten_member(state.mean).size), state
 
-    def center(self, state: OpenESState) -> Seeds:
+    def center_genome(self, state: OpenESState) -> Seeds:
         """That of the mean."""
         del state
-        return center()
+        return create_zero_seed()
 
-    def drawn(self, state: OpenESState, genomes: Seeds, hyperparams: OpenESHyperparams) -> Params:
+    def materialize(self, state: OpenESState, genomes: Seeds, hyperparams: OpenESHyperparams) -> Params:
         """Members as parameters, leaves [m, ...]."""
-        size, made = row(state.mean).size, self.made(state, hyperparams)
-        return drawn(self.search.noise, genomes, state.table, size, self.population_size, made)
+        size, made = flatten_member(state.mean).size, self.make_member_builder(state, hyperparams)
+        return materialize_members(self.search.noise, genomes, state.table, size, self.population_size, made)
 
     def to_params(self, state: OpenESState, genome: Any, hyperparams: OpenESHyperparams) -> Params:
         """The parameters of one seed, or of what is held already."""
         if not isinstance(genome, Seeds):
             return genome
-        noise = self.search.noise.row(genome, state.table, row(state.mean).size, self.population_size)
-        return self.made(state, hyperparams)(noise, genome.sign)
+        noise = self.search.noise.generate_row(
+            genome, state.table, flatten_member(state.mean).size, self.population_size
+        )
+        return self.make_member_builder(state, hyperparams)(noise, genome.sign)
 
     def tell(
         self, key: Key, genomes: Seeds, fitness: Float[Array, " n"], state: OpenESState, hyperparams: OpenESHyperparams
     ) -> tuple[OpenESState, Metrics]:
         del key
-        utility, size = shaped(self.search.shaping, fitness), row(state.mean).size
+        utility, size = apply_shaping(self.search.shaping, fitness), flatten_member(state.mean).size
         highest = jax.lax.Precision.HIGHEST
         weighted = lambda weights, rows: jnp.matmul(weights, rows, precision=highest)  # noqa: E731
-        total = summed(self.search.noise, genomes, utility, state.table, size, weighted)
-        return ascended(state, total / (len(fitness) * hyperparams.std), hyperparams)
+        total = sum_seed_noise(self.search.noise, genomes, utility, state.table, size, weighted)
+        return apply_fitness_gradient(state, total / (len(fitness) * hyperparams.std), hyperparams)
 
-    def made(self, state: OpenESState, hyperparams: OpenESHyperparams) -> Callable[[Array, Array], Params]:
+    def make_member_builder(
+        self, state: OpenESState, hyperparams: OpenESHyperparams
+    ) -> Callable[[Array, Array], Params]:
         """Gives a member of its noise [size] and its sign."""
-        return lambda noise, sign: member(row(state.mean) + hyperparams.std * sign * noise, state.mean)
+        return lambda noise, sign: unflatten_member(
+            flatten_member(state.mean) + hyperparams.std * sign * noise, state.mean
+        )
 
     def solution(self, state: OpenESState) -> Params:
         return state.mean

@@ -8,67 +8,71 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evorl import mesh, tree
-from evorl.ec.noise import Noise, Seeds, apart, part
+from evorl.ec.noise import Noise, Seeds, compute_unfused, find_largest_divisor
 
 T = TypeVar("T")
-NUMBERS = 2**16  # which are drawn at once
+BLOCK_NUMBERS = 2**16  # which are drawn at once
 
 
-def drawn(noise: Noise, seeds: Seeds, table: Any, size: int, n: int, made: Callable[[Array, Array], T]) -> T:
-    """made(noise [size], sign) of m seeds of n, leaves [m, ...]; the noise of few is there at once."""
+def materialize_members(
+    noise: Noise, seeds: Seeds, table: Any, size: int, n: int, build_member: Callable[[Array, Array], T]
+) -> T:
+    """build_member(noise [size], sign) of m seeds of n, leaves [m, ...]; the noise of few is there at once."""
     m = len(seeds.sign)
-    block = part(m, max(NUMBERS // size, 4))
+    block = find_largest_divisor(m, max(BLOCK_NUMBERS // size, 4))
 
     def rows(i: Array) -> Array:
-        return jax.vmap(lambda seed: noise.row(seed, table, size, n))(some(i, block, seeds))
+        return jax.vmap(lambda seed: noise.generate_row(seed, table, size, n))(take_block(i, block, seeds))
 
     def write(i: Array, members: T) -> T:
         put = lambda to, x: jax.lax.dynamic_update_slice_in_dim(to, x, i * block, 0)  # noqa: E731
-        return jax.tree.map(put, members, jax.vmap(made)(apart(rows, i), some(i, block, seeds.sign)))
+        return jax.tree.map(
+            put, members, jax.vmap(build_member)(compute_unfused(rows, i), take_block(i, block, seeds.sign))
+        )
 
-    like = jax.eval_shape(jax.vmap(made), jnp.zeros((m, size)), seeds.sign)
-    return jax.lax.fori_loop(0, m // block, write, tree.zeros(like))
+    like = jax.eval_shape(jax.vmap(build_member), jnp.zeros((m, size)), seeds.sign)
+    return jax.lax.fori_loop(0, m // block, write, tree.zeros_like(like))
 
 
-def summed(
+def sum_seed_noise(
     noise: Noise,
     seeds: Seeds,
     utility: Float[Array, " n"],
     table: Any,
     size: int,
-    weighted: Callable[[Float[Array, " m"], Float[Array, "m size"]], T],
+    sum_rows: Callable[[Float[Array, " m"], Float[Array, "m size"]], T],
 ) -> T:
-    """The sum of the members' noise times their utility, as weighted(weights [m], rows [m, size]) sums some of it.
+    """The sum of the members' noise times their utility, as sum_rows(weights [m], rows [m, size]) sums some of it.
 
     Each device draws its part of the pairs; what they exchange is one sum.
     """
     n = len(utility)
     weights = utility[: n // 2] - utility[n // 2 :]
-    shards = mesh.shards(mesh.SLOTS)
+    shards = mesh.count_shards(mesh.ENVS)
     missing = -(n // 2) % shards
     pad = lambda x: jnp.pad(x, [(0, missing), *[(0, 0)] * (x.ndim - 1)])  # noqa: E731
     pairs, weights = jax.tree.map(pad, (tree.index(seeds, slice(n // 2)), weights))
 
-    def of_device(pairs: Seeds, weights: Array) -> T:
+    def sum_on_device(pairs: Seeds, weights: Array) -> T:
         m = len(weights)
-        block = part(m, max(NUMBERS // size, 4))
+        block = find_largest_divisor(m, max(BLOCK_NUMBERS // size, 4))
 
         def add(i: Array, total: T) -> T:
-            rows = lambda i: jax.vmap(lambda s: noise.row(s, table, size, n))(some(i, block, pairs))  # noqa: E731
-            return jax.tree.map(jnp.add, total, weighted(some(i, block, weights), apart(rows, i)))
+            rows = lambda i: jax.vmap(lambda s: noise.generate_row(s, table, size, n))(take_block(i, block, pairs))  # noqa: E731
+            return jax.tree.map(jnp.add, total, sum_rows(take_block(i, block, weights), compute_unfused(rows, i)))
 
-        none = tree.zeros(jax.eval_shape(weighted, jnp.zeros(block), jnp.zeros((block, size))))
-        return mesh.total(jax.lax.fori_loop(0, m // block, add, none), mesh.SLOTS)
+        none = tree.zeros_like(jax.eval_shape(sum_rows, jnp.zeros(block), jnp.zeros((block, size))))
+        return mesh.psum(jax.lax.fori_loop(0, m // block, add, none), mesh.ENVS)
 
-    return mesh.spread(of_device, mesh.SLOTS, (True, True), False)(pairs, weights)
+    return mesh.shard_over_axis(sum_on_device, mesh.ENVS, (True, True), False)(pairs, weights)
 
 
-def some(i: Array, block: int, rows: T) -> T:
+def take_block(i: Array, block: int, rows: T) -> T:
     """The i-th block of rows, leaves [n, ...]."""
     return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, i * block, block), rows)
 
 
-def center() -> Seeds:
+def create_zero_seed() -> Seeds:
     """The seed of what has no noise."""
     none = jnp.uint32(0)
     return Seeds(jnp.zeros(2, jnp.uint32), none, none, jnp.float32(0))

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.ec.archives import Elites, Entry, blank, sound, written
-from evorl.errors import require, require_whole
-from evorl.types import Params, Quality
+from evorl.ec.archives import Elites, InsertionResult, create_elites, is_finite, write_elites
+from evorl.errors import require, require_int
+from evorl.types import Params, QDEvaluation
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class UnstructuredArchive:
 
     def __post_init__(self) -> None:
         require(self.distance > 0, "distance", self.distance, "must be above 0")
-        require_whole("capacity", self.capacity)
-        require_whole("num_descriptors", self.num_descriptors)
+        require_int("capacity", self.capacity)
+        require_int("num_descriptors", self.num_descriptors)
 
     def empty(self, genomes: Params) -> Elites:
-        return blank(self.capacity, genomes, self.num_descriptors, -float("inf"))
+        return create_elites(self.capacity, genomes, self.num_descriptors, -float("inf"))
 
-    def add(self, elites: Elites, genomes: Params, quality: Quality, rate: Any) -> tuple[Elites, Entry]:
+    def add(self, elites: Elites, genomes: Params, quality: QDEvaluation, rate: Any) -> tuple[Elites, InsertionResult]:
         """Thresholds are the elites' fitness, whatever the rate."""
         del rate
         number, near = jnp.arange(self.capacity), self.distance**2
 
-        def enter(held: Any, one: Any) -> tuple[Any, tuple[Array, Entry]]:
+        def enter(held: Any, one: Any) -> tuple[Any, tuple[Array, InsertionResult]]:
             fitness, descriptor, filled = held
             own, kind, counts = one
             square: Float[Array, " capacity"] = jnp.where(filled, ((descriptor - kind) ** 2).sum(-1), jnp.inf)
@@ -51,12 +51,12 @@ class UnstructuredArchive:
             put = lambda x, value: x.at[place].set(value, mode="drop")  # noqa: E731
             held = put(fitness, own), put(descriptor, kind), put(filled, True)
             entered = place < self.capacity
-            return held, (place, Entry(new, entered, jnp.where(counts, gain, -jnp.inf)))
+            return held, (place, InsertionResult(new, entered, jnp.where(counts, gain, -jnp.inf)))
 
         begin = elites.fitness, elites.descriptor, elites.filled
-        _, (place, entry) = jax.lax.scan(enter, begin, (quality.fitness, quality.descriptor, sound(quality)))
+        _, (place, entry) = jax.lax.scan(enter, begin, (quality.fitness, quality.descriptor, is_finite(quality)))
         order = jnp.arange(len(place))
         lost = (place == self.capacity) | ((place[:, None] == place) & (order[:, None] < order)).any(1)
         to = jnp.where(lost, self.capacity + order, place)  # distinct, so that indices are unique
-        elites = written(elites, to, genomes, quality)
+        elites = write_elites(elites, to, genomes, quality)
         return replace(elites, threshold=jnp.where(elites.filled, elites.fitness, -jnp.inf)), entry

@@ -7,10 +7,10 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl import tree
+from evorl.ec.flatten import pass_through, sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
-from evorl.ec.rows import full_rank, member, weighted_sum
-from evorl.ec.shaping import best_first, recombination
-from evorl.errors import require, require_whole
+from evorl.ec.shaping import argsort_best_first, recombination_weights
+from evorl.errors import require, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
@@ -42,8 +42,8 @@ class VanillaES:
 
     def __post_init__(self) -> None:
         n = self.population_size
-        require_whole("population_size", n, 2)
-        require_whole("num_elites", self.num_elites)
+        require_int("population_size", n, 2)
+        require_int("num_elites", self.num_elites)
         require(self.num_elites <= n, "num_elites", self.num_elites, f"must be from 1 to population_size, {n}")
 
     def hyperparams(self) -> VanillaESHyperparams:
@@ -55,9 +55,9 @@ class VanillaES:
 
     def ask(self, key: Key, state: VanillaESState, hyperparams: VanillaESHyperparams) -> tuple[Params, VanillaESState]:
         """Members as parameters, leaves [n, ...]."""
-        return self.noise.around(state.mean, hyperparams.std, state.table, key, self.population_size), state
+        return self.noise.sample_members(state.mean, hyperparams.std, state.table, key, self.population_size), state
 
-    to_params = from_params = full_rank
+    to_params = from_params = pass_through
 
     def tell(
         self,
@@ -68,9 +68,9 @@ class VanillaES:
         hyperparams: VanillaESHyperparams,
     ) -> tuple[VanillaESState, Metrics]:
         del key, hyperparams
-        elites = tree.index(genomes, best_first(fitness)[: self.num_elites])
-        mean = weighted_sum(recombination(self.num_elites, 0.5), elites)
-        return replace(state, mean=member(mean, state.mean)), {}
+        elites = tree.index(genomes, argsort_best_first(fitness)[: self.num_elites])
+        mean = sum_weighted(recombination_weights(self.num_elites, 0.5), elites)
+        return replace(state, mean=unflatten_member(mean, state.mean)), {}
 
     def solution(self, state: VanillaESState) -> Params:
         return state.mean

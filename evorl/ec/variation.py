@@ -9,12 +9,12 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl.bounds import Box
+from evorl.bounds import BoundTransform
 from evorl.ec.noise import integers, normal
-from evorl.errors import require, require_whole
+from evorl.errors import require, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform
-from evorl.types import Bound, Bounded, Hyperparams, Key
+from evorl.types import Bound, BoundedOperator, Hyperparams, Key
 
 Rows = Float[Array, "n size"]
 Layer = Int[np.ndarray, " size"]  # of each number, to which leaf of the parameters it belongs
@@ -34,7 +34,7 @@ class Mutation(Protocol):
     """Changed members."""
 
     @property
-    def takes(self) -> type:
+    def hyperparams_class(self) -> type:
         """The class of its hyperparameters."""
         ...
 
@@ -44,13 +44,13 @@ class Mutation(Protocol):
 
 
 @dataclass(frozen=True)
-class NPoint:
+class NPointCrossover:
     """A child follows its first parent and changes over to the other at so many random places."""
 
     points: int = 1
 
     def __post_init__(self) -> None:
-        require_whole("points", self.points)
+        require_int("points", self.points)
 
     def __call__(self, key: Key, first: Rows, second: Rows) -> Rows:
         n, size = first.shape
@@ -93,9 +93,9 @@ class BoundedSBX:
     def __post_init__(self) -> None:
         require(self.eta >= 0, "eta", self.eta, "must not be negative")
         require(0 <= self.rate <= 1, "rate", self.rate, "must be between 0 and 1")
-        Box(self.low, self.high)
+        BoundTransform(self.low, self.high)
 
-    def within(self, low: Bound, high: Bound) -> "BoundedSBX":
+    def with_limits(self, low: Bound, high: Bound) -> "BoundedSBX":
         return replace(self, low=low, high=high)
 
     def __call__(self, key: Key, first: Rows, second: Rows) -> Rows:
@@ -123,7 +123,7 @@ class GaussianMutationHyperparams:
 class GaussianMutation:
     """Normal noise on every parameter (Such et al. 2017, arXiv:1712.06567)."""
 
-    takes = GaussianMutationHyperparams
+    hyperparams_class = GaussianMutationHyperparams
 
     def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: GaussianMutationHyperparams) -> Rows:
         del layer
@@ -150,7 +150,7 @@ class ERLMutation:
     time, uniformly from 0 to 2. Vectors (biases) count as layers; the authors' code leaves them alone.
     """
 
-    takes = ERLMutationHyperparams
+    hyperparams_class = ERLMutationHyperparams
 
     def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: ERLMutationHyperparams) -> Rows:
         h, (n, size) = hyperparams, members.shape
@@ -184,12 +184,12 @@ class PolynomialMutation:
     low: Bound = -float("inf")
     high: Bound = float("inf")
 
-    takes = PolynomialMutationHyperparams
+    hyperparams_class = PolynomialMutationHyperparams
 
     def __post_init__(self) -> None:
-        Box(self.low, self.high)
+        BoundTransform(self.low, self.high)
 
-    def within(self, low: Bound, high: Bound) -> "PolynomialMutation":
+    def with_limits(self, low: Bound, high: Bound) -> "PolynomialMutation":
         return replace(self, low=low, high=high)
 
     def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: PolynomialMutationHyperparams) -> Rows:
@@ -205,7 +205,7 @@ class PolynomialMutation:
         return jnp.where(changes < hyperparams.rate / members.shape[1], changed, members)
 
 
-def offspring(
+def create_offspring(
     keys: tuple[Key, Key, Key], pairs: tuple[Rows, Rows], operators: tuple[Crossover, Mutation], layer: Layer, h: Any
 ) -> Rows:
     """A child of each of the pairs; h has crossover_rate, mutation_rate and what the mutation takes, as mutation.
@@ -220,13 +220,13 @@ def offspring(
     return jnp.where(mutates < h.mutation_rate, mutated, children)
 
 
-def twins(
+def create_paired_offspring(
     keys: tuple[Key, Key, Key], parents: Rows, operators: tuple[Crossover, Mutation], layer: Layer, h: Any
 ) -> Rows:
     """As many children as parents, whose halves are pairs; both children of a pair draw the same.
 
     So what one of them has not of its parents the other one has. Who would be its parent again is crossed after all,
-    since copies of who was lucky once would fill a population. The rest is as in offspring.
+    since copies of who was lucky once would fill a population. The rest is as in create_offspring.
     """
     (crossover, mutation), (key_cross, key_mutate, key_rates) = operators, keys
     key_crosses, key_mutates = jax.random.split(key_rates)
@@ -240,12 +240,12 @@ def twins(
     return jnp.where((children == parents).all(1, keepdims=True), crossed, children)
 
 
-def within(part: Any, low: Bound, high: Bound) -> Any:
+def limit_operator(part: Any, low: Bound, high: Bound) -> Any:
     """A part of an evolver within bounds, or as it is where it knows none."""
-    return part.within(low, high) if isinstance(part, Bounded) else part
+    return part.with_limits(low, high) if isinstance(part, BoundedOperator) else part
 
 
-def check_taken(mutation: Mutation, hyperparams: Any) -> None:
+def check_mutation_hyperparams(mutation: Mutation, hyperparams: Any) -> None:
     """Raises OptionError where hyperparameters are not those of a mutation."""
-    given, takes, name = type(hyperparams).__name__, mutation.takes.__name__, type(mutation).__name__
+    given, takes, name = type(hyperparams).__name__, mutation.hyperparams_class.__name__, type(mutation).__name__
     require(given == takes, "hyperparams.mutation", given, f"must be {takes}, the hyperparameters of {name}")

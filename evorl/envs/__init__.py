@@ -1,5 +1,7 @@
 """Environments, and the check of any of them."""
 
-from evorl.envs.check import check
+from evorl.envs.check import check_env
 
-__all__ = ["check"]
+__all__ = [
+    "check_env",
+]

@@ -9,21 +9,21 @@ from flax import struct
 
 from evorl import tree
 from evorl.envs.wrappers import Wrapper, WrapperState
-from evorl.errors import OptionError, require, require_whole
-from evorl.spaces import Box, Space, shapes
+from evorl.errors import OptionError, require, require_int
+from evorl.spaces import Box, Space, to_shape_structs
 from evorl.types import Array, Key, TimeStep
 from evorl.vector_env import hosts
 
 
 @struct.dataclass
-class StickyState:
+class StickyActionState:
     inner: Any
-    action: Any  # the last one
-    begun: Any  # [] bool, whether there was any
+    last_action: Any  # the last one
+    has_last_action: Any  # [] bool, whether there was any
 
 
 @dataclass(frozen=True)
-class Sticky(Wrapper):
+class StickyAction(Wrapper):
     """The inner environment, which with a probability takes the last action again (Machado et al. 2018).
 
     Source: doi:10.1613/jair.5699, section 5, whose probability of Atari is the default. The first action is taken.
@@ -34,20 +34,24 @@ class Sticky(Wrapper):
     def __post_init__(self) -> None:
         require(0 <= self.probability < 1, "probability", self.probability, "must be at least 0 and below 1")
 
-    def reset(self, key: Key, params: Any) -> tuple[StickyState, Any]:
+    def reset(self, key: Key, params: Any) -> tuple[StickyActionState, Any]:
         inner, obs = self.inner.reset(key, params)
-        return StickyState(inner, tree.zeros(shapes(self.action_space)), jnp.bool_(False)), obs
+        return StickyActionState(inner, tree.zeros_like(to_shape_structs(self.action_space)), jnp.bool_(False)), obs
 
-    def step(self, key: Key, env_state: StickyState, action: Any, params: Any) -> tuple[StickyState, TimeStep]:
+    def step(
+        self, key: Key, env_state: StickyActionState, action: Any, params: Any
+    ) -> tuple[StickyActionState, TimeStep]:
         key_stick, key_step = jax.random.split(key)
-        sticks = env_state.begun & (jax.random.uniform(key_stick) < self.probability)
-        taken = jax.tree.map(lambda old, new: jnp.where(sticks, old, new).astype(old.dtype), env_state.action, action)
+        sticks = env_state.has_last_action & (jax.random.uniform(key_stick) < self.probability)
+        taken = jax.tree.map(
+            lambda old, new: jnp.where(sticks, old, new).astype(old.dtype), env_state.last_action, action
+        )
         inner, timestep = self.inner.step(key_step, env_state.inner, taken, params)
-        return StickyState(inner, taken, jnp.bool_(True)), timestep
+        return StickyActionState(inner, taken, jnp.bool_(True)), timestep
 
 
 @dataclass(frozen=True)
-class Repeat(Wrapper):
+class ActionRepeat(Wrapper):
     """The inner environment, which takes each action `count` times, or until the episode ends; rewards add up.
 
     Of what an episode is known by (episode_info), sums and means are of all inner steps, as well as they can be told
@@ -57,7 +61,7 @@ class Repeat(Wrapper):
     count: int = 4
 
     def __post_init__(self) -> None:
-        require_whole("count", self.count)
+        require_int("count", self.count)
 
     @property
     def max_episode_steps(self) -> int:
@@ -71,31 +75,34 @@ class Repeat(Wrapper):
         keys = jax.random.split(key, self.count)
         first = self.inner.step(keys[0], env_state.inner, action, params)
 
-        def again(carry: tuple[Any, TimeStep, Array], key: Key) -> tuple[tuple[Any, TimeStep, Array], None]:
+        def repeat_step(carry: tuple[Any, TimeStep, Array], key: Key) -> tuple[tuple[Any, TimeStep, Array], None]:
             state, so_far, steps = carry
             going = ~(so_far.terminated | so_far.truncated)
-            after, new = self.inner.step(key, state, action, hosts.where(going, params))
+            after, new = self.inner.step(key, state, action, hosts.mask_host_params(going, params))
             rewards = (so_far.reward, so_far.task_reward), (new.reward, new.task_reward)
             reward, task = jax.tree.map(jnp.add, *rewards)
-            if so_far.ends is not None:  # a member that is out keeps what it saw last
-                kept = {name: tree.where(out, so_far.obs[name], new.obs[name]) for name, out in so_far.ends.any.items()}
+            if so_far.member_ends is not None:  # a member that is out keeps what it saw last
+                kept = {
+                    name: tree.select(out, so_far.obs[name], new.obs[name])
+                    for name, out in so_far.member_ends.is_done.items()
+                }
                 new = replace(new, obs=new.obs | kept)
-            info = {name: self._joined(name, so_far.info[name], x) for name, x in new.info.items()}
-            return tree.where(
+            info = {name: self._combine_info(name, so_far.info[name], x) for name, x in new.info.items()}
+            return tree.select(
                 going, (after, replace(new, reward=reward, info=info, task_reward=task), steps + 1), carry
             ), None
 
-        (inner, timestep, steps), _ = jax.lax.scan(again, (*first, jnp.int32(1)), keys[1:])
+        (inner, timestep, steps), _ = jax.lax.scan(repeat_step, (*first, jnp.int32(1)), keys[1:])
         means = {name: timestep.info[name] / steps for name, how in self.episode_info.items() if how == "mean"}
         return WrapperState(inner), replace(timestep, info=timestep.info | means)
 
-    def _joined(self, name: str, so_far: Any, new: Any) -> Any:
+    def _combine_info(self, name: str, so_far: Any, new: Any) -> Any:
         """What is known of several steps."""
         return so_far + new if self.episode_info.get(name) in ("sum", "mean") else new
 
 
 @dataclass(frozen=True)
-class Rescaled(Wrapper):
+class RescaleAction(Wrapper):
     """The inner environment, whose real actions are a vector of numbers from low to high, taken to its own bounds."""
 
     low: float = -1.0
@@ -104,15 +111,15 @@ class Rescaled(Wrapper):
     def __post_init__(self) -> None:
         space = self.inner.action_space
         if not isinstance(space, Box):
-            raise OptionError(f"env: Rescaled is for actions that are real numbers, not {space}")
+            raise OptionError(f"env: RescaleAction is for actions that are real numbers, not {space}")
         require(self.low < self.high, "low", self.low, f"must be below high, {self.high}")
 
     @property
     def action_space(self) -> Space:
-        return Box(self.low, self.high, (self._inner.size,))
+        return Box(self.low, self.high, (self._inner_space.size,))
 
     @property
-    def _inner(self) -> Box:
+    def _inner_space(self) -> Box:
         space = self.inner.action_space
         assert isinstance(space, Box)
         return space
@@ -122,7 +129,7 @@ class Rescaled(Wrapper):
         return WrapperState(inner), obs
 
     def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
-        low, high = self._inner.bounds
+        low, high = self._inner_space.bounds
         share = (jnp.clip(action, self.low, self.high) - self.low) / (self.high - self.low)
         own = (low + share.reshape(low.shape) * (high - low)).astype(low.dtype)
         inner, timestep = self.inner.step(key, env_state.inner, own, params)

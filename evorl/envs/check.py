@@ -10,49 +10,49 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import tree
-from evorl.envs.trial import Trial, misbehaved, reason, run, unequal
+from evorl.envs.trial import EnvTrial, call_checked, check_behavior, describe_error, find_differences
 from evorl.errors import EnvError
-from evorl.keys import of_seed, require_key
-from evorl.spaces import Box, Members, Space, groups, inner, shapes
-from evorl.tree import join, named, unlike
+from evorl.keys import key_from_seed, require_key
+from evorl.spaces import Box, Members, Space, groups, subspaces, to_shape_structs
+from evorl.tree import find_mismatches, join_path, leaves_by_name
 
-KINDS = [kind.__name__ for kind in typing.get_args(Space)]
+SPACE_NAMES = [kind.__name__ for kind in typing.get_args(Space)]
 
 
-def check(env: Any, env_params: Any = None, key: jax.Array | None = None, episodes: int = 8) -> None:
+def check_env(env: Any, env_params: Any = None, key: jax.Array | None = None, episodes: int = 8) -> None:
     """Verifies that env, with env_params or its own default_params, is as evorl.types.Env asks.
 
     Plays so many whole episodes of random actions drawn from key. Raises EnvError with a line for each fault and its
     place; what is right in some tasks and a mistake in others is told on stderr.
     """
-    from evorl.envs.host import pools  # which itself needs this package
+    from evorl.envs.host import pool_registry  # which itself needs this package
 
-    key = of_seed(0) if key is None else key
+    key = key_from_seed(0) if key is None else key
     require_key(key)
     faults: list[str] = []
-    oldest = pools.newest()
+    oldest = pool_registry.newest_lease()
     try:
-        faults += missing(env)
+        faults += find_missing_members(env)
         if not faults:
             keys = jax.random.split(key, episodes)
-            trial = Trial(env, env.default_params if env_params is None else env_params, keys)
-            for stage in (misdeclared, misshapen, misbehaved):
+            trial = EnvTrial(env, env.default_params if env_params is None else env_params, keys)
+            for stage in (check_declarations, check_shapes, check_behavior):
                 faults += stage(trial)
                 if faults:
                     break
             else:
-                for note in notes(trial):
+                for note in find_suspicious_behavior(trial):
                     print(f"note on {type(env).__name__}: {note}", file=sys.stderr)
     except EnvError as error:  # what came before it is in faults
         faults.append(str(error))
-    if pools.fault() is not None:  # all else follows from it
-        faults = [f"on the host: {pools.fault()}"]
-    pools.give_back(oldest)
+    if pool_registry.find_fault() is not None:  # all else follows from it
+        faults = [f"on the host: {pool_registry.find_fault()}"]
+    pool_registry.release_leases(oldest)
     if faults:
         raise EnvError("\n  ".join([f"{type(env).__name__} is not as evorl needs an environment:", *faults]))
 
 
-def missing(env: Any) -> Iterator[str]:
+def find_missing_members(env: Any) -> Iterator[str]:
     """The members of the protocol that env lacks."""
     from evorl.types import Env  # which itself needs the spaces of this package
 
@@ -61,34 +61,34 @@ def missing(env: Any) -> Iterator[str]:
         try:
             getattr(env, name)
         except Exception as error:
-            yield f"{name}: cannot be read, {reason(error)}; an environment has {', '.join(members)}"
+            yield f"{name}: cannot be read, {describe_error(error)}; an environment has {', '.join(members)}"
 
 
-def misdeclared(trial: Trial) -> Iterator[str]:
+def check_declarations(trial: EnvTrial) -> Iterator[str]:
     """What is wrong in the members that are no functions."""
     env, limit = trial.env, trial.env.max_episode_steps
-    yield from misformed("observation_space", env.observation_space)
-    yield from misformed("action_space", env.action_space)
-    yield from ungrouped(env.observation_space, env.action_space)
+    yield from check_space("observation_space", env.observation_space)
+    yield from check_space("action_space", env.action_space)
+    yield from check_groups(env.observation_space, env.action_space)
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         yield f"max_episode_steps is {limit!r}, must be a whole number, at least 1"
     if not isinstance(env.fresh_reset, bool):
         yield f"fresh_reset is {env.fresh_reset!r}, must be True or False"
-    for path, leaf in named(trial.params).items():
+    for path, leaf in leaves_by_name(trial.params).items():
         if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
-            yield f"{join('params', path)} is {leaf!r}, must be a number or an array"
+            yield f"{join_path('params', path)} is {leaf!r}, must be a number or an array"
 
 
-def misformed(name: str, space: Any) -> Iterator[str]:
+def check_space(name: str, space: Any) -> Iterator[str]:
     """What is wrong with a space."""
     if not isinstance(space, Space):
-        yield f"{name} is {type(space).__name__}, must be one of evorl.spaces: {', '.join(KINDS)}"
+        yield f"{name} is {type(space).__name__}, must be one of evorl.spaces: {', '.join(SPACE_NAMES)}"
         return
     if isinstance(space, Members):
-        yield from misformed(f"{name} of a member", space.space)
+        yield from check_space(f"{name} of a member", space.space)
         return
-    for part, within in inner(space):
-        yield from misformed(f"{name}.{part}", within)
+    for part, within in subspaces(space):
+        yield from check_space(f"{name}.{part}", within)
     if isinstance(space, Box) and name.startswith("action_space"):
         low, high = space.bounds
         if not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
@@ -96,14 +96,14 @@ def misformed(name: str, space: Any) -> Iterator[str]:
             yield f"{name}: its bounds are {space.low} and {space.high}, {allowed}"
 
 
-def ungrouped(observation_space: Any, action_space: Any) -> Iterator[str]:
+def check_groups(observation_space: Any, action_space: Any) -> Iterator[str]:
     """Where the groups of a game are not the same in both of its spaces."""
     if not isinstance(action_space, Space) or not isinstance(observation_space, Space):
         return
     acting, seeing = groups(action_space), groups(observation_space)
     if not acting and not seeing:
         return
-    if others := [name for name, part in inner(action_space) if not isinstance(part, Members)]:
+    if others := [name for name, part in subspaces(action_space) if not isinstance(part, Members)]:
         yield f"action_space.{others[0]} is of no group: each part of a game's must be Members(space, n)"
     for name in {**acting, **seeing}:
         sizes = [space[name].n if name in space else 0 for space in (acting, seeing)]
@@ -111,46 +111,47 @@ def ungrouped(observation_space: Any, action_space: Any) -> Iterator[str]:
             yield f"group {name!r} has {sizes[0]} members in action_space and {sizes[1]} in observation_space"
 
 
-def misshapen(trial: Trial) -> Iterator[str]:
+def check_shapes(trial: EnvTrial) -> Iterator[str]:
     """What cannot be traced, alone and vmapped, and what has another structure, shape or dtype than it must."""
-    from evorl.types import Ends, TimeStep
+    from evorl.types import MemberEnds, TimeStep
 
     env, key = trial.env, trial.keys[0]
-    start = run("reset", jax.eval_shape, env.reset, key, trial.params)
+    start = call_checked("reset", jax.eval_shape, env.reset, key, trial.params)
     if not (isinstance(start, tuple) and len(start) == 2):
         yield f"reset gives {type(start).__name__}, must give (state, obs)"
         return
     action = jax.eval_shape(env.action_space.sample, key)
-    answer = run("step", jax.eval_shape, env.step, key, start[0], action, trial.params)
+    answer = call_checked("step", jax.eval_shape, env.step, key, start[0], action, trial.params)
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], TimeStep)):
         yield f"step gives {type(answer).__name__}, must give (state, TimeStep)"
         return
     (state, obs), (after, timestep) = start, answer
-    flag, reward = jax.ShapeDtypeStruct((), bool), plain(timestep.reward)
-    yield from unlike("reset: obs", plain(obs), shapes(env.observation_space))
-    yield from unlike("step: obs", plain(timestep.obs), shapes(env.observation_space))
-    yield from unlike("step: state", after, state, "as from reset")
+    flag, reward = jax.ShapeDtypeStruct((), bool), to_strong_shapes(timestep.reward)
+    yield from find_mismatches("reset: obs", to_strong_shapes(obs), to_shape_structs(env.observation_space))
+    yield from find_mismatches("step: obs", to_strong_shapes(timestep.obs), to_shape_structs(env.observation_space))
+    yield from find_mismatches("step: state", after, state, "as from reset")
     wanted = jax.tree.map(lambda x: x.update(dtype=jnp.result_type(float)), reward)
     if teams := groups(env.action_space):
         wanted = {name: jax.ShapeDtypeStruct((of.n,), jnp.result_type(float)) for name, of in teams.items()}
-    yield from unlike("step: reward", reward, wanted)
-    yield from unlike("step: terminated", plain(timestep.terminated), flag)
-    yield from unlike("step: truncated", plain(timestep.truncated), flag)
-    if timestep.ends is not None:
+    yield from find_mismatches("step: reward", reward, wanted)
+    yield from find_mismatches("step: terminated", to_strong_shapes(timestep.terminated), flag)
+    yield from find_mismatches("step: truncated", to_strong_shapes(timestep.truncated), flag)
+    if timestep.member_ends is not None:
         flags = {name: jax.ShapeDtypeStruct((of.n,), bool) for name, of in teams.items()}
         if not teams:
-            yield "step: ends is of members, must be None where the environment is no game"
-        elif not isinstance(timestep.ends, Ends):
-            given = type(timestep.ends).__name__
-            yield f"step: ends is {given}, must be None or evorl.types.Ends(terminated, truncated)"
+            yield "step: member_ends is of members, must be None where the environment is no game"
+        elif not isinstance(timestep.member_ends, MemberEnds):
+            given = type(timestep.member_ends).__name__
+            yield f"step: member_ends is {given}, must be None or evorl.types.MemberEnds(terminated, truncated)"
         else:
-            yield from unlike("step: ends.terminated", plain(timestep.ends.terminated), flags)
-            yield from unlike("step: ends.truncated", plain(timestep.ends.truncated), flags)
-    yield from unsummarized(env, timestep.info)
-    yield from unmapped(trial)
+            ends = to_strong_shapes(timestep.member_ends)
+            yield from find_mismatches("step: member_ends.terminated", ends.terminated, flags)
+            yield from find_mismatches("step: member_ends.truncated", ends.truncated, flags)
+    yield from check_episode_info(env, timestep.info)
+    yield from check_vmap(trial)
 
 
-def unsummarized(env: Any, info: Any) -> Iterator[str]:
+def check_episode_info(env: Any, info: Any) -> Iterator[str]:
     """What cannot be kept of an episode in the way that it is declared."""
     from evorl.vector_env.episodes import SUMMARIES
 
@@ -161,34 +162,37 @@ def unsummarized(env: Any, info: Any) -> Iterator[str]:
             yield f"step: info has no array {name!r}, which episode_info declares; it has {sorted(info)}"
 
 
-def unmapped(trial: Trial) -> Iterator[str]:
+def check_vmap(trial: EnvTrial) -> Iterator[str]:
     """What cannot be vmapped over states, or over params too; raises EnvError, as run does."""
     env, keys = trial.env, trial.keys
     actions = jax.eval_shape(jax.vmap(env.action_space.sample), keys)
-    for what, axis, params in (("", None, trial.params), (" and params", 0, trial.batch)):
+    for what, axis, params in (("", None, trial.params), (" and params", 0, trial.params_batch)):
         how = f"vmapped over states{what}"
-        states, _ = run(f"reset, {how}", jax.eval_shape, jax.vmap(env.reset, (0, axis)), keys, params)
-        run(f"step, {how}", jax.eval_shape, jax.vmap(env.step, (0, 0, 0, axis)), keys, states, actions, params)
+        states, _ = call_checked(f"reset, {how}", jax.eval_shape, jax.vmap(env.reset, (0, axis)), keys, params)
+        call_checked(f"step, {how}", jax.eval_shape, jax.vmap(env.step, (0, 0, 0, axis)), keys, states, actions, params)
     yield from ()
 
 
-def notes(trial: Trial) -> Iterator[str]:
+def find_suspicious_behavior(trial: EnvTrial) -> Iterator[str]:
     """What is right in some tasks and a mistake in others."""
     env, limit = trial.env, trial.env.max_episode_steps
-    starts = trial.played["begun"]["reset"]
-    if len(trial.keys) > 1 and not unequal(tree.index(starts, slice(1, None)), tree.index(starts, slice(0, -1))):
+    starts = trial.rollouts["begun"]["reset"]
+    if len(trial.keys) > 1 and not find_differences(
+        tree.index(starts, slice(1, None)), tree.index(starts, slice(0, -1))
+    ):
         yield f"{len(trial.keys)} keys gave the same start; right where the task has only one"
-    if limit > 1 and (trial.lengths == limit).all() and np.asarray(trial.played["terminated"])[:, -1].all():
+    if limit > 1 and (trial.episode_lengths == limit).all() and np.asarray(trial.rollouts["terminated"])[:, -1].all():
         every = f"all {len(trial.keys)} episodes were terminated at step {limit}, which is max_episode_steps"
         yield f"{every}; right where the task has so many steps, but a time limit is truncated"
-    numbers = sum(x[0, 0].size for x in jax.tree.leaves(trial.played["reward"]))
+    numbers = sum(x[0, 0].size for x in jax.tree.leaves(trial.rollouts["reward"]))
     if numbers != 1 and not groups(env.action_space):
-        yield f"step: reward is of {numbers} numbers; a workflow that needs one takes Scalarized(env, weights)"
-    for path, leaf in named(starts["state"]).items():
+        yield f"step: reward is of {numbers} numbers; a workflow that needs one takes LinearReward(env, weights)"
+    for path, leaf in leaves_by_name(starts["state"]).items():
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            yield f"{join('state', path)} is a key; its noise repeats in copied states, that of step's own key does not"
+            why = "its noise repeats in copied states, that of step's own key does not"
+            yield f"{join_path('state', path)} is a key; {why}"
 
 
-def plain(shapes: Any) -> Any:
+def to_strong_shapes(shapes: Any) -> Any:
     """Shapes without weak types."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), shapes)

@@ -8,26 +8,26 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from evorl.envs.brax import Brax, BraxState
-from evorl.envs.wrappers import Wrapper, WrapperState, innermost
+from evorl.envs.suites.brax import Brax, BraxState
+from evorl.envs.wrappers import Wrapper, WrapperState, unwrap
 from evorl.errors import OptionError, require
 from evorl.types import Env, Key, State, TimeStep
 
-FOOT = "foot"  # of which the names of feet have a part
-ANT = (2, 4, 6, 8)  # the ends of its legs, which have no name
+FOOT_NAME = "foot"  # of which the names of feet have a part
+ANT_FEET = (2, 4, 6, 8)  # the ends of its legs, which have no name
 
 
-def brax_of(env: Env, wrapper: str) -> Brax:
+def find_brax(env: Env, wrapper: str) -> Brax:
     """The Brax environment within; raises OptionError where there is none."""
-    found = innermost(env)
+    found = unwrap(env)
     if not isinstance(found, Brax):
         raise OptionError(f"env: {wrapper} knows the bodies of Brax, not those of {type(found).__name__}")
     return found
 
 
-def physics_of(state: State) -> Any:
+def find_pipeline_state(state: State) -> Any:
     """Brax's own state, of its pipeline."""
-    return state.physics if isinstance(state, BraxState) else physics_of(state.inner)
+    return state.pipeline_state if isinstance(state, BraxState) else find_pipeline_state(state.inner)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class FinalPosition(Wrapper):
     """
 
     def __post_init__(self) -> None:
-        brax_of(self.inner, "FinalPosition")
+        find_brax(self.inner, "FinalPosition")
 
     @property
     def episode_info(self) -> Mapping[str, str]:
@@ -50,7 +50,7 @@ class FinalPosition(Wrapper):
 
     def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
-        position = physics_of(inner).x.pos[0, :2]
+        position = find_pipeline_state(inner).x.pos[0, :2]
         return WrapperState(inner), replace(timestep, info={**timestep.info, "position": position})
 
 
@@ -65,7 +65,7 @@ class FeetContact(Wrapper):
     feet: Sequence[int] = field(default=())
 
     def __post_init__(self) -> None:
-        env = brax_of(self.inner, "FeetContact")
+        env = find_brax(self.inner, "FeetContact")
         object.__setattr__(self, "feet", tuple(self.feet))
         why = "FeetContact reads contacts, which Brax keeps with +options.debug=true only"
         require(env.options.get("debug") is True, "options.debug", env.options.get("debug"), why)
@@ -76,11 +76,11 @@ class FeetContact(Wrapper):
         return {**super().episode_info, "feet_contact": "mean"}
 
     @cached_property
-    def links(self) -> tuple[int, ...]:
+    def foot_links(self) -> tuple[int, ...]:
         """Those that are feet; raises OptionError where none is known."""
-        env = brax_of(self.inner, "FeetContact")
+        env = find_brax(self.inner, "FeetContact")
         names = env.env.sys.link_names
-        known = ANT if env.name == "ant" else tuple(i for i, name in enumerate(names) if FOOT in name)
+        known = ANT_FEET if env.name == "ant" else tuple(i for i, name in enumerate(names) if FOOT_NAME in name)
         found = tuple(self.feet) or known
         right = bool(found) and all(0 <= link < len(names) for link in found)
         require(right, "feet", list(found), f"must be some of the {len(names)} links of {env.name}, from 0")
@@ -92,10 +92,12 @@ class FeetContact(Wrapper):
 
     def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
-        down = jnp.stack([self.down(physics_of(inner).contact, link) for link in self.links])
+        down = jnp.stack(
+            [self.has_ground_contact(find_pipeline_state(inner).contact, link) for link in self.foot_links]
+        )
         return WrapperState(inner), replace(timestep, info={**timestep.info, "feet_contact": down.astype(jnp.float32)})
 
-    def down(self, contact: Any, link: int) -> Bool[Array, ""]:
+    def has_ground_contact(self, contact: Any, link: int) -> Bool[Array, ""]:
         """Whether a link touches the ground, which is no link."""
         first, second = contact.link_idx
         ground = ((first == link) & (second < 0)) | ((second == link) & (first < 0))

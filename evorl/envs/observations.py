@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from evorl.envs.wrappers import View, Wrapper
-from evorl.errors import require, require_whole
+from evorl.envs.wrappers import ObservationWrapper, Wrapper
+from evorl.errors import require, require_int
 from evorl.networks.features import features
 from evorl.spaces import (
     Box,
@@ -17,61 +17,61 @@ from evorl.spaces import (
     Simple,
     Space,
     flatten,
-    leaves,
-    mapped,
-    seen,
-    showing,
-    shown,
+    get_visible_obs,
+    get_visible_space,
+    leaf_spaces,
+    map_leaves,
     unflatten,
-    visible,
+    with_visible_obs,
+    with_visible_space,
 )
 from evorl.types import Key, TimeStep
 
-REAL = ("float32", "bfloat16", "float16")
+FLOAT_DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
-class Flatten(View):
+class FlattenObservation(ObservationWrapper):
     """The inner environment, of which one sees a vector: the parts side by side, whole numbers of a choice one-hot.
 
     Pixels, whole numbers of a Box, are fractions of the largest bound.
     """
 
     @property
-    def screen(self) -> Space:
-        ends = [_ends(leaf) for leaf in leaves(visible(self.inner.observation_space))]
+    def output_space(self) -> Space:
+        ends = [_feature_bounds(leaf) for leaf in leaf_spaces(get_visible_space(self.inner.observation_space))]
         low, high = (np.concatenate(bounds) for bounds in zip(*ends, strict=True))
         return Box(tuple(low.tolist()), tuple(high.tolist()), low.shape)
 
-    def show(self, obs: Any) -> Any:
-        return features(visible(self.inner.observation_space), obs)
+    def transform_obs(self, obs: Any) -> Any:
+        return features(get_visible_space(self.inner.observation_space), obs)
 
 
 @dataclass(frozen=True)
-class Cast(View):
+class DtypeObservation(ObservationWrapper):
     """The inner environment, whose real observations have another dtype, such as bfloat16, half the memory."""
 
     dtype: str = "bfloat16"
 
     def __post_init__(self) -> None:
-        require(self.dtype in REAL, "dtype", self.dtype, f"must be one of {', '.join(REAL)}")
+        require(self.dtype in FLOAT_DTYPES, "dtype", self.dtype, f"must be one of {', '.join(FLOAT_DTYPES)}")
 
     @property
-    def screen(self) -> Space:
-        return mapped(visible(self.inner.observation_space), self._cast)
+    def output_space(self) -> Space:
+        return map_leaves(get_visible_space(self.inner.observation_space), self._cast_space)
 
-    def show(self, obs: Any) -> Any:
-        space = visible(self.inner.observation_space)
-        parts = zip(leaves(self.screen), flatten(space, obs), strict=True)
+    def transform_obs(self, obs: Any) -> Any:
+        space = get_visible_space(self.inner.observation_space)
+        parts = zip(leaf_spaces(self.output_space), flatten(space, obs), strict=True)
         return unflatten(space, [part.astype(leaf.dtype) for leaf, part in parts])
 
-    def _cast(self, space: Simple) -> Simple:
+    def _cast_space(self, space: Simple) -> Simple:
         real = isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating)
         return replace(space, dtype=self.dtype) if real else space
 
 
 @struct.dataclass
-class TimedState:
+class StepCountState:
     inner: Any
     steps: Any  # [] int32
 
@@ -83,25 +83,25 @@ class TimeLimit(Wrapper):
     steps: int = 1000
 
     def __post_init__(self) -> None:
-        require_whole("steps", self.steps)
+        require_int("steps", self.steps)
 
     @property
     def max_episode_steps(self) -> int:
         return min(self.steps, self.inner.max_episode_steps)
 
-    def reset(self, key: Key, params: Any) -> tuple[TimedState, Any]:
+    def reset(self, key: Key, params: Any) -> tuple[StepCountState, Any]:
         inner, obs = self.inner.reset(key, params)
-        return TimedState(inner, jnp.int32(0)), obs
+        return StepCountState(inner, jnp.int32(0)), obs
 
-    def step(self, key: Key, env_state: TimedState, action: Any, params: Any) -> tuple[TimedState, TimeStep]:
+    def step(self, key: Key, env_state: StepCountState, action: Any, params: Any) -> tuple[StepCountState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
         steps = env_state.steps + 1
         over = ~timestep.terminated & (steps >= self.steps)
-        return TimedState(inner, steps), replace(timestep, truncated=timestep.truncated | over)
+        return StepCountState(inner, steps), replace(timestep, truncated=timestep.truncated | over)
 
 
 @dataclass(frozen=True)
-class TimeSeen(Wrapper):
+class TimeAwareObservation(Wrapper):
     """The inner environment, of which one also sees the share of the longest episode that has passed, as "time" [1].
 
     Source: Pardo et al. 2018, arXiv:1712.00378, section 3. What was seen without it is "obs", but the parts of a dict
@@ -111,27 +111,27 @@ class TimeSeen(Wrapper):
     @property
     def observation_space(self) -> Space:
         space = self.inner.observation_space
-        inside = visible(space)
+        inside = get_visible_space(space)
         parts = inside.parts if isinstance(inside, Dict) else {"obs": inside}
-        return showing(space, Dict({**parts, "time": Box(0.0, 1.0, (1,))}))
+        return with_visible_space(space, Dict({**parts, "time": Box(0.0, 1.0, (1,))}))
 
-    def reset(self, key: Key, params: Any) -> tuple[TimedState, Any]:
+    def reset(self, key: Key, params: Any) -> tuple[StepCountState, Any]:
         inner, obs = self.inner.reset(key, params)
-        return TimedState(inner, jnp.int32(0)), self._timed(obs, jnp.int32(0))
+        return StepCountState(inner, jnp.int32(0)), self._add_time(obs, jnp.int32(0))
 
-    def step(self, key: Key, env_state: TimedState, action: Any, params: Any) -> tuple[TimedState, TimeStep]:
+    def step(self, key: Key, env_state: StepCountState, action: Any, params: Any) -> tuple[StepCountState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
         steps = env_state.steps + 1
-        return TimedState(inner, steps), replace(timestep, obs=self._timed(timestep.obs, steps))
+        return StepCountState(inner, steps), replace(timestep, obs=self._add_time(timestep.obs, steps))
 
-    def _timed(self, obs: Any, steps: Any) -> Any:
+    def _add_time(self, obs: Any, steps: Any) -> Any:
         space = self.inner.observation_space
-        inside = seen(space, obs)
-        parts = inside if isinstance(visible(space), Dict) else {"obs": inside}
-        return shown(space, obs, {**parts, "time": jnp.float32(steps)[None] / self.max_episode_steps})
+        inside = get_visible_obs(space, obs)
+        parts = inside if isinstance(get_visible_space(space), Dict) else {"obs": inside}
+        return with_visible_obs(space, obs, {**parts, "time": jnp.float32(steps)[None] / self.max_episode_steps})
 
 
-def _ends(space: Simple) -> tuple[np.ndarray, np.ndarray]:
+def _feature_bounds(space: Simple) -> tuple[np.ndarray, np.ndarray]:
     """The bounds of the numbers that features makes of it."""
     if not isinstance(space, Box | MultiBinary):
         return np.zeros(sum(space.choices)), np.ones(sum(space.choices))

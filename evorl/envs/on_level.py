@@ -5,8 +5,8 @@ from typing import Any
 
 from flax import struct
 
-from evorl.envs.wrappers import Rewards, Scalarized, Wrapper, WrapperState
-from evorl.types import Env, Key, Level, Leveled, TimeStep
+from evorl.envs.wrappers import LinearReward, RewardTransform, Wrapper, WrapperState
+from evorl.types import Env, Key, Level, LevelEnv, TimeStep
 
 
 @struct.dataclass
@@ -19,10 +19,10 @@ class OnLevelParams:
 class OnLevel(Wrapper):
     """The inner environment, which has levels, on the one that its params hold."""
 
-    inner: Leveled
+    inner: LevelEnv
 
     def reset(self, key: Key, params: OnLevelParams) -> tuple[WrapperState, Any]:
-        inner, obs = self.inner.reset_to(key, params.level)
+        inner, obs = self.inner.reset_to_level(key, params.level)
         return WrapperState(inner), obs
 
     def step(
@@ -32,30 +32,30 @@ class OnLevel(Wrapper):
         return WrapperState(inner), timestep
 
 
-def with_levels(env: Env, params: Any) -> tuple[Env, Any]:
+def find_leveled_env(env: Env, params: Any) -> tuple[Env, Any]:
     """What has levels in env, of its wrappers the outermost, with its own params; without any the innermost."""
     match env:
-        case Leveled():
+        case LevelEnv():
             return env, params
-        case Scalarized():
-            return with_levels(env.inner, params.inner)
+        case LinearReward():
+            return find_leveled_env(env.inner, params.inner)
         case Wrapper():
-            return with_levels(env.inner, params)
+            return find_leveled_env(env.inner, params)
     return env, params
 
 
-def seen_alike(env: Env, other: Env) -> Env:
+def wrap_like(env: Env, other: Env) -> Env:
     """other, in all wrappers of env around what has levels but those of its rewards."""
     match env:
-        case Leveled():
+        case LevelEnv():
             return other
-        case Rewards() | Scalarized():
-            return seen_alike(env.inner, other)
+        case RewardTransform() | LinearReward():
+            return wrap_like(env.inner, other)
         case Wrapper():
-            return replace(env, inner=seen_alike(env.inner, other))
+            return replace(env, inner=wrap_like(env.inner, other))
     return other
 
 
-def start(env: Env, key: Key, level: Level, params: Any) -> tuple[Any, Any]:
+def reset_on_level(env: Env, key: Key, level: Level, params: Any) -> tuple[Any, Any]:
     """The state and the observation with which an episode begins on a level, in env around an OnLevel."""
     return env.reset(key, OnLevelParams(params, level))

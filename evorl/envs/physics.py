@@ -12,12 +12,12 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl.envs.wrappers import Wrapper
-from evorl.errors import OptionError, require, require_whole, unknown
+from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.spaces import Box, Dict, Discrete
 from evorl.types import Env, Key, Metrics, Prior, TimeStep
 
-Point = Float[Array, " numbers"]  # of the unit cube
-STD = 0.1  # of what an edit adds to each number
+PhysicsLevel = Float[Array, " numbers"]  # of the unit cube
+MUTATION_STD = 0.1  # of what an edit adds to each number
 
 
 @runtime_checkable
@@ -30,11 +30,11 @@ class Adjustable(Env, Protocol):
         ...
 
     @property
-    def positive(self) -> Collection[str]:
+    def positive_params(self) -> Collection[str]:
         """The names of those that make sense above 0 alone, such as masses."""
         ...
 
-    def params_with(self, numbers: Mapping[str, Array]) -> Any:
+    def make_params(self, numbers: Mapping[str, Array]) -> Any:
         """The params with other numbers, by name, and with all that follows from them."""
         ...
 
@@ -65,9 +65,9 @@ class Physics(Wrapper):
         require(bool(self.ranges), "ranges", dict(self.ranges), f"must name some of {', '.join(self.inner.physics)}")
         for name, prior in self.ranges.items():
             if name not in self.inner.physics:
-                raise unknown("number of physics", name, self.inner.physics)
+                raise unknown_name_error("number of physics", name, self.inner.physics)
             require(isinstance(prior, Prior), f"ranges.{name}", prior, "must be a range, such as Uniform(0.5, 2)")
-            fits = name not in self.inner.positive or prior.ends[0] > 0
+            fits = name not in self.inner.positive_params or prior.bounds[0] > 0
             require(fits, f"ranges.{name}", prior, "must be above 0")
         object.__setattr__(self, "ranges", FrozenDict(sorted(self.ranges.items())))
 
@@ -83,36 +83,36 @@ class Physics(Wrapper):
 
     def reset(self, key: Key, params: Any) -> tuple[PhysicsState, Any]:
         key_level, key_start = jax.random.split(key)
-        return self.reset_to(key_start, self.sample(key_level, params))
+        return self.reset_to_level(key_start, self.sample_level(key_level, params))
 
     def step(self, key: Key, env_state: PhysicsState, action: Any, params: Any) -> tuple[PhysicsState, TimeStep]:
         del params
-        inner, timestep = self.inner.step(key, env_state.inner, action, self.inner_params(env_state.level))
+        inner, timestep = self.inner.step(key, env_state.inner, action, self.make_inner_params(env_state.level))
         return PhysicsState(inner, env_state.level), timestep
 
-    def sample(self, key: Key, params: Any) -> Point:
+    def sample_level(self, key: Key, params: Any) -> PhysicsLevel:
         del params
         return jax.random.uniform(key, (len(self.ranges),))
 
-    def level(self, env_state: PhysicsState) -> Point:
+    def get_level(self, env_state: PhysicsState) -> PhysicsLevel:
         return env_state.level
 
-    def reset_to(self, key: Key, level: Point) -> tuple[PhysicsState, Any]:
-        inner, obs = self.inner.reset(key, self.inner_params(level))
+    def reset_to_level(self, key: Key, level: PhysicsLevel) -> tuple[PhysicsState, Any]:
+        inner, obs = self.inner.reset(key, self.make_inner_params(level))
         return PhysicsState(inner, level), obs
 
-    def equal(self, a: Point, b: Point) -> Bool[Array, ""]:
+    def is_same_level(self, a: PhysicsLevel, b: PhysicsLevel) -> Bool[Array, ""]:
         return (a == b).all()
 
-    def mutate(self, key: Key, level: Point, num_edits: int) -> Point:
+    def mutate_level(self, key: Key, level: PhysicsLevel, num_edits: int) -> PhysicsLevel:
         """num_edits times normal numbers of standard deviation 0.1 more, reflected at 0 and 1.
 
         A reflected sum is distributed as the sum of reflections is, so it is drawn at once.
         """
-        moved = (level + STD * math.sqrt(num_edits) * jax.random.normal(key, level.shape)) % 2
+        moved = (level + MUTATION_STD * math.sqrt(num_edits) * jax.random.normal(key, level.shape)) % 2
         return jnp.where(moved > 1, 2 - moved, moved)
 
-    def crossover(self, key: Key, a: Point, b: Point) -> Point:
+    def crossover_levels(self, key: Key, a: PhysicsLevel, b: PhysicsLevel) -> PhysicsLevel:
         """Each number of either."""
         return jnp.where(jax.random.bernoulli(key, shape=a.shape), a, b)
 
@@ -120,33 +120,33 @@ class Physics(Wrapper):
     def genome_size(self) -> int:
         return len(self.ranges)
 
-    def decode(self, genome: Float[Array, " size"]) -> Point:
+    def level_from_genome(self, genome: Float[Array, " size"]) -> PhysicsLevel:
         """By a logistic curve."""
         return jax.nn.sigmoid(genome)
 
-    def solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
+    def is_solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
         return episode_return >= self.solved_return
 
-    def editor(self) -> "PhysicsEditor":
+    def make_editor(self) -> "PhysicsEditor":
         return PhysicsEditor(self)
 
-    def numbers(self, level: Point) -> dict[str, Float[Array, ""]]:
+    def decode_level(self, level: PhysicsLevel) -> dict[str, Float[Array, ""]]:
         """Those that a level stands for, by name."""
         return {name: jnp.float32(prior.decode(level[i])) for i, (name, prior) in enumerate(self.ranges.items())}
 
-    def point(self, numbers: Mapping[str, Any]) -> Point:
+    def encode_level(self, numbers: Mapping[str, Any]) -> PhysicsLevel:
         """The level of these numbers, by name; those outside of their range are at its end."""
         return jnp.stack([jnp.float32(prior.encode(jnp.float32(numbers[name]))) for name, prior in self.ranges.items()])
 
-    def inner_params(self, level: Point) -> Any:
+    def make_inner_params(self, level: PhysicsLevel) -> Any:
         """The params of the inner environment on a level."""
         assert isinstance(self.inner, Adjustable)
-        return self.inner.params_with(self.numbers(level))
+        return self.inner.make_params(self.decode_level(level))
 
-    def describe(self, env_state: PhysicsState) -> Metrics:
+    def state_metrics(self, env_state: PhysicsState) -> Metrics:
         """The numbers of the level that is being played."""
-        here = {f"physics/{name}": number for name, number in self.numbers(env_state.level).items()}
-        return super().describe(env_state) | here
+        here = {f"physics/{name}": number for name, number in self.decode_level(env_state.level).items()}
+        return super().state_metrics(env_state) | here
 
 
 @struct.dataclass
@@ -172,7 +172,7 @@ class PhysicsEditor:
 
     def __post_init__(self) -> None:
         require(self.num_bins >= 2, "num_bins", self.num_bins, "must be at least 2, the ends")
-        require_whole("num_random", self.num_random, 0)
+        require_int("num_random", self.num_random, 0)
 
     @property
     def max_episode_steps(self) -> int:
@@ -202,7 +202,7 @@ class PhysicsEditor:
         over = after.steps >= self.max_episode_steps
         return after, TimeStep(self.observe(key, after), jnp.float32(0), over, jnp.bool_(False))
 
-    def level(self, env_state: PhysicsEditorState) -> Point:
+    def get_level(self, env_state: PhysicsEditorState) -> PhysicsLevel:
         return env_state.level
 
     def observe(self, key: Key, state: PhysicsEditorState) -> dict[str, Array]:

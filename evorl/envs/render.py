@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-FRAMES = 200  # in a GIF at most
+MAX_FRAMES = 200  # in a GIF at most
 
 
 @runtime_checkable
@@ -19,7 +19,7 @@ class Drawable(Protocol):
 
 
 @runtime_checkable
-class NamesActions(Protocol):
+class HasActionMeanings(Protocol):
     """An environment whose actions have names: "nothing", "left", "fire", or the key that they are by keyboard."""
 
     @property
@@ -28,7 +28,7 @@ class NamesActions(Protocol):
         ...
 
 
-def save(frames: Sequence[np.ndarray], seconds: float, folder: Path) -> list[Path]:
+def save_frames(frames: Sequence[np.ndarray], seconds: float, folder: Path) -> list[Path]:
     """Writes frames [height, width, 3] uint8, each shown for so many seconds, as a GIF, and the middle one as a PNG."""
     from PIL import Image
 
@@ -39,7 +39,7 @@ def save(frames: Sequence[np.ndarray], seconds: float, folder: Path) -> list[Pat
     return [gif, png]
 
 
-def written(texts: Sequence[str], size: int = 16) -> list[np.ndarray]:
+def render_text(texts: Sequence[str], size: int = 16) -> list[np.ndarray]:
     """Texts of several lines as frames of one shape, dark on white."""
     from PIL import Image, ImageDraw, ImageFont
 

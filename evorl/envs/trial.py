@@ -13,8 +13,8 @@ import numpy as np
 
 from evorl import tree
 from evorl.errors import EnvError
-from evorl.spaces import Space, flatten, leaves, random_action, unflatten
-from evorl.tree import join, named
+from evorl.spaces import Space, flatten, leaf_spaces, random_action, unflatten
+from evorl.tree import join_path, leaves_by_name
 from evorl.vector_env import hosts
 
 TOLERANCE = 1e-3  # of floats that two programs make of one function
@@ -22,7 +22,7 @@ JAX = str(Path(jax.__file__).parent)
 
 
 @dataclass(frozen=True)
-class Trial:
+class EnvTrial:
     """An environment to be checked, and what it does."""
 
     env: Any
@@ -30,123 +30,128 @@ class Trial:
     keys: Any  # [episodes]
 
     @cached_property
-    def batch(self) -> Any:
+    def params_batch(self) -> Any:
         """The same params for each of keys."""
         return tree.broadcast(self.params, len(self.keys))
 
     @cached_property
-    def played(self) -> dict[str, Any]:
+    def rollouts(self) -> dict[str, Any]:
         """An episode of max_episode_steps steps for each of keys, vmapped over them and over params."""
-        return run("episodes", jax.jit(jax.vmap(self.episode)), self.keys, self.batch)
+        return call_checked("episodes", jax.jit(jax.vmap(self.run_episode)), self.keys, self.params_batch)
 
     @cached_property
-    def lengths(self) -> np.ndarray:
+    def episode_lengths(self) -> np.ndarray:
         """The step that ends each episode, max_episode_steps where none does."""
-        ended = np.asarray(self.played["terminated"] | self.played["truncated"])
+        ended = np.asarray(self.rollouts["terminated"] | self.rollouts["truncated"])
         return np.where(ended.any(1), ended.argmax(1) + 1, ended.shape[1])
 
-    def act(self, key: jax.Array, state: Any, obs: Any, params: Any, i: Any) -> tuple[Any, Any]:
+    def take_random_step(self, key: jax.Array, state: Any, obs: Any, params: Any, i: Any) -> tuple[Any, Any]:
         """Step i, from 1, with a random action, a legal one where obs says what is."""
         key_action, key_step = jax.random.split(jax.random.fold_in(key, i))
         action = random_action(self.env.action_space, self.env.observation_space, obs, key_action)
         return self.env.step(key_step, state, action, params)
 
-    def begin(self, key: jax.Array, params: Any) -> dict[str, Any]:
+    def reset_and_step(self, key: jax.Array, params: Any) -> dict[str, Any]:
         """What reset and the first step give, by name; of what lives on the host not whose it is."""
         state, obs = self.env.reset(jax.random.fold_in(key, 0), params)
-        start = copied({"state": hosts.without(state), "obs": obs})
-        after, timestep = self.act(key, state, obs, params, 1)
-        return {"reset": start, "step": {"state": hosts.without(after), "timestep": timestep}}
+        start = copy_containers({"state": hosts.clear_leases(state), "obs": obs})
+        after, timestep = self.take_random_step(key, state, obs, params, 1)
+        return {"reset": start, "step": {"state": hosts.clear_leases(after), "timestep": timestep}}
 
-    def episode(self, key: jax.Array, params: Any) -> dict[str, Any]:
-        """The same as begin, and of reset and each step after it what is to be verified there."""
+    def run_episode(self, key: jax.Array, params: Any) -> dict[str, Any]:
+        """The same as reset_and_step, and of reset and each step after it what is to be verified there."""
         space, (state, obs) = self.env.observation_space, self.env.reset(jax.random.fold_in(key, 0), params)
 
         def step(carry: Any, i: jax.Array) -> Any:
             state, obs, first = carry
-            after, timestep = self.act(key, state, obs, params, i)
-            seen = {name: vars(timestep)[name] for name in ("reward", "terminated", "truncated", "ends")}
-            seen |= {"strays": strays(space, timestep.obs), "counts": scalars(after)}
-            first = tree.where(i == 1, {"state": hosts.without(after), "timestep": timestep}, first)
+            after, timestep = self.take_random_step(key, state, obs, params, i)
+            seen = {name: vars(timestep)[name] for name in ("reward", "terminated", "truncated", "member_ends")}
+            seen |= {"strays": find_out_of_bounds(space, timestep.obs), "counts": collect_scalars(after)}
+            first = tree.select(i == 1, {"state": hosts.clear_leases(after), "timestep": timestep}, first)
             return (after, timestep.obs, first), seen
 
-        first = tree.zeros(jax.eval_shape(self.begin, key, params)["step"])
+        first = tree.zeros_like(jax.eval_shape(self.reset_and_step, key, params)["step"])
         (_, _, first), seen = jax.lax.scan(step, (state, obs, first), jnp.arange(1, self.env.max_episode_steps + 1))
-        begun = {"reset": {"state": hosts.without(state), "obs": obs}, "step": first}
-        return {"begun": begun, "start": {"strays": strays(space, obs), "counts": scalars(state)}} | seen
+        begun = {"reset": {"state": hosts.clear_leases(state), "obs": obs}, "step": first}
+        return {
+            "begun": begun,
+            "start": {"strays": find_out_of_bounds(space, obs), "counts": collect_scalars(state)},
+        } | seen
 
 
-def misbehaved(trial: Trial) -> Iterator[str]:
+def check_behavior(trial: EnvTrial) -> Iterator[str]:
     """What is wrong in values: of one step, and of whole episodes."""
-    before = attributes(trial.env)
-    yield from impure(trial)
-    yield from misplayed(trial)
-    yield from unended(trial)
-    yield from itself_reset(trial)
-    for name in sorted(name for name, value in attributes(trial.env).items() if value != before.get(name)):
+    before = snapshot_attributes(trial.env)
+    yield from check_purity(trial)
+    yield from check_rollouts(trial)
+    yield from check_member_ends(trial)
+    yield from check_no_autoreset(trial)
+    for name in sorted(name for name, value in snapshot_attributes(trial.env).items() if value != before.get(name)):
         yield f"reset or step changes self.{name}, must leave self as it is: what changes belongs into the state"
 
 
-def impure(trial: Trial) -> Iterator[str]:
+def check_purity(trial: EnvTrial) -> Iterator[str]:
     """Where reset and step are no functions of their arguments: the first difference, since others follow from it."""
-    key, params = trial.keys[0], copied(trial.params)
-    jitted = jax.jit(trial.begin)
-    alone = [run("reset and step", jitted, key, trial.params) for key in trial.keys]
+    key, params = trial.keys[0], copy_containers(trial.params)
+    jitted = jax.jit(trial.reset_and_step)
+    alone = [call_checked("reset and step", jitted, key, trial.params) for key in trial.keys]
     comparisons = (
         (jitted(key, trial.params), alone[0], 0.0, "made twice with one key; all noise must come from the key"),
         (
-            run("without jit", trial.begin, key, trial.params),
+            call_checked("without jit", trial.reset_and_step, key, trial.params),
             alone[0],
             TOLERANCE,
             "with and without jit; all that changes must come from the arguments, not from NumPy, a global or self",
         ),
-        (trial.played["begun"], tree.stack(alone), TOLERANCE, "vmapped and one by one"),
+        (trial.rollouts["begun"], tree.stack(alone), TOLERANCE, "vmapped and one by one"),
     )
     for found, wanted, tolerance, when in comparisons:
-        different = unequal(found, wanted, tolerance)
+        different = find_differences(found, wanted, tolerance)
         if different:
             yield f"{different[0]} differs between calls {when}"
             break
     state, obs = trial.env.reset(key, params)
     given = {"state": state, "params": params}
-    kept = copied(given)
-    trial.act(key, given["state"], obs, given["params"], 1)
-    for path in unequal(given, kept):
+    kept = copy_containers(given)
+    trial.take_random_step(key, given["state"], obs, given["params"], 1)
+    for path in find_differences(given, kept):
         yield f"step changes {path} of its arguments in place, must return a new one"
-    for path in unequal(params, trial.params):
-        yield f"reset or step changes {join('params', path)} in place"
+    for path in find_differences(params, trial.params):
+        yield f"reset or step changes {join_path('params', path)} in place"
 
 
-def misplayed(trial: Trial) -> Iterator[str]:
+def check_rollouts(trial: EnvTrial) -> Iterator[str]:
     """What is wrong in the observations, rewards and ends of whole episodes; of each kind the first."""
-    limit, lengths = trial.env.max_episode_steps, trial.lengths
-    played = jax.tree.map(np.asarray, {name: seen for name, seen in trial.played.items() if name != "begun"})
+    limit, lengths = trial.env.max_episode_steps, trial.episode_lengths
+    played = jax.tree.map(np.asarray, {name: seen for name, seen in trial.rollouts.items() if name != "begun"})
     rewards = [x.reshape(*x.shape[:2], -1) for x in jax.tree.leaves(played["reward"])]
     reward = np.concatenate(rewards, axis=2)
     steps = np.arange(1, limit + 1)
     space = trial.env.observation_space
-    names = named(unflatten(space, leaves(space)))
+    names = leaves_by_name(unflatten(space, leaf_spaces(space)))
     for (name, space), start, later in zip(names.items(), played["start"]["strays"], played["strays"], strict=True):
         outside, index, value = (np.column_stack(pair) for pair in zip(start, later, strict=True))
-        at = first(outside & (np.arange(limit + 1) <= lengths[:, None]))
+        at = find_earliest(outside & (np.arange(limit + 1) <= lengths[:, None]))
         if at:
             element = tuple(map(int, np.unravel_index(index[at], space.shape)))
             low, high = (bound[element] for bound in space.bounds)
-            where = f"{'step' if at[1] else 'reset'}: {join('obs', name)}{list(element) or ''} at step {at[1]}"
+            where = f"{'step' if at[1] else 'reset'}: {join_path('obs', name)}{list(element) or ''} at step {at[1]}"
             yield f"{where} is {value[at]}, must be finite and from {low} to {high}"
     alive = steps <= lengths[:, None]
     terminated, truncated = played["terminated"], played["truncated"]
-    if at := first(alive & ~np.isfinite(reward).all(2)):
+    if at := find_earliest(alive & ~np.isfinite(reward).all(2)):
         yield f"step: reward at step {steps[at[1]]} is {reward[at].squeeze()}, must be finite"
-    if at := first(alive & terminated & truncated):
+    if at := find_earliest(alive & terminated & truncated):
         yield f"step: terminated and truncated are both set at step {steps[at[1]]}, truncated must not be"
     if not (terminated | truncated)[alive & (steps == lengths[:, None])].all():
         yield f"step: neither terminated nor truncated at step {limit}, which is max_episode_steps, must be truncated"
 
 
-def unended(trial: Trial) -> Iterator[str]:
+def check_member_ends(trial: EnvTrial) -> Iterator[str]:
     """What is wrong in the ends of a game's members, one group after the other; of each kind the first."""
-    ends, reward, lengths = jax.tree.map(np.asarray, (trial.played["ends"], trial.played["reward"], trial.lengths))
+    ends, reward, lengths = jax.tree.map(
+        np.asarray, (trial.rollouts["member_ends"], trial.rollouts["reward"], trial.episode_lengths)
+    )
     if ends is None:
         return
     alive = (np.arange(trial.env.max_episode_steps) < lengths[:, None])[:, :, None]
@@ -159,19 +164,19 @@ def unended(trial: Trial) -> Iterator[str]:
             "earns after its end; who may still earn only waits, and has not ended": before & (reward[name] != 0),
         }
         for what, where in faults.items():
-            if at := first((alive & where).any(2)):
+            if at := find_earliest((alive & where).any(2)):
                 member = int((alive & where)[at].argmax())
-                yield f"step: ends: {name}/{member} {what}, at step {at[1] + 1}"
-    everyone = np.concatenate([ends.any[name] for name in ends.terminated], axis=2).all(2)
-    over = np.asarray(trial.played["terminated"] | trial.played["truncated"])
-    if at := first(alive[:, :, 0] & everyone & ~over):
+                yield f"step: member_ends: {name}/{member} {what}, at step {at[1] + 1}"
+    everyone = np.concatenate([ends.is_done[name] for name in ends.terminated], axis=2).all(2)
+    over = np.asarray(trial.rollouts["terminated"] | trial.rollouts["truncated"])
+    if at := find_earliest(alive[:, :, 0] & everyone & ~over):
         yield f"step: all members have ended at step {at[1] + 1}, so the game must be terminated or truncated"
 
 
-def itself_reset(trial: Trial) -> Iterator[str]:
+def check_no_autoreset(trial: EnvTrial) -> Iterator[str]:
     """Where all that counts steps in the state is back at its start when an episode ends."""
-    grown = np.asarray(trial.played["counts"]) - np.asarray(trial.played["start"]["counts"])[:, None]
-    for n, length in zip(grown, trial.lengths, strict=True):
+    grown = np.asarray(trial.rollouts["counts"]) - np.asarray(trial.rollouts["start"]["counts"])[:, None]
+    for n, length in zip(grown, trial.episode_lengths, strict=True):
         counters = (n[: length - 1] == np.arange(1, length)[:, None]).all(0)
         if length > 2 and counters.any() and (n[length - 1, counters] == 0).all():
             what = "what counts the steps in the state is back at its start"
@@ -179,17 +184,17 @@ def itself_reset(trial: Trial) -> Iterator[str]:
             return
 
 
-def strays(space: Space, obs: Any) -> list[tuple[Any, Any, Any]]:
+def find_out_of_bounds(space: Space, obs: Any) -> list[tuple[Any, Any, Any]]:
     """For each leaf of a space: whether a part of obs is outside, the first element that is (in C order), its value."""
     found = []
-    for leaf, part in zip(leaves(space), flatten(space, obs), strict=True):
+    for leaf, part in zip(leaf_spaces(space), flatten(space, obs), strict=True):
         low, high = leaf.bounds
         outside = jnp.ravel(~((part >= low) & (part <= high) & jnp.isfinite(part)))
         found.append((outside.any(), outside.argmax(), jnp.ravel(part)[outside.argmax()]))
     return found
 
 
-def first(mask: np.ndarray) -> tuple[int, int] | None:
+def find_earliest(mask: np.ndarray) -> tuple[int, int] | None:
     """(episode, step) of the earliest step where mask [episodes, steps] is set."""
     if not mask.any():
         return None
@@ -197,48 +202,48 @@ def first(mask: np.ndarray) -> tuple[int, int] | None:
     return int(mask[:, step].argmax()), step
 
 
-def scalars(state: Any) -> jax.Array:
+def collect_scalars(state: Any) -> jax.Array:
     """The numbers in the small leaves of a state, side by side."""
     leaves = [leaf for leaf in jax.tree.leaves(state) if jnp.size(leaf) <= 64]
     real = [leaf for leaf in leaves if jnp.issubdtype(jnp.result_type(leaf), np.number)]
     return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf).astype(jnp.float32) for leaf in real)])
 
 
-def attributes(env: Any) -> dict[str, Any]:
+def snapshot_attributes(env: Any) -> dict[str, Any]:
     """What self holds, so that two such can be compared; of containers the contents too."""
     held = env.__dict__ if hasattr(env, "__dict__") else {}
     containers = (list, dict, set, np.ndarray)
     return {name: (id(x), repr(x) if isinstance(x, containers) else "") for name, x in held.items()}
 
 
-def unequal(found: Any, wanted: Any, tolerance: float = 0.0) -> list[str]:
+def find_differences(found: Any, wanted: Any, tolerance: float = 0.0) -> list[str]:
     """The leaves in which two trees differ."""
-    found, wanted = named(found), named(wanted)
-    shared = {path: (numbers(x), numbers(wanted[path])) for path, x in found.items() if path in wanted}
+    found, wanted = leaves_by_name(found), leaves_by_name(wanted)
+    shared = {path: (to_numpy(x), to_numpy(wanted[path])) for path, x in found.items() if path in wanted}
     close = {path: np.allclose(a, b, tolerance, tolerance, equal_nan=True) for path, (a, b) in shared.items()}
     return [path for path in {**found, **wanted} if not close.get(path)]
 
 
-def numbers(leaf: Any) -> np.ndarray:
+def to_numpy(leaf: Any) -> np.ndarray:
     """A leaf as an array, of a key its data."""
     is_key = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
     return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 
 
-def copied(values: Any) -> Any:
+def copy_containers(values: Any) -> Any:
     """The same leaves in containers of their own."""
     return jax.tree.map(lambda x: x, values)
 
 
-def run(where: str, function: Callable[..., Any], *args: Any) -> Any:
+def call_checked(where: str, function: Callable[..., Any], *args: Any) -> Any:
     """function(*args); raises EnvError, which names the place, where that raises anything."""
     try:
         return function(*args)
     except Exception as error:
-        raise EnvError(f"{where}: {reason(error)}") from None
+        raise EnvError(f"{where}: {describe_error(error)}") from None
 
 
-def reason(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """The first line of an error, what it means, and the innermost line of code that is not of JAX."""
     said = f"{type(error).__name__}: {error}".partition("\n")[0]
     if isinstance(error, jax.errors.UnexpectedTracerError):

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-SIDES = 12  # of what is round
-HEADINGS = 2 * np.pi * np.arange(SIDES) / SIDES
+NUM_SIDES = 12  # of what is round
+ANGLES = 2 * np.pi * np.arange(NUM_SIDES) / NUM_SIDES
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Solid:
     faces: Int[np.ndarray, "faces 4"]  # of three corners the last one twice
 
 
-def page(
+def build_page(
     title: str,
     solids: Sequence[Solid],
     poses: Float[np.ndarray, "frames links 7"],
@@ -38,16 +38,16 @@ def page(
     ground: float | None,
 ) -> str:
     """HTML of an episode: poses are x, y, z and a quaternion, w first; ground is its height where there is any."""
-    corners = np.nan_to_num(np.concatenate([placed(solid, poses[0]) for solid in solids]))
+    corners = np.nan_to_num(np.concatenate([transform_points(solid, poses[0]) for solid in solids]))
     low, high = corners.min(0), corners.max(0)
     extent = max(float(np.linalg.norm(high - low)), 1e-3)
     scene = {
-        "solids": [_described(solid) for solid in solids],
+        "solids": [_describe(solid) for solid in solids],
         "poses": base64.b64encode(poses.astype("<f4").tobytes()).decode(),
         "frames": len(poses),
         "links": poses.shape[1],
         "seconds": seconds,
-        "center": _rounded((low + high) / 2),
+        "center": _round((low + high) / 2),
         "distance": 2 * extent,
         "ground": ground,
         "square": extent / 2,
@@ -56,58 +56,62 @@ def page(
     return template.substitute(title=html.escape(title), scene=json.dumps(scene, allow_nan=False))
 
 
-def _described(solid: Solid) -> dict[str, Any]:
-    points, color = _rounded(solid.points), _rounded(solid.color)
+def _describe(solid: Solid) -> dict[str, Any]:
+    points, color = _round(solid.points), _round(solid.color)
     return {"link": solid.link, "color": color, "points": points, "faces": solid.faces.tolist()}
 
 
-def placed(solid: Solid, poses: Float[np.ndarray, "links 7"]) -> Float[np.ndarray, "points 3"]:
+def transform_points(solid: Solid, poses: Float[np.ndarray, "links 7"]) -> Float[np.ndarray, "points 3"]:
     """Its points in the world."""
-    return solid.points if solid.link < 0 else poses[solid.link, :3] + turned(solid.points, poses[solid.link, 3:])
+    return solid.points if solid.link < 0 else poses[solid.link, :3] + rotate(solid.points, poses[solid.link, 3:])
 
 
-def turned(points: Float[np.ndarray, "points 3"], quaternion: Float[np.ndarray, " 4"]) -> Float[np.ndarray, "points 3"]:
+def rotate(points: Float[np.ndarray, "points 3"], quaternion: Float[np.ndarray, " 4"]) -> Float[np.ndarray, "points 3"]:
     """Points turned by a unit quaternion, w first."""
     w, axis = quaternion[0], quaternion[1:]
     across = np.cross(axis, points)
     return points + 2 * (w * across + np.cross(axis, across))
 
 
-def _rounded(values: Any) -> Any:
+def _round(values: Any) -> Any:
     return np.round(np.asarray(values, float), 4).tolist()
 
 
 Shape = tuple[Float[np.ndarray, "points 3"], Int[np.ndarray, "faces 4"]]
 
 
-def box(half: Sequence[float]) -> Shape:
+def build_box(half: Sequence[float]) -> Shape:
     """Points and faces of a box with these half lengths."""
     signs = np.array([[x, y, z] for z in (-1, 1) for y in (-1, 1) for x in (-1, 1)])
     faces = [[0, 2, 3, 1], [4, 5, 7, 6], [0, 1, 5, 4], [2, 6, 7, 3], [0, 4, 6, 2], [1, 3, 7, 5]]
     return signs * np.asarray(half, float), np.array(faces)
 
 
-def revolved(profile: Iterable[tuple[float, float]]) -> Shape:
+def revolve(profile: Iterable[tuple[float, float]]) -> Shape:
     """Points and faces of what turns around z: (radius, height) from the lowest to the highest."""
     rings = np.array(list(profile), float)
-    circle = np.stack([np.cos(HEADINGS), np.sin(HEADINGS)], 1)
-    points = np.concatenate([np.column_stack([radius * circle, np.full(SIDES, height)]) for radius, height in rings])
-    i, j = np.divmod(np.arange((len(rings) - 1) * SIDES), SIDES)
-    after = (j + 1) % SIDES
-    return points, np.stack([i * SIDES + j, i * SIDES + after, (i + 1) * SIDES + after, (i + 1) * SIDES + j], 1)
+    circle = np.stack([np.cos(ANGLES), np.sin(ANGLES)], 1)
+    points = np.concatenate(
+        [np.column_stack([radius * circle, np.full(NUM_SIDES, height)]) for radius, height in rings]
+    )
+    i, j = np.divmod(np.arange((len(rings) - 1) * NUM_SIDES), NUM_SIDES)
+    after = (j + 1) % NUM_SIDES
+    return points, np.stack(
+        [i * NUM_SIDES + j, i * NUM_SIDES + after, (i + 1) * NUM_SIDES + after, (i + 1) * NUM_SIDES + j], 1
+    )
 
 
-def capsule(radius: float, half: float) -> Shape:
+def build_capsule(radius: float, half: float) -> Shape:
     """Points and faces of two half balls around a cylinder along z of 2 half; a ball where half is 0."""
-    angles = np.linspace(-np.pi / 2, np.pi / 2, SIDES // 2 + 2)
-    return revolved([(radius * np.cos(a), radius * np.sin(a) + np.copysign(half, a)) for a in angles])
+    angles = np.linspace(-np.pi / 2, np.pi / 2, NUM_SIDES // 2 + 2)
+    return revolve([(radius * np.cos(a), radius * np.sin(a) + np.copysign(half, a)) for a in angles])
 
 
-def cylinder(radius: float, half: float) -> Shape:
+def build_cylinder(radius: float, half: float) -> Shape:
     """Points and faces of a closed cylinder along z."""
-    return revolved([(0.0, -half), (radius, -half), (radius, half), (0.0, half)])
+    return revolve([(0.0, -half), (radius, -half), (radius, half), (0.0, half)])
 
 
-def mesh(points: Float[np.ndarray, "points 3"], triangles: Int[np.ndarray, "faces 3"]) -> Shape:
+def build_mesh(points: Float[np.ndarray, "points 3"], triangles: Int[np.ndarray, "faces 3"]) -> Shape:
     """A surface of triangles."""
     return np.asarray(points, float), np.column_stack([triangles, triangles[:, 2]])

@@ -14,7 +14,7 @@ from flax import struct
 
 from evorl import tree
 from evorl.envs.render import Drawable
-from evorl.errors import OptionError, require, require_whole
+from evorl.errors import OptionError, require, require_int
 from evorl.spaces import (
     Box,
     Dict,
@@ -23,15 +23,15 @@ from evorl.spaces import (
     Simple,
     Space,
     flatten,
-    leaves,
-    mapped,
-    seen,
-    showing,
-    shown,
+    get_visible_obs,
+    get_visible_space,
+    leaf_spaces,
+    map_leaves,
     unflatten,
-    visible,
+    with_visible_obs,
+    with_visible_space,
 )
-from evorl.types import Array, Describes, Env, Key, Metrics, State, Summarizes, TimeStep
+from evorl.types import Array, Env, HasEpisodeInfo, HasStateMetrics, Key, Metrics, State, TimeStep
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Wrapper:
 
     @property
     def episode_info(self) -> Mapping[str, str]:
-        return self.inner.episode_info if isinstance(self.inner, Summarizes) else {}
+        return self.inner.episode_info if isinstance(self.inner, HasEpisodeInfo) else {}
 
-    def describe(self, env_state: State) -> Metrics:
-        return self.inner.describe(env_state.inner) if isinstance(self.inner, Describes) else {}
+    def state_metrics(self, env_state: State) -> Metrics:
+        return self.inner.state_metrics(env_state.inner) if isinstance(self.inner, HasStateMetrics) else {}
 
     def draw(self, states: list[State], folder: Path) -> list[Path]:
         return self.inner.draw([state.inner for state in states], folder) if isinstance(self.inner, Drawable) else []
@@ -77,13 +77,13 @@ class WrapperState:
 
 
 @struct.dataclass
-class ScalarizedParams:
+class LinearRewardParams:
     inner: Any
     weights: Any  # [k]
 
 
 @dataclass(frozen=True)
-class Scalarized(Wrapper):
+class LinearReward(Wrapper):
     """The inner environment, whose rewards have k numbers, with their weighted sum as its reward.
 
     The numbers, leaves of a reward side by side, are summed over an episode as "objectives". The weights are params,
@@ -96,42 +96,42 @@ class Scalarized(Wrapper):
         object.__setattr__(self, "weights", tuple(float(weight) for weight in self.weights))
 
     @property
-    def default_params(self) -> ScalarizedParams:
-        return ScalarizedParams(self.inner.default_params, self.weights)
+    def default_params(self) -> LinearRewardParams:
+        return LinearRewardParams(self.inner.default_params, self.weights)
 
     @property
     def episode_info(self) -> Mapping[str, str]:
         return {**super().episode_info, "objectives": "sum"}
 
-    def reset(self, key: Key, params: ScalarizedParams) -> tuple[WrapperState, Any]:
+    def reset(self, key: Key, params: LinearRewardParams) -> tuple[WrapperState, Any]:
         inner, obs = self.inner.reset(key, params.inner)
         return WrapperState(inner), obs
 
     def step(
-        self, key: Key, env_state: WrapperState, action: Any, params: ScalarizedParams
+        self, key: Key, env_state: WrapperState, action: Any, params: LinearRewardParams
     ) -> tuple[WrapperState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params.inner)
-        objectives = _side_by_side(timestep.reward)
+        objectives = _concatenate_rewards(timestep.reward)
         weights = jnp.asarray(params.weights, jnp.float32)
         require(weights.size == objectives.size, "weights", self.weights, f"must be {objectives.size}, one for each")
-        timestep = timestep.with_rewards(lambda reward: _side_by_side(reward) @ weights)
+        timestep = timestep.with_rewards(lambda reward: _concatenate_rewards(reward) @ weights)
         return WrapperState(inner), replace(timestep, info={**timestep.info, "objectives": objectives})
 
 
-def _side_by_side(reward: Any) -> Array:
+def _concatenate_rewards(reward: Any) -> Array:
     """The numbers of a reward, [k]."""
     return jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(reward)])
 
 
 @struct.dataclass
-class RewardsState:
+class RewardTransformState:
     inner: Any
-    owed: Any  # [] reward not yet given
+    pending_reward: Any  # [] reward not yet given
     steps: Any  # [] int32 since it was last given
 
 
 @dataclass(frozen=True)
-class Rewards(Wrapper):
+class RewardTransform(Wrapper):
     """The inner environment with its rewards times `scale`, clipped to [-clip, clip], given in sums every `delay` steps
     and at an episode's end.
 
@@ -146,29 +146,31 @@ class Rewards(Wrapper):
 
     def __post_init__(self) -> None:
         require(self.clip > 0, "clip", self.clip, "must be above 0, or inf for none")
-        require_whole("delay", self.delay)
+        require_int("delay", self.delay)
 
-    def reset(self, key: Key, params: Any) -> tuple[RewardsState, Any]:
+    def reset(self, key: Key, params: Any) -> tuple[RewardTransformState, Any]:
         inner, obs = self.inner.reset(key, params)
-        return RewardsState(inner, jnp.float32(0), jnp.int32(0)), obs
+        return RewardTransformState(inner, jnp.float32(0), jnp.int32(0)), obs
 
-    def step(self, key: Key, env_state: RewardsState, action: Any, params: Any) -> tuple[RewardsState, TimeStep]:
+    def step(
+        self, key: Key, env_state: RewardTransformState, action: Any, params: Any
+    ) -> tuple[RewardTransformState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
         reward = jnp.clip(self.scale * timestep.reward, -self.clip, self.clip)
-        owed, steps = env_state.owed + reward, env_state.steps + 1
+        owed, steps = env_state.pending_reward + reward, env_state.steps + 1
         due: Array = (steps >= self.delay) | timestep.terminated | timestep.truncated
-        after = RewardsState(inner, jnp.where(due, 0.0, owed), jnp.where(due, 0, steps))
-        return after, timestep.shaped(jnp.where(due, owed, 0.0))
+        after = RewardTransformState(inner, jnp.where(due, 0.0, owed), jnp.where(due, 0, steps))
+        return after, timestep.with_shaped_reward(jnp.where(due, owed, 0.0))
 
 
 @struct.dataclass
-class FramesState:
+class FrameStackState:
     inner: Any
-    seen: Any  # leaves [count, ...], the newest last
+    frames: Any  # leaves [count, ...], the newest last
 
 
 @dataclass(frozen=True)
-class Frames(Wrapper):
+class FrameStack(Wrapper):
     """The inner environment, of which one sees the last `count` observations, the newest last.
 
     An episode begins with so many times the first. Leaves [*shape] become [count, *shape], a Discrete becomes a
@@ -179,106 +181,109 @@ class Frames(Wrapper):
     count: int = 4
 
     def __post_init__(self) -> None:
-        require_whole("count", self.count)
+        require_int("count", self.count)
 
     @property
     def observation_space(self) -> Space:
         space = self.inner.observation_space
-        return showing(space, mapped(visible(space), self._frames))
+        return with_visible_space(space, map_leaves(get_visible_space(space), self._stack_space))
 
-    def reset(self, key: Key, params: Any) -> tuple[FramesState, Any]:
+    def reset(self, key: Key, params: Any) -> tuple[FrameStackState, Any]:
         inner, obs = self.inner.reset(key, params)
-        frame = seen(self.inner.observation_space, obs)
+        frame = get_visible_obs(self.inner.observation_space, obs)
         frames = jax.tree.map(lambda x: jnp.broadcast_to(x, (self.count, *jnp.shape(x))), frame)
-        return FramesState(inner, frames), self._observation(obs, frames)
+        return FrameStackState(inner, frames), self._build_obs(obs, frames)
 
-    def step(self, key: Key, env_state: FramesState, action: Any, params: Any) -> tuple[FramesState, TimeStep]:
+    def step(self, key: Key, env_state: FrameStackState, action: Any, params: Any) -> tuple[FrameStackState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
-        frame = seen(self.inner.observation_space, timestep.obs)
-        frames = tree.pushed(env_state.seen, frame)
-        return FramesState(inner, frames), replace(timestep, obs=self._observation(timestep.obs, frames))
+        frame = get_visible_obs(self.inner.observation_space, timestep.obs)
+        frames = tree.shift_in(env_state.frames, frame)
+        return FrameStackState(inner, frames), replace(timestep, obs=self._build_obs(timestep.obs, frames))
 
-    def _frames(self, space: Simple) -> Simple:
+    def _stack_space(self, space: Simple) -> Simple:
         if isinstance(space, Box | MultiBinary):
             return replace(space, shape=(self.count, *space.shape))
         starts = tuple(np.ravel(space.bounds[0]).tolist())
         return MultiDiscrete(space.choices * self.count, starts * self.count)
 
-    def _observation(self, obs: Any, frames: Any) -> Any:
-        space = visible(self.observation_space)
-        parts = zip(leaves(space), flatten(space, frames), strict=True)
+    def _build_obs(self, obs: Any, frames: Any) -> Any:
+        space = get_visible_space(self.observation_space)
+        parts = zip(leaf_spaces(space), flatten(space, frames), strict=True)
         value = unflatten(space, [part.reshape(leaf.shape) for leaf, part in parts])
-        return shown(self.observation_space, obs, value)
+        return with_visible_obs(self.observation_space, obs, value)
 
 
 @dataclass(frozen=True)
-class View(Wrapper, ABC):
-    """The inner environment, of whose observations one is shown what `show` makes of each, of the space `screen`."""
+class ObservationWrapper(Wrapper, ABC):
+    """The inner environment, of whose observations one is shown what `transform_obs` makes of each.
+
+    That is of the space `output_space`.
+    """
 
     @property
     @abstractmethod
-    def screen(self) -> Space:
+    def output_space(self) -> Space:
         """What is shown."""
 
     @abstractmethod
-    def show(self, obs: Any) -> Any:
+    def transform_obs(self, obs: Any) -> Any:
         """Of one observation, without what is legal."""
 
     @property
     def observation_space(self) -> Space:
-        return showing(self.inner.observation_space, self.screen)
+        return with_visible_space(self.inner.observation_space, self.output_space)
 
     def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
         inner, obs = self.inner.reset(key, params)
-        return WrapperState(inner), self._shown(obs)
+        return WrapperState(inner), self._transform_visible(obs)
 
     def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
-        return WrapperState(inner), replace(timestep, obs=self._shown(timestep.obs))
+        return WrapperState(inner), replace(timestep, obs=self._transform_visible(timestep.obs))
 
-    def _shown(self, obs: Any) -> Any:
+    def _transform_visible(self, obs: Any) -> Any:
         space = self.inner.observation_space
-        return shown(space, obs, self.show(seen(space, obs)))
+        return with_visible_obs(space, obs, self.transform_obs(get_visible_obs(space, obs)))
 
 
 @dataclass(frozen=True)
-class Partial(View):
+class FilterObservation(ObservationWrapper):
     """The inner environment, of which one sees only what is kept: numbers of a vector by index, or parts of a dict."""
 
     keep: Sequence[Any]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keep", tuple(self.keep))
-        space = visible(self.inner.observation_space)
+        space = get_visible_space(self.inner.observation_space)
         if not (isinstance(space, Box) and len(space.shape) == 1) and not isinstance(space, Dict):
-            raise OptionError(f"env: Partial hides parts of a vector or of a dict, not of {space}")
+            raise OptionError(f"env: FilterObservation hides parts of a vector or of a dict, not of {space}")
         there = list(range(space.shape[0])) if isinstance(space, Box) else sorted(space.parts)
         known = bool(self.keep) and all(one in there for one in self.keep) and len(set(self.keep)) == len(self.keep)
         require(known, "keep", list(self.keep), f"must be some of {there}, each once")
 
     @property
-    def screen(self) -> Space:
-        space = visible(self.inner.observation_space)
+    def output_space(self) -> Space:
+        space = get_visible_space(self.inner.observation_space)
         if isinstance(space, Dict):
             return Dict({name: space.parts[name] for name in self.keep})
         assert isinstance(space, Box)
         low, high = (tuple(bound[list(self.keep)].tolist()) for bound in space.bounds)
         return replace(space, low=low, high=high, shape=(len(self.keep),))
 
-    def show(self, obs: Any) -> Any:
+    def transform_obs(self, obs: Any) -> Any:
         return {name: obs[name] for name in self.keep} if isinstance(obs, Mapping) else obs[jnp.array(self.keep)]
 
 
-def unshaped(env: Env) -> Env:
+def strip_reward_wrappers(env: Env) -> Env:
     """env without those of its wrappers that change only what is learned from."""
     match env:
-        case Rewards():
-            return unshaped(env.inner)
+        case RewardTransform():
+            return strip_reward_wrappers(env.inner)
         case Wrapper():
-            return replace(env, inner=unshaped(env.inner))
+            return replace(env, inner=strip_reward_wrappers(env.inner))
     return env
 
 
-def innermost(env: Env) -> Env:
+def unwrap(env: Env) -> Env:
     """What all wrappers of env are around."""
-    return innermost(env.inner) if isinstance(env, Wrapper) else env
+    return unwrap(env.inner) if isinstance(env, Wrapper) else env

@@ -8,15 +8,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evorl.errors import require
-from evorl.leagues.meta_games import Gap, Mask, Table, Weights, centred, num_profiles, profiles, span, with_gap
-from evorl.leagues.stationary import stationary
+from evorl.leagues.meta_games import (
+    Gap,
+    Mask,
+    Table,
+    Weights,
+    center_payoffs,
+    compute_payoff_range,
+    compute_profile_mask,
+    num_profiles,
+    with_gap,
+)
+from evorl.leagues.stationary_distribution import compute_stationary_distribution
 from evorl.types import Hyperparams
 
-FIRST = 2.0**-20  # the first chance of a move by which the mover loses
-LEAST = 2.0**-28
-STILL = 1e-6  # the most by which a profile's weight moves where it stands still
-TIE = 1e-6  # of the payoffs' range, below which payoffs are the same
-LIMIT = 6000  # profiles
+INITIAL_EPSILON = 2.0**-20  # the first chance of a move by which the mover loses
+MIN_EPSILON = 2.0**-28
+CONVERGENCE_TOLERANCE = 1e-6  # the most by which a profile's weight moves where it stands still
+TIE_TOLERANCE = 1e-6  # of the payoffs' range, below which payoffs are the same
+MAX_PROFILES = 6000  # profiles
 
 
 @dataclass(frozen=True)
@@ -31,28 +41,33 @@ class AlphaRank:
         """Solves all."""
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
-        of_profiles = self.profiles(payoffs, mask)
+        of_profiles = self.compute_profile_weights(payoffs, mask)
         others = [tuple(j for j in range(len(mask)) if j != i) for i in range(len(mask))]
         weights = jnp.stack([of_profiles.sum(axes) for axes in others])
         return with_gap(payoffs, mask, weights)
 
-    def profiles(self, payoffs: Table, mask: Mask) -> Float[Array, "..."]:
+    def compute_profile_weights(self, payoffs: Table, mask: Mask) -> Float[Array, "..."]:
         """The weight of each profile, [capacity, ..., capacity]; raises OptionError above 6,000 of them."""
-        require(num_profiles(mask) <= LIMIT, "capacity", mask.shape[1], f"AlphaRank has at most {LIMIT} profiles")
-        table, there = centred(payoffs, mask), profiles(mask)
-        gained, lost = _moves(table, TIE * span(payoffs, mask))
+        require(
+            num_profiles(mask) <= MAX_PROFILES,
+            "capacity",
+            mask.shape[1],
+            f"AlphaRank has at most {MAX_PROFILES} profiles",
+        )
+        table, there = center_payoffs(payoffs, mask), compute_profile_mask(mask)
+        gained, lost = _build_transitions(table, TIE_TOLERANCE * compute_payoff_range(payoffs, mask))
 
-        def halved(carry: Any) -> Any:
+        def halve_epsilon(carry: Any) -> Any:
             e, before, _ = carry
-            now = stationary((1 - e) * gained + e * lost, there.reshape(-1))
+            now = compute_stationary_distribution((1 - e) * gained + e * lost, there.reshape(-1))
             return e / 2, now, jnp.abs(now - before).max()
 
-        moving = lambda carry: (carry[0] >= LEAST) & (carry[2] > STILL)  # noqa: E731
-        first = jnp.float32(FIRST), jnp.zeros(there.size), jnp.float32(jnp.inf)
-        return jax.lax.while_loop(moving, halved, first)[1].reshape(there.shape)
+        moving = lambda carry: (carry[0] >= MIN_EPSILON) & (carry[2] > CONVERGENCE_TOLERANCE)  # noqa: E731
+        first = jnp.float32(INITIAL_EPSILON), jnp.zeros(there.size), jnp.float32(jnp.inf)
+        return jax.lax.while_loop(moving, halve_epsilon, first)[1].reshape(there.shape)
 
 
-def _moves(table: Table, tie: Float[Array, ""]) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
+def _build_transitions(table: Table, tie: Float[Array, ""]) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
     """From each profile (row) to each that differs in one policy: 1 where its player gains and where it loses, or 1/2s.
 
     What all have in common, that one of so many changes is drawn, does not matter to the weights.

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from evorl.envs.games.tree import GameTree
-from evorl.leagues.sequences import SequenceForm
-from evorl.leagues.tables import normalized
+from evorl.envs.games.game_tree import GameTree
+from evorl.leagues.sequence_form import SequenceForm
+from evorl.leagues.tabular_policies import normalize_policy
 
 
 def cfr_plus(tree: GameTree, iterations: int | Int[Array, ""]) -> Float[Array, "sets actions"]:
@@ -15,20 +15,23 @@ def cfr_plus(tree: GameTree, iterations: int | Int[Array, ""]) -> Float[Array, "
 
     Players take turns; the policy of iteration t counts t times.
     """
-    form = SequenceForm.of(tree)
-    nothing = jnp.zeros(tree.legal.shape)
+    form = SequenceForm.from_tree(tree)
+    nothing = jnp.zeros(tree.legal_mask.shape)
 
-    def turn(player: int, regret: Array) -> Array:
-        policy = normalized(tree, regret)
-        value = form.backward(form.others(form.plan(policy)), lambda value, sets: (value * policy[sets]).sum(-1))[1]
+    def update_regret(player: int, regret: Array) -> Array:
+        policy = normalize_policy(tree, regret)
+        value = form.apply_backward_induction(
+            form.compute_counterfactual_payoffs(form.compute_realization_plan(policy)),
+            lambda value, sets: (value * policy[sets]).sum(-1),
+        )[1]
         gained = jnp.maximum(regret + value - (value * policy).sum(-1, keepdims=True), 0)
-        return jnp.where(tree.legal & (tree.owner == player)[:, None], gained, regret)
+        return jnp.where(tree.legal_mask & (tree.owner == player)[:, None], gained, regret)
 
     def iteration(t: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         regret, total = carry
-        total += t * form.table(form.plan(normalized(tree, regret)))
+        total += t * form.to_table(form.compute_realization_plan(normalize_policy(tree, regret)))
         for player in range(tree.players):
-            regret = turn(player, regret)
+            regret = update_regret(player, regret)
         return regret, total
 
-    return normalized(tree, jax.lax.fori_loop(1, 1 + iterations, iteration, (nothing, nothing))[1])
+    return normalize_policy(tree, jax.lax.fori_loop(1, 1 + iterations, iteration, (nothing, nothing))[1])

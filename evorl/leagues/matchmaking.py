@@ -8,14 +8,14 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float
 
-from evorl.errors import require, require_whole
+from evorl.errors import require, require_int
 from evorl.hyperparameters import Number, hyperparameter
-from evorl.leagues.meta_games import normalized
-from evorl.leagues.prioritized import PRIORITIES
+from evorl.leagues.meta_games import normalize_weights
+from evorl.leagues.prioritized_solvers import PRIORITIES
 from evorl.priors import LogUniform, Uniform
 
 MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = range(3)
-EVEN = 0.5  # won of games of which nothing is known; below it the other wins more
+EVEN_WIN_RATE = 0.5  # won of games of which nothing is known; below it the other wins more
 
 
 @struct.dataclass
@@ -57,51 +57,51 @@ class Roster:
     capacity: int = 16
 
     def __post_init__(self) -> None:
-        require_whole("main", self.main)
+        require_int("main", self.main)
         for name in ("main_exploiters", "league_exploiters"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "must not be negative")
-        require_whole("capacity", self.capacity)
+        require_int("capacity", self.capacity)
 
     @property
-    def learners(self) -> int:
+    def num_learners(self) -> int:
         """How many there are."""
         return self.main + self.main_exploiters + self.league_exploiters
 
     @property
-    def past(self) -> int:
+    def num_past(self) -> int:
         """Room for past policies."""
-        return self.learners * self.capacity
+        return self.num_learners * self.capacity
 
     @property
-    def policies(self) -> int:
+    def num_policies(self) -> int:
         """All opponents."""
-        return self.past + self.learners
+        return self.num_past + self.num_learners
 
     @property
-    def kinds(self) -> np.ndarray:
+    def learner_kinds(self) -> np.ndarray:
         """[learners], what each is."""
         return np.repeat(
             [MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER], [self.main, self.main_exploiters, self.league_exploiters]
         )
 
     @property
-    def owners(self) -> np.ndarray:
+    def policy_owners(self) -> np.ndarray:
         """[policies], whose each is."""
-        each = np.arange(self.learners)
+        each = np.arange(self.num_learners)
         return np.append(np.repeat(each, self.capacity), each)
 
     @property
-    def now(self) -> np.ndarray:
+    def current_mask(self) -> np.ndarray:
         """[policies], which are learners as they are."""
-        return np.arange(self.policies) >= self.past
+        return np.arange(self.num_policies) >= self.num_past
 
-    def filled(self, taken: Any) -> Bool[Array, " policies"]:
+    def compute_past_mask(self, taken: Any) -> Bool[Array, " policies"]:
         """Which past policies there are, where so many were taken of each learner, [learners]."""
         there = jnp.arange(self.capacity) < taken[:, None]
-        return jnp.append(there.reshape(-1), jnp.zeros(self.learners, bool))
+        return jnp.append(there.reshape(-1), jnp.zeros(self.num_learners, bool))
 
 
-def weights(
+def compute_match_weights(
     roster: Roster, past: Bool[Array, " policies"], won: Float[Array, "learners policies"], given: MatchHyperparams
 ) -> Float[Array, "learners policies"]:
     """How likely each learner meets each policy; some past policy of each main agent must be there.
@@ -110,29 +110,29 @@ def weights(
     main exploiters that win against it more often than not, or where there are none self-play. Main exploiters: a main
     agent or, where they win too little, PFSP (even) over its past policies. League exploiters: PFSP (hard) over all.
     """
-    kinds, owners, now = roster.kinds, roster.owners, roster.now
+    kinds, owners, now = roster.learner_kinds, roster.policy_owners, roster.current_mask
 
-    def prioritized(priority: str, mask: Bool[Array, "..."]) -> Float[Array, "learners policies"]:
-        return normalized(PRIORITIES[priority](won), jnp.broadcast_to(mask, won.shape))
+    def prioritize(priority: str, mask: Bool[Array, "..."]) -> Float[Array, "learners policies"]:
+        return normalize_weights(PRIORITIES[priority](won), jnp.broadcast_to(mask, won.shape))
 
     self_play = jnp.broadcast_to((now & (kinds[owners] == MAIN)) / roster.main, won.shape)
-    over_all = prioritized("hard", past)
-    wins = past & (kinds[owners] != LEAGUE_EXPLOITER) & (won < EVEN)
+    over_all = prioritize("hard", past)
+    wins = past & (kinds[owners] != LEAGUE_EXPLOITER) & (won < EVEN_WIN_RATE)
     some = wins.any(1, keepdims=True)
-    against_strong = jnp.where(some, prioritized("hard", jnp.where(some, wins, past)), self_play)
+    against_strong = jnp.where(some, prioritize("hard", jnp.where(some, wins, past)), self_play)
     rest = jnp.maximum(1 - given.self_play - given.prioritized, 0)
     of_main = given.self_play * self_play + given.prioritized * over_all + rest * against_strong
     of_exploiter = jnp.zeros(won.shape)
     for i in range(roster.main):
-        able = won[:, roster.past + i, None] >= given.curriculum
-        itself = jnp.broadcast_to(np.arange(roster.policies) == roster.past + i, won.shape)
-        of_exploiter += jnp.where(able, itself, prioritized("even", past & (owners == i))) / roster.main
+        able = won[:, roster.num_past + i, None] >= given.curriculum
+        itself = jnp.broadcast_to(np.arange(roster.num_policies) == roster.num_past + i, won.shape)
+        of_exploiter += jnp.where(able, itself, prioritize("even", past & (owners == i))) / roster.main
     kind = kinds[:, None]
     found = jnp.where(kind == MAIN, of_main, jnp.where(kind == MAIN_EXPLOITER, of_exploiter, over_all))
     return found / found.sum(1, keepdims=True)
 
 
-def ready(
+def find_due_snapshots(
     roster: Roster,
     past: Bool[Array, " policies"],
     won: Float[Array, "learners policies"],
@@ -143,40 +143,40 @@ def ready(
 
     Of main agents after some steps, of exploiters when they beat all their opponents, or time is out.
     """
-    kinds, mains = roster.kinds, roster.now & (roster.kinds[roster.owners] == MAIN)
+    kinds, mains = roster.learner_kinds, roster.current_mask & (roster.learner_kinds[roster.policy_owners] == MAIN)
     opponents = jnp.where((kinds == MAIN_EXPLOITER)[:, None], mains, past)
     beats = jnp.where(opponents, won, 1.0).min(1) >= given.beaten
     return jnp.where(kinds == MAIN, steps >= given.snapshot_steps, beats | (steps >= given.timeout))
 
 
 @struct.dataclass
-class Record:
+class MatchRecord:
     """What is known of the episodes of learners with policies, [learners, policies]; later ones count for more."""
 
     games: Any
     wins: Any  # a draw is half of one
 
     @classmethod
-    def empty(cls, roster: Roster) -> "Record":
+    def empty(cls, roster: Roster) -> "MatchRecord":
         """Nothing yet."""
-        none = jnp.zeros((roster.learners, roster.policies))
+        none = jnp.zeros((roster.num_learners, roster.num_policies))
         return cls(none, none)
 
     @property
-    def won(self) -> Float[Array, "learners policies"]:
+    def win_rate(self) -> Float[Array, "learners policies"]:
         """The part of games that a learner won, 1/2 of none."""
-        return jnp.where(self.games > 0, self.wins / jnp.where(self.games > 0, self.games, 1), EVEN)
+        return jnp.where(self.games > 0, self.wins / jnp.where(self.games > 0, self.games, 1), EVEN_WIN_RATE)
 
-    def after(
+    def update(
         self, games: Float[Array, "learners policies"], wins: Float[Array, "learners policies"], decay: Any
     ) -> Any:
         """With so many more, as if each of them had decayed what was known before, and they had come well mixed."""
         left = jnp.where(games > 0, jnp.where(decay > 0, decay, 0.0) ** games, 1.0)
         weight = jnp.where(decay < 1, (1 - left) / jnp.where(decay < 1, 1 - decay, 1), games)
         share = jnp.where(games > 0, wins / jnp.where(games > 0, games, 1), 0)
-        return Record(self.games * left + weight, self.wins * left + weight * share)
+        return MatchRecord(self.games * left + weight, self.wins * left + weight * share)
 
-    def without(self, learners: Bool[Array, " learners"], policies: Bool[Array, " policies"]) -> "Record":
+    def forget(self, learners: Bool[Array, " learners"], policies: Bool[Array, " policies"]) -> "MatchRecord":
         """With nothing known of some learners, and of some policies."""
         gone = learners[:, None] | policies
-        return Record(jnp.where(gone, 0, self.games), jnp.where(gone, 0, self.wins))
+        return MatchRecord(jnp.where(gone, 0, self.games), jnp.where(gone, 0, self.wins))

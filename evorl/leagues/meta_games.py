@@ -17,43 +17,43 @@ Mask: TypeAlias = Bool[Array, "players capacity"]  # which policies are there
 Weights: TypeAlias = Float[Array, "players capacity"]  # each player's mixture, 0 where no policy is
 Gap: TypeAlias = Float[Array, ""]  # the most that a player gains by a policy instead of its mixture
 
-SMALL = 1e-4  # of the payoffs' range, by which the sums of a constant-sum table may differ
+CONSTANT_SUM_TOLERANCE = 1e-4  # of the payoffs' range, by which the sums of a constant-sum table may differ
 
 
-def profiles(mask: Mask) -> Bool[Array, "..."]:
+def compute_profile_mask(mask: Mask) -> Bool[Array, "..."]:
     """Which profiles are of policies that are there, [capacity, ..., capacity]."""
     return jnp.stack(jnp.meshgrid(*mask, indexing="ij")).all(0)
 
 
-def filled(payoffs: Table, mask: Mask) -> Table:
+def mask_payoffs(payoffs: Table, mask: Mask) -> Table:
     """Payoffs, 0 where a policy is not there.
 
     Raises OptionError where they are not [players, capacity, ...] and, outside of jit, where a cell is not finite.
     """
     wanted = (len(mask), *[mask.shape[1]] * len(mask))
     require(payoffs.shape == wanted, "payoffs", f"{list(payoffs.shape)}", f"must be {list(wanted)}")
-    table = jnp.where(profiles(mask), payoffs, 0.0)
+    table = jnp.where(compute_profile_mask(mask), payoffs, 0.0)
     require_finite("payoffs", table)
     return table
 
 
-def centred(payoffs: Table, mask: Mask) -> Table:
+def center_payoffs(payoffs: Table, mask: Mask) -> Table:
     """Payoffs less the middle of each player's range, which changes no equilibrium and keeps float32's precision."""
-    table = filled(payoffs, mask)
-    low, high = extremes(table, mask)
+    table = mask_payoffs(payoffs, mask)
+    low, high = compute_payoff_bounds(table, mask)
     middle = low + (high - low) / 2
-    return jnp.where(profiles(mask), table - middle.reshape(-1, *[1] * len(mask)), 0.0)
+    return jnp.where(compute_profile_mask(mask), table - middle.reshape(-1, *[1] * len(mask)), 0.0)
 
 
-def extremes(payoffs: Table, mask: Mask) -> tuple[Float[Array, " players"], Float[Array, " players"]]:
+def compute_payoff_bounds(payoffs: Table, mask: Mask) -> tuple[Float[Array, " players"], Float[Array, " players"]]:
     """The least and the most that each player gets."""
-    there, axes = profiles(mask), tuple(range(1, 1 + len(mask)))
+    there, axes = compute_profile_mask(mask), tuple(range(1, 1 + len(mask)))
     return jnp.where(there, payoffs, jnp.inf).min(axes), jnp.where(there, payoffs, -jnp.inf).max(axes)
 
 
-def span(payoffs: Table, mask: Mask) -> Float[Array, ""]:
+def compute_payoff_range(payoffs: Table, mask: Mask) -> Float[Array, ""]:
     """The payoffs' range: the most less the least that a player gets, of the player of whom that is largest."""
-    low, high = extremes(payoffs, mask)
+    low, high = compute_payoff_bounds(payoffs, mask)
     return (high - low).max()
 
 
@@ -62,10 +62,10 @@ def is_constant_sum(payoffs: Table, mask: Mask) -> Bool[Array, ""]:
 
     Sums may differ by 1e-4 of the payoffs' range, and by float32's rounding of the payoffs themselves.
     """
-    table = filled(payoffs, mask)
-    total = jnp.broadcast_to(centred(payoffs, mask).sum(0), table.shape)
+    table = mask_payoffs(payoffs, mask)
+    total = jnp.broadcast_to(center_payoffs(payoffs, mask).sum(0), table.shape)
     rounding = 2 * len(mask) * jnp.finfo(jnp.float32).eps * jnp.abs(table).max()
-    return span(total, mask) <= SMALL * span(table, mask) + rounding
+    return compute_payoff_range(total, mask) <= CONSTANT_SUM_TOLERANCE * compute_payoff_range(table, mask) + rounding
 
 
 def require_finite(name: str, cells: Float[Array, "..."]) -> None:
@@ -77,7 +77,7 @@ def require_finite(name: str, cells: Float[Array, "..."]) -> None:
         raise OptionError(f"{name}[{', '.join(map(str, place))}]={value}: must be finite")
 
 
-def deviations(payoffs: Table, weights: Weights) -> Weights:
+def compute_deviation_payoffs(payoffs: Table, weights: Weights) -> Weights:
     """What each policy of each player gets against the mixtures of all others."""
     found = []
     for player in range(len(weights)):
@@ -89,40 +89,40 @@ def deviations(payoffs: Table, weights: Weights) -> Weights:
     return jnp.stack(found)
 
 
-def gains(
+def compute_deviation_gains(
     payoffs: Table,
     mask: Mask,
     weights: Weights,
 ) -> Float[Array, " players"]:
     """The most that each player gains by a policy instead of its mixture, never less than 0."""
-    each = deviations(centred(payoffs, mask), weights)
+    each = compute_deviation_payoffs(center_payoffs(payoffs, mask), weights)
     best = jnp.where(mask, each, -jnp.inf).max(1)
     return jnp.maximum(best - (each * weights).sum(1), 0.0)
 
 
-def gap(
+def compute_gap(
     payoffs: Table,
     mask: Mask,
     weights: Weights,
 ) -> Gap:
     """The most that any player gains by a policy instead of its mixture."""
-    return gains(payoffs, mask, weights).max()
+    return compute_deviation_gains(payoffs, mask, weights).max()
 
 
 def with_gap(payoffs: Table, mask: Mask, weights: Weights) -> tuple[Weights, Gap]:
     """A solver's weights and their gap, all NaN where a payoff is not finite, since what it pays is not known."""
-    lacks = gap(payoffs, mask, weights)
+    lacks = compute_gap(payoffs, mask, weights)
     return jnp.where(jnp.isfinite(lacks), weights, jnp.nan), lacks
 
 
-def normalized(weights: Weights, mask: Mask) -> Weights:
+def normalize_weights(weights: Weights, mask: Mask) -> Weights:
     """Weights of 0 or more as mixtures of the policies that are there, even ones of those without any weight."""
     weights = jnp.where(mask, weights, 0.0)
     total = weights.sum(1, keepdims=True)
     return jnp.where(total > 0, weights, mask) / jnp.where(total > 0, total, mask.sum(1, keepdims=True))
 
 
-def drawn(key: Key, weights: Weights) -> Int[Array, " players"]:
+def sample_policies(key: Key, weights: Weights) -> Int[Array, " players"]:
     """A policy of each player, as likely as its mixture has it; by one number each, not one for each policy."""
     upto = weights.cumsum(1)
     numbers = 1 - jax.random.uniform(key, (len(weights), 1))  # above 0, so that none without weight is drawn

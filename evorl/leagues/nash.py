@@ -9,11 +9,20 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from evorl.errors import OptionError
-from evorl.leagues.meta_games import Gap, Mask, Table, Weights, centred, is_constant_sum, span, with_gap
+from evorl.leagues.meta_games import (
+    Gap,
+    Mask,
+    Table,
+    Weights,
+    center_payoffs,
+    compute_payoff_range,
+    is_constant_sum,
+    with_gap,
+)
 from evorl.types import Hyperparams
 
-INSIDE = 0.95  # of the way to the boundary that a step goes
-LEAST = 1e-10  # by which weights and slacks stay inside
+BOUNDARY_FRACTION = 0.95  # of the way to the boundary that a step goes
+MIN_SLACK = 1e-10  # by which weights and slacks stay inside
 
 
 @dataclass(frozen=True)
@@ -38,14 +47,14 @@ class Nash:
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
         constant = is_constant_sum(payoffs, mask)
         self.check(len(mask), isinstance(constant, Tracer) or bool(constant))
-        scale = span(payoffs, mask)
-        scaled = centred(payoffs, mask)[0] / jnp.where(scale > 0, scale, 1.0)
-        weights = _equilibrium(scaled, mask, self.tolerance, self.steps)
+        scale = compute_payoff_range(payoffs, mask)
+        scaled = center_payoffs(payoffs, mask)[0] / jnp.where(scale > 0, scale, 1.0)
+        weights = _solve_interior_point(scaled, mask, self.tolerance, self.steps)
         weights, lacks = with_gap(payoffs, mask, weights)
         return jnp.where(constant, weights, jnp.nan), jnp.where(constant, lacks, jnp.nan)
 
 
-def _equilibrium(a: Float[Array, "k k"], mask: Mask, tolerance: float, steps: int) -> Weights:
+def _solve_interior_point(a: Float[Array, "k k"], mask: Mask, tolerance: float, steps: int) -> Weights:
     """The mixtures z = (x, y) of max min x A y: a path on which z s = mu for all policies, mu to 0.
 
     s = (u - A y, A' x - v) is what each policy is worse than the bounds u and v. Those that are not there have z = 0
@@ -53,18 +62,18 @@ def _equilibrium(a: Float[Array, "k k"], mask: Mask, tolerance: float, steps: in
     """
     k, count, there = len(a), mask.sum(), mask.reshape(-1)
 
-    def slacks(z: Array, bounds: Array) -> Array:
+    def compute_slacks(z: Array, bounds: Array) -> Array:
         s = jnp.concatenate([bounds[0] - a @ z[k:], a.T @ z[:k] - bounds[1]])
-        return jnp.where(there, jnp.maximum(s, LEAST), 1.0)
+        return jnp.where(there, jnp.maximum(s, MIN_SLACK), 1.0)
 
-    def sure(z: Array) -> Array:
+    def compute_security_levels(z: Array) -> Array:
         """The most that y leaves to x, and the least that x leaves to y."""
         most = jnp.where(mask[0], a @ z[k:], -jnp.inf).max()
         return jnp.stack([most, jnp.where(mask[1], a.T @ z[:k], jnp.inf).min()])
 
     def step(carry: Any) -> Any:
         i, z, bounds, best, least = carry
-        s = slacks(z, bounds)
+        s = compute_slacks(z, bounds)
         mu = (z * s).sum() / count
         # Newton's w = dz / d, d^2 = z / s: (I + skew) w + d (1' du, -1' dv) = target / sqrt(z s), and d w sums to 0
         d = jnp.sqrt(z / s)
@@ -73,7 +82,7 @@ def _equilibrium(a: Float[Array, "k k"], mask: Mask, tolerance: float, steps: in
         inner = jnp.eye(2 * k).at[:k, k:].set(-coupled).at[k:, :k].set(coupled.T)
         factors = jax.scipy.linalg.lu_factor(inner)
 
-        def newton(target: Array) -> tuple[Array, Array, Array, Array]:
+        def solve_newton_step(target: Array) -> tuple[Array, Array, Array, Array]:
             right = jnp.where(there, target / jnp.sqrt(jnp.where(there, z * s, 1.0)), 0.0)
             solved = jax.scipy.linalg.lu_solve(factors, jnp.concatenate([side, right[:, None]], 1))
             sums = side.T @ solved
@@ -81,21 +90,21 @@ def _equilibrium(a: Float[Array, "k k"], mask: Mask, tolerance: float, steps: in
             dz = d * (solved[:, 2] - solved[:, :2] @ dbounds)
             ds = jnp.concatenate([dbounds[0] - a @ dz[k:], a.T @ dz[:k] - dbounds[1]])
             falls = jnp.where(there, jnp.maximum(-dz / jnp.where(there, z, 1.0), -ds / s), 0.0)
-            return dz, ds, dbounds, jnp.minimum(1.0, INSIDE / jnp.maximum(falls.max(), LEAST))
+            return dz, ds, dbounds, jnp.minimum(1.0, BOUNDARY_FRACTION / jnp.maximum(falls.max(), MIN_SLACK))
 
-        dz, ds, dbounds, far = newton(-z * s)
+        dz, ds, dbounds, far = solve_newton_step(-z * s)
         left = jnp.where(there, (z + far * dz) * (s + far * ds), 0.0).sum() / count
         aim = jnp.clip(left / mu, 0.1, 1.0) ** 3 * mu
-        dz, _, dbounds, far = newton(aim - z * s - dz * ds)
-        z = jnp.where(there, jnp.maximum(z + far * dz, LEAST), 0.0).reshape(2, k)
+        dz, _, dbounds, far = solve_newton_step(aim - z * s - dz * ds)
+        z = jnp.where(there, jnp.maximum(z + far * dz, MIN_SLACK), 0.0).reshape(2, k)
         z, bounds = (z / z.sum(1, keepdims=True)).reshape(-1), bounds + far * dbounds
-        now = sure(z)
+        now = compute_security_levels(z)
         apart = now[0] - now[1]
         best = jnp.where(apart < least, z, best)
         return i + 1, z, bounds, best, jnp.minimum(least, apart)
 
     z = (mask / mask.sum(1, keepdims=True)).reshape(-1)
-    now = sure(z)
+    now = compute_security_levels(z)
     start = jnp.int32(0), z, now + jnp.array([1.0, -1.0]), z, now[0] - now[1]
     unfinished = lambda carry: (carry[0] < steps) & (carry[-1] > tolerance)  # noqa: E731
     return jax.lax.while_loop(unfinished, step, start)[3].reshape(2, k)

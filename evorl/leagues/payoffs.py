@@ -27,12 +27,12 @@ class Payoffs:
         return cls(zeros, zeros, zeros, zeros)
 
     @classmethod
-    def expected(cls, mean: Float[Array, "players ..."]) -> "Payoffs":
+    def from_expected(cls, mean: Float[Array, "players ..."]) -> "Payoffs":
         """Cells that were computed."""
         return cls(mean, jnp.zeros_like(mean), jnp.full_like(mean, jnp.inf), jnp.zeros_like(mean))
 
     @classmethod
-    def played(cls, returns: Float[Array, "episodes ..."], axis: int = 1) -> "Payoffs":
+    def from_returns(cls, returns: Float[Array, "episodes ..."], axis: int = 1) -> "Payoffs":
         """Cells of episodes, whose variance is estimated by n - 1 (0 of one episode); axis is that of the players."""
         n, mean = returns.shape[0], returns.mean(0)
         apart = returns - mean
@@ -44,23 +44,23 @@ class Payoffs:
         """The table with those cells of another that are in a mask [capacity, ..., capacity]."""
         return jax.tree.map(lambda new, old: jnp.where(mask, new, old), cells, self)
 
-    def combined(self, more: "Payoffs") -> "Payoffs":
+    def combine(self, more: "Payoffs") -> "Payoffs":
         """With the episodes of another table, cell by cell (Chan et al. 1979); where that is computed, it is taken."""
         a, b = self.episodes, more.episodes
         n = a + b
         share = jnp.where(jnp.isinf(b), 1.0, b / jnp.maximum(n, 1))
         moved = more.mean - self.mean
 
-        def pooled(moved: Array, before: Array, new: Array) -> Array:
+        def pool_variance(moved: Array, before: Array, new: Array) -> Array:
             between = jnp.where(jnp.isinf(n), 0.0, a * share * moved**2)
             squares = between + before * jnp.maximum(a - 1, 0) + new * jnp.maximum(b - 1, 0)
             return jnp.where(jnp.isinf(n), 0.0, squares / jnp.maximum(n - 1, 1))
 
         mean = jnp.where(share == 1, more.mean, self.mean + share * moved)
-        variance = pooled(moved, self.variance, more.variance)
-        return Payoffs(mean, variance, n, pooled(moved.sum(0), self.sum_variance, more.sum_variance))
+        variance = pool_variance(moved, self.variance, more.variance)
+        return Payoffs(mean, variance, n, pool_variance(moved.sum(0), self.sum_variance, more.sum_variance))
 
     @property
-    def errors(self) -> Float[Array, "players ..."]:
+    def standard_errors(self) -> Float[Array, "players ..."]:
         """The standard error of each mean; infinite of less than two episodes, 0 where it was computed."""
         return jnp.where(self.episodes > 1, jnp.sqrt(self.variance / jnp.maximum(self.episodes, 1)), jnp.inf)

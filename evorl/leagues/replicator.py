@@ -5,11 +5,20 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from evorl.errors import require, require_whole
-from evorl.leagues.meta_games import Gap, Mask, Table, Weights, centred, deviations, normalized, with_gap
+from evorl.errors import require, require_int
+from evorl.leagues.meta_games import (
+    Gap,
+    Mask,
+    Table,
+    Weights,
+    center_payoffs,
+    compute_deviation_payoffs,
+    normalize_weights,
+    with_gap,
+)
 from evorl.types import Hyperparams
 
-ROUNDS = 4  # of Newton's method, which a projection of a few low weights takes
+PROJECTION_STEPS = 4  # of Newton's method, which a projection of a few low weights takes
 
 
 @dataclass(frozen=True)
@@ -21,13 +30,13 @@ class Replicator:
 
     def __post_init__(self) -> None:
         require(self.dt > 0, "dt", self.dt, "must be above 0")
-        require_whole("steps", self.steps)
+        require_int("steps", self.steps)
 
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
-        weights = _average(centred(payoffs, mask), mask, self.dt, self.steps, 0.0)
+        weights = _average_trajectory(center_payoffs(payoffs, mask), mask, self.dt, self.steps, 0.0)
         return with_gap(payoffs, mask, weights)
 
 
@@ -42,44 +51,44 @@ class ProjectedReplicator:
     def __post_init__(self) -> None:
         require(self.dt > 0, "dt", self.dt, "must be above 0")
         require(0 <= self.floor < 1, "floor", self.floor, "must be at least 0 and below 1")
-        require_whole("steps", self.steps)
+        require_int("steps", self.steps)
 
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
         require(self.floor * mask.shape[1] <= 1, "floor", self.floor, f"must be at most 1 / {mask.shape[1]} policies")
-        weights = _average(centred(payoffs, mask), mask, self.dt, self.steps, self.floor)
+        weights = _average_trajectory(center_payoffs(payoffs, mask), mask, self.dt, self.steps, self.floor)
         return with_gap(payoffs, mask, weights)
 
 
-def _average(table: Table, mask: Mask, dt: float, steps: int, floor: float) -> Weights:
+def _average_trajectory(table: Table, mask: Mask, dt: float, steps: int, floor: float) -> Weights:
     """Of the start and so many steps."""
 
     def step(i: jax.Array, carry: tuple[Weights, ...]) -> tuple[Weights, ...]:
         now, lost, total, lost_of_total = carry
-        each = deviations(table, now)
+        each = compute_deviation_payoffs(table, now)
         mean = (each * now).sum(1, keepdims=True) / now.sum(1, keepdims=True)
-        change = _lifting(now, dt * now * (each - mean), mask, floor)
-        return *_added(now, lost, change), *_added(total, lost_of_total, now)
+        change = _project_change(now, dt * now * (each - mean), mask, floor)
+        return *_add_compensated(now, lost, change), *_add_compensated(total, lost_of_total, now)
 
-    even, zeros = normalized(jnp.ones(mask.shape), mask), jnp.zeros(mask.shape)
+    even, zeros = normalize_weights(jnp.ones(mask.shape), mask), jnp.zeros(mask.shape)
     last, _, total, _ = jax.lax.fori_loop(0, steps, step, (even, zeros, zeros, zeros))
-    return normalized(total + last, mask)
+    return normalize_weights(total + last, mask)
 
 
-def _lifting(weights: Weights, change: Weights, mask: Mask, floor: float) -> Weights:
+def _project_change(weights: Weights, change: Weights, mask: Mask, floor: float) -> Weights:
     """The change to the nearest mixtures with no weight below a floor: to max(w - x, floor), x pays for the lifted."""
     x = jnp.zeros((len(mask), 1))
     low = jnp.zeros_like(mask)
-    for _ in range(ROUNDS):
+    for _ in range(PROJECTION_STEPS):
         low = mask & (weights + change - x < floor)
         lifted = jnp.where(low, floor - weights - change, 0.0).sum(1, keepdims=True)
         x = lifted / (mask & ~low).sum(1, keepdims=True)
     return jnp.where(low, floor - weights, jnp.where(mask, change - x, 0.0))
 
 
-def _added(total: Weights, lost: Weights, more: Weights) -> tuple[Weights, Weights]:
+def _add_compensated(total: Weights, lost: Weights, more: Weights) -> tuple[Weights, Weights]:
     """A sum and what rounding has lost of it (Kahan 1965), so that small changes add up."""
     more -= lost
     new = total + more

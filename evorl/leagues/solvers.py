@@ -6,12 +6,12 @@ from typing import Protocol, runtime_checkable
 import jax.numpy as jnp
 
 from evorl.errors import require
-from evorl.leagues.meta_games import Gap, Mask, Table, Weights, normalized, with_gap
+from evorl.leagues.meta_games import Gap, Mask, Table, Weights, normalize_weights, with_gap
 from evorl.types import Hyperparams
 
 
 @runtime_checkable
-class Solver(Protocol):
+class MetaSolver(Protocol):
     """What makes mixtures of a table; unfilled cells may hold anything."""
 
     def check(self, players: int, zero_sum: bool) -> None:
@@ -28,17 +28,17 @@ class Solver(Protocol):
 
 
 @runtime_checkable
-class Rectifies(Solver, Protocol):
+class RectifyingSolver(MetaSolver, Protocol):
     """A solver whose mixtures are not what new policies answer."""
 
-    def opponents(self, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
+    def compute_opponent_mixtures(self, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
         """Each player's mixture as the others' new policies meet it, where its weights are these."""
         ...
 
 
-def answered(solver: Solver, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
+def select_opponent_mixtures(solver: MetaSolver, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
     """The mixtures that new policies answer: a solver's weights, or what it makes of them."""
-    return solver.opponents(payoffs, mask, weights) if isinstance(solver, Rectifies) else weights
+    return solver.compute_opponent_mixtures(payoffs, mask, weights) if isinstance(solver, RectifyingSolver) else weights
 
 
 @dataclass(frozen=True)
@@ -49,27 +49,27 @@ class UniformMixture:
         """Solves all."""
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
-        weights = normalized(jnp.ones(mask.shape), mask)
+        weights = normalize_weights(jnp.ones(mask.shape), mask)
         return with_gap(payoffs, mask, weights)
 
 
 @dataclass(frozen=True)
-class Last:
+class NewestPolicySolver:
     """The newest policy alone, which makes PSRO self-play."""
 
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all."""
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
-        weights = newest(mask).astype(jnp.float32)
+        weights = mask_newest_policies(mask).astype(jnp.float32)
         return with_gap(payoffs, mask, weights)
 
 
 @dataclass(frozen=True)
-class Mixed:
+class UniformlyMixedSolver:
     """The weights of another solver, with a share of even ones, so that no policy is forgotten."""
 
-    solver: Solver
+    solver: MetaSolver
     uniform: float = 0.2
 
     def __post_init__(self) -> None:
@@ -81,11 +81,11 @@ class Mixed:
 
     def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
         weights, _ = self.solver(payoffs, mask, hyperparams)
-        weights = (1 - self.uniform) * weights + self.uniform * normalized(jnp.ones(mask.shape), mask)
+        weights = (1 - self.uniform) * weights + self.uniform * normalize_weights(jnp.ones(mask.shape), mask)
         return with_gap(payoffs, mask, weights)
 
 
-def newest(mask: Mask) -> Mask:
+def mask_newest_policies(mask: Mask) -> Mask:
     """The last policy that each player has."""
     last = mask.shape[1] - 1 - jnp.argmax(mask[:, ::-1], axis=1)
     return jnp.arange(mask.shape[1]) == last[:, None]

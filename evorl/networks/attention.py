@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from evorl.networks.mlp import Dense, activated
-from evorl.spaces import ILLEGAL
+from evorl.networks.mlp import Dense, apply_dense_layers
+from evorl.spaces import MASKED_LOGIT
 
 
 class Embedding(nn.Module):
@@ -17,7 +17,7 @@ class Embedding(nn.Module):
 
     @nn.compact
     def __call__(self, *given: Float[Array, "*batch _"]) -> Float[Array, "*batch width"]:
-        return activated(jnp.concatenate(given, axis=-1), (self.width,), "leaky_relu")
+        return apply_dense_layers(jnp.concatenate(given, axis=-1), (self.width,), "leaky_relu")
 
 
 class Attention(nn.Module):
@@ -35,17 +35,17 @@ class Attention(nn.Module):
     ) -> tuple[Float[Array, "*batch n width"], Float[Array, ""]]:
         n, width = own.shape[-2:]
 
-        def by_head(x: Array) -> Float[Array, "*batch n heads d"]:
+        def split_heads(x: Array) -> Float[Array, "*batch n heads d"]:
             return x.reshape(*x.shape[:-1], self.heads, width // self.heads)
 
-        def projected(name: str, x: Array) -> Array:
-            return by_head(x @ self.param(name, nn.initializers.lecun_uniform(), (width, width)))
+        def project(name: str, x: Array) -> Array:
+            return split_heads(x @ self.param(name, nn.initializers.lecun_uniform(), (width, width)))
 
-        query, key = projected("query", own), projected("key", pair)
-        value = by_head(nn.leaky_relu(Dense(width, name="value")(pair)))
+        query, key = project("query", own), project("key", pair)
+        value = split_heads(nn.leaky_relu(Dense(width, name="value")(pair)))
         others = ~np.eye(n, dtype=bool)
         logits = jnp.einsum("...ihd,...jhd->...hij", query, key)
-        scaled = jnp.where(others, logits / np.sqrt(width // self.heads), ILLEGAL)
+        scaled = jnp.where(others, logits / np.sqrt(width // self.heads), MASKED_LOGIT)
         weights = jnp.where(others, jax.nn.softmax(scaled), 0)
         heard = jnp.einsum("...hij,...jhd->...ihd", weights, value).reshape(own.shape)
         rows = max(1, logits.size // (self.heads * n * n)) * max(1, n - 1)

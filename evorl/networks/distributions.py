@@ -1,8 +1,8 @@
 """Distributions of actions, and which one an action space has.
 
 Each has sample(key), mode(), log_prob(x) and entropy() over its batch [*batch]; x is a sample. Real actions are in
-units of half the range of the action space, from its middle, and a sample is what lies before the bounds: `Head.action`
-takes it to the environment.
+units of half the range of the action space, from its middle, and a sample is what lies before the bounds:
+`Head.to_action` takes it to the environment.
 """
 
 import math
@@ -17,12 +17,12 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl.errors import OptionError, require
-from evorl.spaces import Box, Discrete, Space, choices, chosen, is_simple, leaves
+from evorl.spaces import Box, Discrete, Space, action_from_indices, choice_counts, is_simple, leaf_spaces
 from evorl.types import Key
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # of the standard normal
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-KINDS = ("tanh_normal", "normal")  # of real actions
+CONTINUOUS_DISTRIBUTIONS = ("tanh_normal", "normal")  # of real actions
 
 
 @runtime_checkable
@@ -74,7 +74,7 @@ class Categorical:
         return -(jnp.exp(log_probs) * log_probs).sum(-1)
 
 
-def one_choice(of: Distribution) -> Categorical:
+def require_categorical(of: Distribution) -> Categorical:
     """A distribution that is of one choice; raises OptionError for another."""
     if not isinstance(of, Categorical):
         raise OptionError("action_space: must be Discrete, so that actions have probabilities")
@@ -82,7 +82,7 @@ def one_choice(of: Distribution) -> Categorical:
 
 
 @struct.dataclass
-class Categoricals:
+class MultiCategorical:
     """Several independent choices."""
 
     parts: Any  # tuple of Categorical
@@ -101,7 +101,9 @@ class Categoricals:
         return jnp.stack([part.entropy() for part in self.parts]).sum(0)
 
 
-def straight_through(logits: Float[Array, "*batch n"], choices: Sequence[int], key: Key) -> Float[Array, "*batch n"]:
+def sample_straight_through(
+    logits: Float[Array, "*batch n"], choices: Sequence[int], key: Key
+) -> Float[Array, "*batch n"]:
     """A sample of several choices, one-hot and side by side, with the gradient of the softmax of their noisy logits.
 
     Straight-through Gumbel-softmax of temperature 1 (Jang et al. 2017, arXiv:1611.01144).
@@ -169,26 +171,31 @@ class Head:
     """The distribution of an action space, from numbers that a network gives."""
 
     space: Space
-    kind: str = KINDS[0]  # of real actions
+    kind: str = CONTINUOUS_DISTRIBUTIONS[0]  # of real actions
 
     def __post_init__(self) -> None:
-        require(self.kind in KINDS, "distribution", self.kind, f"must be one of {', '.join(KINDS)}")
+        require(
+            self.kind in CONTINUOUS_DISTRIBUTIONS,
+            "distribution",
+            self.kind,
+            f"must be one of {', '.join(CONTINUOUS_DISTRIBUTIONS)}",
+        )
         if isinstance(self.space, Box):
             bounded = all(np.isfinite(bound).all() for bound in self.space.bounds)
             if not bounded:
                 raise OptionError(f"a policy needs actions between finite bounds, not {self.space}")
-        if not is_simple(self.space) and any(isinstance(leaf, Box) for leaf in leaves(self.space)):
+        if not is_simple(self.space) and any(isinstance(leaf, Box) for leaf in leaf_spaces(self.space)):
             raise OptionError(f"a policy with several actions needs each to be a choice, not {self.space}")
 
     @property
-    def choices(self) -> list[int]:
+    def choice_sizes(self) -> list[int]:
         """How many there are in each choice of an action."""
-        return choices(self.space)
+        return choice_counts(self.space)
 
     @property
     def size(self) -> int:
         """How many numbers it takes, besides the logarithms of standard deviations."""
-        return self.space.size if isinstance(self.space, Box) else sum(self.choices)
+        return self.space.size if isinstance(self.space, Box) else sum(self.choice_sizes)
 
     @property
     def num_stds(self) -> int:
@@ -203,13 +210,13 @@ class Head:
                 return TanhNormal(normal) if self.kind == "tanh_normal" else normal
             case Discrete():
                 return Categorical(numbers)
-        ends = np.cumsum(self.choices)[:-1]
-        return Categoricals(tuple(Categorical(part) for part in jnp.split(numbers, ends, axis=-1)))
+        ends = np.cumsum(self.choice_sizes)[:-1]
+        return MultiCategorical(tuple(Categorical(part) for part in jnp.split(numbers, ends, axis=-1)))
 
-    def action(self, x: Array) -> Any:
+    def to_action(self, x: Array) -> Any:
         """A sample as the environment takes it."""
         if not isinstance(self.space, Box):
-            return chosen(self.space, x)
+            return action_from_indices(self.space, x)
         low, high = self.space.bounds
         inside = jnp.tanh(x) if self.kind == "tanh_normal" else jnp.clip(x, -1, 1)
         return jnp.asarray((low + high) / 2 + (high - low) / 2 * inside.reshape(*x.shape[:-1], *self.space.shape))

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import OptionError, require, require_whole
-from evorl.networks.features import features, scaled
-from evorl.networks.low_rank import applied
-from evorl.networks.mlp import ACTIVATIONS, Dense, activated, check_layers
-from evorl.spaces import Box, Simple, Space, flatten, leaves
+from evorl.errors import OptionError, require, require_int
+from evorl.networks.features import features, scale_pixels
+from evorl.networks.low_rank import apply_kernel
+from evorl.networks.mlp import ACTIVATIONS, Dense, apply_dense_layers, check_layers
+from evorl.spaces import Box, Simple, Space, flatten, leaf_spaces
 
-FEW = 64  # numbers of a patch, of which on a CPU a product with all patches is no slower than a convolution
+MAX_PATCH_SIZE = 64  # numbers of a patch, of which on a CPU a product with all patches is no slower than a convolution
 
 
 class Convolution(nn.Module):
@@ -31,7 +31,7 @@ class Convolution(nn.Module):
         numbers = self.size**2 * channels
         kernel = self.param("kernel", nn.initializers.lecun_uniform(), (numbers, self.features))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        if numbers <= FEW and jax.default_backend() == "cpu":
+        if numbers <= MAX_PATCH_SIZE and jax.default_backend() == "cpu":
             places = [range(0, extent - self.size + 1, self.stride) for extent in (height, width)]
             squares = [
                 x[..., i : i + places[0][-1] + 1 : self.stride, j : j + places[1][-1] + 1 : self.stride, :]
@@ -42,23 +42,23 @@ class Convolution(nn.Module):
         x = x.reshape(math.prod(batch), height, width, channels)
         layout = ("NHWC", "HWIO", "NHWC")
 
-        def convolved(x: Array, kernel: Array, preferred_element_type: Any = None) -> Array:
+        def convolve(x: Array, kernel: Array, preferred_element_type: Any = None) -> Array:
             kernel = kernel.reshape(self.size, self.size, channels, -1)
             strides = (self.stride, self.stride)
             return jax.lax.conv_general_dilated(
                 x, kernel, strides, "VALID", dimension_numbers=layout, preferred_element_type=preferred_element_type
             )
 
-        y = applied(convolved, x, kernel, axes=3)
+        y = apply_kernel(convolve, x, kernel, axes=3)
         return y.reshape(*batch, *y.shape[1:]) + bias
 
 
 class CNN(nn.Module):
     """Convolutions of every image of an observation, the rest beside them, then linear layers, each with activation.
 
-    An image is a Box [height, width, channels]; of several, [count, height, width, channels], as Frames makes them, all
-    are channels of one. A Discrete becomes `embedding` numbers that are learned, or one-hot where that is 0. Layers are
-    without padding; layer i has `channels[i]` features of squares of sizes[i], strides[i] apart.
+    An image is a Box [height, width, channels]; of several, [count, height, width, channels], as FrameStack makes them,
+    all are channels of one. A Discrete becomes `embedding` numbers that are learned, or one-hot where that is 0. Layers
+    are without padding; layer i has `channels[i]` features of squares of sizes[i], strides[i] apart.
     """
 
     channels: Sequence[int] = (16,)
@@ -73,28 +73,28 @@ class CNN(nn.Module):
             given = getattr(self, name)
             wanted = f"must be {len(self.channels)} whole numbers, at least 1"
             require(len(given) == len(self.channels) and all(n >= 1 for n in given), name, list(given), wanted)
-        require_whole("embedding", self.embedding, 0)
+        require_int("embedding", self.embedding, 0)
         check_layers(tuple(self.dense), self.activation)
         super().__post_init__()
 
     @nn.compact
     def __call__(self, space: Space, obs: Any) -> Float[Array, "*batch n"]:
         """Raises OptionError where nothing is an image, or one is smaller than what looks at it."""
-        if not any(_is_image(leaf) for leaf in leaves(space)):
+        if not any(_is_image(leaf) for leaf in leaf_spaces(space)):
             raise OptionError(
                 "encoder=CNN: needs an image, a Box [height, width, channels], which is not observed here"
             )
-        parts = zip(leaves(space), flatten(space, obs), strict=True)
-        x = jnp.concatenate([self._part(leaf, part) for leaf, part in parts], axis=-1)
-        return activated(x, self.dense, self.activation)
+        parts = zip(leaf_spaces(space), flatten(space, obs), strict=True)
+        x = jnp.concatenate([self._encode_leaf(leaf, part) for leaf, part in parts], axis=-1)
+        return apply_dense_layers(x, self.dense, self.activation)
 
-    def _part(self, space: Simple, obs: Array) -> Float[Array, "*batch n"]:
+    def _encode_leaf(self, space: Simple, obs: Array) -> Float[Array, "*batch n"]:
         if not isinstance(space, Box):
             x = features(space, obs)
             return Dense(self.embedding)(x) if self.embedding else x
         if not _is_image(space):
             return features(space, obs)
-        x = scaled(space, obs)
+        x = scale_pixels(space, obs)
         if len(space.shape) == 4:
             x = jnp.moveaxis(x, -4, -2).reshape(*x.shape[:-4], *x.shape[-3:-1], -1)
         for width, size, stride in zip(self.channels, self.sizes, self.strides, strict=True):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from evorl.spaces import Box, MultiBinary, Simple, Space, flatten, leaves
+from evorl.spaces import Box, MultiBinary, Simple, Space, flatten, leaf_spaces
 
 
 def features(space: Space, obs: Any) -> Float[Array, "*batch features"]:
@@ -17,30 +17,30 @@ def features(space: Space, obs: Any) -> Float[Array, "*batch features"]:
     Whole numbers of a choice become one-hot, those of a MultiBinary stay, those of a Box (pixels) are fractions of its
     largest bound.
     """
-    parts = zip(leaves(space), flatten(space, obs), strict=True)
-    return jnp.concatenate([_flat(leaf, part) for leaf, part in parts], axis=-1)
+    parts = zip(leaf_spaces(space), flatten(space, obs), strict=True)
+    return jnp.concatenate([_flatten_leaf(leaf, part) for leaf, part in parts], axis=-1)
 
 
 def num_features(space: Space) -> int:
     """How many numbers that are."""
-    return sum(_size(leaf) for leaf in leaves(space))
+    return sum(_leaf_size(leaf) for leaf in leaf_spaces(space))
 
 
-def scaled(space: Box, obs: Array) -> Float[Array, "..."]:
+def scale_pixels(space: Box, obs: Array) -> Float[Array, "..."]:
     """The numbers of a Box, whole ones (pixels) as fractions of its largest bound."""
     x = obs.astype(jnp.float32)
     return x / float(np.abs(space.bounds).max()) if jnp.issubdtype(space.dtype, jnp.integer) else x
 
 
-def _size(space: Simple) -> int:
+def _leaf_size(space: Simple) -> int:
     return math.prod(space.shape) if isinstance(space, Box | MultiBinary) else sum(space.choices)
 
 
-def _flat(space: Simple, obs: Array) -> Array:
+def _flatten_leaf(space: Simple, obs: Array) -> Array:
     flat = obs.reshape(*obs.shape[: obs.ndim - len(space.shape)], -1)
     match space:
         case Box():
-            return scaled(space, flat)
+            return scale_pixels(space, flat)
         case MultiBinary():
             return flat.astype(jnp.float32)
     numbers = enumerate(zip(space.choices, np.ravel(space.bounds[0]), strict=True))

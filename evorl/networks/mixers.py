@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require_whole
+from evorl.errors import require_int
 from evorl.networks.mlp import MLP, check_layers
 
 
@@ -45,7 +45,7 @@ class MonotonicMixer(nn.Module):
     hidden: tuple[int, ...] = (32,)
 
     def __post_init__(self) -> None:
-        require_whole("width", self.width)
+        require_int("width", self.width)
         check_layers(self.hidden)
         super().__post_init__()
 
@@ -53,9 +53,9 @@ class MonotonicMixer(nn.Module):
     def __call__(
         self, values: Float[Array, "*batch members"], state: Float[Array, "*batch features"]
     ) -> Float[Array, "*batch"]:
-        def made(name: str, size: int) -> Array:
+        def apply_mlp(name: str, size: int) -> Array:
             return MLP(self.hidden, size, name=name)(state)
 
-        first = jnp.abs(made("first", values.shape[-1] * self.width)).reshape(*values.shape, self.width)
-        hidden = nn.elu((values[..., None] * first).sum(-2) + made("bias", self.width))
-        return (hidden * jnp.abs(made("second", self.width))).sum(-1) + made("value", 1)[..., 0]
+        first = jnp.abs(apply_mlp("first", values.shape[-1] * self.width)).reshape(*values.shape, self.width)
+        hidden = nn.elu((values[..., None] * first).sum(-2) + apply_mlp("bias", self.width))
+        return (hidden * jnp.abs(apply_mlp("second", self.width))).sum(-1) + apply_mlp("value", 1)[..., 0]

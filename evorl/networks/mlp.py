@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax.linen.initializers import Initializer
 from jaxtyping import Array, Float
 
-from evorl.errors import require, unknown
+from evorl.errors import require, unknown_name_error
 
 
 class Dense(nn.Module):
@@ -32,7 +32,9 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def activated(x: Float[Array, "*batch inputs"], widths: Sequence[int], activation: str) -> Float[Array, "*batch n"]:
+def apply_dense_layers(
+    x: Float[Array, "*batch inputs"], widths: Sequence[int], activation: str
+) -> Float[Array, "*batch n"]:
     """Linear layers, each with activation, as a part of the module that calls it."""
     for width in widths:
         x = ACTIVATIONS[activation](Dense(width)(x))
@@ -44,7 +46,7 @@ def check_layers(hidden: tuple[int, ...], activation: str = "relu") -> None:
     widths = all(isinstance(width, int) and width >= 1 for width in hidden)
     require(widths, "hidden", list(hidden), "widths must be whole numbers, at least 1")
     if activation not in ACTIVATIONS:
-        raise unknown("activation", activation, ACTIVATIONS)
+        raise unknown_name_error("activation", activation, ACTIVATIONS)
 
 
 class MLP(nn.Module):

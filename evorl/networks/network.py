@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, Float
 from evorl import tree
 from evorl.keys import require_key
 from evorl.networks.features import features
-from evorl.networks.mlp import activated, check_layers
-from evorl.spaces import Space, seen, shapes, visible
+from evorl.networks.mlp import apply_dense_layers, check_layers
+from evorl.spaces import Space, get_visible_obs, get_visible_space, to_shape_structs
 from evorl.types import Key, Memory, Params, Transition
 
 
@@ -29,7 +29,7 @@ class Encoder(Protocol):
 class Core(Protocol):
     """A module of flax that remembers. Its memory is a pytree of arrays; () for none."""
 
-    def initial(self) -> Memory:
+    def initial_memory(self) -> Memory:
         """The memory of one at the start of an episode, which has no parameters."""
         ...
 
@@ -42,7 +42,8 @@ class Core(Protocol):
     ) -> tuple[Memory, Float[Array, "steps *batch m"]]:
         """The memory that has seen each of x, before any reset, and what is made of it; leaves [steps, *batch, ...].
 
-        They begin with memory, leaves [*batch, ...]; where an episode ended, the next step begins with initial().
+        They begin with memory, leaves [*batch, ...]; where an episode ended, the next step begins with
+        initial_memory().
         """
         ...
 
@@ -59,14 +60,14 @@ class Flat(nn.Module):
 
     @nn.compact
     def __call__(self, space: Space, obs: Any) -> Float[Array, "*batch n"]:
-        return activated(features(space, obs), self.dense, self.activation)
+        return apply_dense_layers(features(space, obs), self.dense, self.activation)
 
 
 class Feedforward(nn.Module):
     """A core that remembers nothing."""
 
     @nn.nowrap
-    def initial(self) -> Memory:
+    def initial_memory(self) -> Memory:
         return ()
 
     def step(self, memory: Memory, x: Array) -> tuple[Memory, Array]:
@@ -80,7 +81,7 @@ class Feedforward(nn.Module):
 FLAT, FEEDFORWARD = Flat(), Feedforward()
 
 
-def unmasked(space: Space, obs: Any, outputs: Any) -> Any:
+def ignore_action_mask(space: Space, obs: Any, outputs: Any) -> Any:
     """outputs, whatever is legal."""
     del space, obs
     return outputs
@@ -89,14 +90,14 @@ def unmasked(space: Space, obs: Any, outputs: Any) -> Any:
 class Network(nn.Module):
     """What a body makes of what an encoder and a core have made of observations; its parameters are their own.
 
-    Which choices are legal it does not see: `masked` makes of (space, observations, outputs) the outputs that know it.
+    Which choices are legal it does not see: `mask_fn` makes of (space, observations, outputs) the outputs that know it.
     """
 
     space: Space
     body: nn.Module
     encoder: Encoder = Flat()
     core: Core = Feedforward()
-    masked: Callable[[Space, Any, Any], Any] = unmasked
+    mask_fn: Callable[[Space, Any, Any], Any] = ignore_action_mask
 
     def setup(self) -> None:
         """The body's parameters lie where they would alone."""
@@ -109,7 +110,7 @@ class Network(nn.Module):
     def step(self, memory: Memory, obs: Any, *args: Any) -> tuple[Memory, Any]:
         """The memory after an observation, and what the body gives; of a batch of both, leaves [*batch, ...]."""
         memory, x = self.core.step(memory, self.encode(obs))
-        return memory, self.made(obs, x, *args)
+        return memory, self.head(obs, x, *args)
 
     def sequence(self, memory: Memory, obs: Any, ended: Bool[Array, "steps ..."], *args: Any) -> tuple[Memory, Any]:
         """The memory after each observation, leaves [steps, *batch, ...], before any reset, and what the body gives.
@@ -117,51 +118,55 @@ class Network(nn.Module):
         They began with memory, leaves [*batch, ...].
         """
         memories, x = self.core.sequence(memory, self.encode(obs), ended)
-        return memories, self.made(obs, x, *args)
+        return memories, self.head(obs, x, *args)
 
     def encode(self, obs: Any) -> Array:
         """Features [*batch, n] of observations."""
-        return self.encoder(visible(self.space), seen(self.space, obs))
+        return self.encoder(get_visible_space(self.space), get_visible_obs(self.space, obs))
 
-    def made(self, obs: Any, x: Array, *args: Any) -> Any:
+    def head(self, obs: Any, x: Array, *args: Any) -> Any:
         """What the body gives of x, which was made of observations."""
-        return self.masked(self.space, obs, self.body(x, *args))
+        return self.mask_fn(self.space, obs, self.body(x, *args))
 
-    def seen(self, batch: Transition, memory: Memory) -> tuple[Array, Array]:
+    def encode_batch(self, batch: Transition, memory: Memory) -> tuple[Array, Array]:
         """What encoder and core make of the observations that are learned from, and of their successors.
 
         Of a batch of rows; or of sequences, leaves [steps, *batch, ...], which began with memory, leaves [*batch, ...].
         """
         if batch.burn_in:
             first = tree.index(replace(batch, memory=(), weight=()), slice(batch.burn_in))
-            memories, _ = self.core.sequence(memory, self.encode(first.obs), first.ended)
-            last, ended = tree.index((memories, first.ended), -1)
-            memory = jax.lax.stop_gradient(tree.where(ended, tree.broadcast(self.core.initial(), *ended.shape), last))
-        t = batch.learned
-        memories, x = self.core.sequence(memory, self.encode(t.obs), t.ended)
+            memories, _ = self.core.sequence(memory, self.encode(first.obs), first.is_done)
+            last, ended = tree.index((memories, first.is_done), -1)
+            memory = jax.lax.stop_gradient(
+                tree.select(ended, tree.broadcast(self.core.initial_memory(), *ended.shape), last)
+            )
+        t = batch.training_steps
+        memories, x = self.core.sequence(memory, self.encode(t.obs), t.is_done)
         return x, self.core.step(memories, self.encode(t.next_obs))[1]
 
-    def both(self, batch: Transition, memory: Memory, *args: Any) -> tuple[Any, Any]:
+    def values_and_next(self, batch: Transition, memory: Memory, *args: Any) -> tuple[Any, Any]:
         """What the body gives of the observations that are learned from, and of their successors."""
-        x, following = self.seen(batch, memory)
-        t = batch.learned
-        return self.made(t.obs, x, *args), self.made(t.next_obs, following, *args)
+        x, following = self.encode_batch(batch, memory)
+        t = batch.training_steps
+        return self.head(t.obs, x, *args), self.head(t.next_obs, following, *args)
 
-    def now(self, batch: Transition, memory: Memory, *args: Any) -> Any:
+    def values(self, batch: Transition, memory: Memory, *args: Any) -> Any:
         """What the body gives of the observations that are learned from."""
-        return self.made(batch.learned.obs, self.seen(batch, memory)[0], *args)
+        return self.head(batch.training_steps.obs, self.encode_batch(batch, memory)[0], *args)
 
-    def following(self, batch: Transition, memory: Memory, *args: Any) -> Any:
+    def next_values(self, batch: Transition, memory: Memory, *args: Any) -> Any:
         """What the body gives of their successors, seen after what they follow."""
-        return self.made(batch.learned.next_obs, self.seen(batch, memory)[1], *args)
+        return self.head(batch.training_steps.next_obs, self.encode_batch(batch, memory)[1], *args)
 
     @nn.nowrap
-    def begin(self, batch: Transition) -> Memory:
+    def initial_memories(self, batch: Transition) -> Memory:
         """The memory at the start of an episode for each of a batch of sequences, leaves [batch, ...]."""
-        return tree.broadcast(self.core.initial(), *batch.ended.shape[1:])
+        return tree.broadcast(self.core.initial_memory(), *batch.is_done.shape[1:])
 
     @nn.nowrap
-    def fresh(self, key: Key, *args: Any) -> Params:
+    def init_params(self, key: Key, *args: Any) -> Params:
         """Parameters before any learning; args are examples of what else the body takes."""
         require_key(key)
-        return self.init(key, self.core.initial(), tree.zeros(shapes(self.space)), *args, method="step")
+        return self.init(
+            key, self.core.initial_memory(), tree.zeros_like(to_shape_structs(self.space)), *args, method="step"
+        )

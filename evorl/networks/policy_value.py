@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from evorl.networks.mlp import ACTIVATIONS, MLP
 from evorl.networks.network import Network
-from evorl.spaces import Space, masked, seen, shown
+from evorl.spaces import Space, get_visible_obs, mask_logits, with_visible_obs
 from evorl.types import Key, Memory, Params
 
 
@@ -37,13 +37,13 @@ class PolicyValue(nn.Module):
         return numbers, log_std, values if self.num_values > 1 else values[..., 0]
 
 
-def masked_policy(space: Space, obs: Any, outputs: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+def mask_policy_logits(space: Space, obs: Any, outputs: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
     """The outputs of PolicyValue with the numbers of illegal choices far below all others."""
     numbers, log_std, value = outputs
-    return masked(space, obs, numbers), log_std, value
+    return mask_logits(space, obs, numbers), log_std, value
 
 
-class PolicyAlone(nn.Module):
+class PolicyHead(nn.Module):
     """The numbers of a distribution, [*batch, numbers], and the logarithms of its standard deviations."""
 
     numbers: int
@@ -58,26 +58,26 @@ class PolicyAlone(nn.Module):
 
 
 @dataclass(frozen=True)
-class Centralized:
+class CentralizedNetwork:
     """Two networks with the methods of one: a policy that sees observations, and a value that sees a state.
 
-    Their memories are the two of a pair. The space is Privileged, or what is legal with it.
+    Their memories are the two of a pair. The space is PrivilegedObs, or what is legal with it.
     """
 
     space: Space
     policy: Network
     value: Network
 
-    def fresh(self, key: Key) -> Params:
+    def init_params(self, key: Key) -> Params:
         """Parameters before any learning."""
         key_policy, key_value = jax.random.split(key)
-        return {"policy": self.policy.fresh(key_policy), "value": self.value.fresh(key_value)}
+        return {"policy": self.policy.init_params(key_policy), "value": self.value.init_params(key_value)}
 
     def apply(self, params: Params, memory: Memory, obs: Any, *ended: Array, method: str) -> tuple[Memory, Any]:
         """What PolicyValue gives, by the method "step" or "sequence" of Network."""
-        both = seen(self.space, obs)
-        given = (memory[0], shown(self.space, obs, both["obs"])), (memory[1], both["state"])
+        both = get_visible_obs(self.space, obs)
+        given = (memory[0], with_visible_obs(self.space, obs, both["obs"])), (memory[1], both["state"])
         of_policy: Any = self.policy.apply(params["policy"], *given[0], *ended, method=method)
         of_value: Any = self.value.apply(params["value"], *given[1], *ended, method=method)
         (numbers, log_std), value = of_policy[1], of_value[1]
-        return (of_policy[0], of_value[0]), masked_policy(self.space, obs, (numbers, log_std, value[..., 0]))
+        return (of_policy[0], of_value[0]), mask_policy_logits(self.space, obs, (numbers, log_std, value[..., 0]))

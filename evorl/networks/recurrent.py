@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from evorl.errors import require_whole
+from evorl.errors import require_int
 from evorl.networks.mlp import Dense
 from evorl.types import Key, Memory
 
@@ -30,13 +30,13 @@ def gru(x: Float[Array, "*batch gates"], h: Float[Array, "*batch gates"], memory
     return (keep * memory[0] + (1 - keep) * jnp.tanh(new + nn.sigmoid(reset + of_reset) * of_new),)
 
 
-def restarted(memory: Memory, ended: Bool[Array, "..."]) -> Memory:
+def reset_memory(memory: Memory, ended: Bool[Array, "..."]) -> Memory:
     """memory, leaves [*batch, n], but zeros where an episode ended."""
     return jax.tree.map(lambda x: jnp.where(ended[..., None], 0, x), memory)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def unrolled(
+def unroll_cell(
     cell: Cell,
     weights: tuple[Any, Float[Array, " gates"]],
     memory: Memory,
@@ -57,7 +57,7 @@ def _forward(cell: Cell, weights: Any, memory: Memory, x: Array, ended: Array) -
         x, ended = now
         h = memory[0] @ kernel + bias
         after = cell(x, h, memory)
-        return restarted(after, ended), (after, h)
+        return reset_memory(after, ended), (after, h)
 
     _, (memories, h) = jax.lax.scan(step, memory, (x, ended))
     return memories, (kernel, memory, memories, x, h, ended)
@@ -68,12 +68,12 @@ def _backward(cell: Cell, seen: Any, slopes: Memory) -> tuple[Any, Memory, Array
     before = jax.tree.map(
         lambda first, rest: jnp.concatenate([first[None], rest[:-1]]),
         memory,
-        restarted(memories, ended),
+        reset_memory(memories, ended),
     )
 
     def step(slope: Memory, now: Any) -> tuple[Memory, tuple[Array, Array]]:
         x, h, before, ended, own = now
-        slope = jax.tree.map(jnp.add, own, restarted(slope, ended))
+        slope = jax.tree.map(jnp.add, own, reset_memory(slope, ended))
         of_x, of_h, of_memory = jax.vjp(cell, x, h, before)[1](slope)
         return (of_memory[0] + of_h @ kernel.T, *of_memory[1:]), (of_x, of_h)
 
@@ -83,10 +83,10 @@ def _backward(cell: Cell, seen: Any, slopes: Memory) -> tuple[Any, Memory, Array
     return (rows(before[0]).T @ rows(of_h), rows(of_h).sum(0)), slope, of_x, None
 
 
-unrolled.defvjp(_forward, _backward)
+unroll_cell.defvjp(_forward, _backward)
 
 
-def _orthogonal(key: Key, shape: tuple[int, int], dtype: Any = jnp.float32) -> Array:
+def _orthogonal_init(key: Key, shape: tuple[int, int], dtype: Any = jnp.float32) -> Array:
     """Draw as many orthogonal matrices side by side as shape has room for.
 
     On a CPU each member of a batch is factorized in a call of its own: batched calls of LAPACK that run at once occupy
@@ -110,18 +110,18 @@ class Recurrent(nn.Module):
     parts: ClassVar[int]  # of the memory, each of the width
 
     def __post_init__(self) -> None:
-        require_whole("width", self.width)
+        require_int("width", self.width)
         super().__post_init__()
 
     def setup(self) -> None:
         """One kernel for all gates of the inputs, and one for those of what is remembered."""
         gates = self.gates * self.width
         self.input = Dense(gates, nn.initializers.lecun_normal())
-        self.kernel = self.param("kernel", _orthogonal, (self.width, gates))
+        self.kernel = self.param("kernel", _orthogonal_init, (self.width, gates))
         self.bias = self.param("bias", nn.initializers.zeros, (gates,))
 
     @nn.nowrap
-    def initial(self) -> Memory:
+    def initial_memory(self) -> Memory:
         return tuple(jnp.zeros(self.width) for _ in range(self.parts))
 
     def step(self, memory: Memory, x: Float[Array, "*batch n"]) -> tuple[Memory, Float[Array, "*batch width"]]:
@@ -131,7 +131,7 @@ class Recurrent(nn.Module):
     def sequence(
         self, memory: Memory, x: Float[Array, "steps *batch n"], ended: Bool[Array, "steps ..."]
     ) -> tuple[Memory, Float[Array, "steps *batch width"]]:
-        memories: Any = unrolled(type(self).cell, (self.kernel, self.bias), memory, self.input(x), ended)
+        memories: Any = unroll_cell(type(self).cell, (self.kernel, self.bias), memory, self.input(x), ended)
         return memories, memories[0]
 
 

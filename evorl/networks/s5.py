@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Complex, Float
 
-from evorl.errors import require, require_whole, unknown
+from evorl.errors import require, require_int, unknown_name_error
 from evorl.networks.mlp import Dense
 from evorl.types import Key, Memory
 
-STEPS = (1e-3, 1e-1)  # between which step sizes are drawn
+STEP_SIZE_RANGE = (1e-3, 1e-1)  # between which step sizes are drawn
 NORMS = ("post", "pre")
 
 
@@ -51,28 +51,32 @@ class StateSpace(nn.Module):
 
         def inputs(key: Key) -> Array:
             of_blocks = lecun(key, (width, self.states)).reshape(width, self.blocks, size)
-            return _parts((of_blocks @ vectors.conj()).reshape(width, pairs))
+            return _to_real_parts((of_blocks @ vectors.conj()).reshape(width, pairs))
 
         def outputs(key: Key) -> Array:
             of_blocks = lecun(key, (self.states, width)).reshape(self.blocks, size, width)
-            return _parts((vectors.T @ of_blocks).reshape(pairs, width), 0)
+            return _to_real_parts((vectors.T @ of_blocks).reshape(pairs, width), 0)
 
         def log_steps(key: Key) -> Array:
-            return jax.random.uniform(key, (pairs,), minval=math.log(STEPS[0]), maxval=math.log(STEPS[1]))
+            return jax.random.uniform(
+                key, (pairs,), minval=math.log(STEP_SIZE_RANGE[0]), maxval=math.log(STEP_SIZE_RANGE[1])
+            )
 
-        self.poles = self.param("poles", lambda _: _parts(jnp.tile(jnp.asarray(poles), self.blocks)))
+        self.poles = self.param("poles", lambda _: _to_real_parts(jnp.tile(jnp.asarray(poles), self.blocks)))
         self.log_step = self.param("log_step", log_steps)
         self.inputs = self.param("inputs", inputs)
         self.outputs = self.param("outputs", outputs)
         self.skip = self.param("skip", nn.initializers.normal(1.0), (width,))
 
-    def held(self, u: Float[Array, "*batch width"]) -> tuple[Complex[Array, " pairs"], Complex[Array, "*batch pairs"]]:
+    def discretize(
+        self, u: Float[Array, "*batch width"]
+    ) -> tuple[Complex[Array, " pairs"], Complex[Array, "*batch pairs"]]:
         """What a state becomes in a step without input, and what inputs add to it."""
-        poles = _complex(self.poles)
+        poles = _to_complex(self.poles)
         decay = jnp.exp(poles * jnp.exp(self.log_step))
-        return decay, (decay - 1) / poles * _complex(u @ self.inputs)
+        return decay, (decay - 1) / poles * _to_complex(u @ self.inputs)
 
-    def seen(
+    def compute_output(
         self, states: Float[Array, "*batch parts"], u: Float[Array, "*batch width"]
     ) -> Float[Array, "*batch width"]:
         """The output of states that have seen u too."""
@@ -80,32 +84,32 @@ class StateSpace(nn.Module):
         return 2 * states @ jnp.concatenate([real, -imaginary]) + self.skip * u
 
     def step(self, state: Array, u: Float[Array, "*batch width"]) -> tuple[Array, Float[Array, "*batch width"]]:
-        decay, new = self.held(u)
-        state = _parts(decay * _complex(state) + new)
-        return state, self.seen(state, u)
+        decay, new = self.discretize(u)
+        state = _to_real_parts(decay * _to_complex(state) + new)
+        return state, self.compute_output(state, u)
 
     def sequence(
         self, state: Array, u: Float[Array, "steps *batch width"], ended: Bool[Array, "steps ..."]
     ) -> tuple[Array, Float[Array, "steps *batch width"]]:
-        decay, new = self.held(u)
+        decay, new = self.discretize(u)
         begins = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
         decays = jnp.where(begins[..., None], 0, decay)
         if self.associative:
-            new = new.at[0].add(decays[0] * _complex(state))
+            new = new.at[0].add(decays[0] * _to_complex(state))
             states = jax.lax.associative_scan(lambda a, b: (b[0] * a[0], b[0] * a[1] + b[1]), (decays, new))[1]
         else:
             advance = lambda x, now: (now[0] * x + now[1],) * 2  # noqa: E731
-            states = jax.lax.scan(advance, _complex(state), (decays, new))[1]
-        states = _parts(states)
-        return states, self.seen(states, u)
+            states = jax.lax.scan(advance, _to_complex(state), (decays, new))[1]
+        states = _to_real_parts(states)
+        return states, self.compute_output(states, u)
 
 
-def _parts(x: Any, axis: int = -1) -> Array:
+def _to_real_parts(x: Any, axis: int = -1) -> Array:
     """The real parts of complex numbers before the imaginary ones."""
     return jnp.concatenate([x.real, x.imag], axis, dtype=jnp.float32)
 
 
-def _complex(parts: Array) -> Array:
+def _to_complex(parts: Array) -> Array:
     return jax.lax.complex(*jnp.split(parts, 2, axis=-1))
 
 
@@ -143,11 +147,11 @@ class S5(nn.Module):
 
     def __post_init__(self) -> None:
         for name in ("width", "layers", "states", "blocks"):
-            require_whole(name, getattr(self, name))
+            require_int(name, getattr(self, name))
         whole = self.states % (2 * self.blocks) == 0
         require(whole, "states", self.states, f"must be a multiple of twice the blocks, {2 * self.blocks}")
         if self.norm not in NORMS:
-            raise unknown("norm", self.norm, NORMS)
+            raise unknown_name_error("norm", self.norm, NORMS)
         super().__post_init__()
 
     def setup(self) -> None:
@@ -157,18 +161,18 @@ class S5(nn.Module):
         self.encode, self.stack = Dense(self.width), [Layer(space, self.norm) for space in spaces]
 
     @nn.nowrap
-    def initial(self) -> Memory:
+    def initial_memory(self) -> Memory:
         return tuple(jnp.zeros(self.states) for _ in range(self.layers))
 
     def step(self, memory: Memory, x: Float[Array, "*batch n"]) -> tuple[Memory, Float[Array, "*batch width"]]:
-        return self._through("step", memory, x)
+        return self._apply_layers("step", memory, x)
 
     def sequence(
         self, memory: Memory, x: Float[Array, "steps *batch n"], ended: Bool[Array, "steps ..."]
     ) -> tuple[Memory, Float[Array, "steps *batch width"]]:
-        return self._through("sequence", memory, x, ended)
+        return self._apply_layers("sequence", memory, x, ended)
 
-    def _through(self, method: str, memory: Memory, x: Array, *ended: Array) -> tuple[Memory, Array]:
+    def _apply_layers(self, method: str, memory: Memory, x: Array, *ended: Array) -> tuple[Memory, Array]:
         x, after = self.encode(x), []
         for layer, state in zip(self.stack, memory, strict=True):
             state, x = layer(method, state, x, *ended)

@@ -1,7 +1,7 @@
-from evorl.population.search import Space
+from evorl.population.search import PriorSpace
 from evorl.population.select import NoSelection, Pairs, Selection, Tournament, Truncation
 from evorl.population.variation import (
-    Evolved,
+    EvolverVariation,
     Generation,
     Perturb,
     PerturbHyperparams,
@@ -14,7 +14,26 @@ from evorl.population.variation import (
 from evorl.priors import Choice, Integer, LogUniform, Neg, OneMinus, PowerOfTwo, Uniform
 
 __all__ = [
-    "Choice", "Evolved", "Generation", "Integer", "LogUniform", "Neg", "NoSelection", "OneMinus", "Pairs", "Perturb",
-    "PerturbHyperparams", "PowerOfTwo", "Resample", "ResampleHyperparams", "Selection", "Space", "Swarm",
-    "SwarmHyperparams", "Tournament", "Truncation", "Uniform", "Variation",
-]  # fmt: skip
+    "Choice",
+    "EvolverVariation",
+    "Generation",
+    "Integer",
+    "LogUniform",
+    "Neg",
+    "NoSelection",
+    "OneMinus",
+    "Pairs",
+    "Perturb",
+    "PerturbHyperparams",
+    "PowerOfTwo",
+    "PriorSpace",
+    "Resample",
+    "ResampleHyperparams",
+    "Selection",
+    "Swarm",
+    "SwarmHyperparams",
+    "Tournament",
+    "Truncation",
+    "Uniform",
+    "Variation",
+]

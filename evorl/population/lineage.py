@@ -7,10 +7,10 @@ import numpy as np
 
 from evorl.errors import require
 
-Table = np.ndarray  # [generations, n]
+GenerationTable = np.ndarray  # [generations, n]
 
 
-def ancestry(source: Table) -> Table:
+def ancestry(source: GenerationTable) -> GenerationTable:
     """Which of the first members each one descends from, [generations + 1, n], of the parents [generations, n].
 
     Row g is of those that train in generation g, which then take over from source[g]; the last row is of those left.
@@ -21,7 +21,7 @@ def ancestry(source: Table) -> Table:
     return np.stack(founders)
 
 
-def branches(source: Table, values: Table) -> np.ndarray:
+def branches(source: GenerationTable, values: GenerationTable) -> np.ndarray:
     """Lines from each parent to its child, [generations, n, 2, 2] as (generation, value), of values in generations + 1.
 
     Generations count from 1. A member that lives on is its own parent.
@@ -32,7 +32,7 @@ def branches(source: Table, values: Table) -> np.ndarray:
     return np.stack([np.stack([at[:-1], parents], -1), np.stack([at[1:], values[1:]], -1)], -2)
 
 
-def history(rows: Iterable[dict[str, Any]], seed: int = 0, population: int = 0) -> dict[str, Table]:
+def member_history(rows: Iterable[dict[str, Any]], seed: int = 0, population: int = 0) -> dict[str, GenerationTable]:
     """What members had in each generation of a training, by name, [generations, n], from its rows in their order.
 
     seed is the place among the seeds, population that among the populations of a population of them. Empty where there
@@ -57,7 +57,7 @@ def history(rows: Iterable[dict[str, Any]], seed: int = 0, population: int = 0) 
     return found
 
 
-def scaled(name: str, values: Table) -> tuple[str, Table, str]:
+def choose_axis_scale(name: str, values: GenerationTable) -> tuple[str, GenerationTable, str]:
     """The label, values and scale of an axis, "log" where the values, their negatives or 1 minus them span a decade."""
     finite = values[np.isfinite(values)]
     views = {name: (finite, values), f"-{name}": (-finite, -values)}

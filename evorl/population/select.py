@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from evorl.ec.noise import integers
-from evorl.ec.shaping import best_first, comparable, duels
-from evorl.errors import require, require_whole
+from evorl.ec.shaping import argsort_best_first, compete_in_pairs, sanitize_fitness
+from evorl.errors import require, require_int
 from evorl.types import Key
 
 
@@ -43,7 +43,7 @@ class Truncation:
     def __post_init__(self) -> None:
         require(0 < self.ratio <= 0.5, "ratio", self.ratio, "must be above 0 and at most 0.5: no one is best and worst")
 
-    def count(self, size: int) -> int:
+    def num_replaced(self, size: int) -> int:
         """How many are replaced, at least one; rounded down but for the error of a product such as 0.29 * 100."""
         return max(1, math.floor(self.ratio * size + 1e-9))
 
@@ -53,7 +53,7 @@ class Truncation:
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
         key_ties, key_parents = jax.random.split(key)
         anyhow = jax.random.uniform(key_ties, fitness.shape).argsort()  # so that of equals no one is always the last
-        count, order = self.count(len(fitness)), anyhow[best_first(fitness[anyhow])]
+        count, order = self.num_replaced(len(fitness)), anyhow[argsort_best_first(fitness[anyhow])]
         parents = order[integers(key_parents, (count,), count)]
         return jnp.arange(len(fitness)).at[order[-count:]].set(parents)
 
@@ -68,7 +68,7 @@ class Tournament:
     rivals: int = 1
 
     def __post_init__(self) -> None:
-        require_whole("rivals", self.rivals)
+        require_int("rivals", self.rivals)
 
     def check(self, size: int) -> None:
         require(
@@ -76,7 +76,7 @@ class Tournament:
         )
 
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
-        n, fitness = len(fitness), comparable(fitness)
+        n, fitness = len(fitness), sanitize_fitness(fitness)
         others = (jnp.arange(n)[:, None] + 1 + integers(key, (n, self.rivals), n - 1)) % n
         best = jnp.take_along_axis(others, fitness[others].argmax(1)[:, None], axis=1)[:, 0]
         return jnp.where(fitness[best] > fitness, best, jnp.arange(n))
@@ -90,7 +90,7 @@ class Pairs:
         require(size % 2 == 0, "population.size", size, "must be even, as members compete in pairs")
 
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
-        winner, loser = duels(key, fitness)
+        winner, loser = compete_in_pairs(key, fitness)
         return jnp.arange(len(fitness)).at[loser].set(winner)
 
 

@@ -9,12 +9,12 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters
-from evorl.bounds import CUBE
+from evorl.bounds import UNIT_CUBE
 from evorl.ec import search
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.priors import LogUniform, Uniform
-from evorl.types import Evolver, FromMembers, Hyperparams, Key
+from evorl.types import Evolver, Hyperparams, Key, MemberInitEvolver
 
 Points = Float[Array, "n d"]
 
@@ -34,7 +34,7 @@ class Variation(Protocol):
     """Moves the points of the children, those whose source is not themselves; the others stay where they are."""
 
     @property
-    def takes(self) -> type:
+    def hyperparams_class(self) -> type:
         """The class of its hyperparameters."""
         ...
 
@@ -70,7 +70,7 @@ class Perturb:
     OneMinus it is what is taken from 1 that grows or shrinks.
     """
 
-    takes = PerturbHyperparams
+    hyperparams_class = PerturbHyperparams
 
     def hyperparams(self) -> PerturbHyperparams:
         return PerturbHyperparams()
@@ -87,7 +87,7 @@ class Perturb:
         grows = jax.random.bernoulli(key, shape=u.shape)
         linear, e_folds = generation.e_folds == 0, generation.e_folds
         step = jnp.where(linear, hyperparams.factor, jnp.log1p(hyperparams.factor) / jnp.where(linear, 1, e_folds))
-        return jnp.where(children(source), u[source] + jnp.where(grows, step, -step), u), memory
+        return jnp.where(child_mask(source), u[source] + jnp.where(grows, step, -step), u), memory
 
 
 @struct.dataclass
@@ -103,7 +103,7 @@ class ResampleHyperparams:
 class Resample:
     """Some numbers of a child are drawn anew from their priors, the others are its parent's (arXiv:1711.09846)."""
 
-    takes = ResampleHyperparams
+    hyperparams_class = ResampleHyperparams
 
     def hyperparams(self) -> ResampleHyperparams:
         return ResampleHyperparams()
@@ -118,7 +118,7 @@ class Resample:
     def __call__(self, key: Key, generation: Generation, memory: Any, hyperparams: Any) -> tuple[Points, Any]:
         u, source = generation.u, generation.source
         drawn, anew = jax.random.uniform(key, (2, *u.shape))
-        return jnp.where(children(source), jnp.where(drawn < hyperparams.rate, anew, u[source]), u), memory
+        return jnp.where(child_mask(source), jnp.where(drawn < hyperparams.rate, anew, u[source]), u), memory
 
 
 @struct.dataclass
@@ -136,7 +136,7 @@ class Swarm:
     Source: arXiv:2501.15129, section 5.2.3; Bai & Cheng 2024; Cheng & Jin 2015, doi:10.1109/TCYB.2014.2322602.
     """
 
-    takes = SwarmHyperparams
+    hyperparams_class = SwarmHyperparams
 
     def hyperparams(self) -> SwarmHyperparams:
         return SwarmHyperparams()
@@ -153,23 +153,23 @@ class Swarm:
         u, source = generation.u, generation.source
         r1, r2 = jax.random.uniform(key, (2, *u.shape))
         velocity = hyperparams.inertia * r1 * memory + hyperparams.pull * r2 * (u[source] - u)
-        child = children(source)
+        child = child_mask(source)
         return jnp.where(child, u + velocity, u), jnp.where(child, velocity, memory)
 
 
 @dataclass(frozen=True)
-class Evolved:
+class EvolverVariation:
     """Children take the points that an evolver asks for, such as Evosax(DifferentialEvolution, population_size=n).
 
-    It is told the points of all members and their fitness, and searches a space without bounds that `Box` maps into the
-    cube. Its hyperparameters are the evolver's.
+    It is told the points of all members and their fitness, and searches a space without bounds that `BoundTransform`
+    maps into the cube. Its hyperparameters are the evolver's.
     """
 
     evolver: Evolver
-    takes = object
+    hyperparams_class = object
 
     def hyperparams(self) -> Hyperparams:
-        return hyperparameters.of(self.evolver)
+        return hyperparameters.default_hyperparams(self.evolver)
 
     def check(self, size: int) -> None:
         n = self.evolver.population_size
@@ -178,19 +178,21 @@ class Evolved:
 
     def init(self, key: Key, u: Points, hyperparams: Hyperparams) -> Any:
         middle = jnp.full(u.shape[1:], 0.5, jnp.float32)
-        if isinstance(self.evolver, FromMembers):
-            return self.evolver.from_members(key, CUBE.unfolded(u), middle, hyperparams)
+        if isinstance(self.evolver, MemberInitEvolver):
+            return self.evolver.from_members(key, UNIT_CUBE.unfold_array(u), middle, hyperparams)
         return self.evolver.init(key, middle, hyperparams)
 
     def __call__(self, key: Key, generation: Generation, memory: Any, hyperparams: Any) -> tuple[Points, Any]:
         key_tell, key_ask = jax.random.split(key)
         memory, _ = search.tell(
-            self.evolver, key_tell, CUBE.unfolded(generation.u), generation.fitness, memory, hyperparams
+            self.evolver, key_tell, UNIT_CUBE.unfold_array(generation.u), generation.fitness, memory, hyperparams
         )
         asked, _, after = search.ask(self.evolver, key_ask, memory, hyperparams)
-        return jnp.where(children(generation.source), CUBE.folded(asked), generation.u), search.asked(after, memory)
+        return jnp.where(
+            child_mask(generation.source), UNIT_CUBE.fold_array(asked), generation.u
+        ), search.merge_asked_state(after, memory)
 
 
-def children(source: Int[Array, " n"]) -> Array:
+def child_mask(source: Int[Array, " n"]) -> Array:
     """Who took over from another, [n, 1]."""
     return (source != jnp.arange(len(source)))[:, None]

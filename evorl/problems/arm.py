@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require_whole
-from evorl.problems.box import drawn
-from evorl.types import Key, Quality
+from evorl.errors import require_int
+from evorl.problems.box import sample_uniform
+from evorl.types import Key, QDEvaluation
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Arm:
     bounds = (-math.pi, math.pi)
 
     def __post_init__(self) -> None:
-        require_whole("joints", self.joints)
+        require_int("joints", self.joints)
 
     def init(self, key: Key) -> Float[Array, " joints"]:
-        return drawn(key, self.bounds, self.joints)
+        return sample_uniform(key, self.bounds, self.joints)
 
-    def evaluate(self, key: Key, params: Float[Array, " joints"]) -> Quality:
+    def evaluate(self, key: Key, params: Float[Array, " joints"]) -> QDEvaluation:
         del key
         along = jnp.cumsum(params)
-        return Quality(-jnp.var(params), jnp.stack([jnp.cos(along).mean(), jnp.sin(along).mean()]))
+        return QDEvaluation(-jnp.var(params), jnp.stack([jnp.cos(along).mean(), jnp.sin(along).mean()]))

@@ -7,8 +7,8 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from evorl import mesh
-from evorl.errors import require_whole, unknown
-from evorl.problems.box import drawn
+from evorl.errors import require_int, unknown_name_error
+from evorl.problems.box import sample_uniform
 from evorl.types import Key
 
 
@@ -30,20 +30,20 @@ class BBOB:
         from evosax.problems import bbob_fns
 
         if self.name not in bbob_fns:
-            raise unknown("BBOB function", self.name, bbob_fns)
-        require_whole("seed", self.seed, 0)
-        require_whole("size", self.size, 2)
+            raise unknown_name_error("BBOB function", self.name, bbob_fns)
+        require_int("seed", self.seed, 0)
+        require_int("size", self.size, 2)
 
     @cached_property
     def problem(self) -> Any:
         """The wrapped evosax.problems.BBOBProblem."""
         from evosax.problems import BBOBProblem
 
-        with mesh.computed_at_once():  # also where a trace asks for it first
+        with mesh.eager_mode():  # also where a trace asks for it first
             return BBOBProblem(self.name, self.size, f_opt=0.0, seed=self.seed)
 
     def init(self, key: Key) -> Float[Array, " size"]:
-        return drawn(key, self.bounds, self.size)
+        return sample_uniform(key, self.bounds, self.size)
 
     def evaluate(self, key: Key, params: Float[Array, " size"]) -> Float[Array, ""]:
         values, _, _ = self.problem.eval(key, params[None], self.problem._state)

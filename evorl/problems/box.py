@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from evorl.types import Bound, Key
 
 
-def drawn(key: Key, bounds: tuple[Bound, Bound], size: int) -> Float[Array, " size"]:
+def sample_uniform(key: Key, bounds: tuple[Bound, Bound], size: int) -> Float[Array, " size"]:
     """Uniformly within finite bounds."""
     low, high = (jnp.asarray(bound, jnp.float32) for bound in bounds)
     return low + (high - low) * jax.random.uniform(key, (size,))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require, require_whole
-from evorl.problems.box import drawn
+from evorl.errors import require, require_int
+from evorl.problems.box import sample_uniform
 from evorl.types import Key
 
 
@@ -29,11 +29,11 @@ class DTLZ:
 
     def __post_init__(self) -> None:
         require(self.number in (1, 2), "number", self.number, "must be 1 or 2")
-        require_whole("num_objectives", self.num_objectives, 2)
-        require_whole("distances", self.distances)
+        require_int("num_objectives", self.num_objectives, 2)
+        require_int("distances", self.distances)
 
     def init(self, key: Key) -> Float[Array, " size"]:
-        return drawn(key, self.bounds, self.num_objectives - 1 + self.distances)
+        return sample_uniform(key, self.bounds, self.num_objectives - 1 + self.distances)
 
     def evaluate(self, key: Key, params: Float[Array, " size"]) -> Float[Array, " objectives"]:
         """By recursion along the front's variables: the first objective takes all of them, the last only the first."""

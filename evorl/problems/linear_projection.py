@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require_whole
-from evorl.types import Key, Quality
+from evorl.errors import require_int
+from evorl.types import Key, QDEvaluation
 
 EDGE = 5.12  # of the sphere, beyond which a number counts less for the descriptor
 SHIFT = 0.4 * EDGE  # where the optimum lies
@@ -25,16 +25,16 @@ class LinearProjection:
     bounds = (-float("inf"), float("inf"))
 
     def __post_init__(self) -> None:
-        require_whole("size", self.size, 2)
+        require_int("size", self.size, 2)
 
     def init(self, key: Key) -> Float[Array, " size"]:
         del key
         return jnp.zeros(self.size)
 
-    def evaluate(self, key: Key, params: Float[Array, " size"]) -> Quality:
+    def evaluate(self, key: Key, params: Float[Array, " size"]) -> QDEvaluation:
         del key
         worst = self.size * (EDGE + SHIFT) ** 2
         fitness = 100 * (1 - ((params - SHIFT) ** 2).sum() / worst)
         within = jnp.where(jnp.abs(params) <= EDGE, params, EDGE / jnp.where(params == 0, 1.0, params))
         half = self.size // 2
-        return Quality(fitness, jnp.stack([within[:half].sum(), within[half:].sum()]))
+        return QDEvaluation(fitness, jnp.stack([within[:half].sum(), within[half:].sum()]))

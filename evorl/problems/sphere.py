@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require, require_whole
-from evorl.problems.box import drawn
+from evorl.errors import require, require_int
+from evorl.problems.box import sample_uniform
 from evorl.types import Key
 
 
@@ -18,7 +18,7 @@ class Sphere:
     reach: float = 5.12
 
     def __post_init__(self) -> None:
-        require_whole("size", self.size)
+        require_int("size", self.size)
         require(self.reach > 0, "reach", self.reach, "must be above 0")
 
     @property
@@ -26,7 +26,7 @@ class Sphere:
         return -self.reach, self.reach
 
     def init(self, key: Key) -> Float[Array, " size"]:
-        return drawn(key, self.bounds, self.size)
+        return sample_uniform(key, self.bounds, self.size)
 
     def evaluate(self, key: Key, params: Float[Array, " size"]) -> Float[Array, ""]:
         del key

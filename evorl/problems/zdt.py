@@ -9,8 +9,8 @@ from typing import TypeAlias
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.errors import require, require_whole
-from evorl.problems.box import drawn
+from evorl.errors import require, require_int
+from evorl.problems.box import sample_uniform
 from evorl.types import Bound, Key
 
 Row: TypeAlias = Float[Array, " size"]
@@ -29,7 +29,7 @@ class ZDT:
 
     def __post_init__(self) -> None:
         require(self.number in (1, 2, 3, 4, 6), "number", self.number, "must be 1, 2, 3, 4 or 6")
-        require_whole("size", self.size, 2)
+        require_int("size", self.size, 2)
 
     @property
     def bounds(self) -> tuple[Bound, Bound]:
@@ -37,7 +37,7 @@ class ZDT:
         return ((0.0, *(-5.0,) * others), (1.0, *(5.0,) * others)) if self.number == 4 else (0.0, 1.0)
 
     def init(self, key: Key) -> Row:
-        return drawn(key, self.bounds, self.size)
+        return sample_uniform(key, self.bounds, self.size)
 
     def evaluate(self, key: Key, params: Row) -> Float[Array, "2"]:
         del key

@@ -1,21 +1,21 @@
 from evorl.replay.frames import FrameReplay
-from evorl.replay.parts import join, split
 from evorl.replay.prioritized import PrioritizedReplay
-from evorl.replay.reservoir import Reservoir, ReservoirReplay
-from evorl.replay.ring import UNIFORM, Ring, UniformReplay
-from evorl.replay.row import Row
+from evorl.replay.reservoir import ReservoirBuffer, ReservoirReplay
+from evorl.replay.ring import UNIFORM, RingBuffer, UniformReplay
+from evorl.replay.row_layout import RowLayout
 from evorl.replay.sequences import SequenceReplay
+from evorl.replay.state_replays import join_replays, split_replays
 
 __all__ = [
     "UNIFORM",
     "FrameReplay",
     "PrioritizedReplay",
-    "Reservoir",
+    "ReservoirBuffer",
     "ReservoirReplay",
-    "Ring",
-    "Row",
+    "RingBuffer",
+    "RowLayout",
     "SequenceReplay",
     "UniformReplay",
-    "join",
-    "split",
+    "join_replays",
+    "split_replays",
 ]

@@ -10,57 +10,59 @@ from flax import struct
 from jaxtyping import Array, Bool, Int, PyTree
 
 from evorl import tree
-from evorl.replay.row import Row
+from evorl.replay.row_layout import RowLayout
 from evorl.types import Key, Sample
 
-MOST = np.iinfo(np.uint32).max  # rows that are counted
+MAX_COUNT = np.iinfo(np.uint32).max  # rows that are counted
 
 
 @struct.dataclass
-class Reservoir:
+class ReservoirBuffer:
     """Of t rows of any pytree each is kept with probability capacity / t (Vitter 1985, algorithm R), to 4e9 rows.
 
     From then on each new one is kept as if it were the last of so many.
     """
 
     tables: Any  # dtype -> [capacity, width]
-    added: Any  # [] uint32, rows so far
+    num_added: Any  # [] uint32, rows so far
     size: Any  # [] int32
     bits: Any  # uint32, of the key by which it decides
-    row: Row = struct.field(pytree_node=False)
+    row: RowLayout = struct.field(pytree_node=False)
 
     @classmethod
-    def empty(cls, capacity: int, row: PyTree, key: Key) -> "Reservoir":
+    def empty(cls, capacity: int, row: PyTree, key: Key) -> "ReservoirBuffer":
         """A replay for rows like `row`, a pytree of arrays or of their shapes (jax.eval_shape)."""
-        layout = Row.of(row)
+        layout = RowLayout.from_row(row)
         tables = {dtype: jnp.zeros((capacity, width), dtype) for dtype, width in layout.widths.items()}
         return cls(tables, jnp.uint32(0), jnp.int32(0), jax.random.key_data(key), layout)
 
     @property
     def capacity(self) -> int:
         """How many rows there is room for."""
-        return tree.size(self.tables)
+        return tree.leading_size(self.tables)
 
     @jax.named_scope("replay")
-    def add(self, rows: PyTree, mask: Bool[Array, "..."]) -> "Reservoir":
+    def add(self, rows: PyTree, mask: Bool[Array, "..."]) -> "ReservoirBuffer":
         """Takes rows, leaves [*shape of mask, ...], one after another, where mask and all finite."""
         packed = self.row.pack(jax.tree.map(lambda x: x.reshape(mask.size, *x.shape[mask.ndim :]), rows))
-        mask = mask.reshape(-1) & tree.finite_rows(packed)
-        key = jax.random.fold_in(jax.random.wrap_key_data(self.bits), self.added)
-        before = jnp.minimum(self.added, jnp.uint32(MOST - mask.size))
+        mask = mask.reshape(-1) & tree.find_finite_rows(packed)
+        key = jax.random.fold_in(jax.random.wrap_key_data(self.bits), self.num_added)
+        before = jnp.minimum(self.num_added, jnp.uint32(MAX_COUNT - mask.size))
         number = before + jnp.cumsum(mask, dtype=jnp.uint32)  # of each row that is added, from 1 on
         drawn = jax.random.randint(key, mask.shape, 0, jnp.maximum(number, 1), jnp.uint32)
         place = jnp.where(number <= self.capacity, number - 1, drawn)
-        target = self._last(jnp.where(mask & (place < self.capacity), place, self.capacity).astype(jnp.int32))
+        target = self._drop_overwritten(
+            jnp.where(mask & (place < self.capacity), place, self.capacity).astype(jnp.int32)
+        )
         tables = {
             dtype: table.at[target].set(packed[dtype], mode="drop", unique_indices=True)
             for dtype, table in self.tables.items()
         }
         added = before + mask.sum(dtype=jnp.uint32)
         size = jnp.minimum(added, self.capacity).astype(jnp.int32)
-        return Reservoir(tables, added, size, self.bits, self.row)
+        return ReservoirBuffer(tables, added, size, self.bits, self.row)
 
-    def _last(self, place: Int[Array, " n"]) -> Int[Array, " n"]:
+    def _drop_overwritten(self, place: Int[Array, " n"]) -> Int[Array, " n"]:
         """The places, of which those that come again later, and those from the capacity on, become others there."""
         order = jnp.argsort(place, stable=True)
         ordered = place[order]
@@ -80,9 +82,9 @@ class ReservoirReplay:
     """A reservoir, of which all rows are drawn alike. What it keeps, runs with equal rows keep alike."""
 
     @property
-    def sequences(self) -> bool:
+    def has_sequences(self) -> bool:
         return False
 
-    def empty(self, capacity: int, row: PyTree, num_slots: int = 1) -> Reservoir:
-        del num_slots
-        return Reservoir.empty(capacity, row, jax.random.key(0))
+    def empty(self, capacity: int, row: PyTree, num_envs: int = 1) -> ReservoirBuffer:
+        del num_envs
+        return ReservoirBuffer.empty(capacity, row, jax.random.key(0))

@@ -9,41 +9,41 @@ from flax import struct
 from jaxtyping import Array, Bool, Int, PyTree, UInt
 
 from evorl import tree
-from evorl.replay.row import Row
+from evorl.replay.row_layout import RowLayout
 from evorl.types import Sample
 
 
 @struct.dataclass
-class Ring:
+class RingBuffer:
     """The newest `capacity` rows of any pytree, as one table per dtype: one scatter to add, one gather to sample."""
 
     tables: Any  # dtype -> [capacity, width]
     position: Any  # [] int32, where the next row goes; never above capacity, so it cannot overflow
     size: Any  # [] int32
-    row: Row = struct.field(pytree_node=False)
-    forgets: bool = struct.field(pytree_node=False, default=False)  # then the oldest need not lie in place 0
+    row: RowLayout = struct.field(pytree_node=False)
+    can_drop: bool = struct.field(pytree_node=False, default=False)  # then the oldest need not lie in place 0
 
     @classmethod
-    def empty(cls, capacity: int, row: PyTree) -> "Ring":
+    def empty(cls, capacity: int, row: PyTree) -> "RingBuffer":
         """A replay for rows like `row`, a pytree of arrays or of their shapes (jax.eval_shape)."""
-        layout = Row.of(row)
+        layout = RowLayout.from_row(row)
         tables = {dtype: jnp.zeros((capacity, width), dtype) for dtype, width in layout.widths.items()}
         return cls(tables, jnp.int32(0), jnp.int32(0), layout)
 
     @property
     def capacity(self) -> int:
         """How many rows there is room for."""
-        return tree.size(self.tables)
+        return tree.leading_size(self.tables)
 
     @jax.named_scope("replay")
-    def add(self, rows: PyTree, mask: Bool[Array, "..."]) -> "Ring":
+    def add(self, rows: PyTree, mask: Bool[Array, "..."]) -> "RingBuffer":
         """Appends rows, leaves [*shape of mask, ...], where mask and all finite; of more than fit, the newest stay."""
-        return self.placed(rows, mask)[0]
+        return self.add_with_indices(rows, mask)[0]
 
-    def placed(self, rows: PyTree, mask: Bool[Array, "..."]) -> tuple["Ring", Int[Array, " n"]]:
+    def add_with_indices(self, rows: PyTree, mask: Bool[Array, "..."]) -> tuple["RingBuffer", Int[Array, " n"]]:
         """The replay with the rows, and where it holds each of them now, from its capacity on where it does not."""
         packed = self.row.pack(jax.tree.map(lambda x: x.reshape(mask.size, *x.shape[mask.ndim :]), rows))
-        mask = mask.reshape(-1) & tree.finite_rows(packed)  # so that a copy that has diverged spoils no replay
+        mask = mask.reshape(-1) & tree.find_finite_rows(packed)  # so that a copy that has diverged spoils no replay
         rank = jnp.cumsum(mask) - 1
         count = mask.sum()
         kept = mask & (rank >= count - self.capacity)
@@ -61,21 +61,21 @@ class Ring:
     def sample(self, key: Array, shape: tuple[int, ...]) -> Sample:
         """Drawn uniformly with replacement, leaves [*shape, ...], to 1 part in 2^32 / size; it must hold some."""
         drawn = jax.random.bits(key, shape) % jnp.maximum(self.size, 1).astype(jnp.uint32)
-        if self.forgets:
-            first = jnp.where(self.size < self.capacity, self.oldest, 0).astype(jnp.uint32)
+        if self.can_drop:
+            first = jnp.where(self.size < self.capacity, self.oldest_index, 0).astype(jnp.uint32)
             drawn = (first + drawn) % jnp.uint32(self.capacity)
-        return Sample(self.rows(drawn), drawn.astype(jnp.int32))
+        return Sample(self.gather_rows(drawn), drawn.astype(jnp.int32))
 
     @property
-    def oldest(self) -> Int[Array, ""]:
+    def oldest_index(self) -> Int[Array, ""]:
         """Where the oldest row lies, which is in place 0 until rows are overwritten or forgotten."""
         return (self.position - self.size) % self.capacity
 
-    def forget(self, count: Int[Array, ""]) -> "Ring":
+    def drop_oldest(self, count: Int[Array, ""]) -> "RingBuffer":
         """The ring without its `count` oldest rows."""
-        return replace(self, size=(self.size - count).astype(jnp.int32), forgets=True)
+        return replace(self, size=(self.size - count).astype(jnp.int32), can_drop=True)
 
-    def rows(self, index: Int[Array, "..."] | UInt[Array, "..."]) -> PyTree:
+    def gather_rows(self, index: Int[Array, "..."] | UInt[Array, "..."]) -> PyTree:
         """Those at places, leaves [*shape of index, ...]."""
         return self.row.unpack(tree.index(self.tables, index))
 
@@ -85,12 +85,12 @@ class UniformReplay:
     """A ring, of which all rows are drawn alike."""
 
     @property
-    def sequences(self) -> bool:
+    def has_sequences(self) -> bool:
         return False
 
-    def empty(self, capacity: int, row: PyTree, num_slots: int = 1) -> Ring:
-        del num_slots
-        return Ring.empty(capacity, row)
+    def empty(self, capacity: int, row: PyTree, num_envs: int = 1) -> RingBuffer:
+        del num_envs
+        return RingBuffer.empty(capacity, row)
 
 
 UNIFORM = UniformReplay()

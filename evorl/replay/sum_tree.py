@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 BRANCHES = 16
-NOWHERE = 2**30  # the index of a number that is not to be set
+OUT_OF_BOUNDS = 2**30  # the index of a number that is not to be set
 
 
 @struct.dataclass
@@ -30,11 +30,11 @@ class SumTree:
         return cls(tuple(levels))
 
     @classmethod
-    def of(cls, numbers: Float[Array, " n"]) -> "SumTree":
+    def from_numbers(cls, numbers: Float[Array, " n"]) -> "SumTree":
         """Of these numbers."""
-        levels = [_padded(numbers)]
+        levels = [_pad_to_branches(numbers)]
         while len(levels[-1]) > BRANCHES:
-            levels.append(_padded(levels[-1].reshape(-1, BRANCHES).sum(-1)))
+            levels.append(_pad_to_branches(levels[-1].reshape(-1, BRANCHES).sum(-1)))
         return cls(tuple(levels))
 
     @property
@@ -42,12 +42,12 @@ class SumTree:
         """The sum of all numbers."""
         return self.levels[-1].sum()
 
-    def at(self, index: Int[Array, "..."]) -> Float[Array, "..."]:
+    def get_values(self, index: Int[Array, "..."]) -> Float[Array, "..."]:
         """The numbers at places."""
         return self.levels[0][index]
 
-    def put(self, index: Int[Array, " k"], numbers: Float[Array, " k"]) -> "SumTree":
-        """The tree with other numbers at places; of several for one place one counts, and none at NOWHERE."""
+    def set_values(self, index: Int[Array, " k"], numbers: Float[Array, " k"]) -> "SumTree":
+        """The tree with other numbers at places; of several for one place one counts, and none at OUT_OF_BOUNDS."""
         levels = [self.levels[0].at[index].set(numbers, mode="drop")]
         for above in self.levels[1:]:
             index = index // BRANCHES
@@ -69,6 +69,6 @@ class SumTree:
         return index
 
 
-def _padded(numbers: Float[Array, " n"]) -> Float[Array, " m"]:
+def _pad_to_branches(numbers: Float[Array, " n"]) -> Float[Array, " m"]:
     """With zeros up to a multiple of the branches."""
     return jnp.pad(numbers, (0, -len(numbers) % BRANCHES))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.errors import LARGEST, OptionError, printable, require, require_whole
+from evorl.errors import INT32_MAX, OptionError, require, require_int, to_printable
 from evorl.keys import require_key
 
 Bound: TypeAlias = int | float | tuple[Any, ...]
@@ -30,16 +30,18 @@ class Box:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        _take_shape(self)
+        _normalize_shape(self)
         try:
             for name in ("low", "high"):
-                object.__setattr__(self, name, bound(getattr(self, name)))
+                object.__setattr__(self, name, to_bound(getattr(self, name)))
             object.__setattr__(self, "dtype", jnp.dtype(self.dtype).name)
             low, high = self.bounds
             ordered = bool((low <= high).all())
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise OptionError(f"{printable(self)}: its bounds are no numbers of its shape and dtype; {error}") from None
-        require(ordered, "low", printable(self.low), f"must not be above high, {printable(self.high)}")
+            raise OptionError(
+                f"{to_printable(self)}: its bounds are no numbers of its shape and dtype; {error}"
+            ) from None
+        require(ordered, "low", to_printable(self.low), f"must not be above high, {to_printable(self.high)}")
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -70,8 +72,8 @@ class Discrete:
     dtype = "int32"
 
     def __post_init__(self) -> None:
-        require_whole("n", self.n)
-        require_whole("start", self.start, -LARGEST - 1, LARGEST - self.n + 1)
+        require_int("n", self.n)
+        require_int("start", self.start, -INT32_MAX - 1, INT32_MAX - self.n + 1)
 
     def __repr__(self) -> str:
         return f"Discrete(n={self.n}{f', start={self.start}' if self.start else ''})"
@@ -107,12 +109,12 @@ class MultiDiscrete:
     dtype = "int32"
 
     def __post_init__(self) -> None:
-        _take_numbers(self, "choices", 1)
-        _take_numbers(self, "starts", -LARGEST - 1)
+        _normalize_numbers(self, "choices", 1)
+        _normalize_numbers(self, "starts", -INT32_MAX - 1)
         require(len(self.choices) > 0, "choices", self.choices, "must be at least one number")
         object.__setattr__(self, "starts", self.starts or (0,) * len(self.choices))
         object.__setattr__(self, "shape", self.shape or (len(self.choices),))
-        _take_shape(self)
+        _normalize_shape(self)
         count = len(self.choices)
         require(len(self.starts) == count, "starts", self.starts, f"must be one for each of choices, {count}")
         require(math.prod(self.shape) == count, "shape", self.shape, f"must have as many numbers as choices, {count}")
@@ -137,7 +139,7 @@ class MultiBinary:
     dtype: str = "int8"
 
     def __post_init__(self) -> None:
-        _take_shape(self)
+        _normalize_shape(self)
 
     @property
     def choices(self) -> Choices:
@@ -168,7 +170,7 @@ class Dict:
         return hash(tuple(sorted(self.parts.items(), key=lambda part: part[0])))
 
     def sample(self, key: jax.Array) -> Any:
-        return _sample(self, key)
+        return _sample_parts(self, key)
 
 
 @dataclass(frozen=True)
@@ -184,11 +186,11 @@ class Tuple:
         _require_spaces(**{str(i): part for i, part in enumerate(self.parts)})
 
     def sample(self, key: jax.Array) -> Any:
-        return _sample(self, key)
+        return _sample_parts(self, key)
 
 
 @dataclass(frozen=True)
-class Legal:
+class ObsWithActionMask:
     """Observations of a space, and which choices of the next action are legal.
 
     A value is {"obs": of the space, "legal": bool [sum of choices]}; choices are those of the action space, and of
@@ -199,7 +201,7 @@ class Legal:
     choices: Choices
 
     def __post_init__(self) -> None:
-        _take_numbers(self, "choices", 1)
+        _normalize_numbers(self, "choices", 1)
         _require_spaces(space=self.space)
 
     @property
@@ -208,11 +210,11 @@ class Legal:
         return {"legal": MultiBinary((sum(self.choices),), "bool"), "obs": self.space}
 
     def sample(self, key: jax.Array) -> Any:
-        return _sample(self, key)
+        return _sample_parts(self, key)
 
 
 @dataclass(frozen=True)
-class Privileged:
+class PrivilegedObs:
     """Observations of a space, and a state that no policy may see, but a value may while it is learned.
 
     A value is {"obs": of the space, "state": of the state's}.
@@ -230,7 +232,7 @@ class Privileged:
         return {"obs": self.space, "state": self.state}
 
     def sample(self, key: jax.Array) -> Any:
-        return _sample(self, key)
+        return _sample_parts(self, key)
 
 
 @dataclass(frozen=True)
@@ -241,20 +243,20 @@ class Members:
     n: int
 
     def __post_init__(self) -> None:
-        require_whole("n", self.n)
+        require_int("n", self.n)
         _require_spaces(space=self.space)
 
     @property
-    def joint(self) -> "Space":
+    def joint_space(self) -> "Space":
         """The space of the same values whose parts are no longer those of members, but arrays that lead with n."""
         space, n = self.space, self.n
 
-        def each(bound: Bound) -> Bound:
+        def repeat_bound(bound: Bound) -> Bound:
             return (bound,) * n if isinstance(bound, tuple) else bound
 
         match space:
             case Box():
-                return Box(each(space.low), each(space.high), (n, *space.shape), space.dtype)
+                return Box(repeat_bound(space.low), repeat_bound(space.high), (n, *space.shape), space.dtype)
             case Discrete():
                 return MultiDiscrete((space.n,) * n, (space.start,) * n)
             case MultiDiscrete():
@@ -262,10 +264,10 @@ class Members:
             case MultiBinary():
                 return MultiBinary((n, *space.shape), space.dtype)
             case Members():
-                return Members(space.joint, n).joint
+                return Members(space.joint_space, n).joint_space
             case Tuple():
-                return Tuple(tuple(Members(part, n).joint for part in space.parts))
-        return Dict({name: Members(part, n).joint for name, part in space.parts.items()})
+                return Tuple(tuple(Members(part, n).joint_space for part in space.parts))
+        return Dict({name: Members(part, n).joint_space for name, part in space.parts.items()})
 
     def sample(self, key: jax.Array) -> Any:
         """Each member's is drawn apart."""
@@ -275,37 +277,39 @@ class Members:
 
 Choice: TypeAlias = Discrete | MultiDiscrete | MultiBinary
 Simple: TypeAlias = Box | Choice
-Space: TypeAlias = Simple | Dict | Tuple | Legal | Privileged | Members
+Space: TypeAlias = Simple | Dict | Tuple | ObsWithActionMask | PrivilegedObs | Members
 
 
-def bound(values: Any) -> Bound:
+def to_bound(values: Any) -> Bound:
     """A bound of a Box, hashable: a number, also where all of a list or an array are the same, or nested tuples."""
     if isinstance(values, (int, float)):
         return values
     values = np.asarray(values)
-    return values.flat[0].item() if values.size and (values == values.flat[0]).all() else _nested(values.tolist())
+    return (
+        values.flat[0].item() if values.size and (values == values.flat[0]).all() else _to_nested_tuple(values.tolist())
+    )
 
 
-def _nested(values: Any) -> Any:
-    return tuple(map(_nested, values)) if isinstance(values, list) else values
+def _to_nested_tuple(values: Any) -> Any:
+    return tuple(map(_to_nested_tuple, values)) if isinstance(values, list) else values
 
 
-def inner(space: Space) -> list[tuple[Any, "Space"]]:
+def subspaces(space: Space) -> list[tuple[Any, "Space"]]:
     """The spaces directly within a space, each with its name or place in a value; none of a simple one."""
     match space:
-        case Dict() | Legal() | Privileged():
+        case Dict() | ObsWithActionMask() | PrivilegedObs():
             return sorted(space.parts.items(), key=lambda part: part[0])
         case Tuple():
             return list(enumerate(space.parts))
         case Members():
-            return inner(space.joint)
+            return subspaces(space.joint_space)
     return []
 
 
-def _sample(space: Space, key: jax.Array) -> Any:
+def _sample_parts(space: Space, key: jax.Array) -> Any:
     """A value whose parts are drawn apart."""
     require_key(key)
-    parts = inner(space)
+    parts = subspaces(space)
     keys = jax.random.split(key, len(parts))
     values = {name: of.sample(key) for (name, of), key in zip(parts, keys, strict=True)}
     return tuple(values.values()) if isinstance(space, Tuple) else values
@@ -314,10 +318,10 @@ def _sample(space: Space, key: jax.Array) -> Any:
 def _require_spaces(**parts: Any) -> None:
     """Raises OptionError where a part of a new space is none itself."""
     for name, part in parts.items():
-        require(isinstance(part, Space), name, printable(part), "must be a space, such as evorl.Box")
+        require(isinstance(part, Space), name, to_printable(part), "must be a space, such as evorl.Box")
 
 
-def _take_shape(space: Any) -> None:
+def _normalize_shape(space: Any) -> None:
     """Gives a new space its shape as a tuple; raises OptionError where it is none, or holds no numbers."""
     try:
         shape = tuple(operator.index(length) for length in space.shape)
@@ -327,10 +331,10 @@ def _take_shape(space: Any) -> None:
     object.__setattr__(space, "shape", shape)
 
 
-def _take_numbers(space: Any, name: str, least: int) -> None:
+def _normalize_numbers(space: Any, name: str, least: int) -> None:
     """Gives a new space whole numbers as a tuple; raises OptionError where they are none, or one is below the least."""
     numbers = getattr(space, name)
     require(np.ndim(numbers) == 1 and not isinstance(numbers, str), name, numbers, "must be a tuple of whole numbers")
     for number in numbers:
-        require_whole(name, number, least)
+        require_int(name, number, least)
     object.__setattr__(space, name, tuple(map(int, numbers)))

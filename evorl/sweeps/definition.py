@@ -12,24 +12,24 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from evorl import hyperparameters
-from evorl.errors import OptionError, require, unknown
-from evorl.sweeps.space import DIGITS, HYPERPARAMS, Parameter, SearchSpace, short
-from evorl.sweeps.store import Store
+from evorl.errors import OptionError, require, unknown_name_error
+from evorl.sweeps.space import HYPERPARAMS_PREFIX, SIGNIFICANT_DIGITS, Parameter, SearchSpace, shorten_name
+from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trials import Sampler
 from evorl.training import runs
-from evorl.training.configuration import config, known, nodes, options, parts, saved
-from evorl.training.configuration.discovery import BUDGET, choices
+from evorl.training.configuration import config, config_file, nodes, options, parts, trust_check
+from evorl.training.configuration.discovery import BUDGET_OPTIONS, find_choices
 from evorl.training.records import files
 from evorl.types import Prior
 
 SPACE = "space"
-MARK = "evorl-searched-here"  # a value that no configuration has
-ROUNDING = 10.0**-DIGITS  # of what is tried, relative
-LONGEST = 1000  # characters of a word of the command line
+SEARCH_MARKER = "evorl-searched-here"  # a value that no configuration has
+VALUE_TOLERANCE = 10.0**-SIGNIFICANT_DIGITS  # of what is tried, relative
+MAX_WORD_LENGTH = 1000  # characters of a word of the command line
 
 
 @dataclass(frozen=True)
-class Definition:
+class SweepDefinition:
     """A sweep as its store keeps it."""
 
     base: Mapping[str, Any]  # the configuration of the training, resolved
@@ -40,13 +40,13 @@ class Definition:
     cost: str
     seed: int
 
-    def configuration(self, values: Mapping[str, float]) -> dict[str, Any]:
+    def build_configuration(self, values: Mapping[str, float]) -> dict[str, Any]:
         """Return the configuration of a trial with values of its own; raises OptionError as check_values does."""
         self.check_values(values)
         data = copy.deepcopy(dict(self.base))
         for one in self.space.parameters:
             for place in one.places:
-                data = put(data, place.split("."), values[one.name])
+                data = set_nested(data, place.split("."), values[one.name])
         return data
 
     def check_values(self, values: Mapping[str, float]) -> None:
@@ -58,8 +58,8 @@ class Definition:
         names = {one.name for one in self.space.parameters}
         require(set(values) == names, "a trial", ", ".join(values), f"must have values of {', '.join(sorted(names))}")
         for one in self.space.parameters:
-            (low, high), value = sorted(one.prior.ends), values[one.name]
-            slack = ROUNDING * max(abs(low), abs(high))
+            (low, high), value = sorted(one.prior.bounds), values[one.name]
+            slack = VALUE_TOLERANCE * max(abs(low), abs(high))
             within = value == one.default or low - slack <= value <= high + slack
             require(within, one.name, value, f"must be between {low:g} and {high:g}")
 
@@ -67,24 +67,24 @@ class Definition:
     def packages(self) -> list[str]:
         """Return the packages that a reader needs to trust."""
         data = self.to_data()
-        return known.packages([data["base"], data["space"], data["sampler"]])
+        return trust_check.find_trust_packages([data["base"], data["space"], data["sampler"]])
 
-    def suggests(self) -> Sampler:
+    def build_sampler(self) -> Sampler:
         """The sampler."""
-        return parts.make(self.sampler, "sampler", Sampler)
+        return parts.instantiate(self.sampler, "sampler", Sampler)
 
     def to_data(self) -> dict[str, Any]:
         """As JSON can hold it."""
         return vars(self) | {
             "chosen": list(self.chosen),
             "space": [
-                vars(one) | {"prior": nodes.described(one.prior), "places": list(one.places)}
+                vars(one) | {"prior": nodes.to_node(one.prior), "places": list(one.places)}
                 for one in self.space.parameters
             ],
         }
 
     @classmethod
-    def of(cls, data: Any, trust: Sequence[str] = (), problem: str = "the sweep") -> "Definition":
+    def from_data(cls, data: Any, trust: Sequence[str] = (), problem: str = "the sweep") -> "SweepDefinition":
         """Return what to_data gave, of which all is known, and places name numbers.
 
         Args:
@@ -96,9 +96,11 @@ class Definition:
             OptionError: where it is anything else.
         """
         try:
-            known.require_known([data["base"], data["space"], data["sampler"]], trust, problem)
+            trust_check.require_known([data["base"], data["space"], data["sampler"]], trust, problem)
             space = tuple(
-                Parameter(**one | {"prior": parts.make(one["prior"], "space", Prior), "places": tuple(one["places"])})
+                Parameter(
+                    **one | {"prior": parts.instantiate(one["prior"], "space", Prior), "places": tuple(one["places"])}
+                )
                 for one in data["space"]
             )
             found = cls(**data | {"space": SearchSpace(space), "chosen": tuple(data["chosen"])})
@@ -111,22 +113,22 @@ class Definition:
 
     def _check(self) -> None:
         """Raise OptionError or ValueError where a store holds what to_data never gives."""
-        if not saved.is_of_training(self.base) or self.base.get("init_from") or self.base.get("wandb"):
+        if not config_file.is_training_config(self.base) or self.base.get("init_from") or self.base.get("wandb"):
             raise ValueError("its base is not that of a sweep")
-        options.check(self.base)
+        options.check_options(self.base)
         for one in self.space.parameters:
             for place in (one.name, *one.places):
-                number = saved.at(self.base, place)
+                number = config_file.lookup(self.base, place)
                 require(_is_number(number), place, number, "is no number, and only numbers are searched")
             require(_is_number(one.default), one.name, one.default, "must be a number")
         texts = [self.score, self.cost, *self.chosen]
-        if not all(isinstance(one, str) and one.isprintable() and len(one) < LONGEST for one in texts):
+        if not all(isinstance(one, str) and one.isprintable() and len(one) < MAX_WORD_LENGTH for one in texts):
             raise ValueError("no words")
         if not isinstance(self.seed, int):
             raise ValueError("no seed")
 
 
-def opened(folder: Path, trust: Sequence[str], option: str) -> tuple[Store, Definition]:
+def open_sweep(folder: Path, trust: Sequence[str], option: str) -> tuple[SweepStore, SweepDefinition]:
     """Return the store of a sweep and what it is, once all files of its folder are known to be its own.
 
     Args:
@@ -138,45 +140,45 @@ def opened(folder: Path, trust: Sequence[str], option: str) -> tuple[Store, Defi
         OptionError: where it is no sweep, or holds what may not be.
     """
     if folder.is_dir():
-        files.require_own(folder, option)
-    store = Store(folder, option)
-    return store, Definition.of(store.settings.get("definition"), trust, f"{option}={folder}: the sweep")
+        files.require_regular_files(folder, option)
+    store = SweepStore(folder, option)
+    return store, SweepDefinition.from_data(store.settings.get("definition"), trust, f"{option}={folder}: the sweep")
 
 
-def put(data: dict[str, Any], name: Sequence[str], value: Any) -> dict[str, Any]:
+def set_nested(data: dict[str, Any], name: Sequence[str], value: Any) -> dict[str, Any]:
     """data with a value at a dotted name."""
-    return data | {name[0]: put(data[name[0]], name[1:], value) if name[1:] else value}
+    return data | {name[0]: set_nested(data[name[0]], name[1:], value) if name[1:] else value}
 
 
-def searching(overrides: Sequence[str], given: Sequence[str]) -> tuple[dict[str, Any], SearchSpace, tuple[str, ...]]:
+def parse_search(overrides: Sequence[str], given: Sequence[str]) -> tuple[dict[str, Any], SearchSpace, tuple[str, ...]]:
     """The configuration of a training, the space of what it declares and what is given, and what chooses them.
 
     space.NAME=PRIOR searches an option, a number in place of a prior fixes it, and space={} leaves out what is
     declared. Raises OptionError.
     """
-    bare, wanted = _wanted(given)
-    cfg = config.load([*overrides, *_budget(overrides, wanted)])
-    data = config.plain(cfg)
+    bare, wanted = _parse_space_overrides(given)
+    cfg = config.compose_config([*overrides, *_add_budget_overrides(overrides, wanted)])
+    data = config.to_plain_data(cfg)
     require(data["num_seeds"] >= 1 and not data["resume"], "resume", data["resume"], "is of one training")
-    priors, fixed = _asked(data, bare, wanted)
+    priors, fixed = _resolve_priors(data, bare, wanted)
     for option, value in fixed.items():
         OmegaConf.update(cfg, option, value)
-    data = config.plain(cfg)
-    if "???" in str(config.to_save(cfg)):
-        missing = saved.missing(config.to_save(cfg))
+    data = config.to_plain_data(cfg)
+    if "???" in str(config.to_savable_data(cfg)):
+        missing = config_file.find_missing(config.to_savable_data(cfg))
         raise OptionError(f"{missing[0] if missing else 'an option'}: an environment variable gives it; give it itself")
-    space = SearchSpace(tuple(_parameter(cfg, data, option, prior) for option, prior in priors.items()))
+    space = SearchSpace(tuple(_build_parameter(cfg, data, option, prior) for option, prior in priors.items()))
     _check_ends(data, space)
     return data, space, (*overrides, *(f"{option}={value}" for option, value in fixed.items()))
 
 
-def require_same(given: Sequence[str], kept: Definition, problem: str) -> None:
+def require_same_space(given: Sequence[str], kept: SweepDefinition, problem: str) -> None:
     """Refuse a space that is given where a sweep has another one.
 
     Raises:
         OptionError: with the first option whose prior differs.
     """
-    asked, _ = _asked(kept.base, *_wanted(given))
+    asked, _ = _resolve_priors(kept.base, *_parse_space_overrides(given))
     there = {one.name: one.prior for one in kept.space.parameters}
     for name in [*there, *asked]:
         if asked.get(name) != there.get(name):
@@ -184,20 +186,22 @@ def require_same(given: Sequence[str], kept: Definition, problem: str) -> None:
             raise OptionError(f"{problem}: is of another space: there {name} is {has}, here {wants}")
 
 
-def _wanted(given: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+def _parse_space_overrides(given: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     """Return the value of space= itself, and the priors and numbers of space.NAME=, by name."""
-    asked = {one.key_or_group: one.value() for one in config.parsed(given)}
+    asked = {one.key_or_group: one.value() for one in config.parse_overrides(given)}
     bare = asked.pop(SPACE, None)
     require(bare in (None, {}), SPACE, bare, "can be {}, which leaves out what is declared; or give space.NAME=")
-    return bare, {name.removeprefix(f"{SPACE}."): _prior(name, value) for name, value in asked.items()}
+    return bare, {name.removeprefix(f"{SPACE}."): _parse_prior(name, value) for name, value in asked.items()}
 
 
-def _asked(data: Mapping[str, Any], bare: Any, wanted: Mapping[str, Any]) -> tuple[dict[str, Prior], dict[str, Any]]:
+def _resolve_priors(
+    data: Mapping[str, Any], bare: Any, wanted: Mapping[str, Any]
+) -> tuple[dict[str, Prior], dict[str, Any]]:
     """Return the priors of what is searched, and the numbers that are given in their place, by option."""
-    priors = {} if bare == {} else declared(data)
+    priors = {} if bare == {} else find_declared_priors(data)
     fixed: dict[str, Any] = {}
     for name, prior in wanted.items():
-        option = found(data, name)
+        option = resolve_option(data, name)
         priors.pop(option, None)
         if isinstance(prior, Prior):
             priors[option] = prior
@@ -206,7 +210,7 @@ def _asked(data: Mapping[str, Any], bare: Any, wanted: Mapping[str, Any]) -> tup
     return priors, fixed
 
 
-def _prior(name: str, value: Any) -> Any:
+def _parse_prior(name: str, value: Any) -> Any:
     """A prior, or a number, as an override gives it."""
     if _is_number(value):
         return value
@@ -216,84 +220,91 @@ def _prior(name: str, value: Any) -> Any:
         raise OptionError(f"{name}={value}: {str(error).splitlines()[0]}") from error
     node = node["value"] if isinstance(node, dict) else node
     require(isinstance(node, dict), name, value, "must be a prior, such as ${log_uniform:1e-5,1e-2}, or a number")
-    return parts.make(node, name, Prior)
+    return parts.instantiate(node, name, Prior)
 
 
-def _budget(overrides: Sequence[str], wanted: Mapping[str, Any]) -> Iterator[str]:
+def _add_budget_overrides(overrides: Sequence[str], wanted: Mapping[str, Any]) -> Iterator[str]:
     """A budget that is searched is the only one: it begins where it was given, or in the middle."""
-    for name in BUDGET:
+    for name in BUDGET_OPTIONS:
         prior = wanted.get(name)
         if isinstance(prior, Prior) and not any(one.startswith(f"{name}=") for one in overrides):
             yield f"{name}={Parameter(name, prior, 0).decode(0.5)}"
 
 
-def declared(data: Mapping[str, Any]) -> dict[str, Prior]:
+def find_declared_priors(data: Mapping[str, Any]) -> dict[str, Prior]:
     """The priors that an agent's hyperparameters declare, and those of its file, by option."""
     found: dict[str, Prior] = {}
 
-    def look(node: Any, place: str) -> None:
+    def collect_priors(node: Any, place: str) -> None:
         for name, value in node.items() if isinstance(node, dict) else []:
             if isinstance(value, dict) and "_target_" in value:
-                found[f"{place}{name}"] = parts.make(value, f"{SPACE}.{name}", Prior)
+                found[f"{place}{name}"] = parts.instantiate(value, f"{SPACE}.{name}", Prior)
             else:
-                look(value, f"{place}{name}.")
+                collect_priors(value, f"{place}{name}.")
 
-    look(data["agent"].get("space"), HYPERPARAMS)
+    collect_priors(data["agent"].get("space"), HYPERPARAMS_PREFIX)
     return found
 
 
-def found(data: Mapping[str, Any], name: str) -> str:
+def resolve_option(data: Mapping[str, Any], name: str) -> str:
     """The option that is meant: of the agent's hyperparameters, of the agent, or as it stands; raises OptionError."""
-    for option in (f"{HYPERPARAMS}{name}", f"agent.{name}", name):
-        value = saved.at(data, option, MARK)
-        if value != MARK:
-            number = _is_number(value) or option in BUDGET
+    for option in (f"{HYPERPARAMS_PREFIX}{name}", f"agent.{name}", name):
+        value = config_file.lookup(data, option, SEARCH_MARKER)
+        if value != SEARCH_MARKER:
+            number = _is_number(value) or option in BUDGET_OPTIONS
             require(number, f"{SPACE}.{name}", value, "is no number, and only numbers are searched")
             return option
-    raise unknown("parameter", f"{SPACE}.{name}", [f"{SPACE}.{one}" for one in _numbers(data)])
+    raise unknown_name_error("parameter", f"{SPACE}.{name}", [f"{SPACE}.{one}" for one in _list_searchable(data)])
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _numbers(data: Mapping[str, Any]) -> Iterator[str]:
+def _list_searchable(data: Mapping[str, Any]) -> Iterator[str]:
     """What can be searched, by its shortest name."""
-    yield from BUDGET
-    for place, value in saved.leaves(data, ""):
+    yield from BUDGET_OPTIONS
+    for place, value in config_file.iterate_leaves(data, ""):
         if _is_number(value) and "[" not in place and not place.startswith("agent.space."):
-            yield short(place)
+            yield shorten_name(place)
 
 
-def _parameter(cfg: DictConfig, data: Mapping[str, Any], option: str, prior: Prior) -> Parameter:
+def _build_parameter(cfg: DictConfig, data: Mapping[str, Any], option: str, prior: Prior) -> Parameter:
     """A parameter with all places to which its value goes, as what stands for it elsewhere is resolved."""
     marked = copy.deepcopy(cfg)
-    OmegaConf.update(marked, option, MARK)
-    places = tuple(place for place, value in saved.leaves(config.plain(marked), "") if value == MARK)
-    return Parameter(option, prior, saved.at(data, option), places)
+    OmegaConf.update(marked, option, SEARCH_MARKER)
+    places = tuple(
+        place for place, value in config_file.iterate_leaves(config.to_plain_data(marked), "") if value == SEARCH_MARKER
+    )
+    return Parameter(option, prior, config_file.lookup(data, option), places)
 
 
 def _check_ends(data: Mapping[str, Any], space: SearchSpace) -> None:
     """Raises OptionError where a hyperparameter would be searched where it may not be."""
     _, hyperparams = runs.assemble(data)
-    legal = hyperparameters.leaves(hyperparams, HYPERPARAMS)
+    legal = hyperparameters.flatten_hyperparams(hyperparams, HYPERPARAMS_PREFIX)
     for one in space.parameters:
-        _, low, high = legal.get(one.name, (0, 0 if one.name in BUDGET else -math.inf, math.inf))
-        for end in one.prior.ends:
+        _, low, high = legal.get(one.name, (0, 0 if one.name in BUDGET_OPTIONS else -math.inf, math.inf))
+        for end in one.prior.bounds:
             require(
-                low <= end <= high, f"{SPACE}.{short(one.name)}", one.prior, f"must be between {low:g} and {high:g}"
+                low <= end <= high,
+                f"{SPACE}.{shorten_name(one.name)}",
+                one.prior,
+                f"must be between {low:g} and {high:g}",
             )
 
 
-def sampler(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def build_sampler_node(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The node of a sampler, with options of its own; raises OptionError."""
-    known = choices("sampler")
+    known = find_choices("sampler")
     if name not in known:
-        raise unknown("sampler", name, known)
-    node = nodes.filled(yaml.safe_load(known[name].read_text(encoding="utf-8")))
+        raise unknown_name_error("sampler", name, known)
+    node = nodes.fill_defaults(yaml.safe_load(known[name].read_text(encoding="utf-8")))
     for option in given:
         if option not in node:
-            raise unknown("option", f"sampler.{option}", [f"sampler.{one}" for one in node if one != "_target_"])
+            raise unknown_name_error(
+                "option", f"sampler.{option}", [f"sampler.{one}" for one in node if one != "_target_"]
+            )
     node = node | given
-    parts.make(node, "sampler", Sampler)
+    parts.instantiate(node, "sampler", Sampler)
     return node

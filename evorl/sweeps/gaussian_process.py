@@ -11,10 +11,10 @@ from scipy.optimize import minimize
 
 ROOT_3 = np.sqrt(3.0)
 JITTER = 1e-8
-START = {"matern": 1.0, "linear": 1.0, "bias": 1.0, "noise": 1e-2}  # variances
-FITTED = 300  # points for which the likeliest numbers are sought
-LENGTH = 0.5  # half the unit cube
-BOUNDS = (-9.0, 5.0)  # of all logarithms: a variance from 1e-4, a length to 150
+INITIAL_VARIANCES = {"matern": 1.0, "linear": 1.0, "bias": 1.0, "noise": 1e-2}  # variances
+MAX_FIT_POINTS = 300  # points for which the likeliest numbers are sought
+INITIAL_LENGTH = 0.5  # half the unit cube
+LOG_BOUNDS = (-9.0, 5.0)  # of all logarithms: a variance from 1e-4, a length to 150
 
 Vector = np.ndarray
 
@@ -29,53 +29,58 @@ class GaussianProcess:
 
     x: Float[Vector, "n d"]
     y: Float[Vector, " n"]
-    log: Float[Vector, " p"]  # of matern, linear, bias, noise, and the d lengths
+    log_params: Float[Vector, " p"]  # of matern, linear, bias, noise, and the d lengths
 
     @classmethod
-    def fitted(cls, x: Float[Vector, "n d"], y: Float[Vector, " n"]) -> "GaussianProcess":
+    def fit(cls, x: Float[Vector, "n d"], y: Float[Vector, " n"]) -> "GaussianProcess":
         """With the numbers that are likeliest a posteriori, from one start, by L-BFGS.
 
-        Their logarithms are normal a priori around START and LENGTH, with a deviation of 1; that of the noise 0.5
-        (HEBO, Cowen-Rivers et al. 2022, arXiv:2012.03826). Of more than FITTED points they are the likeliest for so
-        many, spread evenly, since each look at n of them takes n^3 steps; what is expected knows all.
+        Their logarithms are normal a priori around INITIAL_VARIANCES and INITIAL_LENGTH, with a deviation of 1; that of
+        the noise 0.5 (HEBO, Cowen-Rivers et al. 2022, arXiv:2012.03826). Of more than MAX_FIT_POINTS points they are
+        the likeliest for so many, spread evenly, since each look at n of them takes n^3 steps; what is expected knows
+        all.
         """
-        center = np.log([*START.values(), *[LENGTH] * x.shape[1]])
+        center = np.log([*INITIAL_VARIANCES.values(), *[INITIAL_LENGTH] * x.shape[1]])
         scale = np.ones_like(center)
         scale[3] = 0.5
 
-        some = np.linspace(0, len(x) - 1, min(len(x), FITTED)).round().astype(int)
+        some = np.linspace(0, len(x) - 1, min(len(x), MAX_FIT_POINTS)).round().astype(int)
         of_some = x[some], y[some]
 
-        def loss(log: Vector) -> tuple[float, Vector]:
-            value, slope = likelihood(*of_some, log)
+        def compute_loss(log: Vector) -> tuple[float, Vector]:
+            value, slope = compute_log_likelihood(*of_some, log)
             off = (log - center) / scale
             return float(0.5 * off @ off - value), off / scale - slope
 
-        found = minimize(loss, center, jac=True, method="L-BFGS-B", bounds=[BOUNDS] * len(center))
+        found = minimize(compute_loss, center, jac=True, method="L-BFGS-B", bounds=[LOG_BOUNDS] * len(center))
         return cls(x, y, found.x)
 
-    def told(self, x: Float[Vector, "m d"], y: Float[Vector, " m"]) -> "GaussianProcess":
+    def condition_on(self, x: Float[Vector, "m d"], y: Float[Vector, " m"]) -> "GaussianProcess":
         """The same, which knows m more."""
-        return GaussianProcess(np.concatenate([self.x, x]), np.concatenate([self.y, y]), self.log)
+        return GaussianProcess(np.concatenate([self.x, x]), np.concatenate([self.y, y]), self.log_params)
 
     def mean(self, x: Float[Vector, "m d"]) -> Float[Vector, " m"]:
         """What is expected at x (Rasmussen and Williams, eq. 2.25)."""
-        return _kernel(x, self.x, self.log)[0] @ self._weights
+        return _compute_kernel(x, self.x, self.log_params)[0] @ self._weights
 
     @cached_property
     def _weights(self) -> Float[Vector, " n"]:
-        known = _kernel(self.x, self.x, self.log)[0] + (np.exp(self.log[3]) + JITTER) * np.eye(len(self.x))
+        known = _compute_kernel(self.x, self.x, self.log_params)[0] + (np.exp(self.log_params[3]) + JITTER) * np.eye(
+            len(self.x)
+        )
         return cho_solve((cholesky(known, lower=True), True), self.y)
 
 
-def likelihood(x: Float[Vector, "n d"], y: Float[Vector, " n"], log: Float[Vector, " p"]) -> tuple[float, Vector]:
+def compute_log_likelihood(
+    x: Float[Vector, "n d"], y: Float[Vector, " n"], log: Float[Vector, " p"]
+) -> tuple[float, Vector]:
     """The logarithm of y's density, without its constant, and its slope in log [p] (ibid., eqs. 5.8 and 5.9)."""
     matern, linear, bias, noise = np.exp(log[:4])
-    known, decay = _kernel(x, x, log)
+    known, decay = _compute_kernel(x, x, log)
     known.flat[:: len(x) + 1] += noise + JITTER
     lower = cholesky(known, lower=True)
     weights = cho_solve((lower, True), y)
-    pull = np.outer(weights, weights) - _inverse(lower)
+    pull = np.outer(weights, weights) - _invert_cholesky(lower)
     dots = x @ x.T
     value = -0.5 * y @ weights - np.log(np.diag(lower)).sum()
     slope = [
@@ -89,13 +94,15 @@ def likelihood(x: Float[Vector, "n d"], y: Float[Vector, " n"], log: Float[Vecto
     return float(value), 0.5 * np.concatenate([slope, lengths])
 
 
-def _inverse(lower: Float[Vector, "n n"]) -> Float[Vector, "n n"]:
+def _invert_cholesky(lower: Float[Vector, "n n"]) -> Float[Vector, "n n"]:
     """Return the inverse of the matrix that has this Cholesky factor, in a third of the steps that solving takes."""
     half = np.tril(dpotri(lower, lower=1)[0])
     return half + np.tril(half, -1).T
 
 
-def _kernel(a: Float[Vector, "n d"], b: Float[Vector, "m d"], log: Float[Vector, " p"]) -> tuple[Vector, Vector]:
+def _compute_kernel(
+    a: Float[Vector, "n d"], b: Float[Vector, "m d"], log: Float[Vector, " p"]
+) -> tuple[Vector, Vector]:
     """k(a, b) [n, m] without noise, and the exponential in it."""
     matern, linear, bias, _ = np.exp(log[:4])
     here, there = a / np.exp(log[4:]), b / np.exp(log[4:])

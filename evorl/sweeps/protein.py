@@ -7,12 +7,19 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float, Int
 
-from evorl.errors import require, require_whole
+from evorl.errors import require, require_int
 from evorl.sweeps.gaussian_process import GaussianProcess
 from evorl.sweeps.space import SearchSpace
-from evorl.sweeps.trials import RUNNING, Observed, Trial, observed, pareto, telling
+from evorl.sweeps.trials import (
+    RUNNING,
+    SweepTrial,
+    TrialObservations,
+    collect_observations,
+    find_pareto_points,
+    select_informative,
+)
 
-SMALL = 1e-9
+EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
@@ -21,9 +28,9 @@ class Protein:
 
     Source: PufferLib 3.0 (Suarez 2025), after CARBS (Fetterman et al. 2023, arXiv:2306.08055). Score and logarithm of
     the cost, both in [0, 1], are what two Gaussian processes expect there, the latter's prior mean being 1. They know
-    up to curve_points points of each trial's curve, and of all these the most_points that tell most (trials.telling).
-    The first trial is that of the defaults. What is pending counts as having the mean score (the constant liar of
-    Ginsbourger et al. 2010). Where all cost the same, the score decides.
+    up to curve_points points of each trial's curve, and of all these the most_points that tell most
+    (trials.select_informative). The first trial is that of the defaults. What is pending counts as having the mean
+    score (the constant liar of Ginsbourger et al. 2010). Where all cost the same, the score decides.
     """
 
     candidates: int = 256  # around each point that none is better than
@@ -35,63 +42,65 @@ class Protein:
 
     def __post_init__(self) -> None:
         for name in ("candidates", "curve_points", "most_points", "most_centers"):
-            require_whole(name, getattr(self, name))
+            require_int(name, getattr(self, name))
         require(0 < self.reach <= 1, "reach", self.reach, "must be above 0 and at most 1")
         require(self.expansion > 0, "expansion", self.expansion, "must be above 0")
 
-    def suggest(self, space: SearchSpace, trials: Sequence[Trial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
+    def suggest(self, space: SearchSpace, trials: Sequence[SweepTrial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
         rng = np.random.default_rng([seed, len(trials)])
-        known = observed(space, trials, self.curve_points, partial(telling, most=self.most_points))
+        known = collect_observations(
+            space, trials, self.curve_points, partial(select_informative, most=self.most_points)
+        )
         pending = [np.array(trial.point) for trial in trials if trial.state == RUNNING]
         chosen = [] if trials else [space.center]
-        front = np.flatnonzero(pareto(known.score, known.cost))
-        models = _Models.fitted(known) if len(front) else None
+        front = np.flatnonzero(find_pareto_points(known.score, known.cost))
+        models = _SurrogateModels.fit(known) if len(front) else None
         while len(chosen) < n:
-            around = known.x[self._centers(front, rng)] if models else space.center[None]
-            found = self._around(space, around, rng)
+            around = known.x[self._select_centers(front, rng)] if models else space.center[None]
+            found = self._sample_around(space, around, rng)
             if models is None:
                 chosen.append(found[0])
                 continue
-            score, cost = models.expected(found, [*pending, *chosen])
+            score, cost = models.predict(found, [*pending, *chosen])
             weight = 1 - np.abs(self.expansion * rng.uniform() - cost) if cost is not None else 1.0
             chosen.append(found[np.argmax(score * weight)])
         return np.array(chosen[:n])
 
-    def _centers(self, front: Int[np.ndarray, " m"], rng: np.random.Generator) -> Int[np.ndarray, " k"]:
+    def _select_centers(self, front: Int[np.ndarray, " m"], rng: np.random.Generator) -> Int[np.ndarray, " k"]:
         few = len(front) <= self.most_centers
         return front if few else np.sort(rng.choice(front, self.most_centers, replace=False))
 
-    def _around(
+    def _sample_around(
         self, space: SearchSpace, centers: Float[np.ndarray, "m d"], rng: np.random.Generator
     ) -> Float[np.ndarray, "candidates d"]:
         near = np.repeat(centers, self.candidates, axis=0)
-        return np.clip(near + space.reach(self.reach) * rng.uniform(-1, 1, near.shape), 0, 1)
+        return np.clip(near + space.compute_search_radius(self.reach) * rng.uniform(-1, 1, near.shape), 0, 1)
 
 
 @dataclass(frozen=True)
-class _Models:
+class _SurrogateModels:
     """What is expected of score and cost; no cost where all cost the same."""
 
     score: GaussianProcess
     cost: GaussianProcess | None
 
     @classmethod
-    def fitted(cls, known: Observed) -> "_Models":
+    def fit(cls, known: TrialObservations) -> "_SurrogateModels":
         sound = np.isfinite(known.cost)
-        log = np.log(np.maximum(known.cost[sound], SMALL))
-        same = np.ptp(log) < SMALL
-        cost = None if same else GaussianProcess.fitted(known.x[sound], _unit(log) - 1)
-        return cls(GaussianProcess.fitted(known.x, _unit(known.score)), cost)
+        log = np.log(np.maximum(known.cost[sound], EPSILON))
+        same = np.ptp(log) < EPSILON
+        cost = None if same else GaussianProcess.fit(known.x[sound], _scale_to_unit(log) - 1)
+        return cls(GaussianProcess.fit(known.x, _scale_to_unit(known.score)), cost)
 
-    def expected(
+    def predict(
         self, x: Float[np.ndarray, "m d"], pending: list[Float[np.ndarray, " d"]]
     ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"] | None]:
         score = self.score
         if pending:
-            score = score.told(np.array(pending), np.full(len(pending), score.y.mean()))
+            score = score.condition_on(np.array(pending), np.full(len(pending), score.y.mean()))
         return score.mean(x), None if self.cost is None else 1 + self.cost.mean(x)
 
 
-def _unit(values: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+def _scale_to_unit(values: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
     """values from 0 to 1."""
-    return (values - values.min()) / max(float(np.ptp(values)), SMALL)
+    return (values - values.min()) / max(float(np.ptp(values)), EPSILON)

@@ -7,13 +7,13 @@ import numpy as np
 from jaxtyping import Float
 
 from evorl.sweeps.space import SearchSpace
-from evorl.sweeps.trials import Trial
+from evorl.sweeps.trials import SweepTrial
 
 
 @dataclass(frozen=True)
 class RandomSearch:
     """Points drawn from the priors (Bergstra and Bengio 2012)."""
 
-    def suggest(self, space: SearchSpace, trials: Sequence[Trial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
+    def suggest(self, space: SearchSpace, trials: Sequence[SweepTrial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
         drawn = [np.random.default_rng([seed, len(trials) + i]).uniform(size=space.size) for i in range(n)]
         return np.reshape(drawn, (n, space.size))

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from evorl import package
-from evorl.command import pyplot, save
+from evorl.command import pyplot, save_figure
 from evorl.errors import OptionError, require
 from evorl.sweeps import experiment
-from evorl.sweeps.definition import Definition
-from evorl.sweeps.pictures import PICTURES
-from evorl.sweeps.running import best, came_to, shown
-from evorl.sweeps.space import short
-from evorl.sweeps.store import Store, checked, folder_of
-from evorl.sweeps.trials import FAILED, RUNNING, STOPPED, Trial
+from evorl.sweeps.definition import SweepDefinition
+from evorl.sweeps.plots import PLOTS
+from evorl.sweeps.runner import describe_trial, find_best_trial, format_values
+from evorl.sweeps.space import shorten_name
+from evorl.sweeps.store import SweepStore, get_trial_folder, require_any_success
+from evorl.sweeps.trials import FAILED, RUNNING, STOPPED, SweepTrial
 from evorl.training.configuration import config
 from evorl.training.records import files
 
-NAME = "report.html"
-PAGE = """<!doctype html>
+REPORT_NAME = "report.html"
+PAGE_TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <style>body {{ font: 14px sans-serif; margin: 2em; }} img {{ max-width: 48em; width: 100%; display: block; }}
@@ -32,66 +32,69 @@ td, th {{ padding: 2px 10px; text-align: right; border-bottom: 1px solid #ddd; }
 """
 
 
-def written(store: Store, definition: Definition, name: Any = None) -> Iterator[str]:
+def write_report(store: SweepStore, definition: SweepDefinition, name: Any = None) -> Iterator[str]:
     """Writes pictures, and an experiment where it has a name; gives lines about what was found.
 
     Raises OptionError where all trials have failed, or none has ended, and at the end where one is damaged.
     """
-    whole, damage = store.whole(definition.space)
-    trials = checked(whole)
-    top = best(trials)
+    whole, damage = store.read_intact_trials(definition.space)
+    trials = require_any_success(whole)
+    top = find_best_trial(trials)
     require(top is not None, "sweep", store.folder, "no trial has ended yet")
     assert top is not None
     counts = {state: sum(one.state == state for one in trials) for state in (RUNNING, STOPPED, FAILED)}
     found = f"{len(trials)} trials" + "".join(f", {count} {state}" for state, count in counts.items() if count)
     yield found
-    told = f"best: trial {top.number}, {came_to(top, definition)}: {shown(top.values)}"
+    told = f"best: trial {top.number}, {describe_trial(top, definition)}: {format_values(top.values)}"
     yield told
-    yield _drawn(store, definition, trials, f"{found}; {told}")
-    run, needs = str(folder_of(store.folder, top.number)), definition.packages
-    yield f"see the best with: {package.suggested('play', run, trust=needs)}"
+    yield _write_plots(store, definition, trials, f"{found}; {told}")
+    run, needs = str(get_trial_folder(store.folder, top.number)), definition.packages
+    yield f"see the best with: {package.format_command('play', run, trust=needs)}"
     if name is not None:
-        yield f"written: {experiment.write(definition, top, name)}; {package.suggested('train', f'experiment={name}')}"
+        path = experiment.write_experiment(definition, top, name)
+        yield f"written: {path}; {package.format_command('train', f'experiment={name}')}"
     else:
-        again = package.suggested("sweep", "report", str(store.folder), "experiment=NAME", trust=needs)
+        again = package.format_command("sweep", "report", str(store.folder), "experiment=NAME", trust=needs)
         yield f"as an experiment of your own: {again}"
     if damage:
         raise damage[0]
 
 
-def _drawn(store: Store, definition: Definition, trials: Sequence[Trial], found: str) -> str:
+def _write_plots(store: SweepStore, definition: SweepDefinition, trials: Sequence[SweepTrial], found: str) -> str:
     """Writes the pictures and the page; where they are."""
     try:
         plt = pyplot()
     except OptionError as error:
         return f"no pictures: {error}"
-    sound, pictures = [one for one in trials if best([one]) is not None], {}
-    for name, draw in PICTURES.items():
+    sound, pictures = [one for one in trials if find_best_trial([one]) is not None], {}
+    for name, draw in PLOTS.items():
         path = store.folder / f"{name}.png"
         figure = draw(definition.space, sound, definition.score, definition.cost)
         path.unlink(missing_ok=True)  # so that nothing is written where a link leads
-        save(figure, path)
+        save_figure(figure, path)
         plt.close(figure)
         pictures[name] = base64.b64encode(path.read_bytes()).decode()
-    files.replace(store.folder / NAME, _page(definition, trials, found, pictures))
-    return f"pictures: {store.folder / NAME}"
+    files.write_atomically(store.folder / REPORT_NAME, _render_page(definition, trials, found, pictures))
+    return f"pictures: {store.folder / REPORT_NAME}"
 
 
-def _page(definition: Definition, trials: Sequence[Trial], found: str, pictures: Mapping[str, str]) -> str:
+def _render_page(
+    definition: SweepDefinition, trials: Sequence[SweepTrial], found: str, pictures: Mapping[str, str]
+) -> str:
     """All of it in one file that loads nothing: the pictures, and a table of the trials, the best first."""
     names = list(definition.space.defaults)
-    table = [["trial", definition.score, definition.cost, *map(short, names), "ended"]]
-    for one in sorted(trials, key=lambda one: (best([one]) is None, -one.score)):
+    table = [["trial", definition.score, definition.cost, *map(shorten_name, names), "ended"]]
+    for one in sorted(trials, key=lambda one: (find_best_trial([one]) is None, -one.score)):
         values = [f"{one.values[name]:.6g}" for name in names]
         table.append([str(one.number), f"{one.score:.6g}", f"{one.cost:,.6g}", *values, one.message or one.state])
-    return PAGE.format(
-        title=html.escape(f"A sweep of {config.title(definition.base)}"),
+    return PAGE_TEMPLATE.format(
+        title=html.escape(f"A sweep of {config.format_title(definition.base)}"),
         found=html.escape(found),
         pictures="\n".join(f'<img alt="{name}" src="data:image/png;base64,{x}">' for name, x in pictures.items()),
-        head=_cells(table[0], "th"),
-        rows="\n".join(f"<tr>{_cells(row, 'td')}</tr>" for row in table[1:]),
+        head=_render_cells(table[0], "th"),
+        rows="\n".join(f"<tr>{_render_cells(row, 'td')}</tr>" for row in table[1:]),
     )
 
 
-def _cells(row: Sequence[str], tag: str) -> str:
+def _render_cells(row: Sequence[str], tag: str) -> str:
     return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)

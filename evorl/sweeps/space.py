@@ -9,16 +9,16 @@ import numpy as np
 from jaxtyping import Float
 
 from evorl.errors import require
-from evorl.training.configuration.discovery import BUDGET
+from evorl.training.configuration.discovery import BUDGET_OPTIONS
 from evorl.types import Prior
 
-DIGITS = 6  # of a number that is tried, which is what it has in float32
-HYPERPARAMS = "agent.hyperparams."
+SIGNIFICANT_DIGITS = 6  # of a number that is tried, which is what it has in float32
+HYPERPARAMS_PREFIX = "agent.hyperparams."
 
 
-def short(name: str) -> str:
+def shorten_name(name: str) -> str:
     """The shortest name of an option that is searched."""
-    return name.removeprefix(HYPERPARAMS).removeprefix("agent.")
+    return name.removeprefix(HYPERPARAMS_PREFIX).removeprefix("agent.")
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Parameter:
 
     def decode(self, u: float) -> float:
         """Its value at u in [0, 1]."""
-        value = float(f"{float(self.prior.decode(jnp.float32(u))):.{DIGITS}g}")
-        whole = isinstance(self.default, int) and (value.is_integer() or not self.name.startswith(HYPERPARAMS))
+        value = float(f"{float(self.prior.decode(jnp.float32(u))):.{SIGNIFICANT_DIGITS}g}")
+        whole = isinstance(self.default, int) and (value.is_integer() or not self.name.startswith(HYPERPARAMS_PREFIX))
         return round(value) if whole else value
 
     def encode(self, value: float) -> float:
@@ -50,7 +50,7 @@ class SearchSpace:
     def __post_init__(self) -> None:
         wanted = "names nothing to search; give space.NAME='${log_uniform:1e-5,1e-2}'"
         require(bool(self.parameters), "space", "{}", wanted)
-        budgets = [one.name for one in self.parameters if one.name in BUDGET]
+        budgets = [one.name for one in self.parameters if one.name in BUDGET_OPTIONS]
         require(len(budgets) <= 1, "space", " ".join(budgets), "can search one budget")
 
     @property
@@ -59,9 +59,9 @@ class SearchSpace:
         return len(self.parameters)
 
     @cached_property
-    def budget(self) -> int | None:
+    def budget_index(self) -> int | None:
         """Which coordinate says how long a trial trains, if any does."""
-        return next((i for i, one in enumerate(self.parameters) if one.name in BUDGET), None)
+        return next((i for i, one in enumerate(self.parameters) if one.name in BUDGET_OPTIONS), None)
 
     @cached_property
     def center(self) -> Float[np.ndarray, " d"]:
@@ -79,34 +79,38 @@ class SearchSpace:
             return self.defaults
         return {one.name: one.decode(x) for one, x in zip(self.parameters, u, strict=True)}
 
-    def reach(self, part: float) -> Float[np.ndarray, " d"]:
+    def compute_search_radius(self, part: float) -> Float[np.ndarray, " d"]:
         """How far from a good point to look: part of the cube; of a budget half an octave, in which a step costs."""
         far = np.full(self.size, part)
-        if self.budget is not None:
-            low, high = self.parameters[self.budget].prior.ends
-            far[self.budget] = min(part, 1 / (2 * np.log2(high / low)))
+        if self.budget_index is not None:
+            low, high = self.parameters[self.budget_index].prior.bounds
+            far[self.budget_index] = min(part, 1 / (2 * np.log2(high / low)))
         return far
 
-    def ended(self, u: Float[np.ndarray, "n d"], used: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
+    def truncate_budgets(self, u: Float[np.ndarray, "n d"], used: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
         """Return the points of trials whose budgets are only parts of those at u; u where no budget is searched."""
-        if self.budget is None or not len(u):
+        if self.budget_index is None or not len(u):
             return u
-        prior, found = self.parameters[self.budget].prior, u.copy()
+        prior, found = self.parameters[self.budget_index].prior, u.copy()
         several = np.ones((2, 1 << len(u).bit_length()), np.float32)  # of few lengths, each of which is compiled
-        several[:, : len(u)] = u[:, self.budget], used
+        several[:, : len(u)] = u[:, self.budget_index], used
         budget, part = jnp.asarray(several)
-        found[:, self.budget] = np.where(
-            used == 1, u[:, self.budget], prior.encode(prior.decode(budget) * part)[: len(u)]
+        found[:, self.budget_index] = np.where(
+            used == 1, u[:, self.budget_index], prior.encode(prior.decode(budget) * part)[: len(u)]
         )
         return found
 
-    def least_used(self, values: Mapping[str, float]) -> float:
+    def compute_min_share(self, values: Mapping[str, float]) -> float:
         """Return the smallest part of the budget in values that is a budget that can be searched."""
-        assert self.budget is not None
-        one = self.parameters[self.budget]
-        return min(one.prior.ends) / values[one.name]
+        assert self.budget_index is not None
+        one = self.parameters[self.budget_index]
+        return min(one.prior.bounds) / values[one.name]
 
-    def shape(self, values: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    def get_program_key(self, values: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
         """What values of a trial need a program of their own: all but hyperparameters and budgets."""
-        fixed = {name: x for name, x in values.items() if not name.startswith(HYPERPARAMS) and name not in BUDGET}
+        fixed = {
+            name: x
+            for name, x in values.items()
+            if not name.startswith(HYPERPARAMS_PREFIX) and name not in BUDGET_OPTIONS
+        }
         return tuple(sorted(fixed.items()))

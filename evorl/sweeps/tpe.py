@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 
 from evorl import package
-from evorl.errors import OptionError, require_whole
+from evorl.errors import OptionError, require_int
 from evorl.sweeps.space import SearchSpace
-from evorl.sweeps.trials import RUNNING, Trial
+from evorl.sweeps.trials import RUNNING, SweepTrial
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class TPE:
     startup_trials: int = 10
 
     def __post_init__(self) -> None:
-        require_whole("startup_trials", self.startup_trials)
+        require_int("startup_trials", self.startup_trials)
         if importlib.util.find_spec("optuna") is None:
-            raise OptionError(f"sampler=tpe: the package optuna is missing; {package.install('optuna')}")
+            raise OptionError(f"sampler=tpe: the package optuna is missing; {package.install_command('optuna')}")
 
-    def suggest(self, space: SearchSpace, trials: Sequence[Trial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
+    def suggest(self, space: SearchSpace, trials: Sequence[SweepTrial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
         import optuna  # pyright: ignore[reportMissingImports]  an extra
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -39,12 +39,12 @@ class TPE:
             sampler = optuna.samplers.TPESampler(n_startup_trials=self.startup_trials, constant_liar=True, seed=drawn)
             study = optuna.create_study(direction="maximize", sampler=sampler)
             axes: dict[str, Any] = {f"{i}": optuna.distributions.FloatDistribution(0, 1) for i in range(space.size)}
-            study.add_trials(list(_told(optuna, trials, axes)))
+            study.add_trials(list(_to_optuna_trials(optuna, trials, axes)))
             asked = [study.ask(axes).params for _ in range(n)]
         return np.array([[params[name] for name in axes] for params in asked])
 
 
-def _told(optuna: Any, trials: Sequence[Trial], axes: dict[str, Any]) -> list[Any]:
+def _to_optuna_trials(optuna: Any, trials: Sequence[SweepTrial], axes: dict[str, Any]) -> list[Any]:
     """Trials as Optuna has them."""
     scores = [trial.score for trial in trials if trial.state != RUNNING and np.isfinite(trial.score)]
     states, found = optuna.trial.TrialState, []

@@ -16,45 +16,49 @@ from typing import Any
 import jax
 
 from evorl.command import command
-from evorl.sweeps import single
-from evorl.sweeps.definition import opened
-from evorl.sweeps.side_by_side import SideBySide
-from evorl.sweeps.trials import Trial
+from evorl.sweeps import trial_training
+from evorl.sweeps.definition import open_sweep
+from evorl.sweeps.trial_batch import TrialBatch
+from evorl.sweeps.trials import SweepTrial
 from evorl.training.devices import enable_compilation_cache
-from evorl.training.stopping import Stopping
+from evorl.training.stopping import StopHandler
 
 
-def work(folder: Path, trust: Sequence[str], stopping: Stopping) -> None:
+def run_worker(folder: Path, trust: Sequence[str], stopping: StopHandler) -> None:
     """Train the trials of a sweep that are left; its definition may name the classes of packages in trust."""
-    store, definition = opened(folder, trust, "resume")
+    store, definition = open_sweep(folder, trust, "resume")
     settings = store.settings
-    sampler, space, before = definition.suggests(), definition.space, None
-    with store.owner() as owner:
+    sampler, space, before = definition.build_sampler(), definition.space, None
+    with store.register_owner() as owner:
 
-        def taken() -> list[Trial]:
-            return [] if stopping() else store.take(owner, settings["vmapped"], space, sampler)
+        def claim_trials() -> list[SweepTrial]:
+            return [] if stopping() else store.claim_trials(owner, settings["vmapped"], space, sampler)
 
-        while trials := taken():
-            shape = space.shape(trials[0].values)
+        while trials := claim_trials():
+            shape = space.get_program_key(trials[0].values)
             if before not in (None, shape):
                 jax.clear_caches()  # of programs that will hardly come again
             before = shape
-            alike = [one for one in trials if space.shape(one.values) == shape]
+            alike = [one for one in trials if space.get_program_key(one.values) == shape]
             if settings["vmapped"] == 1:
-                single.train(store, definition, alike[0], stopping)
+                trial_training.train_trial(store, definition, alike[0], stopping)
                 continue
             begun = {one.number for one in alike}
 
-            def more(shape: Any = shape, begun: set[int] = begun) -> Trial | None:
-                new = [one for one in taken() if one.number not in begun and space.shape(one.values) == shape]
+            def take_matching_trial(shape: Any = shape, begun: set[int] = begun) -> SweepTrial | None:
+                new = [
+                    one
+                    for one in claim_trials()
+                    if one.number not in begun and space.get_program_key(one.values) == shape
+                ]
                 begun |= {one.number for one in new[:1]}
                 return next(iter(new), None)
 
-            SideBySide(store, definition, alike, settings["side_by_side"]).train(stopping, more)
+            TrialBatch(store, definition, alike, settings["side_by_side"]).train(stopping, take_matching_trial)
     store.close()
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     """Asks this process to save and end once standard input ends, as it does with the process that has started it."""
 
     def wait() -> None:
@@ -70,10 +74,10 @@ def main(arguments: list[str] | None = None) -> None:
     for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
         logging.getLogger(library).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited")
-    with command(arguments) as given, Stopping() as stopping:
-        _end_with_parent()
+    with command(arguments) as given, StopHandler() as stopping:
+        _exit_with_parent()
         enable_compilation_cache()
-        work(Path(given[0]), given[1:], stopping)
+        run_worker(Path(given[0]), given[1:], stopping)
         if stopping():
             sys.exit(130)
 

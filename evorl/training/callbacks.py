@@ -10,16 +10,16 @@ Callback = Callable[[Row], None]
 
 
 @runtime_checkable
-class Follows(Protocol):
+class StageCallback(Protocol):
     """A callback that is told what happens before the first row: "tracing", "compiling", "training"."""
 
-    def stage(self, name: str) -> None:
+    def start_stage(self, name: str) -> None:
         """Takes the name of what has begun."""
         ...
 
 
 @runtime_checkable
-class Resumes(Protocol):
+class ResumeCallback(Protocol):
     """A callback that is told what a training with checkpoints goes on from, before its first row comes."""
 
     def resume(self, progress: Progress) -> None:

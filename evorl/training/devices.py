@@ -18,19 +18,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "evorl"
 
 
-DAY = 24 * 60 * 60
-WAITING = (  # seconds that a device waits for another one's episodes: XLA would end the process after 40
+DAY_SECONDS = 24 * 60 * 60
+COLLECTIVE_TIMEOUTS = (  # seconds that a device waits for another one's episodes: XLA would end the process after 40
     "xla_cpu_collective_call_warn_stuck_timeout_seconds",
     "xla_cpu_collective_call_terminate_timeout_seconds",
 )
 
 
-def cores() -> int:
+def count_cores() -> int:
     """How many of this machine's cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def described() -> str:
+def describe_devices() -> str:
     """Return what JAX computes on, such as `2 x cpu`."""
     kinds = [one.device_kind for one in jax.local_devices()]
     return ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))
@@ -42,14 +42,14 @@ def trim_heap() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def host_devices(count: int | None = None, required: bool = True) -> None:
+def set_host_devices(count: int | None = None, required: bool = True) -> None:
     """Makes the CPU so many devices of one thread each, by default as many as it has cores, before JAX starts.
 
     What is independent then runs on all of them: seeds, members of a population, episodes of a policy search. With one
     device all cores serve it, which is better for a single run that learns by gradient. Raises OptionError where count
     is below 1, or, where required, where JAX has started with others.
     """
-    count = cores() if count is None else count
+    count = count_cores() if count is None else count
     require(count >= 1, "devices", count, "must be at least 1")
     try:
         jax.config.update("jax_num_cpu_devices", count)
@@ -61,7 +61,9 @@ def host_devices(count: int | None = None, required: bool = True) -> None:
     if count > 1:
         os.environ["PJRT_NPROC"] = "1"
         flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = " ".join([flags, *(f"--{one}={DAY}" for one in WAITING if one not in flags)]).strip()
+        os.environ["XLA_FLAGS"] = " ".join(
+            [flags, *(f"--{one}={DAY_SECONDS}" for one in COLLECTIVE_TIMEOUTS if one not in flags)]
+        ).strip()
 
 
 def enable_compilation_cache() -> None:
@@ -70,15 +72,15 @@ def enable_compilation_cache() -> None:
     There they lie by the number of threads, which they depend on though their keys do not.
     """
     if jax.config.values["jax_compilation_cache_dir"] is None:
-        threads = os.environ.get("PJRT_NPROC", str(cores()))
+        threads = os.environ.get("PJRT_NPROC", str(count_cores()))
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax" / f"threads-{threads}"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-LEVEL = "xla_backend_optimization_level"  # of LLVM, from 0 to 3
-ON_CPU = {
+OPTIMIZATION_LEVEL = "xla_backend_optimization_level"  # of LLVM, from 0 to 3
+CPU_OPTIONS = {
     "xla_cpu_multi_thread_eigen": False,  # waking other threads costs more than most of physics' hundreds of products
-    LEVEL: 1,  # with 3, XLA's default, programs take longer to compile, and agents run no faster
+    OPTIMIZATION_LEVEL: 1,  # with 3, XLA's default, programs take longer to compile, and agents run no faster
 }
 
 
@@ -86,11 +88,11 @@ def compiler_options() -> dict[str, Any]:
     """What training is compiled with: on a CPU what XLA_FLAGS and JAX_DISABLE_MOST_OPTIMIZATIONS leave to choose."""
     chosen = os.environ.get("XLA_FLAGS", "")
     if jax.config.values["jax_disable_most_optimizations"]:
-        chosen += LEVEL
-    return {name: x for name, x in ON_CPU.items() if name not in chosen} if jax.default_backend() == "cpu" else {}
+        chosen += OPTIMIZATION_LEVEL
+    return {name: x for name, x in CPU_OPTIONS.items() if name not in chosen} if jax.default_backend() == "cpu" else {}
 
 
-def memory() -> int:
+def measure_peak_memory() -> int:
     """Bytes: the most that the first device has held, or, on a CPU, this process."""
     on_device = jax.local_devices()[0].memory_stats() or {}
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -10,51 +10,55 @@ import jax
 
 from evorl import tree, vector_env
 from evorl.envs.render import Drawable
-from evorl.envs.wrappers import innermost
-from evorl.keys import of_seed
+from evorl.envs.wrappers import unwrap
+from evorl.keys import key_from_seed
 from evorl.training.policy import Policy
 from evorl.types import Env, Memory, State
-from evorl.vector_env import EnvSlot, EpisodeStats, FromParams, World
-from evorl.vector_env.world import Policy as VectorPolicy
+from evorl.vector_env import EnvBatch, EnvInstance, EpisodeStats, ResetStarts
+from evorl.vector_env.env_batch import BatchPolicyFn as VectorPolicy
 
 
-def evaluate(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> EpisodeStats:
+def evaluate_policy(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> EpisodeStats:
     """What fresh episodes, side by side, were, leaves [episodes]."""
-    return play(policy.env, policy.env_params, jax.vmap(policy.act(explores)), policy.memory, episodes, seed)
+    return play_episodes(
+        policy.env, policy.env_params, jax.vmap(policy.as_policy_fn(explores)), policy.memory, episodes, seed
+    )
 
 
-def play(env: Env, env_params: Any, policy: VectorPolicy, memory: Memory, episodes: int, seed: int) -> EpisodeStats:
+def play_episodes(
+    env: Env, env_params: Any, policy: VectorPolicy, memory: Memory, episodes: int, seed: int
+) -> EpisodeStats:
     """One whole episode in each of so many environments, side by side."""
 
     @jax.jit
     def run(key: jax.Array) -> EpisodeStats:
-        return vector_env.whole_episodes(World(env, env_params, memory, episodes), policy, FromParams(), key)
+        return vector_env.run_episodes(EnvBatch(env, env_params, memory, episodes), policy, ResetStarts(), key)
 
-    return jax.device_get(run(of_seed(seed)))
+    return jax.device_get(run(key_from_seed(seed)))
 
 
-def draw(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) -> list[Path]:
+def draw_episode(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) -> list[Path]:
     """Writes pictures of one episode, its end included, to folder and returns their paths; none without a renderer."""
-    env, env_params, act = policy.env, policy.env_params, policy.act(explores)
-    drawn = innermost(env)
+    env, env_params, act = policy.env, policy.env_params, policy.as_policy_fn(explores)
+    drawn = unwrap(env)
     if not isinstance(drawn, Drawable) or not isinstance(env, Drawable):
         print(f"no pictures: {type(drawn).__name__} draws none", file=sys.stderr)
         return []
 
     @jax.jit
-    def episode(key: jax.Array) -> tuple[State, tuple[jax.Array, State]]:
+    def run_episode(key: jax.Array) -> tuple[State, tuple[jax.Array, State]]:
         key_start, key_play = jax.random.split(key)
-        world = World(env, env_params, policy.memory, 1)
-        first = world.slots(world.reset(jax.random.split(key_start, 1)))
+        world = EnvBatch(env, env_params, policy.memory, 1)
+        first = world.init_envs(world.reset(jax.random.split(key_start, 1)))
 
-        def step(slots: EnvSlot, key: jax.Array) -> tuple[EnvSlot, tuple[jax.Array, State]]:
-            after, transition = world.interact(jax.vmap(act), slots, key[None])
-            return after, (transition.ended[0], tree.index(after.env_state, 0))
+        def step(envs: EnvInstance, key: jax.Array) -> tuple[EnvInstance, tuple[jax.Array, State]]:
+            after, transition = world.interact(jax.vmap(act), envs, key[None])
+            return after, (transition.is_done[0], tree.index(after.env_state, 0))
 
         played = jax.lax.scan(step, first, jax.random.split(key_play, env.max_episode_steps))[1]
         return tree.index(first.env_state, 0), played
 
-    start, (ended, states) = jax.device_get(episode(of_seed(seed)))
+    start, (ended, states) = jax.device_get(run_episode(key_from_seed(seed)))
     length = int(ended.argmax()) + 1 if ended.any() else len(ended)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as new:  # so that nothing is written where a link leads

@@ -16,78 +16,78 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import spaces
-from evorl.envs.render import Drawable, NamesActions
-from evorl.envs.wrappers import innermost
+from evorl.envs.render import Drawable, HasActionMeanings
+from evorl.envs.wrappers import unwrap
 from evorl.errors import OptionError, require
-from evorl.spaces import Discrete, Legal
+from evorl.spaces import Discrete, ObsWithActionMask
 from evorl.types import Env
 
-SECONDS = 0.1  # of a step, where one may do nothing
+STEP_SECONDS = 0.1  # of a step, where one may do nothing
 ARROWS = {"up": "A", "down": "B", "right": "C", "left": "D"}
-OTHERS = {"fire": " ", "drop": " ", "hold": "h"}
-SHOWN = {" ": "space", "\x1b[A": "↑", "\x1b[B": "↓", "\x1b[C": "→", "\x1b[D": "←"}
-PLAIN = "0123456789bcdefgijklmnop"  # of actions that have no name
+SPECIAL_KEYS = {"fire": " ", "drop": " ", "hold": "h"}
+KEY_LABELS = {" ": "space", "\x1b[A": "↑", "\x1b[B": "↓", "\x1b[C": "→", "\x1b[D": "←"}
+DEFAULT_KEYS = "0123456789bcdefgijklmnop"  # of actions that have no name
 QUIT = "q"
 
 
-def keys(env: Env) -> dict[str, int]:
+def assign_keys(env: Env) -> dict[str, int]:
     """The action of each key: of those whose names say it, others by number. "nothing" has none, and is no key."""
     assert isinstance(env.action_space, Discrete)
-    names, found = meanings(env) or ("",) * env.action_space.n, {}
-    for i, (name, plain) in enumerate(zip(names, PLAIN, strict=False)):
-        key = f"\x1b[{ARROWS[name]}" if name in ARROWS else OTHERS.get(name, name if len(name) == 1 else plain)
+    names, found = get_action_meanings(env) or ("",) * env.action_space.n, {}
+    for i, (name, plain) in enumerate(zip(names, DEFAULT_KEYS, strict=False)):
+        key = f"\x1b[{ARROWS[name]}" if name in ARROWS else SPECIAL_KEYS.get(name, name if len(name) == 1 else plain)
         found |= {} if name == "nothing" else {key: i}
     return found
 
 
-def meanings(env: Env) -> tuple[str, ...]:
+def get_action_meanings(env: Env) -> tuple[str, ...]:
     """The names of its actions, () where they have none."""
-    inner = innermost(env)
-    return inner.action_meanings if isinstance(inner, NamesActions) else ()
+    inner = unwrap(env)
+    return inner.action_meanings if isinstance(inner, HasActionMeanings) else ()
 
 
-def require_player(env: Env | None = None) -> None:
+def require_playable(env: Env | None = None) -> None:
     """Raises OptionError where nobody can play: without a terminal, or with an environment that is not of the kind."""
     require(sys.stdin.isatty(), "human", "true", "needs a terminal, which stdin is not")
     if env is None:
         return
-    name = type(innermost(env)).__name__
-    discrete = isinstance(env.action_space, Discrete) and env.action_space.n <= len(PLAIN)
-    require(discrete, "human", "true", f"needs a choice of at most {len(PLAIN)} actions, which {name} has not")
-    require(isinstance(innermost(env), Drawable), "human", "true", f"needs pictures, and {name} draws none")
+    name = type(unwrap(env)).__name__
+    discrete = isinstance(env.action_space, Discrete) and env.action_space.n <= len(DEFAULT_KEYS)
+    require(discrete, "human", "true", f"needs a choice of at most {len(DEFAULT_KEYS)} actions, which {name} has not")
+    require(isinstance(unwrap(env), Drawable), "human", "true", f"needs pictures, and {name} draws none")
 
 
-def play(env: Env, env_params: Any, seed: int = 0) -> tuple[float, int]:
+def play_by_keyboard(env: Env, env_params: Any, seed: int = 0) -> tuple[float, int]:
     """One episode by keyboard; its return and its steps. Raises OptionError where nobody can play."""
-    require_player(env)
-    actions, names = keys(env), meanings(env)
-    pause = SECONDS if "nothing" in names else None
-    named = ", ".join(f"{SHOWN.get(key, key)} {names[i]}" if names else key for key, i in actions.items())
+    require_playable(env)
+    actions, names = assign_keys(env), get_action_meanings(env)
+    pause = STEP_SECONDS if "nothing" in names else None
+    named = ", ".join(f"{KEY_LABELS.get(key, key)} {names[i]}" if names else key for key, i in actions.items())
     reset, step, key = jax.jit(env.reset), jax.jit(env.step), jax.random.key(seed)
     state, obs = reset(jax.random.fold_in(key, 0), env_params)
     earned, steps, ended = 0.0, 0, False
-    with terminal() as shown:
+    with open_terminal() as shown:
         while not ended:
             told = f"return {earned:.6g} after {steps} steps; keys: {named}, {QUIT} to stop"
-            print(f"\x1b[H{picture(env, state)}\x1b[0m{told}\x1b[K", end="", flush=True, file=shown)
-            pressed = read(sys.stdin.fileno(), pause)
+            print(f"\x1b[H{render_as_text(env, state)}\x1b[0m{told}\x1b[K", end="", flush=True, file=shown)
+            pressed = read_keys(sys.stdin.fileno(), pause)
             if QUIT in pressed:
                 break
             chosen = [actions[one] for one in pressed if one in actions]
             action = chosen[-1] if chosen else names.index("nothing") if pause else None
-            legal = obs["legal"] if isinstance(env.observation_space, Legal) else None
+            legal = obs["legal"] if isinstance(env.observation_space, ObsWithActionMask) else None
             if action is None or (legal is not None and not legal[action]):
                 continue
-            move = spaces.chosen(env.action_space, jnp.int32(action))
+            move = spaces.action_from_indices(env.action_space, jnp.int32(action))
             state, timestep = step(jax.random.fold_in(key, steps + 1), state, move, env_params)
-            obs, earned, steps = timestep.obs, earned + float(timestep.scored), steps + 1
+            obs, earned, steps = timestep.obs, earned + float(timestep.raw_reward), steps + 1
             ended = bool(timestep.terminated | timestep.truncated)
     print(f"return {earned:.6g} after {steps} steps{'' if ended else ', stopped'}")
     return earned, steps
 
 
 @contextmanager
-def terminal() -> Iterator[Any]:
+def open_terminal() -> Iterator[Any]:
     """stdin key by key without echo, and a screen of its own; both are put back."""
     import termios
     import tty
@@ -103,7 +103,7 @@ def terminal() -> Iterator[Any]:
         print("\x1b[0m\x1b[?25h\x1b[?1049l", end="", flush=True)
 
 
-def read(fd: int, seconds: float | None) -> list[str]:
+def read_keys(fd: int, seconds: float | None) -> list[str]:
     """The keys that were pressed in so many seconds, or, with None, the next one; stops at the end of a terminal."""
     if seconds is None:
         text = os.read(fd, 1)
@@ -117,14 +117,14 @@ def read(fd: int, seconds: float | None) -> list[str]:
     return [one.replace("\x1bO", "\x1b[") for one in found]
 
 
-def picture(env: Any, state: Any) -> str:
+def render_as_text(env: Any, state: Any) -> str:
     """A state as text: two pixels above each other are one half block in their colors."""
     from PIL import Image
 
     with tempfile.TemporaryDirectory() as folder:
         found = [path for path in env.draw([state], Path(folder)) if path.suffix == ".png"]
         if not found:
-            raise OptionError(f"human=true: needs pictures, and {type(innermost(env)).__name__} draws none here")
+            raise OptionError(f"human=true: needs pictures, and {type(unwrap(env)).__name__} draws none here")
         with Image.open(found[0]) as image:
             size = shutil.get_terminal_size()
             scale = min(size.columns / image.width, 2 * (size.lines - 2) / image.height)

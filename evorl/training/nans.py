@@ -11,15 +11,15 @@ import numpy as np
 from jax.experimental import checkify
 
 from evorl import tree
-from evorl.replay import split
-from evorl.training.program import RUNS_ONCE, Program
-from evorl.types import Array, Evolves, Population, State, Workflow
+from evorl.replay import split_replays
+from evorl.training.program import FAST_COMPILE_OPTIONS, Program
+from evorl.types import Array, EvolvingWorkflow, Population, State, Workflow
 from evorl.workflows import base
 
 LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
 
 
-class Sentinel:
+class DivergenceMonitor:
     """Looks for NaN and infinity in what was finite at first: all real leaves of a state but replays.
 
     A population has diverged where all of its members have; a member that is lost can be replaced, as PBT does.
@@ -28,35 +28,35 @@ class Sentinel:
     def __init__(self, program: Program, state: State, lost: Sequence[bool]) -> None:
         """lost are the runs that have diverged before."""
         self._program = program
-        look = jax.jit(self._look).lower(state).compile(RUNS_ONCE)
+        look = jax.jit(self._find_nonfinite).lower(state).compile(FAST_COMPILE_OPTIONS)
         kept = [seed for seed, gone in enumerate(lost) if not gone]
         self._watched = np.logical_not(np.asarray(look(state))[:, kept].any((1, 2)))
-        members, _ = _members(program.workflow, state)
+        members, _ = _get_innermost_members(program.workflow, state)
         self._names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in _real_leaves(members)]
-        self.look = look
+        self.find_nonfinite = look
 
-    def diverged(self, found: np.ndarray) -> list[str | None]:
+    def find_diverged(self, found: np.ndarray) -> list[str | None]:
         """Of what look gave, the first leaf of each run that is not finite, or None."""
         seeds = np.moveaxis(found & self._watched[:, None, None], 1, 0)  # each [leaves, members]
         return [self._names[one.any(1).argmax()] if np.all(one.any(0)) else None for one in seeds]
 
-    def _look(self, state: State) -> Array:
+    def _find_nonfinite(self, state: State) -> Array:
         """Whether leaves are not finite, [leaves, seeds, members]."""
-        members, size = _members(self._program.workflow, state)
+        members, size = _get_innermost_members(self._program.workflow, state)
         leaves = [leaf.reshape(len(self._program.seeds), size, -1) for _, leaf in _real_leaves(members)]
         return jnp.stack([~jnp.isfinite(leaf).all(-1) for leaf in leaves])
 
 
-def diverged(leaf: str, iteration: int) -> str:
+def describe_divergence(leaf: str, iteration: int) -> str:
     """What is said of a run whose leaf is not finite after an iteration."""
     return f"diverged: {leaf} is not finite after iteration {iteration}"
 
 
-def _members(workflow: Workflow, state: State) -> tuple[State, int]:
+def _get_innermost_members(workflow: Workflow, state: State) -> tuple[State, int]:
     """The state of the innermost members, and how many they are: with them lead its leaves, after the seeds."""
     size = 1
-    while isinstance(workflow, (Population, Evolves)):
-        if isinstance(workflow, Evolves):
+    while isinstance(workflow, (Population, EvolvingWorkflow)):
+        if isinstance(workflow, EvolvingWorkflow):
             workflow, state = workflow.population, state.members
         else:
             workflow, size = workflow.inner, size * workflow.size
@@ -64,11 +64,11 @@ def _members(workflow: Workflow, state: State) -> tuple[State, int]:
 
 
 def _real_leaves(state: State) -> list[tuple[Any, Any]]:
-    leaves = jax.tree_util.tree_leaves_with_path(split(state)[0])
+    leaves = jax.tree_util.tree_leaves_with_path(split_replays(state)[0])
     return [(path, leaf) for path, leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
 
-def first_nan(program: Program, state: State, seed: int, first: int, count: int) -> str:
+def find_first_nan(program: Program, state: State, seed: int, first: int, count: int) -> str:
     """The operation that made the first NaN in iterations first to first + count of a seed's run, from their state.
 
     seed is its place among the seeds of the program.
@@ -77,21 +77,21 @@ def first_nan(program: Program, state: State, seed: int, first: int, count: int)
         state = tree.index(state, seed)
 
     def step(state: State, key: Array) -> State:
-        return base.advance(program.workflow, state, key, False)[0]
+        return base.step_or_evaluate(program.workflow, state, key, False)[0]
 
     checked = jax.jit(checkify.checkify(step, errors=checkify.nan_checks))
     for i in range(first, first + count):
         error, state = checked(state, jax.random.fold_in(program.keys[seed, 1], jnp.uint32(i)))
         found: Any = error.get_exception()
         if found is not None:
-            return f"iteration {i + 1}, {_place(found)}"
+            return f"iteration {i + 1}, {_locate(found)}"
     return "no operation made a NaN: a number grew beyond what it can hold"
 
 
-def _place(error: Any) -> str:
+def _locate(error: Any) -> str:
     """The operation and the line of the innermost frame that is of no library."""
     operation = str(error).rpartition(": ")[2].rstrip(".")
-    own = [frame for frame in error.traceback_info.frames if not _of_a_library(frame.file_name)]
+    own = [frame for frame in error.traceback_info.frames if not _is_library_file(frame.file_name)]
     if not own:
         return operation
     frame = own[0]
@@ -99,6 +99,6 @@ def _place(error: Any) -> str:
     return f"{operation} in {frame.function_name} ({'/'.join(path.parts[-3:])}:{frame.line_num})"
 
 
-def _of_a_library(file: str) -> bool:
+def _is_library_file(file: str) -> bool:
     installed = file.startswith(LIBRARIES) or file.startswith("<")
     return installed and f"{Path(__file__).parents[1]}/" not in file

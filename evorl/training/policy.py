@@ -11,9 +11,9 @@ from jax.core import Tracer
 
 from evorl import tree
 from evorl.errors import OptionError, require
-from evorl.hyperparameters import as_state
-from evorl.spaces import Box, Members, Simple, Space, Tuple, inner, is_simple, leaves, unflatten
-from evorl.types import Acts, Env, Evolves, Key, Population, SlotPolicy, State, Workflow
+from evorl.hyperparameters import as_arrays
+from evorl.spaces import Box, Members, Simple, Space, Tuple, is_simple, leaf_spaces, subspaces, unflatten
+from evorl.types import Env, EvolvingWorkflow, Key, PolicyFn, PolicyWorkflow, Population, State, Workflow
 
 Member: TypeAlias = int | Sequence[int | None] | None
 
@@ -22,25 +22,25 @@ class Policy:
     """A policy that takes what NumPy understands and gives NumPy, for notebooks, robots and other libraries.
 
     obs, a number, list or array [*batch, *shape] or a dict of them, with any axes in front -> action [*batch, *shape].
-    One that remembers takes its memory too, from start() on: action, memory = policy(obs, memory).
+    One that remembers takes its memory too, from initial_memory() on: action, memory = policy(obs, memory).
     Raises OptionError where obs is not of the observation space, or holds NaN. Compiled once for each size of a batch.
     Its episodes are played in `env`, where one is given, whose observations and actions must be those of the training.
     """
 
-    def __init__(self, workflow: Acts, state: State, env: Env | None = None) -> None:
-        self.env, self.env_params, self.memory = workflow.env, state.env_params, workflow.agent.memory()
+    def __init__(self, workflow: PolicyWorkflow, state: State, env: Env | None = None) -> None:
+        self.env, self.env_params, self.memory = workflow.env, state.env_params, workflow.agent.initial_memory()
         if env is not None:
             require_same_spaces(self.env, env)
-            self.env, self.env_params = env, as_state(env.default_params)
+            self.env, self.env_params = env, as_arrays(env.default_params)
         self._modes = {explores: workflow.policy(state, explores) for explores in (False, True)}
-        self._act = jax.jit(self._rows, static_argnames="explores")
+        self._act = jax.jit(self._act_on_rows, static_argnames="explores")
 
     @property
-    def remembers(self) -> bool:
+    def is_recurrent(self) -> bool:
         """Whether it has a memory."""
         return bool(jax.tree.leaves(self.memory))
 
-    def start(self, *batch: int) -> Any:
+    def initial_memory(self, *batch: int) -> Any:
         """The memory at the start of episodes, of one or of a batch, leaves [*batch, ...]; begin so where one ended."""
         return tree.broadcast(self.memory, *batch)
 
@@ -50,48 +50,58 @@ class Policy:
         policy(obs) and policy(obs, key); of one that remembers policy(obs, memory) and policy(obs, memory, key), which
         give the memory after it too.
         """
-        most, memory = (2, ()) if self.remembers else (1, ())
-        if self.remembers:
-            wanted = "this policy remembers: action, memory = policy(obs, memory), from policy.start() on"
+        most, memory = (2, ()) if self.is_recurrent else (1, ())
+        if self.is_recurrent:
+            wanted = "this policy remembers: action, memory = policy(obs, memory), from policy.initial_memory() on"
             require(bool(given), "memory", "nothing", wanted)
             memory, given = given[0], given[1:]
         require(len(given) < 2, "policy(...)", f"{most + len(given)} arguments", "takes at most obs, memory and key")
         key = given[0] if given else key
         space = self.env.observation_space
-        parts = [_array(leaf, *given) for leaf, given in zip(leaves(space), _parts(space, obs), strict=True)]
-        batch = _batch(leaves(space), parts)
-        rows = [part.reshape(math.prod(batch), *leaf.shape) for leaf, part in zip(leaves(space), parts, strict=True)]
-        memory = self._rows_of(memory, batch)
-        found = self._act(unflatten(space, rows), memory, _key(key), explores=key is not None)
+        parts = [
+            _to_array(leaf, *given)
+            for leaf, given in zip(leaf_spaces(space), _split_observation(space, obs), strict=True)
+        ]
+        batch = _get_batch_shape(leaf_spaces(space), parts)
+        rows = [
+            part.reshape(math.prod(batch), *leaf.shape) for leaf, part in zip(leaf_spaces(space), parts, strict=True)
+        ]
+        memory = self._flatten_memory(memory, batch)
+        found = self._act(unflatten(space, rows), memory, _to_key(key), explores=key is not None)
         actions, memory = jax.tree.map(lambda x: np.array(x).reshape((*batch, *x.shape[1:]))[()], found)
-        return (actions, memory) if self.remembers else actions
+        return (actions, memory) if self.is_recurrent else actions
 
-    def act(self, explores: bool = False) -> SlotPolicy:
+    def as_policy_fn(self, explores: bool = False) -> PolicyFn:
         """The same for one environment as rollouts take it, (obs, memory, key) -> (action, memory, extras).
 
         For jit, vmap and scan: it is traceable, and checks nothing.
         """
         return self._modes[explores]
 
-    def _rows_of(self, memory: Any, batch: tuple[int, ...]) -> Any:
+    def _flatten_memory(self, memory: Any, batch: tuple[int, ...]) -> Any:
         """A memory, leaves [*batch, ...], as rows; raises OptionError where it is not that of such a batch."""
         wanted = jax.tree.map(lambda x: (*batch, *x.shape), self.memory)
         given = jax.tree.map(np.shape, memory)
-        require(given == wanted, "memory", given, f"must be {wanted}, as of policy.start({', '.join(map(str, batch))})")
+        require(
+            given == wanted,
+            "memory",
+            given,
+            f"must be {wanted}, as of policy.initial_memory({', '.join(map(str, batch))})",
+        )
         return jax.tree.map(lambda x, one: np.reshape(x, (math.prod(batch), *one.shape)), memory, self.memory)
 
-    def _rows(self, rows: Any, memory: Any, key: Key, explores: bool) -> Any:
+    def _act_on_rows(self, rows: Any, memory: Any, key: Key, explores: bool) -> Any:
         keys = jax.random.split(key, jax.tree.leaves(rows)[0].shape[0])
         return jax.vmap(lambda *given: self._modes[explores](*given)[:2])(rows, memory, keys)
 
 
-def _parts(space: Space, obs: Any, name: str = "obs") -> list[tuple[str, Any]]:
+def _split_observation(space: Space, obs: Any, name: str = "obs") -> list[tuple[str, Any]]:
     """The parts of an observation in the order of the space's leaves, each with its name."""
     if isinstance(space, Members):
-        return _parts(space.joint, obs, name)
+        return _split_observation(space.joint_space, obs, name)
     if is_simple(space):
         return [(name, obs)]
-    parts = dict(inner(space))
+    parts = dict(subspaces(space))
     if isinstance(space, Tuple):
         fits = isinstance(obs, (tuple, list)) and len(obs) == len(parts)
         require(fits, name, type(obs).__name__, f"must be a tuple of {len(parts)}")
@@ -99,13 +109,15 @@ def _parts(space: Space, obs: Any, name: str = "obs") -> list[tuple[str, Any]]:
         wanted = f"must be a dict of {', '.join(parts)}"
         require(isinstance(obs, Mapping), name, type(obs).__name__, wanted)
         require(set(obs) == set(parts), name, f"a dict of {', '.join(map(str, obs)) or 'nothing'}", wanted)
-    return [part for key, of in parts.items() for part in _parts(of, obs[key], f"{name}[{key!r}]")]
+    return [part for key, of in parts.items() for part in _split_observation(of, obs[key], f"{name}[{key!r}]")]
 
 
-def _array(space: Simple, name: str, part: Any) -> np.ndarray:
+def _to_array(space: Simple, name: str, part: Any) -> np.ndarray:
     """A part of an observation as an array of its space's dtype; raises OptionError where it is not, or holds NaN."""
     if isinstance(part, Tracer):
-        raise OptionError(f"{name}=a traced array: within jit, vmap or scan take policy.act(), which is traceable")
+        raise OptionError(
+            f"{name}=a traced array: within jit, vmap or scan take policy.as_policy_fn(), which is traceable"
+        )
     real = isinstance(space, Box)
     allowed = f"must be {'numbers' if real else 'whole numbers'}, {list(space.shape)} or many of them"
     try:
@@ -118,7 +130,7 @@ def _array(space: Simple, name: str, part: Any) -> np.ndarray:
     return array.astype(space.dtype)
 
 
-def _batch(spaces: Sequence[Simple], parts: Sequence[np.ndarray]) -> tuple[int, ...]:
+def _get_batch_shape(spaces: Sequence[Simple], parts: Sequence[np.ndarray]) -> tuple[int, ...]:
     """The axes in front, which all parts share."""
     batch = parts[0].shape[: parts[0].ndim - len(spaces[0].shape)]
     for space, part in zip(spaces, parts, strict=True):
@@ -131,7 +143,7 @@ def _batch(spaces: Sequence[Simple], parts: Sequence[np.ndarray]) -> tuple[int, 
     return batch
 
 
-def _key(key: Any) -> Key:
+def _to_key(key: Any) -> Key:
     """A key of jax.random from itself or from a seed."""
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ():
         return key
@@ -148,7 +160,7 @@ def require_same_spaces(env: Env, other: Env) -> None:
         require(own == given, "eval_env", type(other).__name__, allowed)
 
 
-def chosen(workflow: Workflow, state: State, returns: np.ndarray, member: Member) -> tuple[Workflow, State]:
+def select_member(workflow: Workflow, state: State, returns: np.ndarray, member: Member) -> tuple[Workflow, State]:
     """The inner workflow and state of a member of populations within each other.
 
     member says which, of the outermost population first; where it says nothing, or None, the best one is taken.
@@ -158,25 +170,25 @@ def chosen(workflow: Workflow, state: State, returns: np.ndarray, member: Member
     numbers = all(i is None or (isinstance(i, int) and not isinstance(i, bool)) for i in path)
     require(numbers, "member", member, "must be a whole number, or one of each population from the outermost: [2, 0]")
     depth = 0
-    while isinstance(workflow, (Population, Evolves)):
-        population = workflow.population if isinstance(workflow, Evolves) else workflow
+    while isinstance(workflow, (Population, EvolvingWorkflow)):
+        population = workflow.population if isinstance(workflow, EvolvingWorkflow) else workflow
         index = path[depth] if depth < len(path) else None
         which = f"number {depth + 1} " if len(path) > 1 else ""
         inside = index is None or 0 <= index < population.size
         require(inside, "member", member, f"{which}must be from 0 to {population.size - 1}")
-        if isinstance(workflow, Evolves):  # whose return is one number, that of its fittest member
-            index = int(workflow.fittest(state)) if index is None else index
+        if isinstance(workflow, EvolvingWorkflow):  # whose return is one number, that of its fittest member
+            index = int(workflow.fittest_index(state)) if index is None else index
         else:
-            index = highest(returns) if index is None else index
+            index = find_highest_return(returns) if index is None else index
             returns = returns[index]
-        (workflow, state), depth = workflow.member(state, index), depth + 1
-    if isinstance(workflow, Acts):
+        (workflow, state), depth = workflow.get_member(state, index), depth + 1
+    if isinstance(workflow, PolicyWorkflow):
         allowed = f"has more numbers than this run has populations within each other, {depth}"
         fits = len(path) <= depth or path in ([None], [0])
         require(fits, "member", member, allowed if depth else "this run has one only")
     return workflow, state
 
 
-def highest(returns: np.ndarray) -> int:
+def find_highest_return(returns: np.ndarray) -> int:
     """The index on the leading axis under which the highest return lies."""
     return int(returns.reshape(len(returns), -1).max(1).argmax())

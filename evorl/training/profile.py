@@ -12,8 +12,8 @@ import jax
 
 PARTS = ("environment", "policy", "learning", "replay", "evolution")  # jax.named_scope of the code that they run
 CONTROL = ("while", "call", "conditional")  # operations whose time is that of what they hold
-EVERY = 180.0  # seconds from one trace to the next, or more, so that
-SHARE = 0.01  # of the time is the most that traces take
+TRACE_SECONDS = 180.0  # seconds from one trace to the next, or more, so that
+MAX_TRACE_SHARE = 0.01  # of the time is the most that traces take
 
 
 class Profile:
@@ -25,12 +25,12 @@ class Profile:
         self._next = -float("inf")
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether it is time for a trace: at first, and then every few minutes."""
         return time.perf_counter() >= self._next
 
     @contextmanager
-    def tracing(self, compiled: Any) -> Iterator[None]:
+    def trace(self, compiled: Any) -> Iterator[None]:
         """Traces what runs inside; afterwards shares says what part of the device's time each part of compiled took."""
         began = time.perf_counter()
         options = jax.profiler.ProfileOptions()
@@ -42,16 +42,16 @@ class Profile:
         finally:
             jax.profiler.stop_trace()
         seconds: dict[str, float] = dict.fromkeys((*PARTS, "other"), 0.0)
-        parts = _parts_of_operations(compiled.as_text())
-        for operation, duration in _operations(self.folder, parts):
+        parts = _map_operations(compiled.as_text())
+        for operation, duration in _read_operations(self.folder, parts):
             if not operation.startswith(CONTROL):
                 seconds[parts[operation]] += duration
         total = sum(seconds.values())
         self.shares = {part: value / total for part, value in seconds.items()} if total else {}
         now = time.perf_counter()
-        self._next = now + max(EVERY, (now - began) / SHARE)
+        self._next = now + max(TRACE_SECONDS, (now - began) / MAX_TRACE_SHARE)
 
-    def table(self, row: dict[str, Any]) -> str:
+    def format_table(self, row: dict[str, Any]) -> str:
         """A Markdown table of the training's wall time up to a row, which its lines add up to."""
         wall, compiling, evaluation = (row[name] for name in ("seconds", "compile_seconds", "evaluation_seconds"))
         host = row["idle_seconds"]
@@ -65,7 +65,7 @@ class Profile:
         )
 
 
-def _parts_of_operations(text: str) -> dict[str, str]:
+def _map_operations(text: str) -> dict[str, str]:
     """The part of every operation of a compiled program: the innermost of the scopes in its metadata."""
     parts: dict[str, str] = {}
     scope = re.compile(r"\b(" + "|".join(PARTS) + r")\b")
@@ -78,7 +78,7 @@ def _parts_of_operations(text: str) -> dict[str, str]:
     return parts
 
 
-def _operations(folder: Path, known: Container[str]) -> Iterator[tuple[str, float]]:
+def _read_operations(folder: Path, known: Container[str]) -> Iterator[tuple[str, float]]:
     """The known operations of the newest trace in a folder with their seconds."""
     newest = max(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
     for plane in jax.profiler.ProfileData.from_file(str(newest)).planes:

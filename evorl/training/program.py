@@ -12,22 +12,22 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from evorl import mesh, tree
 from evorl.errors import OptionError, require
-from evorl.training.devices import LEVEL
-from evorl.types import Hyperparams, Key, Metrics, SpreadByDefault, State, Workflow
+from evorl.training.devices import OPTIMIZATION_LEVEL
+from evorl.types import DefaultShardedWorkflow, Hyperparams, Key, Metrics, State, Workflow
 from evorl.workflows import base
 
 Measure = Callable[[State], Metrics]  # further metrics of one run, of its state without replays
-Exam = Callable[[State, Key], Metrics]  # an evaluation of one run, of its state without replays
-RUNS_ONCE: dict[str, Any] = {LEVEL: 0}  # of programs quicker to run than to compile
+Evaluator = Callable[[State, Key], Metrics]  # an evaluation of one run, of its state without replays
+FAST_COMPILE_OPTIONS: dict[str, Any] = {OPTIMIZATION_LEVEL: 0}  # of programs quicker to run than to compile
 
 
 @dataclass(frozen=True)
-class Traced:
+class ProgramTrace:
     """The functions of a program, traced for the devices that they are to run on."""
 
     init: jax.stages.Traced
     run: jax.stages.Lowered
-    places: Any  # of every leaf of the state, where it lies
+    shardings: Any  # of every leaf of the state, where it lies
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,19 @@ class Program:
 
     @cached_property
     def mesh(self) -> jax.sharding.Mesh:
-        """The devices, spread over the seeds first, then the members of a population, then the slots."""
-        shape = mesh_shape(self.workflow, len(self.seeds), self.devices)
+        """The devices, spread over the seeds first, then the members of a population, then the environments."""
+        shape = compute_mesh_shape(self.workflow, len(self.seeds), self.devices)
         types = (jax.sharding.AxisType.Auto,) * len(mesh.AXES)
         return jax.make_mesh(shape, mesh.AXES, axis_types=types, devices=jax.devices()[: self.devices])
 
-    def placed(self, state: Any) -> Any:
+    def get_shardings(self, state: Any) -> Any:
         """Of every leaf of a state, or of its shapes, where it lies."""
         seeds = [mesh.SEEDS] * (len(self.seeds) > 1)
 
-        def place(axis: str) -> NamedSharding:
+        def shard(axis: str) -> NamedSharding:
             return NamedSharding(self.mesh, PartitionSpec(*seeds, *([axis] if axis else [])))
 
-        return jax.tree.map(place, jax.tree.broadcast(base.axes(self.workflow, state), state))
+        return jax.tree.map(shard, jax.tree.broadcast(base.state_sharding(self.workflow, state), state))
 
     @property
     def keys(self) -> jax.Array:
@@ -71,58 +71,58 @@ class Program:
             return self.workflow.init(keys[0, 0], hyperparams)
         return jax.vmap(lambda key: self.workflow.init(key, hyperparams))(keys[:, 0])
 
-    def traced(self, hyperparams: Hyperparams) -> Traced:
+    def trace(self, hyperparams: Hyperparams) -> ProgramTrace:
         """init and run, not compiled yet."""
         once = jax.jit(self.init)  # so that its shapes and its code come from one trace
         with jax.set_mesh(self.mesh):
             shapes = jax.eval_shape(once, self.keys, hyperparams)
-            places = self.placed(shapes)
+            places = self.get_shardings(shapes)
 
-            def init_placed(keys: jax.Array, hyperparams: Hyperparams) -> State:
+            def init_sharded(keys: jax.Array, hyperparams: Hyperparams) -> State:
                 return once(keys, hyperparams)
 
-            init = jax.jit(init_placed, out_shardings=places).trace(self.keys, hyperparams)
+            init = jax.jit(init_sharded, out_shardings=places).trace(self.keys, hyperparams)
             shapes = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
             run = jax.jit(self.run, donate_argnums=0, out_shardings=(places, None, None))
-            return Traced(init, run.lower(shapes, self.keys, *job(0, 0, False)), places)
+            return ProgramTrace(init, run.lower(shapes, self.keys, *make_run_args(0, 0, False)), places)
 
     def inherit(self, state: State, parent: State) -> State:
         """state with the weights of parent, which leads as state does and may lack its replays."""
 
-        def one(state: State, parent: State) -> State:
+        def inherit_one(state: State, parent: State) -> State:
             return replace(self.workflow.inherit(state, parent), hyperparams=state.hyperparams)
 
         if len(self.seeds) == 1:
-            return one(state, parent)
-        return jax.vmap(one)(state, parent)
+            return inherit_one(state, parent)
+        return jax.vmap(inherit_one)(state, parent)
 
-    def measuring(self, measure: Measure, state: State, options: dict[str, Any]) -> Measure:
+    def compile_measure(self, measure: Measure, state: State, options: dict[str, Any]) -> Measure:
         """measure of every run, compiled for a state like this one, without replays."""
 
-        def several(state: State) -> Metrics:
+        def measure_all(state: State) -> Metrics:
             return jax.vmap(measure)(state) if self.side_by_side else jax.lax.map(measure, state)
 
         with jax.set_mesh(self.mesh):
-            each = measure if len(self.seeds) == 1 else mesh.spread(several, mesh.SEEDS, (True,), True)
+            each = measure if len(self.seeds) == 1 else mesh.shard_over_axis(measure_all, mesh.SEEDS, (True,), True)
             return jax.jit(each).lower(state).compile(options)
 
-    def examining(self, exam: Exam, state: State, options: dict[str, Any]) -> Callable[..., Metrics]:
+    def compile_evaluator(self, evaluator: Evaluator, state: State, options: dict[str, Any]) -> Callable[..., Metrics]:
         """exam of every run by its key of evaluations, as run has it, compiled for a state without replays."""
 
-        def one(state: State, keys: jax.Array, first: jax.Array) -> Metrics:
-            return exam(state, jax.random.fold_in(keys[2], first))
+        def evaluate_one(state: State, keys: jax.Array, first: jax.Array) -> Metrics:
+            return evaluator(state, jax.random.fold_in(keys[2], first))
 
-        def several(state: State, keys: jax.Array, first: jax.Array) -> Metrics:
+        def evaluate_all(state: State, keys: jax.Array, first: jax.Array) -> Metrics:
             if self.side_by_side:
-                return jax.vmap(one, (0, 0, None))(state, keys, first)
-            return jax.lax.map(lambda given: one(given[0], given[1], first), (state, keys))
+                return jax.vmap(evaluate_one, (0, 0, None))(state, keys, first)
+            return jax.lax.map(lambda given: evaluate_one(given[0], given[1], first), (state, keys))
 
-        def alone(state: State, keys: jax.Array, first: jax.Array) -> Metrics:
-            return one(state, keys[0], first)
+        def evaluate_single(state: State, keys: jax.Array, first: jax.Array) -> Metrics:
+            return evaluate_one(state, keys[0], first)
 
         with jax.set_mesh(self.mesh):
-            spread = mesh.spread(several, mesh.SEEDS, (True, True, False), True)
-            each = alone if len(self.seeds) == 1 else spread
+            spread = mesh.shard_over_axis(evaluate_all, mesh.SEEDS, (True, True, False), True)
+            each = evaluate_single if len(self.seeds) == 1 else spread
             return jax.jit(each).lower(state, self.keys, jnp.uint32(0)).compile(options)
 
     def run(
@@ -133,15 +133,15 @@ class Program:
         Returns the state, the steps' metrics [(seeds,) chunk, ...], of which count are filled, and the evaluation's.
         """
 
-        def several(state: State, keys: jax.Array, *job: jax.Array) -> tuple[State, Metrics, Metrics]:
-            def one(state: State, keys: jax.Array) -> tuple[State, Metrics, Metrics]:
+        def run_all(state: State, keys: jax.Array, *job: jax.Array) -> tuple[State, Metrics, Metrics]:
+            def run_seed(state: State, keys: jax.Array) -> tuple[State, Metrics, Metrics]:
                 return self.run_one(state, keys, *job)
 
-            return jax.vmap(one)(state, keys) if self.side_by_side else in_turn(one, state, keys)
+            return jax.vmap(run_seed)(state, keys) if self.side_by_side else map_sequentially(run_seed, state, keys)
 
         if len(self.seeds) == 1:
             return self.run_one(state, keys[0], first, count, evaluating)
-        whole = mesh.spread(several, mesh.SEEDS, (True, True, False, False, False), True)
+        whole = mesh.shard_over_axis(run_all, mesh.SEEDS, (True, True, False, False, False), True)
         return whole(state, keys, first, count, evaluating)
 
     def run_one(
@@ -152,45 +152,45 @@ class Program:
 
         @jax.jit
         def advance(state: State, i: jax.Array) -> tuple[State, Metrics, Metrics]:
-            return base.advance(self.workflow, state, jax.random.fold_in(key, first + i), evaluating)
+            return base.step_or_evaluate(self.workflow, state, jax.random.fold_in(key, first + i), evaluating)
 
         def step(loop: tuple[Any, ...]) -> tuple[Any, ...]:
             i, state, rows, _ = loop
             state, metrics, evaluation = advance(state, i)
-            return i + 1, state, tree.put(rows, i, metrics), evaluation
+            return i + 1, state, tree.set_row(rows, i, metrics), evaluation
 
         _, metrics, evaluation = jax.eval_shape(advance, state, jnp.int32(0))
         rows = jax.tree.map(lambda x: jnp.zeros((self.chunk, *x.shape), x.dtype), metrics)
-        loop = jnp.int32(0), state, rows, tree.zeros(evaluation)
+        loop = jnp.int32(0), state, rows, tree.zeros_like(evaluation)
         return jax.lax.while_loop(lambda loop: loop[0] < count, step, loop)[1:]
 
 
-def most_devices(workflow: Workflow, num_seeds: int) -> int:
+def choose_num_devices(workflow: Workflow, num_seeds: int) -> int:
     """As many of the devices there are as divide its seeds, or else what the workflow says to be spread by default."""
-    counts = {mesh.SEEDS: num_seeds} | (workflow.parallel if isinstance(workflow, SpreadByDefault) else {})
+    counts = {mesh.SEEDS: num_seeds} | (workflow.parallel_axes if isinstance(workflow, DefaultShardedWorkflow) else {})
     there = len(jax.devices())
     if there == 1:
         return 1
     return next((n for axis in mesh.AXES if (n := math.gcd(there, counts.get(axis, 1))) > 1), 1)
 
 
-def mesh_shape(workflow: Workflow, num_seeds: int, devices: int) -> tuple[int, ...]:
+def compute_mesh_shape(workflow: Workflow, num_seeds: int, devices: int) -> tuple[int, ...]:
     """Of the devices how many along each axis of a mesh.
 
     Raises OptionError where they do not divide what there is, with the nearest number that does, or are not there.
     """
-    counts = {mesh.SEEDS: num_seeds} | base.parallel(workflow)
+    counts = {mesh.SEEDS: num_seeds} | base.parallel_axes(workflow)
 
-    def shape(devices: int) -> tuple[int, ...]:
+    def compute_shape(devices: int) -> tuple[int, ...]:
         along = []
         for axis in mesh.AXES:
             along.append(math.gcd(devices, counts.get(axis, 1)))
             devices //= along[-1]
         return tuple(along)
 
-    found = shape(devices)
+    found = compute_shape(devices)
     if math.prod(found) != devices:
-        fits = [n for n in range(1, 2 * devices) if math.prod(shape(n)) == n]
+        fits = [n for n in range(1, 2 * devices) if math.prod(compute_shape(n)) == n]
         nearest = min(fits, key=lambda n: abs(n - devices))
         there = " or ".join(f"{count} {axis}" for axis, count in counts.items() if count > 1) or "1 run"
         raise OptionError(f"devices={devices}: does not divide {there}; {nearest} does")
@@ -199,24 +199,24 @@ def mesh_shape(workflow: Workflow, num_seeds: int, devices: int) -> tuple[int, .
     return found
 
 
-def in_turn(
-    one: Callable[[State, Any], tuple[State, Metrics, Metrics]], state: State, given: Any
+def map_sequentially(
+    function: Callable[[State, Any], tuple[State, Metrics, Metrics]], state: State, given: Any
 ) -> tuple[State, Metrics, Metrics]:
     """What vmap gives over a state and what is given, one copy after the other."""
-    one = jax.jit(one)  # so that its shapes and its code come from one trace
-    count = tree.size(given)
-    outputs = jax.eval_shape(one, tree.index(state, 0), tree.index(given, 0))[1:]
+    function = jax.jit(function)  # so that its shapes and its code come from one trace
+    count = tree.leading_size(given)
+    outputs = jax.eval_shape(function, tree.index(state, 0), tree.index(given, 0))[1:]
     outputs = jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), outputs)
 
     def run(i: jax.Array, carry: tuple[State, Any]) -> tuple[State, Any]:
         state, outputs = carry
-        after, *new = one(tree.index(state, i), tree.index(given, i))
-        return tree.put(state, i, after), tree.put(outputs, i, tuple(new))
+        after, *new = function(tree.index(state, i), tree.index(given, i))
+        return tree.set_row(state, i, after), tree.set_row(outputs, i, tuple(new))
 
     state, outputs = jax.lax.fori_loop(0, count, run, (state, outputs))
     return state, *outputs
 
 
-def job(first: int, count: int, evaluating: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
+def make_run_args(first: int, count: int, evaluating: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The arguments of Program.run that say what to do."""
     return jnp.uint32(first), jnp.int32(count), jnp.bool_(evaluating)

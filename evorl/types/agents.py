@@ -10,7 +10,7 @@ from evorl.types.data import Array, Batch, Hyperparams, Key, Memory, Metrics, Pa
 class Actor(Protocol):
     """How to act by params."""
 
-    def memory(self) -> Memory:
+    def initial_memory(self) -> Memory:
         """The memory at the start of an episode; () without one."""
         ...
 
@@ -37,7 +37,7 @@ class Agent(Actor, Protocol):
 
 
 @runtime_checkable
-class Plays(Actor, Protocol):
+class MultiAgentActor(Actor, Protocol):
     """One that acts for every member of a game, by group."""
 
     @property
@@ -47,16 +47,16 @@ class Plays(Actor, Protocol):
 
 
 @runtime_checkable
-class Chooses(Actor, Protocol):
+class HasActionProbabilities(Actor, Protocol):
     """One that tells how likely it takes each choice of an action that is one; it must not remember."""
 
-    def probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Any:
+    def action_probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Any:
         """Those with which `act` draws after one observation, [choices]; of a game by group, [members, choices]."""
         ...
 
 
 @runtime_checkable
-class Disagrees(Agent, Protocol):
+class EnsembleValueAgent(Agent, Protocol):
     """An agent that may have several values, which its batches have side by side."""
 
     @property
@@ -74,8 +74,9 @@ class OffPolicyAgent(Agent, Protocol):
     ) -> tuple[Array, Metrics]:
         """The loss [] of a critic with params on a batch, leaves [batch, ...]; targets are those of the state.
 
-        Where the batch has a discount of its own, it is that of the bootstrap (agents.losses.bootstrapped). Rows count
-        by their weight; a replay with priorities asks for the metric "td_error" [batch] (agents.losses.squared_error).
+        Where the batch has a discount of its own, it is that of the bootstrap (agents.losses.td_target). Rows count
+        by their weight; a replay with priorities asks for the metric "td_error" [batch]
+        (agents.losses.mse_critic_loss).
         """
         ...
 
@@ -107,8 +108,10 @@ class ActorCritic(OffPolicyAgent, Protocol):
 class OnPolicyAgent(Agent, Protocol):
     """An agent that learns from what it has just done: a batch, a loss on segments of it, a gradient step on a loss."""
 
-    def batch(self, params: Params, transitions: Transition, hyperparams: Hyperparams, fresh: bool) -> Batch:
-        """What is learned from trajectories, leaves [steps, slots, ...], with targets by params: where fresh, those
+    def build_batch(
+        self, params: Params, transitions: Transition, hyperparams: Hyperparams, acted_by_current_params: bool
+    ) -> Batch:
+        """What is learned from trajectories, leaves [steps, envs, ...], with targets by params: where fresh, those
         that acted.
         """
         ...
@@ -130,18 +133,18 @@ class OnPolicyAgent(Agent, Protocol):
 
 
 @runtime_checkable
-class Reestimates(OnPolicyAgent, Protocol):
+class AdvantageRecomputer(OnPolicyAgent, Protocol):
     """One whose advantages can be estimated anew while it learns from them.
 
-    Its batches have `ratio` and `beyond`, and its losses the metrics "rows/value" and "rows/ratio", [segments, steps],
-    of the network that learns (agents.losses).
+    Its batches have `ratio` and `bootstrap_value`, and its losses the metrics "rows/value" and "rows/ratio", [segments,
+    steps], of the network that learns (agents.losses).
     """
 
-    def targets(
-        self, transitions: Transition, ratio: Array, value: Array, beyond: Array, hyperparams: Hyperparams
+    def compute_advantages(
+        self, transitions: Transition, ratio: Array, value: Array, bootstrap_value: Array, hyperparams: Hyperparams
     ) -> tuple[Array, Array]:
-        """The advantages and the targets of the value of trajectories, leaves [steps, slots].
+        """The advantages and the targets of the value of trajectories, leaves [steps, envs].
 
-        `beyond` is the value of the successor where time ran out, and after the last step.
+        `bootstrap_value` is that of the successor where time ran out, and after the last step.
         """
         ...

@@ -17,11 +17,11 @@ State: TypeAlias = Any
 Level: TypeAlias = Any
 Metrics: TypeAlias = dict[str, jax.Array]
 # how the agent acts in one environment: (obs, memory, key) -> (action, memory, extras)
-SlotPolicy: TypeAlias = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
+PolicyFn: TypeAlias = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
 
 
 @struct.dataclass
-class Ends:
+class MemberEnds:
     """The members of a game that are out of it for good, bool [n] by group; they stay so until the next reset.
 
     A member is in at most one of the two. It acts and earns no more, unlike one that only waits for its turn.
@@ -31,7 +31,7 @@ class Ends:
     truncated: Any  # its time ran out; bootstrap from what it saw last
 
     @staticmethod
-    def of_member(game: tuple[Any, Any], own: tuple[Any, Any], gone: Any = None) -> tuple[Any, Any]:
+    def merge_game_end(game: tuple[Any, Any], own: tuple[Any, Any], gone: Any = None) -> tuple[Any, Any]:
         """Return whether a member terminated and whether it was truncated.
 
         Args:
@@ -44,7 +44,7 @@ class Ends:
         return terminated, ~terminated & (game[1] | own[1])
 
     @property
-    def any(self) -> dict[str, Array]:
+    def is_done(self) -> dict[str, Array]:
         """Whether each member is out, either way, bool [n] by group."""
         return jax.tree.map(jnp.logical_or, self.terminated, self.truncated)
 
@@ -58,17 +58,17 @@ class TimeStep:
     terminated: Any  # [] bool: the task ended; do not bootstrap
     truncated: Any  # [] bool: time ran out; bootstrap
     info: Any = struct.field(default_factory=dict)
-    ends: Any = None  # Ends of a game whose members may end before it does
+    member_ends: Any = None  # MemberEnds of a game whose members may end before it does
     task_reward: Any = ()  # the task's own, where a wrapper has changed `reward` for learning; () where it is `reward`
 
     @property
-    def scored(self) -> Any:
+    def raw_reward(self) -> Any:
         """The task's own reward, of which returns are the sums."""
         return self.reward if isinstance(self.task_reward, tuple) else self.task_reward
 
-    def shaped(self, reward: Any) -> "TimeStep":
+    def with_shaped_reward(self, reward: Any) -> "TimeStep":
         """Return the same with another reward to learn from; the task's own stays."""
-        return replace(self, reward=reward, task_reward=self.scored)
+        return replace(self, reward=reward, task_reward=self.raw_reward)
 
     def with_rewards(self, change: Callable[[Any], Any]) -> "TimeStep":
         """Return the same with what `change` makes of the reward and, where there is one, of the task's own."""
@@ -90,26 +90,26 @@ class Transition:
     discount: Any = ()  # what a value at next_obs is worth, where rows are over several steps; () for that of one step
     memory: Any = ()  # of the policy before the step; () where it has none
     weight: Any = ()  # of the row in the loss; () where all count alike
-    ends: Any = ()  # Ends after the step, of a game whose members may end before it does; () of others
-    gone: Any = ()  # bool, [n] by group: whether a member had ended before the step, so that it is none of its own
+    member_ends: Any = ()  # MemberEnds after the step, of a game whose members may end before it does; () of others
+    members_done: Any = ()  # bool, [n] by group: whether a member had ended before, so that the step is none of its own
     burn_in: int = struct.field(pytree_node=False, default=0)  # first steps of a sequence, which only warm the memory
     n_step: int = struct.field(pytree_node=False, default=1)  # how many rewards of a sequence a target takes
 
     @property
-    def ended(self) -> Array:
+    def is_done(self) -> Array:
         """Whether the episode ended, either way."""
         return self.terminated | self.truncated
 
     @property
-    def cut(self) -> Array:
+    def is_trace_end(self) -> Array:
         """Whether the episode ended, or that of a member that was truncated alone, whose successor is valued."""
-        if isinstance(self.ends, tuple):
-            return self.ended
-        new = jax.tree.map(lambda out, gone: (out & ~gone).any(-1), self.ends.truncated, self.gone)
-        return self.ended | jnp.stack(jax.tree.leaves(new)).any(0)
+        if isinstance(self.member_ends, tuple):
+            return self.is_done
+        new = jax.tree.map(lambda out, gone: (out & ~gone).any(-1), self.member_ends.truncated, self.members_done)
+        return self.is_done | jnp.stack(jax.tree.leaves(new)).any(0)
 
     @property
-    def learned(self) -> "Transition":
+    def training_steps(self) -> "Transition":
         """The steps that are learned from: of a sequence, leaves [steps, ...], those after the burn-in."""
         if not self.burn_in:
             return self
@@ -134,14 +134,14 @@ class Batch:
     """What the losses of an on-policy agent take; leaves share their leading axes, the last of which are steps."""
 
     obs: Any
-    sample: Any  # what the action came from
+    raw_action: Any  # what the action came from
     log_prob: Any  # of the sample, by the policy that drew it
     value: Any  # before learning
     advantage: Any
     target: Any  # of the value
-    ended: Any = ()  # bool, whether the next step begins an episode; () without memory
+    done: Any = ()  # bool, whether the next step begins an episode; () without memory
     memory: Any = ()  # before each step; where steps are cut into segments, before the first of each
-    values: Any = ()  # of which value is the mean, on a last axis; () where there is one
+    ensemble_values: Any = ()  # of which value is the mean, on a last axis; () where there is one
     ratio: Any = ()  # of the probability by the policy that learns, before it does, to log_prob's; () where 1
-    beyond: Any = ()  # the value of the successor where time ran out, and after the last step
+    bootstrap_value: Any = ()  # the value of the successor where time ran out, and after the last step
     weight: Any = ()  # 1 of rows that are learned from, else 0; () where all are

@@ -46,16 +46,16 @@ class Env(Protocol):
 
 
 @runtime_checkable
-class Describes(Protocol):
+class HasStateMetrics(Protocol):
     """An environment that tells what is being played in a state, such as how hard its level is, as metrics."""
 
-    def describe(self, env_state: State) -> Metrics:
+    def state_metrics(self, env_state: State) -> Metrics:
         """What is being played, leaves []."""
         ...
 
 
 @runtime_checkable
-class Ranks(Protocol):
+class HasRankingGroup(Protocol):
     """A game that says whose return is what a policy for it is judged by."""
 
     @property
@@ -65,7 +65,7 @@ class Ranks(Protocol):
 
 
 @runtime_checkable
-class Summarizes(Protocol):
+class HasEpisodeInfo(Protocol):
     """An environment of whose episodes more than their return is kept, such as energy spent, or a win."""
 
     @property
@@ -78,46 +78,46 @@ class Summarizes(Protocol):
 
 
 @runtime_checkable
-class Leveled(Env, Protocol):
+class LevelEnv(Env, Protocol):
     """An environment whose episodes are each played on a level, a pytree of arrays."""
 
-    def sample(self, key: Key, params: Any) -> Level:
+    def sample_level(self, key: Key, params: Any) -> Level:
         """The level of which an episode begins with reset."""
         ...
 
-    def level(self, env_state: State) -> Level:
+    def get_level(self, env_state: State) -> Level:
         """The level that is being played."""
         ...
 
-    def reset_to(self, key: Key, level: Level) -> tuple[State, Any]:
+    def reset_to_level(self, key: Key, level: Level) -> tuple[State, Any]:
         """The state at the start of an episode on a level, and its observation."""
         ...
 
-    def equal(self, a: Level, b: Level) -> Array:
+    def is_same_level(self, a: Level, b: Level) -> Array:
         """Whether two levels are the same, []."""
         ...
 
 
 @runtime_checkable
-class Mutates(Leveled, Protocol):
+class MutableLevelEnv(LevelEnv, Protocol):
     """One whose levels can be changed a little."""
 
-    def mutate(self, key: Key, level: Level, num_edits: int) -> Level:
+    def mutate_level(self, key: Key, level: Level, num_edits: int) -> Level:
         """A child of a level."""
         ...
 
 
 @runtime_checkable
-class Crosses(Mutates, Protocol):
+class LevelCrossoverEnv(MutableLevelEnv, Protocol):
     """One of whose levels two can have a child."""
 
-    def crossover(self, key: Key, a: Level, b: Level) -> Level:
+    def crossover_levels(self, key: Key, a: Level, b: Level) -> Level:
         """A child of two levels."""
         ...
 
 
 @runtime_checkable
-class Decodes(Leveled, Protocol):
+class DecodableLevelEnv(LevelEnv, Protocol):
     """One whose levels can be made of vectors, so that an evolver searches them."""
 
     @property
@@ -125,13 +125,13 @@ class Decodes(Leveled, Protocol):
         """Numbers of a vector."""
         ...
 
-    def decode(self, genome: Array) -> Level:
+    def level_from_genome(self, genome: Array) -> Level:
         """The level that a vector [genome_size] stands for, whatever its numbers."""
         ...
 
 
 @runtime_checkable
-class KnowsOptimum(Leveled, Protocol):
+class HasOptimalReturn(LevelEnv, Protocol):
     """One that knows how well its levels can be played."""
 
     def optimal_return(self, level: Level) -> Array:
@@ -140,27 +140,27 @@ class KnowsOptimum(Leveled, Protocol):
 
 
 @runtime_checkable
-class Judged(Leveled, Protocol):
+class SolvableLevelEnv(LevelEnv, Protocol):
     """One that tells whether an episode has solved its level."""
 
-    def solved(self, episode_return: Array) -> Array:
+    def is_solved(self, episode_return: Array) -> Array:
         """By the returns of ended episodes, [...]."""
         ...
 
 
 @runtime_checkable
-class Editor(Env, Protocol):
+class EditorEnv(Env, Protocol):
     """An environment in which a teacher makes a level: that of the state in which the episode ends."""
 
-    def level(self, env_state: State) -> Level:
+    def get_level(self, env_state: State) -> Level:
         """What was made so far."""
         ...
 
 
 @runtime_checkable
-class Editable(Leveled, Protocol):
+class EditableLevelEnv(LevelEnv, Protocol):
     """One whose levels a teacher can make."""
 
-    def editor(self) -> Editor:
+    def make_editor(self) -> EditorEnv:
         """Where it makes them."""
         ...

@@ -10,7 +10,7 @@ from evorl.types.problems import Bound
 
 
 @struct.dataclass
-class Quality:
+class QDEvaluation:
     """How good something is, and of what kind."""
 
     fitness: Any  # [] or [objectives]
@@ -18,12 +18,12 @@ class Quality:
 
 
 @struct.dataclass
-class Found:
+class SearchResults:
     """What a search has come to that does not stand for it by one solution, leaves [n, ...]."""
 
     params: Any
     fitness: Any  # [n] or [n, objectives], as the evolver was told
-    counts: Any  # [n] bool, whether it is one of them
+    valid_mask: Any  # [n] bool, whether it is one of them
     descriptor: Any = ()  # [n, descriptors], where they are told apart by what they do
 
 
@@ -60,10 +60,10 @@ class Evolver(Protocol):
 
 
 @runtime_checkable
-class Judges(Protocol):
+class CustomFitnessEvolver(Protocol):
     """An evolver that searches for more than the highest return: several objectives, or behaviour of every kind."""
 
-    def fitness(self, means: dict[str, Any]) -> Any:
+    def compute_fitness(self, means: dict[str, Any]) -> Any:
         """What tell takes as fitness, leaves [n, ...], of means over the episodes of each member, leaves [n, ...].
 
         They are "return" and, by name, what the environment summarizes.
@@ -72,7 +72,7 @@ class Judges(Protocol):
 
 
 @runtime_checkable
-class FromMembers(Protocol):
+class MemberInitEvolver(Protocol):
     """An evolver whose first generation is given, leaves [n, ...], rather than drawn around the mean."""
 
     def from_members(self, key: Key, members: Params, mean: Params, hyperparams: Hyperparams) -> State:
@@ -81,7 +81,7 @@ class FromMembers(Protocol):
 
 
 @runtime_checkable
-class TakesParams(Protocol):
+class ParamsEncoder(Protocol):
     """An evolver with a way back from parameters to a genome: it can be told of others than those that it asked for."""
 
     def from_params(self, state: State, params: Params, hyperparams: Hyperparams) -> Any:
@@ -90,7 +90,7 @@ class TakesParams(Protocol):
 
 
 @runtime_checkable
-class Collects(Protocol):
+class MultiSolutionEvolver(Protocol):
     """An evolver that finds many solutions of which none is the best: a front."""
 
     @property
@@ -98,16 +98,16 @@ class Collects(Protocol):
         """By name what each objective weighs in the fitness that it is told; none where it takes the return's."""
         ...
 
-    def found(self, state: State) -> Found:
+    def results(self, state: State) -> SearchResults:
         """Those that it has so far."""
         ...
 
 
 @runtime_checkable
-class Fits(Protocol):
+class BoundsAwareEvolver(Protocol):
     """An evolver that wants to know what function it searches."""
 
-    def fitted(self, low: Bound, high: Bound, num_objectives: int) -> Any:
+    def with_bounds(self, low: Bound, high: Bound, num_objectives: int) -> Any:
         """The same evolver for parameters within these bounds, of so many objectives where it does not name them."""
         ...
 

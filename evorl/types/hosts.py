@@ -15,21 +15,21 @@ class HostState:
 
     lease: Any  # [] int32
     steps: Any  # [] uint32: what the lease was asked for so far, starts and steps; the next one continues from there
-    first: Any = ()  # what the next episode has begun with, where a step has ended one and begins others
-    begun: Any = ()  # [] bool, whether it has
-    waits: Any = ()  # [] bool, whether its last step has no answer yet; () where all are waited for
+    reset_obs: Any = ()  # what the next episode has begun with, where a step has ended one and begins others
+    has_reset: Any = ()  # [] bool, whether it has
+    pending: Any = ()  # [] bool, whether its last step has no answer yet; () where all are waited for
 
 
 @struct.dataclass
 class HostParams:
     """What of an environment on the host is asked for by reset and step; the default for one that is played alone."""
 
-    acts: Any = True  # [] bool: whether it does anything; else nothing is touched, and zeros are the answer
+    active: Any = True  # [] bool: whether it does anything; else nothing is touched, and zeros are the answer
     lease: Any = 0  # [] int32: whose environment reset begins anew; 0 for a new one
-    leaves: Any = False  # [] bool: reset gives the environment of that lease back instead
-    goes_on: Any = False  # [] bool: where a step ends an episode, the next one begins at once
+    releases: Any = False  # [] bool: reset gives the environment of that lease back instead
+    autoreset: Any = False  # [] bool: where a step ends an episode, the next one begins at once
     seed: Any = (0, 0)  # [2] uint32, of that one
-    begun: Any = ()  # a HostState: what reset gives, where a step has begun the episode already
-    share: Any = ()  # [] float32, of the rows that act, for how many a step waits where there is a batch; () for all
+    reset_state: Any = ()  # a HostState: what reset gives, where a step has begun the episode already
+    wait_fraction: Any = ()  # [] float32, the share of active rows that a step of a batch waits for; () for all
     workers: int = struct.field(pytree_node=False, default=0)  # how many processes there are for it
-    batch: int = struct.field(pytree_node=False, default=0)  # of all slots, for how many a step waits; 0 for all
+    batch: int = struct.field(pytree_node=False, default=0)  # of all environments, for how many a step waits; 0 for all

@@ -6,7 +6,7 @@ from evorl.types.data import Array, Hyperparams
 
 
 @runtime_checkable
-class Declares(Protocol):
+class HasHyperparams(Protocol):
     """A part with hyperparameters, or of parts that have them."""
 
     def hyperparams(self) -> Hyperparams:
@@ -15,23 +15,23 @@ class Declares(Protocol):
 
 
 @runtime_checkable
-class Scheduled(Protocol):
+class ScheduledHyperparams(Protocol):
     """Hyperparameters that change with the env steps taken, which at returns as they are by then."""
 
-    def at(self, env_steps: Array) -> Hyperparams:
+    def apply_schedule(self, env_steps: Array) -> Hyperparams:
         """As they are after so many env steps, []."""
         ...
 
 
 @runtime_checkable
-class Discounted(Protocol):
+class HasDiscount(Protocol):
     """Hyperparameters by which later rewards count less."""
 
     discount: Any
 
 
 @runtime_checkable
-class Prioritized(Protocol):
+class HasPriorityExponents(Protocol):
     """Hyperparameters by which some of what was collected is learned from more often."""
 
     priority_alpha: Any  # exponent of priorities; 0 where all are alike
@@ -43,7 +43,7 @@ class Prior(Protocol):
     """A distribution over one number, as a monotonic map from the unit interval, in which search moves."""
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def bounds(self) -> tuple[float, float]:
         """The least and the most that it gives."""
         ...
 

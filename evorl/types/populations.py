@@ -3,11 +3,11 @@
 from typing import Any, Protocol, runtime_checkable
 
 from evorl.types.data import Array, Hyperparams, State
-from evorl.types.workflows import Advances, Workflow
+from evorl.types.workflows import CombinedStepWorkflow, Workflow
 
 
 @runtime_checkable
-class Population(Workflow, Advances, Protocol):
+class Population(Workflow, CombinedStepWorkflow, Protocol):
     """A workflow of members, with which the leaves of its state lead, but for a replay that they share."""
 
     @property
@@ -36,13 +36,13 @@ class Population(Workflow, Advances, Protocol):
         """[n] bool, of whose state no number is NaN, replays left out."""
         ...
 
-    def member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
+    def get_member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
         """The workflow and the state of one member."""
         ...
 
 
 @runtime_checkable
-class Evolves(Workflow, Protocol):
+class EvolvingWorkflow(Workflow, Protocol):
     """A workflow around a population that lives on in the members of its state, of whom the fittest stands for all."""
 
     @property
@@ -50,10 +50,10 @@ class Evolves(Workflow, Protocol):
         """The population."""
         ...
 
-    def fittest(self, state: State) -> int | Array:
+    def fittest_index(self, state: State) -> int | Array:
         """Which member was the fittest when they were last evaluated."""
         ...
 
-    def member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
+    def get_member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
         """The workflow and the state of one member."""
         ...

@@ -22,14 +22,14 @@ class Problem(Protocol):
         ...
 
     def evaluate(self, key: Key, params: Params) -> Any:
-        """Fitness, [] or [objectives], or a Quality that has it; without noise whatever the key."""
+        """Fitness, [] or [objectives], or a QDEvaluation that has it; without noise whatever the key."""
         ...
 
 
 @runtime_checkable
-class Bounded(Protocol):
+class BoundedOperator(Protocol):
     """A part of an evolver that can keep every number within bounds."""
 
-    def within(self, low: Bound, high: Bound) -> Any:
+    def with_limits(self, low: Bound, high: Bound) -> Any:
         """The same part, which keeps them."""
         ...

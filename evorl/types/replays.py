@@ -6,7 +6,7 @@ from evorl.types.data import Array, Key, Sample
 
 
 @runtime_checkable
-class Replay(Protocol):
+class ReplayBuffer(Protocol):
     """Experience to learn from: a pytree that changes by adding."""
 
     @property
@@ -14,8 +14,8 @@ class Replay(Protocol):
         """How many rows it holds, []."""
         ...
 
-    def add(self, rows: Any, mask: Array) -> "Replay":
-        """The replay with the rows, leaves [steps, slots, ...], where mask: what each slot did next."""
+    def add(self, rows: Any, mask: Array) -> "ReplayBuffer":
+        """The replay with the rows, leaves [steps, envs, ...], where mask: what each environment did next."""
         ...
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> Sample:
@@ -24,10 +24,10 @@ class Replay(Protocol):
 
 
 @runtime_checkable
-class Prioritizes(Replay, Protocol):
+class PrioritizedReplayBuffer(ReplayBuffer, Protocol):
     """A replay that is told of the rows that it gave how much was to be learned from them."""
 
-    def update(self, index: Array, priority: Array) -> "Prioritizes":
+    def update_priorities(self, index: Array, priority: Array) -> "PrioritizedReplayBuffer":
         """The replay with other priorities, [...], of what lies at index, int32 [...]: the sizes of their TD errors.
 
         Of a sequence there is one for each of its steps, [..., steps].
@@ -36,14 +36,14 @@ class Prioritizes(Replay, Protocol):
 
 
 @runtime_checkable
-class Replays(Protocol):
+class ReplayFactory(Protocol):
     """Which replay a workflow has."""
 
     @property
-    def sequences(self) -> bool:
+    def has_sequences(self) -> bool:
         """Whether it gives sequences rather than single rows."""
         ...
 
-    def empty(self, capacity: int, row: Any, num_slots: int = 1) -> Replay:
-        """One for `capacity` rows, from so many slots, like row, a pytree of arrays or of their shapes."""
+    def empty(self, capacity: int, row: Any, num_envs: int = 1) -> ReplayBuffer:
+        """One for `capacity` rows, from so many environments, like row, a pytree of arrays or of their shapes."""
         ...

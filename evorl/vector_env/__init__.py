@@ -1,39 +1,39 @@
-"""Many environments at once: where episodes begin, the one play, and what the slots did."""
+"""Many environments at once: where episodes begin, the one play, and what the environments did."""
 
 from evorl.vector_env import hosts
-from evorl.vector_env.episodes import EnvSlot, EpisodeStats
-from evorl.vector_env.rollout import (
+from evorl.vector_env.env_batch import EnvBatch, require_level_env
+from evorl.vector_env.episodes import EnvInstance, EpisodeStats
+from evorl.vector_env.rollout_loop import (
     UNLIMITED,
-    Plan,
-    Starts,
-    Store,
-    auto_reset,
-    play,
-    whole_episodes,
+    EpisodeStarts,
+    RolloutPlan,
+    TransitionStore,
+    build_step,
+    rollout,
+    run_episodes,
 )
-from evorl.vector_env.starts import FromParams, OnLevels, Same, Table
-from evorl.vector_env.vector_env import Behaviour, Played, VectorEnv, shares
-from evorl.vector_env.world import World, leveled
+from evorl.vector_env.starts import FixedStarts, LevelStarts, ResetStarts, StartQueue
+from evorl.vector_env.vector_env import Behaviour, Rollout, VectorEnv, split_evenly
 
 __all__ = [
     "UNLIMITED",
     "Behaviour",
-    "EnvSlot",
+    "EnvBatch",
+    "EnvInstance",
+    "EpisodeStarts",
     "EpisodeStats",
-    "FromParams",
-    "OnLevels",
-    "Plan",
-    "Played",
-    "Same",
-    "Starts",
-    "Store",
-    "Table",
+    "FixedStarts",
+    "LevelStarts",
+    "ResetStarts",
+    "Rollout",
+    "RolloutPlan",
+    "StartQueue",
+    "TransitionStore",
     "VectorEnv",
-    "World",
-    "auto_reset",
+    "build_step",
     "hosts",
-    "leveled",
-    "play",
-    "shares",
-    "whole_episodes",
+    "require_level_env",
+    "rollout",
+    "run_episodes",
+    "split_evenly",
 ]

@@ -1,4 +1,4 @@
-"""What a state and params say of environments on the host: whose slots are which, which act, and which begin anew."""
+"""What a state and params say of environments on the host: which leases they hold, which act, and which begin anew."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,93 +12,95 @@ from evorl.errors import require
 from evorl.types import HostParams, HostState, Key
 
 
-def params(env_params: Any) -> HostParams | None:
+def find_host_params(env_params: Any) -> HostParams | None:
     """Those of the environment on the host that there is in an environment, or None."""
     return next((x for x in _nodes(env_params, HostParams) if isinstance(x, HostParams)), None)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked of slots on the host, leaves [n, ...]."""
+class HostRequest:
+    """What is asked of environments on the host, leaves [n, ...]."""
 
-    acts: Any
+    active: Any
     lease: Any = 0
-    leaves: Any = False
-    goes_on: Any = False
+    releases: Any = False
+    autoreset: Any = False
     seed: Any = (0, 0)
-    begun: Any = ()
-    share: Any = ()
+    reset_state: Any = ()
+    wait_fraction: Any = ()
 
-    def of(self, env_params: Any) -> Any:
-        """The params of n slots that say so, leaves [n, ...]."""
-        n = self.acts.shape[0]
+    def to_env_params(self, env_params: Any) -> Any:
+        """The params of n environments that say so, leaves [n, ...]."""
+        n = self.active.shape[0]
         spread = lambda x, *shape: jnp.broadcast_to(jnp.asarray(x), (n, *shape))  # noqa: E731
 
-        def one(x: Any) -> Any:
+        def expand_leaf(x: Any) -> Any:
             if not isinstance(x, HostParams):
                 return tree.broadcast(x, n)
             seed = spread(jnp.asarray(self.seed, jnp.uint32), 2)
-            share = self.share if isinstance(self.share, tuple) else spread(self.share)
-            said = spread(self.lease), spread(self.leaves), spread(self.goes_on), seed, self.begun, share
-            return HostParams(self.acts, *said, x.workers, x.batch)
+            share = self.wait_fraction if isinstance(self.wait_fraction, tuple) else spread(self.wait_fraction)
+            said = spread(self.lease), spread(self.releases), spread(self.autoreset), seed, self.reset_state, share
+            return HostParams(self.active, *said, x.workers, x.batch)
 
-        return jax.tree.map(one, env_params, is_leaf=lambda x: isinstance(x, HostParams))
+        return jax.tree.map(expand_leaf, env_params, is_leaf=lambda x: isinstance(x, HostParams))
 
 
-def where(acts: Any, env_params: Any) -> Any:
+def mask_host_params(acts: Any, env_params: Any) -> Any:
     """The params of one environment, of which one on the host is touched only where so, [].
 
     For wrappers that take several steps in one; raises OptionError where a step may have no answer yet.
     """
-    batch = 0 if (host := params(env_params)) is None else host.batch
-    require(not batch, "env.batch", batch, "must be 0 where a wrapper, such as Repeat, takes several steps in one")
+    batch = 0 if (host := find_host_params(env_params)) is None else host.batch
+    require(
+        not batch, "env.batch", batch, "must be 0 where a wrapper, such as ActionRepeat, takes several steps in one"
+    )
     is_one = lambda x: isinstance(x, HostParams)  # noqa: E731
-    return jax.tree.map(lambda x: replace(x, acts=x.acts & acts) if is_one(x) else x, env_params, is_leaf=is_one)
+    return jax.tree.map(lambda x: replace(x, active=x.active & acts) if is_one(x) else x, env_params, is_leaf=is_one)
 
 
-def seeds(keys: Key) -> UInt32[Array, "*n 2"]:
+def seeds_from_keys(keys: Key) -> UInt32[Array, "*n 2"]:
     """The seeds of episodes for keys."""
     return jax.random.key_data(keys).astype(jnp.uint32)[..., jnp.array([0, -1])]
 
 
-def the(env_state: Any) -> HostState:
-    """The one in the states of slots."""
+def find_host_state(env_state: Any) -> HostState:
+    """The one in the states of environments."""
     return next(x for x in _nodes(env_state, HostState) if isinstance(x, HostState))
 
 
-def leases(env_state: Any) -> Int[Array, " n"]:
-    """Of the states of slots the leases, as a state holds them."""
-    return the(env_state).lease
+def get_leases(env_state: Any) -> Int[Array, " n"]:
+    """Of the states of environments the leases, as a state holds them."""
+    return find_host_state(env_state).lease
 
 
-def held(state: Any) -> list[Any]:
+def collect_leases(state: Any) -> list[Any]:
     """All leases in a state, whatever their axes."""
     return [x.lease for x in _nodes(state, HostState) if isinstance(x, HostState)]
 
 
-def anew(state: Any) -> Any:
+def mark_for_reset(state: Any) -> Any:
     """state, whose environments on the host keep their leases and are to begin anew."""
-    return _each(state, lambda lease: -jnp.abs(lease))
+    return _map_leases(state, lambda lease: -jnp.abs(lease))
 
 
-def without(state: Any) -> Any:
+def clear_leases(state: Any) -> Any:
     """state, in which no environment on the host has a lease: all begin anew with others."""
-    return _each(state, jnp.zeros_like)
+    return _map_leases(state, jnp.zeros_like)
 
 
-def own(state: Any, keeper: Any) -> Any:
-    """state with what keeper, a state of the same slots, holds of the host, all of which is to begin anew."""
-    return anew(kept(state, keeper))
+def copy_marked_for_reset(state: Any, keeper: Any) -> Any:
+    """state with what keeper, a state of the same environments, holds of the host, all of which is to begin anew."""
+    return mark_for_reset(copy_host_states(state, keeper))
 
 
-def kept(state: Any, keeper: Any) -> Any:
-    """state with what keeper, a state of the same slots, holds of the host."""
+def copy_host_states(state: Any, keeper: Any) -> Any:
+    """state with what keeper, a state of the same environments, holds of the host."""
     mine = iter(x for x in _nodes(keeper, HostState) if isinstance(x, HostState))
     is_one = lambda x: isinstance(x, HostState)  # noqa: E731
     return jax.tree.map(lambda x: next(mine) if is_one(x) else x, state, is_leaf=is_one)
 
 
-def _each(state: Any, change: Any) -> Any:
+def _map_leases(state: Any, change: Any) -> Any:
     is_one = lambda x: isinstance(x, HostState)  # noqa: E731
     return jax.tree.map(lambda x: replace(x, lease=change(x.lease)) if is_one(x) else x, state, is_leaf=is_one)
 

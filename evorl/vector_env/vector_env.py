@@ -11,52 +11,64 @@ from flax import struct
 from jaxtyping import Array, Int
 
 from evorl import mesh, tree
-from evorl.errors import OptionError, printable, require, require_whole
-from evorl.spaces import Box, Space, choices, groups, leaves, random_action, sizes
-from evorl.types import Actor, Chooses, Describes, Env, Hyperparams, Key, Memory, Metrics, Params, Plays
-from evorl.vector_env import rollout
-from evorl.vector_env.episodes import EnvSlot, EpisodeStats
-from evorl.vector_env.rollout import UNLIMITED, Plan, Store
-from evorl.vector_env.starts import FromParams
-from evorl.vector_env.world import Policy, World
+from evorl.errors import OptionError, require, require_int, to_printable
+from evorl.spaces import Box, Space, choice_counts, group_sizes, groups, leaf_spaces, random_action
+from evorl.types import (
+    Actor,
+    Env,
+    HasActionProbabilities,
+    HasStateMetrics,
+    Hyperparams,
+    Key,
+    Memory,
+    Metrics,
+    MultiAgentActor,
+    Params,
+)
+from evorl.vector_env import rollout_loop
+from evorl.vector_env.env_batch import BatchPolicyFn, EnvBatch
+from evorl.vector_env.episodes import EnvInstance, EpisodeStats
+from evorl.vector_env.rollout_loop import UNLIMITED, RolloutPlan, TransitionStore
+from evorl.vector_env.starts import ResetStarts
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How an agent acts in one environment: exploring, greedily or at random. `see` makes of an observation its own.
+    """How an agent acts in one environment: exploring, greedily or at random.
 
-    What a plan has of actors, leaves [actors, ...], `draw` makes what is held of them while they play, and of what is
-    held of one `express` makes its parameters at each call, so that these may share what all have in common.
+    `preprocess` makes of an observation its own. What a plan has of actors, leaves [actors, ...], `materialize` makes
+    what is held of them while they play, and of what is held of one `decode_params` makes its parameters at each call,
+    so that these may share what all have in common.
     """
 
     env: Env
     agent: Actor
     hyperparams: Hyperparams
-    see: Callable[[Any], Any] = lambda obs: obs
-    draw: Callable[[Any], Any] = lambda actors: actors
-    express: Callable[[Any], Params] = lambda actor: actor
+    preprocess: Callable[[Any], Any] = lambda obs: obs
+    materialize: Callable[[Any], Any] = lambda actors: actors
+    decode_params: Callable[[Any], Params] = lambda actor: actor
 
     def act(
         self, params: Params, explores: bool | Array | tuple[()], random: Any, obs: Any, memory: Memory, key: Key
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """An action, the memory after it, and what learning needs beside; explores and random are () for never."""
-        params, seen = self.express(params), self.see(obs)
+        params, seen = self.decode_params(params), self.preprocess(obs)
         greedy, _, _ = self.agent.mode(params, seen, memory, key, self.hyperparams)
         action, memory, extras = self.agent.act(params, seen, memory, key, self.hyperparams)
-        action = greedy if isinstance(explores, tuple) else tree.where(jnp.asarray(explores), action, greedy)
+        action = greedy if isinstance(explores, tuple) else tree.select(jnp.asarray(explores), action, greedy)
         if not isinstance(random, tuple):  # one of them draws
             drawn = random_action(self.env.action_space, self.env.observation_space, obs, key)
-            action = tree.where(jnp.asarray(random), drawn, action)
+            action = tree.select(jnp.asarray(random), drawn, action)
         return action, memory, extras
 
-    def policy(self, params: Params, explores: bool) -> "ActingBy":
+    def bind_params(self, params: Params, explores: bool) -> "BoundPolicy":
         """(obs, memory, key) -> (action, memory, extras), with these params."""
-        return ActingBy(self, params, explores)
+        return BoundPolicy(self, params, explores)
 
 
 @dataclass(frozen=True, eq=False)
-class ActingBy:
-    """A behaviour with the parameters of one actor, as a policy of one slot."""
+class BoundPolicy:
+    """A behaviour with the parameters of one actor, as a policy of one environment."""
 
     behaviour: Behaviour
     params: Params
@@ -65,46 +77,46 @@ class ActingBy:
     def __call__(self, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         return self.behaviour.act(self.params, self.explores, (), obs, memory, key)
 
-    def probabilities(self, obs: Any) -> Any:
+    def action_probabilities(self, obs: Any) -> Any:
         """How likely it takes each choice after an observation, [choices]; of a game by group, [members, choices].
 
         Raises OptionError where its agent remembers, or tells no probabilities.
         """
         by = self.behaviour
-        given = by.express(self.params), by.see(obs), by.hyperparams
-        return chances(by.agent, by.env.action_space, *given, self.explores)
+        given = by.decode_params(self.params), by.preprocess(obs), by.hyperparams
+        return action_probabilities(by.agent, by.env.action_space, *given, self.explores)
 
 
-def chances(
+def action_probabilities(
     agent: Actor, space: Space, params: Params, obs: Any, hyperparams: Hyperparams, explores: bool = True
 ) -> Any:
-    """How likely an agent takes each choice of an action of a space, exploring or not, as ActingBy.probabilities."""
+    """How likely an agent takes each choice of an action of a space, exploring or not, as in `BoundPolicy`."""
     name = type(agent).__name__
-    if jax.tree.leaves(jax.eval_shape(agent.memory)):
+    if jax.tree.leaves(jax.eval_shape(agent.initial_memory)):
         raise OptionError(f"agent={name}: remembers, and has no probabilities by what it sees now; core=none")
     explores = explores or agent.mode == agent.act  # as those at random do
-    if explores and isinstance(agent, Chooses):
-        return agent.probabilities(params, obs, hyperparams)
+    if explores and isinstance(agent, HasActionProbabilities):
+        return agent.action_probabilities(params, obs, hyperparams)
     if explores:
         raise OptionError(f"agent={name}: tells no probabilities of actions; explores=false has those it prefers")
-    action, _, _ = agent.mode(params, obs, agent.memory(), jax.random.key(0), hyperparams)
-    sides = {name: choices(of.space)[0] for name, of in groups(space).items()}
-    return jax.tree.map(jax.nn.one_hot, action, sides or choices(space)[0])
+    action, _, _ = agent.mode(params, obs, agent.initial_memory(), jax.random.key(0), hyperparams)
+    sides = {name: choice_counts(of.space)[0] for name, of in groups(space).items()}
+    return jax.tree.map(jax.nn.one_hot, action, sides or choice_counts(space)[0])
 
 
 @struct.dataclass
-class Played:
-    """What n slots did."""
+class Rollout:
+    """What n environments did."""
 
-    plan: Any  # a Plan
-    slots: Any  # as they are then, leaves [n, ...]; () where they are of no use any more
+    plan: Any  # a RolloutPlan
+    envs: Any  # as they are then, leaves [n, ...]; () where they are of no use any more
     stats: EpisodeStats  # leaves [n]
     stored: Any
-    described: Metrics  # what the environment says of what is being played, as means over the slots
+    state_metrics: Metrics  # `state_metrics` of what is being played, as means over the environments
 
     def metrics(self) -> Metrics:
-        """Counts and means over all slots."""
-        return self.stats.metrics() | self.described
+        """Counts and means over all environments."""
+        return self.stats.metrics() | self.state_metrics
 
 
 @dataclass(frozen=True)
@@ -113,123 +125,138 @@ class VectorEnv:
 
     env: Env
     agent: Actor
-    num_slots: int
-    actors: int
-    rollout_starts: int  # how many starts of a slot are drawn for a rollout
+    num_envs: int
+    num_actors: int
+    num_rollout_starts: int  # how many starts of an environment are drawn for a rollout
     eval_episodes: int
     chunk: int
 
     def __post_init__(self) -> None:
-        wanted = sizes(self.env.action_space)
-        given = dict(self.agent.groups) if isinstance(self.agent, Plays) else {}
+        wanted = group_sizes(self.env.action_space)
+        given = dict(self.agent.groups) if isinstance(self.agent, MultiAgentActor) else {}
         if wanted != given:
             env, agent = type(self.env).__name__, type(self.agent).__name__
             plays = f"a game of {given}" if given else "for one; a team plays games: agent=ippo (docs/games.md)"
             raise OptionError(f"env={env}: is of {wanted or 'one'}, and {agent} plays {plays}")
-        require_whole("max_episode_steps", self.env.max_episode_steps)
+        require_int("max_episode_steps", self.env.max_episode_steps)
         for name in ("observation_space", "action_space"):
             own, its = getattr(self.env, name), getattr(self.agent, name, None)
-            for_it = f"must have the {name} of {type(self.env).__name__}, {printable(own)}"
-            require(its is None or its == own, "agent", f"{type(self.agent).__name__} for {printable(its)}", for_it)
-        for leaf in leaves(self.env.action_space):
+            for_it = f"must have the {name} of {type(self.env).__name__}, {to_printable(own)}"
+            require(its is None or its == own, "agent", f"{type(self.agent).__name__} for {to_printable(its)}", for_it)
+        for leaf in leaf_spaces(self.env.action_space):
             low, high = leaf.bounds
             wide = isinstance(leaf, Box) and not (low < high).all()
-            require(not wide, "action_space", printable(leaf), "must have low below high, so that there is a choice")
+            require(not wide, "action_space", to_printable(leaf), "must have low below high, so that there is a choice")
 
     @property
-    def most_starts(self) -> int:
-        """How many starts of a slot are drawn at most: in an evaluation each episode has its own."""
-        return max(self.rollout_starts, -(-self.eval_episodes // self.num_slots))
+    def max_starts(self) -> int:
+        """How many starts of an environment are drawn at most: in an evaluation each episode has its own."""
+        return max(self.num_rollout_starts, -(-self.eval_episodes // self.num_envs))
 
     @property
-    def parallel(self) -> dict[str, int]:
-        """What is independent: the slots, or the actors, each of which keeps its slots together."""
-        return {mesh.SLOTS: self.actors if self.actors > 1 else self.num_slots}
+    def parallel_axes(self) -> dict[str, int]:
+        """What is independent: the environments, or the actors, each of which keeps its environments together."""
+        return {mesh.ENVS: self.num_actors if self.num_actors > 1 else self.num_envs}
 
     @property
-    def eval_quota(self) -> Int[Array, " n"]:
-        """Episodes of each slot in an evaluation, which sum to eval_episodes."""
-        return shares(self.eval_episodes, self.num_slots)
+    def eval_episodes_per_env(self) -> Int[Array, " n"]:
+        """Episodes of each environment in an evaluation, which sum to eval_episodes."""
+        return split_evenly(self.eval_episodes, self.num_envs)
 
-    def starts(self, every: bool | Array = False) -> FromParams:
+    def make_starts(self, every: bool | Array = False) -> ResetStarts:
         """Those that a rollout draws, or as many as can be drawn."""
-        most = self.most_starts
-        return FromParams(jnp.where(every, most, self.rollout_starts), most)
+        most = self.max_starts
+        return ResetStarts(jnp.where(every, most, self.num_rollout_starts), most)
 
-    def world(self, env_params: Any) -> World:
+    def make_env_batch(self, env_params: Any) -> EnvBatch:
         """The environments with these params."""
-        return World(self.env, env_params, self.agent.memory(), self.num_slots)
+        return EnvBatch(self.env, env_params, self.agent.initial_memory(), self.num_envs)
 
-    def exam(self, params: Params, explores: Any = (), random: Any = (), stores: Any = ()) -> Plan:
+    def plan_evaluation(self, params: Params, explores: Any = (), random: Any = (), stores: Any = ()) -> RolloutPlan:
         """eval_episodes whole episodes of actors with params, leaves [actors, ...], from a start each."""
-        quota = self.eval_quota
-        return Plan(self.starts(True), True, quota, UNLIMITED, (), params, explores, random, stores, leaves=True)
+        quota = self.eval_episodes_per_env
+        return RolloutPlan(
+            self.make_starts(True), True, quota, UNLIMITED, (), params, explores, random, stores, releases=True
+        )
 
-    def blank(self, params: Params, hyperparams: Hyperparams, env_params: Any) -> tuple[EnvSlot, Any]:
-        """Slots before their first start, zeros [n, ...], and the shapes of one transition: no physics runs.
+    def init_blank_envs(self, params: Params, hyperparams: Hyperparams, env_params: Any) -> tuple[EnvInstance, Any]:
+        """Environments before their first start, zeros [n, ...], and the shapes of one transition: no physics runs.
 
         Raises OptionError where a reward is not one number, which learning and fitness are about.
         """
-        world = self.world(env_params)
-        policy = jax.vmap(Behaviour(self.env, self.agent, hyperparams).policy(params, True))
+        world = self.make_env_batch(env_params)
+        policy = jax.vmap(Behaviour(self.env, self.agent, hyperparams).bind_params(params, True))
 
-        def one_step() -> tuple[EnvSlot, Any]:
-            keys = jax.random.split(jax.random.key(0), self.num_slots)
-            slots = world.sending(policy, world.slots(world.reset(keys)))
-            return slots, tree.index(world.interact(policy, slots, keys)[1], 0)
+        def trace_step() -> tuple[EnvInstance, Any]:
+            keys = jax.random.split(jax.random.key(0), self.num_envs)
+            envs = world.allocate_pending_step(policy, world.init_envs(world.reset(keys)))
+            return envs, tree.index(world.interact(policy, envs, keys)[1], 0)
 
-        slots, row = jax.eval_shape(one_step)
-        wanted = {name: (n,) for name, n in sizes(self.env.action_space).items()} or ()
+        envs, row = jax.eval_shape(trace_step)
+        wanted = {name: (n,) for name, n in group_sizes(self.env.action_space).items()} or ()
         if jax.tree.map(jnp.shape, row.reward) != wanted:
             given = jax.tree.map(lambda x: list(x.shape), row.reward)
             raise OptionError(
-                f"env: a reward of shape {given} is not one number; Scalarized(env, weights) makes it one"
+                f"env: a reward of shape {given} is not one number; LinearReward(env, weights) makes it one"
             )
-        return tree.zeros(slots), row
+        return tree.zeros_like(envs), row
 
-    def acting(self, behaviour: Behaviour, plan: Plan) -> Policy:
-        """How all slots act."""
+    def batch_policy(self, behaviour: Behaviour, plan: RolloutPlan) -> BatchPolicyFn:
+        """How all environments act."""
 
         def act(params: Params, explores: Any, obs: Any, memory: Memory, key: Key) -> Any:
-            return behaviour.act(params, explores, plan.random, obs, memory, key)
+            return behaviour.act(params, explores, plan.random_actions, obs, memory, key)
 
-        if self.actors == 1:
+        if self.num_actors == 1:
             only = jax.tree.map(lambda x: x[0] if jnp.ndim(x) else x, plan.explores)
             return jax.vmap(partial(act, tree.index(plan.params, 0), only))
         of_each = 0 if not isinstance(plan.explores, tuple) and jnp.ndim(plan.explores) else None
-        if self.actors == self.num_slots:
+        if self.num_actors == self.num_envs:
             each = jax.vmap(act, (0, of_each, 0, 0, 0))
             return lambda obs, memory, keys: each(plan.params, plan.explores, obs, memory, keys)
         several = jax.vmap(jax.vmap(act, (None, None, 0, 0, 0)), (0, of_each, 0, 0, 0))
 
         def policy(obs: Any, memory: Memory, keys: Key) -> Any:
-            by_actor = lambda x: x.reshape(self.actors, -1, *x.shape[1:])  # noqa: E731
+            by_actor = lambda x: x.reshape(self.num_actors, -1, *x.shape[1:])  # noqa: E731
             rows = jax.tree.map(by_actor, (obs, memory, keys))
             return tree.merge_axes(several(plan.params, plan.explores, *rows))
 
         return policy
 
-    def play(
-        self, behaviour: Behaviour, env_params: Any, plan: Plan, slots: EnvSlot | None, key: Key, store: Store[Any]
-    ) -> Played:
-        """Plays as planned, from slots or, where the plan restarts or without slots, from new starts."""
-        shards = mesh.shards(mesh.SLOTS)
-        each = replace(self, num_slots=self.num_slots // shards, actors=max(self.actors // shards, 1))
+    def rollout(
+        self,
+        behaviour: Behaviour,
+        env_params: Any,
+        plan: RolloutPlan,
+        envs: EnvInstance | None,
+        key: Key,
+        store: TransitionStore[Any],
+    ) -> Rollout:
+        """Plays as planned, from the state of envs or, where the plan restarts or envs is None, from new starts."""
+        shards = mesh.count_shards(mesh.ENVS)
+        each = replace(self, num_envs=self.num_envs // shards, num_actors=max(self.num_actors // shards, 1))
 
-        def part(plan: Plan, slots: EnvSlot | None, into: Any, key: Key) -> tuple[EnvSlot, EpisodeStats, Any]:
-            world, plan = replace(each.world(env_params), shards=shards), plan.own(self.num_slots, shards)
-            plan = replace(plan, params=behaviour.draw(plan.params))
-            return rollout.play(world, each.acting(behaviour, plan), plan, slots, key, replace(store, into=into))
+        def rollout_shard(
+            plan: RolloutPlan, envs: EnvInstance | None, into: Any, key: Key
+        ) -> tuple[EnvInstance, EpisodeStats, Any]:
+            world, plan = (
+                replace(each.make_env_batch(env_params), num_shards=shards),
+                plan.local_shard(self.num_envs, shards),
+            )
+            plan = replace(plan, params=behaviour.materialize(plan.params))
+            return rollout_loop.rollout(
+                world, each.batch_policy(behaviour, plan), plan, envs, key, replace(store, buffer=into)
+            )
 
-        whole = mesh.spread(part, mesh.SLOTS, (False, True, False, False), (True, True, False))
-        slots, stats, stored = whole(plan, slots, store.into, key)
+        whole = mesh.shard_over_axis(rollout_shard, mesh.ENVS, (False, True, False, False), (True, True, False))
+        envs, stats, stored = whole(plan, envs, store.buffer, key)
         described = {}
-        if isinstance(self.env, Describes):
-            described = tree.mean(jax.vmap(self.env.describe)(slots.env_state))
-        return Played(plan, slots, stats, stored, described)
+        if isinstance(self.env, HasStateMetrics):
+            described = tree.mean(jax.vmap(self.env.state_metrics)(envs.env_state))
+        return Rollout(plan, envs, stats, stored, described)
 
 
-def shares(total: int, n: int) -> Int[Array, " n"]:
+def split_evenly(total: int, n: int) -> Int[Array, " n"]:
     """n whole numbers that sum to total, as even as can be."""
     share, rest = divmod(total, n)
     return share + (jnp.arange(n) < rest)

@@ -11,23 +11,23 @@ from typing_extensions import get_protocol_members
 
 from evorl import hyperparameters, tree
 from evorl.agents.losses import TD_ERROR
-from evorl.agents.memory import remembers
-from evorl.errors import OptionError, require, require_whole
+from evorl.agents.memory import is_recurrent
+from evorl.errors import OptionError, require, require_int
 from evorl.keys import require_key
 from evorl.types import (
     Actor,
     ActorCritic,
-    Advances,
+    CombinedStepWorkflow,
     Env,
     Hyperparams,
-    Iterates,
     Key,
     Metrics,
-    Parallel,
-    Placed,
+    ParallelWorkflow,
     Population,
-    Prioritizes,
-    Replay,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ShardedWorkflow,
+    StagedWorkflow,
     State,
     Transition,
     Workflow,
@@ -37,14 +37,14 @@ from evorl.vector_env import hosts
 Body = Callable[[Array, Any], tuple[Any, Metrics]]
 
 
-def step(workflow: Workflow, state: State, key: Key) -> tuple[State, Metrics]:
+def run_step(workflow: Workflow, state: State, key: Key) -> tuple[State, Metrics]:
     """The step of a workflow of parts: plan, play, absorb."""
-    return advance(workflow, state, key, False)[:2]
+    return step_or_evaluate(workflow, state, key, False)[:2]
 
 
-def evaluate(workflow: Workflow, state: State, key: Key) -> Metrics:
+def run_evaluation(workflow: Workflow, state: State, key: Key) -> Metrics:
     """The evaluation of a workflow of parts: exam, play, report."""
-    return advance(workflow, state, key, True)[2]
+    return step_or_evaluate(workflow, state, key, True)[2]
 
 
 def as_evaluation(found: Metrics) -> Metrics:
@@ -52,19 +52,21 @@ def as_evaluation(found: Metrics) -> Metrics:
     return found | {"episodes": jnp.int32(1), "episode_length": jnp.float32(1), "return_error": jnp.float32(0)}
 
 
-def advance(workflow: Workflow, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
+def step_or_evaluate(
+    workflow: Workflow, state: State, key: Key, evaluating: bool | Array
+) -> tuple[State, Metrics, Metrics]:
     """A step or, where evaluating, an evaluation, which leaves the state alone; the metrics of the other are zeros.
 
     The flag must be the same for all vmapped copies. A workflow of parts is compiled with one play for both; of one
     that has only step and evaluate both are.
     """
     require_key(key)
-    if isinstance(workflow, Advances):
-        return workflow.advance(state, key, evaluating)
-    if isinstance(workflow, Iterates):
-        return _joined(workflow, state, key, evaluating)
+    if isinstance(workflow, CombinedStepWorkflow):
+        return workflow.step_or_evaluate(state, key, evaluating)
+    if isinstance(workflow, StagedWorkflow):
+        return _step_or_evaluate_parts(workflow, state, key, evaluating)
     shapes = jax.eval_shape(lambda: (workflow.step(state, key)[1], workflow.evaluate(state, key)))
-    no_step, no_evaluation = tree.zeros(shapes)
+    no_step, no_evaluation = tree.zeros_like(shapes)
     return jax.lax.cond(
         evaluating,
         lambda: (state, no_step, workflow.evaluate(state, key)),
@@ -72,49 +74,55 @@ def advance(workflow: Workflow, state: State, key: Key, evaluating: bool | Array
     )
 
 
-def _joined(workflow: Iterates, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
-    """advance of a workflow of parts.
+def _step_or_evaluate_parts(
+    workflow: StagedWorkflow, state: State, key: Key, evaluating: bool | Array
+) -> tuple[State, Metrics, Metrics]:
+    """step_or_evaluate of a workflow of parts.
 
     What is planned is small, so that a branch may write it; the state, whose replay a branch would copy, is written in
     a loop of no turn or one, which copies nothing.
     """
     key_plan, key_play, key_absorb = jax.random.split(key, 3)
     if isinstance(evaluating, bool):
-        todo, carry = (workflow.exam(state, key_plan), None) if evaluating else workflow.plan(state, key_plan)
+        todo, carry = (
+            (workflow.plan_evaluation(state, key_plan), None) if evaluating else workflow.plan(state, key_plan)
+        )
     else:
         plan = jax.jit(workflow.plan)  # so that its shapes and its code come from one trace
-        shapes = jax.eval_shape(lambda: (plan(state, key_plan), workflow.exam(state, key_plan)))
-        common = jax.tree.map(_common, shapes[0][0], shapes[1])
+        shapes = jax.eval_shape(lambda: (plan(state, key_plan), workflow.plan_evaluation(state, key_plan)))
+        common = jax.tree.map(_broadcast_struct, shapes[0][0], shapes[1])
 
-        def like(plan: Any) -> Any:
+        def broadcast_plan(plan: Any) -> Any:
             return jax.tree.map(lambda x, to: jnp.broadcast_to(x, to.shape).astype(to.dtype), plan, common)
 
-        def planned() -> tuple[Any, Any]:
+        def make_step_plan() -> tuple[Any, Any]:
             todo, carry = plan(state, key_plan)
-            return like(todo), tree.strong(carry)
+            return broadcast_plan(todo), tree.drop_weak_types(carry)
 
         todo, carry = jax.lax.cond(
-            evaluating, lambda: (like(workflow.exam(state, key_plan)), tree.zeros(shapes[0][1])), planned
+            evaluating,
+            lambda: (broadcast_plan(workflow.plan_evaluation(state, key_plan)), tree.zeros_like(shapes[0][1])),
+            make_step_plan,
         )
-    state, played = workflow.play(state, todo, key_play)
+    state, played = workflow.rollout(state, todo, key_play)
     if isinstance(evaluating, bool):
         if evaluating:
-            return state, {}, workflow.report(state, played)
-        return *workflow.absorb(state, carry, played, key_absorb), {}
-    absorb = jax.jit(lambda state: workflow.absorb(state, carry, played, key_absorb))
-    nothing = tree.zeros(jax.eval_shape(absorb, state)[1])
-    evaluation = workflow.report(state, played)
+            return state, {}, workflow.evaluation_metrics(state, played)
+        return *workflow.learn_from(state, carry, played, key_absorb), {}
+    absorb = jax.jit(lambda state: workflow.learn_from(state, carry, played, key_absorb))
+    nothing = tree.zeros_like(jax.eval_shape(absorb, state)[1])
+    evaluation = workflow.evaluation_metrics(state, played)
     once = (~evaluating).astype(jnp.int32)
-    state, metrics = tree.repeat(once, lambda _, loop: absorb(loop[0]), (state, nothing))
+    state, metrics = tree.masked_fori_loop(once, lambda _, loop: absorb(loop[0]), (state, nothing))
     return state, metrics, evaluation
 
 
-def _common(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+def _broadcast_struct(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     """What both can be broadcast to."""
     return jax.ShapeDtypeStruct(jnp.broadcast_shapes(a.shape, b.shape), jnp.result_type(a.dtype, b.dtype))
 
 
-def repeat(
+def loop_with_metrics(
     times: Int[Array, ""], body: Body, carry: Any, early_stop: Callable[[Metrics], Any] = lambda metrics: False
 ) -> tuple[Any, Metrics, Int[Array, ""]]:
     """carry, metrics <- body(i, carry) for i < times, until the metrics are early_stop.
@@ -122,27 +130,28 @@ def repeat(
     Returns the carry, the mean metrics, 0 where times is 0, and how often that was.
     """
     body = jax.jit(body)  # so that its shapes and its code come from one trace
-    zeros = tree.zeros(jax.eval_shape(body, jnp.int32(0), carry)[1])
+    zeros = tree.zeros_like(jax.eval_shape(body, jnp.int32(0), carry)[1])
 
     def add(i: Array, loop: tuple[Any, ...]) -> tuple[Any, ...]:
         carry, metrics = body(i, loop[0])
         return carry, jax.tree.map(jnp.add, loop[1], metrics), i + 1, jnp.asarray(early_stop(metrics))
 
     start = carry, zeros, jnp.int32(0), jnp.bool_(False)
-    carry, sums, done, _ = tree.repeat(times, add, start, lambda loop: ~loop[3])
+    carry, sums, done, _ = tree.masked_fori_loop(times, add, start, lambda loop: ~loop[3])
     return carry, jax.tree.map(lambda x: x / jnp.maximum(done, 1), sums), done
 
 
-def revived(own: Any, parent: Any, axes: Any = 0) -> Any:
-    """own, but where one of its n slots holds NaN that of parent; axes say where the slots are, as in jax.vmap.
+def replace_nan_envs(own: Any, parent: Any, axes: Any = 0) -> Any:
+    """own, but where one of its n environments holds NaN that of parent.
 
-    What lives on the host cannot be taken over: all slots there keep theirs, and begin anew.
+    axes say where the environments are, as in jax.vmap. What lives on the host cannot be taken over: all there
+    keep theirs, and begin anew.
     """
-    taken = jax.vmap(lambda a, b: tree.where(tree.has_no_nan(a), a, b), (axes, axes), axes)(own, parent)
-    return hosts.own(taken, own)
+    taken = jax.vmap(lambda a, b: tree.select(tree.has_no_nan(a), a, b), (axes, axes), axes)(own, parent)
+    return hosts.copy_marked_for_reset(taken, own)
 
 
-def descend_actor(
+def update_actor_on_batch(
     agent: ActorCritic, state: Any, batch: Transition, key: Key, hyperparams: Hyperparams
 ) -> tuple[Any, Metrics]:
     """A gradient step of the actor on its own loss."""
@@ -151,56 +160,58 @@ def descend_actor(
     )
 
 
-def told(replay: Replay, index: Array, metrics: Metrics) -> tuple[Replay, Metrics]:
+def update_priorities(replay: ReplayBuffer, index: Array, metrics: Metrics) -> tuple[ReplayBuffer, Metrics]:
     """The replay that is told of the TD errors in metrics, where it wants to know, and the metrics without them.
 
     Those of sequences, whose steps come before the batch, lead with what index has, and end with the steps.
     """
     rest = {name: x for name, x in metrics.items() if name != TD_ERROR}
-    if not isinstance(replay, Prioritizes):
+    if not isinstance(replay, PrioritizedReplayBuffer):
         return replay, rest
     if TD_ERROR not in metrics:
         raise OptionError(f'replay={type(replay).__name__}: needs of the agent\'s critic_loss the metric "{TD_ERROR}"')
     errors = metrics[TD_ERROR]
-    return replay.update(index, errors if errors.ndim == index.ndim else jnp.moveaxis(errors, -2, -1)), rest
+    return replay.update_priorities(index, errors if errors.ndim == index.ndim else jnp.moveaxis(errors, -2, -1)), rest
 
 
-def space(population: Population) -> Hyperparams:
+def default_search_space(population: Population) -> Hyperparams:
     """What a member has declared to be worth searching."""
-    return hyperparameters.searched(hyperparameters.of(population.inner))
+    return hyperparameters.to_search_space(hyperparameters.default_hyperparams(population.inner))
 
 
-def parallel(workflow: Any) -> dict[str, int]:
+def parallel_axes(workflow: Any) -> dict[str, int]:
     """By axis of a mesh, how many of what is independent there are in an iteration of a workflow, where it says so."""
-    return workflow.parallel if isinstance(workflow, Parallel) else {}
+    return workflow.parallel_axes if isinstance(workflow, ParallelWorkflow) else {}
 
 
-def axes(workflow: Any, state: State) -> Any:
+def state_sharding(workflow: Any, state: State) -> Any:
     """A prefix of the state: the axis of a mesh that its leaves lead with, or "" where they lead with none."""
-    return workflow.axes(state) if isinstance(workflow, Placed) else ""
+    return workflow.state_sharding(state) if isinstance(workflow, ShardedWorkflow) else ""
 
 
-def work(workflow: Any, times: int) -> dict[str, tuple[int, int]]:
+def total_iteration_cost(workflow: Any, times: int) -> dict[str, tuple[int, int]]:
     """The least and the most that so many iterations of a workflow take, where it says so."""
-    return {name: (times * least, times * most) for name, (least, most) in getattr(workflow, "work", {}).items()}
+    return {
+        name: (times * least, times * most) for name, (least, most) in getattr(workflow, "iteration_cost", {}).items()
+    }
 
 
-def most_steps(workflow: Any) -> tuple[float, float]:
+def max_env_steps(workflow: Any) -> tuple[float, float]:
     """Return the most env steps that the first iteration of a workflow takes, and any other one.
 
     Args:
-        workflow: whose `work` says so, and whose `first_steps` does where the first iteration differs.
+        workflow: whose `iteration_cost` says so, and whose `initial_env_steps` does where the first iteration differs.
 
     Returns:
         Both infinite where it does not say.
     """
-    _, most = getattr(workflow, "work", {}).get("env_steps", (0, math.inf))
-    return max(most, getattr(workflow, "first_steps", most)), most
+    _, most = getattr(workflow, "iteration_cost", {}).get("env_steps", (0, math.inf))
+    return max(most, getattr(workflow, "initial_env_steps", most)), most
 
 
-def most_steps_of_life(workflow: Any, iterations: int) -> float:
+def max_total_env_steps(workflow: Any, iterations: int) -> float:
     """Return the most env steps that the first so many iterations of a workflow take."""
-    first, later = most_steps(workflow)
+    first, later = max_env_steps(workflow)
     return first + (iterations - 1) * later
 
 
@@ -219,15 +230,17 @@ def check_positive(workflow: Any, *names: str) -> None:
     """Raises OptionError where a named field is no whole number from 1 that an index can be, or as check_parts does."""
     check_parts(workflow)
     for name in names:
-        require_whole(name, getattr(workflow, name))
+        require_int(name, getattr(workflow, name))
 
 
 def check_replay(workflow: Any) -> None:
     """Raises OptionError where the replay cannot hold a batch or the random steps, or does not suit the agent."""
     why = "keeps single rows, and the agent remembers: it needs sequences, replay=sequences"
-    require(not remembers(workflow.agent) or workflow.replay.sequences, "replay", type(workflow.replay).__name__, why)
+    require(
+        not is_recurrent(workflow.agent) or workflow.replay.has_sequences, "replay", type(workflow.replay).__name__, why
+    )
     check_positive(workflow, "capacity")
     capacity, batch_size, random_steps = workflow.capacity, workflow.batch_size, workflow.random_steps
     require(capacity >= batch_size, "capacity", capacity, f"must hold a batch, {batch_size}")
-    require_whole("random_steps", random_steps, 0)
+    require_int("random_steps", random_steps, 0)
     require(random_steps <= capacity, "random_steps", random_steps, f"must be from 0 to capacity, {capacity}")

@@ -13,22 +13,22 @@ from evorl import hyperparameters, tree
 from evorl.agents.mlp_policy import MLPPolicyHyperparams
 from evorl.ec import search
 from evorl.ec.openes import OpenES, OpenESHyperparams
-from evorl.errors import require, unknown
-from evorl.hyperparameters import as_state, default
-from evorl.normalize import Statistics
+from evorl.errors import require, unknown_name_error
+from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.normalize import RunningStatistics
 from evorl.types import (
     Agent,
-    Collects,
     Env,
     Evolver,
-    Found,
     Key,
     Metrics,
+    MultiSolutionEvolver,
     Params,
-    SlotPolicy,
-    TakesParams,
+    ParamsEncoder,
+    PolicyFn,
+    SearchResults,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, Plan, Played, VectorEnv, shares
+from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv, split_evenly
 from evorl.workflows import base, blocks
 from evorl.workflows.base import check_positive
 
@@ -39,8 +39,8 @@ NORMALIZATIONS = ("none", "vbn", "running")
 class EvolutionHyperparams:
     """The hyperparameters of the evolver, and of the policy where it has any."""
 
-    evolver: Any = default(OpenESHyperparams)
-    agent: Any = default(MLPPolicyHyperparams)
+    evolver: Any = make_default_field(OpenESHyperparams)
+    agent: Any = make_default_field(MLPPolicyHyperparams)
 
 
 @struct.dataclass
@@ -49,7 +49,7 @@ class EvolutionState:
     env_params: Any
     agent: Any  # whose actor is the center of the distribution
     evolver: Any
-    statistics: Any  # of observations, where they are normalized
+    obs_statistics: Any  # of observations, where they are normalized
     iteration: Any  # [] int32
     env_steps: Any  # [] float32, so far
 
@@ -79,13 +79,13 @@ class Evolution:
     eval_episodes: int = 128
     chunk: int = 20
 
-    spread_by: ClassVar[tuple[str, ...]] = ("members_at_once", "evolver.population_size", "evolver")
+    parallel_size_fields: ClassVar[tuple[str, ...]] = ("members_at_once", "evolver.population_size", "evolver")
 
     def __post_init__(self) -> None:
         check_positive(self, "fitness_episodes", "vbn_steps", "eval_episodes", "chunk")
         if self.normalization not in NORMALIZATIONS:
-            raise unknown("normalization", self.normalization, NORMALIZATIONS)
-        keeps = isinstance(self.evolver, Collects) and self.normalization == "running"
+            raise unknown_name_error("normalization", self.normalization, NORMALIZATIONS)
+        keeps = isinstance(self.evolver, MultiSolutionEvolver) and self.normalization == "running"
         why = f"would change what {type(self.evolver).__name__} has kept, after it was evaluated; none or vbn does not"
         require(not keeps, "normalization", self.normalization, why)
         n, m = self.evolver.population_size, self.members_at_once
@@ -93,154 +93,158 @@ class Evolution:
         require(divides, "members_at_once", m, f"must divide population_size, {n}, or be 0 for all members")
 
     def hyperparams(self) -> EvolutionHyperparams:
-        return EvolutionHyperparams(hyperparameters.of(self.evolver), hyperparameters.of(self.agent))
+        return EvolutionHyperparams(
+            hyperparameters.default_hyperparams(self.evolver), hyperparameters.default_hyperparams(self.agent)
+        )
 
     @property
-    def blocks(self) -> int:
+    def num_blocks(self) -> int:
         """Parts of the population that are evaluated one after the other."""
         return self.evolver.population_size // (self.members_at_once or self.evolver.population_size)
 
     @property
-    def num_slots(self) -> int:
+    def num_envs(self) -> int:
         """Episodes of a generation, which are played side by side."""
         return self.evolver.population_size * self.fitness_episodes
 
     @property
     def vector_env(self) -> VectorEnv:
         """The environments of one block: each episode has its own."""
-        episodes = -(-self.eval_episodes // self.blocks)
-        slots, actors = self.num_slots // self.blocks, self.evolver.population_size // self.blocks
-        return VectorEnv(self.env, self.agent, slots, actors, 1, episodes, self.chunk)
+        episodes = -(-self.eval_episodes // self.num_blocks)
+        num_envs, actors = self.num_envs // self.num_blocks, self.evolver.population_size // self.num_blocks
+        return VectorEnv(self.env, self.agent, num_envs, actors, 1, episodes, self.chunk)
 
     @property
-    def parallel(self) -> dict[str, int]:
+    def parallel_axes(self) -> dict[str, int]:
         """What is independent."""
-        return self.vector_env.parallel
+        return self.vector_env.parallel_axes
 
     @property
-    def work(self) -> dict[str, tuple[int, int]]:
+    def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """The least and the most that an iteration takes; with vbn the first one takes vbn_steps instead."""
-        steps = (self.num_slots, self.num_slots * self.env.max_episode_steps)
+        steps = (self.num_envs, self.num_envs * self.env.max_episode_steps)
         return {"env_steps": steps, "gradient_steps": (0, 0)}
 
     @property
-    def prefill(self) -> int:
-        """Steps of each slot at random, which the first iteration takes; 0 where there are none."""
-        return -(-self.vbn_steps // self.num_slots) if self.normalization == "vbn" else 0
+    def prefill_steps(self) -> int:
+        """Steps of each environment at random, which the first iteration takes; 0 where there are none."""
+        return -(-self.vbn_steps // self.num_envs) if self.normalization == "vbn" else 0
 
     @property
-    def first_steps(self) -> int:
+    def initial_env_steps(self) -> int:
         """The most env steps that the first iteration takes."""
-        return self.num_slots * (self.prefill or self.env.max_episode_steps)
+        return self.num_envs * (self.prefill_steps or self.env.max_episode_steps)
 
     def init(self, key: Key, hyperparams: EvolutionHyperparams, env_params: Any = None) -> EvolutionState:
         key_agent, key_evolver = jax.random.split(key)
-        hyperparams = as_state(hyperparams)
-        env_params = as_state(self.env.default_params if env_params is None else env_params)
+        hyperparams = as_arrays(hyperparams)
+        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         agent = self.agent.init(key_agent, hyperparams.agent)
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
-        evolver = search.begin(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
+        evolver = search.init_evolver_state(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
         statistics = ()
         if self.normalization != "none":
-            _, row = self.vector_env.blank(agent.actor.params, hyperparams.agent, env_params)
-            statistics = Statistics.empty(row.obs)
+            _, row = self.vector_env.init_blank_envs(agent.actor.params, hyperparams.agent, env_params)
+            statistics = RunningStatistics.empty(row.obs)
         return EvolutionState(hyperparams, env_params, agent, evolver, statistics, jnp.int32(0), jnp.float32(0))
 
     def step(self, state: EvolutionState, key: Key) -> tuple[EvolutionState, Metrics]:
-        return base.step(self, state, key)
+        return base.run_step(self, state, key)
 
     def evaluate(self, state: EvolutionState, key: Key) -> Metrics:
-        return base.evaluate(self, state, key)
+        return base.run_evaluation(self, state, key)
 
-    def plan(self, state: EvolutionState, key: Key) -> tuple[Plan, tuple[Any, Any]]:
+    def plan(self, state: EvolutionState, key: Key) -> tuple[RolloutPlan, tuple[Any, Any]]:
         """fitness_episodes of each member; or the random steps."""
-        hyperparams, random = self.now(state).evolver, self.random(state)
+        hyperparams, random = self.current_hyperparams(state).evolver, self.is_random_iteration(state)
         members, genomes, evolver = search.ask(self.evolver, key, state.evolver, hyperparams)
-        slot = jnp.arange(self.num_slots)
-        plan = Plan(
-            self.vector_env.starts(every=random),
+        env_index = jnp.arange(self.num_envs)
+        plan = RolloutPlan(
+            self.vector_env.make_starts(every=random),
             episodes=jnp.where(random, UNLIMITED, 1),
-            steps=jnp.where(random, self.prefill, UNLIMITED),
-            group=jnp.where(random, slot, slot % self.fitness_episodes) if self.same_episodes else (),
+            steps=jnp.where(random, self.prefill_steps, UNLIMITED),
+            seed_group=jnp.where(random, env_index, env_index % self.fitness_episodes) if self.same_episodes else (),
             params=members,
             explores=True if self.explore else (),
-            random=random if self.normalization == "vbn" else (),
+            random_actions=random if self.normalization == "vbn" else (),
         )
         return plan, (genomes, evolver)
 
-    def exam(self, state: EvolutionState, key: Key) -> Plan:
+    def plan_evaluation(self, state: EvolutionState, key: Key) -> RolloutPlan:
         """Whole episodes of the center, greedily."""
         del key
-        n, slots = self.evolver.population_size, self.num_slots
+        n, num_envs = self.evolver.population_size, self.num_envs
         explores, random = False if self.explore else (), False if self.normalization == "vbn" else ()
-        center = search.center(self.evolver, state.evolver, state.agent.actor.params)
-        plan = self.vector_env.exam(tree.broadcast(center, n), explores, random)
-        group = jnp.arange(slots) if self.same_episodes else ()
-        return replace(plan, episodes=shares(self.eval_episodes, slots), group=group)
+        center = search.center_genome(self.evolver, state.evolver, state.agent.actor.params)
+        plan = self.vector_env.plan_evaluation(tree.broadcast(center, n), explores, random)
+        group = jnp.arange(num_envs) if self.same_episodes else ()
+        return replace(plan, episodes=split_evenly(self.eval_episodes, num_envs), seed_group=group)
 
-    def play(self, state: EvolutionState, plan: Plan, key: Key) -> tuple[EvolutionState, Played]:
+    def rollout(self, state: EvolutionState, plan: RolloutPlan, key: Key) -> tuple[EvolutionState, Rollout]:
         """What was played, block by block, and stored as the statistics of observations after it."""
-        return state, blocks.play(self, state, plan, key)
+        return state, blocks.rollout_blocks(self, state, plan, key)
 
-    def absorb(
-        self, state: EvolutionState, carry: tuple[Any, Any], played: Played, key: Key
+    def learn_from(
+        self, state: EvolutionState, carry: tuple[Any, Any], played: Rollout, key: Key
     ) -> tuple[EvolutionState, Metrics]:
-        (genomes, evolver), members, random = carry, played.plan.params, self.random(state)
-        evolver = search.asked(evolver, state.evolver)
+        (genomes, evolver), members, random = carry, played.plan.params, self.is_random_iteration(state)
+        evolver = search.merge_asked_state(evolver, state.evolver)
         n = self.evolver.population_size
         of_members = lambda x: x.reshape(n, -1, *x.shape[1:]).mean(1)  # noqa: E731
-        means = jax.tree.map(of_members, played.stats.fitness)
-        fitness = search.fitness(self.evolver, means)
-        hyperparams = self.now(state).evolver
-        asked = members if isinstance(self.evolver, TakesParams) else genomes
+        means = jax.tree.map(of_members, played.stats.fitness_means)
+        fitness = search.compute_fitness(self.evolver, means)
+        hyperparams = self.current_hyperparams(state).evolver
+        asked = members if isinstance(self.evolver, ParamsEncoder) else genomes
         told, metrics = search.tell(self.evolver, key, asked, fitness, evolver, hyperparams)
         statistics = played.stored
         if self.normalization == "vbn":
-            told = tree.where(~random, told, state.evolver)
-            statistics = tree.where(random, statistics, state.statistics)
+            told = tree.select(~random, told, state.evolver)
+            statistics = tree.select(random, statistics, state.obs_statistics)
         state = replace(
-            self.acting_as(state, self.evolver.solution(told)),
+            self.with_policy_params(state, self.evolver.solution(told)),
             evolver=told,
-            statistics=statistics,
+            obs_statistics=statistics,
             iteration=state.iteration + 1,
             env_steps=state.env_steps + played.stats.steps.sum(),
         )
         metrics |= {"return_best": jnp.nanmax(of_members(played.stats.mean_return)), "gradient_steps": jnp.int32(0)}
         return state, played.metrics() | metrics
 
-    def report(self, state: EvolutionState, played: Played) -> Metrics:
+    def evaluation_metrics(self, state: EvolutionState, played: Rollout) -> Metrics:
         del state
-        return played.stats.evaluation()
+        return played.stats.evaluation_metrics()
 
-    def now(self, state: EvolutionState) -> EvolutionHyperparams:
+    def current_hyperparams(self, state: EvolutionState) -> EvolutionHyperparams:
         """The hyperparameters as they are by this iteration."""
-        return hyperparameters.at(state.hyperparams, state.env_steps)
+        return hyperparameters.apply_schedules(state.hyperparams, state.env_steps)
 
-    def random(self, state: EvolutionState) -> Bool[Array, ""]:
+    def is_random_iteration(self, state: EvolutionState) -> Bool[Array, ""]:
         """Whether this iteration acts at random and searches nothing."""
         return (state.iteration == 0) & (self.normalization == "vbn")
 
     def behaviour(self, state: EvolutionState) -> Behaviour:
         """How the agent acts in one environment."""
-        return Behaviour(self.env, self.agent, self.now(state).agent, partial(self.normalized, state))
+        return Behaviour(
+            self.env, self.agent, self.current_hyperparams(state).agent, partial(self.normalize_obs, state)
+        )
 
-    def normalized(self, state: EvolutionState, obs: Any) -> Any:
+    def normalize_obs(self, state: EvolutionState, obs: Any) -> Any:
         """An observation as the policy sees it."""
-        return obs if self.normalization == "none" else state.statistics.normalize(obs)
+        return obs if self.normalization == "none" else state.obs_statistics.normalize(obs)
 
-    def policy(self, state: EvolutionState, explores: bool = False) -> SlotPolicy:
+    def policy(self, state: EvolutionState, explores: bool = False) -> PolicyFn:
         """How the center acts in one environment, greedily or exploring."""
-        return self.behaviour(state).policy(state.agent.actor.params, explores)
+        return self.behaviour(state).bind_params(state.agent.actor.params, explores)
 
-    def acting_as(self, state: EvolutionState, params: Params) -> EvolutionState:
+    def with_policy_params(self, state: EvolutionState, params: Params) -> EvolutionState:
         """state with these parameters as its center."""
         return replace(state, agent=replace(state.agent, actor=replace(state.agent.actor, params=params)))
 
-    def found(self, state: EvolutionState) -> Found | None:
+    def results(self, state: EvolutionState) -> SearchResults | None:
         """The evolver's, where it collects."""
-        return search.found(self.evolver, state.evolver)
+        return search.results(self.evolver, state.evolver)
 
     def inherit(self, state: EvolutionState, parent: EvolutionState) -> EvolutionState:
         """state with the agent, the distribution, what its policy needs and the hyperparameters of parent."""
-        taken = {"agent": parent.agent, "evolver": parent.evolver, "statistics": parent.statistics}
+        taken = {"agent": parent.agent, "evolver": parent.evolver, "obs_statistics": parent.obs_statistics}
         return replace(state, hyperparams=parent.hyperparams, **taken)

@@ -10,22 +10,22 @@ from jaxtyping import Array
 
 from evorl import hyperparameters, tree
 from evorl import metrics as metrics_of
-from evorl.bounds import CUBE
+from evorl.bounds import UNIT_CUBE
 from evorl.ec import search
 from evorl.ec.cem import CEMHyperparams
 from evorl.errors import require
-from evorl.hyperparameters import as_state, default
-from evorl.population.search import Space
+from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.population.search import PriorSpace
 from evorl.types import Evolver, Key, Metrics, Population
 from evorl.workflows import base
-from evorl.workflows.members import Lived, born, train_and_evaluate
+from evorl.workflows.members import LifeMetrics, init_members, train_and_evaluate
 
 
 @struct.dataclass
 class MetaESHyperparams:
     """The hyperparameters of the evolver."""
 
-    evolver: Any = default(CEMHyperparams)
+    evolver: Any = make_default_field(CEMHyperparams)
 
 
 @struct.dataclass
@@ -42,8 +42,8 @@ class MetaES:
     """Each member of a generation is a short training run from scratch, whose return is the fitness of its settings.
 
     These are a point in the unit cube of the space (see PBT): the evolver begins in its middle, a GA with points from
-    all of it, and what it asks for is mapped into it (`Box`). An evaluation trains all members with the evolver's
-    center, and its return is their mean: what the hyperparameters found are worth, not the luckiest run.
+    all of it, and what it asks for is mapped into it (`BoundTransform`). An evaluation trains all members with the
+    evolver's center, and its return is their mean: what the hyperparameters found are worth, not the luckiest run.
     """
 
     population: Population
@@ -51,83 +51,85 @@ class MetaES:
     evolver: Evolver
     lifetime: int = 16  # steps of each run
 
-    spread_by: ClassVar[tuple[str, ...]] = ("population",)
+    parallel_size_fields: ClassVar[tuple[str, ...]] = ("population",)
 
     def __post_init__(self) -> None:
         base.check_positive(self, "lifetime")
         n, size = self.evolver.population_size, self.population.size
         require(n == size, "evolver.population_size", n, f"must be the size of the population, {size}")
-        self.searched  # noqa: B018  which raises
+        self.search_space  # noqa: B018  which raises
 
     def hyperparams(self) -> MetaESHyperparams:
-        return MetaESHyperparams(hyperparameters.of(self.evolver))
+        return MetaESHyperparams(hyperparameters.default_hyperparams(self.evolver))
 
     @property
-    def searched(self) -> Space:
+    def search_space(self) -> PriorSpace:
         """The numbers that are searched, as points of a cube."""
-        return Space(base.space(self.population) if self.space is None else self.space)
+        return PriorSpace(base.default_search_space(self.population) if self.space is None else self.space)
 
     @property
-    def work(self) -> dict[str, tuple[int, int]]:
+    def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """The least and the most that a generation takes, where the inner workflow says so."""
-        found = base.work(self.population, self.lifetime)
+        found = base.total_iteration_cost(self.population, self.lifetime)
         if "env_steps" in found:  # every life begins with the first iteration of its members
-            found["env_steps"] = found["env_steps"][0], int(base.most_steps_of_life(self.population, self.lifetime))
+            found["env_steps"] = found["env_steps"][0], int(base.max_total_env_steps(self.population, self.lifetime))
         return found
 
     @property
-    def parallel(self) -> dict[str, int]:
+    def parallel_axes(self) -> dict[str, int]:
         """What is independent: the members, where the population says so."""
-        return base.parallel(self.population)
+        return base.parallel_axes(self.population)
 
     def init(self, key: Key, hyperparams: MetaESHyperparams, env_params: Any = None) -> MetaESState:
-        hyperparams = as_state(hyperparams)
-        size = self.searched.size
-        middle, draw = jnp.full(size, 0.5, jnp.float32), lambda key: CUBE.unfold(jax.random.uniform(key, (size,)))
-        evolver = search.begin(self.evolver, key, middle, draw, hyperparams.evolver)
-        return MetaESState(hyperparams, as_state(env_params), evolver, jnp.int32(0), jnp.float32(0))
+        hyperparams = as_arrays(hyperparams)
+        size = self.search_space.size
+        middle, draw = jnp.full(size, 0.5, jnp.float32), lambda key: UNIT_CUBE.unfold(jax.random.uniform(key, (size,)))
+        evolver = search.init_evolver_state(self.evolver, key, middle, draw, hyperparams.evolver)
+        return MetaESState(hyperparams, as_arrays(env_params), evolver, jnp.int32(0), jnp.float32(0))
 
     def step(self, state: MetaESState, key: Key) -> tuple[MetaESState, Metrics]:
-        return base.step(self, state, key)
+        return base.run_step(self, state, key)
 
     def evaluate(self, state: MetaESState, key: Key) -> Metrics:
-        return base.evaluate(self, state, key)
+        return base.run_evaluation(self, state, key)
 
     def plan(self, state: MetaESState, key: Key) -> tuple[Array, tuple[Any, Any]]:
         """Lives at the points that the evolver asks for, [size, d]."""
-        hyperparams = self.now(state).evolver
+        hyperparams = self.current_hyperparams(state).evolver
         genomes, evolver = self.evolver.ask(key, state.evolver, hyperparams)
         to_point = jax.vmap(self.evolver.to_params, (None, 0, None))
-        return CUBE.folded(to_point(evolver, genomes, hyperparams)), (genomes, evolver)
+        return UNIT_CUBE.fold_array(to_point(evolver, genomes, hyperparams)), (genomes, evolver)
 
-    def exam(self, state: MetaESState, key: Key) -> Array:
+    def plan_evaluation(self, state: MetaESState, key: Key) -> Array:
         """Lives that are all at the center."""
         del key
-        return tree.broadcast(CUBE.fold(self.evolver.solution(state.evolver)), self.population.size)
+        return tree.broadcast(UNIT_CUBE.fold(self.evolver.solution(state.evolver)), self.population.size)
 
-    def play(self, state: MetaESState, plan: Array, key: Key) -> tuple[MetaESState, Lived]:
+    def rollout(self, state: MetaESState, plan: Array, key: Key) -> tuple[MetaESState, LifeMetrics]:
         """Trains members from scratch, with the hyperparameters at the points, and evaluates them."""
         key_birth, key_life = jax.random.split(key)
-        members = born(self.population, key_birth, self.searched.decode(plan), state.env_params)
+        members = init_members(self.population, key_birth, self.search_space.decode(plan), state.env_params)
         members, *lived = train_and_evaluate(self.population, members, key_life, jnp.int32(self.lifetime), jnp.int32(1))
-        return state, Lived(self.searched.numbers(plan), self.population.has_no_nan(members), *lived)
+        return state, LifeMetrics(self.search_space.decode_by_name(plan), self.population.has_no_nan(members), *lived)
 
-    def absorb(
-        self, state: MetaESState, carry: tuple[Any, Any], played: Lived, key: Key
+    def learn_from(
+        self, state: MetaESState, carry: tuple[Any, Any], played: LifeMetrics, key: Key
     ) -> tuple[MetaESState, Metrics]:
         genomes, evolver = carry
-        evolver, told = self.evolver.tell(key, genomes, played.fitness, evolver, self.now(state).evolver)
+        evolver, told = self.evolver.tell(
+            key, genomes, played.fitness, evolver, self.current_hyperparams(state).evolver
+        )
         metrics = played.metrics() | told
         env_steps = state.env_steps + metrics["env_steps"]
         return replace(state, evolver=evolver, generation=state.generation + 1, env_steps=env_steps), metrics
 
-    def now(self, state: MetaESState) -> MetaESHyperparams:
+    def current_hyperparams(self, state: MetaESState) -> MetaESHyperparams:
         """The hyperparameters as they are by this generation."""
-        return hyperparameters.at(state.hyperparams, state.env_steps)
+        return hyperparameters.apply_schedules(state.hyperparams, state.env_steps)
 
-    def report(self, state: MetaESState, played: Lived) -> Metrics:
+    def evaluation_metrics(self, state: MetaESState, played: LifeMetrics) -> Metrics:
         del state
-        return metrics_of.over_members(played.evaluation) | {"members/return": played.evaluation["return"]}
+        return metrics_of.reduce_members(played.evaluation) | {"members/return": played.evaluation["return"]}
 
     def inherit(self, state: MetaESState, parent: MetaESState) -> MetaESState:
         """state with the distribution and the hyperparameters of parent."""

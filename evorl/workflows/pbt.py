@@ -10,23 +10,23 @@ from jaxtyping import Array, Float, Int
 
 from evorl import hyperparameters, tree
 from evorl import metrics as metrics_of
-from evorl.bounds import mirrored
-from evorl.ec.shaping import comparable
-from evorl.errors import require, require_whole
-from evorl.hyperparameters import as_state, default
-from evorl.population.search import Space
+from evorl.bounds import reflect
+from evorl.ec.shaping import sanitize_fitness
+from evorl.errors import require, require_int
+from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.population.search import PriorSpace
 from evorl.population.select import Selection, Truncation
 from evorl.population.variation import Generation, Perturb, PerturbHyperparams, Variation
-from evorl.types import Agent, Env, Key, Metrics, Population, SlotPolicy, State, Workflow
+from evorl.types import Agent, Env, Key, Metrics, PolicyFn, Population, State, Workflow
 from evorl.workflows import base
-from evorl.workflows.members import Life, Lived, born, train_and_evaluate
+from evorl.workflows.members import LifeMetrics, LifePlan, init_members, train_and_evaluate
 
 
 @struct.dataclass
 class PBTHyperparams:
     """The hyperparameters of the variation."""
 
-    variation: Any = default(PerturbHyperparams)
+    variation: Any = make_default_field(PerturbHyperparams)
 
 
 @struct.dataclass
@@ -35,7 +35,7 @@ class PBTState:
     env_params: Any
     members: Any  # the state of the population
     points: Any  # [n, d], where the members' hyperparameters lie in the unit cube of the space
-    memory: Any  # of the variation
+    variation_state: Any  # of the variation
     fitness: Any  # [n], of the agents that the members have, when they were last evaluated
     generation: Any  # [] int32
     env_steps: Any  # [] float32, of all members so far
@@ -63,100 +63,100 @@ class PBT:
     warmup_steps: int = 0
     eval_rounds: int = 1
 
-    spread_by: ClassVar[tuple[str, ...]] = ("population",)
+    parallel_size_fields: ClassVar[tuple[str, ...]] = ("population",)
 
     def __post_init__(self) -> None:
         base.check_positive(self, "steps_per_generation", "eval_rounds")
-        require_whole("warmup_steps", self.warmup_steps, 0)
+        require_int("warmup_steps", self.warmup_steps, 0)
         self.selection.check(self.population.size)
         self.variation.check(self.population.size)
-        self.searched  # noqa: B018  which raises
+        self.search_space  # noqa: B018  which raises
 
     def hyperparams(self) -> PBTHyperparams:
-        return PBTHyperparams(hyperparameters.of(self.variation))
+        return PBTHyperparams(hyperparameters.default_hyperparams(self.variation))
 
     @property
-    def searched(self) -> Space:
+    def search_space(self) -> PriorSpace:
         """The numbers that are searched, as points of a cube."""
-        return Space(base.space(self.population) if self.space is None else self.space)
+        return PriorSpace(base.default_search_space(self.population) if self.space is None else self.space)
 
     @property
-    def work(self) -> dict[str, tuple[int, int]]:
+    def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """The least and the most that a generation takes, evaluation aside, where the inner workflow says so."""
-        return base.work(self.population, self.steps_per_generation)
+        return base.total_iteration_cost(self.population, self.steps_per_generation)
 
     @property
-    def first_steps(self) -> float:
+    def initial_env_steps(self) -> float:
         """The most env steps that the first generation takes."""
-        return base.most_steps_of_life(self.population, self.steps_per_generation + self.warmup_steps)
+        return base.max_total_env_steps(self.population, self.steps_per_generation + self.warmup_steps)
 
     @property
-    def parallel(self) -> dict[str, int]:
+    def parallel_axes(self) -> dict[str, int]:
         """What is independent: the members, where the population says so."""
-        return base.parallel(self.population)
+        return base.parallel_axes(self.population)
 
-    def axes(self, state: PBTState) -> PBTState:
-        return PBTState("", "", base.axes(self.population, state.members), "", "", "", "", "")
+    def state_sharding(self, state: PBTState) -> PBTState:
+        return PBTState("", "", base.state_sharding(self.population, state.members), "", "", "", "", "")
 
     def init(self, key: Key, hyperparams: PBTHyperparams, env_params: Any = None) -> PBTState:
-        given, takes = type(hyperparams.variation), self.variation.takes
+        given, takes = type(hyperparams.variation), self.variation.hyperparams_class
         name = type(self.variation).__name__
         wanted = f"must be {takes.__name__}, the hyperparameters of {name}"
         require(issubclass(given, takes), "hyperparams.variation", given.__name__, wanted)
         key_points, key_members, key_memory = jax.random.split(key, 3)
-        hyperparams, space, n = as_state(hyperparams), self.searched, self.population.size
+        hyperparams, space, n = as_arrays(hyperparams), self.search_space, self.population.size
         points = jax.random.uniform(key_points, (n, space.size))
-        members = born(self.population, key_members, space.decode(points), env_params)
+        members = init_members(self.population, key_members, space.decode(points), env_params)
         memory = self.variation.init(key_memory, points, hyperparams.variation)
         return PBTState(hyperparams, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0), jnp.float32(0))
 
     def step(self, state: PBTState, key: Key) -> tuple[PBTState, Metrics]:
-        return base.step(self, state, key)
+        return base.run_step(self, state, key)
 
     def evaluate(self, state: PBTState, key: Key) -> Metrics:
-        return base.evaluate(self, state, key)
+        return base.run_evaluation(self, state, key)
 
-    def plan(self, state: PBTState, key: Key) -> tuple[Life, tuple[()]]:
+    def plan(self, state: PBTState, key: Key) -> tuple[LifePlan, tuple[()]]:
         """steps_per_generation steps and an evaluation."""
         del key
         first = tree.any_unbatched(state.generation == 0)  # vmapped copies are at the same generation
-        return Life(self.steps_per_generation + jnp.where(first, self.warmup_steps, 0), 1), ()
+        return LifePlan(self.steps_per_generation + jnp.where(first, self.warmup_steps, 0), 1), ()
 
-    def exam(self, state: PBTState, key: Key) -> Life:
+    def plan_evaluation(self, state: PBTState, key: Key) -> LifePlan:
         """eval_rounds evaluations."""
         del state, key
-        return Life(0, self.eval_rounds)
+        return LifePlan(0, self.eval_rounds)
 
-    def play(self, state: PBTState, plan: Life, key: Key) -> tuple[PBTState, Lived]:
+    def rollout(self, state: PBTState, plan: LifePlan, key: Key) -> tuple[PBTState, LifeMetrics]:
         """The state with its members as they are afterwards."""
         members, *lived = train_and_evaluate(self.population, state.members, key, plan.steps, plan.evaluations)
-        numbers = self.searched.numbers(state.points)
-        return replace(state, members=members), Lived(numbers, self.population.has_no_nan(members), *lived)
+        numbers = self.search_space.decode_by_name(state.points)
+        return replace(state, members=members), LifeMetrics(numbers, self.population.has_no_nan(members), *lived)
 
-    def absorb(self, state: PBTState, carry: tuple[()], played: Lived, key: Key) -> tuple[PBTState, Metrics]:
+    def learn_from(self, state: PBTState, carry: tuple[()], played: LifeMetrics, key: Key) -> tuple[PBTState, Metrics]:
         del carry
         key_select, key_vary = jax.random.split(key)
-        space, moved, fitness = self.searched, self.now(state).variation, played.fitness
-        source = revived(self.selection(key_select, fitness), fitness)
+        space, moved, fitness = self.search_space, self.current_hyperparams(state).variation, played.fitness
+        source = replace_lost_parents(self.selection(key_select, fitness), fitness)
         generation = Generation(state.points, fitness, source, space.e_folds)
-        points, memory = self.variation(key_vary, generation, state.memory, moved)
+        points, memory = self.variation(key_vary, generation, state.variation_state, moved)
         metrics = played.metrics() | {"members/source": source}
 
-        points = mirrored(points, 0.0, 1.0)
+        points = reflect(points, 0.0, 1.0)
         members = self.population.copy_members(state.members, source)
         members = self.population.with_hyperparams(members, space.decode(points))
-        taken = {"members": members, "points": points, "memory": memory, "fitness": fitness[source]}
+        taken = {"members": members, "points": points, "variation_state": memory, "fitness": fitness[source]}
         env_steps = state.env_steps + metrics["env_steps"]
         return replace(state, generation=state.generation + 1, env_steps=env_steps, **taken), metrics
 
-    def now(self, state: PBTState) -> PBTHyperparams:
+    def current_hyperparams(self, state: PBTState) -> PBTHyperparams:
         """The hyperparameters as they are by this generation."""
-        return hyperparameters.at(state.hyperparams, state.env_steps)
+        return hyperparameters.apply_schedules(state.hyperparams, state.env_steps)
 
-    def report(self, state: PBTState, played: Lived) -> Metrics:
+    def evaluation_metrics(self, state: PBTState, played: LifeMetrics) -> Metrics:
         """The evaluation of the member that was the fittest before, and what all have reached."""
-        evaluation, best = played.evaluation, self.fittest(state)
-        reported = {name: x[best] for name, x in evaluation.items() if not name.startswith(metrics_of.MEMBERS)}
+        evaluation, best = played.evaluation, self.fittest_index(state)
+        reported = {name: x[best] for name, x in evaluation.items() if not name.startswith(metrics_of.MEMBERS_PREFIX)}
         return reported | {"return_mean": evaluation["return"].mean(), "members/return": evaluation["return"]}
 
     @property
@@ -169,25 +169,25 @@ class PBT:
         """That of a member."""
         return self.population.inner.agent
 
-    def member(self, state: PBTState, i: int | Array) -> tuple[Workflow, State]:
+    def get_member(self, state: PBTState, i: int | Array) -> tuple[Workflow, State]:
         """The workflow and the state of the i-th member."""
-        return self.population.member(state.members, i)
+        return self.population.get_member(state.members, i)
 
-    def fittest(self, state: PBTState) -> Int[Array, ""]:
+    def fittest_index(self, state: PBTState) -> Int[Array, ""]:
         """Which member was the fittest when they were last evaluated."""
-        return comparable(state.fitness).argmax()
+        return sanitize_fitness(state.fitness).argmax()
 
-    def policy(self, state: PBTState, explores: bool = False) -> SlotPolicy:
+    def policy(self, state: PBTState, explores: bool = False) -> PolicyFn:
         """How the fittest member acts in one environment, greedily or exploring."""
-        _, member = self.member(state, self.fittest(state))
+        _, member = self.get_member(state, self.fittest_index(state))
         return self.population.inner.policy(member, explores)
 
     def inherit(self, state: PBTState, parent: PBTState) -> PBTState:
         """state with all that its members can take from those of parent, and with its points and hyperparameters."""
-        taken = {name: getattr(parent, name) for name in ("hyperparams", "points", "memory", "fitness")}
+        taken = {name: getattr(parent, name) for name in ("hyperparams", "points", "variation_state", "fitness")}
         return replace(state, members=self.population.inherit(state.members, parent.members), **taken)
 
 
-def revived(source: Int[Array, " n"], fitness: Float[Array, " n"]) -> Int[Array, " n"]:
+def replace_lost_parents(source: Int[Array, " n"], fitness: Float[Array, " n"]) -> Int[Array, " n"]:
     """source, with the fittest member as the parent of all whose own is lost."""
-    return jnp.where(jnp.isnan(fitness[source]), comparable(fitness).argmax(), source)
+    return jnp.where(jnp.isnan(fitness[source]), sanitize_fitness(fitness).argmax(), source)

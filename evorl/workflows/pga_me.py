@@ -13,21 +13,21 @@ from evorl.agents.td3 import TD3Hyperparams
 from evorl.ec import search
 from evorl.ec.map_elites import MapElitesHyperparams
 from evorl.errors import require
-from evorl.hyperparameters import Number, as_state, default, hyperparameter
+from evorl.hyperparameters import Number, as_arrays, hyperparameter, make_default_field
 from evorl.replay import UNIFORM
 from evorl.types import (
     ActorCritic,
     Env,
     Evolver,
-    Found,
     Key,
     Metrics,
     Params,
-    Replays,
-    SlotPolicy,
+    PolicyFn,
+    ReplayFactory,
+    SearchResults,
 )
-from evorl.vector_env import Behaviour, Plan, Played, VectorEnv
-from evorl.workflows import actors, base
+from evorl.vector_env import Behaviour, Rollout, RolloutPlan, VectorEnv
+from evorl.workflows import base, shared_replay_learning
 from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
 
@@ -35,8 +35,8 @@ from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 class PGAMEHyperparams:
     """The hyperparameters of the agent and of the evolver. Default: Nilsson & Cully 2021, table 1."""
 
-    agent: Any = default(TD3Hyperparams)
-    evolver: Any = default(MapElitesHyperparams)
+    agent: Any = make_default_field(TD3Hyperparams)
+    evolver: Any = make_default_field(MapElitesHyperparams)
     policy_lr: Number = hyperparameter(1e-3, 0, 1, "learning rate of the offspring that learns")
 
 
@@ -47,7 +47,7 @@ class PGAMEState:
     agent: Any  # critic and greedy actor
     evolver: Any
     center: Any  # the solution, which is played where one policy is
-    replay: Any  # a Replay
+    replay: Any  # a ReplayBuffer
     env_steps: Any  # [] float32, so far
 
 
@@ -70,7 +70,7 @@ class PGAME:
     actor_interval: int = 2
     batch_size: int = 100
     capacity: int = 1_000_000
-    replay: Replays = UNIFORM
+    replay: ReplayFactory = UNIFORM
     fitness_episodes: int = 1
     eval_episodes: int = 100
     chunk: int = 20
@@ -86,7 +86,9 @@ class PGAME:
         base.check_replay(self.learner)
 
     def hyperparams(self) -> PGAMEHyperparams:
-        return PGAMEHyperparams(hyperparameters.of(self.agent), hyperparameters.of(self.evolver))
+        return PGAMEHyperparams(
+            hyperparameters.default_hyperparams(self.agent), hyperparameters.default_hyperparams(self.evolver)
+        )
 
     @property
     def learner(self) -> OffPolicy:
@@ -102,110 +104,118 @@ class PGAME:
         return VectorEnv(self.env, self.agent, n, n, starts, self.eval_episodes, self.chunk)
 
     @property
-    def parallel(self) -> dict[str, int]:
+    def parallel_axes(self) -> dict[str, int]:
         """What is independent."""
-        return self.vector_env.parallel
+        return self.vector_env.parallel_axes
 
     @property
-    def work(self) -> dict[str, tuple[int, int]]:
+    def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """The least and the most that an iteration takes; gradient steps are the critic's."""
         episodes = self.evolver.population_size * self.fitness_episodes
         env_steps = (episodes, episodes * self.env.max_episode_steps)
         return {"env_steps": env_steps, "gradient_steps": (0, self.critic_updates)}
 
     def init(self, key: Key, hyperparams: PGAMEHyperparams, env_params: Any = None) -> PGAMEState:
-        hyperparams = as_state(hyperparams)
-        env_params = as_state(self.env.default_params if env_params is None else env_params)
-        agent, evolver, replay = actors.begin(self, key, hyperparams, env_params)
+        hyperparams = as_arrays(hyperparams)
+        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        agent, evolver, replay = shared_replay_learning.init_agent_evolver_replay(self, key, hyperparams, env_params)
         center = self.evolver.solution(evolver)
         return PGAMEState(hyperparams, env_params, agent, evolver, center, replay, jnp.float32(0))
 
     def step(self, state: PGAMEState, key: Key) -> tuple[PGAMEState, Metrics]:
-        return base.step(self, state, key)
+        return base.run_step(self, state, key)
 
     def evaluate(self, state: PGAMEState, key: Key) -> Metrics:
-        return base.evaluate(self, state, key)
+        return base.run_evaluation(self, state, key)
 
-    def plan(self, state: PGAMEState, key: Key) -> tuple[Plan, Any]:
+    def plan(self, state: PGAMEState, key: Key) -> tuple[RolloutPlan, Any]:
         """Episodes of what the evolver asks for, of which some have learned, and of the greedy actor."""
         key_ask, key_critic, key_learn = jax.random.split(key, 3)
-        hyperparams, m = self.now(state), self.num_learners
+        hyperparams, m = self.current_hyperparams(state), self.num_learners
         members, _, evolver = search.ask(self.evolver, key_ask, state.evolver, hyperparams.evolver)
         begun = tree.any_unbatched(state.replay.size > 0).astype(jnp.int32)
-        agent, metrics = self.criticize(state, key_critic, begun * (self.critic_updates // self.actor_interval))
-        learned = self.learn(state, agent, tree.index(members, slice(-m, None)), key_learn, begun * self.policy_updates)
+        agent, metrics = self.train_critic(state, key_critic, begun * (self.critic_updates // self.actor_interval))
+        learned = self.train_offspring(
+            state, agent, tree.index(members, slice(-m, None)), key_learn, begun * self.policy_updates
+        )
         learned = jax.tree.map(lambda x, greedy: x.at[-1].set(greedy), learned, agent.actor.params)
         members = jax.tree.map(lambda x, new: x.at[-m:].set(new), members, learned)
-        plan = Plan(self.vector_env.starts(), episodes=self.fitness_episodes, params=members, stores=True)
+        plan = RolloutPlan(self.vector_env.make_starts(), episodes=self.fitness_episodes, params=members, stores=True)
         return plan, (agent, evolver, metrics)
 
-    def exam(self, state: PGAMEState, key: Key) -> Plan:
+    def plan_evaluation(self, state: PGAMEState, key: Key) -> RolloutPlan:
         """Whole episodes of the solution, greedily."""
         del key
         center = tree.broadcast(state.center, self.evolver.population_size)
-        return replace(self.vector_env.exam(center, stores=False), steps=())
+        return replace(self.vector_env.plan_evaluation(center, stores=False), steps=())
 
-    def play(self, state: PGAMEState, plan: Plan, key: Key) -> tuple[PGAMEState, Played]:
+    def rollout(self, state: PGAMEState, plan: RolloutPlan, key: Key) -> tuple[PGAMEState, Rollout]:
         """What was played, and the state with it in its replay."""
-        return actors.play(self, state, plan, key)
+        return shared_replay_learning.rollout_into_replay(self, state, plan, key)
 
-    def absorb(self, state: PGAMEState, carry: Any, played: Played, key: Key) -> tuple[PGAMEState, Metrics]:
-        (agent, asked, metrics), members, means = carry, played.plan.params, played.stats.fitness
-        evolver, judged = search.asked(asked, state.evolver), search.fitness(self.evolver, means)
-        evolver, told = search.tell(self.evolver, key, members, judged, evolver, self.now(state).evolver)
+    def learn_from(self, state: PGAMEState, carry: Any, played: Rollout, key: Key) -> tuple[PGAMEState, Metrics]:
+        (agent, asked, metrics), members, means = carry, played.plan.params, played.stats.fitness_means
+        evolver, judged = search.merge_asked_state(asked, state.evolver), search.compute_fitness(self.evolver, means)
+        evolver, told = search.tell(
+            self.evolver, key, members, judged, evolver, self.current_hyperparams(state).evolver
+        )
         moved = {"agent": agent, "evolver": evolver, "center": self.evolver.solution(evolver)}
         state = replace(state, env_steps=state.env_steps + played.stats.steps.sum(), **moved)
         returns = played.stats.mean_return
         of_greedy = {"return_best": returns.max(), "return_greedy": returns[-1]}
         return state, played.metrics() | metrics | told | of_greedy
 
-    def report(self, state: PGAMEState, played: Played) -> Metrics:
+    def evaluation_metrics(self, state: PGAMEState, played: Rollout) -> Metrics:
         del state
-        return played.stats.evaluation()
+        return played.stats.evaluation_metrics()
 
-    def criticize(self, state: PGAMEState, key: Key, rounds: Int[Array, ""]) -> tuple[Any, Metrics]:
+    def train_critic(self, state: PGAMEState, key: Key, rounds: Int[Array, ""]) -> tuple[Any, Metrics]:
         """The agent after so many rounds of gradient steps of its critic and greedy actor."""
-        hyperparams = self.now(state).agent
+        hyperparams = self.current_hyperparams(state).agent
         learning = OffPolicyState(hyperparams, state.env_params, state.agent, (), state.replay, (), jnp.int32(0))
         learning, metrics = self.learner.learn(learning, key, rounds)
         return learning.agent, metrics
 
     @jax.named_scope("learning")
-    def learn(self, state: PGAMEState, agent: Any, chosen: Params, key: Key, updates: Int[Array, ""]) -> Params:
+    def train_offspring(
+        self, state: PGAMEState, agent: Any, chosen: Params, key: Key, updates: Int[Array, ""]
+    ) -> Params:
         """The chosen, leaves [m, ...], after so many gradient steps each up the critic of the agent."""
-        hyperparams = self.now(state)
+        hyperparams = self.current_hyperparams(state)
         hyperparams = replace(hyperparams.agent, actor_lr=hyperparams.policy_lr)
 
-        def move(i: Array, actors: Any) -> tuple[Any, Metrics]:
+        def update_actors(i: Array, actors: Any) -> tuple[Any, Metrics]:
             key_batch, key_actor = jax.random.split(jax.random.fold_in(key, i))
             rows = state.replay.sample(key_batch, (self.num_learners, self.batch_size)).rows
 
-            def one(actor: Any, batch: Any, key: Key) -> Any:
-                return base.descend_actor(self.agent, replace(agent, actor=actor), batch, key, hyperparams)[0].actor
+            def update_actor(actor: Any, batch: Any, key: Key) -> Any:
+                return base.update_actor_on_batch(self.agent, replace(agent, actor=actor), batch, key, hyperparams)[
+                    0
+                ].actor
 
-            return jax.vmap(one)(actors, rows, jax.random.split(key_actor, self.num_learners)), {}
+            return jax.vmap(update_actor)(actors, rows, jax.random.split(key_actor, self.num_learners)), {}
 
-        return base.repeat(updates, move, jax.vmap(agent.actor.renewed)(chosen))[0].params
+        return base.loop_with_metrics(updates, update_actors, jax.vmap(agent.actor.reset_with_params)(chosen))[0].params
 
-    def now(self, state: PGAMEState) -> PGAMEHyperparams:
+    def current_hyperparams(self, state: PGAMEState) -> PGAMEHyperparams:
         """The hyperparameters as they are by this iteration."""
-        return hyperparameters.at(state.hyperparams, state.env_steps)
+        return hyperparameters.apply_schedules(state.hyperparams, state.env_steps)
 
     def behaviour(self, state: PGAMEState) -> Behaviour:
         """How the agent acts in one environment."""
-        return Behaviour(self.env, self.agent, self.now(state).agent)
+        return Behaviour(self.env, self.agent, self.current_hyperparams(state).agent)
 
-    def policy(self, state: PGAMEState, explores: bool = False) -> SlotPolicy:
+    def policy(self, state: PGAMEState, explores: bool = False) -> PolicyFn:
         """How the solution acts in one environment, greedily or exploring."""
-        return self.behaviour(state).policy(state.center, explores)
+        return self.behaviour(state).bind_params(state.center, explores)
 
-    def acting_as(self, state: PGAMEState, params: Params) -> PGAMEState:
+    def with_policy_params(self, state: PGAMEState, params: Params) -> PGAMEState:
         """state with these parameters as its solution."""
         return replace(state, center=params)
 
-    def found(self, state: PGAMEState) -> Found | None:
+    def results(self, state: PGAMEState) -> SearchResults | None:
         """The evolver's, where it collects."""
-        return search.found(self.evolver, state.evolver)
+        return search.results(self.evolver, state.evolver)
 
     def inherit(self, state: PGAMEState, parent: PGAMEState) -> PGAMEState:
         """state with the agent, the archive and the hyperparameters of parent; it keeps its replay."""

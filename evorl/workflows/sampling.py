@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from evorl.errors import OptionError, require
-from evorl.types import Hyperparams, Key, Prioritized
+from evorl.types import HasPriorityExponents, Hyperparams, Key
 
-LEAST = 1e-6  # added to a priority, so that what has no advantages may be drawn
+MIN_PRIORITY = 1e-6  # added to a priority, so that what has no advantages may be drawn
 
 
 @runtime_checkable
@@ -29,7 +29,7 @@ class Sampling(Protocol):
         """Raises OptionError where hyperparameters lack what it draws by."""
         ...
 
-    def draw(
+    def sample(
         self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"], hyperparams: Hyperparams
     ) -> tuple[Int[Array, " n"], Any]:
         """Which n segments, and what each weighs, [n], or () where all weigh alike.
@@ -51,7 +51,7 @@ class Shuffled:
     def check(self, hyperparams: Hyperparams) -> None:
         del hyperparams
 
-    def draw(
+    def sample(
         self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"], hyperparams: Hyperparams
     ) -> tuple[Int[Array, " n"], tuple[()]]:
         del key, advantage, hyperparams
@@ -75,21 +75,23 @@ class PrioritizedSegments:
         require(self.length >= 0, "sampling.length", self.length, "must not be negative")
 
     def check(self, hyperparams: Hyperparams) -> None:
-        if not isinstance(hyperparams, Prioritized):
+        if not isinstance(hyperparams, HasPriorityExponents):
             given = type(hyperparams).__name__
             raise OptionError(f"sampling=PrioritizedSegments: needs priority_alpha and priority_beta; {given} has none")
 
-    def draw(
+    def sample(
         self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"], hyperparams: Hyperparams
     ) -> tuple[Int[Array, " n"], Float[Array, " n"]]:
-        p = probabilities(advantage, hyperparams.priority_alpha)
+        p = compute_segment_probabilities(advantage, hyperparams.priority_alpha)
         # the n largest of log p + Gumbel noise are drawn one after another without replacement
         rows = jax.lax.top_k(jnp.log(p) + jax.random.gumbel(key, p.shape), turn.size)[1]
         return rows, (p.size * p[rows]) ** -hyperparams.priority_beta
 
 
-def probabilities(advantage: Float[Array, "segments steps"], alpha: Array | float) -> Float[Array, " segments"]:
+def compute_segment_probabilities(
+    advantage: Float[Array, "segments steps"], alpha: Array | float
+) -> Float[Array, " segments"]:
     """By which each segment is drawn first; where its advantages are lost, the least."""
     size = jnp.abs(advantage).sum(1)
-    w = jnp.where(jnp.isfinite(size), size, 0) ** alpha + LEAST
+    w = jnp.where(jnp.isfinite(size), size, 0) ** alpha + MIN_PRIORITY
     return w / w.sum()

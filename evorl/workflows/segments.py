@@ -13,36 +13,36 @@ from evorl.types import Transition
 Tree = TypeVar("Tree")
 
 
-def cut(rollout: Tree, steps: int) -> Tree:
+def split_into_segments(rollout: Tree, steps: int) -> Tree:
     """A rollout in segments of one environment each, leaves [n, steps, ...]."""
 
-    def part(x: Array) -> Array:
+    def split_leaf(x: Array) -> Array:
         x = x.reshape(-1, steps, *x.shape[1:])
         return tree.merge_axes(jnp.moveaxis(x, 1, 2))
 
-    return jax.tree.map(part, rollout)
+    return jax.tree.map(split_leaf, rollout)
 
 
-def joined(x: Float[Array, "n steps"], num_envs: int) -> Float[Array, "num_steps num_envs"]:
-    """The rollout of which cut makes these segments."""
+def join_segments(x: Float[Array, "n steps"], num_envs: int) -> Float[Array, "num_steps num_envs"]:
+    """The rollout of which split_into_segments makes these segments."""
     return jnp.moveaxis(x.reshape(-1, num_envs, x.shape[1]), 2, 1).reshape(-1, num_envs)
 
 
-def weighed(rollout: Transition, mask: Bool[Array, "num_steps num_envs"]) -> Transition:
+def weight_steps(rollout: Transition, mask: Bool[Array, "num_steps num_envs"]) -> Transition:
     """Return a rollout whose weights say which steps count; of the others it holds zeros, and where they end."""
     ends = {"terminated": rollout.terminated, "truncated": rollout.truncated}
-    return replace(tree.where(mask, rollout, tree.zeros(rollout)), **ends, weight=mask.astype(jnp.float32))
+    return replace(tree.select(mask, rollout, tree.zeros_like(rollout)), **ends, weight=mask.astype(jnp.float32))
 
 
-def there(weight: Float[Array, "num_steps num_envs"], steps: int) -> tuple[Int[Array, " n"], Bool[Array, ""]]:
+def valid_segments(weight: Float[Array, "num_steps num_envs"], steps: int) -> tuple[Int[Array, " n"], Bool[Array, ""]]:
     """For each segment itself or, where one of its steps has weight 0, another one in turn; and whether any is whole.
 
     Those that are whole come first.
     """
-    whole = (cut(weight, steps) > 0).all(1)
+    whole = (split_into_segments(weight, steps) > 0).all(1)
     return jnp.argsort(~whole)[jnp.arange(len(whole)) % jnp.maximum(whole.sum(), 1)], whole.any()
 
 
-def rows_there(rollout: Transition) -> Bool[Array, " rows"] | None:
+def valid_rows(rollout: Transition) -> Bool[Array, " rows"] | None:
     """Return which rows of a rollout count, by their weights; None where all do."""
     return None if isinstance(rollout.weight, tuple) else rollout.weight.reshape(-1) > 0

@@ -10,16 +10,16 @@ from flax import struct
 from jaxtyping import Array, Bool, Int
 
 from evorl import hyperparameters, tree
-from evorl.errors import require_whole
-from evorl.hyperparameters import as_state
-from evorl.replay import join, split
+from evorl.errors import require_int
+from evorl.hyperparameters import as_arrays
+from evorl.replay import join_replays, split_replays
 from evorl.types import (
     Hyperparams,
     Key,
     Metrics,
-    Prioritizes,
-    Replay,
-    Replays,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReplayFactory,
     Sample,
     State,
     Transition,
@@ -28,7 +28,7 @@ from evorl.types import (
 from evorl.workflows import base, members
 from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
-AXES = OffPolicyState(hyperparams=0, env_params=0, agent=0, slots=0, replay=None, window=0, iteration=0)
+STATE_AXES = OffPolicyState(hyperparams=0, env_params=0, agent=0, envs=0, replay=None, window=0, iteration=0)
 
 
 @dataclass(frozen=True)
@@ -43,91 +43,95 @@ class SharedReplay:
     size: int
 
     def __post_init__(self) -> None:
-        require_whole("size", self.size)
+        require_int("size", self.size)
 
     @property
-    def _one(self) -> OffPolicy:
+    def _member_workflow(self) -> OffPolicy:
         """What a member does."""
-        replay = OfAll(self.inner.replay, self.size)
+        replay = SharedReplayFactory(self.inner.replay, self.size)
         return replace(self.inner, random_steps=-(-self.inner.random_steps // self.size), replay=replay)
 
     @property
-    def work(self) -> dict[str, tuple[int, int]]:
+    def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """The least and the most that an iteration of all members takes; the first one takes random_steps instead."""
-        return base.work(self.inner, self.size)
+        return base.total_iteration_cost(self.inner, self.size)
 
     @property
-    def first_steps(self) -> int:
+    def initial_env_steps(self) -> int:
         """The env steps of the first iteration of all members."""
-        return self.size * self._one.first_steps
+        return self.size * self._member_workflow.initial_env_steps
 
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OffPolicyState:
         """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
-        init = jax.vmap(self._one.init, (0, 0, None), AXES)
+        init = jax.vmap(self._member_workflow.init, (0, 0, None), STATE_AXES)
         return init(jax.random.split(key, self.size), hyperparams, env_params)
 
     def step(self, state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics]:
-        return self.advance(state, key, False)[:2]
+        return self.step_or_evaluate(state, key, False)[:2]
 
     def evaluate(self, state: OffPolicyState, key: Key) -> Metrics:
-        return self.advance(state, key, True)[2]
+        return self.step_or_evaluate(state, key, True)[2]
 
-    def advance(
+    def step_or_evaluate(
         self, state: OffPolicyState, key: Key, evaluating: bool | Array
     ) -> tuple[OffPolicyState, Metrics, Metrics]:
-        def one(state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics, Metrics]:
-            several = SharedPriorities if isinstance(state.replay, Prioritizes) else Shared
+        def step_or_evaluate_member(state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics, Metrics]:
+            several = (
+                SharedPrioritizedReplayView if isinstance(state.replay, PrioritizedReplayBuffer) else SharedReplayView
+            )
             state = replace(state, replay=several(state.replay, self.size))
-            state, metrics, evaluation = base.advance(self._one, state, key, evaluating)
+            state, metrics, evaluation = base.step_or_evaluate(self._member_workflow, state, key, evaluating)
             return replace(state, replay=state.replay.replay), metrics, evaluation
 
-        return jax.vmap(one, (AXES, 0), (AXES, 0, 0))(state, members.keys(key, self.size, evaluating))
+        return jax.vmap(step_or_evaluate_member, (STATE_AXES, 0), (STATE_AXES, 0, 0))(
+            state, members.member_keys(key, self.size, evaluating)
+        )
 
     def hyperparams(self, state: OffPolicyState | None = None) -> Hyperparams:
         if state is None:
-            return tree.broadcast(as_state(hyperparameters.of(self.inner)), self.size)
+            return tree.broadcast(as_arrays(hyperparameters.default_hyperparams(self.inner)), self.size)
         return state.hyperparams
 
     def with_hyperparams(self, state: OffPolicyState, hyperparams: Hyperparams) -> OffPolicyState:
         return replace(state, hyperparams=hyperparams)
 
     def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
-        return jax.vmap(self._one.inherit, (AXES, AXES), AXES)(state, parent)
+        return jax.vmap(self._member_workflow.inherit, (STATE_AXES, STATE_AXES), STATE_AXES)(state, parent)
 
     def copy_members(self, state: OffPolicyState, source: Int[Array, " size"]) -> OffPolicyState:
-        """Each member inherits from member source [size], in place. See members.copy."""
-        return members.copy(self._one.inherit, state, source)
+        """Each member inherits from member source [size], in place. See members.copy_members."""
+        return members.copy_members(self._member_workflow.inherit, state, source)
 
     def has_no_nan(self, state: OffPolicyState) -> Bool[Array, " size"]:
         """Which members hold no NaN."""
         return members.has_no_nan(state)
 
-    def member(self, state: OffPolicyState, i: int) -> tuple[Workflow, State]:
+    def get_member(self, state: OffPolicyState, i: int) -> tuple[Workflow, State]:
         """The inner workflow and the state of its i-th member, with the replay of all."""
-        light, replay = split(state)
-        return self.inner, join(tree.index(light, i), replay)
+        light, replay = split_replays(state)
+        return self.inner, join_replays(tree.index(light, i), replay)
 
 
 @dataclass(frozen=True)
-class OfAll:
-    """The replay of the slots of all copies."""
+class SharedReplayFactory:
+    """The replay of the environments of all copies."""
 
-    inner: Replays
+    inner: ReplayFactory
     copies: int
 
     @property
-    def sequences(self) -> bool:
-        return self.inner.sequences
+    def has_sequences(self) -> bool:
+        return self.inner.has_sequences
 
-    def empty(self, capacity: int, row: Any, num_slots: int = 1) -> Replay:
-        return self.inner.empty(capacity, row, self.copies * num_slots)
+    def empty(self, capacity: int, row: Any, num_envs: int = 1) -> ReplayBuffer:
+        return self.inner.empty(capacity, row, self.copies * num_envs)
 
 
 @struct.dataclass
-class Shared:
+class SharedReplayView:
     """A replay to which, under the innermost vmap, all copies add; each samples from what all have added."""
 
-    replay: Replay
+    replay: ReplayBuffer
     copies: int = struct.field(pytree_node=False)
 
     @property
@@ -135,9 +139,9 @@ class Shared:
         """Rows that it holds."""
         return self.replay.size
 
-    def add(self, rows: Transition, mask: Array) -> "Shared":
-        """Appends the rows, leaves [steps, slots, ...], of every copy where mask."""
-        return replace(self, replay=_by_all(_add, self.copies, 1)(self.replay, rows, mask))
+    def add(self, rows: Transition, mask: Array) -> "SharedReplayView":
+        """Appends the rows, leaves [steps, envs, ...], of every copy where mask."""
+        return replace(self, replay=_batch_over_copies(_add, self.copies, 1)(self.replay, rows, mask))
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> Sample:
         """Of what all have added, leaves [*shape, ...]."""
@@ -145,41 +149,43 @@ class Shared:
 
 
 @struct.dataclass
-class SharedPriorities(Shared):
+class SharedPrioritizedReplayView(SharedReplayView):
     """One with priorities, which all copies update: where several of them do of one row, one of them counts."""
 
-    def update(self, index: Array, priority: Array) -> "SharedPriorities":
+    def update_priorities(self, index: Array, priority: Array) -> "SharedPrioritizedReplayView":
         """The replay with the priorities that every copy gives to rows."""
-        return replace(self, replay=_by_all(_update, self.copies, 0)(self.replay, index, priority))
+        return replace(self, replay=_batch_over_copies(_update, self.copies, 0)(self.replay, index, priority))
 
 
-def _by_all(change: Callable[..., Replay], copies: int, at: int) -> Callable[..., Replay]:
+def _batch_over_copies(change: Callable[..., ReplayBuffer], copies: int, at: int) -> Callable[..., ReplayBuffer]:
     """change(replay, *rows), once for all copies under a vmap, with the rows of all side by side on axis `at`."""
 
-    def together(replay: Replay, rows: Any) -> Replay:
-        return change(replay, *jax.tree.map(lambda x: _side_by_side(x, at), rows))
+    def apply_merged(replay: ReplayBuffer, rows: Any) -> ReplayBuffer:
+        return change(replay, *jax.tree.map(lambda x: _merge_copies(x, at), rows))
 
     @jax.custom_batching.custom_vmap
-    def once(replay: Replay, *rows: Any) -> Replay:  # of one copy alone, which is only looked at for its shapes
-        return together(replay, tree.broadcast(list(rows), copies))
+    def apply_once(
+        replay: ReplayBuffer, *rows: Any
+    ) -> ReplayBuffer:  # of one copy alone, which is only looked at for its shapes
+        return apply_merged(replay, tree.broadcast(list(rows), copies))
 
-    @once.def_vmap
-    def _(axis_size: int, in_batched: list[Any], replay: Replay, *rows: Any) -> tuple[Any, Any]:
+    @apply_once.def_vmap
+    def _(axis_size: int, in_batched: list[Any], replay: ReplayBuffer, *rows: Any) -> tuple[Any, Any]:
         shared, *own = in_batched
         spread = lambda x, batched: x if batched else tree.broadcast(x, axis_size)  # noqa: E731
-        return together(replay, jax.tree.map(spread, list(rows), own)), shared
+        return apply_merged(replay, jax.tree.map(spread, list(rows), own)), shared
 
-    return once
+    return apply_once
 
 
-def _side_by_side(x: Array, at: int) -> Array:
+def _merge_copies(x: Array, at: int) -> Array:
     x = jnp.moveaxis(x, 0, at)
     return x.reshape(*x.shape[:at], -1, *x.shape[at + 2 :])
 
 
-def _add(replay: Replay, rows: Transition, mask: Array) -> Replay:
+def _add(replay: ReplayBuffer, rows: Transition, mask: Array) -> ReplayBuffer:
     return replay.add(rows, mask)
 
 
-def _update(replay: Prioritizes, index: Array, priority: Array) -> Replay:
-    return replay.update(index, priority)
+def _update(replay: PrioritizedReplayBuffer, index: Array, priority: Array) -> ReplayBuffer:
+    return replay.update_priorities(index, priority)

@@ -7,8 +7,8 @@ import jax
 from jaxtyping import Array, Bool, Int
 
 from evorl import hyperparameters, mesh, tree
-from evorl.errors import require_whole
-from evorl.hyperparameters import as_state
+from evorl.errors import require_int
+from evorl.hyperparameters import as_arrays
 from evorl.types import Hyperparams, Key, Metrics, State, Workflow
 from evorl.workflows import base, members
 
@@ -23,52 +23,55 @@ class Vmapped:
     inner: Workflow
     size: int
 
-    spread_by: ClassVar[tuple[str, ...]] = ("size",)
+    parallel_size_fields: ClassVar[tuple[str, ...]] = ("size",)
 
     def __post_init__(self) -> None:
-        require_whole("size", self.size)
+        require_int("size", self.size)
 
     @property
-    def parallel(self) -> dict[str, int]:
+    def parallel_axes(self) -> dict[str, int]:
         """What is independent."""
         return {mesh.MEMBERS: self.size}
 
-    def axes(self, state: State) -> str:
+    def state_sharding(self, state: State) -> str:
         """All leaves lead with the members."""
         del state
         return mesh.MEMBERS
 
     @property
-    def work(self) -> dict[str, tuple[int, int]]:
+    def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """The least and the most that an iteration of all copies takes, where the inner workflow says so."""
-        return base.work(self.inner, self.size)
+        return base.total_iteration_cost(self.inner, self.size)
 
     @property
-    def first_steps(self) -> float:
+    def initial_env_steps(self) -> float:
         """The most env steps that the first iteration of all copies takes."""
-        return self.size * base.most_steps(self.inner)[0]
+        return self.size * base.max_env_steps(self.inner)[0]
 
     def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State:
         """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
-        here = tree.size(hyperparams) if jax.tree.leaves(hyperparams) else self.size
-        keys = mesh.own(jax.random.split(key, self.size), mesh.MEMBERS, here)
+        here = tree.leading_size(hyperparams) if jax.tree.leaves(hyperparams) else self.size
+        keys = mesh.local_shard(jax.random.split(key, self.size), mesh.MEMBERS, here)
         return jax.vmap(self.inner.init, (0, 0, None))(keys, hyperparams, env_params)
 
     def step(self, state: State, key: Key) -> tuple[State, Metrics]:
-        return jax.vmap(self.inner.step)(state, members.keys(key, self.size, False))
+        return jax.vmap(self.inner.step)(state, members.member_keys(key, self.size, False))
 
     def evaluate(self, state: State, key: Key) -> Metrics:
         return jax.vmap(self.inner.evaluate, (0, None))(state, key)
 
-    def advance(self, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
-        def one(state: State, key: Key) -> tuple[State, Metrics, Metrics]:
-            return base.advance(self.inner, state, key, evaluating)
+    def step_or_evaluate(self, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
+        def step_or_evaluate_member(state: State, key: Key) -> tuple[State, Metrics, Metrics]:
+            return base.step_or_evaluate(self.inner, state, key, evaluating)
 
-        return jax.vmap(one)(state, mesh.own(members.keys(key, self.size, evaluating), mesh.MEMBERS, tree.size(state)))
+        return jax.vmap(step_or_evaluate_member)(
+            state,
+            mesh.local_shard(members.member_keys(key, self.size, evaluating), mesh.MEMBERS, tree.leading_size(state)),
+        )
 
     def hyperparams(self, state: State | None = None) -> Hyperparams:
         if state is None:
-            return tree.broadcast(as_state(hyperparameters.of(self.inner)), self.size)
+            return tree.broadcast(as_arrays(hyperparameters.default_hyperparams(self.inner)), self.size)
         return state.hyperparams
 
     def with_hyperparams(self, state: State, hyperparams: Hyperparams) -> State:
@@ -78,13 +81,16 @@ class Vmapped:
         return jax.vmap(self.inner.inherit)(state, parent)
 
     def copy_members(self, state: State, source: Int[Array, " size"]) -> State:
-        """Each member inherits from member source [size], in place; its replay stays its own. See members.copy."""
-        return members.copy(self.inner.inherit, state, source)
+        """Each member inherits from member source [size], in place; its replay stays its own.
+
+        See members.copy_members.
+        """
+        return members.copy_members(self.inner.inherit, state, source)
 
     def has_no_nan(self, state: State) -> Bool[Array, " size"]:
         """Which members hold no NaN, their replays left out."""
         return members.has_no_nan(state)
 
-    def member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
+    def get_member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
         """The inner workflow and the state of its i-th copy."""
         return self.inner, tree.index(state, i)

@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.games.rosters import apart
+from evorl.envs.games.agent_groups import split_groups
 from evorl.training.configuration import config
-from evorl.training.configuration.parts import played
+from evorl.training.configuration.parts import make_task
 
 NAMES = (
     "gymnax/CartPole-v1",
@@ -67,12 +67,12 @@ def raw(suite: str, env: Any) -> tuple[Callable[[Any], Any], Step]:
         case "jaxmarl":
 
             def steps(key: Any, state: Any, action: Any) -> tuple[Any, Any]:
-                obs, state, reward, done, _ = inner.step_env(key, state, apart(env.agents, action))
+                obs, state, reward, done, _ = inner.step_env(key, state, split_groups(env.agents, action))
                 return state, (obs, reward, done)
 
             return lambda key: inner.reset(key)[1], steps
         case "xland":
-            made = env._made[1]
+            made = env._env_and_params[1]
             return lambda key: inner.reset(made, key), lambda key, state, action: (
                 after := inner.step(made, state, action),
                 (after.observation, after.reward, after.discount),
@@ -112,7 +112,7 @@ def main() -> None:
     args = parser.parse_args()
     print("| env= | compiled in s | steps/s of 1 | of 128 | adapter / library, 1 | 128 |\n|---|---|---|---|---|---|")
     for name in args.names:
-        env: Any = played(config.plain(config.load(f"env={name}".split())))
+        env: Any = make_task(config.to_plain_data(config.compose_config(f"env={name}".split())))
         params, suite = env.default_params, name.partition("/")[0]
         ours = lambda key, env=env, params=params: env.reset(key, params)[0]  # noqa: E731
         ours_step = lambda key, state, action, env=env, params=params: env.step(key, state, action, params)  # noqa: E731

@@ -25,9 +25,9 @@ from peers_arcade_games import CARTPOLE, GAMES, library
 from peers_timing import compiled, surroundings
 
 from evorl.envs.arcade import Asteroids, CartPole, Game2048, SpaceInvaders
-from evorl.envs.gymnax import Gymnax
+from evorl.envs.suites.gymnax import Gymnax
 from evorl.types import Array, Key
-from evorl.vector_env import FromParams, Plan, World, auto_reset
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_step
 
 COPIES, STEPS = 1024, 250
 OURS = {name: peer.env for name, peer in GAMES.items()} | {
@@ -44,14 +44,14 @@ def play(env: Any, key: Key) -> Array:
     def policy(obs: Any, now: Array, keys: Key) -> tuple[Array, Array, dict[str, Any]]:
         return jax.lax.dynamic_index_in_dim(actions, now[0], keepdims=False), now + 1, {}
 
-    world = World(env, env.default_params, jnp.int32(0), COPIES)
-    begin, step, _ = auto_reset(world, policy, Plan(FromParams()), None, key)
+    world = EnvBatch(env, env.default_params, jnp.int32(0), COPIES)
+    begin, step, _ = build_step(world, policy, RolloutPlan(ResetStarts()), None, key)
 
     def add(carry: Any, _: None) -> tuple[Any, None]:
         playing, total = carry
         playing, (seen, _mask) = step(playing, None)
         obs = sum(leaf.sum(dtype=jnp.float32) for leaf in jax.tree.leaves(seen.next_obs))
-        return (playing, total + obs + seen.reward.sum() + seen.ended.sum()), None
+        return (playing, total + obs + seen.reward.sum() + seen.is_done.sum()), None
 
     return jax.lax.scan(add, (begin, jnp.float32(0)), length=STEPS)[0][1]
 

@@ -63,14 +63,14 @@ def measured(name: str) -> dict[str, float]:
     if name in NAMES:
         import evorl.training.devices as devices_of
 
-        if hasattr(devices_of, "host_devices"):
-            options = {"devices": devices_of.cores()}
-            devices_of.host_devices()
+        if hasattr(devices_of, "set_host_devices"):
+            options = {"devices": devices_of.count_cores()}
+            devices_of.set_host_devices()
     import jax
     from workloads import WORKLOADS
 
     from evorl.training.devices import compiler_options
-    from evorl.training.program import RUNS_ONCE, Program, job
+    from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
 
     workflow, hyperparams, iterations, seeds = spread()[name]() if name in NAMES else (*WORKLOADS[name]()[:3], 1)
     program = Program(workflow, range(seeds), iterations, False, **options)
@@ -78,18 +78,18 @@ def measured(name: str) -> dict[str, float]:
     if options:
         jax.set_mesh(program.mesh)
         once = jax.jit(program.init)
-        places = program.placed(jax.eval_shape(once, program.keys, hyperparams))
+        places = program.get_shardings(jax.eval_shape(once, program.keys, hyperparams))
         init = jax.jit(lambda *given: once(*given), out_shardings=places)
         run = jax.jit(program.run, donate_argnums=0, out_shardings=(places, None, None))
     else:
         init, run = jax.jit(program.init), jax.jit(program.run, donate_argnums=0)
     keys = program.keys
-    state = init.lower(keys, hyperparams).compile(RUNS_ONCE)(keys, hyperparams)
-    run = run.lower(state, keys, *job(0, 0, False)).compile(compiler_options())
-    state, _, _ = jax.block_until_ready(run(state, keys, *job(0, 1, False)))
+    state = init.lower(keys, hyperparams).compile(FAST_COMPILE_OPTIONS)(keys, hyperparams)
+    run = run.lower(state, keys, *make_run_args(0, 0, False)).compile(compiler_options())
+    state, _, _ = jax.block_until_ready(run(state, keys, *make_run_args(0, 1, False)))
     found = {"first step cpu": time.process_time() - started[0], "first step wall": time.perf_counter() - started[1]}
-    state, _, _ = run(state, keys, *job(1, iterations, False))
-    for what, todo in (("steps", job(2, iterations, False)), ("evaluation", job(2, 1, True))):
+    state, _, _ = run(state, keys, *make_run_args(1, iterations, False))
+    for what, todo in (("steps", make_run_args(2, iterations, False)), ("evaluation", make_run_args(2, 1, True))):
         times = []
         for _ in range(REPEATS + 1):
             cpu, wall = time.process_time(), time.perf_counter()

@@ -34,24 +34,24 @@ from peers_timing import Times, compiled, surroundings, timed
 from workloads import EVORL_CPU_S, KEY, WORKLOADS, jitted
 
 from evorl import tree
-from evorl.training.program import RUNS_ONCE
+from evorl.training.program import FAST_COMPILE_OPTIONS
 from evorl.workflows import PBT
 
 
-def slots(workflow: Any) -> int:
+def count_envs(workflow: Any) -> int:
     """Environments that a workflow steps at once."""
     if isinstance(workflow, PBT):
-        return workflow.population.size * slots(workflow.population.inner)
-    return workflow.vector_env.num_slots
+        return workflow.population.size * count_envs(workflow.population.inner)
+    return workflow.vector_env.num_envs
 
 
 def compile_environment(workflow: Any) -> float:
     """CPU seconds of compiling reset and step once each, for as many environments as the workflow steps."""
-    env, n = workflow.env, slots(workflow)
+    env, n = workflow.env, count_envs(workflow)
     keys = jax.random.split(KEY, n)
     reset = jax.vmap(env.reset, (0, None))
     _, reset_cpu = compiled(reset, keys, ())
-    states = tree.zeros(jax.eval_shape(reset, keys, ())[0])
+    states = tree.zeros_like(jax.eval_shape(reset, keys, ())[0])
     actions = jnp.zeros((n, *env.action_space.shape))
     _, step_cpu = compiled(jax.vmap(env.step, (None, 0, 0, None)), KEY, states, actions, ())
     return reset_cpu + step_cpu
@@ -61,7 +61,7 @@ def first_step(workflow: Any, hyperparams: Any) -> float:
     """CPU seconds of the initial state and a step, of which nothing is traced yet."""
     jax.clear_caches()
     cpu = time.process_time()
-    state = jax.jit(workflow.init, compiler_options=RUNS_ONCE)(KEY, hyperparams)
+    state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(KEY, hyperparams)
     jax.block_until_ready(jitted(workflow.step)(state, KEY))
     return time.process_time() - cpu
 

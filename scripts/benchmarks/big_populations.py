@@ -20,10 +20,10 @@ from peers_timing import surroundings
 from evorl import tree
 from evorl.agents import MLPPolicy
 from evorl.ec import LowRankES, Noise, OpenES, SeededES
-from evorl.ec.rows import row
-from evorl.ec.shaping import centered_rank
-from evorl.envs.gymnax import Gymnax
-from evorl.training.program import Program, job
+from evorl.ec.flatten import flatten_member
+from evorl.ec.shaping import center_ranks
+from evorl.envs.suites.gymnax import Gymnax
+from evorl.training.program import Program, make_run_args
 from evorl.types import Array, Evolver
 from evorl.workflows import Evolution
 
@@ -39,7 +39,7 @@ def compiled(evolver: Evolver, at_once: int) -> tuple[Program, Any, Any, Any]:
     workflow = Evolution(ENV, POLICY, evolver, normalization="none", members_at_once=at_once)
     program, hyperparams = Program(workflow, [0], 1, True), workflow.hyperparams()
     state = jax.eval_shape(program.init, program.keys, hyperparams)
-    run = jax.jit(program.run, donate_argnums=0).lower(state, program.keys, *job(0, 1, False)).compile()
+    run = jax.jit(program.run, donate_argnums=0).lower(state, program.keys, *make_run_args(0, 1, False)).compile()
     return program, hyperparams, run, state.agent.actor.params
 
 
@@ -48,7 +48,7 @@ def lived(program: Program, hyperparams: Any, run: Any, iterations: int) -> tupl
     state, steps = jax.jit(program.init)(program.keys, hyperparams), 0.0
     start = time.perf_counter()
     for i in range(iterations):
-        state, rows, _ = run(state, program.keys, *job(i, 1, False))
+        state, rows, _ = run(state, program.keys, *make_run_args(i, 1, False))
         steps += float(rows["env_steps"].sum())
     return time.perf_counter() - start, steps
 
@@ -68,10 +68,10 @@ def told(evolver: Any, mean: Any, fitness: Array) -> np.ndarray:
 
 def exact(openes: OpenES, mean: Any, fitness: Array) -> np.ndarray:
     """The same by NumPy, of the noise that members are drawn with."""
-    n, hyperparams, center = openes.population_size, openes.hyperparams(), row(mean)
-    around = lambda: openes.noise.around(0 * center, 1.0, (), KEY, n, mirrored=True)[:, :EXACT]  # noqa: E731
+    n, hyperparams, center = openes.population_size, openes.hyperparams(), flatten_member(mean)
+    around = lambda: openes.noise.sample_members(0 * center, 1.0, (), KEY, n, mirrored=True)[:, :EXACT]  # noqa: E731
     noise = np.asarray(jax.jit(around)(), np.float64)
-    gradient = np.asarray(centered_rank(fitness), np.float64) @ noise / (n * hyperparams.std)
+    gradient = np.asarray(center_ranks(fitness), np.float64) @ noise / (n * hyperparams.std)
     return 0.1 * (gradient - hyperparams.weight_decay / hyperparams.std * np.asarray(center[:EXACT], np.float64))
 
 

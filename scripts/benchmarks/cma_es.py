@@ -26,7 +26,7 @@ import numpy as np
 from peers_timing import Program, in_turn, surroundings
 
 from evorl import tree
-from evorl.ec import CMAES, CMAESHyperparams, Diagonal, Full, Restarts, RestartsHyperparams
+from evorl.ec import CMAES, CMAESHyperparams, DiagonalCovariance, FullCovariance, Restarts, RestartsHyperparams
 from evorl.types import Array, Evolver, Key
 
 TARGET = 1e-6
@@ -80,9 +80,9 @@ def evaluations(problem: Problem, evolver: Evolver, n: int, seeds: int) -> np.nd
 
     def run(key: Key) -> tuple[Array, Array]:
         state = evolver.init(key, jnp.full(n, problem.start), hyperparams)
-        carry = tree.strong((state, jnp.int32(0), jnp.float32(jnp.inf)))
+        carry = tree.drop_weak_types((state, jnp.int32(0), jnp.float32(jnp.inf)))
         step = lambda i, carry: generation(i, carry, key)  # noqa: E731
-        return tree.repeat(jnp.int32(generations), step, carry, lambda carry: carry[2] >= TARGET)[1:]
+        return tree.masked_fori_loop(jnp.int32(generations), step, carry, lambda carry: carry[2] >= TARGET)[1:]
 
     taken, best = jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), seeds))
     return np.where(best < TARGET, taken * evolver.population_size, np.inf)
@@ -122,19 +122,19 @@ def beside_pycma(dimensions: list[int], seeds: int) -> None:
 
 
 @dataclass(frozen=True)
-class Root(Full):
+class Root(FullCovariance):
     """The symmetric root of the covariance, as the paper has it."""
 
     def whiten(self, factor: Array, steps: Array) -> Array:
         return jnp.linalg.solve(factor, steps.T).T
 
-    def factor(self, covariance: Array, old: Array, due: Array) -> Array:
+    def factorize(self, covariance: Array, old: Array, due: Array) -> Array:
         values, vectors = jnp.linalg.eigh(covariance)
         return jnp.where(due & (values[0] > 0), (vectors * jnp.sqrt(values)) @ vectors.T, old)
 
 
 def factors(dimensions: list[int], seeds: int) -> None:
-    ways = {"root": Root(0.0)} | {f"lag {lag:g}": Full(lag) for lag in (0.0, 0.1, 0.5, 1.0, 3.0)}
+    ways = {"root": Root(0.0)} | {f"lag {lag:g}": FullCovariance(lag) for lag in (0.0, 0.1, 0.5, 1.0, 3.0)}
     print(f"| problem | n | {' | '.join(ways)} |\n|---|---|{'---|' * len(ways)}")
     for n in dimensions:
         for problem in PROBLEMS:
@@ -158,7 +158,7 @@ def generations(evolver: Any, params: Any, n: int, calls: int, sign: float) -> P
         return evolver.tell(key, members, sign * (members**2).sum(-1), state, params)[0]
 
     state = jax.jit(lambda key: evolver.init(key, jnp.ones(n), params))(jax.random.key(0))
-    args = (tree.strong(state), jax.random.key(1))
+    args = (tree.drop_weak_types(state), jax.random.key(1))
     return Program(generation, args, calls, calls, restart=lambda state: state)
 
 
@@ -168,7 +168,9 @@ def speed(repeats: int, n: int = 1000, members: int = 128, calls: int = 20) -> N
     peer = CMA_ES(members, jnp.ones(n))
     programs = {
         "evorl": generations(CMAES(members), CMAESHyperparams(), n, calls, -1.0),
-        "evorl, diagonal": generations(CMAES(members, covariance=Diagonal()), CMAESHyperparams(), n, calls, -1.0),
+        "evorl, diagonal": generations(
+            CMAES(members, covariance=DiagonalCovariance()), CMAESHyperparams(), n, calls, -1.0
+        ),
         "evosax": generations(peer, peer.default_params.replace(std_init=0.1), n, calls, 1.0),
     }
     print(json.dumps(surroundings(repeats)))

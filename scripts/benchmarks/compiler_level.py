@@ -31,12 +31,12 @@ def lowered(training: str) -> tuple[Any, Any]:
     """The step of a training as it is compiled, and a state."""
     import jax
 
-    from evorl.hyperparameters import as_state
+    from evorl.hyperparameters import as_arrays
     from evorl.training import runs
     from evorl.training.configuration import config
 
-    workflow, hyperparams, _ = runs.build(config.load([*training.split(), "iterations=1"]))
-    state = jax.jit(lambda key: workflow.init(key, as_state(hyperparams)))(jax.random.key(0))
+    workflow, hyperparams, _ = runs.build(config.compose_config([*training.split(), "iterations=1"]))
+    state = jax.jit(lambda key: workflow.init(key, as_arrays(hyperparams)))(jax.random.key(0))
 
     def steps(state: Any, count: Any) -> Any:
         return jax.lax.fori_loop(0, count, lambda i, state: workflow.step(state, jax.random.key(i))[0], state)
@@ -46,10 +46,10 @@ def lowered(training: str) -> tuple[Any, Any]:
 
 def compiled(training: Any, level: int) -> tuple[Any, float]:
     """A program, and the CPU seconds in which it was compiled."""
-    from evorl.training.devices import LEVEL, ON_CPU
+    from evorl.training.devices import CPU_OPTIONS, OPTIMIZATION_LEVEL
 
     began = time.process_time()
-    program = training.compile(ON_CPU | {LEVEL: level})
+    program = training.compile(CPU_OPTIONS | {OPTIMIZATION_LEVEL: level})
     return program, time.process_time() - began
 
 

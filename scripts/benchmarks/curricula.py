@@ -28,7 +28,8 @@ from evorl.envs.maze import Maze, RandomWalls
 from evorl.networks.encoders import CNN
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
-from evorl.workflows import PLR, OnPolicy, curricula
+from evorl.ued import PLR, curricula
+from evorl.workflows import OnPolicy
 
 CORES = {"lstm": LSTM(256), "gru": GRU(256), "s5": S5()}
 LEARNING = PPOHyperparams(1e-4, critic_weight=0.5, entropy_weight=1e-3, discount=0.995, gae_lambda=0.98)
@@ -83,17 +84,17 @@ def first_step(workflow: Any, hyperparams: Any) -> tuple[Any, Any, float]:
 def half_full(workflow: PLR, state: Any) -> Any:
     """The state with as many drawn levels in the buffer as replays need, of scores from 0 to 1."""
     count = workflow.capacity // 2
-    levels = curricula.drawn(workflow.env, jax.random.key(2), state.env_params, count)
+    levels = curricula.sample_levels(workflow.env, jax.random.key(2), state.env_params, count)
     score = jax.random.uniform(jax.random.key(3), (count,))
 
     @jax.jit
     def fill(buffer: Any) -> Any:
-        return buffer.inserted(levels, score, score, workflow.env.equal, state.hyperparams.curation)
+        return buffer.insert_levels(levels, score, score, workflow.env.is_same_level, state.hyperparams.curation)
 
     buffer = fill(state.buffer)
     assert 2 * int(buffer.size) > workflow.capacity * 0.99, "drawn levels that are alike"
     size = jnp.int32(count)
-    return state.replace(buffer=buffer.replace(ledger=buffer.ledger.replace(size=size)))
+    return state.replace(buffer=buffer.replace(score_table=buffer.score_table.replace(size=size)))
 
 
 def main() -> None:
@@ -103,7 +104,7 @@ def main() -> None:
     given = parser.parse_args()
     alone = student(given.core)
     step, state, first_alone = first_step(alone, LEARNING)
-    played = jax.jit(lambda state, key: alone.assess(*alone.collect(state, key)[:2])[1])
+    played = jax.jit(lambda state, key: alone.prepare_batch(*alone.collect(state, key)[:2])[1])
     plr, accel = PLR(alone), PLR(alone, num_edits=20)
     hyperparams = replace(plr.hyperparams(), student=LEARNING)
     plr_step, plr_state, first_plr = first_step(plr, hyperparams)
@@ -114,7 +115,7 @@ def main() -> None:
 
     plr_state, accel_state = half_full(plr, plr_state), half_full(accel, accel_state)
     parents = tree.index(accel_state.buffer.levels, slice(0, 32))
-    fertile = replaying(accel_state, 1.0).replace(parents=parents, fertile=jnp.bool_(True))
+    fertile = replaying(accel_state, 1.0).replace(parents=parents, children_due=jnp.bool_(True))
     cases = {
         "rollout and values": (played, state),
         "iteration": (step, state),

@@ -17,8 +17,8 @@ from peers_timing import compiled, surroundings, timed
 
 from evorl.envs.games import GameTree, Goofspiel, Kuhn, Leduc, LiarsDice
 from evorl.leagues.cfr import cfr_plus
-from evorl.leagues.exact import best_response, nash_conv, payoffs
-from evorl.leagues.tables import normalized
+from evorl.leagues.exact import best_response, compute_payoffs, nash_conv
+from evorl.leagues.tabular_policies import normalize_policy
 
 GAMES = {"kuhn": Kuhn(), "leduc": Leduc(), "goofspiel": Goofspiel(), "liars_dice": LiarsDice(dice_sides=3)}
 ITERATIONS = 100
@@ -32,13 +32,13 @@ def main() -> None:
     args = parser.parse_args()
     print(surroundings(args.repeats), flush=True)
     for name in args.games:
-        tree = GameTree.of(GAMES[name])
-        drawn = jax.random.uniform(jax.random.key(0), (args.policies, *tree.legal.shape))
-        policies = jax.vmap(lambda x, tree=tree: normalized(tree, jnp.where(tree.legal, x, 0)))(drawn)
+        tree = GameTree.from_game(GAMES[name])
+        drawn = jax.random.uniform(jax.random.key(0), (args.policies, *tree.legal_mask.shape))
+        policies = jax.vmap(lambda x, tree=tree: normalize_policy(tree, jnp.where(tree.legal_mask, x, 0)))(drawn)
         cases = {
             "NashConv": (lambda x, tree=tree: jax.vmap(lambda p: nash_conv(tree, p))(x), args.policies),
             "best responses": (lambda x, tree=tree: jax.vmap(lambda p: best_response(tree, p))(x), args.policies),
-            "payoffs": (lambda x, tree=tree: payoffs(tree, x), args.policies**tree.players),
+            "payoffs": (lambda x, tree=tree: compute_payoffs(tree, x), args.policies**tree.players),
             "CFR+": (lambda x, tree=tree: cfr_plus(tree, ITERATIONS + 0 * x[0, 0, 0].astype(int)), ITERATIONS),
         }
         for what, (function, work) in cases.items():

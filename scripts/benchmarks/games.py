@@ -21,14 +21,15 @@ from arcade import rates
 from peers_timing import compiled, surroundings
 
 from evorl import tree
-from evorl.envs.games import Kuhn, Leduc, Matrix, PongDuel, Snakes, Tabled, TwoStep
+from evorl.envs.games import ExtensiveFormGame, Kuhn, Leduc, MatrixGame, PongDuel, Snakes, TwoStep
 from evorl.types import Array, Key
-from evorl.vector_env import FromParams, Plan, World, auto_reset
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_step
 
 COPIES, STEPS = (128, 1024), 250
 GAMES = {
-    "matrix": Matrix("rock_paper_scissors", rounds=100), "two_step": TwoStep(), "kuhn": Tabled(Kuhn()),
-    "kuhn, three": Tabled(Kuhn(3)), "leduc": Tabled(Leduc()), "pong_duel": PongDuel(), "snakes": Snakes(),
+    "matrix": MatrixGame("rock_paper_scissors", rounds=100), "two_step": TwoStep(), "kuhn": ExtensiveFormGame(Kuhn()),
+    "kuhn, three": ExtensiveFormGame(Kuhn(3)), "leduc": ExtensiveFormGame(Leduc()), "pong_duel": PongDuel(),
+    "snakes": Snakes(),
 }  # fmt: skip
 
 
@@ -40,13 +41,13 @@ def play(env: Any, copies: int, key: Key) -> Array:
     def policy(obs: Any, now: Array, keys: Key) -> tuple[Any, Array, dict[str, Any]]:
         return tree.index(actions, now[0]), now + 1, {}
 
-    world = World(env, env.default_params, jnp.int32(0), copies)
-    begin, step, _ = auto_reset(world, policy, Plan(FromParams()), None, key)
+    world = EnvBatch(env, env.default_params, jnp.int32(0), copies)
+    begin, step, _ = build_step(world, policy, RolloutPlan(ResetStarts()), None, key)
 
     def add(carry: Any, _: None) -> tuple[Any, None]:
         playing, total = carry
         playing, (seen, _mask) = step(playing, None)
-        told = jax.tree.leaves((seen.next_obs, seen.reward, seen.ended))
+        told = jax.tree.leaves((seen.next_obs, seen.reward, seen.is_done))
         return (playing, total + sum(leaf.sum(dtype=jnp.float32) for leaf in told)), None
 
     return jax.lax.scan(add, (begin, jnp.float32(0)), length=STEPS)[0][1]

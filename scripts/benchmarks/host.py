@@ -22,22 +22,22 @@ import jax
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
-from evorl.envs.host import EnvPool, HostEnv, pools
-from evorl.vector_env import FromParams, Plan, Store, World, play
+from evorl.envs.host import EnvPool, HostEnv, pool_registry
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, TransitionStore, rollout
 
-SLOTS = 64
+NUM_ENVS = 64
 
 
 def alone(name, options, steps):
     """Seconds that Gymnasium takes for so many steps of all, actions drawn beforehand."""
-    envs = SyncVectorEnv([lambda: gymnasium.make(name, **options) for _ in range(SLOTS)])
+    envs = SyncVectorEnv([lambda: gymnasium.make(name, **options) for _ in range(NUM_ENVS)])
     envs.reset(seed=0)
     actions = [envs.action_space.sample() for _ in range(steps)]
 
     def run():
         for action in actions:
             envs.step(action)
-        return SLOTS * steps
+        return NUM_ENVS * steps
 
     return run
 
@@ -46,14 +46,14 @@ def pooled(name, steps):
     """The same of EnvPool."""
     import envpool
 
-    envs = envpool.make(name, env_type="gymnasium", num_envs=SLOTS)
+    envs = envpool.make(name, env_type="gymnasium", num_envs=NUM_ENVS)
     envs.reset()
-    actions = [np.array([envs.action_space.sample() for _ in range(SLOTS)]) for _ in range(steps)]
+    actions = [np.array([envs.action_space.sample() for _ in range(NUM_ENVS)]) for _ in range(steps)]
 
     def run():
         for action in actions:
             envs.step(action)
-        return SLOTS * steps
+        return NUM_ENVS * steps
 
     return run
 
@@ -65,28 +65,28 @@ def jitted(name, options, steps, workers=0, batch=0):
 
 def in_program(env, steps, batch=0):
     """The same for any environment on the host."""
-    world = World(env, env.default_params, (), SLOTS)
+    world = EnvBatch(env, env.default_params, (), NUM_ENVS)
 
     def at_random(obs, memory, keys):
         del obs
         return jax.vmap(env.action_space.sample)(keys), memory, {}
 
     @jax.jit
-    def program(key, slots):
-        store = Store(-(-steps // 8) if batch else min(steps, 100), (), lambda *_: ())
-        return play(world, at_random, Plan(FromParams(), slots is None, steps=steps), slots, key, store)[:2]
+    def program(key, envs):
+        store = TransitionStore(-(-steps // 8) if batch else min(steps, 100), (), lambda *_: ())
+        return rollout(world, at_random, RolloutPlan(ResetStarts(), envs is None, steps=steps), envs, key, store)[:2]
 
-    begin = jax.jit(lambda keys: world.sending(at_random, world.slots(world.reset(keys))))
-    slots = begin(jax.random.split(jax.random.key(0), SLOTS))
-    compiled = jax.jit(lambda slots, key: program(key, slots)).lower(slots, jax.random.key(0)).compile()
-    held = [slots]
+    begin = jax.jit(lambda keys: world.allocate_pending_step(at_random, world.init_envs(world.reset(keys))))
+    envs = begin(jax.random.split(jax.random.key(0), NUM_ENVS))
+    compiled = jax.jit(lambda envs, key: program(key, envs)).lower(envs, jax.random.key(0)).compile()
+    held = [envs]
 
     def run():
         after, stats = jax.block_until_ready(compiled(held[0], jax.random.key(1)))
         held[0] = after
-        assert pools.fault() is None
+        assert pool_registry.find_fault() is None
         taken = int(stats.steps.sum())
-        assert batch or taken == SLOTS * steps
+        assert batch or taken == NUM_ENVS * steps
         return taken
 
     return run
@@ -135,22 +135,22 @@ def main():
     compared("CartPole: in this process, 2 workers", *pair, repeats)
     with busy(2):
         compared("the same on two busy cores", *pair, repeats)
-    pools.close()
+    pool_registry.close_all()
     sleep = {"sleep": 2e-3}
     pair = jitted(slow, sleep, 10), jitted(slow, sleep, 10, 8)
     compared("2 ms of sleep: in this process, 8 workers", *pair, repeats)
-    pools.close()
+    pool_registry.close_all()
     with tempfile.TemporaryDirectory() as folder:
         for batch, steps in ((0, 3), (32, 30)):
             slower = sleep | {"first": str(Path(folder) / f"{batch}")}
             pair = jitted(slow, sleep, 30, 8), jitted(slow, slower, steps, 8, batch)
-            compared(f"8 workers, 2 ms of sleep: all alike, one slot 200 ms, batch {batch}", *pair, repeats)
-            pools.close()
+            compared(f"8 workers, 2 ms of sleep: all alike, one environment 200 ms, batch {batch}", *pair, repeats)
+            pool_registry.close_all()
     if importlib.util.find_spec("envpool"):
         for name, steps in (("CartPole-v1", 1000), ("Pong-v5", 50)):
             pair = pooled(name, steps), in_program(EnvPool(name), steps)
             compared(f"EnvPool {name}: alone, in jit", *pair, repeats)
-            pools.close()
+            pool_registry.close_all()
 
 
 if __name__ == "__main__":

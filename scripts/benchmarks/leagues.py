@@ -5,8 +5,8 @@ taskset -c 0 env PJRT_NPROC=1 python scripts/benchmarks/leagues.py [--repeats 5]
 psro       M2: 20 iterations with exact best responses and Nash; OpenSpiel's psro_v2 plays 100 episodes a cell
 payoffs    81 cells of 2,000 episodes, of tables, and of networks of two layers; OpenSpiel plays at random
 alpha_rank of 40 x 40 policies
-opponents  a step of 2,048 games against 16 policies: those drawn are gathered, all answer and one is picked, or slots
-           are grouped by opponent, each policy having as many
+opponents  a step of 2,048 games against 16 policies: those drawn are gathered, all answer and one is picked, or
+           environments are grouped by opponent, each policy having as many
 OpenSpiel's need `pip install open_spiel cvxpy ecos`.
 """
 
@@ -23,21 +23,21 @@ from peers_timing import Program, clock, in_turn, surroundings, timed
 from evorl import PSRO, AlphaRank, tree
 from evorl.agents import PolicyGradient
 from evorl.agents.ppo import PPOHyperparams
+from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.leduc import Leduc
-from evorl.envs.games.tabled import Tabled
-from evorl.leagues.acting import Acting
-from evorl.leagues.grouped import by_policy
-from evorl.leagues.learned import of_a_player
-from evorl.leagues.playing import played
+from evorl.leagues.payoff_estimation import evaluate_profiles
+from evorl.leagues.policy_grouping import apply_by_policy
+from evorl.leagues.policy_sets import WorkflowPolicySet
 from evorl.leagues.roles import Roles
-from evorl.leagues.table_cast import TableCast
-from evorl.leagues.tables import normalized
+from evorl.leagues.tabular_policies import normalize_policy
+from evorl.leagues.tabular_policy_set import TabularPolicySet
+from evorl.leagues.training_oracle import make_single_player_env
 from evorl.workflows.on_policy import OnPolicy
 
 ITERATIONS, SIMULATIONS = 20, 100
 CELLS, EPISODES = 9, 2000
-SLOTS, POLICIES = 2048, 16
-GAME: Any = Tabled(Leduc())
+NUM_ENVS, POLICIES = 2048, 16
+GAME: Any = ExtensiveFormGame(Leduc())
 
 
 def psro(repeats: int) -> None:
@@ -86,23 +86,23 @@ def openspiel_psro() -> tuple[float, float]:
     return spent, exploitability.nash_conv(game, mixture)
 
 
-def acting(policies: int, hidden: int = 256) -> tuple[Roles, Acting, Any]:
+def acting(policies: int, hidden: int = 256) -> tuple[Roles, WorkflowPolicySet, Any]:
     """Policies of networks of two layers for both players, leaves [policies, players, ...]; those of PPO have 256."""
-    alone = of_a_player(GAME)
+    alone = make_single_player_env(GAME)
     agent = PolicyGradient(alone.observation_space, alone.action_space, hidden=(hidden, hidden))
     workflow: Any = OnPolicy(alone, agent, 8, 8, 2, 32)
-    cast = Acting(workflow, PPOHyperparams(), explores=True)
+    cast = WorkflowPolicySet(workflow, PPOHyperparams(), explores=True)
     keys = jax.random.split(jax.random.key(0), (policies, 2))
-    init: Callable[[jax.Array], Any] = lambda key: cast.taken(workflow.init(key, PPOHyperparams()))  # noqa: E731
+    init: Callable[[jax.Array], Any] = lambda key: cast.extract_policy(workflow.init(key, PPOHyperparams()))  # noqa: E731
     return Roles(GAME), cast, jax.jit(jax.vmap(jax.vmap(init)))(keys)
 
 
-def tables(policies: int) -> tuple[Roles, TableCast, Any]:
+def tables(policies: int) -> tuple[Roles, TabularPolicySet, Any]:
     """Random ones."""
-    nodes = GAME.nodes
-    drawn = jnp.where(nodes.legal, jax.random.uniform(jax.random.key(0), (policies, *nodes.legal.shape)), 0)
-    table = jax.vmap(lambda x: normalized(nodes, x))(drawn)
-    return Roles(GAME), TableCast(nodes), jnp.stack([table, table], 1)
+    nodes = GAME.game_tree
+    drawn = jnp.where(nodes.legal_mask, jax.random.uniform(jax.random.key(0), (policies, *nodes.legal_mask.shape)), 0)
+    table = jax.vmap(lambda x: normalize_policy(nodes, x))(drawn)
+    return Roles(GAME), TabularPolicySet(nodes), jnp.stack([table, table], 1)
 
 
 def payoffs(repeats: int) -> None:
@@ -119,7 +119,9 @@ def played_episode(roles: Roles, casts: Any, pool: Any, repeats: int) -> float:
     grid = jnp.stack(jnp.meshgrid(jnp.arange(CELLS), jnp.arange(CELLS)), -1)
 
     def run(key: jax.Array) -> Any:
-        return jax.lax.map(lambda cells: played(roles, casts, pool, (), cells, EPISODES, key)[0].mean(0), grid)
+        return jax.lax.map(
+            lambda cells: evaluate_profiles(roles, casts, pool, (), cells, EPISODES, key)[0].mean(0), grid
+        )
 
     return 1e6 * timed(jax.jit(run), jax.random.key(0), repeats=repeats)[1] / (CELLS**2 * EPISODES)
 
@@ -156,11 +158,11 @@ def opponents(repeats: int) -> None:
     roles, cast, pool = acting(POLICIES)
     pool = jax.tree.map(lambda x: x[:, 0], pool)
     key = jax.random.key(1)
-    states, obs = jax.vmap(GAME.reset, (0, None))(jax.random.split(key, SLOTS), ())
+    states, obs = jax.vmap(GAME.reset, (0, None))(jax.random.split(key, NUM_ENVS), ())
     del states
-    seen = jax.vmap(lambda x: tree.index(roles.stacked(roles.roles[0], x), 0))(obs)
-    drawn = jax.random.randint(key, (SLOTS,), 0, POLICIES)
-    keys = jax.random.split(key, SLOTS)
+    seen = jax.vmap(lambda x: tree.index(roles.stack_players(roles.roles[0], x), 0))(obs)
+    drawn = jax.random.randint(key, (NUM_ENVS,), 0, POLICIES)
+    keys = jax.random.split(key, NUM_ENVS)
 
     def gathered(seen: Any, drawn: jax.Array) -> Any:
         return jax.vmap(lambda o, i, k: cast.act(tree.index(pool, i), o, (), k)[0])(seen, drawn, keys)
@@ -177,9 +179,9 @@ def opponents(repeats: int) -> None:
         return jax.vmap(jax.vmap(lambda p, o, k: cast.act(p, o, (), k)[0], (None, 0, 0)))(pool, *rows)
 
     def by_policies(seen: Any, drawn: jax.Array) -> Any:
-        return by_policy(lambda *x: cast.act(*x)[0], pool, drawn, (seen, (), keys))
+        return apply_by_policy(lambda *x: cast.act(*x)[0], pool, drawn, (seen, (), keys))
 
-    programs = {f.__name__: Program(f, (seen, drawn), SLOTS) for f in (gathered, picked, grouped, by_policies)}
+    programs = {f.__name__: Program(f, (seen, drawn), NUM_ENVS) for f in (gathered, picked, grouped, by_policies)}
     for name, row in in_turn(programs, "us", repeats).items():
         print(f"opponents: {name} {1e3 * row['cpu_s']:.2f} CPU ms", flush=True)
 

@@ -32,8 +32,8 @@ from peers_timing import Case, Program, compare, surroundings
 from evorl import tree
 from evorl.agents import MLPPolicy
 from evorl.ec import LowRankES, Noise, OpenESHyperparams
-from evorl.envs.brax import Brax
-from evorl.vector_env import UNLIMITED, Behaviour, Plan, Store, VectorEnv
+from evorl.envs.suites.brax import Brax
+from evorl.vector_env import UNLIMITED, Behaviour, RolloutPlan, TransitionStore, VectorEnv
 
 KEY = jax.random.key(0)
 PARTS = ("forward", "search", "brax", "noise")
@@ -53,20 +53,20 @@ def weights(policy: MLPPolicy) -> Any:
 
 def expressed(evolver: Any, state: Any, behaviour: Behaviour) -> Behaviour:
     """As Evolution makes of it what members of the evolver do."""
-    return replace(behaviour, express=lambda held: evolver.to_params(state, held, HYPERPARAMS))
+    return replace(behaviour, decode_params=lambda held: evolver.to_params(state, held, HYPERPARAMS))
 
 
 def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
     """So many steps of all members, each of so many episodes."""
     env, policy = ant()
-    slots, mean = members * episodes, weights(policy)
+    num_envs, mean = members * episodes, weights(policy)
     plain = Behaviour(env, policy, policy.hyperparams())
 
     def steps(make: Callable[[Any], Behaviour], actors: int) -> Callable[..., Any]:
-        vector_env = VectorEnv(env, policy, slots, actors, 1, slots, 1)
+        vector_env = VectorEnv(env, policy, num_envs, actors, 1, num_envs, 1)
 
         def run(state: Any, held: Any, obs: Any, keys: Any) -> Any:
-            act = vector_env.acting(make(state), Plan((), params=held))
+            act = vector_env.batch_policy(make(state), RolloutPlan((), params=held))
 
             def step(obs: Any, _: None) -> tuple[Any, None]:
                 action = act(obs, (), keys)[0]
@@ -76,12 +76,14 @@ def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
 
         return run
 
-    obs, keys = jax.random.normal(KEY, (slots, 27)), jax.random.split(KEY, slots)
-    programs, work = {}, STEPS * slots
+    obs, keys = jax.random.normal(KEY, (num_envs, 27)), jax.random.split(KEY, num_envs)
+    programs, work = {}, STEPS * num_envs
     for factors in ("held", "drawn"):
         evolver = LowRankES(members, rank, factors, dtype, noise=HASH)
         state = evolver.init(KEY, mean, HYPERPARAMS)
-        held = jax.jit(lambda state, e=evolver: e.drawn(state, e.ask(KEY, state, HYPERPARAMS)[0], HYPERPARAMS))(state)
+        held = jax.jit(lambda state, e=evolver: e.materialize(state, e.ask(KEY, state, HYPERPARAMS)[0], HYPERPARAMS))(
+            state
+        )
         run = steps(lambda state, e=evolver: expressed(e, state, plain), members)
         programs[f"low rank, {factors}"] = Program(run, (state, held, obs, keys), work)
     one = tree.broadcast(mean, 1)
@@ -103,7 +105,7 @@ def searches(rank: int) -> Case:
         def generation(state: Any, key: Any, evolver: LowRankES = evolver) -> Any:
             key_ask, key_tell = jax.random.split(key)
             genomes, state = evolver.ask(key_ask, state, HYPERPARAMS)
-            held = evolver.drawn(state, genomes, HYPERPARAMS)
+            held = evolver.materialize(state, genomes, HYPERPARAMS)
             fitness = -jax.vmap(lambda own: (ravel_pytree(own)[0] ** 2).sum())(held)
             return evolver.tell(key_tell, genomes, fitness, state, HYPERPARAMS)[0], fitness.max()
 
@@ -131,18 +133,18 @@ def plays(rank: int) -> Case:
 
     def run(actors: int) -> Callable[..., Any]:
         vector_env = VectorEnv(env, policy, members, actors, 1, members, 20)
-        plan = Plan(vector_env.starts(), steps=BRAX_STEPS, episodes=UNLIMITED)
+        plan = RolloutPlan(vector_env.make_starts(), steps=BRAX_STEPS, episodes=UNLIMITED)
 
         def play(state: Any, held: Any) -> Any:
             behaviour = expressed(evolver, state, plain) if actors > 1 else plain
             todo = replace(plan, params=held)
-            store = Store(20, (), lambda into, rows, mask: into)
-            return vector_env.play(behaviour, env.default_params, todo, None, KEY, store).stats
+            store = TransitionStore(20, (), lambda into, rows, mask: into)
+            return vector_env.rollout(behaviour, env.default_params, todo, None, KEY, store).stats
 
         return play
 
     state = evolver.init(KEY, mean, HYPERPARAMS)
-    held = jax.jit(lambda: evolver.drawn(state, evolver.ask(KEY, state, HYPERPARAMS)[0], HYPERPARAMS))()
+    held = jax.jit(lambda: evolver.materialize(state, evolver.ask(KEY, state, HYPERPARAMS)[0], HYPERPARAMS))()
     work = BRAX_STEPS * members
     programs = {
         "low rank": Program(run(members), (state, held), work),

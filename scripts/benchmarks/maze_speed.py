@@ -26,9 +26,9 @@ import jax
 import jax.numpy as jnp
 from peers_timing import clock, compiled, surroundings
 
-from evorl.envs.maze import Maze, RandomWalls, Table, paths, to_str
+from evorl.envs.maze import LevelTable, Maze, RandomWalls, paths, to_str
 from evorl.types import Array, Key
-from evorl.vector_env import FromParams, Plan, World, auto_reset
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_step
 
 WORK = {1: 20000, 32: 2000, 256: 500, 1024: 250}  # environments: steps
 FRESH = Maze(RandomWalls(13, 13, 60, 60))
@@ -41,14 +41,14 @@ def play(env: Maze, key: Key, num_envs: int, num_steps: int) -> tuple[Array, Arr
     def policy(obs: Any, now: Array, keys: Key) -> tuple[Array, Array, dict[str, Any]]:
         return jax.lax.dynamic_index_in_dim(actions, now[0], keepdims=False), now + 1, {}
 
-    world = World(env, env.default_params, jnp.int32(0), num_envs)
-    begin, step, _ = auto_reset(world, policy, Plan(FromParams()), None, key)
+    world = EnvBatch(env, env.default_params, jnp.int32(0), num_envs)
+    begin, step, _ = build_step(world, policy, RolloutPlan(ResetStarts()), None, key)
 
     def add(carry: Any, _: None) -> tuple[Any, None]:
         playing, total = carry
         playing, (seen, _mask) = step(playing, None)
         obs = seen.next_obs["image"].sum() + seen.next_obs["direction"].sum()
-        return (playing, total + obs + seen.reward.sum() + seen.ended.sum()), None
+        return (playing, total + obs + seen.reward.sum() + seen.is_done.sum()), None
 
     ((_, tally, _), total), _ = jax.lax.scan(add, (begin, jnp.float32(0)), length=num_steps)
     return total, tally.episodes.sum()
@@ -113,7 +113,7 @@ def main() -> None:
     jax.config.update("jax_num_cpu_devices", arguments.cores)
     print(json.dumps(surroundings(arguments.repeats)))
     state, _ = FRESH.reset(jax.random.key(0), FRESH.default_params)
-    same = Maze(Table((to_str(state.level),)))
+    same = Maze(LevelTable((to_str(state.level),)))
     print("| environments | steps | fresh, steps/s | same, steps/s | compiling, CPU s |\n|---|---|---|---|---|")
     work = {arguments.envs: arguments.steps} if arguments.envs else WORK
     found = {}

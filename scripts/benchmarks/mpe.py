@@ -26,7 +26,7 @@ from evorl import tree
 from evorl.envs import mpe
 from evorl.spaces import groups
 from evorl.types import Array, Key
-from evorl.vector_env import FromParams, Plan, World, auto_reset
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_step
 
 STEPS = 100
 GAMES: dict[str, Callable[[], Any]] = {
@@ -69,13 +69,13 @@ def ours(name: str, copies: int) -> Callable[[Key], Array]:
             del obs, keys
             return tree.index(actions, now[0]), now + 1, {}
 
-        world = World(env, env.default_params, jnp.int32(0), copies)
-        begin, step, _ = auto_reset(world, policy, Plan(FromParams()), None, key)
+        world = EnvBatch(env, env.default_params, jnp.int32(0), copies)
+        begin, step, _ = build_step(world, policy, RolloutPlan(ResetStarts()), None, key)
 
         def add(carry: Any, _: None) -> tuple[Any, None]:
             playing, total = carry
             playing, (seen, _mask) = step(playing, None)
-            return (playing, total + summed(seen.next_obs, seen.reward, seen.ended)), None
+            return (playing, total + summed(seen.next_obs, seen.reward, seen.is_done)), None
 
         return jax.lax.scan(add, (begin, jnp.float32(0)), length=STEPS)[0][1]
 

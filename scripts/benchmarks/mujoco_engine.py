@@ -19,24 +19,24 @@ import mujoco
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
-from evorl.envs.bodies import unwarned
-from evorl.envs.brax import Brax
+from evorl.envs.bodies import suppress_warnings
 from evorl.envs.mujoco import MuJoCo
+from evorl.envs.suites.brax import Brax
 
-SLOTS = 64
+NUM_ENVS = 64
 ENVPOOL = """
 import sys, time, envpool, numpy as np
-name, slots, steps = sys.argv[1], *map(int, sys.argv[2:])
-envs = envpool.make(name, env_type="gymnasium", num_envs=slots, num_threads=1)
+name, num_envs, steps = sys.argv[1], *map(int, sys.argv[2:])
+envs = envpool.make(name, env_type="gymnasium", num_envs=num_envs, num_threads=1)
 envs.reset()
 space = envs.action_space
-shape, rng = (steps, slots, *space.shape), np.random.default_rng(0)
+shape, rng = (steps, num_envs, *space.shape), np.random.default_rng(0)
 actions = rng.uniform(space.low, space.high, shape)
 envs.step(actions[0])
 began = time.process_time()
 for action in actions:
     envs.step(action)
-print(slots * steps / (time.process_time() - began))
+print(num_envs * steps / (time.process_time() - began))
 """
 
 
@@ -44,13 +44,13 @@ def timed(run, steps):
     """Steps a second of CPU time."""
     began = time.process_time()
     run()
-    return SLOTS * steps / (time.process_time() - began)
+    return NUM_ENVS * steps / (time.process_time() - began)
 
 
 def alone(name, steps):
     """Gymnasium's environments in a row."""
-    with unwarned(mujoco):
-        many = SyncVectorEnv([lambda: gymnasium.make(name) for _ in range(SLOTS)])
+    with suppress_warnings(mujoco):
+        many = SyncVectorEnv([lambda: gymnasium.make(name) for _ in range(NUM_ENVS)])
     many.reset(seed=0)
     actions = drawn(many.single_action_space, steps)
 
@@ -62,7 +62,7 @@ def alone(name, steps):
 
 
 def drawn(space, steps):
-    shape = steps, SLOTS, *space.shape
+    shape = steps, NUM_ENVS, *space.shape
     return np.random.default_rng(0).uniform(space.low, space.high, shape).astype(np.float32)
 
 
@@ -78,7 +78,7 @@ def jitted(env, steps):
 
         return jax.lax.scan(step, states, actions)
 
-    keys = jax.random.split(jax.random.key(0), SLOTS)
+    keys = jax.random.split(jax.random.key(0), NUM_ENVS)
     states, _ = jax.jit(jax.vmap(env.reset, (0, None)))(keys, ())
     jax.block_until_ready(program(states, actions))
     return lambda: timed(lambda: jax.block_until_ready(program(states, actions)), steps)
@@ -88,7 +88,7 @@ def envpool(python, name, steps):
     """EnvPool's own loop, in another interpreter."""
 
     def rate():
-        said = subprocess.run([python, "-c", ENVPOOL, name, str(SLOTS), str(steps)], capture_output=True, check=True)
+        said = subprocess.run([python, "-c", ENVPOOL, name, str(NUM_ENVS), str(steps)], capture_output=True, check=True)
         return float(said.stdout.split()[-1])
 
     return rate

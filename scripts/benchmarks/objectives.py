@@ -25,7 +25,7 @@ import numpy as np
 from peers_timing import surroundings, timed
 
 from evorl.ec import NSGA2, RVEA, objectives
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
 from evorl.problems import DTLZ, ZDT
 from evorl.workflows import Search
 
@@ -41,7 +41,7 @@ def ranks() -> None:
     print("| points | fronts | evorl | pymoo |\n|---|---|---|---|")
     cases = {f"normal, {m} objectives": jax.random.normal(jax.random.key(m), (POINTS, m)) for m in (2, 3, 4, 5)}
     cases["a chain, 2 objectives"] = jnp.stack([jnp.arange(float(POINTS))] * 2, 1)
-    rank = jax.jit(objectives.ranks)
+    rank = jax.jit(objectives.compute_pareto_ranks)
     for name, points in cases.items():
         theirs = -np.asarray(points, float)
         fronts, expected = NonDominatedSorting().do(theirs, return_rank=True)
@@ -56,10 +56,10 @@ def searched(workflow: Search) -> Callable[[jax.Array], Any]:
 
     def run(key: jax.Array) -> jax.Array:
         key_init, key_steps = jax.random.split(key)
-        state = workflow.init(key_init, as_state(workflow.hyperparams()))
+        state = workflow.init(key_init, as_arrays(workflow.hyperparams()))
         state, _ = jax.lax.scan(workflow.step, state, jax.random.split(key_steps, GENERATIONS))
-        found = workflow.found(state)
-        return jnp.where(found.counts[:, None], found.fitness, objectives.WORST)
+        found = workflow.results(state)
+        return jnp.where(found.valid_mask[:, None], found.fitness, objectives.WORST_FITNESS)
 
     return run
 

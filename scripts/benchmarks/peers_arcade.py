@@ -70,7 +70,7 @@ def replayed(env: Any, trace: dict[str, Any]) -> Any:
     """What ours answers to the same actions with the same chance, TimeSteps [steps]."""
 
     def step(state: Any, row: dict[str, Any]) -> tuple[Any, Any]:
-        state = tree.where(row["begins"], tree.index(trace["starts"], row["start"]), state)
+        state = tree.select(row["begins"], tree.index(trace["starts"], row["start"]), state)
         return env.advance(state, row["action"], row["chance"])
 
     rows = {name: jnp.asarray(trace[name]) for name in ("action", "chance", "begins")}

@@ -22,7 +22,7 @@ from evorl.ec import CMAESHyperparams, MapElites
 from evorl.ec.cells import CVTArchive, GridArchive
 from evorl.ec.cma_me import ImprovementEmitter
 from evorl.problems import LinearProjection
-from evorl.types import Quality
+from evorl.types import QDEvaluation
 from evorl.workflows import Search
 
 CELLS, EDGE = 10_000, 50 * 5.12
@@ -51,7 +51,7 @@ def evorl_add(archive: Any, n: int, size: int) -> Step:
 
     def add(elites: Any, i: jax.Array, genomes: Any) -> Any:
         fitness, descriptor = batch(i, n)
-        return archive.add(elites, genomes, Quality(fitness, descriptor), jnp.float32(1))[0]
+        return archive.add(elites, genomes, QDEvaluation(fitness, descriptor), jnp.float32(1))[0]
 
     return carried(add, archive.empty(genomes), genomes)
 
@@ -125,7 +125,7 @@ def main() -> None:
             "QDax": qdax_add(squares, 1024, 100),
             "pyribs": ribs_add(archives.GridArchive(solution_dim=100, dims=(100, 100), ranges=boxes), 1024, 100),
         },
-        "add, centres": {"evorl": evorl_add(cvt, 1024, 100), "QDax": qdax_add(cvt.centres, 1024, 100)},
+        "add, centres": {"evorl": evorl_add(cvt, 1024, 100), "QDax": qdax_add(cvt.centroids, 1024, 100)},
         "add, 20,000 weights": {"evorl": evorl_add(small, 128, 20_000), "QDax": qdax_add(few, 128, 20_000)},
         "CMA-ME": {"evorl": evorl_cma_me(), "pyribs": ribs_cma_me()},
     }

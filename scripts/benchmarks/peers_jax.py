@@ -18,8 +18,8 @@ from peers_timing import Case, Program, compare
 from peers_updates import ACTIONS, BATCH, OBS, td3_block, updates
 
 from evorl import Brax, tree
-from evorl.replay import Ring
-from evorl.vector_env import Plan, Same, World, auto_reset
+from evorl.replay import RingBuffer
+from evorl.vector_env import EnvBatch, FixedStarts, RolloutPlan, build_step
 
 KEY = jax.random.key(0)
 ENVS, STEPS = 128, 200
@@ -44,16 +44,16 @@ def sums(obs: Array, reward: Array, done: Array) -> tuple[Array, ...]:
 
 def unrolled(env: Brax) -> Program:
     """Our adapter with auto-reset, which starts ended episodes anew."""
-    world = World(env, (), (), ENVS)
+    world = EnvBatch(env, (), (), ENVS)
     starts = jax.jit(world.reset)(jax.random.split(KEY, ENVS))
 
     def at_random(obs: Any, memory: Any, keys: Any) -> tuple[Any, Any, dict]:
         return jax.vmap(env.action_space.sample)(keys), memory, {}
 
     def run(starts: Any) -> Any:
-        begin, step, _ = auto_reset(world, at_random, Plan(Same(starts)), None, KEY)
+        begin, step, _ = build_step(world, at_random, RolloutPlan(FixedStarts(starts)), None, KEY)
         (end, stats, _), (steps, _) = jax.lax.scan(step, begin, length=STEPS)
-        return end, stats, sums(steps.obs, steps.reward, steps.ended)
+        return end, stats, sums(steps.obs, steps.reward, steps.is_done)
 
     return Program(run, (starts,), ENVS * STEPS)
 
@@ -124,11 +124,11 @@ def rows_of(n: int) -> dict[str, Array]:
 
 
 def evorl_replay(size: int) -> Buffer:
-    def restart(replay: Ring) -> Ring:
+    def restart(replay: RingBuffer) -> RingBuffer:
         return replace(replay, position=jnp.int32(size % CAPACITY), size=jnp.int32(size))
 
-    replay = Ring.empty(CAPACITY, tree.index(rows_of(1), 0))
-    return Buffer(replay, Ring.add, lambda replay, key: replay.sample(key, (BATCH,)).rows, restart)
+    replay = RingBuffer.empty(CAPACITY, tree.index(rows_of(1), 0))
+    return Buffer(replay, RingBuffer.add, lambda replay, key: replay.sample(key, (BATCH,)).rows, restart)
 
 
 def ring(size: int) -> Buffer:
@@ -190,7 +190,7 @@ def adding_and_sampling(buffer: Buffer, n: int) -> Program:
 
         return jax.lax.scan(step, carry, jax.random.split(key, ITERATIONS))[0]
 
-    args = (buffer.state, tree.zeros(rows_of(BATCH))), rows_of(n), jnp.ones(n, bool), KEY
+    args = (buffer.state, tree.zeros_like(rows_of(BATCH))), rows_of(n), jnp.ones(n, bool), KEY
     return Program(run, args, ITERATIONS, 1, lambda carry: (buffer.restart(carry[0]), carry[1]))
 
 

@@ -21,7 +21,7 @@ from peers_timing import Program, in_turn, surroundings
 
 from evorl import tree
 from evorl.envs.maze import RandomWalls, equal
-from evorl.levels import CurationHyperparams, LevelBuffer
+from evorl.ued import CurationHyperparams, LevelBuffer
 
 jax.tree_map = jax.tree.map  # pyright: ignore[reportAttributeAccessIssue]  jaxued 0.0.1 was written for an older jax
 
@@ -66,10 +66,10 @@ def agreement(capacity: int, operations: int) -> tuple[int, float]:
     peer, random = sampler(capacity), np.random.default_rng(0)
     theirs, ours = peer.initialize(jnp.int32(0)), LevelBuffer.empty(capacity, jnp.int32(0))
     same = lambda a, b: a == b  # noqa: E731
-    insert = jax.jit(lambda x, i, s: x.inserted(i, s, s, same, SETTINGS))
-    draw = jax.jit(lambda x, key: x.draw(key, 4, SETTINGS))
-    update = jax.jit(lambda x, places, s: x.updated(places, s, s))
-    weigh, chances = jax.jit(peer.level_weights), jax.jit(lambda x: x.chances(SETTINGS))
+    insert = jax.jit(lambda x, i, s: x.insert_levels(i, s, s, same, SETTINGS))
+    draw = jax.jit(lambda x, key: x.sample_indices(key, 4, SETTINGS))
+    update = jax.jit(lambda x, places, s: x.update_scores(places, s, s))
+    weigh, chances = jax.jit(peer.level_weights), jax.jit(lambda x: x.replay_probabilities(SETTINGS))
     put, again = jax.jit(peer.insert), jax.jit(peer.update_batch)
     differs, replaced = 0.0, 0
     for i in range(operations):
@@ -89,11 +89,11 @@ def agreement(capacity: int, operations: int) -> tuple[int, float]:
             kept = np.unique(places, return_index=True)[1]  # of those that come twice nothing is said
             kept = jnp.asarray(np.resize(kept, 4))
             ours, theirs = update(ours, places[kept], score[kept]), again(theirs, places[kept], score[kept])
-        filled = np.asarray(ours.ledger.filled)
+        filled = np.asarray(ours.score_table.valid_mask)
         np.testing.assert_array_equal(ours.levels, theirs["levels"])
-        np.testing.assert_array_equal(ours.ledger.score, theirs["scores"])
+        np.testing.assert_array_equal(ours.score_table.score, theirs["scores"])
         ages = np.asarray(theirs["episode_count"] - theirs["timestamps"])
-        np.testing.assert_array_equal(ours.ledger.age, ages * filled)
+        np.testing.assert_array_equal(ours.score_table.age, ages * filled)
         if (ages * filled).any():
             p, q = np.asarray(chances(ours))[filled], np.asarray(weigh(theirs))[filled]
             differs = max(differs, float((np.abs(p - q) / np.maximum(q, 1e-30)).max()))
@@ -105,11 +105,15 @@ def of_evorl(full: Any, new: Any, scores: jax.Array, keys: jax.Array) -> Program
 
     def once(held: LevelBuffer, given: Any) -> tuple[LevelBuffer, jax.Array]:
         key, levels, score = given
-        places, held = held.draw(key, N, SETTINGS)
-        seen = held.at(places).goal.sum()
-        return held.updated(places, score[0], score[0]).inserted(levels, score[1], score[1], equal, SETTINGS), seen
+        places, held = held.sample_indices(key, N, SETTINGS)
+        seen = held.get_levels(places).goal.sum()
+        return held.update_scores(places, score[0], score[0]).insert_levels(
+            levels, score[1], score[1], equal, SETTINGS
+        ), seen
 
-    enter = jax.jit(lambda held, levels, score: held.inserted(levels, score, score, equal, SETTINGS), donate_argnums=0)
+    enter = jax.jit(
+        lambda held, levels, score: held.insert_levels(levels, score, score, equal, SETTINGS), donate_argnums=0
+    )
     held = LevelBuffer.empty(CAPACITY, tree.index(full, 0))
     for i in range(0, CAPACITY, N):
         held = enter(held, tree.index(full, slice(i, i + N)), scores.reshape(-1)[i % 1000 : i % 1000 + N])

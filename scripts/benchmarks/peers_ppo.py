@@ -28,7 +28,7 @@ def evorl_ppo() -> Program:
     def train(key: jax.Array) -> Any:
         key_init, key_steps = jax.random.split(key)
         state = workflow.init(key_init, hyperparams)
-        return jax.lax.scan(workflow.step, state, jax.random.split(key_steps, STEPS // workflow.num_rows))
+        return jax.lax.scan(workflow.step, state, jax.random.split(key_steps, STEPS // workflow.num_transitions))
 
     return Program(train, (jax.random.key(0),), STEPS)
 

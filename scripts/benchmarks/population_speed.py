@@ -24,7 +24,7 @@ def population(workload: str, size: int) -> tuple[Any, Any]:
     if workload == "E5":
         return pbt(size, selection=Truncation(0.25) if size >= 4 else NoSelection())[:2]
     inner, hyperparams, *_ = WORKLOADS["E4"]()
-    return Vmapped(inner, size), tree.broadcast(hyperparameters.as_state(hyperparams), size)
+    return Vmapped(inner, size), tree.broadcast(hyperparameters.as_arrays(hyperparams), size)
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ def speed(core: str, iterations: int, repeats: int) -> str:
     from evorl.training.configuration import config
     from evorl.training.devices import compiler_options
 
-    workflow, hyperparams, _ = runs.build(config.load(["agent=puffer", "env=arcade/grid", f"core={core}"]))
+    workflow, hyperparams, _ = runs.build(config.compose_config(["agent=puffer", "env=arcade/grid", f"core={core}"]))
     began = time.process_time()
     step = jax.jit(workflow.step, donate_argnums=0, compiler_options=compiler_options())
     state = jax.jit(workflow.init)(jax.random.key(0), hyperparams)
@@ -43,7 +43,7 @@ def speed(core: str, iterations: int, repeats: int) -> str:
         for j in range(iterations):
             state, _ = compiled(state, jax.random.key(i * iterations + j))
         jax.block_until_ready(state)
-        rates.append(iterations * workflow.num_rows / (time.process_time() - began))
+        rates.append(iterations * workflow.num_transitions / (time.process_time() - began))
     size = sum(x.size for x in jax.tree.leaves(state.agent.actor.params))
     return f"| {core} | {size:,} | {median(rates):,.0f} | {compile_seconds:.1f} |"
 
@@ -66,7 +66,7 @@ def difference(source: Path) -> float:
         subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", path.with_suffix(".so"), path], check=True)
         row = ctypes.CDLL(str(path.with_suffix(".so"))).puff_advantage_row
     rng, most = np.random.default_rng(0), 0.0
-    ours = jax.jit(Puffer().targets)
+    ours = jax.jit(Puffer().compute_advantages)
     for _ in range(1000):
         values, rewards = rng.normal(size=(2, 65)).astype(np.float32)
         dones = (rng.random(65) < 0.1).astype(np.float32)

@@ -20,14 +20,14 @@ os.environ["PJRT_NPROC"] = "1"
 import jax
 import numpy as np
 
-from evorl.distributed.actors import Ray
-from evorl.distributed.cluster import connected
-from evorl.distributed.coordinator import coordinate
-from evorl.distributed.learning import coordinate_rollouts
+from evorl.distributed.cluster import connect_to_ray
+from evorl.distributed.coordinator import coordinate_psro
+from evorl.distributed.ray_executor import RayExecutor
+from evorl.distributed.rollout_coordinator import coordinate_rollouts
+from evorl.leagues.psro import PSRO
 from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.training.devices import enable_compilation_cache
-from evorl.workflows.psro import PSRO
 
 
 def main() -> None:
@@ -37,14 +37,14 @@ def main() -> None:
     parser.add_argument("options", nargs="*")
     given = parser.parse_args()
     league = [] if any(one.startswith("agent=") for one in given.options) else ["agent=psro", "env=leduc"]
-    with connected():
+    with connect_to_ray():
         enable_compilation_cache()
-        workflow, hyperparams, _ = runs.build(config.load([*league, *given.options]))
+        workflow, hyperparams, _ = runs.build(config.compose_config([*league, *given.options]))
         of_psro = isinstance(workflow, PSRO)
-        trained: Any = coordinate if of_psro else partial(coordinate_rollouts, parts=max(given.workers))
+        trained: Any = coordinate_psro if of_psro else partial(coordinate_rollouts, parts=max(given.workers))
         took, states = {}, []
         for workers in given.workers:
-            done = list(trained(workflow, Ray(workers), given.iterations, hyperparams=hyperparams))
+            done = list(trained(workflow, RayExecutor(workers), given.iterations, hyperparams=hyperparams))
             seconds = np.diff([one.seconds for one in done])
             took[workers] = statistics.median(seconds[len(seconds) // 2 :])
             last: Any = done[-1].state

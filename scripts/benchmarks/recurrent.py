@@ -30,7 +30,7 @@ def learning(core: Any, length: int) -> Program:
     key_x, key_ended, key_core = jax.random.split(jax.random.key(0), 3)
     x = jax.random.normal(key_x, (length, BATCH, WIDTH))
     ended = jax.random.bernoulli(key_ended, 1 / 8, (length, BATCH))
-    memory = tree.broadcast(core.initial(), BATCH)
+    memory = tree.broadcast(core.initial_memory(), BATCH)
     params = core.init(key_core, memory, x, ended, method="sequence")
 
     def loss(params: Any, x: jax.Array) -> jax.Array:

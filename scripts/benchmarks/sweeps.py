@@ -25,17 +25,17 @@ import numpy as np
 from evorl import tree
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.ppo import PPOHyperparams
-from evorl.envs.gymnax import Gymnax
-from evorl.hyperparameters import as_state, replaced, searched
-from evorl.population import Space
+from evorl.envs.suites.gymnax import Gymnax
+from evorl.hyperparameters import as_arrays, replace_numbers, to_search_space
+from evorl.population import PriorSpace
 from evorl.priors import LogUniform, Uniform
 from evorl.sweeps.gaussian_process import GaussianProcess
 from evorl.sweeps.protein import Protein
 from evorl.sweeps.random_search import RandomSearch
 from evorl.sweeps.space import Parameter, SearchSpace
 from evorl.sweeps.tpe import TPE
-from evorl.sweeps.trials import DONE, Evaluation, Sampler, Trial
-from evorl.training.program import Program, job
+from evorl.sweeps.trials import DONE, Evaluation, Sampler, SweepTrial
+from evorl.training.program import Program, make_run_args
 from evorl.workflows.on_policy import OnPolicy
 
 POINTS, TRIALS, RANDOM = 20, 40, 200
@@ -79,17 +79,17 @@ TASKS: dict[str, Task] = {  # what is searched, the score of values at a budget,
 }
 
 
-def tried(task: Task, number: int, point: np.ndarray, rng: np.random.Generator) -> Trial:
+def tried(task: Task, number: int, point: np.ndarray, rng: np.random.Generator) -> SweepTrial:
     space, score, noise = task
     values = space.decode(point)
     c, dear = values[BUDGET.name], max(0.1, 1 + noise * rng.normal())
     parts = np.arange(1, POINTS + 1) / POINTS
     curve = tuple(Evaluation(float(part), c * part * dear, score(values, c * part)) for part in parts)
-    return Trial(number, tuple(point), values, DONE, curve)
+    return SweepTrial(number, tuple(point), values, DONE, curve)
 
 
 def best(task: Task, sampler: Sampler, count: int, seed: int) -> float:
-    trials: list[Trial] = []
+    trials: list[SweepTrial] = []
     rng = np.random.default_rng([seed, 1])
     while len(trials) < count:
         point = sampler.suggest(task[0], trials, 1, seed)[0]
@@ -116,40 +116,40 @@ def training(seed: int) -> Callable[[Sequence[dict[str, float]]], list[float]]:
     env = Gymnax("CartPole-v1")
     agent = PolicyGradient(env.observation_space, env.action_space, hidden=(64, 64))
     workflow = OnPolicy(env, agent, num_envs=8, num_steps=64, batch_size=128, normalize_observations=False)
-    iterations = math.ceil(STEPS / workflow.num_rows)
+    iterations = math.ceil(STEPS / workflow.num_transitions)
     program = Program(workflow, [seed], iterations, True)
 
     @jax.jit
     def run(hyperparams: PPOHyperparams) -> jax.Array:
         def one(hyperparams: PPOHyperparams) -> jax.Array:
             state = workflow.init(program.keys[0, 0], hyperparams)
-            metrics = program.run_one(state, program.keys[0], *job(0, iterations, False))[1]
+            metrics = program.run_one(state, program.keys[0], *make_run_args(0, iterations, False))[1]
             return metrics["return"].mean()
 
         return jax.vmap(one)(hyperparams)
 
     def scores(values: Sequence[dict[str, float]]) -> list[float]:
         numbers = {name: np.array([one[name] for one in values]) for name in values[0]}
-        given = tree.broadcast(as_state(PPOHyperparams(critic_weight=0.5)), len(values))
-        return np.nan_to_num(run(replaced(given, numbers))).tolist()
+        given = tree.broadcast(as_arrays(PPOHyperparams(critic_weight=0.5)), len(values))
+        return np.nan_to_num(run(replace_numbers(given, numbers))).tolist()
 
     return scores
 
 
 def reached_by_ppo(seeds: int) -> None:
-    priors, defaults = Space(searched(PPOHyperparams())).priors, PPOHyperparams()
+    priors, defaults = PriorSpace(to_search_space(PPOHyperparams())).priors, PPOHyperparams()
     space = SearchSpace(tuple(Parameter(name, prior, getattr(defaults, name)) for name, prior in priors.items()))
     samplers, found = {"Protein": Protein(), "TPE": TPE(), "random": RandomSearch()}, []
     for seed in range(seeds):
         scores = training(seed)
 
         def best(sampler: Sampler, count: int, first: int, scores: Any = scores) -> float:
-            trials: list[Trial] = []
+            trials: list[SweepTrial] = []
             while len(trials) < count:
                 points = sampler.suggest(space, trials, TOGETHER, first)
                 values = [space.decode(point) for point in points]
                 for point, one, score in zip(points, values, scores(values), strict=True):
-                    trials.append(Trial(len(trials), tuple(point), one, DONE, (Evaluation(1.0, STEPS, score),)))
+                    trials.append(SweepTrial(len(trials), tuple(point), one, DONE, (Evaluation(1.0, STEPS, score),)))
             return max(trial.score for trial in trials)
 
         bar = best(RandomSearch(), RANDOM, 1000 + seed)
@@ -169,13 +169,13 @@ def suggestions() -> None:
         cost = np.exp(x @ rng.uniform(size=12))
         numbers = tuple(Parameter(f"agent.hyperparams.x{i}", Uniform(0.0, 1.0), 0.5) for i in range(12))
         curves = [(Evaluation(1.0, float(c), float(v)),) for c, v in zip(cost, y, strict=True)]
-        trials = [Trial(i, tuple(x[i]), {}, DONE, curve) for i, curve in enumerate(curves)]
+        trials = [SweepTrial(i, tuple(x[i]), {}, DONE, curve) for i, curve in enumerate(curves)]
         targets = (y - y.min()) / np.ptp(y), (np.log(cost) - np.log(cost).min()) / np.ptp(np.log(cost)) - 1
         found = [
             timed(lambda trials=trials, numbers=numbers: Protein().suggest(SearchSpace(numbers), trials, 1, 0)),
             timed(lambda x=x, targets=targets, at=candidates: [sklearns(x, one, at) for one in targets]),
             timed(
-                lambda x=x, targets=targets, at=candidates: [GaussianProcess.fitted(x, one).mean(at) for one in targets]
+                lambda x=x, targets=targets, at=candidates: [GaussianProcess.fit(x, one).mean(at) for one in targets]
             ),
         ]
         print(f"| {points} | {' | '.join(f'{seconds:.2f}' for seconds in found)} |", flush=True)

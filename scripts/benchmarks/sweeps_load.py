@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 
-from evorl.sweeps import definition, reports, running
-from evorl.sweeps.definition import Definition
+from evorl.sweeps import definition, reports, runner
+from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.space import SearchSpace
-from evorl.sweeps.store import NAME, Store
-from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, Sampler, Trial
+from evorl.sweeps.store import NAME, SweepStore
+from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, Sampler, SweepTrial
 
 POINTS = 20
 SPENT = "spent"  # ends the file of what a worker has measured
@@ -46,7 +46,7 @@ class Timed:
     sampler: Sampler
     spent: list[tuple[int, float]] = field(default_factory=list)
 
-    def suggest(self, space: SearchSpace, trials: Sequence[Trial], n: int, seed: int) -> np.ndarray:
+    def suggest(self, space: SearchSpace, trials: Sequence[SweepTrial], n: int, seed: int) -> np.ndarray:
         now = time.process_time()
         found = self.sampler.suggest(space, trials, n, seed)
         self.spent.append((len(trials), time.process_time() - now))
@@ -61,7 +61,7 @@ def curve(point: Sequence[float], budget: float, rng: np.random.Generator) -> li
     return found
 
 
-def fill(store: Store, space: SearchSpace, count: int) -> None:
+def fill(store: SweepStore, space: SearchSpace, count: int) -> None:
     rng, trials, curves = np.random.default_rng(0), [], []
     for number, point in enumerate(rng.uniform(size=(count, space.size))):
         values = space.decode(point)
@@ -73,11 +73,11 @@ def fill(store: Store, space: SearchSpace, count: int) -> None:
 
 
 def work(folder: Path) -> None:
-    store, found = definition.opened(folder, (), "resume")
-    sampler, rng, longest = Timed(found.suggests()), np.random.default_rng(os.getpid()), 0.0
+    store, found = definition.open_sweep(folder, (), "resume")
+    sampler, rng, longest = Timed(found.build_sampler()), np.random.default_rng(os.getpid()), 0.0
     path = folder.parent / f"{os.getpid()}.{SPENT}"
-    with store.owner() as owner:
-        while taken := store.take(owner, 1, found.space, sampler):
+    with store.register_owner() as owner:
+        while taken := store.claim_trials(owner, 1, found.space, sampler):
             trial = taken[0]
             if rng.uniform() < float(os.environ[KILL]):
                 if rng.uniform() < 0.5:
@@ -85,13 +85,13 @@ def work(folder: Path) -> None:
                 raise RuntimeError("a worker that fails")
             state, used, budget = DONE, 0.0, trial.values["env_steps"]
             for one in curve(trial.point, budget, rng):
-                now, used = time.perf_counter(), one.used
+                now, used = time.perf_counter(), one.used_share
                 behind = store.observe(trial.number, one)
                 longest = max(longest, time.perf_counter() - now)
                 if behind:
                     state = STOPPED
                     break
-            store.end(trial.number, state, used)
+            store.end_trial(trial.number, state, used)
             path.write_text(json.dumps([longest, time.process_time(), sampler.spent]))
 
 
@@ -103,16 +103,16 @@ def timed(what: Callable[[], Any]) -> tuple[float, float]:
 
 def swept(folder: Path, trials: int, filled: int, workers: int, sampler: str) -> None:
     chosen = ["agent=ppo", "env=cartpole"]
-    data, space, chosen = definition.searching(chosen, ["space.env_steps=${log_uniform:20_000,200_000}"])
-    found = Definition(data, chosen, space, definition.sampler(sampler, {}), "return", "env_steps", 0)
+    data, space, chosen = definition.parse_search(chosen, ["space.env_steps=${log_uniform:20_000,200_000}"])
+    found = SweepDefinition(data, chosen, space, definition.build_sampler_node(sampler, {}), "return", "env_steps", 0)
     folder.mkdir(parents=True)
     settings = {"trials": trials, "workers": workers, "vmapped": 1, "side_by_side": None, "seed": 0}
-    store, lines = Store.made(folder, settings | {"definition": found.to_data()}), list[str]()
+    store, lines = SweepStore.create(folder, settings | {"definition": found.to_data()}), list[str]()
     fill(store, found.space, filled)
-    wall, cpu = timed(lambda: running.run(store, found, workers, lines.append))
+    wall, cpu = timed(lambda: runner.run_sweep(store, found, workers, lines.append))
     measured = [json.loads(path.read_text()) for path in folder.parent.glob(f"*.{SPENT}")]
     spent = sorted((count, seconds) for _, _, of_worker in measured for count, seconds in of_worker)
-    all_trials = store.trials()
+    all_trials = store.read_trials()
     states = {state: sum(one.state == state for one in all_trials) for state in (DONE, STOPPED, FAILED)}
     lost = sum("takes its place" in line for line in lines)
     print(f"{len(all_trials)} trials ({states}), {lost} workers lost, {len(spent)} suggestions, {wall:.0f} s")
@@ -125,12 +125,13 @@ def swept(folder: Path, trials: int, filled: int, workers: int, sampler: str) ->
     of_workers = sum(seconds for _, seconds, _ in measured)
     suggesting = sum(seconds for _, seconds in spent)
     print(f"  workers: {of_workers:.0f} CPU s, {suggesting:.0f} of them suggestions; parent: {cpu:.0f} CPU s")
-    print(f"  report: {timed(lambda: list(reports.written(store, found)))[0]:.1f} s")
-    print(f"  reading: {timed(lambda: Store(folder).trials(found.space))[0]:.2f} s", end="; ")
+    wall, cpu = timed(lambda: list(reports.write_report(store, found)))
+    print(f"  report: {cpu:.1f} CPU s in {wall:.1f} s")
+    print(f"  reading: {timed(lambda: SweepStore(folder).read_trials(found.space))[0]:.2f} s", end="; ")
     print(
         f"the checks of a resume: {timed(lambda: [found.check_values(x.values) for x in all_trials])[0]:.2f} s", end=""
     )
-    print(f"; what is left: {timed(lambda: Store(folder).left(trials))[0]:.3f} s")
+    print(f"; what is left: {timed(lambda: SweepStore(folder).count_remaining(trials))[0]:.3f} s")
 
 
 def main() -> None:
@@ -146,7 +147,7 @@ def main() -> None:
     given = parser.parse_args()
     os.environ[KILL] = str(given.kill)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    running.MODULE = Path(__file__).stem
+    runner.MODULE = Path(__file__).stem
     with tempfile.TemporaryDirectory() as top:
         swept(Path(top) / "sweep", given.trials, given.filled, given.workers, given.sampler)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evorl.sweeps.store import Store, folder_of
+from evorl.sweeps.store import SweepStore, get_trial_folder
 
 SETTINGS = ["experiment=classic/ppo_cartpole", "num_seeds=1", "tensorboard=false"]
 
@@ -54,7 +54,7 @@ def main() -> None:
             place = folder / name.replace(" ", "_") / time
             took[name] = ran(*sweep, f"side_by_side={beside}".lower(), f"sweep_dir={place}")
         print(f"{name}: {took[name]:.0f} CPU seconds", flush=True)
-    trials = Store(folder / "vmapped" / "timed").trials()
+    trials = SweepStore(folder / "vmapped" / "timed").read_trials()
     alone, found = [], []
     for place, trial in [("warm", trials[0]), *(("timed", trial) for trial in trials)]:
         run = folder / "alone" / place / str(trial.number)
@@ -63,7 +63,7 @@ def main() -> None:
         found.append(evaluations(run))
     print(f"a process each: {sum(alone[1:]):.0f} CPU seconds")
     for name, seconds in took.items():
-        runs = [folder_of(folder / name.replace(" ", "_") / "timed", trial.number) for trial in trials]
+        runs = [get_trial_folder(folder / name.replace(" ", "_") / "timed", trial.number) for trial in trials]
         pairs = list(zip(found[1:], map(evaluations, runs), strict=True))
         same = sum(one.shape == other.shape and bool((one == other).all()) for one, other in pairs)
         ends = np.array([[one[-1, 1], other[-1, 1]] for one, other in pairs])

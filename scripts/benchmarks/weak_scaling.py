@@ -40,32 +40,32 @@ def workload(name: str, devices: int) -> tuple[Any, Any, int, int]:
 
 def measured(name: str, devices: int) -> float:
     """Seconds of some iterations, by so many devices."""
-    from evorl.training.devices import compiler_options, host_devices
+    from evorl.training.devices import compiler_options, set_host_devices
 
-    host_devices(devices, required=False)
+    set_host_devices(devices, required=False)
     import jax
 
-    from evorl.training.program import RUNS_ONCE, Program, job
+    from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
 
     workflow, hyperparams, iterations, seeds = workload(name, devices)
     program = Program(workflow, range(seeds), iterations, jax.default_backend() != "cpu", devices)
     times = []
     with jax.set_mesh(program.mesh):
-        traced = program.traced(hyperparams)
-        state = traced.init.lower().compile(RUNS_ONCE)(program.keys, hyperparams)
+        traced = program.trace(hyperparams)
+        state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, hyperparams)
         run = traced.run.compile(compiler_options())
         for i in range(REPEATS + 2):  # the first two: the random steps, and what begins after them
             started = time.perf_counter()
-            state, _, _ = jax.block_until_ready(run(state, program.keys, *job(i, iterations, False)))
+            state, _, _ = jax.block_until_ready(run(state, program.keys, *make_run_args(i, iterations, False)))
             times.append(time.perf_counter() - started)
     return statistics.median(times[2:])
 
 
 def main() -> None:
-    from evorl.training.devices import cores
+    from evorl.training.devices import count_cores
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--most", type=int, default=cores())
+    parser.add_argument("--most", type=int, default=count_cores())
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -15,7 +15,7 @@ from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperpa
 from evorl.agents import SAC, MLPPolicy, PolicyGradient, PPOHyperparams, SACHyperparams, TrainState
 from evorl.ec import OpenES
 from evorl.population import LogUniform, NoSelection, OneMinus, Pairs, Swarm, Truncation, Uniform
-from evorl.replay import Row
+from evorl.replay import RowLayout
 from evorl.training.devices import compiler_options
 from evorl.workflows import PBT, Evolution, EvolutionHyperparams, OnPolicy, PBTHyperparams, Vmapped
 
@@ -30,8 +30,8 @@ def repeat(count: int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any
 
 
 def interaction_parts(workflow: Any, act: Callable[..., Any], params: Any, params_axis: int | None, steps: int) -> dict:
-    """Environment scan and policy forward, act(params, obs, memory, key, hyperparams), of all slots."""
-    env, n = workflow.env, workflow.vector_env.num_slots
+    """Environment scan and policy forward, act(params, obs, memory, key, hyperparams), of all environments."""
+    env, n = workflow.env, workflow.vector_env.num_envs
     states, obs = jax.vmap(env.reset, (0, None))(jax.random.split(KEY, n), ())
     actions = jnp.zeros((n, *env.action_space.shape))
 
@@ -51,7 +51,7 @@ def interaction_parts(workflow: Any, act: Callable[..., Any], params: Any, param
 
 
 def replay_part(state: Any, n: int, steps: int, chunk: int) -> dict:
-    """The scatter of the rows of n slots."""
+    """The scatter of the rows of n environments."""
     rows = state.replay.sample(KEY, (chunk * n,)).rows
     mask = jnp.ones(chunk * n, bool)
 
@@ -70,7 +70,7 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
     keys = jax.random.split(KEY, m)
 
     def gradients(genomes: Any) -> Any:
-        learners = state.agent.replace(actor=jax.vmap(TrainState.fresh)(tree.index(genomes, slice(0, m))))
+        learners = state.agent.replace(actor=jax.vmap(TrainState.create)(tree.index(genomes, slice(0, m))))
 
         def update(i: jax.Array, agents: Any) -> Any:
             def critic_loss(params: Any) -> Any:
@@ -97,7 +97,7 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
         return repeat(updates, sample, batches.replace(terminated=batches.reward, truncated=batches.reward))
 
     tell = partial(evolver.tell, KEY, genomes, jnp.arange(float(n)))
-    greedy = lambda params, obs, key: agent.action(agent.actor.apply(params, obs))  # noqa: E731
+    greedy = lambda params, obs, key: agent.to_action(agent.actor.apply(params, obs))  # noqa: E731
     parts = interaction_parts(workflow, greedy, genomes, 0, steps) | replay_part(state, n, steps, workflow.chunk)
     return parts | {
         "gradients": (gradients, genomes),
@@ -137,11 +137,11 @@ def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
 
 
 def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
-    agent, hp, size = workflow.agent, state.hyperparams, workflow.batch_size // workflow.segment
+    agent, hp, size = workflow.agent, state.hyperparams, workflow.batch_size // workflow.segment_length
     params = state.agent.actor.params
     transitions = workflow.collect(state, KEY)[1]
-    batch = workflow.segments(agent.batch(params, transitions, hp, fresh=True))
-    layout = Row.of(jax.eval_shape(lambda: tree.index(batch, 0)))
+    batch = workflow.split_batch(agent.build_batch(params, transitions, hp, acted_by_current_params=True))
+    layout = RowLayout.from_row(jax.eval_shape(lambda: tree.index(batch, 0)))
 
     def act(params: Any, obs: jax.Array, key: jax.Array) -> Any:
         return agent.act(params, obs, (), key, hp)[0]
@@ -156,14 +156,16 @@ def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
 
     def shuffle(tables: Any) -> Any:
         def once(i: jax.Array, tables: Any) -> Any:
-            order = jax.random.permutation(jax.random.fold_in(KEY, i), workflow.num_rows // workflow.segment)
+            order = jax.random.permutation(
+                jax.random.fold_in(KEY, i), workflow.num_transitions // workflow.segment_length
+            )
             return tree.index(tables, order)
 
         return repeat(workflow.num_epochs, once, tables)
 
     tables = layout.pack(batch)
     return interaction_parts(workflow, act, params, None, workflow.num_steps) | {
-        "targets": (lambda t: agent.batch(params, t, hp, fresh=True), transitions),
+        "targets": (lambda t: agent.build_batch(params, t, hp, acted_by_current_params=True), transitions),
         "gradients": (gradients, state.agent, tables),
         "shuffle": (shuffle, tables),
     }
@@ -197,7 +199,7 @@ def evolution_parts(workflow: Evolution, state: Any, steps: int) -> dict:
     tell = partial(evolver.tell, KEY, genomes, jnp.arange(float(evolver.population_size)))
 
     def greedy(params: Any, obs: jax.Array, key: jax.Array) -> Any:
-        return agent.mode(params, state.statistics.normalize(obs), (), key, ())[0]
+        return agent.mode(params, state.obs_statistics.normalize(obs), (), key, ())[0]
 
     parts = interaction_parts(workflow, greedy, genomes, 0, steps)
     return parts | {"ask": (evolver.ask, KEY, state.evolver, hp), "tell": (tell, state.evolver, hp)}
@@ -268,7 +270,7 @@ def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
         learning_rate=LogUniform(1e-5, 1e-2), clip=Uniform(0.01, 0.5), discount=OneMinus(LogUniform(1e-5, 0.14))
     )
     workflow = PBT(Vmapped(inner, size), space, steps_per_generation=2, **options)
-    hyperparams = PBTHyperparams(workflow.variation.takes())
+    hyperparams = PBTHyperparams(workflow.variation.hyperparams_class())
     return workflow, hyperparams, 1, lambda state, metrics: pbt_parts(workflow, state)
 
 

@@ -22,7 +22,7 @@ from open_spiel.python.algorithms import fictitious_play
 from peers_timing import compiled, surroundings, timed
 
 from evorl import XFP
-from evorl.envs.games import Kuhn, Leduc, Tabled
+from evorl.envs.games import ExtensiveFormGame, Kuhn, Leduc
 
 GAMES = {"kuhn": (Kuhn(), "kuhn_poker"), "leduc": (Leduc(), "leduc_poker")}
 
@@ -48,7 +48,7 @@ def main() -> None:
     for name, (rules, known) in GAMES.items():
         if name not in args.games:
             continue
-        game: Any = Tabled(rules)
+        game: Any = ExtensiveFormGame(rules)
         xfp = XFP(game)
 
         def run(key: jax.Array, xfp: XFP = xfp) -> jax.Array:

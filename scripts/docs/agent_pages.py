@@ -32,7 +32,7 @@ def number(value: float) -> str:
 
 def table(agent: str) -> str:
     """The hyperparameters of an agent, with the defaults that its configuration has, and where they are searched."""
-    node = config.load([f"agent={agent}"]).agent
+    node = config.compose_config([f"agent={agent}"]).agent
     rows = lines(node.hyperparams, node.space)
     return "\n".join(["| `agent.hyperparams.` | default | range | searched | |", "|---|---|---|---|---|", *rows])
 
@@ -48,8 +48,8 @@ def lines(node: Any, space: Any, prefix: str = "") -> Iterator[str]:
             yield from lines(value, space.get(field.name, {}), f"{prefix}{field.name}.") if own else ()
             continue
         span = f"{number(about['low'])} to {number(about['high'])}"
-        prior = parts.make(config.plain(space[field.name]), field.name) if field.name in space else None
-        searched = " to ".join(map(number, prior.ends)) if prior is not None else ""
+        prior = parts.instantiate(config.to_plain_data(space[field.name]), field.name) if field.name in space else None
+        searched = " to ".join(map(number, prior.bounds)) if prior is not None else ""
         yield f"| `{prefix}{field.name}` | {number(value)} | {span} | {searched} | {about['about']} |"
 
 

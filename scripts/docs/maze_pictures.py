@@ -10,7 +10,7 @@ import jax
 from PIL import Image
 
 from evorl import tree
-from evorl.envs.maze import RandomWalls, ood, pad, strip
+from evorl.envs.maze import RandomWalls, ood, pad, render_level_grid
 
 
 def main() -> None:
@@ -18,9 +18,11 @@ def main() -> None:
     keys = jax.random.split(jax.random.key(0), 8)
     source = RandomWalls(fewest=25, most=60, solvable=True)
     levels = jax.vmap(source.sample, (0, None))(keys, source.default_params)
-    Image.fromarray(strip(levels)).save(folder / "maze_random.png", optimize=True)
+    Image.fromarray(render_level_grid(levels)).save(folder / "maze_random.png", optimize=True)
     named = [pad(level, 19, 19) for level in (x.sample(keys[0], ()) for x in ood.LEVELS.values()) if level.height < 20]
-    Image.fromarray(strip(tree.stack(named), columns=5, tile=6)).save(folder / "maze_ood.png", optimize=True)
+    Image.fromarray(render_level_grid(tree.stack(named), columns=5, tile=6)).save(
+        folder / "maze_ood.png", optimize=True
+    )
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def execute(path: Path) -> None:
     }
     written = json.loads(nbformat.writes(notebook))
     written["metadata"]["executed"]["sha256"] = digest(written)
-    files.replace(path, json.dumps(written, indent=1, ensure_ascii=False) + "\n")
+    files.write_atomically(path, json.dumps(written, indent=1, ensure_ascii=False) + "\n")
     print(f"{path.name}: {seconds} seconds, {path.stat().st_size // 1000} kB", flush=True)
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from evorl.spaces import random_action
 from evorl.training.configuration import config
-from evorl.training.configuration.parts import played
+from evorl.training.configuration.parts import make_task
 
 NAMES = (
     "gymnax/Breakout-MinAtar",
@@ -29,7 +29,7 @@ OUT = Path(__file__).parents[2] / "docs" / "suites.png"
 
 def picture(name: str) -> Image.Image:
     """The middle one of the pictures of an episode."""
-    env: Any = played(config.plain(config.load([f"env={name}"])))
+    env: Any = make_task(config.to_plain_data(config.compose_config([f"env={name}"])))
     params, key = env.default_params, jax.random.key(1)
     state, obs = jax.jit(env.reset)(key, params)
     states, step = [state], jax.jit(env.step)

@@ -16,21 +16,21 @@ from pathlib import Path
 
 from trainings import is_above, keep, kept, trained
 
-from evorl.stats import Mean
+from evorl.stats import MeanEstimate
 from evorl.training.configuration import config
-from evorl.training.configuration.discovery import choices
-from evorl.training.configuration.parts import played
-from evorl.training.reference import random_return
+from evorl.training.configuration.discovery import find_choices
+from evorl.training.configuration.parts import make_task
+from evorl.training.random_baseline import get_random_return
 
 MOST = {"cartpole": 200.0, "pong": 21.0, "breakout": 864.0, "connect_four": 1.0, "grid": 1.0}  # hits of the ball aside
-GAMES = [name.removeprefix("arcade/") for name in choices("env") if name.startswith("arcade/")]
+GAMES = [name.removeprefix("arcade/") for name in find_choices("env") if name.startswith("arcade/")]
 
 
 def learned(game: str, env_steps: int, experiment: str) -> dict:
     """What a training ends with, as a row."""
     options = [f"experiment=arcade/{experiment}", f"env=arcade/{game}", f"env_steps={env_steps}", "evaluations=1"]
     end, seconds = trained([*options, f"agent.hyperparams.anneal_steps={env_steps}", "devices=1"])
-    chance = random_return(played(config.plain(config.load([f"env=arcade/{game}"]))))
+    chance = get_random_return(make_task(config.to_plain_data(config.compose_config([f"env=arcade/{game}"]))))
     returns = end["seeds"]["return"]
     return {"game": game, "steps": end["env_steps"], "returns": returns, "random": chance, "seconds": seconds}
 
@@ -39,7 +39,7 @@ def told(row: dict) -> str:
     """A row of the table."""
     mean, (random, *chance) = sum(row["returns"]) / len(row["returns"]), row["random"]
     halfway = (random + MOST[row["game"]]) / 2 if row["game"] in MOST else None
-    cells = [row["game"], f"{row['steps']:,}", f"{Mean.of(row['returns']):.3g}"]
+    cells = [row["game"], f"{row['steps']:,}", f"{MeanEstimate.from_scores(row['returns']):.3g}"]
     cells += [f"{random:.3g} [{chance[0]:.3g}, {chance[1]:.3g}]", is_above(row["returns"], row["random"])]
     reached = "" if halfway is None else f"{halfway:.3g}: {'yes' if mean >= halfway else 'no'}"
     cells += [reached, f"{row['seconds']:.0f}"]

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from evorl import stats
-from evorl.training.records.rows import evaluations
+from evorl.training.records.rows import read_evaluations
 
 GOALS = {"cartpole": 475, "acrobot": -90, "inverted_pendulum": 950, "pendulum": -200}
 EXPERIMENTS = [
@@ -47,7 +47,7 @@ def train(experiment: str, options: list[str]) -> dict:
         run = Path(folder) / "run"
         fixed = [f"experiment={experiment}", f"run_dir={run}", "evaluations=1", "tensorboard=false"]
         subprocess.run([sys.executable, "-m", "evorl.train", *fixed, *options], check=True, stdout=subprocess.DEVNULL)
-        return evaluations(run)[-1]
+        return read_evaluations(run)[-1]
 
 
 def saved(rows: Path | None) -> list[dict]:
@@ -71,7 +71,12 @@ def main() -> None:
                 print(json.dumps({"experiment": experiment, "date": f"{datetime.date.today()}", **row}), file=file)
         returns = np.asarray(row["seeds"]["return"])
         goal = next((goal for env, goal in GOALS.items() if experiment.endswith(f"_{env}")), "")
-        cells = [experiment, f"{row['env_steps']:,}", f"{stats.Mean.of(returns):.1f}", f"{stats.iqm(returns):.1f}"]
+        cells = [
+            experiment,
+            f"{row['env_steps']:,}",
+            f"{stats.MeanEstimate.from_scores(returns):.1f}",
+            f"{stats.iqm(returns):.1f}",
+        ]
         cells += [f"{returns.min():.1f}", str(goal), f"{row['seconds']:.0f}", f"{row['compile_seconds']:.0f}"]
         print(f"| {' | '.join(cells)} |", flush=True)
 

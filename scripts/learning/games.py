@@ -23,11 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import stats, vector_env
-from evorl.spaces import sizes
-from evorl.training.against import Against, Place
+from evorl.spaces import group_sizes
+from evorl.training.cross_play import CrossPlayPolicy, PlayerId
 from evorl.training.policy import Policy
-from evorl.training.runs import Restored, restored
-from evorl.vector_env import EpisodeStats, FromParams, Plan, Store, World
+from evorl.training.runs import RunCheckpoint, restore_run
+from evorl.vector_env import EnvBatch, EpisodeStats, ResetStarts, RolloutPlan, TransitionStore
 
 MPE = ("tag", "push", "adversary")
 STEPS = {"tic_tac_toe": 1_000_000, "connect_four": 3_000_000}
@@ -40,27 +40,27 @@ def options(name: str, env_steps: int) -> list[str]:
     return ["agent=ippo", *env, "num_seeds=8", f"env_steps={env_steps}", "evaluations=4"]
 
 
-def trained(name: str, folder: Path, env_steps: int | None) -> Restored:
+def trained(name: str, folder: Path, env_steps: int | None) -> RunCheckpoint:
     """The run of a game, trained unless it is there."""
     run = folder / name
     if not run.exists():
         given = options(name, env_steps or STEPS.get(name, 1_000_000))
         subprocess.run([sys.executable, "-m", "evorl.train", *given, f"run_dir={run}", "tensorboard=false"], check=True)
-    return restored(run, "run", "last")
+    return restore_run(run, "run", "last")
 
 
 def played(policy: Policy, episodes: int, explores: bool, key: jax.Array) -> EpisodeStats:
     """What so many episodes were, leaves [episodes]."""
     env = policy.env
-    world, store = World(env, policy.env_params, policy.memory, episodes), Store(8, (), lambda *_: ())
-    act = jax.vmap(policy.act(explores))
-    return vector_env.play(world, act, Plan(FromParams(), episodes=1), None, key, store)[1]
+    world, store = EnvBatch(env, policy.env_params, policy.memory, episodes), TransitionStore(8, (), lambda *_: ())
+    act = jax.vmap(policy.as_policy_fn(explores))
+    return vector_env.rollout(world, act, RolloutPlan(ResetStarts(), episodes=1), None, key, store)[1]
 
 
-def groups(run: Restored) -> dict[str, np.ndarray]:
+def groups(run: RunCheckpoint) -> dict[str, np.ndarray]:
     """Of each group the returns of each seed, [2, seeds]: as it has learned, and as it began."""
     workflow: Any = run.workflow
-    teams = sizes(workflow.env.action_space)
+    teams = group_sizes(workflow.env.action_space)
 
     @jax.jit
     @jax.vmap
@@ -68,36 +68,35 @@ def groups(run: Restored) -> dict[str, np.ndarray]:
         key_begun, key_play = jax.random.split(key)
         end, begun = (Policy(workflow, s) for s in (state, workflow.init(key_begun, state.hyperparams)))
         everyone = played(end, 512, True, key_play).returns
-        return {
-            name: jnp.stack([
-                everyone[name].mean(),
-                Place(name).of(played(Against(begun, Place(name), end), 512, True, key_play).returns).mean(),
-            ])
-            for name in teams
-        }  # fmt: skip
+        players = {name: PlayerId(name) for name in teams}
+        mixed = {name: played(CrossPlayPolicy(begun, one, end), 512, True, key_play) for name, one in players.items()}
+        alone = {name: one.select_values(mixed[name].returns) for name, one in players.items()}
+        return {name: jnp.stack([everyone[name].mean(), alone[name].mean()]) for name in teams}
 
     found = of_seed(run.state, jax.random.split(jax.random.key(0), 8))
     return {name: np.asarray(x).T for name, x in found.items()}
 
 
-def losses(run: Restored) -> np.ndarray:
+def losses(run: RunCheckpoint) -> np.ndarray:
     """The part of games that each seed loses against random play, [seeds]."""
     workflow: Any = run.workflow
-    (group,) = sizes(workflow.env.action_space)
+    (group,) = group_sizes(workflow.env.action_space)
 
     @jax.jit
     @jax.vmap
     def of_seed(state: Any, key: jax.Array) -> Any:
-        seats = [Place(group, i) for i in range(2)]
+        seats = [PlayerId(group, i) for i in range(2)]
         policy = Policy(workflow, state)
-        returns = [seat.of(played(Against(policy, seat, None), 2048, False, key).returns) for seat in seats]
+        returns = [
+            seat.select_values(played(CrossPlayPolicy(policy, seat, None), 2048, False, key).returns) for seat in seats
+        ]
         return (jnp.stack(returns) < 0).mean()
 
     return np.asarray(of_seed(run.state, jax.random.split(jax.random.key(0), 8)))
 
 
 def told(values: np.ndarray) -> str:
-    return f"{stats.Mean.of(values):.2f}"
+    return f"{stats.MeanEstimate.from_scores(values):.2f}"
 
 
 def main() -> None:

@@ -19,10 +19,10 @@ import numpy as np
 
 from evorl import stats
 from evorl.envs.maze import Maze, RandomWalls, paths
-from evorl.training.runs import Restored, restored
-from evorl.training.suites.attempts import attempt
-from evorl.training.suites.risk import curve
-from evorl.workflows import PLR
+from evorl.training.runs import RunCheckpoint, restore_run
+from evorl.training.suites.level_episodes import run_on_levels
+from evorl.training.suites.risk import compute_risk_curve
+from evorl.ued import PLR
 
 WORST = (1, 5, 10, 20, 50, 100)
 ATTEMPTS = 10
@@ -32,7 +32,7 @@ def held_out(size: int, draws: int, count: int) -> Any:
     """Levels that can be solved, always the same of a size, leaves [count, ...]."""
     env = Maze(RandomWalls(size, size, draws, draws, solvable=True))
     keys = jax.random.split(jax.random.key(20261124), count)
-    return jax.jit(jax.vmap(env.sample, (0, None)))(keys, env.default_params)
+    return jax.jit(jax.vmap(env.sample_level, (0, None)))(keys, env.default_params)
 
 
 def rates(workflow: Any, levels: Any) -> Any:
@@ -42,8 +42,8 @@ def rates(workflow: Any, levels: Any) -> Any:
     @jax.jit
     def measured(state: Any, key: Any) -> tuple[Any, Any]:
         key_greedy, key_sampled = jax.random.split(key)
-        greedy = attempt(workflow, state, levels, False, key_greedy).returns > 0
-        sampled = attempt(workflow, state, several, True, key_sampled).returns > 0
+        greedy = run_on_levels(workflow, state, levels, False, key_greedy).returns > 0
+        sampled = run_on_levels(workflow, state, several, True, key_sampled).returns > 0
         return greedy, sampled.reshape(-1, 2, ATTEMPTS).mean(-1).T
 
     return measured
@@ -53,24 +53,26 @@ def kept(workflow: Any, state: Any) -> tuple[float, float]:
     """The mean path and the mean number of walls of what is replayed."""
     if not isinstance(workflow, PLR):
         return np.nan, np.nan
-    chances = state.buffer.chances(state.hyperparams.curation)
+    chances = state.buffer.replay_probabilities(state.hyperparams.curation)
     length = jax.vmap(paths.path_length)(state.buffer.levels)
     walls = state.buffer.levels.grid.sum((1, 2))
     found = chances * (length > 0)
     return float((found * length).sum() / found.sum()), float((chances * walls).sum())
 
 
-def numbers(run: Restored, levels: Any) -> dict[str, np.ndarray]:
+def numbers(run: RunCheckpoint, levels: Any) -> dict[str, np.ndarray]:
     """Of each seed."""
     length = np.asarray(jax.vmap(paths.path_length)(levels))
     longest = np.argsort(-length, kind="stable")[: len(length) // 10]
     first, seeds = run.cfg["seed"], run.cfg["num_seeds"]
-    workflow, _ = run.one(first, None)
+    workflow, _ = run.select_policy(first, None)
     measured, rows = rates(workflow, levels), []
     for seed in range(first, first + seeds):
-        state = run.one(seed, None)[1]
+        state = run.select_policy(seed, None)[1]
         greedy, (ranked, other) = jax.device_get(measured(state, jax.random.key(seed)))
-        worst = {f"worst {a} %": value for a, value in zip(WORST, curve(ranked, other, WORST), strict=True)}
+        worst = {
+            f"worst {a} %": value for a, value in zip(WORST, compute_risk_curve(ranked, other, WORST), strict=True)
+        }
         path, walls = kept(workflow, state)
         solved = {"solved": greedy.mean(), "longest tenth": greedy[longest].mean(), "sampled": other.mean()}
         rows.append(solved | worst | {"kept: path": path, "kept: walls": walls})
@@ -88,10 +90,13 @@ def main() -> None:
     length = np.asarray(jax.vmap(paths.path_length)(levels))
     print(f"{given.levels} levels of {given.size} x {given.size}: paths of {length.mean():.1f}, at most {length.max()}")
     for i, path in enumerate(given.runs):
-        found = numbers(restored(path, "run", "last"), levels)
+        found = numbers(restore_run(path, "run", "last"), levels)
         if not i:
             print(f"| run | seeds | {' | '.join(found)} |\n|{'---|' * (2 + len(found))}")
-        cells = [f"{stats.Mean.of(values):.2f}" if np.isfinite(values).all() else "" for values in found.values()]
+        cells = [
+            f"{stats.MeanEstimate.from_scores(values):.2f}" if np.isfinite(values).all() else ""
+            for values in found.values()
+        ]
         print(f"| {path.name} | {len(found['solved'])} | {' | '.join(cells)} |", flush=True)
 
 

@@ -25,10 +25,10 @@ import numpy as np
 from evorl import stats
 from evorl.agents import MLPPolicy
 from evorl.ec import NSGA2, objectives
-from evorl.ec.rows import population, rows
+from evorl.ec.flatten import flatten_population, unflatten_population
 from evorl.ec.variation import BoundedSBX, PolynomialMutation
-from evorl.envs.brax import Brax
-from evorl.hyperparameters import as_state
+from evorl.envs.suites.brax import Brax
+from evorl.hyperparameters import as_arrays
 from evorl.workflows import Evolution
 
 MEMBERS, STEPS, EPISODES, BOUND, MOST = 128, 200, 16, 2.0, 3.0
@@ -54,9 +54,9 @@ def judge(workflow: Evolution) -> Any:
         key_plan, key_play = jax.random.split(key)
         plan, _ = workflow.plan(state, key_plan)
         like = jax.tree.map(lambda x: x[0], plan.params)
-        played = workflow.play(state, replace(plan, params=population(members, like)), key_play)[1]
-        means = jax.tree.map(lambda x: x.reshape(MEMBERS, -1).mean(1), played.stats.means)
-        return objectives.told(SPREAD, means)
+        played = workflow.rollout(state, replace(plan, params=unflatten_population(members, like)), key_play)[1]
+        means = jax.tree.map(lambda x: x.reshape(MEMBERS, -1).mean(1), played.stats.episode_means)
+        return objectives.compute_objectives(SPREAD, means)
 
     return jax.jit(judged)
 
@@ -65,7 +65,7 @@ def ours(step: Any, state: Any, key: jax.Array, generations: int) -> np.ndarray:
     """The parents of the last generation [n, size]."""
     for i in range(generations):
         state, _ = step(state, jax.random.fold_in(key, i))
-    return np.asarray(rows(state.evolver.parents))
+    return np.asarray(flatten_population(state.evolver.parents))
 
 
 def theirs(evaluate: Any, state: Any, key: jax.Array, generations: int, seed: int) -> np.ndarray:
@@ -76,7 +76,7 @@ def theirs(evaluate: Any, state: Any, key: jax.Array, generations: int, seed: in
     from pymoo.operators.mutation.pm import PM
     from pymoo.optimize import minimize
 
-    first = np.asarray(rows(state.evolver.children), float)
+    first = np.asarray(flatten_population(state.evolver.children), float)
     calls = iter(range(10**9))
 
     class Hopper(Problem):
@@ -101,14 +101,14 @@ def main() -> None:
     workflow, versions = searches(), [f"{name} {metadata.version(name)}" for name in ("jax", "brax", "pymoo")]
     print(", ".join(versions))
     evaluate, again = judge(workflow), judge(searches(EPISODES))
-    init, hyperparams = jax.jit(workflow.init), as_state(workflow.hyperparams())
+    init, hyperparams = jax.jit(workflow.init), as_arrays(workflow.hyperparams())
     step = jax.jit(workflow.step).lower(init(jax.random.key(0), hyperparams), jax.random.key(0)).compile()
     print("| seed | hypervolume, evorl | pymoo | fastest, evorl | pymoo | seconds, evorl | pymoo |\n|" + "---|" * 7)
     found = []
     for seed in range(given.seeds):
         keys = jax.random.split(jax.random.key(seed), 3)
         state = init(keys[0], hyperparams)
-        evaluate(state, rows(state.evolver.children), keys[1])  # compiled before it is timed
+        evaluate(state, flatten_population(state.evolver.children), keys[1])  # compiled before it is timed
         begun = time.perf_counter()
         fronts = [ours(step, state, keys[1], given.generations)]
         between = time.perf_counter()
@@ -125,8 +125,8 @@ def main() -> None:
         ]
         print(f"| {seed} | {' | '.join(shown)} |", flush=True)
     for name, values in zip(("evorl", "pymoo"), np.transpose(found), strict=True):
-        print(f"{name}: mean {stats.Mean.of(values):.3f}")
-    apart = stats.Mean.of(-np.diff(found)[:, 0])  # both begin with the same members
+        print(f"{name}: mean {stats.MeanEstimate.from_scores(values):.3f}")
+    apart = stats.MeanEstimate.from_scores(-np.diff(found)[:, 0])  # both begin with the same members
     print(f"evorl's minus pymoo's, of the same seed: {apart:.3f}")
 
 

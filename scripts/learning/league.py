@@ -15,18 +15,18 @@ import jax
 import numpy as np
 
 from evorl import PPO, League, LeagueHyperparams, MatchHyperparams, OnPolicy, PolicyGradient, PPOHyperparams, Roster
+from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.leduc import Leduc
-from evorl.envs.games.tabled import Tabled
-from evorl.leagues.learned import of_a_player
-from evorl.stats import Mean
+from evorl.leagues.training_oracle import make_single_player_env
+from evorl.stats import MeanEstimate
 
 LEAGUE, ALONE = Roster(), Roster(1, 0, 0, 1)
 SELF_PLAY = MatchHyperparams(self_play=1.0, prioritized=0.0, snapshot_steps=float("inf"))
 
 
 def workflow(roster: Roster) -> League:
-    game: Any = Tabled(Leduc())
-    seen: Any = of_a_player(game)
+    game: Any = ExtensiveFormGame(Leduc())
+    seen: Any = make_single_player_env(game)
     agent = PolicyGradient(seen.observation_space, seen.action_space, hidden=(64, 64), objective=PPO())
     learner: Any = OnPolicy(seen, agent, 64, 32, 4, 256)
     return League(game, learner, roster)
@@ -60,12 +60,15 @@ def judged(roster: Roster, given: LeagueHyperparams, iterations: int, seeds: int
         spent = jax.tree.map(np.asarray, spent)
         totals = spent if totals is None else {name: totals[name] + spent[name] for name in spent}
         found.append(jax.tree.map(np.asarray, judged) | totals | {"cpu_s": time.process_time() - began})
-        found[-1] |= {"policies": np.asarray(states.taken.sum(1)), "of_main": totals["env_steps"] / roster.learners}
+        found[-1] |= {
+            "policies": np.asarray(states.num_snapshots.sum(1)),
+            "of_main": totals["env_steps"] / roster.num_learners,
+        }
     return found
 
 
 def interval(x: np.ndarray) -> str:
-    return f"{Mean.of(x):.2f}"
+    return f"{MeanEstimate.from_scores(x):.2f}"
 
 
 def main() -> None:

@@ -20,10 +20,10 @@ from evosax.problems import bbob_fns
 from scipy import stats as ranking
 
 from evorl import BBOB, CMAES, CMAESHyperparams, Evosax, OpenES, OpenESHyperparams
-from evorl.bounds import Box
+from evorl.bounds import BoundTransform
 from evorl.ec import search
-from evorl.hyperparameters import as_state
-from evorl.stats import Mean
+from evorl.hyperparameters import as_arrays
+from evorl.stats import MeanEstimate
 
 SIZE, MEMBERS, SEEDS = 10, 32, 16
 STRATEGIES: dict[str, tuple[Any, Any]] = {
@@ -44,19 +44,19 @@ def losses(strategy: str, functions: list[str], generations: int) -> np.ndarray:
     evolver, hyperparams = STRATEGIES[strategy]
     problems = [BBOB(name, SIZE) for name in functions]
     of_members = [jax.vmap(partial(problem.evaluate, jax.random.key(0))) for problem in problems]
-    box = Box(*BBOB.bounds)
+    box = BoundTransform(*BBOB.bounds)
     draw = lambda key: box.unfold(problems[0].init(key))  # noqa: E731
 
     def run(function: jax.Array, seed: jax.Array) -> jax.Array:
         key_mean, key_evolver, key = jax.random.split(jax.random.key(seed), 3)
-        numbers = as_state(hyperparams)
-        state = search.begin(evolver, key_evolver, draw(key_mean), draw, numbers)
+        numbers = as_arrays(hyperparams)
+        state = search.init_evolver_state(evolver, key_evolver, draw(key_mean), draw, numbers)
 
         def step(state: Any, i: jax.Array) -> Any:
             key_ask, key_tell = jax.random.split(jax.random.fold_in(key, i))
             members, _, after = search.ask(evolver, key_ask, state, numbers)
-            fitness = jax.lax.switch(function, of_members, box.folded(members))
-            told, _ = search.tell(evolver, key_tell, members, fitness, search.asked(after, state), numbers)
+            fitness = jax.lax.switch(function, of_members, box.fold_array(members))
+            told, _ = search.tell(evolver, key_tell, members, fitness, search.merge_asked_state(after, state), numbers)
             return told, fitness.max()
 
         return -jax.lax.scan(step, state, jnp.arange(generations))[1].max()
@@ -78,7 +78,7 @@ def main() -> None:
         print(f"| {name} | " + " | ".join(f"{value:.3g}" for value in row) + " |")
     for strategy, rank in zip(STRATEGIES, ranks.T, strict=True):
         best = int((rank == ranks.min(1)).sum())
-        print(f"{strategy:15} mean rank {Mean.of(rank):.2f}, the best on {best} of {len(functions)}")
+        print(f"{strategy:15} mean rank {MeanEstimate.from_scores(rank):.2f}, the best on {best} of {len(functions)}")
 
 
 if __name__ == "__main__":

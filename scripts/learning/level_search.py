@@ -6,8 +6,8 @@ python scripts/learning/level_search.py RUN --levels 2000 --seeds 2 --random 500
 RUN is an on-policy agent of mazes (`stages.py levels`, the first run). Each search scores --levels levels, 100 at a
 time, by the optimal return less the mean of 4 sampled episodes; a level scored several times has the mean. The 32 of
 highest score are played anew, 64 episodes each, since those that chose them flatter them; intervals are over search
-seeds. Spearman's rank correlations of scores, as a curriculum with 4 slots of a level computes them, with the true
-regret of 16 other episodes are over --random levels, intervals over the students of the run.
+seeds. Spearman's rank correlations of scores, as a curriculum with 4 environments of a level computes them, with the
+true regret of 16 other episodes are over --random levels, intervals over the students of the run.
 """
 
 import argparse
@@ -27,8 +27,10 @@ from evorl import GA, EvolvedLevels, OnPolicy, OpenES, stats, tree
 from evorl.ec.genetic import GAHyperparams
 from evorl.ec.variation import GaussianMutationHyperparams
 from evorl.envs.maze import paths
-from evorl.hyperparameters import as_state
-from evorl.levels import (
+from evorl.hyperparameters import as_arrays
+from evorl.training.runs import restore_run
+from evorl.training.suites.level_episodes import run_on_levels
+from evorl.ued import (
     CurationHyperparams,
     L1ValueLoss,
     Learnability,
@@ -38,12 +40,10 @@ from evorl.levels import (
     Outcome,
     PositiveValueLoss,
     TrueRegret,
+    curricula,
 )
-from evorl.levels.generators import BredLevels, Generator, SampledLevels
-from evorl.training.runs import restored
-from evorl.training.suites.attempts import attempt
-from evorl.vector_env import OnLevels, leveled
-from evorl.workflows import curricula
+from evorl.ued.generators import BredLevels, LevelGenerator, SampledLevels
+from evorl.vector_env import LevelStarts, require_level_env
 
 AT_ONCE = 100
 EPISODES, FRESH, APART = 4, 64, 16  # of a level: that score it in a search, that measure the best, beside other scores
@@ -69,23 +69,23 @@ class Children:
 
     def init(self, key: Any, env: Any, n: int, hyperparams: Any) -> LevelBuffer:
         del n, hyperparams
-        return LevelBuffer.empty(self.capacity, jax.eval_shape(env.sample, key, env.default_params))
+        return LevelBuffer.empty(self.capacity, jax.eval_shape(env.sample_level, key, env.default_params))
 
     def ask(self, key: Any, state: LevelBuffer, env: Any, n: int, env_params: Any, hyperparams: Any) -> Any:
         key_new, key_choice, key_draw, key_edit = jax.random.split(key, 4)
-        new = curricula.drawn(env, key_new, env_params, n)
+        new = curricula.sample_levels(env, key_new, env_params, n)
         replays = jax.random.bernoulli(key_choice, self.often) & (2 * state.size >= self.capacity)
-        places, state = state.draw(key_draw, n, hyperparams, replays)
-        mutate = jax.vmap(partial(env.mutate, num_edits=self.num_edits))
-        levels = tree.where(replays, mutate(jax.random.split(key_edit, n), state.at(places)), new)
+        places, state = state.sample_indices(key_draw, n, hyperparams, replays)
+        mutate = jax.vmap(partial(env.mutate_level, num_edits=self.num_edits))
+        levels = tree.select(replays, mutate(jax.random.split(key_edit, n), state.get_levels(places)), new)
         return levels, levels, state
 
-    def tell(self, key: Any, made_of: Any, score: Any, state: LevelBuffer, hyperparams: Any) -> LevelBuffer:
+    def tell(self, key: Any, genomes: Any, score: Any, state: LevelBuffer, hyperparams: Any) -> LevelBuffer:
         del key
-        return state.inserted(made_of, score, jnp.zeros_like(score), self.env.equal, hyperparams)
+        return state.insert_levels(genomes, score, jnp.zeros_like(score), self.env.is_same_level, hyperparams)
 
 
-def searches(env: Any) -> dict[str, tuple[Generator, Any]]:
+def searches(env: Any) -> dict[str, tuple[LevelGenerator, Any]]:
     """By name, with hyperparameters, which are the library's but for those of the genetic algorithm.
 
     Its genomes begin as normal numbers, and its mutations turn the signs of some three of 49 walls.
@@ -105,22 +105,22 @@ def searches(env: Any) -> dict[str, tuple[Generator, Any]]:
 def regret(workflow: Any, state: Any, levels: Any, episodes: int, key: Any) -> Any:
     """The true regret of levels, leaves [n, ...], from so many whole episodes on each."""
     several = jax.tree.map(lambda x: jnp.repeat(x, episodes, axis=0), levels)
-    returns = attempt(workflow, state, several, True, key).returns[None]
-    optimum = jax.vmap(leveled(workflow.env).optimal_return)(levels)  # pyright: ignore[reportAttributeAccessIssue]
+    returns = run_on_levels(workflow, state, several, True, key).returns[None]
+    optimum = jax.vmap(require_level_env(workflow.env).optimal_return)(levels)  # pyright: ignore[reportAttributeAccessIssue]
     return REGRET(Outcome(returns, jnp.ones_like(returns, bool), optimum=optimum, repeats=episodes))
 
 
-def search(workflow: OnPolicy, generator: Generator, hyperparams: Any, count: int) -> Callable[[Any, Any], Any]:
+def search(workflow: OnPolicy, generator: LevelGenerator, hyperparams: Any, count: int) -> Callable[[Any, Any], Any]:
     """(state, key) -> all levels, leaves [count, ...], and their scores."""
-    env, h = leveled(workflow.env), as_state(hyperparams)
+    env, h = require_level_env(workflow.env), as_arrays(hyperparams)
 
     @jax.jit
     def searched(state: Any, key: Any) -> Any:
         def generation(found: Any, key: Any) -> Any:
             key_ask, key_play, key_tell = jax.random.split(key, 3)
-            levels, made_of, found = generator.ask(key_ask, found, env, AT_ONCE, state.env_params, h)
+            levels, genomes, found = generator.ask(key_ask, found, env, AT_ONCE, state.env_params, h)
             score = regret(workflow, state, levels, EPISODES, key_play)
-            return generator.tell(key_tell, made_of, score, found, h), (levels, score)
+            return generator.tell(key_tell, genomes, score, found, h), (levels, score)
 
         key_init, key_search = jax.random.split(key)
         first = generator.init(key_init, env, AT_ONCE, h)
@@ -131,7 +131,7 @@ def search(workflow: OnPolicy, generator: Generator, hyperparams: Any, count: in
 
 def best(levels: Any, score: np.ndarray) -> tuple[Any, float, int]:
     """The levels of highest score, their mean score, and of how many different ones they are the best."""
-    marks = np.asarray(jax.vmap(tree.fingerprint)(levels))
+    marks = np.asarray(jax.vmap(tree.hash_tree)(levels))
     _, first, group = np.unique(marks, axis=0, return_index=True, return_inverse=True)
     mean = np.bincount(group.ravel(), score) / np.bincount(group.ravel())
     top = np.argsort(-mean, kind="stable")[:BEST]
@@ -142,7 +142,7 @@ def compare(workflow: OnPolicy, state: Any, count: int, seeds: int) -> None:
     again = jax.jit(lambda state, levels, key: regret(workflow, state, levels, FRESH, key))
     print(f"| search | true regret of its best {BEST} | by the search itself | path | walls | different | seconds |")
     print(f"|{'---|' * 7}")
-    for name, (generator, hyperparams) in searches(leveled(workflow.env)).items():
+    for name, (generator, hyperparams) in searches(require_level_env(workflow.env)).items():
         searched, rows = search(workflow, generator, hyperparams, count), []
         for seed in range(seeds):
             key_search, key_again = jax.random.split(jax.random.key(seed))
@@ -159,23 +159,23 @@ def compare(workflow: OnPolicy, state: Any, count: int, seeds: int) -> None:
 
 
 def interval(values: np.ndarray) -> str:
-    return f"{stats.Mean.of(values):.3f}"
+    return f"{stats.MeanEstimate.from_scores(values):.3f}"
 
 
 def scored(workflow: OnPolicy) -> Callable[[Any, Any], Any]:
     """(state, key) -> of new levels, AT_ONCE, true regret and then SCORES, leaves [AT_ONCE], and whether solvable."""
-    env, player = leveled(workflow.env), replace(workflow, num_envs=EPISODES * AT_ONCE, batch_size=0)
+    env, player = require_level_env(workflow.env), replace(workflow, num_envs=EPISODES * AT_ONCE, batch_size=0)
     curricula.check_student(player)
 
     @jax.jit
     def of_new(state: Any, key: Any) -> Any:
         key_levels, key_plan, key_play, key_apart = jax.random.split(key, 4)
-        levels = curricula.drawn(env, key_levels, state.env_params, AT_ONCE)
-        starts = OnLevels(tree.broadcast(jax.tree.map(lambda x: jnp.repeat(x, EPISODES, axis=0), levels), 1))
+        levels = curricula.sample_levels(env, key_levels, state.env_params, AT_ONCE)
+        starts = LevelStarts(tree.broadcast(jax.tree.map(lambda x: jnp.repeat(x, EPISODES, axis=0), levels), 1))
         plan = replace(player.plan(state, key_plan)[0], starts=starts, restart=True)
-        rollout = player.play(replace(state, slots=None), plan, key_play)[1].stored
+        rollout = player.rollout(replace(state, envs=None), plan, key_play)[1].stored
         never = jnp.full(AT_ONCE, -jnp.inf)
-        outcome = curricula.outcome(player, state, rollout, player.batch(state, rollout), levels, never)
+        outcome = curricula.compute_outcome(player, state, rollout, player.build_batch(state, rollout), levels, never)
         apart = regret(workflow, state, levels, APART, key_apart)
         return apart, [score(outcome) for score in SCORES], outcome.optimum > 0
 
@@ -207,13 +207,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4, help="of each search; its student is the first of the run")
     parser.add_argument("--random", type=int, default=5000, help="levels of which scores are compared")
     given = parser.parse_args()
-    run = restored(given.run, "run", "last")
+    run = restore_run(given.run, "run", "last")
     first, seeds = run.cfg["seed"], run.cfg["num_seeds"]
-    workflow, state = run.one(first, None)
+    workflow, state = run.select_policy(first, None)
     if not isinstance(workflow, OnPolicy):
         parser.error(f"{given.run}: holds {type(workflow).__name__}, not an on-policy agent by itself")
     compare(workflow, state, given.levels, given.seeds)
-    correlate(workflow, [run.one(first + i, None)[1] for i in range(seeds)], given.random)
+    correlate(workflow, [run.select_policy(first + i, None)[1] for i in range(seeds)], given.random)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from evosax.algorithms import SNES, LearnedES
 from evosax.problems import bbob_fns
 
 from evorl import Evosax, LearnedStrategy, OpenES, OpenESHyperparams, Search, SearchHyperparams
-from evorl.hyperparameters import as_state
-from evorl.stats import Mean
+from evorl.hyperparameters import as_arrays
+from evorl.stats import MeanEstimate
 
 TRAINED = (
     *("sphere", "ellipsoidal", "ellipsoidal_rotated", "step_ellipsoidal", "rastrigin", "rastrigin_rotated"),
@@ -37,7 +37,7 @@ HYPERPARAMS = SearchHyperparams(OpenESHyperparams(0.02, 0.1, 0))
 def digits(problem: LearnedStrategy) -> Any:
     """Gives of an evolver's hyperparameters the mean digits on each function, [functions], of tasks that are fixed."""
     keys = jax.random.split(jax.random.key(2026), TASKS)
-    return jax.jit(lambda given: jax.vmap(problem.digits, (0, None))(keys, given).mean(0))
+    return jax.jit(lambda given: jax.vmap(problem.compute_digits, (0, None))(keys, given).mean(0))
 
 
 def learned(generations: int, seeds: int) -> list[tuple[Any, Any]]:
@@ -46,7 +46,7 @@ def learned(generations: int, seeds: int) -> list[tuple[Any, Any]]:
     found = []
     for seed in range(seeds):
         key_init, key = jax.random.split(jax.random.key(seed))
-        first = jax.jit(WORKFLOW.init)(key_init, as_state(HYPERPARAMS))
+        first = jax.jit(WORKFLOW.init)(key_init, as_arrays(HYPERPARAMS))
         last = step(first, jax.random.split(key, generations))
         found.append((first.evolver.mean, last.evolver.mean))
     return found
@@ -66,10 +66,10 @@ def main() -> None:
         ours, snes = np.asarray(of_weights({**START, "params": shipped})), np.asarray(of_snes(START))
         print(f"\n{title} | untrained | learned here | shipped | SNES")
         for i, name in enumerate(functions):
-            cells = f"{before[:, i].mean():.2f} | {Mean.of(after[:, i]):.2f}"
+            cells = f"{before[:, i].mean():.2f} | {MeanEstimate.from_scores(after[:, i]):.2f}"
             print(f"| {name} | {cells} | {ours[i]:.2f} | {snes[i]:.2f} |")
         by_seed = after.mean(1)
-        means = [f"{Mean.of(x):.3f}" for x in (before.mean(1), by_seed)]
+        means = [f"{MeanEstimate.from_scores(x):.3f}" for x in (before.mean(1), by_seed)]
         print(f"mean | {' | '.join(means)} | {ours.mean():.3f} | {snes.mean():.3f}")
         for name, other in (("untrained", before.mean(1)), ("shipped", ours.mean()), ("SNES", snes.mean())):
             print(f"better than {name} in {(by_seed > other).sum()} of {args.seeds}")

@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 from evorl import Vmapped, tree
-from evorl.hyperparameters import as_state
-from evorl.stats import Mean
+from evorl.hyperparameters import as_arrays
+from evorl.stats import MeanEstimate
 from evorl.training import runs
 from evorl.training.configuration import config
 
@@ -31,10 +31,10 @@ Curve = tuple[list[np.ndarray], list[float], float]
 
 def curve(game: str, at: tuple[int, ...], seeds: int, options: list[str]) -> Curve:
     """After so many env steps of each seed the exploitabilities [seeds] and CPU seconds so far; those of compiling."""
-    cfg = config.load(["agent=nfsp", f"env={game}", ROOM, *options])
+    cfg = config.compose_config(["agent=nfsp", f"env={game}", ROOM, *options])
     workflow, hyperparams, _ = runs.build(cfg)
     one: Any = workflow
-    population, every = Vmapped(one, seeds), one.work["env_steps"][0]
+    population, every = Vmapped(one, seeds), one.iteration_cost["env_steps"][0]
 
     def advance(state: Any, key: jax.Array, iterations: jax.Array) -> Any:
         def step(i: jax.Array, state: Any) -> Any:
@@ -42,7 +42,7 @@ def curve(game: str, at: tuple[int, ...], seeds: int, options: list[str]) -> Cur
 
         return jax.lax.fori_loop(0, iterations, step, state)
 
-    state = jax.jit(population.init)(jax.random.key(0), tree.broadcast(as_state(hyperparams), seeds))
+    state = jax.jit(population.init)(jax.random.key(0), tree.broadcast(as_arrays(hyperparams), seeds))
     key, found, spent, total, done = jax.random.key(1), [], [], 0.0, 0
     begin = time.process_time()
     play = jax.jit(advance, donate_argnums=0).lower(state, key, 0).compile()
@@ -71,7 +71,7 @@ def main() -> None:
         at = (1_000, 2_000) if args.smoke else tuple(args.steps or STEPS[game])
         found, spent, compiling = curve(game, at, args.seeds, args.option)
         for steps, values, seconds in zip(at, found, spent, strict=True):
-            print(f"| {game} | {steps:,} | {Mean.of(values):.3f} | {seconds:.1f} |", flush=True)
+            print(f"| {game} | {steps:,} | {MeanEstimate.from_scores(values):.3f} | {seconds:.1f} |", flush=True)
         print(f"| {game} | compiling | | {compiling:.1f} |", flush=True)
 
 

@@ -72,7 +72,7 @@ def main() -> None:
             f"[{width}, {width}]",
             str(episodes),
             str(row["iteration"]),
-            f"{stats.Mean.of(returns):.0f}",
+            f"{stats.MeanEstimate.from_scores(returns):.0f}",
         ]
         paper = BEST[env][i][place]
         cells += [f"{returns.max():.0f}", f"{paper:.0f}", f"{row['seconds']:.0f}"]

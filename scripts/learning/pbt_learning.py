@@ -47,7 +47,7 @@ from evorl import (
     stats,
     tree,
 )
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
 
 MEMBERS, SEEDS = 16, 8
 RATES = LogUniform(1e-5, 1e-1)
@@ -110,13 +110,13 @@ def arm(agent: str, name: str, warmup: bool) -> dict[str, Any]:
     pbt = PBT(population, space, eval_rounds=8, **steps, **options)
     result = fit(
         pbt,
-        PBTHyperparams(pbt.variation.takes()),
+        PBTHyperparams(pbt.variation.hyperparams_class()),
         budget=Budget(iterations=generations),
         num_seeds=SEEDS,
         evaluations=1,
     )
     seeds = [row for row in result.rows if row["kind"] == "evaluation"][-1]["seeds"]
-    rates = pbt.searched.numbers(result.state.points)
+    rates = pbt.search_space.decode_by_name(result.state.points)
     rate = next(values for key, values in rates.items() if key in ("learning_rate", "actor_lr"))
     return {
         "mean": seeds["return_mean"],
@@ -131,7 +131,7 @@ def grid(agent: str) -> tuple[np.ndarray, np.ndarray]:
     """Learning rates and the mean return that each has reached."""
     population, _, fixed, steps, generations = AGENTS[agent]()
     rates = np.geomspace(RATES.low, RATES.high, 9)
-    settings = tree.broadcast(as_state(fixed), len(rates))
+    settings = tree.broadcast(as_arrays(fixed), len(rates))
     moved = {
         name: jax.numpy.float32(rates) for name in vars(fixed) if name in ("learning_rate", "actor_lr", "critic_lr")
     }
@@ -145,7 +145,7 @@ def grid(agent: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shown(values: Any) -> str:
-    return f"{stats.Mean.of(values):.0f}"
+    return f"{stats.MeanEstimate.from_scores(values):.0f}"
 
 
 def main() -> None:

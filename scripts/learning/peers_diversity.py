@@ -27,11 +27,11 @@ from evorl.ec.cma_es import CMAESHyperparams
 from evorl.ec.cma_me import ImprovementEmitter
 from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.map_elites import MapElites
-from evorl.envs.brax import Brax
 from evorl.envs.descriptors import FeetContact
+from evorl.envs.suites.brax import Brax
 from evorl.problems import LinearProjection
-from evorl.stats import Mean
-from evorl.types import Quality
+from evorl.stats import MeanEstimate
+from evorl.types import QDEvaluation
 from evorl.workflows import PGAME, Evolution, Search
 
 SEEDS, BATCH = 8, 128
@@ -47,11 +47,11 @@ class QDaxArm:
     def init(self, key: jax.Array) -> jax.Array:
         return jax.random.uniform(key, (self.joints,))
 
-    def evaluate(self, key: jax.Array, params: jax.Array) -> Quality:
+    def evaluate(self, key: jax.Array, params: jax.Array) -> QDEvaluation:
         from qdax.tasks.arm import arm  # pyright: ignore[reportMissingImports]  # not a dependency of evorl
 
         del key
-        return Quality(*arm(params))
+        return QDEvaluation(*arm(params))
 
 
 def walker() -> Evolution:
@@ -80,7 +80,7 @@ def told(name: str, found: Any, least: float, began: float) -> None:
     fitness, filled = found
     score = np.where(filled, np.asarray(fitness) - least, 0).sum(1)
     for what, values in (("QD score", score), ("coverage", np.asarray(filled).mean(1))):
-        print(f"{name:8} {what:9} {Mean.of(values):10.4g}", end="  ")
+        print(f"{name:8} {what:9} {MeanEstimate.from_scores(values):10.4g}", end="  ")
     print(f"{time.perf_counter() - began:.0f} s", flush=True)
 
 
@@ -94,7 +94,7 @@ def ours(
         key = jax.random.key(seed)
         state = workflow.init(key, replace(workflow.hyperparams(), evolver=hyperparams))
         step = lambda state, i: (workflow.step(state, jax.random.fold_in(key, i))[0], None)  # noqa: E731
-        elites = jax.lax.scan(step, state, jnp.arange(iterations))[0].evolver.fittest
+        elites = jax.lax.scan(step, state, jnp.arange(iterations))[0].evolver.fittest_elites
         return elites.fitness, elites.filled
 
     told(name, jax.jit(jax.vmap(run))(jnp.arange(seeds)), least, began)
@@ -175,7 +175,7 @@ def main() -> None:
 
         def of_policies(members: Any, key: jax.Array) -> Any:
             plan = replace(workflow.plan(state, key)[0], params=members)
-            means = workflow.play(state, plan, key)[1].stats.means
+            means = workflow.rollout(state, plan, key)[1].stats.episode_means
             return means["return"], means["feet_contact"]
 
         draw = lambda key: workflow.agent.init(key, ()).actor.params  # noqa: E731

@@ -18,7 +18,7 @@ from open_spiel.python import policy, rl_environment
 from open_spiel.python.algorithms import exploitability
 from open_spiel.python.jax import nfsp
 
-from evorl.stats import Mean
+from evorl.stats import MeanEstimate
 
 WHOLE = 3_000_000  # episodes over which epsilon falls
 SETTINGS: Any = {"replay_buffer_capacity": 200_000, "epsilon_start": 0.06, "epsilon_end": 0.001}
@@ -71,7 +71,7 @@ def main() -> None:
     print(f"| episodes | env steps | exploitability [95 %] | CPU s of each |\n{'|---' * 4}|")
     for i, episodes in enumerate(args.episodes):
         steps, values, seconds = found[:, i].T
-        row = f"{Mean.of(values):.3f} | {seconds.mean():.1f}"
+        row = f"{MeanEstimate.from_scores(values):.3f} | {seconds.mean():.1f}"
         print(f"| {episodes:,} | {steps.mean():,.0f} | {row} |")
 
 

@@ -47,7 +47,7 @@ def main() -> None:
     state = jax.jit(workflow.init)(jax.random.key(0), h)
     state, rollout, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
     t, params = rollout, state.agent.actor.params
-    batch = workflow.batch(state, rollout)
+    batch = workflow.build_batch(state, rollout)
     assert not t.truncated.any()
 
     actor = DiscretePolicy(2, hidden_layer_sizes=(32, 32), activation=jnp.tanh)
@@ -68,7 +68,7 @@ def main() -> None:
 
     # one minibatch from other weights, so that ratios are not 1, with advantages that both normalize over it
     moved = jax.tree.map(lambda x: x + 0.05 * jax.random.normal(jax.random.key(2), x.shape), params)
-    ours = workflow.segments(batch)
+    ours = workflow.split_batch(batch)
     first = jax.tree.map(lambda x: x[:256], ours)
     normalized = (first.advantage - first.advantage.mean()) / (first.advantage.std() + 1e-8)
     first = replace(first, advantage=normalized)

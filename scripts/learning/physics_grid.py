@@ -19,9 +19,9 @@ import numpy as np
 
 from evorl import stats
 from evorl.envs.physics import Physics
-from evorl.training.runs import Restored, restored
-from evorl.training.suites.attempts import attempt
-from evorl.training.suites.risk import curve
+from evorl.training.runs import RunCheckpoint, restore_run
+from evorl.training.suites.level_episodes import run_on_levels
+from evorl.training.suites.risk import compute_risk_curve
 
 WORST = 10  # percent
 SOLVED = 475
@@ -36,21 +36,21 @@ def grid(env: Physics, size: int) -> tuple[list[np.ndarray], Any]:
     """The numbers along each axis, and the levels, the first number the slowest, leaves [size ** axes, ...]."""
     axes = [axis(prior, size) for prior in env.ranges.values()]
     points = [dict(zip(env.ranges, numbers, strict=True)) for numbers in itertools.product(*axes)]
-    return axes, jnp.stack([env.point(numbers) for numbers in points])
+    return axes, jnp.stack([env.encode_level(numbers) for numbers in points])
 
 
-def returns(run: Restored, levels: Any, episodes: int) -> np.ndarray:
+def returns(run: RunCheckpoint, levels: Any, episodes: int) -> np.ndarray:
     """Mean greedy returns of each seed in two sets of episodes, [seeds, 2, levels]."""
     first, seeds = run.cfg["seed"], run.cfg["num_seeds"]
-    workflow, _ = run.one(first, None)
+    workflow, _ = run.select_policy(first, None)
     several = jnp.repeat(levels, 2 * episodes, axis=0)
 
     @jax.jit
     def measured(state: Any, key: Any) -> Any:
-        found = attempt(workflow, state, several, False, key).returns
+        found = run_on_levels(workflow, state, several, False, key).returns
         return found.reshape(len(levels), 2, episodes).mean(-1).T
 
-    return np.stack([measured(run.one(first + i, None)[1], jax.random.key(first + i)) for i in range(seeds)])
+    return np.stack([measured(run.select_policy(first + i, None)[1], jax.random.key(first + i)) for i in range(seeds)])
 
 
 def main() -> None:
@@ -62,15 +62,15 @@ def main() -> None:
     print(f"| run | seeds | mean | worst {WORST} % | share at {SOLVED} or more |\n|{'---|' * 5}", flush=True)
     tables = []
     for path in given.runs:
-        run = restored(path, "run", "last")
-        env = run.one(run.cfg["seed"], None)[0].env
+        run = restore_run(path, "run", "last")
+        env = run.select_policy(run.cfg["seed"], None)[0].env
         if not isinstance(env, Physics):
             parser.error(f"{path}: was not trained on env=physics")
         axes, levels = grid(env, given.size)
         found = returns(run, levels, given.episodes)
-        worst = np.array([curve(ranked, other, (WORST,))[0] for ranked, other in found])
+        worst = np.array([compute_risk_curve(ranked, other, (WORST,))[0] for ranked, other in found])
         numbers = found[:, 1].mean(-1), worst, 100 * (found[:, 1] >= SOLVED).mean(-1)
-        cells = [f"{stats.Mean.of(x):.0f}" for x in numbers]
+        cells = [f"{stats.MeanEstimate.from_scores(x):.0f}" for x in numbers]
         print(f"| {path.name} | {len(found)} | {' | '.join(cells)} % |", flush=True)
         tables.append((path.name, list(env.ranges), axes, found[:, 1].mean(0)))
     for name, names, axes, mean in tables:

@@ -62,7 +62,7 @@ def main() -> None:
                 "normalized" if normalize_values else "as they are",
                 f"{steps[-1]:,}",
             ]
-            cells += [f"{stats.Mean.of(seeds):.0f}" for seeds in returns]
+            cells += [f"{stats.MeanEstimate.from_scores(seeds):.0f}" for seeds in returns]
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

@@ -13,18 +13,27 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl import PSRO, AlphaRank, FictitiousPlay, Last, Mixed, Nash, RectifiedNash, UniformMixture
+from evorl import (
+    PSRO,
+    AlphaRank,
+    FictitiousPlay,
+    Nash,
+    NewestPolicySolver,
+    RectifiedNash,
+    UniformlyMixedSolver,
+    UniformMixture,
+)
+from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.leduc import Leduc
-from evorl.envs.games.tabled import Tabled
 
 SOLVERS: dict[str, Any] = {
     "nash": Nash(),
-    "nash_mixed": Mixed(Nash(), 0.2),
+    "nash_mixed": UniformlyMixedSolver(Nash(), 0.2),
     "rectified_nash": RectifiedNash(),
     "fictitious_play": FictitiousPlay(),
     "uniform": UniformMixture(),
     "alpha_rank": AlphaRank(),
-    "last": Last(),
+    "last": NewestPolicySolver(),
 }
 SHORT = 20  # iterations of these
 AT = (1, 10, 20, 40, 60)
@@ -32,7 +41,7 @@ AT = (1, 10, 20, 40, 60)
 
 def nash_conv(solver: Any, iterations: int, seeds: int) -> np.ndarray:
     """After each iteration, [seeds, iterations]."""
-    game: Any = Tabled(Leduc())
+    game: Any = ExtensiveFormGame(Leduc())
     psro = PSRO(game, solver=solver, capacity=iterations + 1)
 
     @jax.jit

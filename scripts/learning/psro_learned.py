@@ -29,7 +29,7 @@ def train(agent: str, env: str, iterations: int, seeds: int, minutes: float, opt
     greedy = ["agent.workflow.oracle.explores=false"] * (agent in GREEDY)
     inner = [] if agent == "ppo" else [f"agent@agent.inner={agent}"]
     given = ["agent=psro", *inner, f"env={env}", "agent.workflow.episodes=0", *greedy, *options]
-    workflow, hyperparams, _ = runs.build(config.load(given))
+    workflow, hyperparams, _ = runs.build(config.compose_config(given))
     keys = jax.random.split(jax.random.key(0), (2, seeds))
     state = jax.jit(lambda keys: jax.lax.map(lambda key: workflow.init(key, hyperparams), keys))(keys[0])
 
@@ -53,7 +53,7 @@ def train(agent: str, env: str, iterations: int, seeds: int, minutes: float, opt
         done = spent >= minutes or i + 1 == iterations
         if done or i < 2 or (i + 1) % 5 == 0:
             busy = (time.process_time() - cpu) / 60
-            row = f"{stats.Mean.of(found):.2f} | {np.mean(since):.2f}"
+            row = f"{stats.MeanEstimate.from_scores(found):.2f} | {np.mean(since):.2f}"
             print(f"| {i + 1} | {row} | {steps:,} | {spent:.1f} | {busy:.1f} |", flush=True)
             since = []
         if done:

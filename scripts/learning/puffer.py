@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainings import keep, kept, trained
 
-from evorl.stats import Mean
+from evorl.stats import MeanEstimate
 
 SHUFFLED = "agent.workflow.sampling._target_=evorl.workflows.sampling.Shuffled"
 VARIATIONS: dict[str, tuple[str, ...]] = {
@@ -56,7 +56,7 @@ def main() -> None:
             row = learned(label, options)
             keep(options.rows, row)
         scores = [(x + 1) / 2 for x in row["returns"]] if options.on == "arcade/grid" else row["returns"]
-        print(f"| {label} | {Mean.of(scores):.3f} | {row['seconds']:.0f} |", flush=True)
+        print(f"| {label} | {MeanEstimate.from_scores(scores):.3f} | {row['seconds']:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

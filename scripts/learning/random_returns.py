@@ -8,8 +8,8 @@ What the file has is not played again; without the file all are.
 import json
 
 from evorl.training.configuration import config, discovery, parts
-from evorl.training.records.remembered import read
-from evorl.training.reference import SHIPPED, played
+from evorl.training.random_baseline import BASELINES_FILE, evaluate_random_policy
+from evorl.training.records.json_cache import read_json
 from evorl.types import Env
 
 EPISODES = 256
@@ -17,16 +17,16 @@ WRAPPERS = ("delayed", "scaled", "frames", "partial")  # which ask for an enviro
 
 
 def main() -> None:
-    found = read(SHIPPED)
-    for name in discovery.choices("env"):
+    found = read_json(BASELINES_FILE)
+    for name in discovery.find_choices("env"):
         if name in WRAPPERS:
             continue
-        env = parts.make(config.plain(config.load([f"env={name}"]))["env"], "env", Env)
+        env = parts.instantiate(config.to_plain_data(config.compose_config([f"env={name}"]))["env"], "env", Env)
         if repr(env) in found:
             continue
-        found[repr(env)] = [round(value, 4) for value in played(env, EPISODES)]
+        found[repr(env)] = [round(value, 4) for value in evaluate_random_policy(env, EPISODES)]
         print(name, found[repr(env)], flush=True)
-        SHIPPED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        BASELINES_FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

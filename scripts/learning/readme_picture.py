@@ -19,7 +19,7 @@ import numpy as np
 from experiments import machine
 
 from evorl import stats
-from evorl.training.records.rows import evaluations
+from evorl.training.records.rows import read_evaluations
 
 POPULATION = (
     "agent=pbt agent/inner=ppo env=pendulum num_seeds=8 env_steps=3_276_800 agent.workflow.steps_per_generation=5 "
@@ -53,7 +53,7 @@ def rows(folder: Path, panel: str, label: str, options: str) -> list[dict[str, A
         )
         subprocess.run([sys.executable, "-m", "evorl.train", *again], check=True)
         begun.rename(run)
-    return evaluations(run)
+    return read_evaluations(run)
 
 
 def of_seeds(found: list[dict[str, Any]], name: str) -> np.ndarray:
@@ -64,7 +64,9 @@ def of_seeds(found: list[dict[str, Any]], name: str) -> np.ndarray:
 def band(axis: Any, x: np.ndarray, returns: np.ndarray, label: str, **style: Any) -> None:
     """The mean over seeds and its interval."""
     (line,) = axis.plot(x, returns.mean(1), label=label, marker=".", **style)
-    axis.fill_between(x, *np.transpose([stats.interval(seeds) for seeds in returns]), color=line.get_color(), alpha=0.2)
+    axis.fill_between(
+        x, *np.transpose([stats.mean_interval(seeds) for seeds in returns]), color=line.get_color(), alpha=0.2
+    )
 
 
 def main() -> None:
@@ -92,7 +94,7 @@ def main() -> None:
             band(axis, x, returns, name, color=colour, linestyle=style)
             last = found[-1]
             cells = [panel, name, f"{last['env_steps']:,}", f"{last['seconds']:.0f}", f"{last['compile_seconds']:.0f}"]
-            print(f"| {' | '.join(cells)} | {stats.Mean.of(returns[-1]):.0f} |", flush=True)
+            print(f"| {' | '.join(cells)} | {stats.MeanEstimate.from_scores(returns[-1]):.0f} |", flush=True)
     for axis, panel in zip(axes, panels, strict=True):
         axis.set_title(panel, fontsize=10)
         axis.set_xlabel("thousand env steps of a member" if panel == panels[0] else "seconds, 8 seeds side by side")

@@ -9,7 +9,7 @@ Each command is a process of its own. Exits with 1 if a result differs from the 
 import subprocess
 import sys
 
-from evorl.training.configuration.discovery import choices
+from evorl.training.configuration.discovery import find_choices
 
 NOT_ASKED = {"meta_es", "random"}  # the one keeps no policy, the other must fail
 FAILS = {
@@ -48,7 +48,7 @@ def run(options: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    agents = sys.argv[1:] or sorted(set(choices("agent")) - NOT_ASKED)
+    agents = sys.argv[1:] or sorted(set(find_choices("agent")) - NOT_ASKED)
     wanted = {f"{agent} {SMALL.get(agent, '')}".strip(): FAILS.get(agent, "") for agent in agents}
     wanted |= {f"{options} only=memory": "" for options in REMEMBER if options.split()[0] in agents}
     differ = []

@@ -34,7 +34,7 @@ import numpy as np
 import yaml
 
 from evorl import stats
-from evorl.training.records.rows import evaluations
+from evorl.training.records.rows import read_evaluations
 
 LONG = "num_seeds=8 env_steps=10_000_000"
 MANY = "agent.workflow.evolver.population_size=1024"
@@ -206,7 +206,7 @@ def call(arguments: list[str], deadline: float, **options: Any) -> str:
 
 def is_done(folder: Path) -> bool:
     """Whether a run has been evaluated after its last step, of env steps or iterations."""
-    rows = evaluations(folder)
+    rows = read_evaluations(folder)
     if not rows:
         return False
     budget = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
@@ -233,7 +233,7 @@ def unseen(folder: Path, seed: int, deadline: float) -> dict[str, tuple[float, f
 
 def on_unseen(folder: Path, deadline: float) -> None:
     """Prints the table of a run on unseen mazes; raises LateError."""
-    seeds = len(evaluations(folder)[-1].get("seeds", {}).get("return", [0]))
+    seeds = len(read_evaluations(folder)[-1].get("seeds", {}).get("return", [0]))
     solved = [unseen(folder, seed, deadline) for seed in range(seeds)]
     published = next((f"; published: {rate}" for name, rate in PUBLISHED.items() if folder.name.endswith(name)), "")
     print(f"\n| {folder.name}, {seeds} seeds{published} | solved, greedy | 95 % | sampled | 95 % |\n|{'---|' * 5}")
@@ -243,7 +243,7 @@ def on_unseen(folder: Path, deadline: float) -> None:
 
 
 def cells(values: np.ndarray) -> str:
-    low, high = stats.interval(values)
+    low, high = stats.mean_interval(values)
     return f"{values.mean():.2f} | " + (f"{low:.2f} to {high:.2f}" if np.isfinite(low) else "")
 
 
@@ -251,7 +251,7 @@ def table(folders: list[Path]) -> None:
     print("| run | seeds | env steps of each | mean | 95 % | IQM | worst seed | minutes | compiling |")
     print(f"|{'---|' * 9}")
     for folder in folders:
-        row = evaluations(folder)[-1]
+        row = read_evaluations(folder)[-1]
         returns = np.asarray(row.get("seeds", {}).get("return", [row["return"]]))
         minutes = f"{row['seconds'] / 60:.1f} | {row['compile_seconds'] / 60:.1f}"
         numbers = f"{len(returns)} | {row['env_steps']:,} | {cells(returns)} | {stats.iqm(returns):.2f}"

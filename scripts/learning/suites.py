@@ -13,10 +13,10 @@ from pathlib import Path
 
 from trainings import is_above, keep, kept, trained
 
-from evorl.stats import Mean
+from evorl.stats import MeanEstimate
 from evorl.training.configuration import config
-from evorl.training.configuration.parts import played
-from evorl.training.reference import random_return
+from evorl.training.configuration.parts import make_task
+from evorl.training.random_baseline import get_random_return
 
 
 def ppo(env_steps: int) -> tuple[str, ...]:
@@ -79,8 +79,12 @@ def main() -> None:
         name = f"{agent.removeprefix('agent=')} on {options[0].removeprefix('env=')}"
         row = known.get(name)
         if row is None:
-            env = played(config.plain(config.load([one for one in options if one.startswith(("env=", "wrappers="))])))
-            chance, (end, _) = random_return(env), trained(options)
+            env = make_task(
+                config.to_plain_data(
+                    config.compose_config([one for one in options if one.startswith(("env=", "wrappers="))])
+                )
+            )
+            chance, (end, _) = get_random_return(env), trained(options)
             returns = end["seeds"]["return"] if "seeds" in end else [end["return"]]
             row = {
                 "name": name,
@@ -92,7 +96,7 @@ def main() -> None:
             keep(args.rows, row)
         chance = row["random"]
         of_chance = f"{chance[0]:.3g} [{chance[1]:.3g}, {chance[2]:.3g}]"
-        cells = f"{row['steps']:,} | {Mean.of(row['returns']):.3g} | {of_chance}"
+        cells = f"{row['steps']:,} | {MeanEstimate.from_scores(row['returns']):.3g} | {of_chance}"
         print(f"| {name} | {cells} | {is_above(row['returns'], chance)} | {row['seconds']:.0f} |", flush=True)
 
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from evorl.stats import Mean
-from evorl.training.records.rows import evaluations
-from evorl.training.reference import EPISODES
+from evorl.stats import MeanEstimate
+from evorl.training.random_baseline import BASELINE_EPISODES
+from evorl.training.records.rows import read_evaluations
 
 
 def trained(options: Sequence[str]) -> tuple[dict, float]:
@@ -21,7 +21,7 @@ def trained(options: Sequence[str]) -> tuple[dict, float]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"{' '.join(options)}\n{done.stderr[-2000:]}")
-        return evaluations(run)[-1], time.perf_counter() - began
+        return read_evaluations(run)[-1], time.perf_counter() - began
 
 
 def is_above(returns: Sequence[float], random: Sequence[float]) -> str:
@@ -32,7 +32,7 @@ def is_above(returns: Sequence[float], random: Sequence[float]) -> str:
         random: the mean return of random actions and its interval, which is 1.96 standard errors to each side.
     """
     mean, low, high = random
-    more = Mean.of(returns) - Mean(mean, (high - low) / 2 / 1.96, EPISODES - 1)
+    more = MeanEstimate.from_scores(returns) - MeanEstimate(mean, (high - low) / 2 / 1.96, BASELINE_EPISODES - 1)
     low, high = more.interval()
     return "" if high == float("inf") else "yes" if low > 0 else "no"
 

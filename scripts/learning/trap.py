@@ -20,7 +20,7 @@ from evorl.ec import GA, GAHyperparams, OpenES, OpenESHyperparams
 from evorl.ec.novelty import Novelty, NoveltyHyperparams
 from evorl.ec.novelty_es import NoveltyES, NoveltyESHyperparams
 from evorl.ec.variation import GaussianMutationHyperparams
-from evorl.envs.point_maze import PointMaze
+from evorl.envs.maze.point_maze import PointMaze
 from evorl.workflows import Evolution
 
 SEEDS = 8

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import DQN, DQNHyperparams, MonotonicMixer, OffPolicy, SumMixer, ValueDecomposition, Vmapped, tree
-from evorl.agents.team import member_spaces
+from evorl.agents.group_agent import member_spaces
 from evorl.envs.games import TwoStep
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
 
 ENV = TwoStep()
 EXPLORING = DQNHyperparams(learning_rate=1e-3, epsilon=1.0, final_epsilon=1.0, tau=0.02)
@@ -41,17 +41,19 @@ def trained(mixer: SumMixer | MonotonicMixer, seeds: int, iterations: int) -> tu
 
     def run(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         keys = jax.random.split(key, iterations + 2)
-        state = population.init(keys[0], tree.broadcast(as_state(EXPLORING), seeds))
+        state = population.init(keys[0], tree.broadcast(as_arrays(EXPLORING), seeds))
         state, _ = jax.lax.scan(population.step, state, keys[1:-1])
         tables = jax.vmap(lambda of: jnp.stack([table(of.actor.params, place) for place in (1, 2)]))(state.agent)
         return population.evaluate(state, keys[-1])["return"], tables
 
     def table(params: dict, place: int) -> jax.Array:
         obs = ENV.step(jax.random.key(0), jnp.int32(0), {"agent": jnp.array([place - 1, 0])}, ())[1].obs
-        _, values = agent.agent.network.apply(params["agent"], (), agent.team.observed("agent", obs), method="step")
+        _, values = agent.agent.network.apply(
+            params["agent"], (), agent.team.member_observations("agent", obs), method="step"
+        )
         joint = [[jnp.stack([values[0, i], values[1, j]]) for j in range(2)] for i in range(2)]
         # both earn what is paid, and what they earn is summed
-        return jnp.stack([jnp.stack([agent.mixed(params["mixer"], x, obs) for x in row]) for row in joint]) / 2
+        return jnp.stack([jnp.stack([agent.mix_values(params["mixer"], x, obs) for x in row]) for row in joint]) / 2
 
     returns, tables = jax.jit(run)(jax.random.key(0))
     return np.asarray(returns), np.asarray(tables)

@@ -29,7 +29,7 @@ OF_A_RUN = {"return", "episode_length", "env_steps", "episodes"}
 def tiny(agent: str) -> list[str]:
     """The agent at small sizes on the first environment that it can act in."""
     for env in ENVS:
-        options = dict(config.paths(config.load([f"agent={agent}", f"env={env}"])))
+        options = dict(config.iterate_paths(config.compose_config([f"agent={agent}", f"env={env}"])))
         sizes = [f"agent.workflow.{name}={n}" for name, n in TINY.items() if f"agent.workflow.{name}" in options]
         sizes += [f"{name}=[16]" for name in options if name.endswith(".hidden")]
         given = [f"agent={agent}", f"env={env}", "env.max_episode_steps=20", "iterations=6", *sizes]
@@ -88,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="an even number of iterations=N among them")
     given = parser.parse_args().overrides
-    agents = [None] if given else list(discovery.choices("agent"))
+    agents = [None] if given else list(discovery.find_choices("agent"))
     print("| configuration | twice | chunks, evaluations, recorders | resumed | second of two seeds |")
     print("|---|---|---|---|---|")
     whole = True

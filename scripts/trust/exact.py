@@ -51,11 +51,11 @@ def random_policies(legal: np.ndarray, n: int) -> np.ndarray:
 
 def same(ours: GameTree, theirs: GameTree) -> np.ndarray:
     """For each information set of ours, that of theirs, where all histories are the same; ours may know more."""
-    for name in ("player", "parent", "action", "chance", "payoffs"):
+    for name in ("player", "parent", "action", "chance_prob", "payoffs"):
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-6, err_msg=name)
-    sets = ours.sets[ours.player >= 0]
-    known = theirs.sets[ours.player >= 0][np.unique(sets, return_index=True)[1]]
-    np.testing.assert_array_equal(known[sets], theirs.sets[ours.player >= 0])
+    sets = ours.information_sets[ours.player >= 0]
+    known = theirs.information_sets[ours.player >= 0][np.unique(sets, return_index=True)[1]]
+    np.testing.assert_array_equal(known[sets], theirs.information_sets[ours.player >= 0])
     return known
 
 
@@ -87,14 +87,16 @@ def values(game: Any, table: Any) -> np.ndarray:
 def informed(tree: GameTree) -> list[str]:
     """What OpenSpiel calls each information set of a tree of its own."""
     found: dict[int, str] = {}
-    level = [(0, tree.rules.start())]
+    level = [(0, tree.rules.init_state())]
     while level:
         following = []
         for node, state in level:
-            if tree.sets[node] >= 0:
-                found.setdefault(int(tree.sets[node]), state.information_state_string(int(tree.player[node])))
-            kids = range(tree.first[node], tree.first[node] + tree.num_children[node])
-            following += [(kid, tree.rules.after(state, int(tree.action[kid]))) for kid in kids]
+            if tree.information_sets[node] >= 0:
+                found.setdefault(
+                    int(tree.information_sets[node]), state.information_state_string(int(tree.player[node]))
+                )
+            kids = range(tree.first_child[node], tree.first_child[node] + tree.num_children[node])
+            following += [(kid, tree.rules.apply_action(state, int(tree.action[kid]))) for kid in kids]
         level = following
     return [found[i] for i in range(len(found))]
 
@@ -116,9 +118,9 @@ def main() -> None:
     parser.add_argument("--games", nargs="+", default=list(GAMES), choices=list(GAMES))
     args = parser.parse_args()
     for key in args.games:
-        tree, known = GameTree.of(GAMES[key][0]), GameTree.of(GAMES[key][1])
+        tree, known = GameTree.from_game(GAMES[key][0]), GameTree.from_game(GAMES[key][1])
         rows = same(tree, known)
-        policies = random_policies(known.legal, RECORDED if args.record else args.policies)
+        policies = random_policies(known.legal_mask, RECORDED if args.record else args.policies)
         iterations = list(CFR_PLUS.get(key, ()))  # none where regrets are 0 but for rounding, by which policies differ
         wanted, found = theirs(known, policies, iterations), ours(tree, policies[:, rows], iterations)
         apart = ", ".join(f"{what} {np.abs(found[what] - x).max(initial=0):.1e}" for what, x in wanted.items())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from evorl.envs.games import Kuhn, Leduc, OpenSpiel
-from evorl.envs.games.rules import CHANCE, OVER, Rules
+from evorl.envs.games.rules import CHANCE, TERMINAL, Rules
 
 GAMES = {"kuhn": (Kuhn(), "kuhn_poker"), "kuhn3": (Kuhn(3), "kuhn_poker(players=3)"), "leduc": (Leduc(), "leduc_poker")}
 
@@ -26,19 +26,19 @@ def walked(rules: Rules) -> dict[str, np.ndarray]:
     probability of the last outcome.
     """
     rows: dict[str, list[Any]] = {name: [] for name in ("player", "choices", "payoffs", "features", "chance")}
-    stack = [(rules.start(), 1.0)]
+    stack = [(rules.init_state(), 1.0)]
     while stack:
         state, chance = stack.pop()
-        player = rules.mover(state)
-        after = list(rules.chances(state)) if player == CHANCE else []
+        player = rules.current_player(state)
+        after = list(rules.chance_outcomes(state)) if player == CHANCE else []
         if player >= 0:
-            after = [(action, 1.0) for action in rules.legal(state)]
+            after = [(action, 1.0) for action in rules.legal_actions(state)]
         rows["player"].append(player)
         rows["choices"].append(sum(1 << action for action, _ in after))
-        rows["payoffs"].append(rules.payoffs(state) if player == OVER else [0] * rules.players)
+        rows["payoffs"].append(rules.payoffs(state) if player == TERMINAL else [0] * rules.players)
         rows["features"].append([rules.features(state, i) for i in range(rules.players)])
         rows["chance"].append(chance)
-        stack += [(rules.after(state, action), p) for action, p in reversed(after)]
+        stack += [(rules.apply_action(state, action), p) for action, p in reversed(after)]
     features = np.array(rows["features"])
     assert np.isin(features, (0, 1)).all()
     dtypes = {"player": np.int8, "choices": np.uint8, "payoffs": np.int8, "chance": np.float32}

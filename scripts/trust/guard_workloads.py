@@ -36,19 +36,19 @@ from evorl import (
 from evorl.agents.muon import Muon
 from evorl.agents.puffer import Puffer
 from evorl.envs import mpe
-from evorl.envs.games import Kuhn, Tabled
+from evorl.envs.games import ExtensiveFormGame, Kuhn
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.sanity.grid import Grid
-from evorl.hyperparameters import as_state
+from evorl.hyperparameters import as_arrays
 from evorl.networks.encoders import CNN
 from evorl.networks.network import Flat
 from evorl.networks.recurrent import LSTM
 from evorl.population import LogUniform, Pairs, Swarm, Truncation
-from evorl.replay import Ring
+from evorl.replay import RingBuffer
 from evorl.training.devices import compiler_options
-from evorl.training.program import RUNS_ONCE, Program, job
+from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
 from evorl.types import Key
-from evorl.vector_env import FromParams, Plan, World, auto_reset
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_step
 from evorl.workflows.sampling import PrioritizedSegments
 
 Executable = jax.stages.Compiled
@@ -57,18 +57,18 @@ HIDDEN, CAPACITY, STEPS, DEVICES = (32, 32), 8192, 3, 4
 
 def options() -> dict[str, Any]:
     """Return the compiler options of trainings, with LLVM's level 0, which comes after the optimization of HLO."""
-    return compiler_options() | RUNS_ONCE
+    return compiler_options() | FAST_COMPILE_OPTIONS
 
 
 def trained(workflow: Any, seeds: int = 1, devices: int = 1) -> Executable:
     """Compile a workflow as a training does, and run two chunks."""
     program = Program(workflow, range(seeds), STEPS, False, devices)
-    hyperparams = as_state(workflow.hyperparams())
-    traced = program.traced(hyperparams)
-    state = traced.init.lower().compile(RUNS_ONCE)(program.keys, hyperparams)
+    hyperparams = as_arrays(workflow.hyperparams())
+    traced = program.trace(hyperparams)
+    state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, hyperparams)
     run = traced.run.compile(options())
     for i in range(2):
-        state, _, _ = run(state, program.keys, *job(STEPS * i, STEPS, False))
+        state, _, _ = run(state, program.keys, *make_run_args(STEPS * i, STEPS, False))
     return run
 
 
@@ -79,7 +79,9 @@ def looped(workflow: Any) -> Executable:
         once = workflow.step(state, key)
         return jax.lax.fori_loop(1, STEPS, lambda i, loop: workflow.step(loop[0], jax.random.fold_in(key, i)), once)
 
-    state = jax.jit(workflow.init, compiler_options=RUNS_ONCE)(jax.random.key(0), as_state(workflow.hyperparams()))
+    state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(
+        jax.random.key(0), as_arrays(workflow.hyperparams())
+    )
     compiled = jax.jit(run, donate_argnums=0).lower(state, jax.random.key(1)).compile(options())
     for i in range(2):
         state, _ = compiled(state, jax.random.key(i))
@@ -140,14 +142,14 @@ def puffer() -> OnPolicy:
 
 
 def psro() -> PSRO:
-    game: Any = Tabled(Kuhn())
+    game: Any = ExtensiveFormGame(Kuhn())
     return PSRO(game, capacity=4)
 
 
 def search() -> Executable:
     """Ask, evaluate a sphere, and tell."""
     evolver = OpenES(8)
-    hyperparams = as_state(evolver.hyperparams())
+    hyperparams = as_arrays(evolver.hyperparams())
 
     def generation(state: Any, key: Key) -> Any:
         key_ask, key_tell = jax.random.split(key)
@@ -167,20 +169,20 @@ def replay(num_rows: int) -> Executable:
         return ring, jax.tree.map(jnp.add, total, ring.sample(key, (16,)).rows)
 
     one = tree.index(rows, 0)
-    return scanned(step, (Ring.empty(CAPACITY, one), tree.zeros(tree.broadcast(one, 16))))
+    return scanned(step, (RingBuffer.empty(CAPACITY, one), tree.zeros_like(tree.broadcast(one, 16))))
 
 
 def stepped(env: Any) -> Executable:
     """Step environments with random actions and automatic resets."""
-    world = World(env, env.default_params, jnp.int32(0), 4)
+    world = EnvBatch(env, env.default_params, jnp.int32(0), 4)
 
     def policy(obs: Any, memory: Any, keys: Key) -> Any:
         return jax.vmap(env.action_space.sample)(keys), memory, {}
 
     def run(total: jax.Array, key: Key) -> jax.Array:
-        begin, step, _ = auto_reset(world, policy, Plan(FromParams()), None, key)
+        begin, step, _ = build_step(world, policy, RolloutPlan(ResetStarts()), None, key)
         _, (seen, _) = jax.lax.scan(step, begin, length=4)
-        leaves = jax.tree.leaves((seen.next_obs, seen.reward, seen.ended))
+        leaves = jax.tree.leaves((seen.next_obs, seen.reward, seen.is_done))
         return total + sum(x.sum(dtype=jnp.float32) for x in leaves)
 
     return scanned(run, jnp.float32(0))

@@ -89,9 +89,9 @@ def workload_figures(name: str) -> dict[str, float]:
     """Build and run a workload in this process, in which JAX has not started, and return its figures."""
     from guard_workloads import DEVICES, SPREAD, WORKLOADS
 
-    from evorl.training.devices import host_devices
+    from evorl.training.devices import set_host_devices
 
-    host_devices(DEVICES if name in SPREAD else 1)
+    set_host_devices(DEVICES if name in SPREAD else 1)
     programs = compilations()
     compiled = WORKLOADS[name]()
     return {"programs": len(programs)} | program_figures(compiled)

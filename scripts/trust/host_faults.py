@@ -22,35 +22,35 @@ import numpy as np
 from host_told import KINDS
 
 from evorl import tree
-from evorl.envs.host import HostEnv, pools
-from evorl.vector_env import FromParams, Plan, Store, World, play
+from evorl.envs.host import HostEnv, pool_registry
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, TransitionStore, rollout
 from evorl.workflows.trajectories import Trajectories
 
 TIMEOUT, SLACK = 2.0, 5.0
-SLOTS, STEPS = 6, 40
+NUM_ENVS, STEPS = 6, 40
 IN_WORKERS = ("kill", "exit", "hang", "spin")  # what this process would not survive
 
 
 @cache
 def program(env):
-    """Plays STEPS steps of SLOTS slots at random; returns the rows, which of them are there, and the restarts."""
-    world = World(env, env.default_params, (), SLOTS)
+    """Plays STEPS steps of NUM_ENVS environments at random; returns the rows, which are there, and the restarts."""
+    world = EnvBatch(env, env.default_params, (), NUM_ENVS)
 
     def at_random(obs, memory, keys):
         del obs
         return jax.vmap(env.action_space.sample)(keys), memory, {}
 
     def row():
-        keys = jax.random.split(jax.random.key(0), SLOTS)
-        slots = world.slots(world.reset(keys))
-        return tree.index(world.interact(at_random, slots, keys)[1], 0)
+        keys = jax.random.split(jax.random.key(0), NUM_ENVS)
+        envs = world.init_envs(world.reset(keys))
+        return tree.index(world.interact(at_random, envs, keys)[1], 0)
 
     @jax.jit
     def run(key):
-        nothing = Trajectories.empty(jax.eval_shape(row), STEPS, SLOTS)
-        store = Store(8 if env.batch else STEPS, nothing, Trajectories.add)
-        _, stats, kept = play(world, at_random, Plan(FromParams(), steps=STEPS), None, key, store)
-        return kept.rollout, kept.rows.weight > 0, stats.restarts
+        nothing = Trajectories.empty(jax.eval_shape(row), STEPS, NUM_ENVS)
+        store = TransitionStore(8 if env.batch else STEPS, nothing, Trajectories.add)
+        _, stats, kept = rollout(world, at_random, RolloutPlan(ResetStarts(), steps=STEPS), None, key, store)
+        return kept.transitions, kept.rows.weight > 0, stats.restarts
 
     return run.lower(jax.random.key(0)).compile()
 
@@ -99,8 +99,8 @@ def try_one(kind, at, workers, batch, restart, told, key):
     before = len(os.listdir("/proc/self/fd")), sorted(os.listdir("/dev/shm"))
     began = time.perf_counter()
     rows, mask, restarts = jax.device_get(run(jax.random.key(key)))
-    took, fault = time.perf_counter() - began, pools.fault()
-    pools.close()
+    took, fault = time.perf_counter() - began, pool_registry.find_fault()
+    pool_registry.close_all()
     wrong = []
     if not (told / "claimed").exists():
         wrong.append(f"it did not fail, but {fault}")
@@ -108,9 +108,9 @@ def try_one(kind, at, workers, batch, restart, told, key):
         wrong.append(f"took {took:.1f} s")
     known, under_way = Counter(learned(rows, mask)), Counter(answered(told))
     under_way.subtract(known)
-    if min(under_way.values(), default=0) < 0 or under_way.total() > (SLOTS if batch else 0):
+    if min(under_way.values(), default=0) < 0 or under_way.total() > (NUM_ENVS if batch else 0):
         wrong.append(f"{known.total()} rows are learned, {len(answered(told))} were answered")
-    if restart and (fault is not None or (not batch and mask.sum() + restarts.sum() != SLOTS * STEPS)):
+    if restart and (fault is not None or (not batch and mask.sum() + restarts.sum() != NUM_ENVS * STEPS)):
         wrong.append(f"did not go on: {fault}")
     unseen = batch and kind in ("hang", "spin")  # which nobody waits for
     if not restart and not unseen and (fault is None or (not batch and mask[-1].any())):
@@ -124,11 +124,11 @@ def try_one(kind, at, workers, batch, restart, told, key):
 
 PARENT = """
 import sys, jax
-from evorl.envs.host import HostEnv, pools
+from evorl.envs.host import HostEnv, pool_registry
 env = HostEnv("host_told:Told-v0", {"told": sys.argv[1]}, 2)
 keys, params = jax.random.split(jax.random.key(0), 4), env.default_params
 states, _ = jax.vmap(env.reset, (0, None))(keys, params)
-print(*(process.popen.pid for process in pools.of(env).places._processes.values()), flush=True)
+print(*(process.popen.pid for process in pool_registry.get_pool(env).places._processes.values()), flush=True)
 step = jax.jit(jax.vmap(env.step, (0, 0, 0, None)))
 while True:
     states, _ = step(keys, states, jax.numpy.zeros(4, int), params)
@@ -215,7 +215,7 @@ def main():
             for line in wrong:
                 bad += 1
                 print(f"{kind} at {at}, {workers} workers, batch={batch}, restart={restart}: {line}", flush=True)
-        print("| fault | restart | tried | longest, s | slots that began anew |\n|---|---|---|---|---|")
+        print("| fault | restart | tried | longest, s | environments that began anew |\n|---|---|---|---|---|")
         for (kind, restart), all_of_it in sorted(found.items()):
             times, restarts = zip(*all_of_it, strict=True)
             print(f"| {kind} | {str(restart).lower()} | {len(times)} | {max(times):.1f} | {sum(restarts)} |")

@@ -62,7 +62,7 @@ def main() -> None:
     for name, (draw, truth) in SCORES.items():
         for runs in RUNS[1:]:
             found = draw(np.random.default_rng(runs), (draws, runs))
-            cells = [covered([stats.interval(one) for one in found], truth)]
+            cells = [covered([stats.mean_interval(one) for one in found], truth)]
             cells += [covered([bootstrapped(one, method) for one in found], truth) for method in ("percentile", "BCa")]
             print(f"| {name} | {runs} | {' | '.join(cells)} |", flush=True)
 
@@ -70,10 +70,10 @@ def main() -> None:
     for name, (draw, _) in SCORES.items():
         for runs in RUNS:
             a, b = draw(np.random.default_rng(runs), (2, draws, runs))
-            cells = [told_apart([stats.difference(x, y) for x, y in zip(a, b, strict=True)])]
-            cells.append(told_apart(gaps(*([stats.interval(one) for one in group] for group in (a, b)))))
+            cells = [told_apart([stats.difference_interval(x, y) for x, y in zip(a, b, strict=True)])]
+            cells.append(told_apart(gaps(*([stats.mean_interval(one) for one in group] for group in (a, b)))))
             cells.append(told_apart(gaps(*([bootstrapped(one, "percentile") for one in group] for group in (a, b)))))
-            cells[:2] = cells[:2] if runs >= stats.LEAST else ["none", "none"]
+            cells[:2] = cells[:2] if runs >= stats.MIN_RUNS else ["none", "none"]
             print(f"| {name} | {runs} | {' | '.join(cells)} |", flush=True)
 
     table(f"Intervals that hold the interquartile mean over {TASKS} tasks, %", ["stratified bootstrap", "of one task"])
@@ -84,7 +84,7 @@ def main() -> None:
         ]
         for runs in RUNS[1:]:
             found = draw(np.random.default_rng(runs), (draws, runs, TASKS)) + far
-            both = [[stats.bootstrap(one[:, :tasks], resamples=500) for one in found] for tasks in (TASKS, 1)]
+            both = [[stats.bootstrap_interval(one[:, :tasks], resamples=500) for one in found] for tasks in (TASKS, 1)]
             print(f"| {name} | {runs} | {' | '.join(map(covered, both, truths))} |", flush=True)
 
 

@@ -20,7 +20,7 @@ from flax import struct
 from omegaconf import open_dict
 
 from evorl import Budget, fit
-from evorl.spaces import Box, Dict, Discrete, Legal, Members
+from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask
 from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.types import TimeStep
@@ -57,7 +57,7 @@ class Drawn:
 
     @property
     def observation_space(self) -> Dict:
-        seen = Legal(Box(0.0, 1.0 + ILLEGAL_BONUS, (CHOICES,)), (CHOICES,))
+        seen = ObsWithActionMask(Box(0.0, 1.0 + ILLEGAL_BONUS, (CHOICES,)), (CHOICES,))
         return Dict({name: Members(seen, n) for name, n in self.groups.items()})
 
     @property
@@ -101,12 +101,14 @@ def finite(rows: list[Any]) -> bool:
 def trained(name: str, steps: int) -> tuple[bool, int, float]:
     """Whether a learner took no illegal action in so many steps; how many it took, and its last return."""
     members = {"crew": 3, "boss": 0} if name in ONE_TEAM else {"crew": 1, "boss": 1} if name == "nfsp" else {}
-    cfg = config.load([f"agent={name}", "env=leduc", f"env_steps={steps}", *OPTIONS.get(name, ())])
+    cfg = config.compose_config([f"agent={name}", "env=leduc", f"env_steps={steps}", *OPTIONS.get(name, ())])
     with open_dict(cfg):
         cfg.env = {"_target_": "legal.Drawn", **members}
     workflow, hyperparams, _ = runs.build(cfg)
     budget = Budget(env_steps=steps)
-    training = fit(workflow, hyperparams, budget=budget, chunk=runs.chunk(config.plain(cfg)), evaluations=4)
+    training = fit(
+        workflow, hyperparams, budget=budget, chunk=runs.get_chunk_size(config.to_plain_data(cfg)), evaluations=4
+    )
     rows = [row for row in training.rows if "return" in row]
     numbers = [x for x in jax.tree.leaves(training.state) if jnp.issubdtype(x.dtype, jnp.floating)]
     learned = not any(bool(jnp.isnan(x).any()) for x in numbers)

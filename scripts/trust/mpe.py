@@ -21,8 +21,8 @@ import numpy as np
 from mpe_peer import CASES, Case, Peer
 
 from evorl.envs import mpe
-from evorl.envs.mpe.treasure import Cargo
-from evorl.envs.mpe.world import MPEState, part
+from evorl.envs.mpe.treasure import TreasureState
+from evorl.envs.mpe.world import MPEState, get_group_slice
 
 TOLERANCE, KEPT = 1e-5, 8
 
@@ -54,8 +54,8 @@ def state(fields: dict[str, np.ndarray]) -> MPEState:
     cargo = ()
     if "held" in narrow:
         earned = np.zeros(len(narrow["held"]), np.float32)
-        cargo = Cargo(narrow.pop("held"), narrow.pop("kinds"), narrow.pop("alive"), earned)
-    return MPEState(**{"said": (), "goal": ()} | narrow, cargo=cargo)
+        cargo = TreasureState(narrow.pop("held"), narrow.pop("kinds"), narrow.pop("alive"), earned)
+    return MPEState(**{"messages": (), "goal": ()} | narrow, scenario_state=cargo)
 
 
 def rows(case: Case, steps: int, seed: int = 0) -> Rows:
@@ -65,13 +65,13 @@ def rows(case: Case, steps: int, seed: int = 0) -> Rows:
 
     def stacked(name: str) -> dict[str, np.ndarray]:
         each = [np.array([step[name][i] for step in played]) for i in range(len(played[0][name]))]
-        return {group: np.stack(each[part(agents, group)], axis=1) for group in agents}
+        return {group: np.stack(each[get_group_slice(agents, group)], axis=1) for group in agents}
 
     before, after = (
         state({key: np.array([step[when][key] for step in played]) for key in played[0][when]})
         for when in ("before", "after")
     )
-    chance = (after.marks, after.cargo.kinds) if before.cargo else ()
+    chance = (after.landmark_positions, after.scenario_state.kinds) if before.scenario_state else ()
     action = {k: x.astype(np.float32 if case.continuous else np.int32) for k, x in stacked("action").items()}
     flags = (np.array([step[name] for step in played]) for name in ("terminated", "truncated", "touches", "edge"))
     return Rows(before, action, chance, stacked("obs"), stacked("reward"), *flags)

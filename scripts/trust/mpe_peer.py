@@ -158,17 +158,17 @@ class Peer:
                 agent.holding = kinds[self.rng.integers(len(kinds))]
 
     def state(self) -> dict[str, np.ndarray]:
-        """What an evorl.envs.mpe.MPEState has, leaves as they are there."""
+        """What an evorl.envs.mpe.world.MPEState has, leaves as they are there."""
         agents, landmarks = self.world.agents, self.world.landmarks
         named = {landmark: i for i, landmark in enumerate(landmarks)}
         state = {
-            "at": np.array([agent.state.p_pos for agent in agents]).T,
+            "agent_positions": np.array([agent.state.p_pos for agent in agents]).T,
             "velocity": np.array([agent.state.p_vel for agent in agents]).T,
-            "marks": np.reshape([landmark.state.p_pos for landmark in landmarks], (-1, 2)).T,
+            "landmark_positions": np.reshape([landmark.state.p_pos for landmark in landmarks], (-1, 2)).T,
             "steps": np.int32(self.game.unwrapped.steps),
         }
         if speakers := [agent.state.c for agent in agents if not agent.silent]:
-            state["said"] = np.array(speakers)
+            state["messages"] = np.array(speakers)
         match self.case.name:
             case "adversary" | "push":
                 state["goal"] = np.array([named[agents[-1].goal_a]])

@@ -25,7 +25,7 @@ ENDS = {"terminated": "truncated", "truncated": "terminated"}
 REDUCTIONS = {"sum", "mean", "std", "var", "prod", "any", "all", "cumsum", "cumprod", "min", "max", "argmin", "argmax"}
 AXES = {"axis", "in_axes", "out_axes"}
 MASK = re.compile(r"mask|valid|legal")
-COUNTER = re.compile(r"[ijknt]|.*(index|idx|place|position|rank|slot)")
+COUNTER = re.compile(r"[ijknt]|.*(index|idx|place|position|rank)")
 PATH = re.compile(r"path|folder|root|_dir\b|__file__")
 SEQUENCES = (ast.List, ast.Tuple, ast.ListComp, ast.JoinedStr)
 

@@ -68,7 +68,7 @@ def main() -> None:
     solvers = {
         "Nash": jax.jit(Nash()),
         "ProjectedReplicator": jax.jit(ProjectedReplicator(steps=STEPS)),
-        "AlphaRank": jax.jit(AlphaRank().profiles),
+        "AlphaRank": jax.jit(AlphaRank().compute_profile_weights),
     }
     for i in range(options.games):
         players = 3 if i % 5 == 4 else 2

@@ -22,8 +22,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from evorl.sweeps.store import NAME, Store, folder_of
-from evorl.sweeps.trials import RUNNING, Trial
+from evorl.sweeps.store import NAME, SweepStore, get_trial_folder
+from evorl.sweeps.trials import RUNNING, SweepTrial
 
 SWEEP = [
     "agent=ppo",
@@ -47,17 +47,17 @@ def command(*options: str) -> list[str]:
     return [sys.executable, "-m", "evorl.sweep", *options]
 
 
-def trials(folder: Path) -> list[Trial]:
+def trials(folder: Path) -> list[SweepTrial]:
     if not (folder / NAME).exists():
         return []
-    with closing(Store(folder)) as store:
-        return store.trials()
+    with closing(SweepStore(folder)) as store:
+        return store.read_trials()
 
 
-def ended(folder: Path) -> dict[int, tuple[Trial, Any]]:
+def ended(folder: Path) -> dict[int, tuple[SweepTrial, Any]]:
     """Trials that have ended, with when their rows were last written."""
     whole = [one for one in trials(folder) if one.state != RUNNING]
-    times = {one.number: folder_of(folder, one.number) / "metrics.jsonl" for one in whole}
+    times = {one.number: get_trial_folder(folder, one.number) / "metrics.jsonl" for one in whole}
     return {one.number: (one, times[one.number].stat().st_mtime_ns) for one in whole}
 
 

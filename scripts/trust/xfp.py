@@ -20,9 +20,9 @@ from exact import informed, same
 from open_spiel.python.algorithms import fictitious_play
 
 from evorl import XFP
-from evorl.envs.games import GameTree, Kuhn, Leduc, OpenSpiel, Tabled
+from evorl.envs.games import ExtensiveFormGame, GameTree, Kuhn, Leduc, OpenSpiel
 from evorl.leagues.exact import best_response
-from evorl.leagues.sequences import SequenceForm
+from evorl.leagues.sequence_form import SequenceForm
 
 GAMES = {"kuhn": (Kuhn(), "kuhn_poker", 20), "leduc": (Leduc(), "leduc_poker", 8)}
 
@@ -31,7 +31,7 @@ def theirs(tree: GameTree, iterations: int) -> np.ndarray:
     """Average policies after each iteration, [iterations, sets, actions], in the order of a tree of OpenSpiel's."""
     assert isinstance(tree.rules, OpenSpiel)
     solver, sets = fictitious_play.XFPSolver(tree.rules.game), informed(tree)
-    found = np.zeros((iterations, *tree.legal.shape))
+    found = np.zeros((iterations, *tree.legal_mask.shape))
     for iteration in range(iterations):
         solver.iteration()
         tables = solver.average_policy_tables()
@@ -43,12 +43,12 @@ def theirs(tree: GameTree, iterations: int) -> np.ndarray:
 
 def ours(rules: Any, iterations: int) -> np.ndarray:
     """The same by evorl."""
-    game: Any = Tabled(rules)
+    game: Any = ExtensiveFormGame(rules)
     xfp = XFP(game)
 
     def step(state: Any, key: jax.Array) -> Any:
         state = xfp.step(state, key)[0]
-        return state, xfp.average(state)
+        return state, xfp.average_strategy(state)
 
     keys = jax.random.split(jax.random.key(0), iterations)
     return np.asarray(jax.jit(lambda: jax.lax.scan(step, xfp.init(keys[0], xfp.hyperparams()), keys)[1])())
@@ -56,13 +56,15 @@ def ours(rules: Any, iterations: int) -> np.ndarray:
 
 def lost(tree: GameTree, policies: np.ndarray) -> np.ndarray:
     """What a player's answer that was averaged into the policies lacks of a best response to those before."""
-    form = SequenceForm.of(tree)
-    plans = jax.vmap(form.plan)(jnp.asarray(policies, jnp.float32))
+    form = SequenceForm.from_tree(tree)
+    plans = jax.vmap(form.compute_realization_plan)(jnp.asarray(policies, jnp.float32))
     counts = jnp.arange(2, 1 + len(policies))[:, None]
     answers = (counts + 1) * plans[1:] - counts * plans[:-1]
 
     def one(before: jax.Array, policy: jax.Array, answer: jax.Array) -> jax.Array:
-        return best_response(tree, policy)[0] - (form.others(before) * answer[form.last]).sum(1)
+        return best_response(tree, policy)[0] - (
+            form.compute_counterfactual_payoffs(before) * answer[form.end_sequences]
+        ).sum(1)
 
     return np.asarray(jax.vmap(one)(plans[:-1], jnp.asarray(policies[:-1], jnp.float32), answers))
 
@@ -72,7 +74,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path)
     args = parser.parse_args()
     for name, (rules, known, iterations) in GAMES.items():
-        tree, other = GameTree.of(rules), GameTree.of(known)
+        tree, other = GameTree.from_game(rules), GameTree.from_game(known)
         rows = same(tree, other)
         found = theirs(other, iterations)[:, rows]
         apart = np.abs(ours(rules, iterations) - found).max((1, 2))

@@ -12,14 +12,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
 from evorl.envs.arcade import screen
-from evorl.errors import require_whole
+from evorl.errors import require_int
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
 BIG, PARTS = 4, 4  # rocks of a wave, each of which breaks into two, and these into two
-ROCKS = BIG * PARTS
+NUM_ROCKS = BIG * PARTS
 RADII = np.array([0, 0.025, 0.05, 0.09], np.float32)  # by size, of a screen of 1 x 1
-POINTS = np.array([0, 3, 2, 1], np.float32)
+ROCK_POINTS = np.array([0, 3, 2, 1], np.float32)
 SHIP, TURN, THRUST, DRAG = 0.02, np.pi / 16, 0.0012, 0.99
 SHOTS, SHOT_SPEED, SHOT_FRAMES, PAUSE = 4, 0.03, 16, 4
 LIVES, SAFE, ROCK_SPEED, SPREAD = (
@@ -28,22 +28,22 @@ LIVES, SAFE, ROCK_SPEED, SPREAD = (
     0.006,
     0.6,
 )  # frames without harm; how far halves turn from the way of the whole
-SIZE = 84
+SCREEN_SIZE = 84
 
 
 @struct.dataclass
 class AsteroidsState:
-    place: Any  # [2] float32, x and y, in a square whose edges meet
+    position: Any  # [2] float32, x and y, in a square whose edges meet
     velocity: Any  # [2]
     heading: Any  # []
     rocks: Any  # [16, 2], where they are
-    drift: Any  # [16, 2]
-    size: Any  # [16] int32, 3 for a big one and 0 for none
+    rock_velocity: Any  # [16, 2]
+    rock_size: Any  # [16] int32, 3 for a big one and 0 for none
     shots: Any  # [4, 2]
-    aim: Any  # [4, 2], their velocity
-    left: Any  # [4] int32, frames that they fly
-    pause: Any  # [] int32, frames until the next shot
-    safe: Any  # [] int32, frames in which nothing harms the ship
+    shot_velocity: Any  # [4, 2], their velocity
+    shot_frames: Any  # [4] int32, frames that they fly
+    shot_cooldown: Any  # [] int32, frames until the next shot
+    safe_frames: Any  # [] int32, frames in which nothing harms the ship
     lives: Any  # [] int32
     steps: Any  # [] int32
 
@@ -69,11 +69,15 @@ class Asteroids:
     action_meanings = ("nothing", "left", "right", "up", "fire")
 
     def __post_init__(self) -> None:
-        require_whole("frameskip", self.frameskip)
+        require_int("frameskip", self.frameskip)
 
     @property
     def observation_space(self) -> Box:
-        return screen.space(SIZE, SIZE) if self.image else Box(-4.0, 4.0, (9 + 5 * ROCKS + 5 * SHOTS,))
+        return (
+            screen.make_pixel_space(SCREEN_SIZE, SCREEN_SIZE)
+            if self.image
+            else Box(-4.0, 4.0, (9 + 5 * NUM_ROCKS + 5 * SHOTS,))
+        )
 
     def chance(self, key: Key) -> Float[Array, "4 2"]:
         """Of each new big rock where on the edge it comes, and where it goes, from 0 to 1."""
@@ -82,12 +86,12 @@ class Asteroids:
     def reset(self, key: Key, params: Any) -> tuple[AsteroidsState, Array]:
         del params
         shots, zero = jnp.zeros((SHOTS, 2)), jnp.int32(0)
-        rocks, drift, size = wave(self.chance(key))
+        rocks, drift, size = create_rocks(self.chance(key))
         state = AsteroidsState(
             jnp.full(2, 0.5, jnp.float32), jnp.zeros(2), jnp.float32(np.pi / 2), rocks, drift, size, shots, shots,
             jnp.zeros(SHOTS, jnp.int32), zero, jnp.int32(SAFE), jnp.int32(LIVES), zero,
         )  # fmt: skip
-        return state, self.seen(state)
+        return state, self.observe(state)
 
     def step(
         self, key: Key, env_state: AsteroidsState, action: Int[Array, ""], params: Any
@@ -100,120 +104,139 @@ class Asteroids:
     ) -> tuple[AsteroidsState, TimeStep]:
         """A step without chance, which is given."""
 
-        def play(_: Any, carry: tuple[AsteroidsState, Array]) -> tuple[AsteroidsState, Array]:
+        def step_frame(_: Any, carry: tuple[AsteroidsState, Array]) -> tuple[AsteroidsState, Array]:
             state, reward = carry
-            after, earned = frame(state, action)
+            after, earned = advance_frame(state, action)
             over = state.lives <= 0
-            return tree.where(over, state, after), reward + jnp.where(over, 0, earned)
+            return tree.select(over, state, after), reward + jnp.where(over, 0, earned)
 
-        state, reward = jax.lax.fori_loop(0, self.frameskip, play, (env_state, jnp.float32(0)))
-        rocks, drift, size = wave(chance)
-        fresh = replace(state, rocks=rocks, drift=drift, size=size)
-        state = replace(tree.where((state.size > 0).any(), state, fresh), steps=state.steps + 1)
+        state, reward = jax.lax.fori_loop(0, self.frameskip, step_frame, (env_state, jnp.float32(0)))
+        rocks, drift, size = create_rocks(chance)
+        fresh = replace(state, rocks=rocks, rock_velocity=drift, rock_size=size)
+        state = replace(tree.select((state.rock_size > 0).any(), state, fresh), steps=state.steps + 1)
         over = state.lives <= 0
         late = ~over & (state.steps >= self.max_episode_steps)
-        return state, TimeStep(self.seen(state), reward, over, late)
+        return state, TimeStep(self.observe(state), reward, over, late)
 
-    def seen(self, env_state: AsteroidsState) -> Array:
+    def observe(self, env_state: AsteroidsState) -> Array:
         """The observation."""
         s = env_state
         if self.image:
-            return self.screen(s)
-        counts = jnp.stack([s.pause / PAUSE, s.safe / SAFE, s.lives / LIVES])
-        ship = [s.place, s.velocity * 20, direction(s.heading), counts]
-        there, flies = (s.size > 0)[:, None], (s.left > 0)[:, None]
-        rocks = jnp.concatenate([apart(s.rocks, s.place) * 2, s.drift * 100, (s.size / 3)[:, None]], 1) * there
-        shots = jnp.concatenate([apart(s.shots, s.place) * 2, s.aim * 20, (s.left / SHOT_FRAMES)[:, None]], 1) * flies
+            return self.render(s)
+        counts = jnp.stack([s.shot_cooldown / PAUSE, s.safe_frames / SAFE, s.lives / LIVES])
+        ship = [s.position, s.velocity * 20, to_unit_vector(s.heading), counts]
+        there, flies = (s.rock_size > 0)[:, None], (s.shot_frames > 0)[:, None]
+        rocks = (
+            jnp.concatenate(
+                [wrap_offset(s.rocks, s.position) * 2, s.rock_velocity * 100, (s.rock_size / 3)[:, None]], 1
+            )
+            * there
+        )
+        shots = (
+            jnp.concatenate(
+                [wrap_offset(s.shots, s.position) * 2, s.shot_velocity * 20, (s.shot_frames / SHOT_FRAMES)[:, None]], 1
+            )
+            * flies
+        )
         return jnp.concatenate([*ship, rocks.reshape(-1), shots.reshape(-1)])
 
-    def screen(self, env_state: AsteroidsState) -> screen.Picture:
+    def render(self, env_state: AsteroidsState) -> screen.Picture:
         """84 x 84 pixels."""
         s = env_state
-        y, x = (np.mgrid[:SIZE, :SIZE][::, ::-1] + 0.5) / SIZE
+        y, x = (np.mgrid[:SCREEN_SIZE, :SCREEN_SIZE][::, ::-1] + 0.5) / SCREEN_SIZE
         pixels = jnp.asarray(np.stack([x, y], -1), jnp.float32)
 
-        def discs(places: Array, radii: Array) -> Array:
-            away = apart(pixels[:, :, None], places)
+        def rasterize_discs(places: Array, radii: Array) -> Array:
+            away = wrap_offset(pixels[:, :, None], places)
             return ((away**2).sum(-1) < radii**2).any(-1)
 
-        picture = screen.painted(screen.blank(SIZE, SIZE), discs(s.rocks, jnp.array(RADII)[s.size]), screen.GRAY)
-        picture = screen.painted(picture, discs(s.shots, jnp.where(s.left > 0, 0.012, 0)), screen.YELLOW)
-        nose = (s.place + SHIP * direction(s.heading))[None]
-        blinks = (s.safe // 2) % 2 == 0
-        picture = screen.painted(picture, discs(s.place[None], jnp.float32([SHIP])) & blinks, screen.CYAN)
-        picture = screen.painted(picture, discs(nose, jnp.float32([0.012])) & blinks, screen.WHITE)
-        return screen.box(picture, 0, SIZE - 2, 5 * s.lives, 1, screen.GREEN)
+        picture = screen.paint(
+            screen.create_picture(SCREEN_SIZE, SCREEN_SIZE),
+            rasterize_discs(s.rocks, jnp.array(RADII)[s.rock_size]),
+            screen.GRAY,
+        )
+        picture = screen.paint(picture, rasterize_discs(s.shots, jnp.where(s.shot_frames > 0, 0.012, 0)), screen.YELLOW)
+        nose = (s.position + SHIP * to_unit_vector(s.heading))[None]
+        blinks = (s.safe_frames // 2) % 2 == 0
+        picture = screen.paint(picture, rasterize_discs(s.position[None], jnp.float32([SHIP])) & blinks, screen.CYAN)
+        picture = screen.paint(picture, rasterize_discs(nose, jnp.float32([0.012])) & blinks, screen.WHITE)
+        return screen.paint_box(picture, 0, SCREEN_SIZE - 2, 5 * s.lives, 1, screen.GREEN)
 
     def draw(self, states: list[AsteroidsState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, self.frameskip / 30, folder)
+        return screen.save_episode(self, states, self.frameskip / 30, folder)
 
 
-def direction(angle: Any) -> Array:
+def to_unit_vector(angle: Any) -> Array:
     """A vector of length 1, [..., 2]."""
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)], -1)
 
 
-def apart(a: Any, b: Any) -> Array:
+def wrap_offset(a: Any, b: Any) -> Array:
     """The shortest way from b to a where edges meet."""
     return (a - b + 0.5) % 1 - 0.5
 
 
-def wave(chance: Float[Array, "4 2"]) -> tuple[Array, Array, Array]:
+def create_rocks(chance: Float[Array, "4 2"]) -> tuple[Array, Array, Array]:
     """Four big rocks at the edges: places, velocities and sizes, each the first of the four that it may become."""
     along = chance[:, 0]
     edge = jnp.where(
         (np.arange(BIG) % 2 == 0)[:, None], jnp.stack([along, 0 * along], 1), jnp.stack([0 * along, along], 1)
     )
-    drift = ROCK_SPEED / 2 * direction(2 * np.pi * chance[:, 1])
-    size = jnp.where(np.arange(ROCKS) % PARTS == 0, 3, 0).astype(jnp.int32)
+    drift = ROCK_SPEED / 2 * to_unit_vector(2 * np.pi * chance[:, 1])
+    size = jnp.where(np.arange(NUM_ROCKS) % PARTS == 0, 3, 0).astype(jnp.int32)
     return jnp.repeat(edge, PARTS, 0), jnp.repeat(drift, PARTS, 0), size
 
 
-def frame(s: AsteroidsState, action: Int[Array, ""]) -> tuple[AsteroidsState, Array]:
+def advance_frame(s: AsteroidsState, action: Int[Array, ""]) -> tuple[AsteroidsState, Array]:
     """The state a frame later, and what was earned."""
     heading = (s.heading + TURN * ((action == 1).astype(jnp.float32) - (action == 2))) % (2 * np.pi)
-    ahead = direction(heading)
+    ahead = to_unit_vector(heading)
     velocity = DRAG * s.velocity + THRUST * (action == 3) * ahead
-    place = (s.place + velocity) % 1
-    free = s.left <= 0
-    fires = free & (jnp.cumsum(free) == 1) & (action == 4) & (s.pause <= 0)
-    aim = jnp.where(fires[:, None], SHOT_SPEED * ahead + velocity, s.aim)
+    place = (s.position + velocity) % 1
+    free = s.shot_frames <= 0
+    fires = free & (jnp.cumsum(free) == 1) & (action == 4) & (s.shot_cooldown <= 0)
+    aim = jnp.where(fires[:, None], SHOT_SPEED * ahead + velocity, s.shot_velocity)
     shots = (jnp.where(fires[:, None], place + SHIP * ahead, s.shots) + aim) % 1
-    left = jnp.where(fires, SHOT_FRAMES, jnp.maximum(s.left - 1, 0))
-    pause = jnp.where(fires.any(), PAUSE, jnp.maximum(s.pause - 1, 0))
-    s = replace(s, heading=heading, velocity=velocity, place=place, aim=aim, shots=shots, left=left, pause=pause)
-    s = replace(s, rocks=(s.rocks + s.drift) % 1, safe=jnp.maximum(s.safe - 1, 0))
-    hits = touch(s, s.shots, 0.0) & (s.left > 0)[:, None]
-    crash = touch(s, s.place[None], SHIP)[0] & (s.safe == 0)
+    left = jnp.where(fires, SHOT_FRAMES, jnp.maximum(s.shot_frames - 1, 0))
+    pause = jnp.where(fires.any(), PAUSE, jnp.maximum(s.shot_cooldown - 1, 0))
+    s = replace(s, heading=heading, velocity=velocity, position=place, shots=shots)
+    s = replace(s, shot_velocity=aim, shot_frames=left, shot_cooldown=pause)
+    s = replace(s, rocks=(s.rocks + s.rock_velocity) % 1, safe_frames=jnp.maximum(s.safe_frames - 1, 0))
+    hits = find_touched_rocks(s, s.shots, 0.0) & (s.shot_frames > 0)[:, None]
+    crash = find_touched_rocks(s, s.position[None], SHIP)[0] & (s.safe_frames == 0)
     struck = hits.any(0) | crash
-    earned = (hits.any(0) * jnp.array(POINTS)[s.size]).sum()
+    earned = (hits.any(0) * jnp.array(ROCK_POINTS)[s.rock_size]).sum()
     lost = crash.any()
     back = replace(
-        s, place=jnp.full(2, 0.5, jnp.float32), velocity=jnp.zeros(2), safe=jnp.int32(SAFE), lives=s.lives - 1
+        s,
+        position=jnp.full(2, 0.5, jnp.float32),
+        velocity=jnp.zeros(2),
+        safe_frames=jnp.int32(SAFE),
+        lives=s.lives - 1,
     )
-    s = tree.where(lost, back, s)
-    return broken(replace(s, left=jnp.where(hits.any(1), 0, s.left)), struck), earned
+    s = tree.select(lost, back, s)
+    return break_rocks(replace(s, shot_frames=jnp.where(hits.any(1), 0, s.shot_frames)), struck), earned
 
 
-def touch(s: AsteroidsState, places: Float[Array, "n 2"], radius: float) -> Bool[Array, "n 16"]:
+def find_touched_rocks(s: AsteroidsState, places: Float[Array, "n 2"], radius: float) -> Bool[Array, "n 16"]:
     """Which rocks each place is within, or so near."""
-    away = (apart(places[:, None], s.rocks) ** 2).sum(-1)
-    return (s.size > 0) & (away < (jnp.array(RADII)[s.size] + radius) ** 2)
+    away = (wrap_offset(places[:, None], s.rocks) ** 2).sum(-1)
+    return (s.rock_size > 0) & (away < (jnp.array(RADII)[s.rock_size] + radius) ** 2)
 
 
-def broken(s: AsteroidsState, struck: Bool[Array, "16"]) -> AsteroidsState:
+def break_rocks(s: AsteroidsState, struck: Bool[Array, "16"]) -> AsteroidsState:
     """The rocks after those that were struck have broken: a half stays in its place of the table, the other goes two
     places on where it was big, and one where it was of the middle.
     """
-    size = jnp.where(struck, s.size - 1, s.size)
-    rocks, drift, angle = s.rocks, s.drift, SPREAD * jnp.array([-1.0, 1.0])
+    size = jnp.where(struck, s.rock_size - 1, s.rock_size)
+    rocks, drift, angle = s.rocks, s.rock_velocity, SPREAD * jnp.array([-1.0, 1.0])
     turns = [jnp.stack([jnp.stack([jnp.cos(a), -jnp.sin(a)]), jnp.stack([jnp.sin(a), jnp.cos(a)])]) for a in angle]
     half, other = (1.4 * drift @ turn.T for turn in turns)
     drift = jnp.where((struck & (size > 0))[:, None], half, drift)
     for of, step in ((2, 2), (1, 1)):
-        comes = jnp.roll(struck & (size == of) & (s.size == of + 1), step)
+        comes = jnp.roll(struck & (size == of) & (s.rock_size == of + 1), step)
         rocks = jnp.where(comes[:, None], jnp.roll(s.rocks, step, 0), rocks)
         drift = jnp.where(comes[:, None], jnp.roll(other, step, 0), drift)
         size = jnp.where(comes, of, size)
-    return replace(s, rocks=rocks, drift=drift, size=size)
+    return replace(s, rocks=rocks, rock_velocity=drift, rock_size=size)

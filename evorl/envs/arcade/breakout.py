@@ -25,19 +25,19 @@ from evorl.envs.arcade.bricks import (
     WIDTH,
     BreakoutState,
     Hit,
-    met,
-    nearer,
-    overlap,
+    compute_overlap,
+    find_hit,
+    select_earlier_hit,
 )  # fmt: skip
-from evorl.errors import require_whole
+from evorl.errors import require_int
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
 PADDLE, PADDLE_TOP, PADDLE_HEIGHT, PADDLE_SPEED = 62.0, 312.0, 8, 620 / 60
 SLOW, FAST, FASTER = 256.0, 448.0, 64.0  # pixels a second
-SERVE = np.pi / 3.25
-HALF = 432  # points of all bricks, which then come back once
-BALLS = 5  # beside the first one
+SERVE_ANGLE = np.pi / 3.25
+WALL_POINTS = 432  # points of all bricks, which then come back once
+EXTRA_BALLS = 5  # beside the first one
 COLORS = (screen.RED, screen.ORANGE, screen.YELLOW, screen.GREEN, screen.CYAN, screen.BLUE)
 
 
@@ -61,11 +61,11 @@ class Breakout:
     action_meanings = ("nothing", "left", "right")
 
     def __post_init__(self) -> None:
-        require_whole("frameskip", self.frameskip)
+        require_int("frameskip", self.frameskip)
 
     @property
     def observation_space(self) -> Box:
-        return screen.space(55, 96) if self.image else Box(-1.0, 1.1, (10 + ROWS * COLUMNS,))
+        return screen.make_pixel_space(55, 96) if self.image else Box(-1.0, 1.1, (10 + ROWS * COLUMNS,))
 
     def chance(self, key: Key) -> Bool[Array, ""]:
         """Whether the next ball is served to the left."""
@@ -76,10 +76,10 @@ class Breakout:
         zero, half = jnp.float32(0), jnp.float32(PADDLE)
         state = BreakoutState(
             zero, half, zero, zero, zero, zero, half, jnp.int32(0), jnp.bool_(False), jnp.zeros(ROWS, jnp.uint32),
-            jnp.int32(0), jnp.int32(BALLS), jnp.int32(0),
+            jnp.int32(0), jnp.int32(EXTRA_BALLS), jnp.int32(0),
         )  # fmt: skip
-        state = new_round(state)
-        return state, self.seen(state)
+        state = reset_round(state)
+        return state, self.observe(state)
 
     def step(
         self, key: Key, env_state: BreakoutState, action: Int[Array, ""], params: Any
@@ -93,68 +93,68 @@ class Breakout:
         """A step without chance, which is given."""
         move = (action == 2).astype(jnp.float32) - (action == 1)
 
-        def play(_: Any, state: BreakoutState) -> BreakoutState:
-            return tree.where(done(state), state, frame(state, move, chance))
+        def step_frame(_: Any, state: BreakoutState) -> BreakoutState:
+            return tree.select(is_over(state), state, advance_frame(state, move, chance))
 
-        state = jax.lax.fori_loop(0, self.frameskip, play, env_state)
-        state, over = replace(state, steps=state.steps + 1), done(state)
+        state = jax.lax.fori_loop(0, self.frameskip, step_frame, env_state)
+        state, over = replace(state, steps=state.steps + 1), is_over(state)
         reward = (state.score - env_state.score).astype(jnp.float32)
         late = ~over & (state.steps >= self.max_episode_steps)
-        return state, TimeStep(self.seen(state), reward, over, late)
+        return state, TimeStep(self.observe(state), reward, over, late)
 
-    def seen(self, env_state: BreakoutState) -> Array:
+    def observe(self, env_state: BreakoutState) -> Array:
         """The observation."""
         if self.image:
-            return self.screen(env_state)
+            return self.render(env_state)
         s = env_state
         place = s.paddle / WIDTH, jnp.float32(PADDLE_TOP / HEIGHT), s.x / WIDTH, s.y / HEIGHT, s.vx / 512, s.vy / 512
-        counts = s.served / 5, s.score / (2 * HALF), s.balls / BALLS, s.paddle_width / PADDLE
-        return jnp.concatenate([jnp.stack([*place, *counts]), self._gone(s).reshape(-1).astype(jnp.float32)])
+        counts = s.served / 5, s.score / (2 * WALL_POINTS), s.balls / EXTRA_BALLS, s.paddle_width / PADDLE
+        return jnp.concatenate([jnp.stack([*place, *counts]), self._unpack_gone(s).reshape(-1).astype(jnp.float32)])
 
-    def screen(self, env_state: BreakoutState) -> screen.Picture:
+    def render(self, env_state: BreakoutState) -> screen.Picture:
         """55 x 96 pixels, each of 6 x 6."""
-        picture = screen.blank(55, 96)
+        picture = screen.create_picture(55, 96)
         rows = ((np.arange(55) + 0.5) * 6 - BRICK_TOP) // BRICK_HEIGHT
         columns = ((np.arange(96) + 0.5) * 6 // BRICK_WIDTH).astype(int)
-        gone = self._gone(env_state)
+        gone = self._unpack_gone(env_state)
         for row, color in enumerate(COLORS):
             there = (rows == row)[:, None] & (gone[row][columns] == 0)[None]
-            picture = screen.painted(picture, there, color)
-        picture = screen.box(picture, env_state.paddle / 6, 52, env_state.paddle_width / 6, 2, screen.CYAN)
-        return screen.box(picture, env_state.x / 6, env_state.y / 6, BALL / 6, BALL / 6, screen.WHITE)
+            picture = screen.paint(picture, there, color)
+        picture = screen.paint_box(picture, env_state.paddle / 6, 52, env_state.paddle_width / 6, 2, screen.CYAN)
+        return screen.paint_box(picture, env_state.x / 6, env_state.y / 6, BALL / 6, BALL / 6, screen.WHITE)
 
     def draw(self, states: list[BreakoutState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, self.frameskip / 60, folder)
+        return screen.save_episode(self, states, self.frameskip / 60, folder)
 
-    def _gone(self, state: BreakoutState) -> Array:
+    def _unpack_gone(self, state: BreakoutState) -> Array:
         return (state.gone[:, None] >> np.arange(COLUMNS, dtype=np.uint32)) & 1
 
 
-def done(state: BreakoutState) -> Bool[Array, ""]:
+def is_over(state: BreakoutState) -> Bool[Array, ""]:
     """Whether no ball is left, or no brick that pays."""
-    return (state.balls < 0) | (state.score == 2 * HALF)
+    return (state.balls < 0) | (state.score == 2 * WALL_POINTS)
 
 
-def new_round(state: BreakoutState) -> BreakoutState:
+def reset_round(state: BreakoutState) -> BreakoutState:
     """The ball above the paddle, which is in the middle, before it is served."""
     zero, width, paddle = jnp.float32(0), jnp.float32(PADDLE), jnp.float32(WIDTH / 2 - PADDLE / 2)
     ball = {"x": paddle + 15, "y": jnp.float32(HEIGHT // 2 - 30), "vx": zero, "vy": zero, "speed": jnp.float32(SLOW)}
     return replace(state, paddle=paddle, paddle_width=width, hits=jnp.int32(0), served=jnp.bool_(False), **ball)
 
 
-def frame(state: BreakoutState, move: Float[Array, ""], left: Bool[Array, ""]) -> BreakoutState:
+def advance_frame(state: BreakoutState, move: Float[Array, ""], left: Bool[Array, ""]) -> BreakoutState:
     """The state a frame later; the ball that is not served yet is, and the paddle waits for it."""
-    vx = jnp.where(left, -1.0, 1.0) * jnp.float32(np.sin(SERVE) * SLOW / 60)
-    vx, vy = jnp.where(state.served, state.vx, vx), jnp.where(state.served, state.vy, np.cos(SERVE) * SLOW / 60)
+    vx = jnp.where(left, -1.0, 1.0) * jnp.float32(np.sin(SERVE_ANGLE) * SLOW / 60)
+    vx, vy = jnp.where(state.served, state.vx, vx), jnp.where(state.served, state.vy, np.cos(SERVE_ANGLE) * SLOW / 60)
     paddle = state.paddle + jnp.where(state.served, move, 0) * PADDLE_SPEED
     paddle = jnp.where(paddle <= 0, 0, jnp.minimum(WIDTH - state.paddle_width, paddle))
-    s = replace(inside(state), vx=vx, vy=vy, paddle=paddle, served=jnp.bool_(True))
-    s = paddled(s, met(s))
-    return tree.where(s.y >= PADDLE_TOP + PADDLE_HEIGHT, new_round(replace(s, balls=s.balls - 1)), s)
+    s = replace(keep_ball_inside(state), vx=vx, vy=vy, paddle=paddle, served=jnp.bool_(True))
+    s = resolve_hit(s, find_hit(s))
+    return tree.select(s.y >= PADDLE_TOP + PADDLE_HEIGHT, reset_round(replace(s, balls=s.balls - 1)), s)
 
 
-def inside(state: BreakoutState) -> BreakoutState:
+def keep_ball_inside(state: BreakoutState) -> BreakoutState:
     """The state with a ball that rounding has let out put back."""
     back = FAST * 1.1 / 60
     x = jnp.where(state.x < 0, state.x + back, state.x)
@@ -162,25 +162,27 @@ def inside(state: BreakoutState) -> BreakoutState:
     return replace(state, x=x, y=jnp.where(state.y < 0, state.y + back, state.y))
 
 
-def paddled(s: BreakoutState, hit: Hit) -> BreakoutState:
+def resolve_hit(s: BreakoutState, hit: Hit) -> BreakoutState:
     """The state after the paddle, if the ball comes to it before anything else, or else after what it has hit."""
     gap = PADDLE_TOP - (s.y + BALL)
-    covered = overlap(s, 0, gap / s.vy, s.paddle, s.paddle_width)
-    hit = nearer(hit, hit._replace(time=gap / s.vy, overlap=covered, what=jnp.int32(PADDLED)), gap <= s.vy)
-    on_paddle, free, brick = hit.what == PADDLED, hit.what == NONE, hit.what >= 0
+    covered = compute_overlap(s, 0, gap / s.vy, s.paddle, s.paddle_width)
+    hit = select_earlier_hit(
+        hit, hit._replace(time=gap / s.vy, overlap=covered, target=jnp.int32(PADDLED)), gap <= s.vy
+    )
+    on_paddle, free, brick = hit.target == PADDLED, hit.target == NONE, hit.target >= 0
     angle = np.pi / 4 * (2 * (s.x + BALL / 2 - s.paddle) / s.paddle_width - 1)
     hits = s.hits + on_paddle
     faster = on_paddle & (hits % 4 == 0) & (s.speed < FAST)
-    row, column = jnp.divmod(hit.what, COLUMNS)
+    row, column = jnp.divmod(hit.target, COLUMNS)
     bit = jnp.uint32(1) << jnp.clip(column, 0, COLUMNS - 1).astype(jnp.uint32)
-    gone = jnp.where(on_paddle & (s.score == HALF), 0, s.gone)
+    gone = jnp.where(on_paddle & (s.score == WALL_POINTS), 0, s.gone)
     return replace(
         s,
         x=jnp.where(on_paddle, s.x, jnp.where(free, s.x + s.vx, hit.x)),
         y=jnp.where(on_paddle, s.y, jnp.where(free, s.y + s.vy, hit.y)),
         vx=jnp.where(on_paddle, jnp.sin(angle) * s.speed / 60, jnp.where(free, s.vx, hit.vx)),
         vy=jnp.where(on_paddle, -jnp.cos(angle) * s.speed / 60, jnp.where(free, s.vy, hit.vy)),
-        paddle_width=jnp.where(hit.what == TOP, PADDLE / 2, s.paddle_width),
+        paddle_width=jnp.where(hit.target == TOP, PADDLE / 2, s.paddle_width),
         hits=hits,
         speed=jnp.where(brick & (row < 3), FAST, s.speed + FASTER * faster),
         gone=gone | jnp.where(brick & (np.arange(ROWS) == row), bit, 0),

@@ -40,10 +40,10 @@ class Hit(NamedTuple):
     y: Any
     vx: Any
     vy: Any
-    what: Any
+    target: Any
 
 
-def met(s: BreakoutState) -> Hit:
+def find_hit(s: BreakoutState) -> Hit:
     """The brick or wall that the ball meets first.
 
     No ball is as fast as a brick is high: of all sides of bricks it can pass one that stands and one that lies.
@@ -56,16 +56,16 @@ def met(s: BreakoutState) -> Hit:
     row = jnp.where(down, jnp.floor((above + BALL) / BRICK_HEIGHT) + 1, jnp.ceil(above / BRICK_HEIGHT) - 2)
     row = row.astype(jnp.int32)
     side = BRICK_TOP + BRICK_HEIGHT * (row + ~down)
-    first = jnp.floor((s.x + s.vx * time(s, 1, side)) / BRICK_WIDTH).astype(jnp.int32)
-    stand = [(BRICK_TOP + BRICK_HEIGHT * i, BRICK_HEIGHT, *brick(s, i, column)) for i in range(ROWS)]
-    lie = [(BRICK_WIDTH * i, BRICK_WIDTH, *brick(s, row, i)) for i in (first, first + 1)]
-    hit = crossed(nothing, s, 0, BRICK_WIDTH * (column + ~right), stand)
-    hit = crossed(hit, s, 1, side, lie)
-    hit = crossed(hit, s, 0, jnp.where(right, WIDTH, 0), [(0, HEIGHT, jnp.bool_(True), SIDE)])
-    return crossed(hit, s, 1, jnp.where(down, jnp.inf, 0), [(0, WIDTH, jnp.bool_(True), TOP)])
+    first = jnp.floor((s.x + s.vx * compute_hit_time(s, 1, side)) / BRICK_WIDTH).astype(jnp.int32)
+    stand = [(BRICK_TOP + BRICK_HEIGHT * i, BRICK_HEIGHT, *find_brick(s, i, column)) for i in range(ROWS)]
+    lie = [(BRICK_WIDTH * i, BRICK_WIDTH, *find_brick(s, row, i)) for i in (first, first + 1)]
+    hit = find_wall_hit(nothing, s, 0, BRICK_WIDTH * (column + ~right), stand)
+    hit = find_wall_hit(hit, s, 1, side, lie)
+    hit = find_wall_hit(hit, s, 0, jnp.where(right, WIDTH, 0), [(0, HEIGHT, jnp.bool_(True), SIDE)])
+    return find_wall_hit(hit, s, 1, jnp.where(down, jnp.inf, 0), [(0, WIDTH, jnp.bool_(True), TOP)])
 
 
-def brick(s: BreakoutState, row: Any, column: Int[Array, ""]) -> tuple[Bool[Array, ""], Any]:
+def find_brick(s: BreakoutState, row: Any, column: Int[Array, ""]) -> tuple[Bool[Array, ""], Any]:
     """Whether a brick is there, and its number."""
     bits = s.gone[row] if isinstance(row, int) else jnp.where(np.arange(ROWS) == row, s.gone, 0).sum(dtype=jnp.uint32)
     gone = bits >> jnp.clip(column, 0, COLUMNS - 1).astype(jnp.uint32) & 1
@@ -73,33 +73,33 @@ def brick(s: BreakoutState, row: Any, column: Int[Array, ""]) -> tuple[Bool[Arra
     return inside & (gone == 0), row * COLUMNS + column
 
 
-def time(s: BreakoutState, axis: int, wall: Any) -> Float[Array, ""]:
+def compute_hit_time(s: BreakoutState, axis: int, wall: Any) -> Float[Array, ""]:
     """Frames until the ball is at a wall that it flies to."""
     place, speed = (s.x, s.y)[axis], (s.vx, s.vy)[axis]
     return (wall - (place + jnp.where(speed > 0, BALL, 0))) / speed
 
 
-def overlap(s: BreakoutState, axis: int, moment: Any, start: Any, length: Any) -> Float[Array, ""]:
+def compute_overlap(s: BreakoutState, axis: int, moment: Any, start: Any, length: Any) -> Float[Array, ""]:
     """How much of the ball, along an axis, there is then between two ends."""
     place, way = (s.x, s.y)[axis], (s.vx, s.vy)[axis] * moment
     return jnp.minimum(start + length, place + BALL + way) - jnp.maximum(start, place + way)
 
 
-def crossed(hit: Hit, s: BreakoutState, axis: int, wall: Any, pieces: list[tuple[Any, Any, Array, Any]]) -> Hit:
+def find_wall_hit(hit: Hit, s: BreakoutState, axis: int, wall: Any, pieces: list[tuple[Any, Any, Array, Any]]) -> Hit:
     """hit, or the piece of a wall across an axis that the ball meets before it, or as early and with more of it.
 
     Of each piece where along the wall it begins, how long it is, whether it is there, and what it is.
     """
-    moment, speed = time(s, axis, wall), (s.vx, s.vy)[axis]
+    moment, speed = compute_hit_time(s, axis, wall), (s.vx, s.vy)[axis]
     x, y, edge = s.x + s.vx * moment, s.y + s.vy * moment, wall - jnp.where(speed > 0, jnp.float32(BALL), 0)
     x, y, vx, vy = (edge, y, -s.vx, s.vy) if axis == 0 else (x, edge, s.vx, -s.vy)
     for start, length, there, what in pieces:
-        covered = overlap(s, 1 - axis, moment, start, length)
-        hit = nearer(hit, Hit(moment, covered, x, y, vx, vy, jnp.int32(what)), there & (speed != 0))
+        covered = compute_overlap(s, 1 - axis, moment, start, length)
+        hit = select_earlier_hit(hit, Hit(moment, covered, x, y, vx, vy, jnp.int32(what)), there & (speed != 0))
     return hit
 
 
-def nearer(hit: Hit, new: Hit, there: Bool[Array, ""]) -> Hit:
+def select_earlier_hit(hit: Hit, new: Hit, there: Bool[Array, ""]) -> Hit:
     """Which of two is first; of two at one time which is more in the way."""
     sooner = (new.time < hit.time) | ((new.time == hit.time) & (new.overlap > hit.overlap))
-    return tree.where(there & (new.overlap > 0) & (new.time > 0) & (new.time <= 1) & sooner, new, hit)
+    return tree.select(there & (new.overlap > 0) & (new.time > 0) & (new.time <= 1) & sooner, new, hit)

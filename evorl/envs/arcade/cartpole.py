@@ -23,7 +23,7 @@ class CartPoleState:
     x: Any  # [] float32, as all but the steps
     speed: Any
     angle: Any
-    turning: Any
+    angular_velocity: Any
     steps: Any  # [] int32
 
 
@@ -45,55 +45,55 @@ class CartPole:
 
     @property
     def observation_space(self) -> Box:
-        return screen.space(40, 96) if self.image else Box(-np.inf, np.inf, (4,))
+        return screen.make_pixel_space(40, 96) if self.image else Box(-np.inf, np.inf, (4,))
 
     def reset(self, key: Key, params: Any) -> tuple[CartPoleState, Array]:
         del params
         x, speed, angle, turning = jax.random.uniform(key, (4,), minval=-0.04, maxval=0.04)
         state = CartPoleState(x, speed, angle, turning, jnp.int32(0))
-        return state, self.seen(state)
+        return state, self.observe(state)
 
     def step(
         self, key: Key, env_state: CartPoleState, action: Int[Array, ""], params: Any
     ) -> tuple[CartPoleState, TimeStep]:
         del key, params
-        after = moved(env_state, jnp.where(action == 1, FORCE, -FORCE))
+        after = step_physics(env_state, jnp.where(action == 1, FORCE, -FORCE))
         fell = (jnp.abs(after.x) > FARTHEST) | (jnp.abs(after.angle) > STEEPEST)
         late = ~fell & (after.steps >= self.max_episode_steps)
-        return after, TimeStep(self.seen(after), jnp.float32(1), fell, late)
+        return after, TimeStep(self.observe(after), jnp.float32(1), fell, late)
 
-    def seen(self, env_state: CartPoleState) -> Array:
+    def observe(self, env_state: CartPoleState) -> Array:
         """The observation."""
         if self.image:
-            return self.screen(env_state)
-        return jnp.stack([env_state.x, env_state.speed, env_state.angle, env_state.turning])
+            return self.render(env_state)
+        return jnp.stack([env_state.x, env_state.speed, env_state.angle, env_state.angular_velocity])
 
-    def screen(self, env_state: CartPoleState) -> screen.Picture:
+    def render(self, env_state: CartPoleState) -> screen.Picture:
         """40 x 96 pixels, of which 16 are a metre."""
-        picture = screen.box(screen.blank(40, 96), 0, 33, 96, 1, screen.GRAY)
+        picture = screen.paint_box(screen.create_picture(40, 96), 0, 33, 96, 1, screen.GRAY)
         x = 48 + 16 * env_state.x
-        picture = screen.box(picture, x - 5, 30, 10, 5, screen.CYAN)
+        picture = screen.paint_box(picture, x - 5, 30, 10, 5, screen.CYAN)
         rows, columns = np.mgrid[:40, :96] + 0.5
         right, up = columns - x, 31 - rows
         along = right * jnp.sin(env_state.angle) + up * jnp.cos(env_state.angle)
         aside = right * jnp.cos(env_state.angle) - up * jnp.sin(env_state.angle)
-        return screen.painted(picture, (jnp.abs(aside) < 1) & (along > 0) & (along < 24), screen.RED)
+        return screen.paint(picture, (jnp.abs(aside) < 1) & (along > 0) & (along < 24), screen.RED)
 
     def draw(self, states: list[CartPoleState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, SECONDS, folder)
+        return screen.save_episode(self, states, SECONDS, folder)
 
 
-def moved(state: CartPoleState, force: Float[Array, ""]) -> CartPoleState:
+def step_physics(state: CartPoleState, force: Float[Array, ""]) -> CartPoleState:
     """The state 0.02 seconds later."""
     sin, cos = jnp.sin(state.angle), jnp.cos(state.angle)
-    push = (force + POLE_MASS * LENGTH * state.turning**2 * sin) / MASS
+    push = (force + POLE_MASS * LENGTH * state.angular_velocity**2 * sin) / MASS
     turn = (GRAVITY * sin - cos * push) / (LENGTH * (4 / 3 - POLE_MASS * cos**2 / MASS))
     gain = push - POLE_MASS * LENGTH * turn * cos / MASS
     return CartPoleState(
         state.x + SECONDS * state.speed,
         state.speed + SECONDS * gain,
-        state.angle + SECONDS * state.turning,
-        state.turning + SECONDS * turn,
+        state.angle + SECONDS * state.angular_velocity,
+        state.angular_velocity + SECONDS * turn,
         state.steps + 1,
     )

@@ -11,13 +11,13 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evorl.envs.arcade import screen
-from evorl.spaces import Box, Discrete, Legal
+from evorl.spaces import Box, Discrete, ObsWithActionMask
 from evorl.types import Key, TimeStep
 
 ROWS, COLUMNS = 6, 7
 # how far apart the bits of a line are, up, down right, right and up right: a column has six and a spare one
-LINES = (1, ROWS, ROWS + 1, ROWS + 2)
-BOOK = {3: 2, 4: 3}  # by where alone the player's first piece lies
+LINE_SHIFTS = (1, ROWS, ROWS + 1, ROWS + 2)
+OPENING_REPLIES = {3: 2, 4: 3}  # by where alone the player's first piece lies
 OURS, THEIRS = 0, 1
 Words: TypeAlias = tuple[Any, Any]  # the lower and the upper 32 bits of boards, uint32
 
@@ -47,9 +47,9 @@ class ConnectFour:
     action_meanings = tuple("1234567")  # columns
 
     @property
-    def observation_space(self) -> Legal:
+    def observation_space(self) -> ObsWithActionMask:
         board = Box(-1.0, 1.0, (ROWS * COLUMNS,))
-        return Legal(screen.space(ROWS, COLUMNS) if self.image else board, (COLUMNS,))
+        return ObsWithActionMask(screen.make_pixel_space(ROWS, COLUMNS) if self.image else board, (COLUMNS,))
 
     def chance(self, key: Key) -> Float[Array, ""]:
         """Which of the opponent's equal moves it takes, from 0 for the first to 1."""
@@ -58,7 +58,7 @@ class ConnectFour:
     def reset(self, key: Key, params: Any) -> tuple[ConnectFourState, dict[str, Array]]:
         del key, params
         state = ConnectFourState(jnp.zeros(2, jnp.uint32), jnp.zeros(2, jnp.uint32))
-        return state, self.seen(state)
+        return state, self.observe(state)
 
     def step(
         self, key: Key, env_state: ConnectFourState, action: Int[Array, ""], params: Any
@@ -70,115 +70,116 @@ class ConnectFour:
         self, env_state: ConnectFourState, action: Int[Array, ""], chance: Float[Array, ""]
     ) -> tuple[ConnectFourState, TimeStep]:
         """A step without chance, which is given."""
-        ours, theirs = pieces(env_state)
-        height = heights(env_state)
+        ours, theirs = get_pieces(env_state)
+        height = compute_heights(env_state)
         legal = (height < ROWS)[action]
-        moved = either(ours, cell(action, jnp.where(legal, height[action], ROWS)))
-        wins = won(moved)
+        moved = bitwise_or(ours, get_cell_bit(action, jnp.where(legal, height[action], ROWS)))
+        wins = has_won(moved)
         height = height + (legal & (np.arange(COLUMNS) == action))
-        reply = answer(moved, theirs, height, chance)
+        reply = choose_reply(moved, theirs, height, chance)
         plays = legal & ~wins & (height < ROWS).any()
-        after = either(theirs, cell(reply, jnp.where(plays, height[reply], ROWS)))
-        loses = ~legal | (plays & won(after))
+        after = bitwise_or(theirs, get_cell_bit(reply, jnp.where(plays, height[reply], ROWS)))
+        loses = ~legal | (plays & has_won(after))
         state = ConnectFourState(jnp.stack([moved[0], after[0]]), jnp.stack([moved[1], after[1]]))
-        over = wins | loses | (heights(state) == ROWS).all()
+        over = wins | loses | (compute_heights(state) == ROWS).all()
         reward = jnp.where(wins, 1.0, jnp.where(loses, -1.0, 0.0)).astype(jnp.float32)
-        return state, TimeStep(self.seen(state), reward, over, jnp.bool_(False))
+        return state, TimeStep(self.observe(state), reward, over, jnp.bool_(False))
 
-    def seen(self, env_state: ConnectFourState) -> dict[str, Array]:
+    def observe(self, env_state: ConnectFourState) -> dict[str, Array]:
         """The observation."""
-        cells = board(env_state).astype(jnp.float32).reshape(-1)
-        return {"legal": heights(env_state) < ROWS, "obs": self.screen(env_state) if self.image else cells}
+        cells = decode_board(env_state).astype(jnp.float32).reshape(-1)
+        return {"legal": compute_heights(env_state) < ROWS, "obs": self.render(env_state) if self.image else cells}
 
-    def screen(self, env_state: ConnectFourState) -> screen.Picture:
+    def render(self, env_state: ConnectFourState) -> screen.Picture:
         """A pixel for each cell."""
-        cells = board(env_state).T[::-1]
-        picture = screen.painted(screen.blank(ROWS, COLUMNS, (0, 60, 60)), cells > 0, screen.CYAN)
-        return screen.painted(picture, cells < 0, screen.RED)
+        cells = decode_board(env_state).T[::-1]
+        picture = screen.paint(screen.create_picture(ROWS, COLUMNS, (0, 60, 60)), cells > 0, screen.CYAN)
+        return screen.paint(picture, cells < 0, screen.RED)
 
     def draw(self, states: list[ConnectFourState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, 0.7, folder)
+        return screen.save_episode(self, states, 0.7, folder)
 
 
-def pieces(state: ConnectFourState) -> tuple[Words, Words]:
+def get_pieces(state: ConnectFourState) -> tuple[Words, Words]:
     """Our pieces and theirs."""
     return (state.low[OURS], state.high[OURS]), (state.low[THEIRS], state.high[THEIRS])
 
 
-def board(state: ConnectFourState) -> Int[Array, "7 6"]:
+def decode_board(state: ConnectFourState) -> Int[Array, "7 6"]:
     """1 for our pieces and -1 for theirs, by column from below."""
     ours, theirs = (
-        (columns(of)[:, None] >> np.arange(ROWS, dtype=np.uint32)).astype(jnp.int32) & 1 for of in pieces(state)
+        (get_column_bits(of)[:, None] >> np.arange(ROWS, dtype=np.uint32)).astype(jnp.int32) & 1
+        for of in get_pieces(state)
     )
     return ours - theirs
 
 
-def heights(state: ConnectFourState) -> Int[Array, "7"]:
+def compute_heights(state: ConnectFourState) -> Int[Array, "7"]:
     """Pieces in each column."""
-    ours, theirs = pieces(state)
-    return jax.lax.population_count(columns(ours) | columns(theirs)).astype(jnp.int32)
+    ours, theirs = get_pieces(state)
+    return jax.lax.population_count(get_column_bits(ours) | get_column_bits(theirs)).astype(jnp.int32)
 
 
-def columns(words: Words) -> UInt32[Array, "*boards 7"]:
+def get_column_bits(words: Words) -> UInt32[Array, "*boards 7"]:
     """The bits of each column, from below."""
     found = []
     for place in range(0, COLUMNS * (ROWS + 1), ROWS + 1):
-        low = down(words, place)[0] if 0 < place < 32 else words[place // 32] >> place % 32
+        low = shift_down(words, place)[0] if 0 < place < 32 else words[place // 32] >> place % 32
         found.append(low & (1 << ROWS) - 1)
     return jnp.stack(found, -1)
 
 
-def cell(column: Any, row: Any) -> Words:
+def get_cell_bit(column: Any, row: Any) -> Words:
     """The bit of a cell; none above the board."""
     place = (column * (ROWS + 1) + row).astype(jnp.uint32)
     one = jnp.where(row < ROWS, jnp.uint32(1), jnp.uint32(0))
     return jnp.where(place < 32, one << (place & 31), 0), jnp.where(place >= 32, one << (place & 31), 0)
 
 
-def up(words: Words, n: int) -> Words:
+def shift_up(words: Words, n: int) -> Words:
     """Bits n places higher."""
     return words[0] << n, words[1] << n | words[0] >> (32 - n)
 
 
-def down(words: Words, n: int) -> Words:
+def shift_down(words: Words, n: int) -> Words:
     """Bits n places lower."""
     return words[0] >> n | words[1] << (32 - n), words[1] >> n
 
 
-def either(a: Words, b: Words) -> Words:
+def bitwise_or(a: Words, b: Words) -> Words:
     """Bits that are set in one of two."""
     return a[0] | b[0], a[1] | b[1]
 
 
-def both(*all_of: Words) -> Words:
+def bitwise_and(*all_of: Words) -> Words:
     """Bits that are set in all."""
     low, high = zip(*all_of, strict=True)
     return jax.tree.reduce(jnp.bitwise_and, low), jax.tree.reduce(jnp.bitwise_and, high)
 
 
-def won(words: Words) -> Bool[Array, "..."]:
+def has_won(words: Words) -> Bool[Array, "..."]:
     """Whether boards have four in a row."""
     found = jnp.uint32(0)
-    for n in LINES:
-        pairs = both(words, down(words, n))
-        low, high = both(pairs, down(pairs, 2 * n))
+    for n in LINE_SHIFTS:
+        pairs = bitwise_and(words, shift_down(words, n))
+        low, high = bitwise_and(pairs, shift_down(pairs, 2 * n))
         found = found | low | high
     return found != 0
 
 
-def threats(words: Words) -> Words:
+def find_threats(words: Words) -> Words:
     """The bits that would be the fourth in a row."""
     found = jnp.uint32(0), jnp.uint32(0)
-    for n in LINES:
-        a, b, c = (up(words, i * n) for i in (1, 2, 3))
-        d, e, f = (down(words, i * n) for i in (1, 2, 3))
-        for line in (both(a, b, c), both(a, b, d), both(a, d, e), both(d, e, f)):
-            found = either(found, line)
+    for n in LINE_SHIFTS:
+        a, b, c = (shift_up(words, i * n) for i in (1, 2, 3))
+        d, e, f = (shift_down(words, i * n) for i in (1, 2, 3))
+        for line in (bitwise_and(a, b, c), bitwise_and(a, b, d), bitwise_and(a, d, e), bitwise_and(d, e, f)):
+            found = bitwise_or(found, line)
     return found
 
 
-def values(ours: Words, theirs: Words, height: Int[Array, "7"]) -> tuple[Int[Array, "7"], Bool[Array, "7"]]:
+def evaluate_moves(ours: Words, theirs: Words, height: Int[Array, "7"]) -> tuple[Int[Array, "7"], Bool[Array, "7"]]:
     """What the opponent counts for each of its moves, and which of them win.
 
     Of the three moves after it the last is not played: what matters is which cells would win, and whether they are free
@@ -187,16 +188,16 @@ def values(ours: Words, theirs: Words, height: Int[Array, "7"]) -> tuple[Int[Arr
     move = np.arange(COLUMNS)
     shift = height.astype(jnp.uint32)
 
-    def by_column(words: Words) -> UInt32[Array, "*boards 7"]:
-        return columns(threats(words)) >> shift
+    def find_column_threats(words: Words) -> UInt32[Array, "*boards 7"]:
+        return get_column_bits(find_threats(words)) >> shift
 
-    wins = by_column(theirs) & 1 == 1
-    after = either(theirs, cell(move, height))  # by the opponent's move
-    replies = cell(move[:, None], height[:, None] + np.arange(2))  # one higher up, if in the same column
-    answered = either(ours, replies)
-    ours_next, ours_then = by_column(ours), by_column(answered)
+    wins = find_column_threats(theirs) & 1 == 1
+    after = bitwise_or(theirs, get_cell_bit(move, height))  # by the opponent's move
+    replies = get_cell_bit(move[:, None], height[:, None] + np.arange(2))  # one higher up, if in the same column
+    answered = bitwise_or(ours, replies)
+    ours_next, ours_then = find_column_threats(ours), find_column_threats(answered)
 
-    def count(_: None, moved: tuple[Array, Array]) -> tuple[None, Array]:
+    def score_move(_: None, moved: tuple[Array, Array]) -> tuple[None, Array]:
         column, theirs_then = moved
         same = (move == column).astype(jnp.uint32)
         more = same + np.eye(COLUMNS, dtype=np.uint32)  # [our reply, column]
@@ -208,18 +209,18 @@ def values(ours: Words, theirs: Words, height: Int[Array, "7"]) -> tuple[Int[Arr
         lines = jnp.where(ours_next >> same & 1 == 1, 100, lines)
         return None, jnp.where(shift + same < ROWS, lines, 0).sum()
 
-    return jax.lax.scan(count, None, (jnp.arange(COLUMNS), by_column(after)))[1], wins
+    return jax.lax.scan(score_move, None, (jnp.arange(COLUMNS), find_column_threats(after)))[1], wins
 
 
-def answer(ours: Words, theirs: Words, height: Int[Array, "7"], chance: Float[Array, ""]) -> Int[Array, ""]:
+def choose_reply(ours: Words, theirs: Words, height: Int[Array, "7"], chance: Float[Array, ""]) -> Int[Array, ""]:
     """The opponent's column."""
-    counted, wins = values(ours, theirs, height)
+    counted, wins = evaluate_moves(ours, theirs, height)
     counted = jnp.where(height < ROWS, counted, 9999)
     equal = counted == counted.min()
     place = jnp.floor(chance * equal.sum()).astype(jnp.int32)
     move = (jnp.cumsum(equal) <= place).sum(dtype=jnp.int32)
     move = jnp.where(wins.any(), jnp.argmax(wins), move)
-    for column, reply in BOOK.items():
-        low, high = cell(jnp.int32(column), jnp.int32(0))
+    for column, reply in OPENING_REPLIES.items():
+        low, high = get_cell_bit(jnp.int32(column), jnp.int32(0))
         move = jnp.where((ours[0] == low) & (ours[1] == high) & ((theirs[0] | theirs[1]) == 0), reply, move)
     return move.astype(jnp.int32)

@@ -11,7 +11,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Int
 
 from evorl.envs.arcade import screen
-from evorl.errors import require, require_whole
+from evorl.errors import require, require_int
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
@@ -19,17 +19,17 @@ WIDTH, HEIGHT, LANE, LANES, CARS = 1216, 720, 64, 10, 3
 PLAYER, CAR, TRUCK, CAR_HEIGHT = 64, 64, 128, 40
 X, BOTTOM, ROAD = 304, 688, 680  # the player's column, its lowest row, and where the road begins
 SPEED, STUNNED, SECONDS, RANDOM_EVERY = HEIGHT / 3.5 / 60, 40, 136, 360  # pixels and frames but for the seconds
-SPEEDS = (1.35 ** np.arange(6) / 13 * WIDTH / 60).astype(np.float32)
+CAR_SPEEDS = (1.35 ** np.arange(6) / 13 * WIDTH / 60).astype(np.float32)
 # by level, of which the last four are the first four with speeds that change
-HIGHEST = (25, 20, 18, 20, 25, 18, 15, 18)  # a human's
-TRAFFIC = ("1111111111", "1223212322", "3313113131", "1111111111") * 2  # cars of each lane
+HUMAN_SCORES = (25, 20, 18, 20, 25, 18, 15, 18)  # a human's
+CAR_COUNTS = ("1111111111", "1223212322", "3313113131", "1111111111") * 2  # cars of each lane
 TRUCKS = ("0000000000", "0000010000", "0000100000", "1111111111") * 2
-PACE = ("0123443210", "0134554310", "0134554310", "5424554245") * 2
-GAPS = ("0000000000", "0121404121", "2202002022", "0000000000") * 2  # tenths of the width between a lane's cars
+INITIAL_PACE = ("0123443210", "0134554310", "0134554310", "5424554245") * 2
+CAR_GAPS = ("0000000000", "0121404121", "2202002022", "0000000000") * 2  # tenths of the width between a lane's cars
 COLORS = (screen.RED, screen.ORANGE, screen.YELLOW, screen.GREEN, screen.BLUE) * 2
 
 
-def _table(levels: tuple[str, ...]) -> np.ndarray:
+def _parse_levels(levels: tuple[str, ...]) -> np.ndarray:
     return np.array([[int(lane) for lane in level] for level in levels], np.int32)
 
 
@@ -66,8 +66,8 @@ class Freeway:
     action_meanings = ("nothing", "up", "down")
 
     def __post_init__(self) -> None:
-        require(-1 <= self.level < len(HIGHEST), "level", self.level, "must be from 0 to 7, or -1 for any")
-        require_whole("frameskip", self.frameskip)
+        require(-1 <= self.level < len(HUMAN_SCORES), "level", self.level, "must be from 0 to 7, or -1 for any")
+        require_int("frameskip", self.frameskip)
 
     @property
     def max_episode_steps(self) -> int:
@@ -75,7 +75,7 @@ class Freeway:
 
     @property
     def observation_space(self) -> Box:
-        return screen.space(45, 76) if self.image else Box(-0.2, 3.0, (4 + LANES * CARS,))
+        return screen.make_pixel_space(45, 76) if self.image else Box(-0.2, 3.0, (4 + LANES * CARS,))
 
     def chance(self, key: Key) -> Int[Array, "10"]:
         """Whether each lane becomes slower, -1, or faster when speeds change."""
@@ -84,14 +84,14 @@ class Freeway:
     def reset(self, key: Key, params: Any) -> tuple[FreewayState, Array]:
         del params
         key_level, key_start = jax.random.split(key)
-        drawn = jax.random.randint(key_level, (), 0, len(HIGHEST))
+        drawn = jax.random.randint(key_level, (), 0, len(HUMAN_SCORES))
         level = drawn if self.level < 0 else jnp.int32(self.level)
-        gaps = jnp.array(_table(GAPS))[level][:, None] * np.arange(CARS) * jnp.float32(WIDTH / 10)
+        gaps = jnp.array(_parse_levels(CAR_GAPS))[level][:, None] * np.arange(CARS) * jnp.float32(WIDTH / 10)
         x = jnp.where(np.arange(LANES)[:, None] < LANES // 2, gaps, WIDTH - gaps)
         x += WIDTH * jax.random.uniform(key_start, (LANES, 1)) * self.random_start
-        zero, pace = jnp.int32(0), jnp.array(_table(PACE))[level]
+        zero, pace = jnp.int32(0), jnp.array(_parse_levels(INITIAL_PACE))[level]
         state = FreewayState(jnp.float32(BOTTOM), zero, zero, zero, x, pace, level, zero)
-        return state, self.seen(state)
+        return state, self.observe(state)
 
     def step(
         self, key: Key, env_state: FreewayState, action: Int[Array, ""], params: Any
@@ -104,31 +104,31 @@ class Freeway:
     ) -> tuple[FreewayState, TimeStep]:
         """A step without chance, which is given."""
         move = (action == 1).astype(jnp.float32) - (action == 2)
-        there, width = self._traffic(env_state)
+        there, width = self._find_cars(env_state)
         direction = np.where(np.arange(LANES) < LANES // 2, 1, -1)
-        speed = (jnp.array(SPEEDS)[env_state.pace] * direction)[:, None]
+        speed = (jnp.array(CAR_SPEEDS)[env_state.pace] * direction)[:, None]
 
-        def play(_: Any, carry: tuple[FreewayState, Array]) -> tuple[FreewayState, Array]:
+        def step_frame(_: Any, carry: tuple[FreewayState, Array]) -> tuple[FreewayState, Array]:
             s, reward = carry
-            s, earned = self._walked(s, move, there, width)
+            s, earned = self._move_player(s, move, there, width)
             x = s.x + jnp.where(there, speed, 0)
             x = jnp.where(x > WIDTH + width / 2, x - WIDTH, jnp.where(x < -width / 2, x + WIDTH, x))
             return replace(s, x=x), reward + earned
 
-        s, reward = jax.lax.fori_loop(0, self.frameskip, play, (env_state, jnp.float32(0)))
+        s, reward = jax.lax.fori_loop(0, self.frameskip, step_frame, (env_state, jnp.float32(0)))
         s = replace(s, steps=s.steps + 1)
         changes = ((s.steps * self.frameskip) % RANDOM_EVERY == 0) & (s.level >= 4)
-        first = jnp.array(_table(PACE))[s.level]
-        pace = jnp.clip(jnp.clip(s.pace, first - 2, first + 2) + chance, 0, len(SPEEDS) - 1)
+        first = jnp.array(_parse_levels(INITIAL_PACE))[s.level]
+        pace = jnp.clip(jnp.clip(s.pace, first - 2, first + 2) + chance, 0, len(CAR_SPEEDS) - 1)
         s = replace(s, pace=jnp.where(changes, pace, s.pace))
-        return s, TimeStep(self.seen(s), reward, jnp.bool_(False), s.steps >= self.max_episode_steps)
+        return s, TimeStep(self.observe(s), reward, jnp.bool_(False), s.steps >= self.max_episode_steps)
 
-    def _walked(self, s: FreewayState, move: Array, there: Array, width: Array) -> tuple[FreewayState, Array]:
+    def _move_player(self, s: FreewayState, move: Array, there: Array, width: Array) -> tuple[FreewayState, Array]:
         """The player a frame later, and its reward."""
         free = s.stunned == 0
         y = s.y + jnp.where(free, -move * SPEED, 0.0 if self.hard else 1.5 * LANE / STUNNED)
         y, stunned = jnp.clip(y, PLAYER / 2, BOTTOM), jnp.maximum(s.stunned - 1, 0)
-        hit = (stunned == 0) & collides(y, s.x, there, width)
+        hit = (stunned == 0) & is_hit(y, s.x, there, width)
         stunned = jnp.where(hit, 0 if self.hard else STUNNED, stunned)
         y = jnp.where(hit, BOTTOM, y) if self.hard else y
         further = y <= ROAD - (s.lane + 1) * LANE
@@ -144,38 +144,38 @@ class Freeway:
         )
         return after, earned.astype(jnp.float32)
 
-    def seen(self, env_state: FreewayState) -> Array:
+    def observe(self, env_state: FreewayState) -> Array:
         """The observation."""
         s = env_state
         if self.image:
-            return self.screen(s)
-        numbers = s.y / HEIGHT, s.lane / LANES, s.score / jnp.array(HIGHEST)[s.level], jnp.float32(s.stunned > 0)
-        cars = jnp.where(self._traffic(s)[0], s.x / WIDTH, 0)
+            return self.render(s)
+        numbers = s.y / HEIGHT, s.lane / LANES, s.score / jnp.array(HUMAN_SCORES)[s.level], jnp.float32(s.stunned > 0)
+        cars = jnp.where(self._find_cars(s)[0], s.x / WIDTH, 0)
         return jnp.concatenate([jnp.stack(numbers), cars.reshape(-1)])
 
-    def screen(self, env_state: FreewayState) -> screen.Picture:
+    def render(self, env_state: FreewayState) -> screen.Picture:
         """45 x 76 pixels, each of 16 x 16."""
-        there, width = self._traffic(env_state)
-        picture = screen.box(screen.blank(45, 76), 0, 2.5, 76, 40, (40, 50, 50))
+        there, width = self._find_cars(env_state)
+        picture = screen.paint_box(screen.create_picture(45, 76), 0, 2.5, 76, 40, (40, 50, 50))
         columns = (np.arange(76) + 0.5) * 16
         covers = there[..., None] & (jnp.abs(columns - env_state.x[..., None]) < width[..., None] / 2)
         rows = (ROAD - (np.arange(45) + 0.5) * 16) / LANE
         for lane, color in enumerate(COLORS):
             inside = np.abs(rows - lane - 0.5) * LANE < CAR_HEIGHT / 2
-            picture = screen.painted(picture, inside[:, None] & covers[lane].any(0)[None], color)
-        return screen.box(picture, X / 16 - 2, env_state.y / 16 - 2, 4, 4, screen.WHITE)
+            picture = screen.paint(picture, inside[:, None] & covers[lane].any(0)[None], color)
+        return screen.paint_box(picture, X / 16 - 2, env_state.y / 16 - 2, 4, 4, screen.WHITE)
 
     def draw(self, states: list[FreewayState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, self.frameskip / 60, folder)
+        return screen.save_episode(self, states, self.frameskip / 60, folder)
 
-    def _traffic(self, s: FreewayState) -> tuple[Bool[Array, "10 3"], Array]:
+    def _find_cars(self, s: FreewayState) -> tuple[Bool[Array, "10 3"], Array]:
         """Which cars there are, and how long those of a lane are, [10, 1]."""
-        there = jnp.array(_table(TRAFFIC))[s.level][:, None] > np.arange(CARS)
-        return there, jnp.where(jnp.array(_table(TRUCKS))[s.level] == 1, TRUCK, CAR)[:, None]
+        there = jnp.array(_parse_levels(CAR_COUNTS))[s.level][:, None] > np.arange(CARS)
+        return there, jnp.where(jnp.array(_parse_levels(TRUCKS))[s.level] == 1, TRUCK, CAR)[:, None]
 
 
-def collides(y: Array, x: Array, there: Array, width: Array) -> Bool[Array, ""]:
+def is_hit(y: Array, x: Array, there: Array, width: Array) -> Bool[Array, ""]:
     """Whether the player touches a car."""
     lanes = (ROAD - LANE * np.arange(LANES) - LANE // 2)[:, None]
     aside = jnp.abs(x - X) < (width + PLAYER) / 2

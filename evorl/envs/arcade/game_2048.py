@@ -11,13 +11,13 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, Int8
 
 from evorl.envs.arcade import screen
-from evorl.spaces import Discrete, Legal, MultiDiscrete
+from evorl.spaces import Discrete, MultiDiscrete, ObsWithActionMask
 from evorl.types import Key, TimeStep
 
 SIDE, LARGEST = 4, 17  # exponents of 2; no game goes beyond 2^17
 Board = Int8[Array, "4 4"]  # exponents, 0 for an empty cell
-FOUR = 0.1  # how often a new tile is a 4
-TINTS = np.array(
+FOUR_PROBABILITY = 0.1  # how often a new tile is a 4
+TILE_COLORS = np.array(
     [(40, 55, 55)] + [(60 + 11 * i, 200 - 9 * i, abs(190 - 23 * i)) for i in range(1, LARGEST + 1)], np.uint8
 )
 
@@ -45,9 +45,9 @@ class Game2048:
     action_meanings = ("left", "up", "right", "down")
 
     @property
-    def observation_space(self) -> Legal:
+    def observation_space(self) -> ObsWithActionMask:
         tiles = MultiDiscrete((LARGEST + 1,) * SIDE**2, shape=(SIDE, SIDE))
-        return Legal(screen.space(SIDE * 9, SIDE * 21) if self.image else tiles, (4,))
+        return ObsWithActionMask(screen.make_pixel_space(SIDE * 9, SIDE * 21) if self.image else tiles, (4,))
 
     def chance(self, key: Key) -> Float[Array, "2"]:
         """Which free cell has the next tile, from 0 for the first to 1, and what decides whether it is a 4."""
@@ -57,9 +57,9 @@ class Game2048:
         del params
         board = jnp.zeros((SIDE, SIDE), jnp.int8)
         for one in jax.random.split(key):
-            board = with_tile(board, self.chance(one))
+            board = add_tile(board, self.chance(one))
         state = Game2048State(board, jnp.int32(0))
-        return state, self.seen(state)
+        return state, self.observe(state)
 
     def step(
         self, key: Key, env_state: Game2048State, action: Int[Array, ""], params: Any
@@ -72,52 +72,55 @@ class Game2048:
     ) -> tuple[Game2048State, TimeStep]:
         """A step without chance, which is given."""
         before = env_state.board
-        slid, reward = to_the_left(turned(before, action))
-        board = turned(slid, action)  # each way is its own way back
+        slid, reward = slide_left(orient_board(before, action))
+        board = orient_board(slid, action)  # each way is its own way back
         moves = (board != before).any()
-        board = jnp.where(moves, with_tile(board, chance), before)
+        board = jnp.where(moves, add_tile(board, chance), before)
         state = Game2048State(board, env_state.steps + 1)
-        over = ~legal(board).any()
+        over = ~find_legal_moves(board).any()
         late = ~over & (state.steps >= self.max_episode_steps)
-        return state, TimeStep(self.seen(state), reward, over, late)
+        return state, TimeStep(self.observe(state), reward, over, late)
 
-    def seen(self, env_state: Game2048State) -> dict[str, Array]:
+    def observe(self, env_state: Game2048State) -> dict[str, Array]:
         """The observation."""
         board = env_state.board
-        return {"legal": legal(board), "obs": self.screen(env_state) if self.image else board.astype(jnp.int32)}
+        return {
+            "legal": find_legal_moves(board),
+            "obs": self.render(env_state) if self.image else board.astype(jnp.int32),
+        }
 
-    def screen(self, env_state: Game2048State) -> screen.Picture:
+    def render(self, env_state: Game2048State) -> screen.Picture:
         """36 x 84 pixels, 9 x 21 a tile, with its number."""
-        tiles = jnp.array(TINTS)[env_state.board]
+        tiles = jnp.array(TILE_COLORS)[env_state.board]
         picture = jnp.repeat(jnp.repeat(tiles, 9, 0), 21, 1)
-        marks = jnp.array(MARKS)[env_state.board].transpose(0, 2, 1, 3).reshape(SIDE * 9, SIDE * 21)
-        return screen.painted(picture, marks, screen.WHITE)
+        marks = jnp.array(DIGIT_MASKS)[env_state.board].transpose(0, 2, 1, 3).reshape(SIDE * 9, SIDE * 21)
+        return screen.paint(picture, marks, screen.WHITE)
 
     def draw(self, states: list[Game2048State], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, 0.2, folder)
+        return screen.save_episode(self, states, 0.2, folder)
 
 
-def turned(board: Board, action: Int[Array, ""]) -> Board:
+def orient_board(board: Board, action: Int[Array, ""]) -> Board:
     """The board so that the move is one to the left."""
     upright = jnp.where((action == 1) | (action == 3), board.T, board)
     flipped = jnp.where(action == 2, upright[:, ::-1], upright)
     return jnp.where(action == 3, board[::-1, ::-1].T, flipped)
 
 
-def to_the_left(board: Board) -> tuple[Board, Float[Array, ""]]:
+def slide_left(board: Board) -> tuple[Board, Float[Array, ""]]:
     """The board after a move to the left, and what it earns."""
-    a, b, c, d = packed(*board.T)
+    a, b, c, d = close_gaps(*board.T)
     first, last = (a > 0) & (a == b), (c > 0) & (c == d)
     middle = (b > 0) & (b == c) & ~first
     last &= ~middle
     a, b = a + first, jnp.where(first, 0, b + middle)
     c, d = jnp.where(middle, 0, c + last), jnp.where(last, 0, d)
     earned = jnp.where(first, 2.0**a, 0) + jnp.where(middle, 2.0**b, 0) + jnp.where(last, 2.0**c, 0)
-    return jnp.stack(packed(a, b, c, d), 1).astype(jnp.int8), earned.sum().astype(jnp.float32)
+    return jnp.stack(close_gaps(a, b, c, d), 1).astype(jnp.int8), earned.sum().astype(jnp.float32)
 
 
-def packed(*columns: Array) -> tuple[Array, ...]:
+def close_gaps(*columns: Array) -> tuple[Array, ...]:
     """Columns without gaps: empty cells go to the right."""
     found = list(columns)
     for i in (0, 1, 2, 0, 1, 0):
@@ -126,26 +129,26 @@ def packed(*columns: Array) -> tuple[Array, ...]:
     return tuple(found)
 
 
-def legal(board: Board) -> Bool[Array, "4"]:
+def find_legal_moves(board: Board) -> Bool[Array, "4"]:
     """Which moves change the board."""
 
-    def movable(before: Array, after: Array) -> Array:
+    def can_move(before: Array, after: Array) -> Array:
         return ((after > 0) & ((before == 0) | (before == after))).any()
 
     left, right, top, bottom = board[:, :-1], board[:, 1:], board[:-1], board[1:]
-    return jnp.stack([movable(left, right), movable(top, bottom), movable(right, left), movable(bottom, top)])
+    return jnp.stack([can_move(left, right), can_move(top, bottom), can_move(right, left), can_move(bottom, top)])
 
 
-def with_tile(board: Board, chance: Float[Array, "2"]) -> Board:
+def add_tile(board: Board, chance: Float[Array, "2"]) -> Board:
     """The board with a new tile in one of its free cells."""
     free = (board == 0).reshape(-1)
     count = free.sum(dtype=jnp.int32)
     which = jnp.minimum((chance[0] * count).astype(jnp.int32), count - 1)
     there = free & (jnp.cumsum(free, dtype=jnp.int32) == which + 1)
-    return jnp.where(there.reshape(SIDE, SIDE), jnp.where(chance[1] < FOUR, 2, 1), board).astype(jnp.int8)
+    return jnp.where(there.reshape(SIDE, SIDE), jnp.where(chance[1] < FOUR_PROBABILITY, 2, 1), board).astype(jnp.int8)
 
 
-def _marks() -> np.ndarray:
+def _make_digit_masks() -> np.ndarray:
     """Which pixels of a tile its number covers, [exponent, 9, 21]: of a 3 x 5 font, digits as rows of bits."""
     font = {"0": "75557", "1": "26227", "2": "71747", "3": "71717", "4": "55711", "5": "74717", "6": "74757",
             "7": "71111", "8": "75757", "9": "75717"}  # fmt: skip
@@ -161,4 +164,4 @@ def _marks() -> np.ndarray:
     return marks
 
 
-MARKS = _marks()
+DIGIT_MASKS = _make_digit_masks()

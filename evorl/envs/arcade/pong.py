@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
 from evorl.envs.arcade import screen
-from evorl.errors import require_whole
+from evorl.errors import require_int
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
@@ -52,12 +52,12 @@ class Pong:
     action_meanings = ("nothing", "up", "down")
 
     def __post_init__(self) -> None:
-        require_whole("frameskip", self.frameskip)
-        require_whole("points", self.points)
+        require_int("frameskip", self.frameskip)
+        require_int("points", self.points)
 
     @property
     def observation_space(self) -> Box:
-        return screen.space(80, 68) if self.image else Box(-0.1, 1.1, (8,))
+        return screen.make_pixel_space(80, 68) if self.image else Box(-0.1, 1.1, (8,))
 
     def chance(self, key: Key) -> Int[Array, ""]:
         """Whether the next ball is served down, -1, level or up."""
@@ -65,8 +65,8 @@ class Pong:
 
     def reset(self, key: Key, params: Any) -> tuple[PongState, Array]:
         del params
-        state = served(jnp.zeros(2, jnp.int32), jnp.int32(0), self.chance(key))
-        return state, self.seen(state)
+        state = serve_ball(jnp.zeros(2, jnp.int32), jnp.int32(0), self.chance(key))
+        return state, self.observe(state)
 
     def step(self, key: Key, env_state: PongState, action: Int[Array, ""], params: Any) -> tuple[PongState, TimeStep]:
         del params
@@ -78,53 +78,55 @@ class Pong:
         """A step without chance, which is given."""
         move = (action == 1).astype(jnp.float32) - (action == 2)
 
-        def play(_: Any, carry: tuple[PongState, Array, Array]) -> tuple[PongState, Array, Array]:
+        def step_frame(_: Any, carry: tuple[PongState, Array, Array]) -> tuple[PongState, Array, Array]:
             state, reward, scored = carry
             ours = PADDLE_SPEED * move
             theirs = jnp.clip(state.y - (state.paddles[LEFT] + PADDLE / 2), -PADDLE_SPEED, PADDLE_SPEED)
-            after, hit, points = frame(state, jnp.stack([theirs, ours]), jnp.stack([jnp.float32(0), move]), OURS)
+            after, hit, points = advance_frame(
+                state, jnp.stack([theirs, ours]), jnp.stack([jnp.float32(0), move]), OURS
+            )
             earned = jnp.where(points[RIGHT], 1.0, jnp.where(points[LEFT], -1.0, jnp.where(hit[RIGHT], 0.1, reward)))
-            state, reward = tree.where(scored, state, after), jnp.where(scored, reward, earned)
+            state, reward = tree.select(scored, state, after), jnp.where(scored, reward, earned)
             return state, reward.astype(jnp.float32), scored | points.any()
 
         begin = env_state, jnp.float32(0), jnp.bool_(False)
-        state, reward, scored = jax.lax.fori_loop(0, self.frameskip, play, begin)
+        state, reward, scored = jax.lax.fori_loop(0, self.frameskip, step_frame, begin)
         over = (state.scores >= self.points).any()
-        state = tree.where(scored, served(state.scores, state.steps, chance), state)
+        state = tree.select(scored, serve_ball(state.scores, state.steps, chance), state)
         state = replace(state, steps=state.steps + 1)
         late = ~over & (state.steps >= self.max_episode_steps)
-        return state, TimeStep(self.seen(state), reward, over, late)
+        return state, TimeStep(self.observe(state), reward, over, late)
 
-    def seen(self, env_state: PongState) -> Array:
+    def observe(self, env_state: PongState) -> Array:
         """The observation."""
         if self.image:
-            return self.screen(env_state)
+            return self.render(env_state)
         paddles = (env_state.paddles - LOWEST) / (HIGHEST - LOWEST)
         speed = (env_state.vx + SERVE[0]) / (2 * SERVE[0]), (env_state.vy + FASTEST) / (2 * FASTEST)
         ball = jnp.stack([env_state.x / WIDTH, env_state.y / HEIGHT, *speed])
         return jnp.concatenate([paddles, ball, env_state.scores / self.points])
 
-    def screen(self, env_state: PongState) -> screen.Picture:
+    def render(self, env_state: PongState) -> screen.Picture:
         """80 x 68 pixels, each of 8 x 8."""
-        picture, (left, right) = screen.blank(80, 68), 80 - (env_state.paddles + PADDLE) / 8
-        picture = screen.box(picture, 0, left, 2.5, PADDLE / 8, screen.RED)
-        picture = screen.box(picture, 65.5, right, 2.5, PADDLE / 8, screen.CYAN)
+        picture, (left, right) = screen.create_picture(80, 68), 80 - (env_state.paddles + PADDLE) / 8
+        picture = screen.paint_box(picture, 0, left, 2.5, PADDLE / 8, screen.RED)
+        picture = screen.paint_box(picture, 65.5, right, 2.5, PADDLE / 8, screen.CYAN)
         ball = BALL / 8
-        return screen.box(picture, 2.5 + env_state.x / 8, 80 - env_state.y / 8 - ball, ball, ball, screen.WHITE)
+        return screen.paint_box(picture, 2.5 + env_state.x / 8, 80 - env_state.y / 8 - ball, ball, ball, screen.WHITE)
 
     def draw(self, states: list[PongState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, self.frameskip / 60, folder)
+        return screen.save_episode(self, states, self.frameskip / 60, folder)
 
 
-def served(scores: Int[Array, "2"], steps: Int[Array, ""], chance: Int[Array, ""]) -> PongState:
+def serve_ball(scores: Int[Array, "2"], steps: Int[Array, ""], chance: Int[Array, ""]) -> PongState:
     """The start of a round."""
     middle = jnp.full(2, HEIGHT / 2 - PADDLE / 2, jnp.float32)
     x, y = jnp.float32(WIDTH / 5), jnp.float32(HEIGHT / 2 - BALL / 2)
     return PongState(middle, x, y, jnp.float32(SERVE[0]), chance * jnp.float32(SERVE[1]), scores, steps)
 
 
-def frame(
+def advance_frame(
     state: PongState, moves: Float[Array, "2"], spins: Float[Array, "2"], agile: tuple[bool, bool]
 ) -> tuple[PongState, Bool[Array, "2"], Bool[Array, "2"]]:
     """A frame in which the paddles move so far; which of them hit the ball, and who has scored.

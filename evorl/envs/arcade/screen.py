@@ -19,46 +19,46 @@ Picture = UInt8[Array, "rows columns 3"]
 NIGHT, WHITE, GRAY = (6, 24, 24), (241, 241, 241), (90, 100, 100)
 RED, ORANGE, YELLOW, GREEN = (230, 41, 55), (255, 161, 0), (253, 249, 0), (0, 190, 90)
 CYAN, BLUE, PURPLE = (0, 187, 187), (0, 110, 240), (160, 70, 200)
-PIXELS = 320  # of the longer side of a picture on file, at least
+MIN_FILE_PIXELS = 320  # of the longer side of a picture on file, at least
 
 
 @runtime_checkable
-class Screened(Protocol):
+class Renderable(Protocol):
     """A game that has a screen."""
 
-    def screen(self, env_state: Any) -> Picture:
+    def render(self, env_state: Any) -> Picture:
         """What is on it."""
         ...
 
 
-def space(height: int, width: int) -> Box:
+def make_pixel_space(height: int, width: int) -> Box:
     """The space of a screen."""
     return Box(0, 255, (height, width, 3), "uint8")
 
 
-def blank(height: int, width: int, color: Color = NIGHT) -> Picture:
+def create_picture(height: int, width: int, color: Color = NIGHT) -> Picture:
     """A screen of one color."""
     return jnp.broadcast_to(jnp.array(color, jnp.uint8), (height, width, 3))
 
 
-def painted(picture: Picture, where: Any, color: Color) -> Picture:
+def paint(picture: Picture, where: Any, color: Color) -> Picture:
     """A picture with a color where [rows, columns] says so."""
     return jnp.where(where[..., None], jnp.array(color, jnp.uint8), picture)
 
 
-def box(picture: Picture, left: Any, top: Any, width: Any, height: Any, color: Color) -> Picture:
+def paint_box(picture: Picture, left: Any, top: Any, width: Any, height: Any, color: Color) -> Picture:
     """A picture with a filled rectangle, in pixels, whose edges may be fractions."""
     y, x = np.mgrid[: picture.shape[0], : picture.shape[1]] + 0.5
-    return painted(picture, (x >= left) & (x < left + width) & (y >= top) & (y < top + height), color)
+    return paint(picture, (x >= left) & (x < left + width) & (y >= top) & (y < top + height), color)
 
 
-def draw(env: Screened, states: list[Any], seconds: float, folder: Path) -> list[Path]:
+def save_episode(env: Renderable, states: list[Any], seconds: float, folder: Path) -> list[Path]:
     """A GIF and a PNG of an episode, each state shown for so many seconds."""
-    pictures = np.asarray(_pictures(env, tree.stack(states[: render.FRAMES])))
-    times = -(-PIXELS // max(pictures.shape[1:3]))
-    return render.save([*pictures.repeat(times, 1).repeat(times, 2)], seconds, folder)
+    pictures = np.asarray(_render_states(env, tree.stack(states[: render.MAX_FRAMES])))
+    times = -(-MIN_FILE_PIXELS // max(pictures.shape[1:3]))
+    return render.save_frames([*pictures.repeat(times, 1).repeat(times, 2)], seconds, folder)
 
 
 @partial(jax.jit, static_argnums=0)
-def _pictures(env: Screened, states: Any) -> Array:
-    return jax.vmap(env.screen)(states)
+def _render_states(env: Renderable, states: Any) -> Array:
+    return jax.vmap(env.render)(states)

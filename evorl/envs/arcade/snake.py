@@ -11,7 +11,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int, Int16, Shaped
 
 from evorl.envs.arcade import screen
-from evorl.errors import require, require_whole
+from evorl.errors import require, require_int
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
@@ -53,12 +53,16 @@ class Snake:
     def __post_init__(self) -> None:
         require(min(self.height, self.width) >= 2, "height", (self.height, self.width), "must be at least 2 x 2")
         require(0 < self.food < self.height * self.width, "food", self.food, "must be at least 1, and leave a cell")
-        require_whole("vision", self.vision)
+        require_int("vision", self.vision)
 
     @property
     def observation_space(self) -> Box:
         side = 2 * self.vision + 1
-        return screen.space(self.height + 2, self.width + 2) if self.image else Box(0, 1, (side, side, 3), "uint8")
+        return (
+            screen.make_pixel_space(self.height + 2, self.width + 2)
+            if self.image
+            else Box(0, 1, (side, side, 3), "uint8")
+        )
 
     def chance(self, key: Key) -> Float[Array, ""]:
         """Where the next food comes, from 0 for the first of the free cells to 1."""
@@ -69,12 +73,12 @@ class Snake:
         cells = jnp.zeros((self.height, self.width), jnp.int16)
         cells = jnp.pad(cells, self.vision, constant_values=WALL)
         parts = jax.random.uniform(key, (1 + self.food,))
-        head = free_cell(cells, parts[0])
-        cells = put(cells, head, 1)
+        head = find_free_cell(cells, parts[0])
+        cells = set_cell(cells, head, 1)
         for part in parts[1:]:
-            cells = put(cells, free_cell(cells, part), FOOD)
+            cells = set_cell(cells, find_free_cell(cells, part), FOOD)
         state = SnakeState(cells, head, jnp.zeros(2, jnp.int32), jnp.int32(1), jnp.int32(0))
-        return state, self.seen(state)
+        return state, self.observe(state)
 
     def step(self, key: Key, env_state: SnakeState, action: Int[Array, ""], params: Any) -> tuple[SnakeState, TimeStep]:
         del params
@@ -90,12 +94,12 @@ class Snake:
         )
         move = jnp.where((move == s.back).all(), -move, move)
         head = s.head + move
-        tile = jnp.where(at(s.cells, head), s.cells, 0).sum(dtype=jnp.int16)
+        tile = jnp.where(mask_cell(s.cells, head), s.cells, 0).sum(dtype=jnp.int16)
         died, eats = (tile == WALL) | (tile > 0), tile == FOOD
         length = s.length + eats
         cells = jnp.where((s.cells > 0) & ~eats, s.cells - 1, s.cells)
-        cells = put(cells, head, length)
-        cells = jnp.where(eats, put(cells, free_cell(cells, chance), FOOD), cells)
+        cells = set_cell(cells, head, length)
+        cells = jnp.where(eats, set_cell(cells, find_free_cell(cells, chance), FOOD), cells)
         back = jnp.where(length > 1, -move, 0)
         steps = s.steps + 1
         kept = SnakeState(s.cells, s.head, s.back, s.length, steps)
@@ -104,42 +108,42 @@ class Snake:
         )
         reward = jnp.where(died, -1.0, jnp.where(eats, 0.1, 0.0)).astype(jnp.float32)
         late = ~died & (steps >= self.max_episode_steps)
-        return state, TimeStep(self.seen(state), reward, died, late)
+        return state, TimeStep(self.observe(state), reward, died, late)
 
-    def seen(self, env_state: SnakeState) -> Array:
+    def observe(self, env_state: SnakeState) -> Array:
         """The observation."""
         if self.image:
-            return self.screen(env_state)
+            return self.render(env_state)
         side = 2 * self.vision + 1
         near = jax.lax.dynamic_slice(env_state.cells, env_state.head - self.vision, (side, side))
         return jnp.stack([near == FOOD, near == WALL, near > 0], -1).astype(jnp.uint8)
 
-    def screen(self, env_state: SnakeState) -> screen.Picture:
+    def render(self, env_state: SnakeState) -> screen.Picture:
         """A pixel for each cell, with a wall of one."""
         edge = self.vision - 1
         cells = env_state.cells[edge : len(env_state.cells) - edge, edge : env_state.cells.shape[1] - edge]
-        picture = screen.blank(*cells.shape)
+        picture = screen.create_picture(*cells.shape)
         for where, color in ((cells == WALL, screen.GRAY), (cells == FOOD, screen.RED), (cells > 0, screen.CYAN)):
-            picture = screen.painted(picture, where, color)
-        return screen.painted(picture, at(cells, env_state.head - edge), screen.WHITE)
+            picture = screen.paint(picture, where, color)
+        return screen.paint(picture, mask_cell(cells, env_state.head - edge), screen.WHITE)
 
     def draw(self, states: list[SnakeState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, 0.1, folder)
+        return screen.save_episode(self, states, 0.1, folder)
 
 
-def at(cells: Shaped[Array, "rows columns"], place: Int[Array, "2"]) -> Array:
+def mask_cell(cells: Shaped[Array, "rows columns"], place: Int[Array, "2"]) -> Array:
     """Which of the cells is at a place."""
     row, column = np.ogrid[: cells.shape[0], : cells.shape[1]]
     return (row == place[0]) & (column == place[1])
 
 
-def put(cells: Cells, place: Int[Array, "2"], value: Any) -> Cells:
+def set_cell(cells: Cells, place: Int[Array, "2"], value: Any) -> Cells:
     """cells with a value at a place."""
-    return jnp.where(at(cells, place), jnp.int16(value), cells)
+    return jnp.where(mask_cell(cells, place), jnp.int16(value), cells)
 
 
-def free_cell(cells: Cells, part: Float[Array, ""]) -> Int[Array, "2"]:
+def find_free_cell(cells: Cells, part: Float[Array, ""]) -> Int[Array, "2"]:
     """The free cell that has so large a part of all free ones before it; beyond all cells where none is free."""
     free = cells == EMPTY
     of_row = free.sum(1, dtype=jnp.int32)

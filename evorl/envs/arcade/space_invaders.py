@@ -12,17 +12,17 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
 from evorl.envs.arcade import screen
-from evorl.errors import require_whole
+from evorl.errors import require_int
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
-SIZE = 84  # of the screen, in pixels
+SCREEN_SIZE = 84  # of the screen, in pixels
 ROWS, COLUMNS, PITCH, ALIEN, TALL = 5, 11, 6, 4, 3  # an alien is 4 x 3, and there is one every 6 pixels
-POINTS = np.array([3, 2, 2, 1, 1], np.float32)  # of each row, from above
+ALIEN_POINTS = np.array([3, 2, 2, 1, 1], np.float32)  # of each row, from above
 CANNON, GROUND, LIVES = 6, 78, 3  # its width, its top
 TOP, LOWER, FALL = 10, 4, 3  # where the aliens begin; how much lower with each wave; how far they come down at an edge
 SHOT, BOMB, BOMBS = 4, 2, 3  # pixels a frame, and bombs at once
-RATE = 0.03  # how likely a bomb falls in a frame
+BOMB_PROBABILITY = 0.03  # how likely a bomb falls in a frame
 COLORS = (screen.RED, screen.ORANGE, screen.YELLOW, screen.GREEN, screen.CYAN)
 
 
@@ -31,8 +31,8 @@ class SpaceInvadersState:
     alive: Any  # [5, 11] bool
     x: Any  # [] int32, where the upper left alien is, or would be; all numbers here are whole
     y: Any
-    way: Any  # [] 1 to the right, -1
-    wait: Any  # [] frames until the next move
+    direction: Any  # [] 1 to the right, -1
+    move_countdown: Any  # [] frames until the next move
     cannon: Any  # [] its left
     shot: Any  # [2] x and y; y below 0 for none
     bombs: Any  # [3, 2], y beyond the screen for none
@@ -61,11 +61,15 @@ class SpaceInvaders:
     action_meanings = ("nothing", "left", "right", "fire")
 
     def __post_init__(self) -> None:
-        require_whole("frameskip", self.frameskip)
+        require_int("frameskip", self.frameskip)
 
     @property
     def observation_space(self) -> Box:
-        return screen.space(SIZE, SIZE) if self.image else Box(-1.0, 2.0, (ROWS * COLUMNS + 7 + 2 * BOMBS,))
+        return (
+            screen.make_pixel_space(SCREEN_SIZE, SCREEN_SIZE)
+            if self.image
+            else Box(-1.0, 2.0, (ROWS * COLUMNS + 7 + 2 * BOMBS,))
+        )
 
     def chance(self, key: Key) -> Float[Array, "frames 2"]:
         """For each frame what decides whether a bomb falls, and from which of the columns that have aliens."""
@@ -73,12 +77,12 @@ class SpaceInvaders:
 
     def reset(self, key: Key, params: Any) -> tuple[SpaceInvadersState, Array]:
         del key, params
-        none, cannon = jnp.array([0, -1], jnp.int32), jnp.int32(SIZE // 2 - CANNON // 2)
-        bombs = jnp.broadcast_to(jnp.array([0, SIZE], jnp.int32), (BOMBS, 2))
+        none, cannon = jnp.array([0, -1], jnp.int32), jnp.int32(SCREEN_SIZE // 2 - CANNON // 2)
+        bombs = jnp.broadcast_to(jnp.array([0, SCREEN_SIZE], jnp.int32), (BOMBS, 2))
         lives, steps = jnp.int32(LIVES), jnp.int32(0)
         own = {"cannon": cannon, "shot": none, "bombs": bombs, "lives": lives, "steps": steps}
-        state = SpaceInvadersState(**wave(jnp.int32(0)), **own)
-        return state, self.seen(state)
+        state = SpaceInvadersState(**create_aliens(jnp.int32(0)), **own)
+        return state, self.observe(state)
 
     def step(
         self, key: Key, env_state: SpaceInvadersState, action: Int[Array, ""], params: Any
@@ -91,83 +95,86 @@ class SpaceInvaders:
     ) -> tuple[SpaceInvadersState, TimeStep]:
         """A step without chance, which is given."""
 
-        def play(
+        def step_frame(
             carry: tuple[SpaceInvadersState, Array], chance: Array
         ) -> tuple[tuple[SpaceInvadersState, Array], None]:
             state, reward = carry
-            after, earned = frame(state, action, chance)
-            return (tree.where(done(state), state, after), reward + jnp.where(done(state), 0, earned)), None
+            after, earned = advance_frame(state, action, chance)
+            return (tree.select(is_over(state), state, after), reward + jnp.where(is_over(state), 0, earned)), None
 
-        (state, reward), _ = jax.lax.scan(play, (env_state, jnp.float32(0)), chance)
-        state, over = replace(state, steps=state.steps + 1), done(state)
+        (state, reward), _ = jax.lax.scan(step_frame, (env_state, jnp.float32(0)), chance)
+        state, over = replace(state, steps=state.steps + 1), is_over(state)
         late = ~over & (state.steps >= self.max_episode_steps)
-        return state, TimeStep(self.seen(state), reward, over, late)
+        return state, TimeStep(self.observe(state), reward, over, late)
 
-    def seen(self, env_state: SpaceInvadersState) -> Array:
+    def observe(self, env_state: SpaceInvadersState) -> Array:
         """The observation."""
         s = env_state
         if self.image:
-            return self.screen(s)
-        numbers = s.x / SIZE, s.y / SIZE, s.way, s.cannon / SIZE, s.lives / LIVES
+            return self.render(s)
+        numbers = s.x / SCREEN_SIZE, s.y / SCREEN_SIZE, s.direction, s.cannon / SCREEN_SIZE, s.lives / LIVES
         parts = (
             s.alive.reshape(-1),
             jnp.stack([jnp.float32(x) for x in numbers]),
-            s.shot / SIZE,
-            s.bombs.reshape(-1) / SIZE,
+            s.shot / SCREEN_SIZE,
+            s.bombs.reshape(-1) / SCREEN_SIZE,
         )
         return jnp.concatenate([part.astype(jnp.float32) for part in parts])
 
-    def screen(self, env_state: SpaceInvadersState) -> screen.Picture:
+    def render(self, env_state: SpaceInvadersState) -> screen.Picture:
         """84 x 84 pixels."""
         s = env_state
-        picture = screen.blank(SIZE, SIZE)
-        row, in_row = jnp.divmod(np.arange(SIZE) - s.y, PITCH)
-        column, in_column = jnp.divmod(np.arange(SIZE) - s.x, PITCH)
+        picture = screen.create_picture(SCREEN_SIZE, SCREEN_SIZE)
+        row, in_row = jnp.divmod(np.arange(SCREEN_SIZE) - s.y, PITCH)
+        column, in_column = jnp.divmod(np.arange(SCREEN_SIZE) - s.x, PITCH)
         of_row = (row[:, None] == np.arange(ROWS)) & (in_row < TALL)[:, None]
         of_column = (column[:, None] == np.arange(COLUMNS)) & (in_column < ALIEN)[:, None]
         for i, color in enumerate(COLORS):
             there = (of_column & s.alive[i]).any(1)
-            picture = screen.painted(picture, of_row[:, i][:, None] & there[None], color)
-        picture = screen.box(picture, s.cannon, GROUND, CANNON, 3, screen.WHITE)
-        picture = screen.box(picture, s.shot[0], s.shot[1], 1, 3, screen.WHITE)
+            picture = screen.paint(picture, of_row[:, i][:, None] & there[None], color)
+        picture = screen.paint_box(picture, s.cannon, GROUND, CANNON, 3, screen.WHITE)
+        picture = screen.paint_box(picture, s.shot[0], s.shot[1], 1, 3, screen.WHITE)
         for i in range(BOMBS):
-            picture = screen.box(picture, s.bombs[i, 0], s.bombs[i, 1], 1, 2, screen.PURPLE)
-        return screen.box(picture, 0, SIZE - 2, 5 * s.lives, 1, screen.GREEN)
+            picture = screen.paint_box(picture, s.bombs[i, 0], s.bombs[i, 1], 1, 2, screen.PURPLE)
+        return screen.paint_box(picture, 0, SCREEN_SIZE - 2, 5 * s.lives, 1, screen.GREEN)
 
     def draw(self, states: list[SpaceInvadersState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, self.frameskip / 30, folder)
+        return screen.save_episode(self, states, self.frameskip / 30, folder)
 
 
-def done(s: SpaceInvadersState) -> Bool[Array, ""]:
+def is_over(s: SpaceInvadersState) -> Bool[Array, ""]:
     """Whether no life is left, or an alien has come down."""
     rows = s.alive.any(1)
     return (s.lives <= 0) | (rows & (s.y + PITCH * np.arange(ROWS) + TALL > GROUND)).any()
 
 
-def wave(number: Int[Array, ""]) -> dict[str, Any]:
+def create_aliens(number: Int[Array, ""]) -> dict[str, Any]:
     """The aliens of a wave at their start."""
     y = TOP + LOWER * jnp.minimum(number, 4)
     alive = jnp.ones((ROWS, COLUMNS), bool)
-    return {"alive": alive, "x": jnp.int32(8), "y": y, "way": jnp.int32(1), "wait": jnp.int32(8), "wave": number}
+    x, direction, countdown = jnp.int32(8), jnp.int32(1), jnp.int32(8)
+    return {"alive": alive, "x": x, "y": y, "direction": direction, "move_countdown": countdown, "wave": number}
 
 
-def frame(s: SpaceInvadersState, action: Int[Array, ""], chance: Float[Array, "2"]) -> tuple[SpaceInvadersState, Array]:
+def advance_frame(
+    s: SpaceInvadersState, action: Int[Array, ""], chance: Float[Array, "2"]
+) -> tuple[SpaceInvadersState, Array]:
     """The state a frame later, and what was earned: cannon and shot, aliens, bombs, the next wave."""
-    cannon = jnp.clip(s.cannon + (action == 2) - (action == 1), 0, SIZE - CANNON)
+    cannon = jnp.clip(s.cannon + (action == 2) - (action == 1), 0, SCREEN_SIZE - CANNON)
     fires = (action == 3) & (s.shot[1] < 0)
     shot = jnp.where(fires, jnp.stack([cannon + CANNON // 2, jnp.int32(GROUND)]), s.shot) - jnp.array([0, SHOT])
-    hit = struck(s, shot)
-    earned = (hit.any(1) * POINTS).sum()
+    hit = find_hit_alien(s, shot)
+    earned = (hit.any(1) * ALIEN_POINTS).sum()
     alive = s.alive & ~hit
     shot = jnp.where(hit.any() | (shot[1] < 0), jnp.array([0, -1]), shot)
-    s = marched(replace(s, cannon=cannon, shot=shot, alive=alive))
-    bombs, on_cannon = fallen(s, chance)
+    s = move_aliens(replace(s, cannon=cannon, shot=shot, alive=alive))
+    bombs, on_cannon = move_bombs(s, chance)
     s = replace(s, bombs=bombs, lives=s.lives - on_cannon.any())
-    return tree.where(alive.any(), s, replace(s, **wave(s.wave + 1))), earned
+    return tree.select(alive.any(), s, replace(s, **create_aliens(s.wave + 1))), earned
 
 
-def struck(s: SpaceInvadersState, shot: Int[Array, "2"]) -> Bool[Array, "5 11"]:
+def find_hit_alien(s: SpaceInvadersState, shot: Int[Array, "2"]) -> Bool[Array, "5 11"]:
     """The alien that the shot meets on its way, of two above each other the lower one."""
     row, in_row = jnp.divmod(shot[1] + np.arange(SHOT) - s.y, PITCH)  # where it has been in this frame, from above
     column, in_column = jnp.divmod(shot[0] - s.x, PITCH)
@@ -178,29 +185,35 @@ def struck(s: SpaceInvadersState, shot: Int[Array, "2"]) -> Bool[Array, "5 11"]:
     return hit & (np.arange(ROWS) == lowest)[:, None]
 
 
-def marched(s: SpaceInvadersState) -> SpaceInvadersState:
+def move_aliens(s: SpaceInvadersState) -> SpaceInvadersState:
     """The aliens a frame later: with n of them they move a pixel every 1 + n / 7 frames."""
     columns = s.alive.any(0)
     left = s.x + PITCH * jnp.where(columns, np.arange(COLUMNS), COLUMNS).min()
     right = s.x + PITCH * jnp.where(columns, np.arange(COLUMNS), -1).max() + ALIEN
-    moves = s.wait <= 0
-    edge = jnp.where(s.way > 0, right >= SIZE, left <= 0)
+    moves = s.move_countdown <= 0
+    edge = jnp.where(s.direction > 0, right >= SCREEN_SIZE, left <= 0)
     turns, goes = moves & edge, moves & ~edge
-    wait = jnp.where(moves, s.alive.sum(dtype=jnp.int32) // 7, s.wait - 1)
-    way = jnp.where(turns, -s.way, s.way)
-    return replace(s, x=s.x + jnp.where(goes, s.way, 0), y=s.y + jnp.where(turns, FALL, 0), way=way, wait=wait)
+    wait = jnp.where(moves, s.alive.sum(dtype=jnp.int32) // 7, s.move_countdown - 1)
+    way = jnp.where(turns, -s.direction, s.direction)
+    return replace(
+        s,
+        x=s.x + jnp.where(goes, s.direction, 0),
+        y=s.y + jnp.where(turns, FALL, 0),
+        direction=way,
+        move_countdown=wait,
+    )
 
 
-def fallen(s: SpaceInvadersState, chance: Float[Array, "2"]) -> tuple[Int[Array, "3 2"], Bool[Array, "3"]]:
+def move_bombs(s: SpaceInvadersState, chance: Float[Array, "2"]) -> tuple[Int[Array, "3 2"], Bool[Array, "3"]]:
     """The bombs a frame later, and which of them have hit the cannon; gone are those, and what is below the ground."""
     columns = s.alive.any(0)
     which = jnp.floor(chance[1] * columns.sum()).astype(jnp.int32)
     column = (jnp.cumsum(columns) <= which).sum(dtype=jnp.int32)
     lowest = jnp.where(s.alive & (np.arange(COLUMNS) == column), np.arange(ROWS)[:, None], 0).max()
     start = jnp.stack([s.x + PITCH * column + ALIEN // 2, s.y + PITCH * lowest + TALL])
-    free = s.bombs[:, 1] >= SIZE
-    drops = free & (jnp.cumsum(free) == 1) & (chance[0] < RATE) & columns.any()
+    free = s.bombs[:, 1] >= SCREEN_SIZE
+    drops = free & (jnp.cumsum(free) == 1) & (chance[0] < BOMB_PROBABILITY) & columns.any()
     bombs = jnp.where(drops[:, None], start, s.bombs + jnp.array([0, BOMB]) * ~free[:, None])
     x, y = bombs.T
-    hits = (y >= GROUND) & (y < SIZE) & (x >= s.cannon) & (x < s.cannon + CANNON)
-    return jnp.where((hits | (y >= SIZE))[:, None], jnp.array([0, SIZE]), bombs), hits
+    hits = (y >= GROUND) & (y < SCREEN_SIZE) & (x >= s.cannon) & (x < s.cannon + CANNON)
+    return jnp.where((hits | (y >= SCREEN_SIZE))[:, None], jnp.array([0, SCREEN_SIZE]), bombs), hits

@@ -26,18 +26,18 @@ PIECES = (  # O, I, S, Z, T, L, J, each in its four turns
     ("01/01/11", "100/111", "11/10/10", "111/001"),
 )
 COLORS = (screen.YELLOW, screen.CYAN, screen.GREEN, screen.RED, screen.PURPLE, screen.ORANGE, screen.BLUE)
-NONE = len(PIECES)  # nothing is held
-FULL = (1 << COLUMNS) - 1
+NO_PIECE = len(PIECES)  # nothing is held
+FULL_ROW = (1 << COLUMNS) - 1
 LEFT, RIGHT, ROTATE, SOFT_DROP, HARD_DROP, HOLD = range(1, 7)
-Bits = UInt32[Array, " rows"]  # of a row, the first column the lowest
+RowBits = UInt32[Array, " rows"]  # of a row, the first column the lowest
 
 
-def _rows_of(piece: str) -> list[int]:
+def _parse_piece(piece: str) -> list[int]:
     rows = [int(row[::-1], 2) for row in piece.split("/")]
     return rows + [0] * (SIZE - len(rows))
 
 
-SHAPES = np.array([[_rows_of(turn) for turn in turns] for turns in PIECES], np.uint32).reshape(-1, SIZE)
+SHAPES = np.array([[_parse_piece(turn) for turn in turns] for turns in PIECES], np.uint32).reshape(-1, SIZE)
 
 
 @struct.dataclass
@@ -49,7 +49,7 @@ class TetrisState:
     column: Any
     fall: Any  # steps since it fell
     queue: Any  # [2], the pieces to come
-    held: Any  # NONE for nothing
+    held: Any  # NO_PIECE for nothing
     may_hold: Any  # [] bool
     steps: Any
 
@@ -74,7 +74,11 @@ class Tetris:
 
     @property
     def observation_space(self) -> Box:
-        return screen.space(ROWS, COLUMNS + 5) if self.image else Box(0.0, 3.0, (ROWS * COLUMNS + 6 + 4 * len(PIECES),))
+        return (
+            screen.make_pixel_space(ROWS, COLUMNS + 5)
+            if self.image
+            else Box(0.0, 3.0, (ROWS * COLUMNS + 6 + 4 * len(PIECES),))
+        )
 
     def chance(self, key: Key) -> Int[Array, ""]:
         """The last piece of the queue, where it moves up."""
@@ -85,10 +89,10 @@ class Tetris:
         first = jax.random.randint(key, (3,), 0, len(PIECES))
         zero = jnp.int32(0)
         state = TetrisState(
-            jnp.zeros(ROWS, jnp.uint32), first[0], zero, zero, jnp.int32(START), zero, first[1:], jnp.int32(NONE),
+            jnp.zeros(ROWS, jnp.uint32), first[0], zero, zero, jnp.int32(START), zero, first[1:], jnp.int32(NO_PIECE),
             jnp.bool_(True), zero,
         )  # fmt: skip
-        return state, self.seen(state)
+        return state, self.observe(state)
 
     def step(
         self, key: Key, env_state: TetrisState, action: Int[Array, ""], params: Any
@@ -101,119 +105,119 @@ class Tetris:
     ) -> tuple[TetrisState, TimeStep]:
         """A step without chance, which is given."""
         s = replace(env_state, steps=env_state.steps + 1, fall=env_state.fall + 1)
-        s, softly = moved(s, action, chance)
-        deepest = landing(s)
+        s, softly = apply_action(s, action, chance)
+        deepest = find_landing_row(s)
         hard = action == HARD_DROP
         dropped = jnp.where(hard, deepest - s.row, 0)
         falls = (s.fall == FALL) & ~hard
         rests = hard | (falls & (deepest == s.row))
         row = jnp.where(hard, deepest, s.row + (falls & ~rests))
         s = replace(s, row=row, fall=jnp.where(falls, 0, s.fall))
-        rows, lines = cleared(s.rows | placed(s))
-        room = ~(rows[:SIZE] & shape(s.queue[0], 0) << START).any()
+        rows, lines = clear_lines(s.rows | place_piece(s))
+        room = ~(rows[:SIZE] & get_piece_bits(s.queue[0], 0) << START).any()
         rows = jnp.where(rests, rows, s.rows)
         lines = jnp.where(rests, lines, 0)
         over = rests & ~room
         s = replace(s, rows=rows, may_hold=s.may_hold | rests)
-        s = tree.where(rests & room, spawned(s, chance), s)
+        s = tree.select(rests & room, spawn_piece(s, chance), s)
         combo = jnp.where(lines == 4, 1.0, jnp.where(lines > 0, 0.2 * lines - 0.1, 0.0))
         reward = 0.01 * softly + 0.02 * dropped + combo
         late = ~over & (s.steps >= self.max_episode_steps)
-        return s, TimeStep(self.seen(s), reward.astype(jnp.float32), over, late)
+        return s, TimeStep(self.observe(s), reward.astype(jnp.float32), over, late)
 
-    def seen(self, env_state: TetrisState) -> Array:
+    def observe(self, env_state: TetrisState) -> Array:
         """The observation."""
         s = env_state
         if self.image:
-            return self.screen(s)
+            return self.render(s)
         numbers = s.steps / LONGEST, s.fall / FALL, s.row / ROWS, s.column / COLUMNS, s.turn, s.may_hold
         kinds = jnp.concatenate([jnp.stack([s.piece]), s.queue, jnp.stack([s.held])])
         known = kinds[:, None] == np.arange(len(PIECES))
-        parts = self._cells(s).reshape(-1), jnp.stack([jnp.float32(x) for x in numbers]), known.reshape(-1)
+        parts = self._build_cells(s).reshape(-1), jnp.stack([jnp.float32(x) for x in numbers]), known.reshape(-1)
         return jnp.concatenate([part.astype(jnp.float32) for part in parts])
 
-    def screen(self, env_state: TetrisState) -> screen.Picture:
+    def render(self, env_state: TetrisState) -> screen.Picture:
         """20 x 15 pixels: the cells, and beside them the held piece and the next ones."""
-        cells = self._cells(env_state)
+        cells = self._build_cells(env_state)
         color = jnp.array((*COLORS, screen.NIGHT), jnp.uint8)
-        picture = screen.painted(screen.blank(ROWS, COLUMNS, (30, 45, 45)), cells == 1, screen.GRAY)
+        picture = screen.paint(screen.create_picture(ROWS, COLUMNS, (30, 45, 45)), cells == 1, screen.GRAY)
         picture = jnp.where((cells == 2)[..., None], color[env_state.piece], picture)
-        aside = screen.blank(ROWS, 5)
+        aside = screen.create_picture(ROWS, 5)
         for top, piece in ((0, env_state.held), (6, env_state.queue[0]), (12, env_state.queue[1])):
-            bits = shape(jnp.minimum(piece, NONE - 1), 0)[:, None] >> np.arange(SIZE, dtype=np.uint32) & 1
-            there = (bits == 1) & (piece != NONE)
+            bits = get_piece_bits(jnp.minimum(piece, NO_PIECE - 1), 0)[:, None] >> np.arange(SIZE, dtype=np.uint32) & 1
+            there = (bits == 1) & (piece != NO_PIECE)
             box = jnp.where(there[..., None], color[piece], jnp.array(screen.NIGHT, jnp.uint8))
             aside = aside.at[top + 1 : top + 1 + SIZE, 1:].set(box)
         return jnp.concatenate([picture, aside], 1)
 
     def draw(self, states: list[TetrisState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, 0.1, folder)
+        return screen.save_episode(self, states, 0.1, folder)
 
-    def _cells(self, s: TetrisState) -> Array:
+    def _build_cells(self, s: TetrisState) -> Array:
         """[20, 10], 1 for what rests and 2 for the piece."""
         columns = np.arange(COLUMNS, dtype=np.uint32)
-        rests, falls = (bits[:, None] >> columns & 1 for bits in (s.rows, placed(s)))
+        rests, falls = (bits[:, None] >> columns & 1 for bits in (s.rows, place_piece(s)))
         return jnp.where(falls == 1, 2, rests)
 
 
-def shape(piece: Int[Array, ""], turn: Any) -> Bits:
+def get_piece_bits(piece: Int[Array, ""], turn: Any) -> RowBits:
     """The bits of a piece's four rows."""
     return jnp.array(SHAPES)[piece * 4 + turn]
 
 
-def placed(s: TetrisState) -> Bits:
+def place_piece(s: TetrisState) -> RowBits:
     """The piece where it is, as bits of all rows."""
-    bits = shape(s.piece, s.turn) << s.column.astype(jnp.uint32)
+    bits = get_piece_bits(s.piece, s.turn) << s.column.astype(jnp.uint32)
     at = np.arange(ROWS)[:, None] == s.row + np.arange(SIZE)
     return jnp.where(at, bits, 0).sum(1, dtype=jnp.uint32)
 
 
-def moved(s: TetrisState, action: Int[Array, ""], chance: Int[Array, ""]) -> tuple[TetrisState, Bool[Array, ""]]:
+def apply_action(s: TetrisState, action: Int[Array, ""], chance: Int[Array, ""]) -> tuple[TetrisState, Bool[Array, ""]]:
     """The state after what the player wants, where there is room for it, and whether that was a soft drop."""
     holds, softly = action == HOLD, action == SOFT_DROP
     wanted = replace(
         s,
-        piece=jnp.where(holds & (s.held != NONE), s.held, s.piece),
+        piece=jnp.where(holds & (s.held != NO_PIECE), s.held, s.piece),
         column=s.column + (action == RIGHT) - (action == LEFT) + holds,
         turn=jnp.where(action == ROTATE, (s.turn + 1) % 4, s.turn),
         row=s.row + softly,
     )
-    room = fits(wanted, wraps=holds)
+    room = is_valid_placement(wanted, wraps=holds)
     top = replace(s, piece=s.held, turn=jnp.int32(0), row=jnp.int32(0), column=jnp.int32(START), fall=jnp.int32(0))
-    swapped = tree.where(s.held == NONE, spawned(s, chance), top)
+    swapped = tree.select(s.held == NO_PIECE, spawn_piece(s, chance), top)
     swapped = replace(swapped, held=s.piece, may_hold=jnp.bool_(False))
-    may = s.may_hold & (room | (s.held == NONE))
-    after = tree.where(~holds & room, wanted, s)
-    return tree.where(holds & may, swapped, after), softly & room
+    may = s.may_hold & (room | (s.held == NO_PIECE))
+    after = tree.select(~holds & room, wanted, s)
+    return tree.select(holds & may, swapped, after), softly & room
 
 
-def fits(s: TetrisState, wraps: Bool[Array, ""]) -> Bool[Array, ""]:
+def is_valid_placement(s: TetrisState, wraps: Bool[Array, ""]) -> Bool[Array, ""]:
     """Whether the piece is within the walls and touches nothing.
 
     Where it wraps, what is beyond the right wall, or the floor, is at the left of the row below, or nowhere.
     """
     low = s.column < 0
-    bits = shape(s.piece, s.turn) << jnp.maximum(s.column, 0).astype(jnp.uint32)
+    bits = get_piece_bits(s.piece, s.turn) << jnp.maximum(s.column, 0).astype(jnp.uint32)
     row = np.arange(ROWS + SIZE + 1)
-    below = jnp.concatenate([s.rows, jnp.broadcast_to(jnp.where(wraps, 0, FULL).astype(jnp.uint32), (SIZE + 1,))])
+    below = jnp.concatenate([s.rows, jnp.broadcast_to(jnp.where(wraps, 0, FULL_ROW).astype(jnp.uint32), (SIZE + 1,))])
     window = [jnp.where(row == s.row + i, below, 0).sum(dtype=jnp.uint32) for i in range(SIZE + 1)]
     inside = jnp.stack([bits[i] & window[i] for i in range(SIZE)])
-    outside = jnp.stack([bits[i] >> COLUMNS & jnp.where(wraps, window[i + 1], FULL) for i in range(SIZE)])
+    outside = jnp.stack([bits[i] >> COLUMNS & jnp.where(wraps, window[i + 1], FULL_ROW) for i in range(SIZE)])
     return ~((inside | outside).any() | low)
 
 
-def landing(s: TetrisState) -> Int[Array, ""]:
+def find_landing_row(s: TetrisState) -> Int[Array, ""]:
     """The row to which the piece would drop."""
-    bits = shape(s.piece, s.turn) << s.column.astype(jnp.uint32)
-    below = jnp.concatenate([s.rows, jnp.full(SIZE, FULL, jnp.uint32)])
+    bits = get_piece_bits(s.piece, s.turn) << s.column.astype(jnp.uint32)
+    below = jnp.concatenate([s.rows, jnp.full(SIZE, FULL_ROW, jnp.uint32)])
     touches = sum((below[i : i + ROWS + 1] & bits[i]) for i in range(SIZE)) != 0  # by the piece's row
     return jnp.where(touches & (np.arange(ROWS + 1) > s.row), np.arange(ROWS + 1), ROWS + 1).min() - 1
 
 
-def cleared(rows: Bits) -> tuple[Bits, Int[Array, ""]]:
+def clear_lines(rows: RowBits) -> tuple[RowBits, Int[Array, ""]]:
     """The rows without those that are full, and how many these were."""
-    full = rows == FULL
+    full = rows == FULL_ROW
     word = (full.astype(jnp.uint32) << np.arange(ROWS, dtype=np.uint32)).sum(dtype=jnp.uint32)
     falls = jnp.where(full, ROWS, jax.lax.population_count(word >> np.arange(1, ROWS + 1, dtype=np.uint32)))
     falls, above = (jnp.concatenate([jnp.zeros(SIZE, x.dtype), x]) for x in (falls, rows))
@@ -222,7 +226,7 @@ def cleared(rows: Bits) -> tuple[Bits, Int[Array, ""]]:
     return jnp.stack(kept).sum(0, dtype=jnp.uint32), full.sum(dtype=jnp.int32)
 
 
-def spawned(s: TetrisState, chance: Int[Array, ""]) -> TetrisState:
+def spawn_piece(s: TetrisState, chance: Int[Array, ""]) -> TetrisState:
     """The state with the next piece at the top."""
     zero, queue = jnp.int32(0), jnp.stack([s.queue[1], chance])
     return replace(s, piece=s.queue[0], turn=zero, row=zero, column=jnp.int32(START), fall=zero, queue=queue)

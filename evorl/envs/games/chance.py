@@ -7,33 +7,33 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from evorl.envs.games.game_tree import GameTree
 from evorl.envs.games.rules import CHANCE
-from evorl.envs.games.tree import GameTree
 from evorl.types import Key
 
 
 @dataclass(frozen=True, eq=False)
-class Chance:
+class ChanceTable:
     """Where chance leads from some of the nodes of a tree, as tables; several of its turns in a row are one draw."""
 
-    row: Int[np.ndarray, " nodes"]  # which row of the tables is a node's, -1 of those from which it does not lead
-    to: Int[np.ndarray, "rows outcomes"]
-    up_to: Float[np.ndarray, "rows outcomes"]  # the number below which it is this outcome, or one before
+    node_rows: Int[np.ndarray, " nodes"]  # which row of the tables is a node's, -1 of those from which it does not lead
+    outcomes: Int[np.ndarray, "rows outcomes"]
+    cumulative_probs: Float[np.ndarray, "rows outcomes"]  # the number below which it is this outcome, or one before
 
     @classmethod
-    def of(cls, tree: GameTree) -> tuple["Chance", "Chance"]:
+    def from_tree(cls, tree: GameTree) -> tuple["ChanceTable", "ChanceTable"]:
         """That at the start, and that within the game, whose tables are of other sizes."""
         found: dict[int, list[tuple[int, float]]] = {}
         for node in np.flatnonzero(tree.player == CHANCE)[::-1].tolist():
-            kids = range(tree.first[node], tree.first[node] + tree.num_children[node])
+            kids = range(tree.first_child[node], tree.first_child[node] + tree.num_children[node])
             found[node] = [
-                (end, float(tree.chance[kid]) * p) for kid in kids for end, p in found.get(kid, [(kid, 1.0)])
+                (end, float(tree.chance_prob[kid]) * p) for kid in kids for end, p in found.get(kid, [(kid, 1.0)])
             ]
         later = [node for node in found if node and tree.player[tree.parent[node]] != CHANCE]
-        return cls._tables(tree, found, [0] if 0 in found else []), cls._tables(tree, found, later)
+        return cls._from_nodes(tree, found, [0] if 0 in found else []), cls._from_nodes(tree, found, later)
 
     @classmethod
-    def _tables(cls, tree: GameTree, found: dict[int, list[tuple[int, float]]], nodes: list[int]) -> "Chance":
+    def _from_nodes(cls, tree: GameTree, found: dict[int, list[tuple[int, float]]], nodes: list[int]) -> "ChanceTable":
         most = max((len(found[node]) for node in nodes), default=0)
         row = np.full(len(tree.player), -1, np.int32)
         row[nodes] = np.arange(len(nodes))
@@ -44,10 +44,10 @@ class Chance:
             up_to[i, : len(ends) - 1] = np.cumsum(chances)[:-1]
         return cls(row, to, up_to)
 
-    def drawn(self, key: Key, node: Int[Array, ""]) -> Int[Array, ""]:
+    def sample(self, key: Key, node: Int[Array, ""]) -> Int[Array, ""]:
         """The node to which chance leads from one: that itself where chance has no turn."""
-        if not len(self.to):
+        if not len(self.outcomes):
             return node
-        row = jnp.asarray(self.row)[node]
-        which = (jax.random.uniform(key) >= jnp.asarray(self.up_to)[row]).sum(dtype=jnp.int32)
-        return jnp.where(row < 0, node, jnp.asarray(self.to)[row, which])
+        row = jnp.asarray(self.node_rows)[node]
+        which = (jax.random.uniform(key) >= jnp.asarray(self.cumulative_probs)[row]).sum(dtype=jnp.int32)
+        return jnp.where(row < 0, node, jnp.asarray(self.outcomes)[row, which])

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from evorl.envs.games.rules import CHANCE, OVER
-from evorl.errors import require, require_whole
+from evorl.envs.games.rules import CHANCE, TERMINAL
+from evorl.errors import require, require_int
 
-ORDERS = "random", "ascending", "descending"
-RETURNS = "win_loss", "point_difference", "total_points"
+POINTS_ORDERS = "random", "ascending", "descending"
+RETURNS_TYPES = "win_loss", "point_difference", "total_points"
 
 
-class Bids(NamedTuple):
+class GoofspielState(NamedTuple):
     prizes: tuple[int, ...] = ()  # worth of each round
     cards: tuple[int, ...] = ()  # bid in each round by each player, in turn
 
@@ -33,11 +33,11 @@ class Goofspiel:
     returns_type: str = "win_loss"
 
     def __post_init__(self) -> None:
-        require_whole("num_cards", self.num_cards, 2)
+        require_int("num_cards", self.num_cards, 2)
         require(2 <= self.players <= 10, "players", self.players, "must be from 2 to 10")
         for name, value, allowed in (
-            ("points_order", self.points_order, ORDERS),
-            ("returns_type", self.returns_type, RETURNS),
+            ("points_order", self.points_order, POINTS_ORDERS),
+            ("returns_type", self.returns_type, RETURNS_TYPES),
         ):
             require(value in allowed, name, value, f"must be one of {', '.join(allowed)}")
 
@@ -46,39 +46,41 @@ class Goofspiel:
         """As many as cards."""
         return self.num_cards
 
-    def start(self) -> Bids:
+    def init_state(self) -> GoofspielState:
         prizes = range(1, self.num_cards + 1)
         in_order = {"random": (), "ascending": tuple(prizes), "descending": tuple(prizes[::-1])}
-        return Bids(in_order[self.points_order])
+        return GoofspielState(in_order[self.points_order])
 
-    def mover(self, state: Bids) -> int:
+    def current_player(self, state: GoofspielState) -> int:
         rounds, player = divmod(len(state.cards), self.players)
         if rounds == self.num_cards:
-            return OVER
+            return TERMINAL
         return CHANCE if rounds == len(state.prizes) else player
 
-    def legal(self, state: Bids) -> list[int]:
-        own = state.cards[self.mover(state) :: self.players]
-        return [card - 1 for card in self.left(own)]
+    def legal_actions(self, state: GoofspielState) -> list[int]:
+        own = state.cards[self.current_player(state) :: self.players]
+        return [card - 1 for card in self.remaining_cards(own)]
 
-    def left(self, cards: Sequence[int]) -> list[int]:
+    def remaining_cards(self, cards: Sequence[int]) -> list[int]:
         """Those of all cards that are not among some."""
         return [card for card in range(1, self.num_cards + 1) if card not in cards]
 
-    def chances(self, state: Bids) -> list[tuple[int, float]]:
-        left = self.left(state.prizes)
+    def chance_outcomes(self, state: GoofspielState) -> list[tuple[int, float]]:
+        left = self.remaining_cards(state.prizes)
         return [(prize - 1, 1 / len(left)) for prize in left]
 
-    def after(self, state: Bids, action: int) -> Bids:
-        if self.mover(state) == CHANCE:
+    def apply_action(self, state: GoofspielState, action: int) -> GoofspielState:
+        if self.current_player(state) == CHANCE:
             return state._replace(prizes=(*state.prizes, action + 1))
         state = state._replace(cards=(*state.cards, action + 1))
         if len(state.cards) != (self.num_cards - 1) * self.players:
             return state
-        last = [card for player in range(self.players) for card in self.left(state.cards[player :: self.players])]
-        return Bids((*state.prizes, *self.left(state.prizes)), (*state.cards, *last))
+        last = [
+            card for player in range(self.players) for card in self.remaining_cards(state.cards[player :: self.players])
+        ]
+        return GoofspielState((*state.prizes, *self.remaining_cards(state.prizes)), (*state.cards, *last))
 
-    def winners(self, state: Bids) -> list[int]:
+    def round_winners(self, state: GoofspielState) -> list[int]:
         """Who has won each round, as many as there are players where none has."""
         n, found = self.players, []
         for i in range(len(state.cards) // n):
@@ -86,12 +88,12 @@ class Goofspiel:
             found.append(bids.index(max(bids)) if bids.count(max(bids)) == 1 else n)
         return found
 
-    def points(self, state: Bids) -> list[int]:
+    def points(self, state: GoofspielState) -> list[int]:
         """The points of each player."""
-        won = list(zip(self.winners(state), state.prizes, strict=False))
+        won = list(zip(self.round_winners(state), state.prizes, strict=False))
         return [sum(prize for winner, prize in won if winner == player) for player in range(self.players)]
 
-    def payoffs(self, state: Bids) -> list[float]:
+    def payoffs(self, state: GoofspielState) -> list[float]:
         points = self.points(state)
         if self.returns_type == "total_points":
             return [float(own) for own in points]
@@ -102,27 +104,29 @@ class Goofspiel:
             return [0.0] * self.players
         return [1 / most if own == max(points) else -1 / (self.players - most) for own in points]
 
-    def information(self, state: Bids, player: int) -> tuple[object, ...]:
+    def information_state(self, state: GoofspielState, player: int) -> tuple[object, ...]:
         rounds = len(state.cards) // self.players
         public = () if self.imp_info else state.cards[: rounds * self.players]
-        return state.cards[player :: self.players], state.prizes[: rounds + 1], tuple(self.winners(state)), public
+        return state.cards[player :: self.players], state.prizes[: rounds + 1], tuple(self.round_winners(state)), public
 
-    def features(self, state: Bids, player: int) -> list[float]:
-        own, prizes, winners, public = self.information(state, player)
+    def features(self, state: GoofspielState, player: int) -> list[float]:
+        own, prizes, winners, public = self.information_state(state, player)
         rounds, points = self.num_cards - 1, self.points(state)
         seat = [float(i == player) for i in range(self.players)]
-        everybody = [] if self.imp_info else self._ones(public, rounds * self.players, 1, self.num_cards)
-        cards = self._ones(own, rounds, 1, self.num_cards) + self._ones(prizes, rounds, 1, self.num_cards)
+        everybody = [] if self.imp_info else self._encode_one_hot(public, rounds * self.players, 1, self.num_cards)
+        cards = self._encode_one_hot(own, rounds, 1, self.num_cards) + self._encode_one_hot(
+            prizes, rounds, 1, self.num_cards
+        )
         earned = [x / sum(range(self.num_cards + 1)) for x in points]
-        return seat + cards + self._ones(winners, rounds, 0, self.players) + earned + everybody
+        return seat + cards + self._encode_one_hot(winners, rounds, 0, self.players) + earned + everybody
 
-    def _ones(self, numbers: object, n: int, low: int, high: int) -> list[float]:
+    def _encode_one_hot(self, numbers: object, n: int, low: int, high: int) -> list[float]:
         """Each of at most n numbers as one among zeros."""
         assert isinstance(numbers, tuple)
         padded = (*numbers, *(None,) * n)[:n]
         return [float(number == x) for number in padded for x in range(low, high + 1)]
 
-    def text(self, state: Bids) -> str:
+    def format_state(self, state: GoofspielState) -> str:
         shown = state.prizes[: len(state.cards) // self.players + 1]
         bids = [f"player {i} bids {' '.join(map(str, state.cards[i :: self.players]))}" for i in range(self.players)]
         return "\n".join([f"prizes: {' '.join(map(str, shown))}", *bids, f"points: {self.points(state)}"])

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from evorl.envs.games.rules import CHANCE, OVER
+from evorl.envs.games.rules import CHANCE, TERMINAL
 from evorl.errors import require
 
 PASS, BET = range(2)
 RANKS = "JQKA"
 
 
-class Hand(NamedTuple):
+class KuhnState(NamedTuple):
     cards: tuple[int, ...] = ()  # of each player
     bets: tuple[int, ...] = ()  # PASS or BET, in turn
 
@@ -30,41 +30,41 @@ class Kuhn:
     def __post_init__(self) -> None:
         require(2 <= self.players <= 10, "players", self.players, "must be from 2 to 10")
 
-    def start(self) -> Hand:
-        return Hand()
+    def init_state(self) -> KuhnState:
+        return KuhnState()
 
-    def mover(self, state: Hand) -> int:
+    def current_player(self, state: KuhnState) -> int:
         if len(state.cards) < self.players:
             return CHANCE
         last = state.bets.index(BET) if BET in state.bets else 0
-        return OVER if len(state.bets) == last + self.players else len(state.bets) % self.players
+        return TERMINAL if len(state.bets) == last + self.players else len(state.bets) % self.players
 
-    def legal(self, state: Hand) -> tuple[int, int]:
+    def legal_actions(self, state: KuhnState) -> tuple[int, int]:
         del state
         return PASS, BET
 
-    def chances(self, state: Hand) -> list[tuple[int, float]]:
+    def chance_outcomes(self, state: KuhnState) -> list[tuple[int, float]]:
         left = [card for card in range(self.players + 1) if card not in state.cards]
         return [(card, 1 / len(left)) for card in left]
 
-    def after(self, state: Hand, action: int) -> Hand:
+    def apply_action(self, state: KuhnState, action: int) -> KuhnState:
         if len(state.cards) < self.players:
             return state._replace(cards=(*state.cards, action))
         return state._replace(bets=(*state.bets, action))
 
-    def paid(self, state: Hand) -> list[int]:
+    def pot_contributions(self, state: KuhnState) -> list[int]:
         """What each player has in the pot."""
         return [1 + (BET in state.bets[player :: self.players]) for player in range(self.players)]
 
-    def payoffs(self, state: Hand) -> list[int]:
-        paid = self.paid(state)
+    def payoffs(self, state: KuhnState) -> list[int]:
+        paid = self.pot_contributions(state)
         winner = max(range(self.players), key=lambda player: (paid[player], state.cards[player]))
         return [sum(paid) * (player == winner) - paid[player] for player in range(self.players)]
 
-    def information(self, state: Hand, player: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def information_state(self, state: KuhnState, player: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return state.cards[player : player + 1], state.bets
 
-    def features(self, state: Hand, player: int) -> list[int]:
+    def features(self, state: KuhnState, player: int) -> list[int]:
         seat, card = [0] * self.players, [0] * (self.players + 1)
         bets = [0] * (2 * (2 * self.players - 1))
         seat[player] = 1
@@ -74,8 +74,8 @@ class Kuhn:
             bets[2 * i + bet] = 1
         return seat + card + bets
 
-    def text(self, state: Hand) -> str:
+    def format_state(self, state: KuhnState) -> str:
         ranks = RANKS if self.players < len(RANKS) else "0123456789X"
         cards = [f"player {player}: {ranks[card]}" for player, card in enumerate(state.cards)]
         bets = [f"{i % self.players} {'bets' if bet else 'passes'}" for i, bet in enumerate(state.bets)]
-        return "\n".join([*cards, f"pot: {sum(self.paid(state))}", ", ".join(bets)])
+        return "\n".join([*cards, f"pot: {sum(self.pot_contributions(state))}", ", ".join(bets)])

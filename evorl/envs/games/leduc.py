@@ -3,24 +3,24 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from evorl.envs.games.rules import CHANCE, OVER
+from evorl.envs.games.rules import CHANCE, TERMINAL
 
 FOLD, CALL, RAISE = range(3)
-SIZES = 2, 4  # of a raise, by round
-RAISES = 2  # in a round at most
+RAISE_SIZES = 2, 4  # of a raise, by round
+MAX_RAISES = 2  # in a round at most
 CARDS, RANKS = 6, "JQK"  # two of each rank, one after the other
-TURNS = 4  # in a round at most
-NAMES = "folds", "calls", "raises"
+MAX_TURNS = 4  # in a round at most
+ACTION_NAMES = "folds", "calls", "raises"
 
 Moves = tuple[int, ...]
 
 
-class Hand(NamedTuple):
+class LeducState(NamedTuple):
     cards: tuple[int, ...] = ()  # of player 0, of player 1, for both
     rounds: tuple[Moves, Moves] = ((), ())
 
 
-def closed(moves: Moves) -> bool:
+def is_round_closed(moves: Moves) -> bool:
     """Whether a round of bets is over without a fold."""
     return len(moves) > 1 and moves[-1] == CALL
 
@@ -37,44 +37,44 @@ class Leduc:
     players = 2
     num_actions = 3
 
-    def start(self) -> Hand:
-        return Hand()
+    def init_state(self) -> LeducState:
+        return LeducState()
 
-    def mover(self, state: Hand) -> int:
+    def current_player(self, state: LeducState) -> int:
         first, second = state.rounds
-        if FOLD in first + second or closed(second):
-            return OVER
-        if len(state.cards) < 2 + closed(first):
+        if FOLD in first + second or is_round_closed(second):
+            return TERMINAL
+        if len(state.cards) < 2 + is_round_closed(first):
             return CHANCE
-        return len(second if closed(first) else first) % 2
+        return len(second if is_round_closed(first) else first) % 2
 
-    def legal(self, state: Hand) -> list[int]:
+    def legal_actions(self, state: LeducState) -> list[int]:
         moves = state.rounds[len(state.cards) - 2]
         raised = moves[-1:] == (RAISE,)
-        return [FOLD] * raised + [CALL] + [RAISE] * (moves.count(RAISE) < RAISES)
+        return [FOLD] * raised + [CALL] + [RAISE] * (moves.count(RAISE) < MAX_RAISES)
 
-    def chances(self, state: Hand) -> list[tuple[int, float]]:
+    def chance_outcomes(self, state: LeducState) -> list[tuple[int, float]]:
         left = [card for card in range(CARDS) if card not in state.cards]
         return [(card, 1 / len(left)) for card in left]
 
-    def after(self, state: Hand, action: int) -> Hand:
-        if self.mover(state) == CHANCE:
+    def apply_action(self, state: LeducState, action: int) -> LeducState:
+        if self.current_player(state) == CHANCE:
             return state._replace(cards=(*state.cards, action))
         first, second = state.rounds
         rounds = ((*first, action), second) if len(state.cards) == 2 else (first, (*second, action))
         return state._replace(rounds=rounds)
 
-    def paid(self, state: Hand) -> list[int]:
+    def pot_contributions(self, state: LeducState) -> list[int]:
         """What each player has in the pot."""
         paid = [1, 1]
-        for moves, size in zip(state.rounds, SIZES, strict=True):
+        for moves, size in zip(state.rounds, RAISE_SIZES, strict=True):
             for i, move in enumerate(moves):
                 if move != FOLD:
                     paid[i % 2] = paid[1 - i % 2] + size * (move == RAISE)
         return paid
 
-    def payoffs(self, state: Hand) -> list[int]:
-        paid = self.paid(state)
+    def payoffs(self, state: LeducState) -> list[int]:
+        paid = self.pot_contributions(state)
         for moves in state.rounds:
             if FOLD in moves:
                 loser = (len(moves) - 1) % 2
@@ -87,12 +87,14 @@ class Leduc:
             loser = int(worth[0] > worth[1])
         return [paid[loser] * (-1 if player == loser else 1) for player in range(2)]
 
-    def information(self, state: Hand, player: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Moves, Moves]]:
+    def information_state(
+        self, state: LeducState, player: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Moves, Moves]]:
         return state.cards[player:2][:1], state.cards[2:], state.rounds
 
-    def features(self, state: Hand, player: int) -> list[int]:
-        own, both, _ = self.information(state, player)
-        bits = [0] * (2 + 2 * CARDS + 2 * 2 * TURNS)
+    def features(self, state: LeducState, player: int) -> list[int]:
+        own, both, _ = self.information_state(state, player)
+        bits = [0] * (2 + 2 * CARDS + 2 * 2 * MAX_TURNS)
         bits[player] = 1
         for card in own:
             bits[2 + card] = 1
@@ -101,11 +103,11 @@ class Leduc:
         for i, moves in enumerate(state.rounds):
             for j, move in enumerate(moves):
                 if move != FOLD:
-                    bits[2 + 2 * CARDS + 2 * (TURNS * i + j) + move - CALL] = 1
+                    bits[2 + 2 * CARDS + 2 * (MAX_TURNS * i + j) + move - CALL] = 1
         return bits
 
-    def text(self, state: Hand) -> str:
+    def format_state(self, state: LeducState) -> str:
         names = "player 0", "player 1", "both"
         cards = [f"{name}: {RANKS[card // 2]}" for name, card in zip(names, state.cards, strict=False)]
-        bets = [", ".join(f"{i % 2} {NAMES[move]}" for i, move in enumerate(moves)) for moves in state.rounds]
-        return "\n".join([*cards, f"pot: {sum(self.paid(state))}", *bets])
+        bets = [", ".join(f"{i % 2} {ACTION_NAMES[move]}" for i, move in enumerate(moves)) for moves in state.rounds]
+        return "\n".join([*cards, f"pot: {sum(self.pot_contributions(state))}", *bets])

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from evorl.envs.games.rules import CHANCE, OVER
-from evorl.errors import require, require_whole
+from evorl.envs.games.rules import CHANCE, TERMINAL
+from evorl.errors import require, require_int
 
 
-class Round(NamedTuple):
+class LiarsDiceState(NamedTuple):
     dice: tuple[int, ...] = ()  # those of player 0, of player 1, ..., faces from 0 on
     bids: tuple[int, ...] = ()  # in turn
 
@@ -26,42 +26,42 @@ class LiarsDice:
     players: int = 2
 
     def __post_init__(self) -> None:
-        require_whole("numdice", self.numdice)
-        require_whole("dice_sides", self.dice_sides, 2)
+        require_int("numdice", self.numdice)
+        require_int("dice_sides", self.dice_sides, 2)
         require(2 <= self.players <= 10, "players", self.players, "must be from 2 to 10")
 
     @property
-    def liar(self) -> int:
+    def liar_action(self) -> int:
         """The action that ends the game."""
         return self.numdice * self.players * self.dice_sides
 
     @property
     def num_actions(self) -> int:
         """All bids, and to call the last one a lie."""
-        return self.liar + 1
+        return self.liar_action + 1
 
-    def start(self) -> Round:
-        return Round()
+    def init_state(self) -> LiarsDiceState:
+        return LiarsDiceState()
 
-    def mover(self, state: Round) -> int:
+    def current_player(self, state: LiarsDiceState) -> int:
         if len(state.dice) < self.numdice * self.players:
             return CHANCE
-        return OVER if self.liar in state.bids else len(state.bids) % self.players
+        return TERMINAL if self.liar_action in state.bids else len(state.bids) % self.players
 
-    def legal(self, state: Round) -> list[int]:
+    def legal_actions(self, state: LiarsDiceState) -> list[int]:
         last = state.bids[-1] if state.bids else -1
-        return list(range(last + 1, self.liar + bool(state.bids)))
+        return list(range(last + 1, self.liar_action + bool(state.bids)))
 
-    def chances(self, state: Round) -> list[tuple[int, float]]:
+    def chance_outcomes(self, state: LiarsDiceState) -> list[tuple[int, float]]:
         del state
         return [(face, 1 / self.dice_sides) for face in range(self.dice_sides)]
 
-    def after(self, state: Round, action: int) -> Round:
-        if self.mover(state) == CHANCE:
+    def apply_action(self, state: LiarsDiceState, action: int) -> LiarsDiceState:
+        if self.current_player(state) == CHANCE:
             return state._replace(dice=(*state.dice, action))
         return state._replace(bids=(*state.bids, action))
 
-    def payoffs(self, state: Round) -> list[int]:
+    def payoffs(self, state: LiarsDiceState) -> list[int]:
         less, face = divmod(state.bids[-2], self.dice_sides)
         true = sum(die in (face, self.dice_sides - 1) for die in state.dice) > less
         caller = (len(state.bids) - 1) % self.players
@@ -69,27 +69,29 @@ class LiarsDice:
         winner, loser = (bidder, caller) if true else (caller, bidder)
         return [(player == winner) - (player == loser) for player in range(self.players)]
 
-    def own(self, state: Round, player: int) -> tuple[int, ...]:
+    def player_dice(self, state: LiarsDiceState, player: int) -> tuple[int, ...]:
         """The dice of a player, sorted."""
         return tuple(sorted(state.dice[player * self.numdice : (player + 1) * self.numdice]))
 
-    def information(self, state: Round, player: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return self.own(state, player), state.bids
+    def information_state(self, state: LiarsDiceState, player: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.player_dice(state, player), state.bids
 
-    def features(self, state: Round, player: int) -> list[float]:
-        own = self.own(state, player)
+    def features(self, state: LiarsDiceState, player: int) -> list[float]:
+        own = self.player_dice(state, player)
         seat = [float(i == player) for i in range(self.players)]
         faces = [own.count(face) / self.numdice for face in range(self.dice_sides)]
-        return seat + faces + [float(bid in state.bids) for bid in range(self.liar)]
+        return seat + faces + [float(bid in state.bids) for bid in range(self.liar_action)]
 
-    def text(self, state: Round) -> str:
+    def format_state(self, state: LiarsDiceState) -> str:
         dice = [
-            f"player {i}: {' '.join(str(die + 1) for die in self.own(state, i))}"
+            f"player {i}: {' '.join(str(die + 1) for die in self.player_dice(state, i))}"
             for i in range(self.players)
-            if self.own(state, i)
+            if self.player_dice(state, i)
         ]
         told = [
-            "calls a liar" if bid == self.liar else f"bids {bid // self.dice_sides + 1} x {bid % self.dice_sides + 1}"
+            "calls a liar"
+            if bid == self.liar_action
+            else f"bids {bid // self.dice_sides + 1} x {bid % self.dice_sides + 1}"
             for bid in state.bids
         ]
         return "\n".join([*dice, ", ".join(f"{i % self.players} {move}" for i, move in enumerate(told))])

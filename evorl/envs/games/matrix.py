@@ -10,21 +10,21 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.envs.games.payoffs import CLASSICS, Nested, classic, tensor
-from evorl.envs.games.seats import Seats, numbered
-from evorl.errors import require, require_whole
+from evorl.envs.games.payoffs import CLASSICS, NestedNumbers, build_payoff_tensor, get_classic_payoffs
+from evorl.envs.games.player_groups import PlayerGroups, create_player_groups
+from evorl.errors import require, require_int
 from evorl.spaces import Box, Dict, Discrete
 from evorl.types import Key, TimeStep
 
 
 @struct.dataclass
-class MatrixState:
-    last: Any  # [players] int32, what each did in the last round, -1 before the first
+class MatrixGameState:
+    previous_actions: Any  # [players] int32, what each did in the last round, -1 before the first
     steps: Any  # [] int32
 
 
 @dataclass(frozen=True)
-class Matrix:
+class MatrixGame:
     """A game by its payoffs, one tensor for each player, [players, actions of each ...], or by its name.
 
     With `shared`, payoffs are one tensor for all. Played once it is then over; of several rounds the last is truncated.
@@ -34,7 +34,7 @@ class Matrix:
     """
 
     game: str = ""
-    payoffs: Nested = ()
+    payoffs: NestedNumbers = ()
     shared: bool = False
     rounds: int = 1
     together: bool | None = None
@@ -44,9 +44,9 @@ class Matrix:
 
     def __post_init__(self) -> None:
         require(bool(self.game) != bool(self.payoffs), "game", self.game or '""', "give a name, or payoffs")
-        require_whole("rounds", self.rounds)
-        object.__setattr__(self, "payoffs", _tuple(self.payoffs))
-        _ = self.table, self.action_space
+        require_int("rounds", self.rounds)
+        object.__setattr__(self, "payoffs", _to_tuple(self.payoffs))
+        _ = self.payoff_tensor, self.action_space
 
     @staticmethod
     def names() -> list[str]:
@@ -54,20 +54,20 @@ class Matrix:
         return list(CLASSICS)
 
     @cached_property
-    def table(self) -> Float[np.ndarray, "players ..."]:
+    def payoff_tensor(self) -> Float[np.ndarray, "players ..."]:
         """What each player gets."""
-        return classic(self.game) if self.game else tensor(self.payoffs, self.shared)
+        return get_classic_payoffs(self.game) if self.game else build_payoff_tensor(self.payoffs, self.shared)
 
     @property
-    def choices(self) -> tuple[int, ...]:
+    def action_counts(self) -> tuple[int, ...]:
         """How many actions each player has."""
-        return self.table.shape[1:]
+        return self.payoff_tensor.shape[1:]
 
     @cached_property
-    def seats(self) -> Seats:
+    def player_groups(self) -> PlayerGroups:
         """The players as groups."""
-        one_role = len(set(self.choices)) == 1 and bool((self.table == self.table[0]).all())
-        return numbered(len(self.table), one_role if self.together is None else self.together)
+        one_role = len(set(self.action_counts)) == 1 and bool((self.payoff_tensor == self.payoff_tensor[0]).all())
+        return create_player_groups(len(self.payoff_tensor), one_role if self.together is None else self.together)
 
     @property
     def max_episode_steps(self) -> int:
@@ -76,33 +76,33 @@ class Matrix:
 
     @cached_property
     def observation_space(self) -> Dict:
-        return self.seats.space(*[Box(0, 1, (sum(self.choices),))] * len(self.table))
+        return self.player_groups.game_space(*[Box(0, 1, (sum(self.action_counts),))] * len(self.payoff_tensor))
 
     @cached_property
     def action_space(self) -> Dict:
-        return self.seats.space(*(Discrete(n) for n in self.choices))
+        return self.player_groups.game_space(*(Discrete(n) for n in self.action_counts))
 
-    def reset(self, key: Key, params: Any) -> tuple[MatrixState, dict[str, Any]]:
+    def reset(self, key: Key, params: Any) -> tuple[MatrixGameState, dict[str, Any]]:
         del key, params
-        state = MatrixState(jnp.full(len(self.table), -1, jnp.int32), jnp.int32(0))
-        return state, self.seen(state)
+        state = MatrixGameState(jnp.full(len(self.payoff_tensor), -1, jnp.int32), jnp.int32(0))
+        return state, self.observe(state)
 
-    def step(self, key: Key, env_state: MatrixState, action: Any, params: Any) -> tuple[MatrixState, TimeStep]:
+    def step(self, key: Key, env_state: MatrixGameState, action: Any, params: Any) -> tuple[MatrixGameState, TimeStep]:
         del key, params
-        done = self.seats.joined(action)
-        state = MatrixState(done, env_state.steps + 1)
-        reward = jnp.asarray(self.table)[(slice(None), *done)]
+        done = self.player_groups.concatenate(action)
+        state = MatrixGameState(done, env_state.steps + 1)
+        reward = jnp.asarray(self.payoff_tensor)[(slice(None), *done)]
         over, once = state.steps >= self.rounds, self.rounds == 1
-        return state, TimeStep(self.seen(state), self.seats.split(reward), over & once, over & (not once))
+        return state, TimeStep(self.observe(state), self.player_groups.split(reward), over & once, over & (not once))
 
-    def seen(self, env_state: MatrixState) -> dict[str, Any]:
+    def observe(self, env_state: MatrixGameState) -> dict[str, Any]:
         """What all observe."""
-        did = [jax.nn.one_hot(env_state.last[i], n) for i, n in enumerate(self.choices)]
-        return self.seats.split(self._own_first(did))
+        did = [jax.nn.one_hot(env_state.previous_actions[i], n) for i, n in enumerate(self.action_counts)]
+        return self.player_groups.split(self._rotate_to_self(did))
 
-    def _own_first(self, did: list[Array]) -> Array:
+    def _rotate_to_self(self, did: list[Array]) -> Array:
         return jnp.stack([jnp.concatenate(did[i:] + did[:i]) for i in range(len(did))])
 
 
-def _tuple(values: Any) -> Any:
-    return tuple(map(_tuple, values)) if isinstance(values, (list, tuple)) else values
+def _to_tuple(values: Any) -> Any:
+    return tuple(map(_to_tuple, values)) if isinstance(values, (list, tuple)) else values

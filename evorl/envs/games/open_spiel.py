@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from evorl.envs.games.rules import CHANCE, OVER
-from evorl.envs.suite import imported
+from evorl.envs.games.rules import CHANCE, TERMINAL
+from evorl.envs.suites.common import import_extra
 from evorl.errors import OptionError
 
 
@@ -22,14 +22,14 @@ class OpenSpiel:
 
     def __post_init__(self) -> None:
         kind = self.game.get_type()
-        listed = kind.chance_mode != imported("pyspiel", "open_spiel").GameType.ChanceMode.SAMPLED_STOCHASTIC
+        listed = kind.chance_mode != import_extra("pyspiel", "open_spiel").GameType.ChanceMode.SAMPLED_STOCHASTIC
         if not (listed and kind.provides_information_state_tensor and kind.provides_information_state_string):
             raise OptionError(f"tree={self.name}: has no information states as tensors, or no probabilities of chance")
 
     @cached_property
     def game(self) -> Any:
         """The game, in which players move in turn."""
-        pyspiel = imported("pyspiel", "open_spiel")
+        pyspiel = import_extra("pyspiel", "open_spiel")
         try:
             return pyspiel.load_game_as_turn_based(self.name)
         except pyspiel.SpielError as error:
@@ -43,31 +43,31 @@ class OpenSpiel:
     def num_actions(self) -> int:
         return self.game.num_distinct_actions()
 
-    def start(self) -> Any:
+    def init_state(self) -> Any:
         return self.game.new_initial_state()
 
-    def mover(self, state: Any) -> int:
+    def current_player(self, state: Any) -> int:
         if state.is_terminal():
-            return OVER
+            return TERMINAL
         return CHANCE if state.is_chance_node() else state.current_player()
 
-    def legal(self, state: Any) -> Sequence[int]:
+    def legal_actions(self, state: Any) -> Sequence[int]:
         return state.legal_actions()
 
-    def chances(self, state: Any) -> Sequence[tuple[int, float]]:
+    def chance_outcomes(self, state: Any) -> Sequence[tuple[int, float]]:
         return state.chance_outcomes()
 
-    def after(self, state: Any, action: int) -> Any:
+    def apply_action(self, state: Any, action: int) -> Any:
         return state.child(action)
 
     def payoffs(self, state: Any) -> Sequence[float]:
         return state.returns()
 
-    def information(self, state: Any, player: int) -> str:
+    def information_state(self, state: Any, player: int) -> str:
         return state.information_state_string(player)
 
     def features(self, state: Any, player: int) -> Sequence[float]:
         return state.information_state_tensor(player)
 
-    def text(self, state: Any) -> str:
+    def format_state(self, state: Any) -> str:
         return str(state)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Int
 from evorl import tree
 from evorl.envs.arcade import pong, screen
 from evorl.envs.arcade.pong import BALL, BOTH, PADDLE_SPEED, WIDTH, Pong, PongState
-from evorl.envs.games.seats import Seats
+from evorl.envs.games.player_groups import PlayerGroups
 from evorl.spaces import Dict
 from evorl.types import Key, TimeStep
 
@@ -46,17 +46,17 @@ class PongDuel:
         return Pong(self.frameskip, self.points, self.max_episode_steps, self.image)
 
     @cached_property
-    def seats(self) -> Seats:
+    def player_groups(self) -> PlayerGroups:
         """The players as groups."""
-        return Seats(("left", "right"), self.together)
+        return PlayerGroups(("left", "right"), self.together)
 
     @cached_property
     def observation_space(self) -> Dict:
-        return self.seats.space(*[self.pong.observation_space] * 2)
+        return self.player_groups.game_space(*[self.pong.observation_space] * 2)
 
     @cached_property
     def action_space(self) -> Dict:
-        return self.seats.space(*[self.pong.action_space] * 2)
+        return self.player_groups.game_space(*[self.pong.action_space] * 2)
 
     def chance(self, key: Key) -> Int[Array, "2"]:
         """Whether the next ball is served down, -1, level or up, and to the right, 1, or to the left."""
@@ -64,8 +64,8 @@ class PongDuel:
 
     def reset(self, key: Key, params: Any) -> tuple[PongState, Any]:
         del params
-        state = served(jnp.zeros(2, jnp.int32), jnp.int32(0), self.chance(key))
-        return state, self.seen(state)
+        state = start_round(jnp.zeros(2, jnp.int32), jnp.int32(0), self.chance(key))
+        return state, self.observe(state)
 
     def step(self, key: Key, env_state: PongState, action: Any, params: Any) -> tuple[PongState, TimeStep]:
         del params
@@ -73,43 +73,45 @@ class PongDuel:
 
     def advance(self, env_state: PongState, action: Any, chance: Int[Array, "2"]) -> tuple[PongState, TimeStep]:
         """A step without chance, which is given."""
-        chosen = self.seats.joined(action)
+        chosen = self.player_groups.concatenate(action)
         moves = (chosen == 1).astype(jnp.float32) - (chosen == 2)
 
-        def play(_: Any, carry: tuple[PongState, Array, Array]) -> tuple[PongState, Array, Array]:
+        def step_frame(_: Any, carry: tuple[PongState, Array, Array]) -> tuple[PongState, Array, Array]:
             state, reward, scored = carry
-            after, hits, points = pong.frame(state, PADDLE_SPEED * moves, moves, BOTH)
+            after, hits, points = pong.advance_frame(state, PADDLE_SPEED * moves, moves, BOTH)
             earned = reward + points - points[::-1] + self.hit * hits
-            return tree.where(scored, state, after), jnp.where(scored, reward, earned), scored | points.any()
+            return tree.select(scored, state, after), jnp.where(scored, reward, earned), scored | points.any()
 
         begin = env_state, jnp.zeros(2), jnp.bool_(False)
-        state, reward, scored = jax.lax.fori_loop(0, self.frameskip, play, begin)
+        state, reward, scored = jax.lax.fori_loop(0, self.frameskip, step_frame, begin)
         over = (state.scores >= self.points).any()
-        state = tree.where(scored, served(state.scores, state.steps, chance), state)
+        state = tree.select(scored, start_round(state.scores, state.steps, chance), state)
         state = replace(state, steps=state.steps + 1)
         late = ~over & (state.steps >= self.max_episode_steps)
-        return state, TimeStep(self.seen(state), self.seats.split(reward), over, late)
+        return state, TimeStep(self.observe(state), self.player_groups.split(reward), over, late)
 
-    def seen(self, env_state: PongState) -> dict[str, Any]:
+    def observe(self, env_state: PongState) -> dict[str, Any]:
         """What both observe."""
-        return self.seats.split(jnp.stack([self.pong.seen(mirrored(env_state)), self.pong.seen(env_state)]))
+        return self.player_groups.split(
+            jnp.stack([self.pong.observe(mirror_state(env_state)), self.pong.observe(env_state)])
+        )
 
-    def screen(self, env_state: PongState) -> screen.Picture:
+    def render(self, env_state: PongState) -> screen.Picture:
         """80 x 68 pixels, each of 8 x 8."""
-        return self.pong.screen(env_state)
+        return self.pong.render(env_state)
 
     def draw(self, states: list[PongState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, self.frameskip / 60, folder)
+        return screen.save_episode(self, states, self.frameskip / 60, folder)
 
 
-def mirrored(state: PongState) -> PongState:
+def mirror_state(state: PongState) -> PongState:
     """The state with left and right changed."""
     swapped = {"paddles": state.paddles[::-1], "scores": state.scores[::-1]}
     return replace(state, x=WIDTH - BALL - state.x, vx=-state.vx, **swapped)
 
 
-def served(scores: Int[Array, "2"], steps: Int[Array, ""], chance: Int[Array, "2"]) -> PongState:
+def start_round(scores: Int[Array, "2"], steps: Int[Array, ""], chance: Int[Array, "2"]) -> PongState:
     """The start of a round."""
-    state = pong.served(scores, steps, chance[0])
-    return tree.where(chance[1] > 0, state, replace(mirrored(state), scores=scores))
+    state = pong.serve_ball(scores, steps, chance[0])
+    return tree.select(chance[1] > 0, state, replace(mirror_state(state), scores=scores))

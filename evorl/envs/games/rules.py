@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-CHANCE, OVER = -1, -2  # who moves where no player does
+CHANCE, TERMINAL = -1, -2  # who moves where no player does
 
 
 @runtime_checkable
@@ -23,31 +23,31 @@ class Rules(Protocol):
         """Actions are numbers below it."""
         ...
 
-    def start(self) -> Any:
+    def init_state(self) -> Any:
         """The state in which a game begins."""
         ...
 
-    def mover(self, state: Any) -> int:
-        """The player whose turn it is, CHANCE or OVER."""
+    def current_player(self, state: Any) -> int:
+        """The player whose turn it is, CHANCE or TERMINAL."""
         ...
 
-    def legal(self, state: Any) -> Sequence[int]:
+    def legal_actions(self, state: Any) -> Sequence[int]:
         """The legal actions of a player whose turn it is."""
         ...
 
-    def chances(self, state: Any) -> Sequence[tuple[int, float]]:
+    def chance_outcomes(self, state: Any) -> Sequence[tuple[int, float]]:
         """The outcomes of CHANCE, each with its probability."""
         ...
 
-    def after(self, state: Any, action: int) -> Any:
+    def apply_action(self, state: Any, action: int) -> Any:
         """The state after an action, or an outcome of chance."""
         ...
 
     def payoffs(self, state: Any) -> Sequence[float]:
-        """What each player gets where the game is OVER."""
+        """What each player gets where the game is over, TERMINAL."""
         ...
 
-    def information(self, state: Any, player: int) -> Hashable:
+    def information_state(self, state: Any, player: int) -> Hashable:
         """What a player knows: where that is the same for the mover, it decides the same."""
         ...
 
@@ -55,6 +55,6 @@ class Rules(Protocol):
         """The same as numbers, of one length, for networks."""
         ...
 
-    def text(self, state: Any) -> str:
+    def format_state(self, state: Any) -> str:
         """A state in a few lines, as one sees it who sees all."""
         ...

@@ -11,10 +11,10 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.envs.arcade import screen
-from evorl.envs.arcade.snake import EMPTY, FOOD, MOVES, WALL, Snake, at, free_cell, put
-from evorl.errors import require, require_whole
-from evorl.spaces import Box, Dict, Discrete, Legal, Members
-from evorl.types import Ends, Key, TimeStep
+from evorl.envs.arcade.snake import EMPTY, FOOD, MOVES, WALL, Snake, find_free_cell, mask_cell, set_cell
+from evorl.errors import require, require_int
+from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask
+from evorl.types import Key, MemberEnds, TimeStep
 
 COLORS = screen.CYAN, screen.YELLOW, screen.PURPLE, screen.GREEN, screen.ORANGE, screen.BLUE
 
@@ -24,10 +24,10 @@ class SnakesState:
     bodies: Any  # [snakes, rows, columns] int16: for how many steps a cell will be a snake's
     food: Any  # [rows, columns] bool
     heads: Any  # [snakes, 2] int32, row and column
-    back: Any  # [snakes, 2] int32, from a head to the cell before it; (0, 0) where it has one cell alone
+    neck_direction: Any  # [snakes, 2] int32, from a head to the cell before it; (0, 0) where it has one cell alone
     lengths: Any  # [snakes] int32
     alive: Any  # [snakes] bool
-    missing: Any  # [] int32, food that has been eaten and has not come again
+    pending_food: Any  # [] int32, food that has been eaten and has not come again
     steps: Any  # [] int32
 
 
@@ -53,23 +53,25 @@ class Snakes:
     action_meanings = Snake.action_meanings
 
     def __post_init__(self) -> None:
-        require_whole("num_snakes", self.num_snakes)
+        require_int("num_snakes", self.num_snakes)
         require(min(self.height, self.width) >= 2, "height", (self.height, self.width), "must be at least 2 x 2")
         room = self.height * self.width - self.num_snakes
         require(0 < self.food < room, "food", self.food, f"must be from 1 to {room - 1}, which leaves a cell")
-        require_whole("vision", self.vision)
+        require_int("vision", self.vision)
 
     @property
     def observation_space(self) -> Dict:
         side = 2 * self.vision + 1
-        return Dict({"snake": Members(Legal(Box(0, 1, (side, side, 4), "uint8"), (len(MOVES),)), self.num_snakes)})
+        return Dict(
+            {"snake": Members(ObsWithActionMask(Box(0, 1, (side, side, 4), "uint8"), (len(MOVES),)), self.num_snakes)}
+        )
 
     @property
     def action_space(self) -> Dict:
         return Dict({"snake": Members(Discrete(len(MOVES)), self.num_snakes)})
 
     @property
-    def _names(self) -> Array:
+    def _snake_ids(self) -> Array:
         return jnp.arange(1, self.num_snakes + 1)
 
     def chance(self, key: Key) -> Float[Array, ""]:
@@ -80,20 +82,20 @@ class Snakes:
         del params
         cells = jnp.full((self.height, self.width), EMPTY, jnp.int16)
 
-        def take(cells: Array, part: Array) -> tuple[Array, Array]:
-            place = free_cell(cells, part)
-            return put(cells, place, 1), place
+        def take_cell(cells: Array, part: Array) -> tuple[Array, Array]:
+            place = find_free_cell(cells, part)
+            return set_cell(cells, place, 1), place
 
         parts = jax.random.uniform(key, (self.num_snakes + self.food,))
-        _, places = jax.lax.scan(take, cells, parts)
+        _, places = jax.lax.scan(take_cell, cells, parts)
         heads, foods = places[: self.num_snakes], places[self.num_snakes :]
-        everywhere = jax.vmap(lambda place: at(cells, place))
+        everywhere = jax.vmap(lambda place: mask_cell(cells, place))
         n = self.num_snakes
         state = SnakesState(
             everywhere(heads).astype(jnp.int16), everywhere(foods).any(0), heads, jnp.zeros((n, 2), jnp.int32),
             jnp.ones(n, jnp.int32), jnp.ones(n, bool), jnp.int32(0), jnp.int32(0),
         )  # fmt: skip
-        return state, self.seen(state)
+        return state, self.observe(state)
 
     def step(self, key: Key, env_state: SnakesState, action: Any, params: Any) -> tuple[SnakesState, TimeStep]:
         del params
@@ -103,9 +105,9 @@ class Snakes:
         """A step without chance, which is given."""
         s, everyone = env_state, np.arange(self.num_snakes)
         move = jnp.asarray(MOVES)[action["snake"]]
-        move = jnp.where((move == s.back).all(1, keepdims=True), -move, move)
+        move = jnp.where((move == s.neck_direction).all(1, keepdims=True), -move, move)
         heads = s.heads + move
-        there = jax.vmap(at, (None, 0))(s.food, heads)
+        there = jax.vmap(mask_cell, (None, 0))(s.food, heads)
         outside = ((heads < 0) | (heads >= np.array([self.height, self.width]))).any(1)
         meets = (heads[:, None] == heads).all(-1) & s.alive & (everyone[:, None] != everyone)
         dies = s.alive & (outside | (there & (s.bodies > 0).any(0)).any((1, 2)) | meets.any(1))
@@ -116,9 +118,9 @@ class Snakes:
         bodies = jnp.where(there, lengths[:, None, None].astype(jnp.int16), bodies)
         bodies = jnp.where(goes[:, None, None], bodies, jnp.int16(0))
         food = s.food & ~(there & eats[:, None, None]).any(0)
-        missing = s.missing + eats.sum(dtype=jnp.int32)
+        missing = s.pending_food + eats.sum(dtype=jnp.int32)
         taken = food | (bodies > 0).any(0)
-        new = at(food, free_cell(taken.astype(jnp.int16), chance)) & (missing > 0)
+        new = mask_cell(food, find_free_cell(taken.astype(jnp.int16), chance)) & (missing > 0)
         going = goes[:, None]
         state = SnakesState(
             bodies, food | new, jnp.where(going, heads, s.heads),
@@ -128,35 +130,35 @@ class Snakes:
         reward = {"snake": jnp.where(dies, -1.0, jnp.where(eats, 0.1, 0.0)).astype(jnp.float32)}
         over = ~goes.any()
         late = ~over & (state.steps >= self.max_episode_steps)
-        ends = Ends({"snake": ~goes}, {"snake": jnp.zeros_like(goes)})
-        return state, TimeStep(self.seen(state), reward, over, late, ends=ends)
+        ends = MemberEnds({"snake": ~goes}, {"snake": jnp.zeros_like(goes)})
+        return state, TimeStep(self.observe(state), reward, over, late, member_ends=ends)
 
-    def seen(self, env_state: SnakesState) -> dict[str, Any]:
+    def observe(self, env_state: SnakesState) -> dict[str, Any]:
         """What all observe."""
         s, side = env_state, 2 * self.vision + 1
-        cells = jnp.where(s.food, FOOD, EMPTY) + jnp.tensordot(self._names, s.bodies > 0, 1)
+        cells = jnp.where(s.food, FOOD, EMPTY) + jnp.tensordot(self._snake_ids, s.bodies > 0, 1)
         cells = jnp.pad(cells.astype(jnp.int8), self.vision, constant_values=WALL)
 
-        def one(head: Array, name: Array, alive: Array) -> Array:
+        def observe_snake(head: Array, name: Array, alive: Array) -> Array:
             near = jax.lax.dynamic_slice(cells, head, (side, side))
             return jnp.stack([near == FOOD, near == WALL, near == name, (near > 0) & (near != name)], -1) & alive
 
-        seen = jax.vmap(one)(s.heads, self._names, s.alive).astype(jnp.uint8)
+        seen = jax.vmap(observe_snake)(s.heads, self._snake_ids, s.alive).astype(jnp.uint8)
         legal = s.alive[:, None] | (np.arange(len(MOVES)) == 0)
         return {"snake": {"obs": seen, "legal": legal}}
 
-    def screen(self, env_state: SnakesState) -> screen.Picture:
+    def render(self, env_state: SnakesState) -> screen.Picture:
         """A pixel for each cell, with a wall of one; heads are white."""
         walls = np.pad(np.zeros((self.height, self.width), bool), 1, constant_values=True)
-        picture = screen.painted(screen.blank(*walls.shape), walls, screen.GRAY)
-        picture = screen.painted(picture, jnp.pad(env_state.food, 1), screen.RED)
+        picture = screen.paint(screen.create_picture(*walls.shape), walls, screen.GRAY)
+        picture = screen.paint(picture, jnp.pad(env_state.food, 1), screen.RED)
         for i in range(self.num_snakes):
             body = jnp.pad(env_state.bodies[i], 1)
-            picture = screen.painted(picture, body > 0, COLORS[i % len(COLORS)])
-            head = at(body, env_state.heads[i] + 1) & env_state.alive[i]
-            picture = screen.painted(picture, head, screen.WHITE)
+            picture = screen.paint(picture, body > 0, COLORS[i % len(COLORS)])
+            head = mask_cell(body, env_state.heads[i] + 1) & env_state.alive[i]
+            picture = screen.paint(picture, head, screen.WHITE)
         return picture
 
     def draw(self, states: list[SnakesState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, 0.1, folder)
+        return screen.save_episode(self, states, 0.1, folder)

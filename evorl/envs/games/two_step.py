@@ -31,7 +31,7 @@ class TwoStep:
     def reset(self, key: Key, params: Any) -> tuple[Int[Array, ""], dict[str, Any]]:
         """The state is 0, then 1 or 2 by the game that was chosen; at the end it stays what it was."""
         del key, params
-        return jnp.int32(0), self.seen(jnp.int32(0))
+        return jnp.int32(0), self.observe(jnp.int32(0))
 
     def step(self, key: Key, env_state: Int[Array, ""], action: Any, params: Any) -> tuple[Int[Array, ""], TimeStep]:
         del key, params
@@ -39,9 +39,9 @@ class TwoStep:
         over = env_state > 0
         reward = jnp.where(over, jnp.asarray(PAYOFFS)[env_state - 1, first, second], 0.0)
         state = jnp.where(over, env_state, 1 + first)
-        return state, TimeStep(self.seen(state), {"agent": jnp.stack([reward] * 2)}, over, jnp.bool_(False))
+        return state, TimeStep(self.observe(state), {"agent": jnp.stack([reward] * 2)}, over, jnp.bool_(False))
 
-    def seen(self, env_state: Int[Array, ""]) -> dict[str, Any]:
+    def observe(self, env_state: Int[Array, ""]) -> dict[str, Any]:
         """What both observe."""
         state = jax.nn.one_hot(env_state, 3)
         return {"agent": jnp.stack([state] * 2), "state": state}

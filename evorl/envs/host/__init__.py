@@ -3,6 +3,12 @@
 from evorl.envs.host.env import HostEnv
 from evorl.envs.host.envpool import EnvPool
 from evorl.envs.host.game import HostGame
-from evorl.envs.host.pools import close, fault
+from evorl.envs.host.pool_registry import close_all, find_fault
 
-__all__ = ["EnvPool", "HostEnv", "HostGame", "close", "fault"]
+__all__ = [
+    "EnvPool",
+    "HostEnv",
+    "HostGame",
+    "close_all",
+    "find_fault",
+]

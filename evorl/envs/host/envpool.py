@@ -10,26 +10,26 @@ import numpy as np
 from flax.core import FrozenDict
 
 from evorl.envs.host import calls
-from evorl.envs.host.bridge import Bridge
-from evorl.envs.host.layout import Described, described
-from evorl.envs.host.places import most_places
-from evorl.envs.host.played import RESET, STEP, Layout, memory
-from evorl.envs.suite import imported, take_limit
-from evorl.errors import OptionError, require, require_whole, unknown
+from evorl.envs.host.backends import compute_max_envs
+from evorl.envs.host.base import HostEnvBase
+from evorl.envs.host.layout import SpacesAndLayout, describe_spaces
+from evorl.envs.host.serial_envs import RESET, STEP, Layout, create_shared_memory
+from evorl.envs.suites.common import import_extra, set_default_limit
+from evorl.errors import OptionError, require, require_int, unknown_name_error
 
-ENDLESS = 2**31 - 1  # EnvPool's limit of episodes that have none
-SEEDS = 2**31 - 1
+NO_STEP_LIMIT = 2**31 - 1  # EnvPool's limit of episodes that have none
+MAX_SEED = 2**31 - 1
 
 
-class Pooled:
+class EnvPoolBackend:
     """Environments of EnvPool, of which it makes as many as begin for the first time together."""
 
     def __init__(self, make: Callable[[list[int]], Any], layout: Layout) -> None:
-        self.make, self.layout, self.most = make, layout, most_places(layout)
-        self._file = memory(layout.nbytes(self.most))
-        self.board = layout.board(self.most, self._file)
+        self.make, self.layout, self.max_envs = make, layout, compute_max_envs(layout)
+        self._file = create_shared_memory(layout.nbytes(self.max_envs))
+        self.buffers = layout.create_buffers(self.max_envs, self._file)
         self._pools: list[tuple[Any, np.ndarray]] = []  # the places of what is in each
-        self._where = np.full((self.most, 2), -1, np.int32)  # of each place which pool, and which environment in it
+        self._where = np.full((self.max_envs, 2), -1, np.int32)  # of each place which pool, and which environment in it
         self._failed: dict[int, str] = {}
 
     def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
@@ -37,37 +37,37 @@ class Pooled:
         try:
             if new:
                 there = np.array([places[i] for i in new])
-                self._pools.append((self.make([seeds[i] % SEEDS for i in new]), there))
+                self._pools.append((self.make([seeds[i] % MAX_SEED for i in new]), there))
                 self._where[there] = np.stack([np.full(len(new), len(self._pools) - 1), np.arange(len(new))], 1)
-            for pool, own, ids in self._groups(places):
+            for pool, own, ids in self._group_by_pool(places):
                 obs, info = pool.reset(ids)
-                self._put(own[info["env_id"]], obs)
+                self._write_obs(own[info["env_id"]], obs)
         except Exception as error:
-            return dict.fromkeys(places, f"{RESET}: {calls.first_line(error)}")
+            return dict.fromkeys(places, f"{RESET}: {calls.summarize_error(error)}")
         return {}
 
     def send(self, places: Sequence[int], seeds: Sequence[int] = ()) -> None:
         del seeds
-        board = self.board
+        board = self.buffers
         self._failed = {}
         try:
-            leaf, groups = self.layout.action[0], list(self._groups(places))
+            leaf, groups = self.layout.action[0], list(self._group_by_pool(places))
             for pool, own, ids in groups:
                 pool.send(board["action0"][own[ids]].astype(leaf.native), ids)
             for pool, own, _ in groups:
                 obs, reward, terminated, truncated, info = pool.recv()
                 there = own[info["env_id"]]
-                self._put(there, obs)
+                self._write_obs(there, obs)
                 board["reward"][there], board["terminated"][there] = reward, terminated
                 board["truncated"][there] = truncated & ~terminated
         except Exception as error:
-            self._failed = dict.fromkeys(places, f"{STEP}: {calls.first_line(error)}")
+            self._failed = dict.fromkeys(places, f"{STEP}: {calls.summarize_error(error)}")
 
     def recv(self, places: Sequence[int], count: int) -> tuple[np.ndarray, dict[int, str]]:
         del count
         return np.ones(len(places), bool), self._failed
 
-    def worker(self, place: int) -> None:
+    def worker_index(self, place: int) -> None:
         del place
 
     def close(self, places: Sequence[int] | None = None) -> None:
@@ -78,22 +78,22 @@ class Pooled:
             self._pools.pop()[0].close()
         os.close(self._file)
 
-    def _groups(self, places: Sequence[int]) -> Any:
+    def _group_by_pool(self, places: Sequence[int]) -> Any:
         """By pool the pool, the places of all that is in it, and which of it these are."""
         where = self._where[list(places)]
         for number in np.unique(where[:, 0]).tolist():
             yield *self._pools[number], where[where[:, 0] == number, 1]
 
-    def _put(self, places: np.ndarray, obs: Any) -> None:
+    def _write_obs(self, places: np.ndarray, obs: Any) -> None:
         for i, leaf in enumerate(self.layout.obs):
             part = obs
             for name in leaf.path:
                 part = part[name]
-            self.board[f"obs{i}"][places] = part
+            self.buffers[f"obs{i}"][places] = part
 
 
 @dataclass(frozen=True)
-class EnvPool(Bridge):
+class EnvPool(HostEnvBase):
     """Any environment of EnvPool by its id, envpool.make(name, **options), stepped by so many threads, 0 for all cores.
 
     A state holds a lease of it, as of a HostEnv. Its first episode is by a seed of the run's key, the others go on from
@@ -107,53 +107,54 @@ class EnvPool(Bridge):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenDict(self.options))
-        require_whole("threads", self.threads, 0)
-        take_limit(self, lambda: self._spec.config.max_episode_steps)
+        require_int("threads", self.threads, 0)
+        set_default_limit(self, lambda: self._spec.config.max_episode_steps)
         why = f"{self.name} has no limit of its own; give one"
-        require(self.max_episode_steps < ENDLESS, "max_episode_steps", 0, why)
+        require(self.max_episode_steps < NO_STEP_LIMIT, "max_episode_steps", 0, why)
         _ = self.layout
 
     @staticmethod
     def names() -> list[str]:
         """The ids of all that there are."""
-        return sorted(imported("envpool", "envpool").list_all_envs())
+        return sorted(import_extra("envpool", "envpool").list_all_envs())
 
     @cached_property
     def _spec(self) -> Any:
         if self.name not in (known := self.names()):
-            raise unknown("EnvPool environment", self.name, known, "envpool.list_all_envs()")
+            raise unknown_name_error("EnvPool environment", self.name, known, "envpool.list_all_envs()")
         try:
-            return imported("envpool", "envpool").make_spec(self.name, **self.options)
+            return import_extra("envpool", "envpool").make_spec(self.name, **self.options)
         except Exception as error:
-            raise OptionError(f"env.options={dict(self.options)}: {calls.first_line(error)}") from None
+            raise OptionError(f"env.options={dict(self.options)}: {calls.summarize_error(error)}") from None
 
     @cached_property
-    def _described(self) -> Described:
-        from evorl.envs.gymnasium import from_gymnasium
+    def _spaces_and_layout(self) -> SpacesAndLayout:
+        from evorl.envs.suites.gymnasium import from_gymnasium_space
 
         spec = self._spec
-        found = described(
-            from_gymnasium(_unbounded(spec.gymnasium_observation_space)), from_gymnasium(spec.gymnasium_action_space)
+        found = describe_spaces(
+            from_gymnasium_space(_drop_sentinel_bounds(spec.gymnasium_observation_space)),
+            from_gymnasium_space(spec.gymnasium_action_space),
         )
         if len(found[2].action) != 1:
             raise OptionError(f"env.name={self.name}: its actions have several parts, which is not supported")
         return found
 
-    def places(self) -> Pooled:
-        return Pooled(self._make, self.layout)
+    def create_backend(self) -> EnvPoolBackend:
+        return EnvPoolBackend(self._make_pool, self.layout)
 
-    def _make(self, seeds: list[int]) -> Any:
+    def _make_pool(self, seeds: list[int]) -> Any:
         given = {**self.options, "max_episode_steps": self.max_episode_steps, "num_threads": self.threads}
-        make = imported("envpool", "envpool").make
+        make = import_extra("envpool", "envpool").make
         return make(self.name, env_type="gymnasium", num_envs=len(seeds), seed=seeds, **given)
 
 
-def _unbounded(space: Any) -> Any:
+def _drop_sentinel_bounds(space: Any) -> Any:
     """A space of EnvPool without the bounds that it means to be none: the smallest and the largest number above 0."""
     import gymnasium
 
     if isinstance(space, gymnasium.spaces.Dict):
-        return gymnasium.spaces.Dict({name: _unbounded(part) for name, part in space.spaces.items()})
+        return gymnasium.spaces.Dict({name: _drop_sentinel_bounds(part) for name, part in space.spaces.items()})
     dtype: Any = space.dtype
     real = isinstance(space, gymnasium.spaces.Box) and np.issubdtype(dtype, np.floating)
     if not real or not (space.high == np.finfo(dtype).max).all():

@@ -5,88 +5,93 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from evorl.envs.games.rosters import roster
-from evorl.envs.host.bridge import Placed
-from evorl.envs.host.layout import Described, described
-from evorl.envs.host.parallel import Parallel, made, own_limit, seen_of
-from evorl.envs.suite import imported, plain
-from evorl.errors import require, unknown
-from evorl.spaces import Dict, Discrete, Legal, Members
-from evorl.types import Array, Ends, HostParams, HostState, Key, TimeStep
+from evorl.envs.games.agent_groups import group_agents
+from evorl.envs.host.base import NamedHostEnv
+from evorl.envs.host.layout import SpacesAndLayout, describe_spaces
+from evorl.envs.host.parallel import ParallelEnvAdapter, find_max_cycles, get_observation_space, make_parallel_env
+from evorl.envs.suites.common import import_extra, unfreeze
+from evorl.errors import require, unknown_name_error
+from evorl.spaces import Dict, Discrete, Members, ObsWithActionMask
+from evorl.types import Array, HostParams, HostState, Key, MemberEnds, TimeStep
 
 
 @dataclass(frozen=True)
-class HostGame(Placed):
+class HostGame(NamedHostEnv):
     """Any parallel environment of PettingZoo, which lives on the host: by its id, or module:function that makes it.
 
     Agents of equal spaces whose names differ in a number alone are a group. One that has left, or is not there yet, has
     one legal action, where actions are discrete, and earns nothing; whether it left because it was terminated or
-    truncated is told (TimeStep.ends). The other options are those of HostEnv;
+    truncated is told (TimeStep.member_ends). The other options are those of HostEnv;
     max_episode_steps 0 takes the environment's own max_cycles. Raises OptionError.
     """
 
     @staticmethod
     def names() -> list[str]:
         """The ids of all that PettingZoo has; another package's are module:function."""
-        return sorted(imported("pettingzoo", "pettingzoo").parallel_registry)
+        return sorted(import_extra("pettingzoo", "pettingzoo").parallel_registry)
 
-    def own_limit(self) -> int:
-        limit = self._known[3]
+    def default_step_limit(self) -> int:
+        limit = self._group_specs[3]
         require(limit > 0, "max_episode_steps", 0, f"{self.name} has no max_cycles; give one")
         return limit
 
     @property
-    def _given(self) -> dict[str, Any]:
+    def _constructor_kwargs(self) -> dict[str, Any]:
         """What one of it is made of, here or in a worker."""
         limit, agents = self.max_episode_steps, self.agents
-        return {"name": self.name, "options": plain(self.options), "agents": agents, "limit": limit}
+        return {"name": self.name, "options": unfreeze(self.options), "agents": agents, "limit": limit}
 
-    def make(self) -> Parallel:
-        return Parallel(**self._given)
-
-    @cached_property
-    def recipe(self) -> bytes:
-        return pickle.dumps(self._given)
+    def make(self) -> ParallelEnvAdapter:
+        return ParallelEnvAdapter(**self._constructor_kwargs)
 
     @cached_property
-    def _known(self) -> tuple[dict[str, tuple[str, ...]], Dict, Dict, int]:
+    def env_spec_bytes(self) -> bytes:
+        return pickle.dumps(self._constructor_kwargs)
+
+    @cached_property
+    def _group_specs(self) -> tuple[dict[str, tuple[str, ...]], Dict, Dict, int]:
         """The agents of each group, what they see and do, and after how many steps it ends."""
-        from evorl.envs.gymnasium import from_gymnasium
+        from evorl.envs.suites.gymnasium import from_gymnasium_space
 
         if ":" not in self.name and self.name not in self.names():
-            raise unknown("environment of PettingZoo", self.name, self.names(), "--list env=pettingzoo")
+            raise unknown_name_error("environment of PettingZoo", self.name, self.names(), "--list env=pettingzoo")
         try:
-            env = made(self.name, plain(self.options))
+            env = make_parallel_env(self.name, unfreeze(self.options))
         except Exception as error:
-            raise self.cannot_be_made(error) from error
-        each = {x: (from_gymnasium(seen_of(env, x)), from_gymnasium(env.action_space(x))) for x in env.possible_agents}
-        groups, obs, actions = roster(each), {}, {}
+            raise self.make_creation_error(error) from error
+        each = {
+            x: (from_gymnasium_space(get_observation_space(env, x)), from_gymnasium_space(env.action_space(x)))
+            for x in env.possible_agents
+        }
+        groups, obs, actions = group_agents(each), {}, {}
         for group, (agent, *others) in groups.items():
             seen, action = each[agent]
-            obs[group] = Members(Legal(seen, (action.n,)) if isinstance(action, Discrete) else seen, 1 + len(others))
+            obs[group] = Members(
+                ObsWithActionMask(seen, (action.n,)) if isinstance(action, Discrete) else seen, 1 + len(others)
+            )
             actions[group] = Members(action, 1 + len(others))
-        state = {"state": from_gymnasium(env.state_space)} if hasattr(env, "state_space") else {}
-        limit = own_limit(env)
+        state = {"state": from_gymnasium_space(env.state_space)} if hasattr(env, "state_space") else {}
+        limit = find_max_cycles(env)
         env.close()
         return groups, Dict(obs | state), Dict(actions), limit
 
     @cached_property
-    def _described(self) -> Described:
-        groups, sees, acts, _ = self._known
-        return described(sees, acts, (sum(map(len, groups.values())),))
+    def _spaces_and_layout(self) -> SpacesAndLayout:
+        groups, sees, acts, _ = self._group_specs
+        return describe_spaces(sees, acts, (sum(map(len, groups.values())),))
 
     @property
     def agents(self) -> dict[str, tuple[str, ...]]:
         """The library's agents of each group."""
-        return self._known[0]
+        return self._group_specs[0]
 
     def step(self, key: Key, env_state: HostState, action: Any, params: HostParams) -> tuple[HostState, TimeStep]:
         after, timestep = super().step(key, env_state, action, params)
-        assert timestep.ends is not None
-        by_group = (self._by_group(x) for x in (timestep.ends.terminated, timestep.ends.truncated))
-        return after, replace(timestep, reward=self._by_group(timestep.reward), ends=Ends(*by_group))
+        assert timestep.member_ends is not None
+        by_group = (self._split_by_group(x) for x in (timestep.member_ends.terminated, timestep.member_ends.truncated))
+        return after, replace(timestep, reward=self._split_by_group(timestep.reward), member_ends=MemberEnds(*by_group))
 
-    def _by_group(self, values: Array) -> dict[str, Array]:
+    def _split_by_group(self, values: Array) -> dict[str, Array]:
         """What all agents have in a row, [agents], by group."""
         found, at = {}, 0
         for group, agents in self.agents.items():

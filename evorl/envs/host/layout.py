@@ -3,30 +3,32 @@
 from typing import Any, TypeAlias
 
 from evorl import spaces
-from evorl.envs.host.played import Layout, Leaf
+from evorl.envs.host.serial_envs import Layout, Leaf
 from evorl.spaces import Box, Members, MultiBinary, Space
 
-Described: TypeAlias = tuple[Space, Space, Layout]  # of observations, of actions, of both
+SpacesAndLayout: TypeAlias = tuple[Space, Space, Layout]  # of observations, of actions, of both
 
 
-def described(obs: Space, action: Space, rewards: tuple[int, ...] = ()) -> Described:
+def describe_spaces(obs: Space, action: Space, rewards: tuple[int, ...] = ()) -> SpacesAndLayout:
     """Spaces with numbers of 64 bits as JAX holds their values, and what these, and rewards of a shape, are made of."""
-    layout = Layout(tuple(_leaves(obs, ())), tuple(_leaves(action, ())), _nested(action), rewards)
-    return spaces.narrowed(obs), spaces.narrowed(action), layout
+    layout = Layout(
+        tuple(_list_leaves(obs, ())), tuple(_list_leaves(action, ())), _container_structure(action), rewards
+    )
+    return spaces.narrow_dtypes(obs), spaces.narrow_dtypes(action), layout
 
 
-def _leaves(space: Space, path: tuple[Any, ...]) -> list[Leaf]:
+def _list_leaves(space: Space, path: tuple[Any, ...]) -> list[Leaf]:
     if isinstance(space, Members):
-        return _leaves(space.joint, path)
+        return _list_leaves(space.joint_space, path)
     if not spaces.is_simple(space):
-        return [leaf for name, part in spaces.inner(space) for leaf in _leaves(part, (*path, name))]
-    (held,) = spaces.leaves(spaces.narrowed(space))
+        return [leaf for name, part in spaces.subspaces(space) for leaf in _list_leaves(part, (*path, name))]
+    (held,) = spaces.leaf_spaces(spaces.narrow_dtypes(space))
     return [Leaf(path, held.shape, held.dtype, space.dtype if isinstance(space, (Box, MultiBinary)) else "int64")]
 
 
-def _nested(space: Space) -> Any:
+def _container_structure(space: Space) -> Any:
     """The containers of a value: a dict, a list or None."""
-    parts = {name: _nested(part) for name, part in spaces.inner(space)}
+    parts = {name: _container_structure(part) for name, part in spaces.subspaces(space)}
     if isinstance(space, spaces.Tuple):
         return list(parts.values())
     return parts if parts else None

@@ -4,32 +4,32 @@ import threading
 from dataclasses import dataclass
 
 
-class Leases:
+class LeaseCounter:
     """The numbers of leases, of which none comes twice in this process."""
 
     def __init__(self) -> None:
         self.newest = 0
         self._lock = threading.Lock()
 
-    def new(self) -> int:
+    def new_lease(self) -> int:
         """The next one."""
         with self._lock:
             self.newest += 1
             return self.newest
 
 
-LEASES = Leases()
+LEASE_COUNTER = LeaseCounter()
 
 
 @dataclass(frozen=True)
-class Fault:
+class HostFault:
     """What went wrong in an environment."""
 
-    slot: int  # which row of a call it was
+    env_index: int  # which row of a call it was
     worker: int | None  # None for this process
     steps: int  # of its episode, that it has answered
     error: str
 
     def __str__(self) -> str:
         where = "in this process" if self.worker is None else f"worker {self.worker}"
-        return f"slot {self.slot}, {where}, step {self.steps}: {self.error}"
+        return f"environment {self.env_index}, {where}, step {self.steps}: {self.error}"

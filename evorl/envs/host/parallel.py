@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-THERE, TERMINATED, TRUNCATED = range(3)  # what has become of an agent
+PRESENT, TERMINATED, TRUNCATED = range(3)  # what has become of an agent
 MASK, SEEN = "action_mask", "observation"  # what PettingZoo calls which actions are legal, and what is seen beside it
 
 
-def made(name: str, options: Mapping[str, Any]) -> Any:
+def make_parallel_env(name: str, options: Mapping[str, Any]) -> Any:
     """The environment of an id in PettingZoo's registry, or what module:function gives."""
     module, _, function = name.rpartition(":")
     if module:
@@ -20,7 +20,7 @@ def made(name: str, options: Mapping[str, Any]) -> Any:
     return pettingzoo.make("parallel", name, **options)
 
 
-class Parallel:
+class ParallelEnvAdapter:
     """What the agents of each group see, do and earn, leaves [members, ...], of who is there.
 
     Where actions are discrete, an observation says which are legal. An agent that is not there, or no longer, sees
@@ -29,23 +29,23 @@ class Parallel:
     """
 
     def __init__(self, name: str, options: Mapping[str, Any], agents: Mapping[str, Sequence[str]], limit: int) -> None:
-        self.env, self.agents, self.limit, self.steps = made(name, options), agents, limit, 0
+        self.env, self.agents, self.limit, self.steps = make_parallel_env(name, options), agents, limit, 0
         self.left: dict[str, int] = {}  # which agents have left for good, and why
         self.order = [agent for of in agents.values() for agent in of]
-        self.nothing = {agent: nothing(seen_of(self.env, agent)) for agent in self.order}
+        self.nothing = {agent: make_zero_value(get_observation_space(self.env, agent)) for agent in self.order}
         self.choices = {agent: getattr(self.env.action_space(agent), "n", 0) for agent in self.order}
 
     def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begins an episode."""
         obs, infos = self.env.reset(seed=seed)
         self.steps, self.left = 0, {}
-        return self._seen(obs, infos, set(self.env.agents)), {}
+        return self._observe(obs, infos, set(self.env.agents)), {}
 
     def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray, bool, bool, dict[str, Any]]:
         """The next step; rewards, and in the info who has "left", are of all agents in a row, by group."""
         there = set(self.env.agents)
         every = ((group, i, agent) for group, of in self.agents.items() for i, agent in enumerate(of))
-        given = {agent: each(lambda x, i=i: x[i], action[group]) for group, i, agent in every if agent in there}
+        given = {agent: map_arrays(lambda x, i=i: x[i], action[group]) for group, i, agent in every if agent in there}
         obs, rewards, terminated, truncated, infos = self.env.step(given)
         self.steps += 1
         new = {agent for agent in there - set(self.env.agents) if terminated.get(agent) or truncated.get(agent)}
@@ -54,26 +54,28 @@ class Parallel:
         over = not self.env.agents
         cut = any(truncated.values()) if over else self.steps >= self.limit
         reward = np.array([rewards.get(agent, 0.0) for agent in self.order], np.float32)
-        left = np.array([self.left.get(agent, THERE) for agent in self.order], np.uint8)
-        seen = self._seen(obs, infos, set(self.env.agents) | cut_now)
+        left = np.array([self.left.get(agent, PRESENT) for agent in self.order], np.uint8)
+        seen = self._observe(obs, infos, set(self.env.agents) | cut_now)
         return seen, reward, over and not cut, cut, {"left": left}
 
     def close(self) -> None:
         """Closes it."""
         self.env.close()
 
-    def _seen(self, obs: Mapping[str, Any], infos: Mapping[str, Any], there: set) -> dict[str, Any]:
-        found = {group: self._of_group(agents, obs, infos, there) for group, agents in self.agents.items()}
+    def _observe(self, obs: Mapping[str, Any], infos: Mapping[str, Any], there: set) -> dict[str, Any]:
+        found = {group: self._observe_group(agents, obs, infos, there) for group, agents in self.agents.items()}
         if hasattr(self.env, "state_space"):
             found["state"] = self.env.state()
         return found
 
-    def _of_group(self, agents: Sequence[str], obs: Mapping[str, Any], infos: Mapping[str, Any], there: set) -> Any:
+    def _observe_group(
+        self, agents: Sequence[str], obs: Mapping[str, Any], infos: Mapping[str, Any], there: set
+    ) -> Any:
         told = [(agent, obs.get(agent)) for agent in agents]
         both = [x if isinstance(x, Mapping) and MASK in x else {**infos.get(agent, {}), SEEN: x} for agent, x in told]
         masks, told = ([x.get(name) for x in both] for name in (MASK, SEEN))
         told = [self.nothing[agent] if x is None else x for agent, x in zip(agents, told, strict=True)]
-        seen = each(_stacked, self.nothing[agents[0]], *told)
+        seen = map_arrays(_stack_as, self.nothing[agents[0]], *told)
         n = self.choices[agents[0]]
         if not n:
             return seen
@@ -86,36 +88,40 @@ class Parallel:
         return {"legal": legal, "obs": seen}
 
 
-def seen_of(env: Any, agent: str) -> Any:
+def get_observation_space(env: Any, agent: str) -> Any:
     """The space of what an agent sees, apart from what is legal."""
     space = env.observation_space(agent)
     return space[SEEN] if MASK in getattr(space, "spaces", ()) else space
 
 
-def own_limit(env: Any) -> int:
+def find_max_cycles(env: Any) -> int:
     """After how many steps an environment ends by itself, 0 where it does not say."""
     inside = getattr(env.unwrapped, "aec_env", env).unwrapped
     places = env.unwrapped, inside, getattr(inside, "env", None)
     return int(next((limit for one in places if (limit := getattr(one, "max_cycles", None))), 0))
 
 
-def nothing(space: Any) -> Any:
+def make_zero_value(space: Any) -> Any:
     """The value of a space of Gymnasium that is nearest to zeros."""
     if hasattr(space, "spaces"):
         parts = space.spaces
-        return {x: nothing(parts[x]) for x in parts} if isinstance(parts, Mapping) else tuple(map(nothing, parts))
+        return (
+            {x: make_zero_value(parts[x]) for x in parts}
+            if isinstance(parts, Mapping)
+            else tuple(map(make_zero_value, parts))
+        )
     zeros = np.zeros(space.shape, space.dtype)
     return np.clip(zeros, space.low, space.high) if hasattr(space, "low") else zeros + getattr(space, "start", 0)
 
 
-def each(change: Callable[..., Any], value: Any, *others: Any) -> Any:
+def map_arrays(change: Callable[..., Any], value: Any, *others: Any) -> Any:
     """change of every array of values that are nested alike."""
     if isinstance(value, Mapping):
-        return {name: each(change, part, *(x[name] for x in others)) for name, part in value.items()}
+        return {name: map_arrays(change, part, *(x[name] for x in others)) for name, part in value.items()}
     if isinstance(value, tuple):
-        return tuple(each(change, part, *(x[i] for x in others)) for i, part in enumerate(value))
+        return tuple(map_arrays(change, part, *(x[i] for x in others)) for i, part in enumerate(value))
     return change(value, *others)
 
 
-def _stacked(like: Any, *values: Any) -> np.ndarray:
+def _stack_as(like: Any, *values: Any) -> np.ndarray:
     return np.stack([np.asarray(x) for x in values]).astype(like.dtype, casting="same_kind")

@@ -1,7 +1,7 @@
 """A process that plays environments for another one: python worker.py COMMANDS REPLIES LIFE BOARD SIGNS (descriptors).
 
 It leads a process group, which ends with the process that it serves, whatever happens to that. It imports no JAX, and
-nothing of evorl but `played` and `parallel`, which it finds beside itself.
+nothing of evorl but `serial_envs` and `parallel`, which it finds beside itself.
 """
 
 import contextlib
@@ -17,15 +17,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-SPIN = 50e-6  # seconds of looking before it sleeps
+SPIN_SECONDS = 50e-6  # seconds of looking before it sleeps
 RESET, STEP, STEP_ON, CLOSE = b"r", b"s", b"o", b"c"
-HEAD = struct.Struct("<cI")  # what to do, in how many places
-READY, ASKED, ANSWERED = range(3)  # a worker's signs: whether it has started, how often it was asked and answered
-COUNTS = 2**32  # at which these begin anew
-WIDTH = 16  # of signs, a cache line
+COMMAND_HEADER = struct.Struct("<cI")  # what to do, in how many places
+READY, REQUESTED, ANSWERED = range(3)  # a worker's signs: whether it has started, how often it was asked and answered
+COUNTER_MODULUS = 2**32  # at which these begin anew
+SIGNAL_WIDTH = 16  # of signs, a cache line
 
 
-def read(file: int, size: int) -> bytes:
+def read_exactly(file: int, size: int) -> bytes:
     """So many bytes; EOFError where the other end has gone."""
     parts, left = [], size
     while left:
@@ -37,16 +37,16 @@ def read(file: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def write(file: int, data: bytes) -> None:
+def write_all(file: int, data: bytes) -> None:
     """All of it."""
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
 
 
-def waited(signs: Any, place: int, value: int) -> bool:
+def wait_for_change(signs: Any, place: int, value: int) -> bool:
     """Looks for a moment whether a sign has another value than this."""
-    end = time.perf_counter() + SPIN
+    end = time.perf_counter() + SPIN_SECONDS
     while time.perf_counter() < end:
         if signs[place] != value:
             return True
@@ -69,7 +69,7 @@ def close_in_children(files: list[int]) -> None:
     os.register_at_fork(after_in_child=close)
 
 
-def end_with(life: int) -> None:
+def start_parent_guard(life: int) -> None:
     """Fork a guard, which kills this process group once the process that it serves has ended.
 
     So the group ends too where a step hangs, or where this process has been killed before.
@@ -83,7 +83,7 @@ def end_with(life: int) -> None:
     os.close(life)
 
 
-def beside(name: str) -> Any:
+def load_sibling_module(name: str) -> Any:
     """The module of a file beside this one."""
     spec = importlib.util.spec_from_file_location(f"evorl_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
@@ -96,36 +96,36 @@ def beside(name: str) -> Any:
 def main(commands: int, replies: int, life: int, board: int, signs: int) -> None:
     """Serves until the commands end."""
     close_in_children([commands, replies])
-    end_with(life)
-    (size,) = struct.unpack("<I", read(commands, 4))
-    settings = json.loads(read(commands, size))
+    start_parent_guard(life)
+    (size,) = struct.unpack("<I", read_exactly(commands, 4))
+    settings = json.loads(read_exactly(commands, size))
     sys.path[:] = settings["path"]
     import numpy as np
 
-    played = beside("played")
-    layout = played.Layout.of(settings["layout"])
-    own = np.frombuffer(mmap.mmap(signs, 0), np.uint32).reshape(-1, WIDTH)[settings["worker"]]
-    (size,) = struct.unpack("<I", read(commands, 4))
-    recipe = read(commands, size)
+    serial_envs = load_sibling_module("serial_envs")
+    layout = serial_envs.Layout.from_dict(settings["layout"])
+    own = np.frombuffer(mmap.mmap(signs, 0), np.uint32).reshape(-1, SIGNAL_WIDTH)[settings["worker"]]
+    (size,) = struct.unpack("<I", read_exactly(commands, 4))
+    recipe = read_exactly(commands, size)
     import gymnasium
 
     def make() -> Any:
         given = pickle.loads(recipe)  # from the process that it serves
         if isinstance(given, dict):
-            return beside("parallel").Parallel(**given)
+            return load_sibling_module("parallel").ParallelEnvAdapter(**given)
         spec, limit, options = given
         return gymnasium.make(spec, limit, disable_env_checker=True, **options)
 
-    envs = played.Played(make, layout, layout.board(settings["places"], board))
+    envs = serial_envs.SerialEnvs(make, layout, layout.create_buffers(settings["places"], board))
     own[READY], asked = 1, 0
     while True:
-        waited(own, ASKED, asked)
-        kind, count = HEAD.unpack(read(commands, HEAD.size))
-        asked = (asked + 1) % COUNTS
-        places = np.frombuffer(read(commands, 4 * count), np.int32).tolist()
+        wait_for_change(own, REQUESTED, asked)
+        kind, count = COMMAND_HEADER.unpack(read_exactly(commands, COMMAND_HEADER.size))
+        asked = (asked + 1) % COUNTER_MODULUS
+        places = np.frombuffer(read_exactly(commands, 4 * count), np.int32).tolist()
         seeds = []
         if kind in (RESET, STEP_ON):
-            seeds = np.frombuffer(read(commands, 8 * count), np.uint64).tolist()
+            seeds = np.frombuffer(read_exactly(commands, 8 * count), np.uint64).tolist()
         if kind == RESET:
             failed = envs.reset(places, seeds)
         elif kind in (STEP, STEP_ON):
@@ -133,7 +133,7 @@ def main(commands: int, replies: int, life: int, board: int, signs: int) -> None
         else:
             failed = envs.close(places) or {}
         said = json.dumps(failed).encode() if failed else b""
-        write(replies, struct.pack("<I", len(said)) + said)
+        write_all(replies, struct.pack("<I", len(said)) + said)
         own[ANSWERED] = asked
 
 

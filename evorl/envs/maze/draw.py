@@ -8,10 +8,10 @@ from evorl import tree
 from evorl.envs.maze.levels import ABSENT, GREEN, HEADINGS, RED, Level
 
 FLOOR, WALL, LINE, AGENT = (245, 245, 240), (85, 85, 90), (215, 215, 210), (30, 90, 200)
-TILES = {GREEN: (60, 170, 80), RED: (205, 65, 60)}
+TILE_COLORS = {GREEN: (60, 170, 80), RED: (205, 65, 60)}
 
 
-def picture(level: Level, position: Any = None, direction: Any = None, tile: int = 16) -> np.ndarray:
+def render_level(level: Level, position: Any = None, direction: Any = None, tile: int = 16) -> np.ndarray:
     """A level with its border, the agent at its start or at position: [rows, columns, 3] uint8, tile pixels a cell."""
     from PIL import Image, ImageDraw
 
@@ -20,17 +20,17 @@ def picture(level: Level, position: Any = None, direction: Any = None, tile: int
     pen = ImageDraw.Draw(image)
     grid = np.asarray(level.grid)
 
-    def fill(cell: Any, color: tuple[int, int, int]) -> None:
+    def fill_cell(cell: Any, color: tuple[int, int, int]) -> None:
         x, y = (int(i) + 1 for i in np.asarray(cell))
         pen.rectangle((x * tile, y * tile, (x + 1) * tile - 1, (y + 1) * tile - 1), fill=color, outline=LINE)
 
     for y, x in np.argwhere(~grid):
-        fill((x, y), FLOOR)
+        fill_cell((x, y), FLOOR)
     color = int(level.color)
     tiles = ((level.clue, color), (level.distractor, GREEN + RED - color), (level.goal, color))
     for cell, of_tile in tiles:
         if int(np.asarray(cell)[0]) != ABSENT:
-            fill(cell, TILES[of_tile])
+            fill_cell(cell, TILE_COLORS[of_tile])
     place = np.asarray(level.agent if position is None else position)
     ahead = HEADINGS[int(level.direction if direction is None else direction)]
     aside = np.array((-ahead[1], ahead[0]))
@@ -44,9 +44,9 @@ def picture(level: Level, position: Any = None, direction: Any = None, tile: int
     return np.asarray(image)
 
 
-def strip(levels: Level, columns: int = 8, tile: int = 8) -> np.ndarray:
+def render_level_grid(levels: Level, columns: int = 8, tile: int = 8) -> np.ndarray:
     """Levels, leaves [n, ...], side by side, so many in a row."""
-    pictures = [picture(tree.index(levels, i), tile=tile) for i in range(tree.size(levels))]
+    pictures = [render_level(tree.index(levels, i), tile=tile) for i in range(tree.leading_size(levels))]
     nothing = np.full_like(pictures[0], 255)
     pictures += [nothing] * (-len(pictures) % columns)
     framed = [np.pad(x, ((2, 2), (2, 2), (0, 0)), constant_values=255) for x in pictures]

@@ -10,10 +10,10 @@ from flax import struct
 from jaxtyping import Array, Int
 
 from evorl.envs.maze import levels
-from evorl.envs.maze.generators import any_direction
+from evorl.envs.maze.generators import sample_direction
 from evorl.envs.maze.levels import ABSENT, Level
 from evorl.envs.maze.maze import Maze, MazeState
-from evorl.errors import require, require_whole
+from evorl.errors import require, require_int
 from evorl.spaces import Box, Dict, Discrete
 from evorl.types import Key, TimeStep
 
@@ -21,7 +21,7 @@ from evorl.types import Key, TimeStep
 @struct.dataclass
 class MazeEditorState:
     level: Level  # start and goal are absent until they are placed
-    number: Any  # [] int32, of walls
+    num_walls: Any  # [] int32, of walls
     steps: Any  # [] int32
 
 
@@ -45,10 +45,10 @@ class MazeEditor:
     fresh_reset = True
 
     def __post_init__(self) -> None:
-        height, width = self._size
+        height, width = self._grid_size
         require(height * width >= 2, "maze", f"{height} x {width}", "needs two cells, for goal and start")
-        require_whole("num_walls", self.num_walls, 0)
-        require_whole("num_random", self.num_random, 0)
+        require_int("num_walls", self.num_walls, 0)
+        require_int("num_random", self.num_random, 0)
 
     @property
     def max_episode_steps(self) -> int:
@@ -56,19 +56,24 @@ class MazeEditor:
 
     @property
     def observation_space(self) -> Dict:
-        parts = {"image": self._shown.observation_space.parts["image"], "step": Discrete(self.max_episode_steps + 1)}
+        parts = {
+            "image": self._full_view_maze.observation_space.parts["image"],
+            "step": Discrete(self.max_episode_steps + 1),
+        }
         return Dict(parts | {"random": Box(0.0, 1.0, (self.num_random,))} if self.num_random else parts)
 
     @property
     def action_space(self) -> Discrete:
-        height, width = self._size
+        height, width = self._grid_size
         return Discrete(height * width)
 
     def reset(self, key: Key, params: Any) -> tuple[MazeEditorState, dict[str, Array]]:
         del params
         key_direction, key_seen = jax.random.split(key)
         nowhere = (ABSENT, ABSENT)
-        level = levels.level(jnp.zeros(self._size, bool), (nowhere, any_direction(key_direction)), nowhere)
+        level = levels.create_level(
+            jnp.zeros(self._grid_size, bool), (nowhere, sample_direction(key_direction)), nowhere
+        )
         state = MazeEditorState(level, jnp.int32(self.num_walls), jnp.int32(0))
         return state, self.observe(key_seen, state)
 
@@ -77,26 +82,26 @@ class MazeEditor:
     ) -> tuple[MazeEditorState, TimeStep]:
         del params
         key_start, key_seen = jax.random.split(key)
-        number, placed = env_state.number, env_state.steps
+        number, placed = env_state.num_walls, env_state.steps
         if self.first_sets_number:
             of_all = jnp.round(self.num_walls * action / self.action_space.n).astype(jnp.int32)
             number, placed = jnp.where(placed == 0, of_all, number), placed - 1
-        level = self._placed(key_start, env_state.level, action, placed, number)
+        level = self._place_object(key_start, env_state.level, action, placed, number)
         after = MazeEditorState(level, number, env_state.steps + 1)
         over = after.steps >= self.max_episode_steps
         return after, TimeStep(self.observe(key_seen, after), jnp.float32(0), over, jnp.bool_(False))
 
-    def level(self, env_state: MazeEditorState) -> Level:
+    def get_level(self, env_state: MazeEditorState) -> Level:
         return env_state.level
 
     def observe(self, key: Key, state: MazeEditorState) -> dict[str, Array]:
         """What was made so far, the step, and new random numbers."""
         level = state.level
-        image = self._shown.observe(MazeState(level, level.agent, level.direction, state.steps))["image"]
+        image = self._full_view_maze.observe(MazeState(level, level.agent, level.direction, state.steps))["image"]
         seen = {"image": image, "step": state.steps}
         return seen | {"random": jax.random.uniform(key, (self.num_random,))} if self.num_random else seen
 
-    def _placed(
+    def _place_object(
         self, key: Key, level: Level, cell: Int[Array, ""], placed: Int[Array, ""], number: Int[Array, ""]
     ) -> Level:
         """A level with one thing more on a cell: a wall, after `number` of them the goal, and then the start."""
@@ -104,7 +109,7 @@ class MazeEditor:
         goal = level.goal[1] * width + level.goal[0]
         other = (goal + jax.random.randint(key, (), 1, self.action_space.n)) % self.action_space.n
         cell = jnp.where(is_start & (cell == goal), other, cell)
-        here = (np.arange(self.action_space.n) == cell).reshape(self._size)
+        here = (np.arange(self.action_space.n) == cell).reshape(self._grid_size)
         is_wall = (placed >= 0) & (placed < number)
         grid = jnp.where(here & (is_wall | is_goal | is_start), is_wall, level.grid)
         at = jnp.stack([cell % width, cell // width]).astype(jnp.int32)
@@ -112,9 +117,9 @@ class MazeEditor:
         return replace(level, walls=levels.pack(grid), agent=agent, goal=goal)
 
     @property
-    def _size(self) -> tuple[int, int]:
+    def _grid_size(self) -> tuple[int, int]:
         return self.maze.levels.height, self.maze.levels.width
 
     @property
-    def _shown(self) -> Maze:
+    def _full_view_maze(self) -> Maze:
         return replace(self.maze, full_view=True, normalize=True)

@@ -54,17 +54,19 @@ class RandomWalls:
     def sample(self, key: Key, params: WallCounts) -> Level:
         """A level; of counts beyond the fields' most, most are drawn."""
         if not self.solvable:
-            return self._draw(key, params)
+            return self._sample_level(key, params)
 
-        def draw(i: Array, drawn: tuple[Level, Array]) -> tuple[Level, Array]:
+        def sample_candidate(i: Array, drawn: tuple[Level, Array]) -> tuple[Level, Array]:
             del drawn
-            level = self._draw(jax.random.fold_in(key, i), params)
+            level = self._sample_level(jax.random.fold_in(key, i), params)
             return level, path_length(level) >= 0
 
-        nothing = tree.zeros(jax.eval_shape(lambda: self._draw(key, params)))
-        return tree.repeat(jnp.int32(UNLIMITED), draw, (nothing, jnp.bool_(False)), lambda drawn: ~drawn[1])[0]
+        nothing = tree.zeros_like(jax.eval_shape(lambda: self._sample_level(key, params)))
+        return tree.masked_fori_loop(
+            jnp.int32(UNLIMITED), sample_candidate, (nothing, jnp.bool_(False)), lambda drawn: ~drawn[1]
+        )[0]
 
-    def _draw(self, key: Key, params: WallCounts) -> Level:
+    def _sample_level(self, key: Key, params: WallCounts) -> Level:
         key_count, key_walls, key_start = jax.random.split(key, 3)
         cells = self.height * self.width
         count = jax.random.randint(key_count, (), params.fewest, params.most + 1)
@@ -74,11 +76,11 @@ class RandomWalls:
             drawn = jnp.argsort(jax.random.bits(key_walls, (cells,)))[: self.most]
         drawn = jnp.where(jnp.arange(self.most) < count, drawn, cells)
         walls = jnp.zeros(cells, bool).at[drawn].set(True, mode="drop")
-        return start_and_goal(key_start, walls.reshape(self.height, self.width))
+        return place_start_and_goal(key_start, walls.reshape(self.height, self.width))
 
 
 @dataclass(frozen=True)
-class Table:
+class LevelTable:
     """Levels drawn uniformly from a table in the params, leaves [n, ...]; the default one has these drawings.
 
     With any_direction, the agent looks in a direction drawn anew.
@@ -107,13 +109,13 @@ class Table:
 
     def sample(self, key: Key, params: Level) -> Level:
         key_level, key_direction = jax.random.split(key)
-        level = tree.index(params, jax.random.randint(key_level, (), 0, tree.size(params)))
+        level = tree.index(params, jax.random.randint(key_level, (), 0, tree.leading_size(params)))
         if not self.any_direction:
             return level
-        return replace(level, direction=any_direction(key_direction))
+        return replace(level, direction=sample_direction(key_direction))
 
 
-def start_and_goal(key: Key, grid: Bool[Array, "height width"]) -> Level:
+def place_start_and_goal(key: Key, grid: Bool[Array, "height width"]) -> Level:
     """A level with these walls, start and goal drawn uniformly from the free cells, of which there are two at least."""
     key_start, key_goal, key_direction = jax.random.split(key, 3)
     seen = jnp.cumsum(~grid.reshape(-1))
@@ -123,9 +125,9 @@ def start_and_goal(key: Key, grid: Bool[Array, "height width"]) -> Level:
     # the k-th free cell is behind as many cells as have seen at most k
     cells = (seen <= jnp.stack([start, goal])[:, None]).sum(-1, dtype=jnp.int32)
     at = jnp.stack([cells % grid.shape[1], cells // grid.shape[1]], axis=-1)
-    return levels.level(grid, (at[0], any_direction(key_direction)), at[1])
+    return levels.create_level(grid, (at[0], sample_direction(key_direction)), at[1])
 
 
-def any_direction(key: Key) -> Int[Array, ""]:
+def sample_direction(key: Key) -> Int[Array, ""]:
     """Right, down, left or up, each as likely."""
     return jax.random.randint(key, (), 0, 4, jnp.int32)

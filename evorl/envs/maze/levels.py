@@ -15,8 +15,8 @@ from evorl.errors import require
 GREEN, RED = 1, 0  # MiniGrid's numbers
 ABSENT = -1000  # the x and y of what a level does not have, out of every sight
 HEADINGS = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]], np.int32)  # (x, y) of right, down, left, up
-BITS = 32
-AGENTS = ">v<^"
+WORD_BITS = 32
+AGENT_SYMBOLS = ">v<^"
 
 
 @struct.dataclass
@@ -35,7 +35,7 @@ class Level:
     distractor: Any  # [2] int32
     clue: Any  # [2] int32
     width: int = struct.field(pytree_node=False)
-    limit: Any = ()  # [] int32: steps of an episode; () for the environment's own
+    step_limit: Any = ()  # [] int32: steps of an episode; () for the environment's own
 
     @property
     def height(self) -> int:
@@ -47,7 +47,7 @@ class Level:
         return unpack(jnp.asarray(self.walls), self.width)
 
 
-def level(
+def create_level(
     grid: Bool[Array, "height width"], start: tuple[Any, Any], goal: Any, color: Any = GREEN,
     distractor: Any = (ABSENT, ABSENT), clue: Any = (ABSENT, ABSENT),
 ) -> Level:  # fmt: skip
@@ -59,27 +59,27 @@ def level(
 def pack(grid: Bool[Array, "*batch height width"]) -> UInt32[Array, "*batch height words"]:
     """Cells as bits."""
     width = grid.shape[-1]
-    words = -(-width // BITS)
-    padded = jnp.pad(grid, [(0, 0)] * (grid.ndim - 1) + [(0, words * BITS - width)])
-    bits = padded.reshape(*grid.shape[:-1], words, BITS).astype(jnp.uint32)
-    return (bits << jnp.arange(BITS, dtype=jnp.uint32)).sum(-1, dtype=jnp.uint32)
+    words = -(-width // WORD_BITS)
+    padded = jnp.pad(grid, [(0, 0)] * (grid.ndim - 1) + [(0, words * WORD_BITS - width)])
+    bits = padded.reshape(*grid.shape[:-1], words, WORD_BITS).astype(jnp.uint32)
+    return (bits << jnp.arange(WORD_BITS, dtype=jnp.uint32)).sum(-1, dtype=jnp.uint32)
 
 
 def unpack(bits: UInt32[Array, "*batch height words"], width: int) -> Bool[Array, "*batch height width"]:
     """Bits as cells."""
     x = np.arange(width)
-    return ((bits[..., x // BITS] >> jnp.asarray(x % BITS, jnp.uint32)) & 1).astype(bool)
+    return ((bits[..., x // WORD_BITS] >> jnp.asarray(x % WORD_BITS, jnp.uint32)) & 1).astype(bool)
 
 
-def blocked(level: Level, x: Int[Array, "*cells"], y: Int[Array, "*cells"]) -> Bool[Array, "*cells"]:
+def is_wall(level: Level, x: Int[Array, "*cells"], y: Int[Array, "*cells"]) -> Bool[Array, "*cells"]:
     """Whether cells are walls, of this level or around it."""
     inside = (x >= 0) & (x < level.width) & (y >= 0) & (y < level.height)
     words = level.walls.shape[-1]
-    word = level.walls.reshape(-1)[y * words + x // BITS if words > 1 else y]
-    return ~inside | ((word >> (x % BITS).astype(jnp.uint32)) & 1).astype(bool)
+    word = level.walls.reshape(-1)[y * words + x // WORD_BITS if words > 1 else y]
+    return ~inside | ((word >> (x % WORD_BITS).astype(jnp.uint32)) & 1).astype(bool)
 
 
-def at(cell: Int[Array, "2"], x: Int[Array, "*cells"], y: Int[Array, "*cells"]) -> Bool[Array, "*cells"]:
+def is_at(cell: Int[Array, "2"], x: Int[Array, "*cells"], y: Int[Array, "*cells"]) -> Bool[Array, "*cells"]:
     """Whether cells are this one."""
     return (x == cell[0]) & (y == cell[1])
 
@@ -92,8 +92,8 @@ def from_str(text: str) -> Level:
     found: dict[str, tuple[int, int]] = {}
     for y, row in enumerate(rows):
         for x, sign in enumerate(row):
-            kind = "agent" if sign in AGENTS else "goal" if sign in "GR" else sign
-            require(sign in ".#GRdc" + AGENTS, "level", sign, f"a cell is one of .#GRdc{AGENTS}")
+            kind = "agent" if sign in AGENT_SYMBOLS else "goal" if sign in "GR" else sign
+            require(sign in ".#GRdc" + AGENT_SYMBOLS, "level", sign, f"a cell is one of .#GRdc{AGENT_SYMBOLS}")
             require(sign in ".#" or kind not in found, "level", sign, f"has more than one {kind}")
             found[kind] = (x, y)
     for kind in ("agent", "goal"):
@@ -102,14 +102,14 @@ def from_str(text: str) -> Level:
     grid = jnp.array([[sign == "#" for sign in row] for row in rows])
     color = GREEN if rows[goal[1]][goal[0]] == "G" else RED
     nowhere = (ABSENT, ABSENT)
-    start = (x, y), AGENTS.index(rows[y][x])
-    return level(grid, start, goal, color, found.get("d", nowhere), found.get("c", nowhere))
+    start = (x, y), AGENT_SYMBOLS.index(rows[y][x])
+    return create_level(grid, start, goal, color, found.get("d", nowhere), found.get("c", nowhere))
 
 
 def to_str(level: Level) -> str:
     """A drawing: # wall, > v < ^ the start, G a green goal, R a red one, d the distractor, c the clue."""
     signs = np.where(np.asarray(level.grid), "#", ".")
-    sign = AGENTS[int(level.direction)]
+    sign = AGENT_SYMBOLS[int(level.direction)]
     marks = ((level.clue, "c"), (level.distractor, "d"), (level.goal, "RG"[int(level.color)]), (level.agent, sign))
     for cell, mark in marks:
         x, y = np.asarray(cell)
@@ -132,6 +132,6 @@ def equal(a: Level, b: Level) -> Bool[Array, ""]:
     return jnp.stack([(x == y).all() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]).all()
 
 
-def fingerprint(level: Level) -> UInt32[Array, "2"]:
+def hash_level(level: Level) -> UInt32[Array, "2"]:
     """A hash of 64 bits."""
-    return tree.fingerprint(level)
+    return tree.hash_tree(level)

@@ -12,23 +12,23 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl.envs import render
-from evorl.envs.maze.draw import picture
-from evorl.envs.maze.edits import crossover, decode, flip_wall, move_goal, mutate, nothing
+from evorl.envs.maze.draw import render_level
+from evorl.envs.maze.edits import crossover, decode, flip_wall, keep_unchanged, move_goal, mutate
 from evorl.envs.maze.generators import RandomWalls
-from evorl.envs.maze.levels import GREEN, RED, Level, at, blocked, equal
+from evorl.envs.maze.levels import GREEN, RED, Level, equal, is_at, is_wall
 from evorl.envs.maze.paths import level_metrics, optimal_return
-from evorl.errors import require, require_whole
+from evorl.errors import require, require_int
 from evorl.spaces import Box, Dict, Discrete
-from evorl.types import Editor, Key, Metrics, TimeStep
+from evorl.types import EditorEnv, Key, Metrics, TimeStep
 
 LEFT, RIGHT, FORWARD = 0, 1, 2  # the actions that do something; 3 to 6 (pick up, drop, toggle, done) do nothing
 # a cell is MiniGrid's object, colour and state, four bits each; red is 0
 UNSEEN, EMPTY, WALL, GOAL, AGENT = 0, 1, 2 + (5 << 4), 8, 10
-Cells = Int[Array, "rows columns"]
+CellCodes = Int[Array, "rows columns"]
 
 
 @runtime_checkable
-class Levels(Protocol):
+class LevelSource(Protocol):
     """Where levels come from: one size, and a draw of a level from params."""
 
     @property
@@ -68,7 +68,7 @@ class Maze:
     see_through_walls is off. Actions 0 to 2 are left, right, forward; the others of MiniGrid's seven do nothing.
     """
 
-    levels: Levels = field(default_factory=RandomWalls)
+    levels: LevelSource = field(default_factory=RandomWalls)
     view_size: int = 5
     max_episode_steps: int = 250
     time_penalty: float = 0.9
@@ -85,7 +85,7 @@ class Maze:
     def __post_init__(self) -> None:
         odd = self.view_size in range(3, 32, 2)
         require(odd, "view_size", self.view_size, "must be odd, from 3 to 31")
-        require_whole("max_episode_steps", self.max_episode_steps)
+        require_int("max_episode_steps", self.max_episode_steps)
         require(self.num_actions in (3, 7), "num_actions", self.num_actions, "must be 3 or 7")
         require(0 <= self.time_penalty <= 1, "time_penalty", self.time_penalty, "must be from 0 to 1")
 
@@ -104,12 +104,12 @@ class Maze:
         return Discrete(self.num_actions)
 
     def reset(self, key: Key, params: Any) -> tuple[MazeState, dict[str, Array]]:
-        return self.reset_to(key, self.sample(key, params))
+        return self.reset_to_level(key, self.sample_level(key, params))
 
-    def sample(self, key: Key, params: Any) -> Level:
+    def sample_level(self, key: Key, params: Any) -> Level:
         return self.levels.sample(key, params)
 
-    def reset_to(self, key: Key, level: Level) -> tuple[MazeState, dict[str, Array]]:
+    def reset_to_level(self, key: Key, level: Level) -> tuple[MazeState, dict[str, Array]]:
         """The start of an episode in a given level."""
         del key
         state = MazeState(level, level.agent, level.direction, jnp.int32(0))
@@ -119,30 +119,30 @@ class Maze:
         del key, params
         level, direction = env_state.level, env_state.direction
         turn = jnp.where(action == RIGHT, 1, jnp.where(action == LEFT, 3, 0))
-        ahead = env_state.position + jnp.stack(_heading(direction))
-        moves = (action == FORWARD) & ~blocked(level, ahead[0], ahead[1])
+        ahead = env_state.position + jnp.stack(_direction_vector(direction))
+        moves = (action == FORWARD) & ~is_wall(level, ahead[0], ahead[1])
         position = jnp.where(moves, ahead, env_state.position)
         after = MazeState(level, position, (direction + turn) % 4, env_state.steps + 1)
-        reached = moves & at(level.goal, *position)
-        terminated = reached | (moves & at(level.distractor, *position))
-        limit = self._limit(level)
+        reached = moves & is_at(level.goal, *position)
+        terminated = reached | (moves & is_at(level.distractor, *position))
+        limit = self._step_limit(level)
         late = after.steps >= limit
         reward = jnp.where(reached, 1 - self.time_penalty * after.steps / limit, 0.0)
         return after, TimeStep(self.observe(after), reward.astype(jnp.float32), terminated, late & ~terminated)
 
-    def level(self, env_state: MazeState) -> Level:
+    def get_level(self, env_state: MazeState) -> Level:
         return env_state.level
 
-    def equal(self, a: Level, b: Level) -> Bool[Array, ""]:
+    def is_same_level(self, a: Level, b: Level) -> Bool[Array, ""]:
         return equal(a, b)
 
-    def mutate(self, key: Key, level: Level, num_edits: int) -> Level:
+    def mutate_level(self, key: Key, level: Level, num_edits: int) -> Level:
         """num_edits times nothing, a wall more or less, or the goal elsewhere (Parker-Holder et al. 2022,
         arXiv:2203.01302).
         """
-        return mutate(key, level, num_edits, (nothing, flip_wall, move_goal))
+        return mutate(key, level, num_edits, (keep_unchanged, flip_wall, move_goal))
 
-    def crossover(self, key: Key, a: Level, b: Level) -> Level:
+    def crossover_levels(self, key: Key, a: Level, b: Level) -> Level:
         return crossover(key, a, b)
 
     @property
@@ -150,18 +150,18 @@ class Maze:
         """Three numbers of each cell, for wall, goal and start, and one of each direction."""
         return 3 * self.levels.height * self.levels.width + 4
 
-    def decode(self, genome: Float[Array, " size"]) -> Level:
+    def level_from_genome(self, genome: Float[Array, " size"]) -> Level:
         """Walls where their number is above 0; goal, start and direction where theirs is highest."""
         return decode(genome, self.levels.height, self.levels.width)
 
     def optimal_return(self, level: Level) -> Float[Array, ""]:
-        return optimal_return(level, self._limit(level), self.time_penalty)
+        return optimal_return(level, self._step_limit(level), self.time_penalty)
 
-    def solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
+    def is_solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
         """Whether the goal was reached, but on the last step where nothing is left of the reward."""
         return episode_return > 0
 
-    def editor(self) -> Editor:
+    def make_editor(self) -> EditorEnv:
         """Where a teacher draws as many walls as RandomWalls at most, of other sources 60."""
         from evorl.envs.maze.editor import MazeEditor  # which itself shows a Maze
 
@@ -170,54 +170,56 @@ class Maze:
 
     def observe(self, state: MazeState) -> dict[str, Array]:
         """The cells in view as (object, color, state), and the direction."""
-        cells = self._whole(state) if self.full_view else self._view(state)
+        cells = self._encode_full_view(state) if self.full_view else self._encode_view(state)
         image = (cells[..., None] >> np.array([0, 4, 8])) & 15
         image = image / jnp.float32(10) if self.normalize else image.astype(jnp.uint8)
         return {"image": image, "direction": state.direction}
 
-    def describe(self, state: MazeState) -> Metrics:
+    def state_metrics(self, state: MazeState) -> Metrics:
         """Metrics of the level that is being played."""
         return level_metrics(state.level)
 
     def draw(self, states: list[MazeState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        shown = states[: render.FRAMES]
-        return render.save([picture(state.level, state.position, state.direction) for state in shown], 0.1, folder)
+        shown = states[: render.MAX_FRAMES]
+        return render.save_frames(
+            [render_level(state.level, state.position, state.direction) for state in shown], 0.1, folder
+        )
 
-    def _limit(self, level: Level) -> Any:
-        return self.max_episode_steps if isinstance(level.limit, tuple) else level.limit
+    def _step_limit(self, level: Level) -> Any:
+        return self.max_episode_steps if isinstance(level.step_limit, tuple) else level.step_limit
 
-    def _view(self, state: MazeState) -> Cells:
+    def _encode_view(self, state: MazeState) -> CellCodes:
         size = self.view_size
         ahead, aside = np.mgrid[size - 1 : -1 : -1, -(size // 2) : size // 2 + 1]
-        to_x, to_y = _heading(state.direction)  # at the agent's right hand is (-to_y, to_x)
+        to_x, to_y = _direction_vector(state.direction)  # at the agent's right hand is (-to_y, to_x)
         x = state.position[0] + ahead * to_x - aside * to_y
         y = state.position[1] + ahead * to_y + aside * to_x
-        cells = _cells(state.level, x, y)
+        cells = _encode_cells(state.level, x, y)
         if not self.see_through_walls:
-            cells = jnp.where(_visible(cells == WALL), cells, UNSEEN)
+            cells = jnp.where(_visible_mask(cells == WALL), cells, UNSEEN)
         own = AGENT + (state.direction << 8) if self.see_agent else EMPTY
         return jnp.where((ahead == 0) & (aside == 0), own, cells)
 
-    def _whole(self, state: MazeState) -> Cells:
+    def _encode_full_view(self, state: MazeState) -> CellCodes:
         y, x = map(jnp.asarray, np.mgrid[-1 : self.levels.height + 1, -1 : self.levels.width + 1])
-        return jnp.where(at(state.position, x, y), AGENT + (state.direction << 8), _cells(state.level, x, y))
+        return jnp.where(is_at(state.position, x, y), AGENT + (state.direction << 8), _encode_cells(state.level, x, y))
 
 
-def _heading(direction: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
+def _direction_vector(direction: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """One step in a direction, (x, y): that of HEADINGS, without a gather, which would not fuse."""
     return (direction == 0).astype(jnp.int32) - (direction == 2), (direction == 1).astype(jnp.int32) - (direction == 3)
 
 
-def _cells(level: Level, x: Cells, y: Cells) -> Cells:
+def _encode_cells(level: Level, x: CellCodes, y: CellCodes) -> CellCodes:
     """What is at x, y."""
-    distractor = at(level.distractor, x, y)
+    distractor = is_at(level.distractor, x, y)
     color = jnp.where(distractor, GREEN + RED - level.color, level.color)
-    tile = distractor | at(level.goal, x, y) | at(level.clue, x, y)
-    return jnp.where(tile, GOAL + (color << 4), jnp.where(blocked(level, x, y), WALL, EMPTY))
+    tile = distractor | is_at(level.goal, x, y) | is_at(level.clue, x, y)
+    return jnp.where(tile, GOAL + (color << 4), jnp.where(is_wall(level, x, y), WALL, EMPTY))
 
 
-def _visible(wall: Bool[Array, "size size"]) -> Bool[Array, "size size"]:
+def _visible_mask(wall: Bool[Array, "size size"]) -> Bool[Array, "size size"]:
     """What MiniGrid sees from the bottom centre: light goes up and sideways from cells that are no walls.
 
     A row, as bits, is swept to the right and then to the left; each lit free cell lights the three cells before it.
@@ -227,20 +229,20 @@ def _visible(wall: Bool[Array, "size size"]) -> Bool[Array, "size size"]:
     columns = jnp.arange(size, dtype=jnp.uint32)
     walls = (wall.astype(jnp.uint32) << columns).sum(-1, dtype=jnp.uint32)
 
-    def sweep(lit: Array, wall: Array) -> tuple[Array, Array]:
+    def propagate_light(lit: Array, wall: Array) -> tuple[Array, Array]:
         free = every & ~wall
-        rightwards, last = _run(lit & free, free, jnp.left_shift), every >> 1
+        rightwards, last = _extend_runs(lit & free, free, jnp.left_shift), every >> 1
         lit = lit | rightwards | (rightwards << 1) & every
         above = (rightwards & last) | (rightwards & last) << 1
-        leftwards, first = _run(lit & free, free, jnp.right_shift), every & ~jnp.uint32(1)
+        leftwards, first = _extend_runs(lit & free, free, jnp.right_shift), every & ~jnp.uint32(1)
         lit = lit | leftwards | leftwards >> 1
         return above | (leftwards & first) | (leftwards & first) >> 1, lit
 
-    _, lit = jax.lax.scan(sweep, jnp.uint32(1 << size // 2), walls, reverse=True)
+    _, lit = jax.lax.scan(propagate_light, jnp.uint32(1 << size // 2), walls, reverse=True)
     return ((lit[:, None] >> columns) & 1).astype(bool)
 
 
-def _run(cells: Array, free: Array, shift: Callable[[Array, Array], Array]) -> Array:
+def _extend_runs(cells: Array, free: Array, shift: Callable[[Array, Array], Array]) -> Array:
     """Bits and all free ones behind them in one direction without a gap, in views of up to 32."""
     for distance in (1, 2, 4, 8, 16):
         cells = cells | free & shift(cells, jnp.uint32(distance))

@@ -13,20 +13,23 @@ import numpy as np
 from jaxtyping import Array
 
 from evorl.envs.maze import levels
-from evorl.envs.maze.generators import any_direction, start_and_goal
+from evorl.envs.maze.generators import place_start_and_goal, sample_direction
 from evorl.envs.maze.levels import HEADINGS, RED, Level
-from evorl.envs.maze.maze import Levels, Maze
-from evorl.errors import unknown
+from evorl.envs.maze.maze import LevelSource, Maze
+from evorl.errors import unknown_name_error
 from evorl.types import Key
 
 Cell = tuple[int, int]
 RIGHT, LEFT = 0, 2
-ANY = -1
+ANY_DIRECTION = -1
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """One layout; rows are hexadecimal, their highest bit x = 0. The goal is any of goals, the direction may be ANY."""
+class FixedLayout:
+    """One layout; rows are hexadecimal, their highest bit x = 0.
+
+    The goal is any of goals, the direction may be ANY_DIRECTION.
+    """
 
     rows: str
     width: int
@@ -49,16 +52,16 @@ class Fixed:
     def sample(self, key: Key, params: tuple[()]) -> Level:
         del params
         key_direction, key_goal = jax.random.split(key)
-        direction = any_direction(key_direction) if self.direction == ANY else self.direction
+        direction = sample_direction(key_direction) if self.direction == ANY_DIRECTION else self.direction
         goal = jnp.array(self.goals, jnp.int32)[jax.random.randint(key_goal, (), 0, len(self.goals))]
-        return levels.level(jnp.asarray(self.grid), (self.agent, direction), goal)
+        return levels.create_level(jnp.asarray(self.grid), (self.agent, direction), goal)
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryMaze:
     """A T-junction with a red and a green goal: the clue at the start has the colour of the true one."""
 
-    layout: Fixed
+    layout: FixedLayout
     clue: Cell = (0, 6)
 
     default_params = ()
@@ -78,7 +81,7 @@ class Memory:
         cells = jnp.array(self.layout.goals, jnp.int32)
         true = jnp.where(color == RED, 0, 1)
         start, clue = (self.layout.agent, self.layout.direction), self.clue
-        return levels.level(jnp.asarray(self.layout.grid), start, cells[true], color, cells[1 - true], clue)
+        return levels.create_level(jnp.asarray(self.layout.grid), start, cells[true], color, cells[1 - true], clue)
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class FourRooms:
         left, right, above, below = jax.random.randint(key_doors, (4,), 0, 8)
         across = (y == 8) & (x != left) & (x != 9 + right)
         down = (x == 8) & (y != above) & (y != 9 + below)
-        return start_and_goal(key_start, across | down)
+        return place_start_and_goal(key_start, across | down)
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ class Crossing:
             place = jax.random.randint(key, (), other[room[1 - axis]] + 1, other[room[1 - axis] + 1])
             grid = grid.at[jnp.where(crosses_column, place, wall), jnp.where(crosses_column, wall, place)].set(False)
             room = room.at[axis].add(1)
-        return levels.level(grid, ((0, 0), RIGHT), (8, 8))
+        return levels.create_level(grid, ((0, 0), RIGHT), (8, 8))
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ class PerfectMaze:
         y, x = np.mgrid[0 : self.height, 0 : self.width]
         grid, visited = jnp.asarray((x % 2 == 1) | (y % 2 == 1)), jnp.zeros(cells, bool).at[here].set(True)
 
-        def step(carry: tuple[Array, ...], preference: Array) -> tuple[tuple[Array, ...], None]:
+        def search_step(carry: tuple[Array, ...], preference: Array) -> tuple[tuple[Array, ...], None]:
             grid, visited, parent, here = carry
             cell = jnp.stack([here % size, here // size])
             beside = cell + HEADINGS
@@ -172,33 +175,51 @@ class PerfectMaze:
             return (grid, visited.at[there].set(True), parent, there), None
 
         carry = grid, visited, jnp.full(cells, here), here
-        (grid, *_), _ = jax.lax.scan(step, carry, preference)
-        return start_and_goal(key_start, grid)
+        (grid, *_), _ = jax.lax.scan(search_step, carry, preference)
+        return place_start_and_goal(key_start, grid)
 
 
-def layout(rows: str, agent: Cell, direction: int, *goals: Cell) -> Fixed:
+def create_square_layout(rows: str, agent: Cell, direction: int, *goals: Cell) -> FixedLayout:
     """A square level from its rows, as hexadecimal numbers."""
     height = len(rows.split())
-    return Fixed(rows, height, agent, direction, goals)  # all of them are squares
+    return FixedLayout(rows, height, agent, direction, goals)  # all of them are squares
 
 
 SMALL_ALLEYS = tuple((x, y) for y in (5, 7) for x in range(2, 11, 2))
 LARGE_ALLEYS = tuple((x, y) for y in (8, 10) for x in range(2, 17, 2))
-LEVELS: dict[str, Levels] = {
-    "SixteenRooms": layout("0248 0008 0240 176e 0200 0048 1add 0208 0240 0f6b 0248 0040 0208", (1, 1), RIGHT, (11, 11)),
-    "SixteenRooms2": layout("0208 0048 0248 1edd 0240 0048 17df 0248 0200 1b6f 0248 0040 0248", (1, 1), ANY, (11, 11)),
-    "Labyrinth": layout("0000 0ffe 0802 0bfa 0a0a 0aea 0aaa 0aaa 088a 0ffa 0082 1ebe 0080", (0, 12), RIGHT, (6, 6)),
-    "LabyrinthFlipped": layout(
+LEVELS: dict[str, LevelSource] = {
+    "SixteenRooms": create_square_layout(
+        "0248 0008 0240 176e 0200 0048 1add 0208 0240 0f6b 0248 0040 0208", (1, 1), RIGHT, (11, 11)
+    ),
+    "SixteenRooms2": create_square_layout(
+        "0208 0048 0248 1edd 0240 0048 17df 0248 0200 1b6f 0248 0040 0248", (1, 1), ANY_DIRECTION, (11, 11)
+    ),
+    "Labyrinth": create_square_layout(
+        "0000 0ffe 0802 0bfa 0a0a 0aea 0aaa 0aaa 088a 0ffa 0082 1ebe 0080", (0, 12), RIGHT, (6, 6)
+    ),
+    "LabyrinthFlipped": create_square_layout(
         "0000 0ffe 0802 0bfa 0a0a 0aea 0aaa 0aaa 0a22 0bfe 0820 0faf 0020", (12, 12), LEFT, (6, 6)
     ),
-    "Labyrinth2": layout("0800 0bfe 0a02 0afa 0a8a 02aa 1eaa 02ea 0a0a 0bfa 0802 0ffe 0000", (0, 0), ANY, (6, 6)),
-    "StandardMaze": layout("0084 0ef6 0800 0ff7 0010 1fbe 0120 0c6f 0522 15ba 1488 16ee 0228", (6, 0), RIGHT, (6, 12)),
-    "StandardMaze2": layout("0284 0af1 0804 0ff7 0254 1ad4 0a16 0b72 093a 0daa 08aa 0aaa 0220", (0, 6), ANY, (12, 4)),
-    "StandardMaze3": layout("0140 0f5e 0850 03d5 1a14 02d6 0a92 0abb 08a8 0eae 08a2 0baa 0888", (3, 0), ANY, (12, 6)),
-    "SmallCorridor": layout("0000 " + "0aaa " * 5 + "0ffe " + "0aaa " * 5 + "0000", (0, 6), ANY, *SMALL_ALLEYS),
-    "LargeCorridor": layout("00000 " + "2aaaa " * 8 + "3fffe " + "2aaaa " * 8 + "00000", (0, 9), ANY, *LARGE_ALLEYS),
-    "Memory": Memory(
-        layout(
+    "Labyrinth2": create_square_layout(
+        "0800 0bfe 0a02 0afa 0a8a 02aa 1eaa 02ea 0a0a 0bfa 0802 0ffe 0000", (0, 0), ANY_DIRECTION, (6, 6)
+    ),
+    "StandardMaze": create_square_layout(
+        "0084 0ef6 0800 0ff7 0010 1fbe 0120 0c6f 0522 15ba 1488 16ee 0228", (6, 0), RIGHT, (6, 12)
+    ),
+    "StandardMaze2": create_square_layout(
+        "0284 0af1 0804 0ff7 0254 1ad4 0a16 0b72 093a 0daa 08aa 0aaa 0220", (0, 6), ANY_DIRECTION, (12, 4)
+    ),
+    "StandardMaze3": create_square_layout(
+        "0140 0f5e 0850 03d5 1a14 02d6 0a92 0abb 08a8 0eae 08a2 0baa 0888", (3, 0), ANY_DIRECTION, (12, 6)
+    ),
+    "SmallCorridor": create_square_layout(
+        "0000 " + "0aaa " * 5 + "0ffe " + "0aaa " * 5 + "0000", (0, 6), ANY_DIRECTION, *SMALL_ALLEYS
+    ),
+    "LargeCorridor": create_square_layout(
+        "00000 " + "2aaaa " * 8 + "3fffe " + "2aaaa " * 8 + "00000", (0, 9), ANY_DIRECTION, *LARGE_ALLEYS
+    ),
+    "Memory": MemoryMaze(
+        create_square_layout(
             "0050 0050 0050 0050 0050 7850 0fd0 0010 0fd0 7850 0050 0050 0050 0050 0050", (0, 7), RIGHT, (9, 5), (9, 9)
         )
     ),
@@ -218,7 +239,7 @@ class OODLevels:
 
     def __post_init__(self) -> None:
         if self.name not in LEVELS:
-            raise unknown("maze", self.name, LEVELS)
+            raise unknown_name_error("maze", self.name, LEVELS)
 
     @property
     def height(self) -> int:
@@ -236,12 +257,15 @@ class OODLevels:
         return LEVELS[self.name].sample(key, params)
 
 
-def limit(name: str) -> int:
+def episode_step_limit(name: str) -> int:
     """The steps of an episode."""
     area = (LEVELS[name].height + 2) * (LEVELS[name].width + 2)
     return {"FourRooms": 250, "Crossing": 4 * area}.get(name, 2 * area)
 
 
-def mazes(like: Maze) -> dict[str, Maze]:
+def create_test_mazes(like: Maze) -> dict[str, Maze]:
     """All of them by name, seen and rewarded as in `like`."""
-    return {name: replace(like, levels=source, max_episode_steps=limit(name)) for name, source in LEVELS.items()}
+    return {
+        name: replace(like, levels=source, max_episode_steps=episode_step_limit(name))
+        for name, source in LEVELS.items()
+    }

@@ -9,53 +9,55 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
 from evorl import tree
-from evorl.envs.maze.levels import BITS, HEADINGS, Level, pack, unpack
+from evorl.envs.maze.levels import HEADINGS, WORD_BITS, Level, pack, unpack
 from evorl.types import Metrics
 
-Cells = UInt32[Array, "height words"]
+CellBits = UInt32[Array, "height words"]
 UNREACHABLE = -1
 
 
 def path_length(level: Level) -> Int[Array, ""]:
     """Moves from the start to the goal, turns not counted; -1 where there is no way."""
-    free, goal = _free(level), _cell(level, level.goal)
+    free, goal = _free_cells(level), _cell_bits(level, level.goal)
 
-    def spread(cells: Cells) -> Cells:
+    def spread(cells: CellBits) -> CellBits:
         return cells | (_neighbours(cells) & free)
 
-    return _flood(_cell(level, level.agent), spread, lambda cells: cells & goal)
+    return _flood(_cell_bits(level, level.agent), spread, lambda cells: cells & goal)
 
 
-def num_actions(level: Level) -> Int[Array, ""]:
+def count_min_actions(level: Level) -> Int[Array, ""]:
     """Actions from the start to the goal, turns and moves, at least; -1 where there is no way."""
-    free, goal = _free(level), _cell(level, level.goal)
+    free, goal = _free_cells(level), _cell_bits(level, level.goal)
     headings = jnp.arange(4)
-    start = jnp.where((headings == level.direction)[:, None, None], _cell(level, level.agent), jnp.uint32(0))
+    start = jnp.where((headings == level.direction)[:, None, None], _cell_bits(level, level.agent), jnp.uint32(0))
 
-    def spread(cells: UInt32[Array, "4 height words"]) -> UInt32[Array, "4 height words"]:
+    def spread_states(cells: UInt32[Array, "4 height words"]) -> UInt32[Array, "4 height words"]:
         moved = jnp.stack([_shift(cells[i], *map(int, HEADINGS[i])) for i in range(4)])
         return cells | (moved & free) | jnp.roll(cells, 1, axis=0) | jnp.roll(cells, -1, axis=0)
 
-    return _flood(start, spread, lambda cells: cells & goal)
+    return _flood(start, spread_states, lambda cells: cells & goal)
 
 
 def optimal_return(level: Level, max_episode_steps: Any = 250, time_penalty: float = 0.9) -> Float[Array, ""]:
     """The most that an episode of Maze can give in this level."""
-    steps = num_actions(level)
+    steps = count_min_actions(level)
     reachable = (steps != UNREACHABLE) & (steps <= max_episode_steps)
     return jnp.where(reachable, 1 - time_penalty * steps / max_episode_steps, 0.0)
 
 
-def distances(level: Level) -> Int[Array, "height width"]:
+def goal_distances(level: Level) -> Int[Array, "height width"]:
     """Moves from every cell to the goal; -1 where there is no way."""
-    free = _free(level)
+    free = _free_cells(level)
 
-    def spread(carry: tuple[Cells, Array, Array]) -> tuple[Cells, Array, Array]:  # a cell counts what comes before it
+    def spread(
+        carry: tuple[CellBits, Array, Array],
+    ) -> tuple[CellBits, Array, Array]:  # a cell counts what comes before it
         cells, steps, _ = carry
         after = cells | (_neighbours(cells) & free)
         return after, steps + ~unpack(after, level.width), (after != cells).any()
 
-    start = _cell(level, level.goal)
+    start = _cell_bits(level, level.goal)
     carry = start, (~unpack(start, level.width)).astype(jnp.int32), jnp.bool_(True)
     cells, steps, _ = jax.lax.while_loop(lambda carry: tree.any_unbatched(carry[2]), spread, carry)
     return jnp.where(unpack(cells, level.width), steps, UNREACHABLE)
@@ -92,37 +94,37 @@ def _flood(
     return jnp.where(found, steps, UNREACHABLE)
 
 
-def _free(level: Level) -> Cells:
+def _free_cells(level: Level) -> CellBits:
     """The cells that a way may use."""
     inside = pack(jnp.ones((level.height, level.width), bool))
-    return inside & ~level.walls & ~_cell(level, level.distractor)
+    return inside & ~level.walls & ~_cell_bits(level, level.distractor)
 
 
-def _cell(level: Level, cell: Int[Array, "2"]) -> Cells:
+def _cell_bits(level: Level, cell: Int[Array, "2"]) -> CellBits:
     """One cell as bits; none where it is absent."""
     x, y = cell[0], cell[1]
     words = level.walls.shape[-1]
     row, word = np.arange(level.height)[:, None], np.arange(words)
-    here = (row == y) & (word == x // BITS)
-    return jnp.where(here, jnp.uint32(1) << (x % BITS).astype(jnp.uint32), jnp.uint32(0))
+    here = (row == y) & (word == x // WORD_BITS)
+    return jnp.where(here, jnp.uint32(1) << (x % WORD_BITS).astype(jnp.uint32), jnp.uint32(0))
 
 
-def _neighbours(cells: Cells) -> Cells:
+def _neighbours(cells: CellBits) -> CellBits:
     each = [_shift(cells, *map(int, heading)) for heading in HEADINGS]
     return each[0] | each[1] | each[2] | each[3]
 
 
-def _shift(cells: Cells, x: int, y: int) -> Cells:
+def _shift(cells: CellBits, x: int, y: int) -> CellBits:
     """Cells moved by one in x or in y; those that leave the words are lost."""
     if y:
-        return _moved(cells, y, axis=0)
-    carried = _moved(cells, x, axis=1)
+        return _shift_axis(cells, y, axis=0)
+    carried = _shift_axis(cells, x, axis=1)
     if x > 0:
-        return (cells << 1) | (carried >> (BITS - 1))
-    return (cells >> 1) | (carried << (BITS - 1))
+        return (cells << 1) | (carried >> (WORD_BITS - 1))
+    return (cells >> 1) | (carried << (WORD_BITS - 1))
 
 
-def _moved(cells: Cells, by: int, axis: int) -> Cells:
+def _shift_axis(cells: CellBits, by: int, axis: int) -> CellBits:
     """cells[i - by] along an axis, zeros beyond its ends."""
     edge = jnp.zeros_like(jax.lax.slice_in_dim(cells, 0, 1, axis=axis))
     if by > 0:

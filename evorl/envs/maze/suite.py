@@ -8,41 +8,41 @@ import jax.numpy as jnp
 
 from evorl import tree
 from evorl.envs.maze.levels import Level, pad
-from evorl.envs.maze.maze import Levels, Maze
-from evorl.envs.maze.ood import ANY, LEVELS, RIGHT, Fixed, limit
+from evorl.envs.maze.maze import LevelSource, Maze
+from evorl.envs.maze.ood import ANY_DIRECTION, LEVELS, RIGHT, FixedLayout, episode_step_limit
 from evorl.types import Key
 
 SUITES = ("ood", "minimax")
-LARGE = "PerfectMazeXL"
-SMALL = tuple(name for name in LEVELS if name != LARGE)  # up to 19 x 19
+LARGE_MAZE = "PerfectMazeXL"
+SMALL_MAZES = tuple(name for name in LEVELS if name != LARGE_MAZE)  # up to 19 x 19
 AS_TRAINED = "as trained"
 
 
-def source_of(name: str, suite: str) -> Levels:
+def get_level_source(name: str, suite: str) -> LevelSource:
     """Where the levels of a maze come from. In minimax, whoever may look anywhere at the start of a layout looks right;
     its generators draw directions as ours do (facebookresearch/minimax, envs/maze/maze_ood.py).
     """
     source = LEVELS[name]
-    if suite == "minimax" and isinstance(source, Fixed) and source.direction == ANY:
-        return Fixed(source.rows, source.width, source.agent, RIGHT, source.goals)
+    if suite == "minimax" and isinstance(source, FixedLayout) and source.direction == ANY_DIRECTION:
+        return FixedLayout(source.rows, source.width, source.agent, RIGHT, source.goals)
     return source
 
 
-def draw(key: Key, names: Sequence[str], n: int, suite: str, env: Maze, params: object) -> Level:
+def sample_test_levels(key: Key, names: Sequence[str], n: int, suite: str, env: Maze, params: object) -> Level:
     """n levels of each of names, leaves [names, n, ...], padded with walls to the size of the largest.
 
     Those of a maze are the same whatever others are beside it. AS_TRAINED is env's own source, with its params.
     """
     own = {AS_TRAINED: (env.levels, params, env.max_episode_steps)}
-    sources = {name: source_of(name, suite) for name in names if name not in own}
-    mazes = own | {name: (source, source.default_params, limit(name)) for name, source in sources.items()}
+    sources = {name: get_level_source(name, suite) for name in names if name not in own}
+    mazes = own | {name: (source, source.default_params, episode_step_limit(name)) for name, source in sources.items()}
     height = max(mazes[name][0].height for name in names)
     width = max(mazes[name][0].width for name in names)
 
-    def of(name: str) -> Level:
+    def sample_maze(name: str) -> Level:
         source, params, steps = mazes[name]
         keys = jax.random.split(jax.random.fold_in(key, (AS_TRAINED, *LEVELS).index(name)), n)
         levels = jax.vmap(lambda key: pad(source.sample(key, params), height, width))(keys)
-        return replace(levels, limit=jnp.full(n, steps, jnp.int32))
+        return replace(levels, step_limit=jnp.full(n, steps, jnp.int32))
 
-    return tree.stack([of(name) for name in names])
+    return tree.stack([sample_maze(name) for name in names])

@@ -4,8 +4,25 @@ from dataclasses import dataclass
 
 from jaxtyping import Array
 
-from evorl.envs.mpe.sight import nearest, others, require_members, require_neighbors, row
-from evorl.envs.mpe.world import BLUE, DARK, RED, Kind, Kinds, MPEState, by_group, distances, relative, started
+from evorl.envs.mpe.observations import (
+    concatenate_vectors,
+    drop_self,
+    require_members,
+    require_neighbors,
+    select_nearest,
+)
+from evorl.envs.mpe.world import (
+    BLUE,
+    DARK,
+    RED,
+    EntityGroup,
+    EntityGroups,
+    MPEState,
+    compute_distances,
+    compute_offsets,
+    init_entities,
+    split_by_group,
+)
 from evorl.types import Key
 
 
@@ -27,23 +44,32 @@ class SimpleAdversary:
         require_neighbors(**near)
 
     @property
-    def agents(self) -> Kinds:
-        return {"adversary": Kind(1, 0.15, RED), "agent": Kind(self.num_good, 0.15, BLUE)}
+    def agents(self) -> EntityGroups:
+        return {"adversary": EntityGroup(1, 0.15, RED), "agent": EntityGroup(self.num_good, 0.15, BLUE)}
 
     @property
-    def landmarks(self) -> Kinds:
-        return {"landmark": Kind(self.num_good, 0.08, DARK)}
+    def landmarks(self) -> EntityGroups:
+        return {"landmark": EntityGroup(self.num_good, 0.08, DARK)}
 
-    def begin(self, key: Key) -> MPEState:
-        return started(key, self.agents, self.landmarks, (self.num_good,))
+    def init_state(self, key: Key) -> MPEState:
+        return init_entities(key, self.agents, self.landmarks, (self.num_good,))
 
-    def seen(self, state: MPEState) -> dict[str, Array]:
-        marks = nearest(relative(state.at, state.marks), self.num_landmark_neighbors)[0]
-        agents = nearest(others(relative(state.at, state.at)), self.num_agent_neighbors)[0]
-        goal = relative(state.at, state.marks[:, state.goal])
-        return {"adversary": row(marks, agents)[:1], "agent": row(goal, marks, agents)[1:]}
+    def observe(self, state: MPEState) -> dict[str, Array]:
+        marks = select_nearest(
+            compute_offsets(state.agent_positions, state.landmark_positions), self.num_landmark_neighbors
+        )[0]
+        agents = select_nearest(
+            drop_self(compute_offsets(state.agent_positions, state.agent_positions)), self.num_agent_neighbors
+        )[0]
+        goal = compute_offsets(state.agent_positions, state.landmark_positions[:, state.goal])
+        return {
+            "adversary": concatenate_vectors(marks, agents)[:1],
+            "agent": concatenate_vectors(goal, marks, agents)[1:],
+        }
 
-    def rewards(self, state: MPEState) -> dict[str, Array]:
-        far = by_group(self.agents, distances(state.at, state.marks[:, state.goal])[:, 0])
+    def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        far = split_by_group(
+            self.agents, compute_distances(state.agent_positions, state.landmark_positions[:, state.goal])[:, 0]
+        )
         ours = far["adversary"] - far["agent"].min()
         return {"adversary": -far["adversary"], "agent": ours.repeat(self.num_good)}

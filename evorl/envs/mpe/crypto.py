@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from evorl.envs.mpe.sight import one_hot
-from evorl.envs.mpe.world import GRAY, GREEN, RED, Kind, Kinds, MPEState, started
+from evorl.envs.mpe.observations import one_hot
+from evorl.envs.mpe.world import GRAY, GREEN, RED, EntityGroup, EntityGroups, MPEState, init_entities
 from evorl.types import Key
 
 WORDS, SECRETS = 4, 2
@@ -21,26 +21,26 @@ class SimpleCrypto:
     """
 
     @property
-    def agents(self) -> Kinds:
+    def agents(self) -> EntityGroups:
         colors = {"eve": RED, "bob": GREEN, "alice": GRAY}
-        return {name: Kind(1, color=color, moves=False, words=WORDS) for name, color in colors.items()}
+        return {name: EntityGroup(1, color=color, moves=False, num_words=WORDS) for name, color in colors.items()}
 
     @property
-    def landmarks(self) -> Kinds:
-        return {"landmark": Kind(SECRETS)}
+    def landmarks(self) -> EntityGroups:
+        return {"landmark": EntityGroup(SECRETS)}
 
-    def begin(self, key: Key) -> MPEState:
-        return started(key, self.agents, self.landmarks, (SECRETS, SECRETS))
+    def init_state(self, key: Key) -> MPEState:
+        return init_entities(key, self.agents, self.landmarks, (SECRETS, SECRETS))
 
-    def seen(self, state: MPEState) -> dict[str, Array]:
-        (secret, key), heard = one_hot(state.goal, WORDS)[:, None], state.said[2:]
+    def observe(self, state: MPEState) -> dict[str, Array]:
+        (secret, key), heard = one_hot(state.goal, WORDS)[:, None], state.messages[2:]
         return {
             "eve": heard,
             "bob": jnp.concatenate([key, heard], axis=-1),
             "alice": jnp.concatenate([secret, key], axis=-1),
         }
 
-    def rewards(self, state: MPEState) -> dict[str, Array]:
-        wrong = ((state.said - one_hot(state.goal[0], WORDS)) ** 2).sum(-1)
-        eve, bob, _ = jnp.where((state.said != 0).any(-1), wrong, 0.0)[:, None]
+    def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        wrong = ((state.messages - one_hot(state.goal[0], WORDS)) ** 2).sum(-1)
+        eve, bob, _ = jnp.where((state.messages != 0).any(-1), wrong, 0.0)[:, None]
         return {"eve": -eve, "bob": eve - bob, "alice": eve - bob}

@@ -10,13 +10,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evorl.envs.mpe import draw
-from evorl.envs.mpe.sight import one_hot
-from evorl.envs.mpe.world import Kind, Lively, MPEState, Scenario, Solvable, moved, of_each
-from evorl.errors import require_whole
+from evorl.envs.mpe.observations import one_hot
+from evorl.envs.mpe.world import (
+    EntityGroup,
+    EventfulScenario,
+    MPEState,
+    Scenario,
+    SolvableScenario,
+    get_entity_values,
+    move_agents,
+)
+from evorl.errors import require_int
 from evorl.spaces import Box, Dict, Discrete, Members
 from evorl.types import Key, TimeStep
 
-MOVES = 5  # none, left, right, down, up
+NUM_MOVES = 5  # none, left, right, down, up
 
 
 @dataclass(frozen=True)
@@ -35,29 +43,36 @@ class MPE:
     fresh_reset = True
 
     def __post_init__(self) -> None:
-        require_whole("max_episode_steps", self.max_episode_steps)
+        require_int("max_episode_steps", self.max_episode_steps)
 
     @property
     def observation_space(self) -> Dict:
         """By group."""
         infinite = float("inf")
-        return Dict({name: Members(Box(-infinite, infinite, shape), n) for name, n, shape in _sights(self.scenario)})
+        return Dict(
+            {
+                name: Members(Box(-infinite, infinite, shape), n)
+                for name, n, shape in _infer_observation_shapes(self.scenario)
+            }
+        )
 
     @property
     def action_space(self) -> Dict:
         """By group."""
-        return Dict({name: Members(self.actions_of(kind), kind.n) for name, kind in self.scenario.agents.items()})
+        return Dict(
+            {name: Members(self.make_action_space(kind), kind.n) for name, kind in self.scenario.agents.items()}
+        )
 
-    def actions_of(self, kind: Kind) -> Discrete | Box:
+    def make_action_space(self, kind: EntityGroup) -> Discrete | Box:
         """The actions of agents of a kind."""
         if self.continuous:
-            return Box(0.0, 1.0, (MOVES * kind.moves + kind.words,))
-        return Discrete((MOVES if kind.moves else 1) * max(kind.words, 1))
+            return Box(0.0, 1.0, (NUM_MOVES * kind.moves + kind.num_words,))
+        return Discrete((NUM_MOVES if kind.moves else 1) * max(kind.num_words, 1))
 
     def reset(self, key: Key, params: Any) -> tuple[MPEState, dict[str, Array]]:
         del params
-        state = self.scenario.begin(key)
-        return state, self.scenario.seen(state)
+        state = self.scenario.init_state(key)
+        return state, self.scenario.observe(state)
 
     def step(self, key: Key, env_state: MPEState, action: Any, params: Any) -> tuple[MPEState, TimeStep]:
         del params
@@ -65,54 +80,56 @@ class MPE:
 
     def chance(self, key: Key) -> Any:
         """What a step leaves to chance; in most scenarios nothing."""
-        return self.scenario.chance(key) if isinstance(self.scenario, Lively) else ()
+        return self.scenario.chance(key) if isinstance(self.scenario, EventfulScenario) else ()
 
     def advance(self, env_state: MPEState, action: Any, chance: Any) -> tuple[MPEState, TimeStep]:
         """A step without chance, which is given."""
         scenario, agents = self.scenario, self.scenario.agents
-        push, said = self.pushed(action), self.spoken(action)
-        at, velocity = moved(env_state, push, agents, scenario.landmarks)
-        state = replace(env_state, at=at, velocity=velocity, said=said, steps=env_state.steps + 1)
-        if isinstance(scenario, Lively):
-            state = scenario.follow(state, chance)
+        push, said = self.compute_forces(action), self.decode_messages(action)
+        at, velocity = move_agents(env_state, push, agents, scenario.landmarks)
+        state = replace(env_state, agent_positions=at, velocity=velocity, messages=said, steps=env_state.steps + 1)
+        if isinstance(scenario, EventfulScenario):
+            state = scenario.apply_events(state, chance)
         late, over = state.steps >= self.max_episode_steps, jnp.bool_(False)
-        if isinstance(scenario, Solvable) and scenario.terminate_on_success:
-            over = scenario.solved(state) & ~late
-        return state, TimeStep(scenario.seen(state), scenario.rewards(state), over, late)
+        if isinstance(scenario, SolvableScenario) and scenario.terminate_on_success:
+            over = scenario.is_solved(state) & ~late
+        return state, TimeStep(scenario.observe(state), scenario.compute_rewards(state), over, late)
 
-    def pushed(self, action: Any) -> Float[Array, "2 agents"]:
+    def compute_forces(self, action: Any) -> Float[Array, "2 agents"]:
         """The force that each agent moves with."""
         agents = self.scenario.agents
-        accel = of_each(agents, "accel") * of_each(agents, "moves")
+        accel = get_entity_values(agents, "accel") * get_entity_values(agents, "moves")
         if self.continuous:
-            still = {name: jnp.zeros((kind.n, MOVES)) for name, kind in agents.items() if not kind.moves}
-            moves = jnp.concatenate([(action | still)[name][:, :MOVES] for name in agents])
+            still = {name: jnp.zeros((kind.n, NUM_MOVES)) for name, kind in agents.items() if not kind.moves}
+            moves = jnp.concatenate([(action | still)[name][:, :NUM_MOVES] for name in agents])
             none, left, right, down, up = jnp.clip(moves, 0, 1).T
         else:
-            of_groups = [action[name] % MOVES for name in agents]
+            of_groups = [action[name] % NUM_MOVES for name in agents]
             moves = jnp.concatenate(of_groups) if len(of_groups) > 1 else of_groups[0]
-            none, left, right, down, up = ((moves == i).astype(jnp.float32) for i in range(MOVES))
+            none, left, right, down, up = ((moves == i).astype(jnp.float32) for i in range(NUM_MOVES))
         del none
         return jnp.stack([right - left, up - down]) * accel
 
-    def spoken(self, action: Any) -> Any:
+    def decode_messages(self, action: Any) -> Any:
         """What is said, [speakers, words]."""
-        speaking = {name: kind for name, kind in self.scenario.agents.items() if kind.words}
+        speaking = {name: kind for name, kind in self.scenario.agents.items() if kind.num_words}
         if not speaking:
             return ()
         if self.continuous:
-            words = [jnp.clip(action[name][:, MOVES * kind.moves :], 0, 1) for name, kind in speaking.items()]
+            words = [jnp.clip(action[name][:, NUM_MOVES * kind.moves :], 0, 1) for name, kind in speaking.items()]
         else:
-            words = [one_hot(action[name] // (MOVES if of.moves else 1), of.words) for name, of in speaking.items()]
+            words = [
+                one_hot(action[name] // (NUM_MOVES if of.moves else 1), of.num_words) for name, of in speaking.items()
+            ]
         return jnp.concatenate(words)
 
     def draw(self, states: list[MPEState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return draw.draw(self.scenario, states, self.continuous, folder)
+        return draw.save_episode(self.scenario, states, self.continuous, folder)
 
 
 @cache
-def _sights(scenario: Scenario) -> list[tuple[str, int, tuple[int, ...]]]:
+def _infer_observation_shapes(scenario: Scenario) -> list[tuple[str, int, tuple[int, ...]]]:
     """The groups, how many they are, and the shape of what one of them sees."""
-    seen = jax.eval_shape(lambda key: scenario.seen(scenario.begin(key)), jax.random.key(0))
+    seen = jax.eval_shape(lambda key: scenario.observe(scenario.init_state(key)), jax.random.key(0))
     return [(name, x.shape[0], x.shape[1:]) for name, x in seen.items()]

@@ -10,12 +10,21 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from optax.assignment import hungarian_algorithm
 
-from evorl.envs.mpe.sight import require_members, row
-from evorl.envs.mpe.world import BLUE, GRAY, Kind, Kinds, MPEState, distances, relative, started
+from evorl.envs.mpe.observations import concatenate_vectors, require_members
+from evorl.envs.mpe.world import (
+    BLUE,
+    GRAY,
+    EntityGroup,
+    EntityGroups,
+    MPEState,
+    compute_distances,
+    compute_offsets,
+    init_entities,
+)
 from evorl.types import Key
 
 LENGTH, RADIUS, IN_PLACE = 1.25, 0.5, 0.05  # of the line, of the circle, and how near to its place an agent must be
-FEW = 5  # agents of which all assignments are tried
+MAX_ENUMERATED_AGENTS = 5  # agents of which all assignments are tried
 
 
 @dataclass(frozen=True)
@@ -31,34 +40,38 @@ class Formation(ABC):
         require_members(num_agents=self.num_agents)
 
     @property
-    def agents(self) -> Kinds:
-        return {"agent": Kind(self.num_agents, self.size, BLUE, collides=True)}
+    def agents(self) -> EntityGroups:
+        return {"agent": EntityGroup(self.num_agents, self.size, BLUE, collides=True)}
 
     @property
     @abstractmethod
-    def landmarks(self) -> Kinds: ...
+    def landmarks(self) -> EntityGroups: ...
 
     @abstractmethod
-    def places(self, state: MPEState) -> Float[Array, "2 agents"]:
+    def get_target_positions(self, state: MPEState) -> Float[Array, "2 agents"]:
         """Where agents are to be."""
         ...
 
-    def begin(self, key: Key) -> MPEState:
-        return started(key, self.agents, self.landmarks)
+    def init_state(self, key: Key) -> MPEState:
+        return init_entities(key, self.agents, self.landmarks)
 
-    def seen(self, state: MPEState) -> dict[str, Array]:
-        return {"agent": row(state.velocity, state.at, relative(state.at, state.marks))}
+    def observe(self, state: MPEState) -> dict[str, Array]:
+        return {
+            "agent": concatenate_vectors(
+                state.velocity, state.agent_positions, compute_offsets(state.agent_positions, state.landmark_positions)
+            )
+        }
 
-    def rewards(self, state: MPEState) -> dict[str, Array]:
-        missing = self.missing(state)
+    def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        missing = self.compute_position_errors(state)
         return {"agent": jnp.broadcast_to(-jnp.minimum(missing, 2.0).mean(), missing.shape)}
 
-    def solved(self, state: MPEState) -> Bool[Array, ""]:
-        return (self.missing(state) < IN_PLACE).all()
+    def is_solved(self, state: MPEState) -> Bool[Array, ""]:
+        return (self.compute_position_errors(state) < IN_PLACE).all()
 
-    def missing(self, state: MPEState) -> Float[Array, " agents"]:
+    def compute_position_errors(self, state: MPEState) -> Float[Array, " agents"]:
         """How far agents are from their places."""
-        return assigned(distances(state.at, self.places(state)))
+        return compute_assigned_distances(compute_distances(state.agent_positions, self.get_target_positions(state)))
 
 
 @dataclass(frozen=True)
@@ -71,20 +84,20 @@ class SimpleLine(Formation):
     size = 0.03
 
     @property
-    def landmarks(self) -> Kinds:
-        return {"landmark": Kind(2, 0.02, GRAY, span=0.25)}
+    def landmarks(self) -> EntityGroups:
+        return {"landmark": EntityGroup(2, 0.02, GRAY, span=0.25)}
 
-    def begin(self, key: Key) -> MPEState:
+    def init_state(self, key: Key) -> MPEState:
         """The second landmark lies in a random direction, turned by 5 degrees until it is inside."""
-        state = super().begin(key)
-        first, drawn = state.marks.T
+        state = super().init_state(key)
+        first, drawn = state.landmark_positions.T
         angle = jnp.pi * (drawn[0] / 0.25 + 1) + np.radians(5 * np.arange(72)).astype(np.float32)
         ends = first[:, None] + LENGTH * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
         last = ends[:, (jnp.abs(ends) < 1).all(0).argmax()]
-        return replace(state, marks=jnp.stack([first, last], axis=-1))
+        return replace(state, landmark_positions=jnp.stack([first, last], axis=-1))
 
-    def places(self, state: MPEState) -> Float[Array, "2 agents"]:
-        first, last = state.marks.T
+    def get_target_positions(self, state: MPEState) -> Float[Array, "2 agents"]:
+        first, last = state.landmark_positions.T
         along = np.linspace(0, 1, self.num_agents, dtype=np.float32)
         return first[:, None] + (last - first)[:, None] * along
 
@@ -98,22 +111,22 @@ class SimpleFormation(Formation):
     """
 
     @property
-    def landmarks(self) -> Kinds:
-        return {"landmark": Kind(1, 0.03, GRAY, span=0.5)}
+    def landmarks(self) -> EntityGroups:
+        return {"landmark": EntityGroup(1, 0.03, GRAY, span=0.5)}
 
-    def places(self, state: MPEState) -> Float[Array, "2 agents"]:
+    def get_target_positions(self, state: MPEState) -> Float[Array, "2 agents"]:
         n, whole = self.num_agents, 2 * np.pi
-        x, y = state.at - state.marks
+        x, y = state.agent_positions - state.landmark_positions
         angle = jnp.arctan2(y, x)
         first = jnp.where(angle < 0, angle + whole, angle).min()
         angles = first + np.arange(n, dtype=np.float32) * np.float32(whole / n)
-        return state.marks + RADIUS * jnp.stack([jnp.cos(angles), jnp.sin(angles)])
+        return state.landmark_positions + RADIUS * jnp.stack([jnp.cos(angles), jnp.sin(angles)])
 
 
-def assigned(far: Float[Array, "n n"]) -> Float[Array, " n"]:
+def compute_assigned_distances(far: Float[Array, "n n"]) -> Float[Array, " n"]:
     """How far agents, rows, are from their places, columns, where the sum of it is least."""
     n = len(far)
-    if n > FEW:
+    if n > MAX_ENUMERATED_AGENTS:
         agents, places = hungarian_algorithm(far)
         return far[agents, places]
     orders = np.array([*permutations(range(n))])

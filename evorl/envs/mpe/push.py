@@ -6,12 +6,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from evorl.envs.mpe.sight import others, row, rows
-from evorl.envs.mpe.world import GREEN, RED, Kind, Kinds, MPEState, by_group, distances, relative, started
+from evorl.envs.mpe.observations import concatenate_vectors, drop_self, flatten_vectors
+from evorl.envs.mpe.world import (
+    GREEN,
+    RED,
+    EntityGroup,
+    EntityGroups,
+    MPEState,
+    compute_distances,
+    compute_offsets,
+    init_entities,
+    split_by_group,
+)
 from evorl.types import Key
 
-COLORS = ((0.1, 0.9, 0.1), (0.1, 0.1, 0.9))  # of the landmarks, as they are seen
-OWN = np.array([[0.25, 0.75, 0.25], [0.25, 0.25, 0.75]], np.float32)  # of the agent, by its goal
+LANDMARK_COLORS = ((0.1, 0.9, 0.1), (0.1, 0.1, 0.9))  # of the landmarks, as they are seen
+GOAL_COLORS = np.array([[0.25, 0.75, 0.25], [0.25, 0.25, 0.75]], np.float32)  # of the agent, by its goal
 
 
 @dataclass(frozen=True)
@@ -22,23 +32,40 @@ class SimplePush:
     """
 
     @property
-    def agents(self) -> Kinds:
-        return {"adversary": Kind(1, color=RED, collides=True), "agent": Kind(1, color=GREEN, collides=True)}
+    def agents(self) -> EntityGroups:
+        return {
+            "adversary": EntityGroup(1, color=RED, collides=True),
+            "agent": EntityGroup(1, color=GREEN, collides=True),
+        }
 
     @property
-    def landmarks(self) -> Kinds:
-        return {"landmark": Kind(2, colors=COLORS)}
+    def landmarks(self) -> EntityGroups:
+        return {"landmark": EntityGroup(2, colors=LANDMARK_COLORS)}
 
-    def begin(self, key: Key) -> MPEState:
-        return started(key, self.agents, self.landmarks, (2,))
+    def init_state(self, key: Key) -> MPEState:
+        return init_entities(key, self.agents, self.landmarks, (2,))
 
-    def seen(self, state: MPEState) -> dict[str, Array]:
-        marks, other = relative(state.at, state.marks), others(relative(state.at, state.at))
-        goal = relative(state.at, state.marks[:, state.goal])
-        colors = jnp.asarray(np.reshape(COLORS, (1, -1)), jnp.float32)
-        parts = row(state.velocity, goal)[1:], jnp.asarray(OWN)[state.goal], rows(marks)[1:], colors, rows(other)[1:]
-        return {"adversary": row(state.velocity, marks, other)[:1], "agent": jnp.concatenate(parts, axis=-1)}
+    def observe(self, state: MPEState) -> dict[str, Array]:
+        marks, other = (
+            compute_offsets(state.agent_positions, state.landmark_positions),
+            drop_self(compute_offsets(state.agent_positions, state.agent_positions)),
+        )
+        goal = compute_offsets(state.agent_positions, state.landmark_positions[:, state.goal])
+        colors = jnp.asarray(np.reshape(LANDMARK_COLORS, (1, -1)), jnp.float32)
+        parts = (
+            concatenate_vectors(state.velocity, goal)[1:],
+            jnp.asarray(GOAL_COLORS)[state.goal],
+            flatten_vectors(marks)[1:],
+            colors,
+            flatten_vectors(other)[1:],
+        )
+        return {
+            "adversary": concatenate_vectors(state.velocity, marks, other)[:1],
+            "agent": jnp.concatenate(parts, axis=-1),
+        }
 
-    def rewards(self, state: MPEState) -> dict[str, Array]:
-        far = by_group(self.agents, distances(state.at, state.marks[:, state.goal])[:, 0])
+    def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        far = split_by_group(
+            self.agents, compute_distances(state.agent_positions, state.landmark_positions[:, state.goal])[:, 0]
+        )
         return {"adversary": far["agent"] - far["adversary"], "agent": -far["agent"]}

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from jaxtyping import Array
 
-from evorl.envs.mpe.sight import row
-from evorl.envs.mpe.world import DARK, RED, Kind, Kinds, MPEState, relative, started
+from evorl.envs.mpe.observations import concatenate_vectors
+from evorl.envs.mpe.world import DARK, RED, EntityGroup, EntityGroups, MPEState, compute_offsets, init_entities
 from evorl.types import Key
 
 
@@ -14,18 +14,22 @@ class Simple:
     """The agent loses its squared distance from the landmark."""
 
     @property
-    def agents(self) -> Kinds:
-        return {"agent": Kind(1, color=DARK)}
+    def agents(self) -> EntityGroups:
+        return {"agent": EntityGroup(1, color=DARK)}
 
     @property
-    def landmarks(self) -> Kinds:
-        return {"landmark": Kind(1, color=RED)}
+    def landmarks(self) -> EntityGroups:
+        return {"landmark": EntityGroup(1, color=RED)}
 
-    def begin(self, key: Key) -> MPEState:
-        return started(key, self.agents, self.landmarks)
+    def init_state(self, key: Key) -> MPEState:
+        return init_entities(key, self.agents, self.landmarks)
 
-    def seen(self, state: MPEState) -> dict[str, Array]:
-        return {"agent": row(state.velocity, relative(state.at, state.marks))}
+    def observe(self, state: MPEState) -> dict[str, Array]:
+        return {
+            "agent": concatenate_vectors(
+                state.velocity, compute_offsets(state.agent_positions, state.landmark_positions)
+            )
+        }
 
-    def rewards(self, state: MPEState) -> dict[str, Array]:
-        return {"agent": -((state.at - state.marks) ** 2).sum(0)}
+    def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        return {"agent": -((state.agent_positions - state.landmark_positions) ** 2).sum(0)}

@@ -6,14 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from evorl.envs.mpe.sight import row
-from evorl.envs.mpe.world import DARK, GRAY, Kind, Kinds, MPEState, norm, relative, started
+from evorl.envs.mpe.observations import concatenate_vectors
+from evorl.envs.mpe.world import DARK, GRAY, EntityGroup, EntityGroups, MPEState, compute_offsets, init_entities, norm
 from evorl.errors import require
 from evorl.types import Key
 
-LANDMARKS = 3
-PURE = ((0.65, 0.15, 0.15), (0.15, 0.65, 0.15), (0.15, 0.15, 0.65))  # what a speaker sees of the goal
-PALE = ((0.75, 0.25, 0.25), (0.25, 0.75, 0.25), (0.25, 0.25, 0.75))
+NUM_LANDMARKS = 3
+SPEAKER_COLORS = ((0.65, 0.15, 0.15), (0.15, 0.65, 0.15), (0.15, 0.15, 0.65))  # what a speaker sees of the goal
+REFERENCE_COLORS = ((0.75, 0.25, 0.25), (0.25, 0.75, 0.25), (0.25, 0.25, 0.75))
 
 
 @dataclass(frozen=True)
@@ -24,24 +24,24 @@ class SimpleSpeakerListener:
     """
 
     @property
-    def agents(self) -> Kinds:
-        speaker = Kind(1, 0.075, GRAY, moves=False, words=LANDMARKS)
-        return {"speaker": speaker, "listener": Kind(1, 0.075, DARK)}
+    def agents(self) -> EntityGroups:
+        speaker = EntityGroup(1, 0.075, GRAY, moves=False, num_words=NUM_LANDMARKS)
+        return {"speaker": speaker, "listener": EntityGroup(1, 0.075, DARK)}
 
     @property
-    def landmarks(self) -> Kinds:
-        return {"landmark": Kind(LANDMARKS, 0.04, colors=PURE)}
+    def landmarks(self) -> EntityGroups:
+        return {"landmark": EntityGroup(NUM_LANDMARKS, 0.04, colors=SPEAKER_COLORS)}
 
-    def begin(self, key: Key) -> MPEState:
-        return started(key, self.agents, self.landmarks, (LANDMARKS,))
+    def init_state(self, key: Key) -> MPEState:
+        return init_entities(key, self.agents, self.landmarks, (NUM_LANDMARKS,))
 
-    def seen(self, state: MPEState) -> dict[str, Array]:
-        marks = relative(state.at, state.marks)
-        listener = jnp.concatenate([row(state.velocity, marks)[1:], state.said], axis=-1)
-        return {"speaker": colors(PURE)[state.goal], "listener": listener}
+    def observe(self, state: MPEState) -> dict[str, Array]:
+        marks = compute_offsets(state.agent_positions, state.landmark_positions)
+        listener = jnp.concatenate([concatenate_vectors(state.velocity, marks)[1:], state.messages], axis=-1)
+        return {"speaker": to_color_array(SPEAKER_COLORS)[state.goal], "listener": listener}
 
-    def rewards(self, state: MPEState) -> dict[str, Array]:
-        far = ((state.at[:, 1:] - state.marks[:, state.goal]) ** 2).sum(0)
+    def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        far = ((state.agent_positions[:, 1:] - state.landmark_positions[:, state.goal]) ** 2).sum(0)
         return {"speaker": -far, "listener": -far}
 
 
@@ -58,25 +58,29 @@ class SimpleReference:
         require(0 <= self.local_ratio <= 1, "local_ratio", self.local_ratio, "must be from 0 to 1")
 
     @property
-    def agents(self) -> Kinds:
-        return {"agent": Kind(2, color=DARK, words=10)}
+    def agents(self) -> EntityGroups:
+        return {"agent": EntityGroup(2, color=DARK, num_words=10)}
 
     @property
-    def landmarks(self) -> Kinds:
-        return {"landmark": Kind(LANDMARKS, colors=PALE)}
+    def landmarks(self) -> EntityGroups:
+        return {"landmark": EntityGroup(NUM_LANDMARKS, colors=REFERENCE_COLORS)}
 
-    def begin(self, key: Key) -> MPEState:
-        return started(key, self.agents, self.landmarks, (LANDMARKS, LANDMARKS))
+    def init_state(self, key: Key) -> MPEState:
+        return init_entities(key, self.agents, self.landmarks, (NUM_LANDMARKS, NUM_LANDMARKS))
 
-    def seen(self, state: MPEState) -> dict[str, Array]:
-        place = row(state.velocity, relative(state.at, state.marks))
-        return {"agent": jnp.concatenate([place, colors(PALE)[state.goal], state.said[::-1]], axis=-1)}
+    def observe(self, state: MPEState) -> dict[str, Array]:
+        place = concatenate_vectors(state.velocity, compute_offsets(state.agent_positions, state.landmark_positions))
+        return {
+            "agent": jnp.concatenate(
+                [place, to_color_array(REFERENCE_COLORS)[state.goal], state.messages[::-1]], axis=-1
+            )
+        }
 
-    def rewards(self, state: MPEState) -> dict[str, Array]:
-        far = norm(state.at[:, ::-1] - state.marks[:, state.goal])
+    def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        far = norm(state.agent_positions[:, ::-1] - state.landmark_positions[:, state.goal])
         return {"agent": -self.local_ratio * far - (1 - self.local_ratio) * far.mean()}
 
 
-def colors(of: tuple[tuple[float, float, float], ...]) -> Array:
+def to_color_array(of: tuple[tuple[float, float, float], ...]) -> Array:
     """As an array, [landmarks, 3]."""
     return jnp.asarray(np.array(of, np.float32))

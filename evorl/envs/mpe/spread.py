@@ -5,13 +5,28 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from evorl.envs.mpe.sight import nearest, others, require_members, require_neighbors, row
-from evorl.envs.mpe.world import BLUE, GRAY, Kind, Kinds, MPEState, distances, relative, started
+from evorl.envs.mpe.observations import (
+    concatenate_vectors,
+    drop_self,
+    require_members,
+    require_neighbors,
+    select_nearest,
+)
+from evorl.envs.mpe.world import (
+    BLUE,
+    GRAY,
+    EntityGroup,
+    EntityGroups,
+    MPEState,
+    compute_distances,
+    compute_offsets,
+    init_entities,
+)
 from evorl.errors import require
 from evorl.types import Key
 
-COVERED = 0.1  # distance within which a landmark is
-SIZE = 0.15
+COVER_DISTANCE = 0.1  # distance within which a landmark is
+AGENT_SIZE = 0.15
 
 
 @dataclass(frozen=True)
@@ -37,26 +52,32 @@ class SimpleSpread:
         require_neighbors(**near)
 
     @property
-    def agents(self) -> Kinds:
-        return {"agent": Kind(self.num_agents, SIZE, BLUE, collides=True)}
+    def agents(self) -> EntityGroups:
+        return {"agent": EntityGroup(self.num_agents, AGENT_SIZE, BLUE, collides=True)}
 
     @property
-    def landmarks(self) -> Kinds:
-        return {"landmark": Kind(self.num_agents, color=GRAY)}
+    def landmarks(self) -> EntityGroups:
+        return {"landmark": EntityGroup(self.num_agents, color=GRAY)}
 
-    def begin(self, key: Key) -> MPEState:
-        return started(key, self.agents, self.landmarks)
+    def init_state(self, key: Key) -> MPEState:
+        return init_entities(key, self.agents, self.landmarks)
 
-    def seen(self, state: MPEState) -> dict[str, Array]:
-        marks = nearest(relative(state.at, state.marks), self.num_landmark_neighbors)[0]
-        agents = nearest(others(relative(state.at, state.at)), self.num_agent_neighbors)[0]
+    def observe(self, state: MPEState) -> dict[str, Array]:
+        marks = select_nearest(
+            compute_offsets(state.agent_positions, state.landmark_positions), self.num_landmark_neighbors
+        )[0]
+        agents = select_nearest(
+            drop_self(compute_offsets(state.agent_positions, state.agent_positions)), self.num_agent_neighbors
+        )[0]
         silence = jnp.zeros_like(agents)  # two words of each that nobody says
-        return {"agent": row(state.velocity, state.at, marks, agents, silence)}
+        return {"agent": concatenate_vectors(state.velocity, state.agent_positions, marks, agents, silence)}
 
-    def rewards(self, state: MPEState) -> dict[str, Array]:
-        far = distances(state.at, state.marks).min(0).sum()
-        touched = (distances(state.at, state.at) < 2 * SIZE).sum(-1) - 1.0  # but by itself
+    def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        far = compute_distances(state.agent_positions, state.landmark_positions).min(0).sum()
+        touched = (compute_distances(state.agent_positions, state.agent_positions) < 2 * AGENT_SIZE).sum(
+            -1
+        ) - 1.0  # but by itself
         return {"agent": -(1 - self.local_ratio) * far - self.local_ratio * self.stage * touched}
 
-    def solved(self, state: MPEState) -> Bool[Array, ""]:
-        return (distances(state.at, state.marks).min(0) < COVERED).all()
+    def is_solved(self, state: MPEState) -> Bool[Array, ""]:
+        return (compute_distances(state.agent_positions, state.landmark_positions).min(0) < COVER_DISTANCE).all()

@@ -5,25 +5,32 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from evorl.envs.mpe.sight import nearest, others, require_members, require_neighbors, row, to_each
+from evorl.envs.mpe.observations import (
+    broadcast_to_observers,
+    concatenate_vectors,
+    drop_self,
+    require_members,
+    require_neighbors,
+    select_nearest,
+)
 from evorl.envs.mpe.world import (
     GRAY,
     GREEN,
     RED,
-    Kind,
-    Kinds,
+    EntityGroup,
+    EntityGroups,
     MPEState,
-    by_group,
-    distances,
-    of_each,
-    part,
-    relative,
-    started,
+    compute_distances,
+    compute_offsets,
+    get_entity_values,
+    get_group_slice,
+    init_entities,
+    split_by_group,
 )
 from evorl.errors import require
 from evorl.types import Key
 
-SPEED_OF_PREY = (0.5, 0.75, 1.0)  # by stage, a part of the full one
+PREY_SPEED_FACTORS = (0.5, 0.75, 1.0)  # by stage, a part of the full one
 
 
 @dataclass(frozen=True)
@@ -51,63 +58,72 @@ class SimpleTag:
         require_neighbors(**near)
 
     @property
-    def agents(self) -> Kinds:
-        return chase(self.num_adversaries, self.num_good, SPEED_OF_PREY[self.stage], 0.05)
+    def agents(self) -> EntityGroups:
+        return make_chase_groups(self.num_adversaries, self.num_good, PREY_SPEED_FACTORS[self.stage], 0.05)
 
     @property
-    def landmarks(self) -> Kinds:
-        return {"obstacle": Kind(self.num_obstacles, 0.2, GRAY, collides=True, span=0.9)}
+    def landmarks(self) -> EntityGroups:
+        return {"obstacle": EntityGroup(self.num_obstacles, 0.2, GRAY, collides=True, span=0.9)}
 
-    def begin(self, key: Key) -> MPEState:
-        return started(key, self.agents, self.landmarks)
+    def init_state(self, key: Key) -> MPEState:
+        return init_entities(key, self.agents, self.landmarks)
 
-    def seen(self, state: MPEState) -> dict[str, Array]:
-        marks = nearest(relative(state.at, state.marks), self.num_landmark_neighbors)[0]
-        agents = others(relative(state.at, state.at))
-        known = [state.velocity, state.at, marks]
+    def observe(self, state: MPEState) -> dict[str, Array]:
+        marks = select_nearest(
+            compute_offsets(state.agent_positions, state.landmark_positions), self.num_landmark_neighbors
+        )[0]
+        agents = drop_self(compute_offsets(state.agent_positions, state.agent_positions))
+        known = [state.velocity, state.agent_positions, marks]
         if self.num_agent_neighbors is None:
-            return by_sight(self.agents, [*known, agents], state.velocity)
-        prey = state.velocity * (jnp.arange(state.at.shape[1]) >= self.num_adversaries)
-        near = nearest(agents, self.num_agent_neighbors, others(to_each(prey)))
-        return by_group(self.agents, row(*known, *near))
+            return build_group_observations(self.agents, [*known, agents], state.velocity)
+        prey = state.velocity * (jnp.arange(state.agent_positions.shape[1]) >= self.num_adversaries)
+        near = select_nearest(agents, self.num_agent_neighbors, drop_self(broadcast_to_observers(prey)))
+        return split_by_group(self.agents, concatenate_vectors(*known, *near))
 
-    def rewards(self, state: MPEState) -> dict[str, Array]:
-        touches = touching(self.agents, state)
-        prey = -10.0 * touches.sum(0) - outside(state.at[:, part(self.agents, "agent")])
+    def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        touches = find_touches(self.agents, state)
+        prey = -10.0 * touches.sum(0) - compute_boundary_penalty(
+            state.agent_positions[:, get_group_slice(self.agents, "agent")]
+        )
         return {"adversary": (10.0 * touches.sum()).repeat(self.num_adversaries), "agent": prey}
 
-    def solved(self, state: MPEState) -> Bool[Array, ""]:
-        return touching(self.agents, state).any(0).all()
+    def is_solved(self, state: MPEState) -> Bool[Array, ""]:
+        return find_touches(self.agents, state).any(0).all()
 
 
-def chase(predators: int, prey: int, factor: float, size: float) -> Kinds:
+def make_chase_groups(predators: int, prey: int, factor: float, size: float) -> EntityGroups:
     """Predators, and prey that moves by a factor of its speed."""
     return {
-        "adversary": Kind(predators, 0.075, RED, collides=True, accel=3.0, max_speed=1.0),
-        "agent": Kind(prey, size, GREEN, collides=True, accel=4.0 * factor, max_speed=1.3 * factor),
+        "adversary": EntityGroup(predators, 0.075, RED, collides=True, accel=3.0, max_speed=1.0),
+        "agent": EntityGroup(prey, size, GREEN, collides=True, accel=4.0 * factor, max_speed=1.3 * factor),
     }
 
 
-def touching(agents: Kinds, state: MPEState) -> Bool[Array, "predators prey"]:
+def find_touches(agents: EntityGroups, state: MPEState) -> Bool[Array, "predators prey"]:
     """Which predators touch which prey, who come last."""
-    first, size = part(agents, "agent").start, of_each(agents, "size")
-    return distances(state.at[:, :first], state.at[:, first:]) < size[:first, None] + size[first:]
+    first, size = get_group_slice(agents, "agent").start, get_entity_values(agents, "size")
+    return (
+        compute_distances(state.agent_positions[:, :first], state.agent_positions[:, first:])
+        < size[:first, None] + size[first:]
+    )
 
 
-def outside(at: Float[Array, "2 n"]) -> Float[Array, " n"]:
+def compute_boundary_penalty(at: Float[Array, "2 n"]) -> Float[Array, " n"]:
     """What agents lose for being near the border of the screen or beyond it."""
     x = jnp.abs(at)
     near = jnp.where(x < 0.9, 0.0, (x - 0.9) * 10)
     return jnp.where(x < 1.0, near, jnp.minimum(jnp.exp(2 * x - 2), 10.0)).sum(0)
 
 
-def by_sight(agents: Kinds, known: list[Array], velocity: Float[Array, "2 agents"]) -> dict[str, Array]:
+def build_group_observations(
+    agents: EntityGroups, known: list[Array], velocity: Float[Array, "2 agents"]
+) -> dict[str, Array]:
     """Rows of what is known, and then the velocities of other prey: a predator sees one more of them than prey does."""
-    first = part(agents, "agent").start
-    prey = to_each(velocity[:, first:])
-    known_rows = row(*known)
+    first = get_group_slice(agents, "agent").start
+    prey = broadcast_to_observers(velocity[:, first:])
+    known_rows = concatenate_vectors(*known)
     of_predators = jnp.broadcast_to(velocity[:, None, first:], (2, first, prey.shape[-1]))
     return {
-        "adversary": jnp.concatenate([known_rows[:first], row(of_predators)], axis=-1),
-        "agent": jnp.concatenate([known_rows[first:], row(others(prey))], axis=-1),
+        "adversary": jnp.concatenate([known_rows[:first], concatenate_vectors(of_predators)], axis=-1),
+        "agent": jnp.concatenate([known_rows[first:], concatenate_vectors(drop_self(prey))], axis=-1),
     }

@@ -8,28 +8,45 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.envs.mpe.sight import nearest, one_hot, others, require_members, row, rows, to_each
-from evorl.envs.mpe.world import Color, Kind, Kinds, MPEState, distances, norm, relative, started
+from evorl.envs.mpe.observations import (
+    broadcast_to_observers,
+    concatenate_vectors,
+    drop_self,
+    flatten_vectors,
+    one_hot,
+    require_members,
+    select_nearest,
+)
+from evorl.envs.mpe.world import (
+    Color,
+    EntityGroup,
+    EntityGroups,
+    MPEState,
+    compute_distances,
+    compute_offsets,
+    init_entities,
+    norm,
+)
 from evorl.errors import require
 from evorl.types import Key
 
-COLORS = (
+DEPOSIT_COLORS = (
     (0.212, 0.408, 0.776), (0.945, 0.553, 0.0), (0.169, 0.627, 0.173), (0.839, 0.149, 0.157), (0.58, 0.404, 0.741),
     (0.549, 0.337, 0.294),
 )  # fmt: skip
-PALE = (0.85,) * 3
+COLLECTOR_COLOR = (0.85,) * 3
 COLLECTOR, DEPOSIT, TREASURE = 0.05, 0.075, 0.025  # sizes
-AWAY = -999.0  # where a treasure lies for a step, that was picked up
-LAST = 1e6  # where one is seen, nearest first, before it is hidden
-NOTHING = -1  # held
+PICKED_UP_POSITION = -999.0  # where a treasure lies for a step, that was picked up
+HIDDEN_OFFSET = 1e6  # where one is seen, nearest first, before it is hidden
+NO_TREASURE = -1  # held
 
 
 @struct.dataclass
-class Cargo:
-    held: Any  # [collectors] int32, kinds of treasures, or NOTHING
+class TreasureState:
+    held_kinds: Any  # [collectors] int32, kinds of treasures, or NO_TREASURE
     kinds: Any  # [treasures] int32
     alive: Any  # [treasures] bool
-    earned: Any  # [] in the last step, for what was picked up and delivered
+    step_reward: Any  # [] in the last step, for what was picked up and delivered
 
 
 @dataclass(frozen=True)
@@ -48,83 +65,105 @@ class CollectTreasure:
     def __post_init__(self) -> None:
         members = {"num_collectors": self.num_collectors, "num_treasures": self.num_treasures}
         require_members(**members, num_deposits=self.num_deposits)
-        require(self.num_deposits <= len(COLORS), "num_deposits", self.num_deposits, f"must be at most {len(COLORS)}")
+        require(
+            self.num_deposits <= len(DEPOSIT_COLORS),
+            "num_deposits",
+            self.num_deposits,
+            f"must be at most {len(DEPOSIT_COLORS)}",
+        )
 
     @property
-    def agents(self) -> Kinds:
-        own = tuple((0.35 * r, 0.35 * g, 0.35 * b) for r, g, b in COLORS[: self.num_deposits])
-        collector = Kind(self.num_collectors, COLLECTOR, PALE, accel=1.5, max_speed=1.0)
+    def agents(self) -> EntityGroups:
+        own = tuple((0.35 * r, 0.35 * g, 0.35 * b) for r, g, b in DEPOSIT_COLORS[: self.num_deposits])
+        collector = EntityGroup(self.num_collectors, COLLECTOR, COLLECTOR_COLOR, accel=1.5, max_speed=1.0)
         return {
             "collector": collector,
             "deposit": replace(collector, n=self.num_deposits, size=DEPOSIT, colors=own, mass=2.25),
         }
 
     @property
-    def landmarks(self) -> Kinds:
-        return {"treasure": Kind(self.num_treasures, TREASURE, span=0.95)}
+    def landmarks(self) -> EntityGroups:
+        return {"treasure": EntityGroup(self.num_treasures, TREASURE, span=0.95)}
 
-    def begin(self, key: Key) -> MPEState:
-        state = started(key, self.agents, self.landmarks, (self.num_deposits,) * self.num_treasures)
-        held, alive = jnp.full(self.num_collectors, NOTHING, jnp.int32), jnp.ones(self.num_treasures, bool)
-        return replace(state, goal=(), cargo=Cargo(held, state.goal, alive, jnp.float32(0)))
+    def init_state(self, key: Key) -> MPEState:
+        state = init_entities(key, self.agents, self.landmarks, (self.num_deposits,) * self.num_treasures)
+        held, alive = jnp.full(self.num_collectors, NO_TREASURE, jnp.int32), jnp.ones(self.num_treasures, bool)
+        return replace(state, goal=(), scenario_state=TreasureState(held, state.goal, alive, jnp.float32(0)))
 
     def chance(self, key: Key) -> tuple[Float[Array, "2 treasures"], Array]:
         """Where treasures come back that were picked up in the last step, and of which kinds."""
-        state = self.begin(key)
-        return state.marks, state.cargo.kinds
+        state = self.init_state(key)
+        return state.landmark_positions, state.scenario_state.kinds
 
-    def follow(self, state: MPEState, chance: tuple[Array, Array]) -> MPEState:
+    def apply_events(self, state: MPEState, chance: tuple[Array, Array]) -> MPEState:
         """Treasures in turn are picked up by the first collector that touches them and holds none, or come back."""
-        collectors, deposits = jnp.split(state.at, [self.num_collectors], axis=1)
-        touched = (distances(state.marks, collectors) < TREASURE + COLLECTOR) & state.cargo.alive[:, None]
+        collectors, deposits = jnp.split(state.agent_positions, [self.num_collectors], axis=1)
+        touched = (
+            compute_distances(state.landmark_positions, collectors) < TREASURE + COLLECTOR
+        ) & state.scenario_state.alive[:, None]
 
-        def pick(held: Array, treasure: tuple[Array, Array]) -> tuple[Array, Array]:
+        def pick_up(held: Array, treasure: tuple[Array, Array]) -> tuple[Array, Array]:
             touches, kind = treasure
-            free = touches & (held == NOTHING)
+            free = touches & (held == NO_TREASURE)
             first = free & (jnp.cumsum(free) == 1)
             return jnp.where(first, kind, held), free.any()
 
-        held, picked = jax.lax.scan(pick, state.cargo.held, (touched, state.cargo.kinds), unroll=4)
-        own = (distances(collectors, deposits) < COLLECTOR + DEPOSIT) & (held[:, None] == jnp.arange(self.num_deposits))
+        held, picked = jax.lax.scan(
+            pick_up, state.scenario_state.held_kinds, (touched, state.scenario_state.kinds), unroll=4
+        )
+        own = (compute_distances(collectors, deposits) < COLLECTOR + DEPOSIT) & (
+            held[:, None] == jnp.arange(self.num_deposits)
+        )
         delivered = own.any(-1)
-        alive = state.cargo.alive
-        marks = jnp.where(alive, jnp.where(picked, AWAY, state.marks), chance[0])
-        kinds = jnp.where(alive, state.cargo.kinds, chance[1])
+        alive = state.scenario_state.alive
+        marks = jnp.where(alive, jnp.where(picked, PICKED_UP_POSITION, state.landmark_positions), chance[0])
+        kinds = jnp.where(alive, state.scenario_state.kinds, chance[1])
         earned = 5.0 * (picked.sum() + delivered.sum())
-        cargo = Cargo(jnp.where(delivered, NOTHING, held), kinds, ~picked, earned.astype(jnp.float32))
-        return replace(state, marks=marks, cargo=cargo)
+        cargo = TreasureState(jnp.where(delivered, NO_TREASURE, held), kinds, ~picked, earned.astype(jnp.float32))
+        return replace(state, landmark_positions=marks, scenario_state=cargo)
 
-    def seen(self, state: MPEState) -> dict[str, Array]:
-        agents, treasures = state.at.shape[1], self.num_treasures
-        n, cargo, first = self.num_deposits, state.cargo, self.num_collectors
-        holds, none = one_hot(cargo.held, n).T, jnp.zeros((n, first))
+    def observe(self, state: MPEState) -> dict[str, Array]:
+        agents, treasures = state.agent_positions.shape[1], self.num_treasures
+        n, cargo, first = self.num_deposits, state.scenario_state, self.num_collectors
+        holds, none = one_hot(cargo.held_kinds, n).T, jnp.zeros((n, first))
         accepts = jnp.concatenate([none, jnp.eye(n)], axis=1)
         carries = jnp.concatenate([holds, jnp.zeros((n, n))], axis=1)
-        about = to_each(jnp.concatenate([state.velocity, accepts, carries]))
-        near = jnp.concatenate(nearest(others(relative(state.at, state.at)), agents - 1, others(about)))
+        about = broadcast_to_observers(jnp.concatenate([state.velocity, accepts, carries]))
+        near = jnp.concatenate(
+            select_nearest(
+                drop_self(compute_offsets(state.agent_positions, state.agent_positions)), agents - 1, drop_self(about)
+            )
+        )
         kinds = jnp.broadcast_to((one_hot(cargo.kinds, n) * cargo.alive[:, None]).T[:, None], (n, agents, treasures))
-        away, kinds = nearest(jnp.where(cargo.alive, relative(state.at, state.marks), LAST), treasures, kinds)
-        own = row(state.at, state.velocity)
-        rest = [rows(near), rows(jnp.concatenate([jnp.where(away < LAST, away, 0.0), kinds]))]
-        collector = [own[:first], rows(holds), *(x[:first] for x in rest)]
+        away, kinds = select_nearest(
+            jnp.where(cargo.alive, compute_offsets(state.agent_positions, state.landmark_positions), HIDDEN_OFFSET),
+            treasures,
+            kinds,
+        )
+        own = concatenate_vectors(state.agent_positions, state.velocity)
+        rest = [
+            flatten_vectors(near),
+            flatten_vectors(jnp.concatenate([jnp.where(away < HIDDEN_OFFSET, away, 0.0), kinds])),
+        ]
+        collector = [own[:first], flatten_vectors(holds), *(x[:first] for x in rest)]
         deposit = [own[first:], *(x[first:] for x in rest)]
         return {"collector": jnp.concatenate(collector, -1), "deposit": jnp.concatenate(deposit, -1)}
 
-    def colors(self, state: MPEState) -> list[Color]:
+    def get_landmark_colors(self, state: MPEState) -> list[Color]:
         """Of treasures."""
-        return [COLORS[int(kind)] for kind in state.cargo.kinds]
+        return [DEPOSIT_COLORS[int(kind)] for kind in state.scenario_state.kinds]
 
-    def rewards(self, state: MPEState) -> dict[str, Array]:
-        cargo, far = state.cargo, jnp.inf
-        collectors, deposits = jnp.split(state.at, [self.num_collectors], axis=1)
-        overlaps = (distances(collectors, collectors) < 2 * COLLECTOR).sum(-1) - 1.0
-        treasure = jnp.where(cargo.alive, distances(collectors, state.marks), far).min(-1)
+    def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        cargo, far = state.scenario_state, jnp.inf
+        collectors, deposits = jnp.split(state.agent_positions, [self.num_collectors], axis=1)
+        overlaps = (compute_distances(collectors, collectors) < 2 * COLLECTOR).sum(-1) - 1.0
+        treasure = jnp.where(cargo.alive, compute_distances(collectors, state.landmark_positions), far).min(-1)
         treasure = jnp.where(cargo.alive.any(), treasure, 0.0)
-        own = cargo.held[:, None] == jnp.arange(self.num_deposits)
-        apart = distances(collectors, deposits)
+        own = cargo.held_kinds[:, None] == jnp.arange(self.num_deposits)
+        apart = compute_distances(collectors, deposits)
         home = jnp.where(own, apart, far).min(-1)
-        of_collector = -5 * overlaps - 0.1 * jnp.where(cargo.held == NOTHING, treasure, home)
+        of_collector = -5 * overlaps - 0.1 * jnp.where(cargo.held_kinds == NO_TREASURE, treasure, home)
         carrier = jnp.where(own, apart, far).min(0)
         middle = norm(deposits - collectors.mean(1, keepdims=True))
         of_deposit = -0.1 * jnp.where(own.any(0), carrier, middle)
-        return {"collector": of_collector + cargo.earned, "deposit": of_deposit + cargo.earned}
+        return {"collector": of_collector + cargo.step_reward, "deposit": of_deposit + cargo.step_reward}

@@ -21,7 +21,7 @@ GRAY, DARK, RED, GREEN, BLUE = (0.25,) * 3, (0.15,) * 3, (0.85, 0.35, 0.35), (0.
 
 
 @dataclass(frozen=True)
-class Kind:
+class EntityGroup:
     """What n entities have in common."""
 
     n: int
@@ -33,21 +33,21 @@ class Kind:
     accel: float = 5.0  # force of a full action
     max_speed: float = math.inf
     mass: float = 1.0
-    words: int = 0  # it has to choose from; 0 where it is silent
+    num_words: int = 0  # it has to choose from; 0 where it is silent
     span: float = 1.0  # it begins between minus this and this
 
 
-Kinds = Mapping[str, Kind]  # by name, in the order of mpe2
+EntityGroups = Mapping[str, EntityGroup]  # by name, in the order of mpe2
 
 
 @struct.dataclass
 class MPEState:
-    at: Any  # [2, agents] x and y
+    agent_positions: Any  # [2, agents] x and y
     velocity: Any  # [2, agents]
-    marks: Any  # [2, landmarks] x and y
-    said: Any  # [speakers, words] in the last step, of one-hot words or of real numbers
+    landmark_positions: Any  # [2, landmarks] x and y
+    messages: Any  # [speakers, words] in the last step, of one-hot words or of real numbers
     goal: Any  # int32: numbers of landmarks or what else a scenario chooses for an episode; () for nothing
-    cargo: Any  # what else changes in an episode; () for nothing
+    scenario_state: Any  # what else changes in an episode; () for nothing
     steps: Any  # [] int32
 
 
@@ -56,30 +56,30 @@ class Scenario(Protocol):
     """Who is in a world, what they see and what they earn."""
 
     @property
-    def agents(self) -> Kinds:
+    def agents(self) -> EntityGroups:
         """The groups."""
         ...
 
     @property
-    def landmarks(self) -> Kinds:
+    def landmarks(self) -> EntityGroups:
         """What does not move."""
         ...
 
-    def begin(self, key: Key) -> MPEState:
+    def init_state(self, key: Key) -> MPEState:
         """The start of an episode."""
         ...
 
-    def seen(self, state: MPEState) -> dict[str, Array]:
+    def observe(self, state: MPEState) -> dict[str, Array]:
         """What the members of each group see, [members, size]."""
         ...
 
-    def rewards(self, state: MPEState) -> dict[str, Array]:
+    def compute_rewards(self, state: MPEState) -> dict[str, Array]:
         """What the members of each group earn for having come to a state, [members]."""
         ...
 
 
 @runtime_checkable
-class Solvable(Scenario, Protocol):
+class SolvableScenario(Scenario, Protocol):
     """A scenario whose episodes may end with success."""
 
     @property
@@ -87,56 +87,60 @@ class Solvable(Scenario, Protocol):
         """Whether they do."""
         ...
 
-    def solved(self, state: MPEState) -> Bool[Array, ""]:
+    def is_solved(self, state: MPEState) -> Bool[Array, ""]:
         """Whether a state is one."""
         ...
 
 
 @runtime_checkable
-class Lively(Scenario, Protocol):
+class EventfulScenario(Scenario, Protocol):
     """A scenario in which more happens than that agents move."""
 
     def chance(self, key: Key) -> Any:
         """What a step leaves to chance."""
         ...
 
-    def follow(self, state: MPEState, chance: Any) -> MPEState:
+    def apply_events(self, state: MPEState, chance: Any) -> MPEState:
         """The state after agents have moved and spoken, and what follows from it has happened."""
         ...
 
 
-def started(key: Key, agents: Kinds, landmarks: Kinds, choices: Iterable[int] = ()) -> MPEState:
+def init_entities(key: Key, agents: EntityGroups, landmarks: EntityGroups, choices: Iterable[int] = ()) -> MPEState:
     """Entities at rest, each uniform within its span, and goals uniform of so many choices."""
     choices = np.array([*choices], np.int32)
-    spans = np.repeat(of_each(agents, "span").tolist() + of_each(landmarks, "span").tolist(), 2).astype(np.float32)
+    spans = np.repeat(
+        get_entity_values(agents, "span").tolist() + get_entity_values(landmarks, "span").tolist(), 2
+    ).astype(np.float32)
     drawn = jax.random.uniform(key, (len(spans) + len(choices),))
     places = ((2 * drawn[: len(spans)] - 1) * spans).reshape(-1, 2).T
-    at, marks = places[:, : total(agents)], places[:, total(agents) :]
+    at, marks = places[:, : count_entities(agents)], places[:, count_entities(agents) :]
     goal = (drawn[len(spans) :] * choices).astype(jnp.int32) if len(choices) else ()
-    speakers = [kind for kind in agents.values() if kind.words]
-    said = jnp.zeros((sum(kind.n for kind in speakers), speakers[0].words)) if speakers else ()
+    speakers = [kind for kind in agents.values() if kind.num_words]
+    said = jnp.zeros((sum(kind.n for kind in speakers), speakers[0].num_words)) if speakers else ()
     return MPEState(at, jnp.zeros_like(at), marks, said, goal, (), jnp.int32(0))
 
 
-def moved(
-    state: MPEState, push: Float[Array, "2 agents"], agents: Kinds, landmarks: Kinds
+def move_agents(
+    state: MPEState, push: Float[Array, "2 agents"], agents: EntityGroups, landmarks: EntityGroups
 ) -> tuple[Float[Array, "2 agents"], Float[Array, "2 agents"]]:
     """Where agents are after a step, and their velocity: they move by the one they had."""
-    force = push + contact(state, agents, landmarks) if of_each(agents, "collides").any() else push
-    velocity = state.velocity * (1 - DAMPING) + force * (DT / of_each(agents, "mass")).astype(np.float32)
-    fastest = of_each(agents, "max_speed")
+    force = (
+        push + compute_contact_forces(state, agents, landmarks) if get_entity_values(agents, "collides").any() else push
+    )
+    velocity = state.velocity * (1 - DAMPING) + force * (DT / get_entity_values(agents, "mass")).astype(np.float32)
+    fastest = get_entity_values(agents, "max_speed")
     if np.isfinite(fastest).any():
         speed = norm(velocity)
         velocity *= jnp.where(speed > fastest, fastest / speed, 1.0)
-    return state.at + state.velocity * DT, velocity
+    return state.agent_positions + state.velocity * DT, velocity
 
 
-def contact(state: MPEState, agents: Kinds, landmarks: Kinds) -> Float[Array, "2 agents"]:
+def compute_contact_forces(state: MPEState, agents: EntityGroups, landmarks: EntityGroups) -> Float[Array, "2 agents"]:
     """The force by which pairs of agents, or of one and an obstacle, push each other away where they touch."""
-    solid = of_each(landmarks, "collides")  # which come first
-    sizes = np.concatenate([of_each(agents, "size"), of_each(landmarks, "size")[solid]])
-    pairs, n = incidence(total(agents), len(sizes)), total(agents)
-    at = jnp.concatenate([state.at, state.marks[:, : len(sizes) - n]], axis=1)
+    solid = get_entity_values(landmarks, "collides")  # which come first
+    sizes = np.concatenate([get_entity_values(agents, "size"), get_entity_values(landmarks, "size")[solid]])
+    pairs, n = make_pair_incidence(count_entities(agents), len(sizes)), count_entities(agents)
+    at = jnp.concatenate([state.agent_positions, state.landmark_positions[:, : len(sizes) - n]], axis=1)
     away = jnp.matmul(at, pairs, precision=jax.lax.Precision.HIGHEST)
     distance = jnp.maximum(norm(away), 1e-6)
     deep = np.abs(pairs).T @ sizes - distance
@@ -144,14 +148,14 @@ def contact(state: MPEState, agents: Kinds, landmarks: Kinds) -> Float[Array, "2
     return jnp.matmul(away * (CONTACT_FORCE * depth / distance), pairs[:n].T, precision=jax.lax.Precision.HIGHEST)
 
 
-def incidence(agents: int, entities: int) -> Float[np.ndarray, "entities pairs"]:
+def make_pair_incidence(agents: int, entities: int) -> Float[np.ndarray, "entities pairs"]:
     """By pair, of which the first is an agent, 1 for this and -1 for the other: products that XLA need not repeat."""
     first, second = np.triu_indices(agents, 1, entities)
     each = np.arange(entities)[:, None]
     return (each == first).astype(np.float32) - (each == second)
 
 
-def relative(at: Float[Array, "2 n"], others: Float[Array, "2 m"]) -> Float[Array, "2 n m"]:
+def compute_offsets(at: Float[Array, "2 n"], others: Float[Array, "2 m"]) -> Float[Array, "2 n m"]:
     """Where others lie as seen from each of n places."""
     return others[:, None, :] - at[:, :, None]
 
@@ -161,30 +165,30 @@ def norm(x: Float[Array, "2 ..."]) -> Float[Array, "..."]:
     return jnp.sqrt(x[0] * x[0] + x[1] * x[1])
 
 
-def distances(at: Float[Array, "2 n"], others: Float[Array, "2 m"]) -> Float[Array, "n m"]:
+def compute_distances(at: Float[Array, "2 n"], others: Float[Array, "2 m"]) -> Float[Array, "n m"]:
     """Of each of n from each of m."""
-    return norm(relative(at, others))
+    return norm(compute_offsets(at, others))
 
 
-def total(kinds: Kinds) -> int:
+def count_entities(kinds: EntityGroups) -> int:
     """How many entities there are."""
     return sum(kind.n for kind in kinds.values())
 
 
-def of_each(kinds: Kinds, name: str) -> np.ndarray:
+def get_entity_values(kinds: EntityGroups, name: str) -> np.ndarray:
     """A number of each entity, [n]."""
     values = np.array([getattr(kind, name) for kind in kinds.values()])
     values = np.repeat(values, [kind.n for kind in kinds.values()])
     return values.astype(np.float32) if np.issubdtype(values.dtype, np.floating) else values
 
 
-def part(kinds: Kinds, name: str) -> slice:
+def get_group_slice(kinds: EntityGroups, name: str) -> slice:
     """Where the entities of a name are among all."""
     names = list(kinds)
     first = sum(kinds[other].n for other in names[: names.index(name)])
     return slice(first, first + kinds[name].n)
 
 
-def by_group(kinds: Kinds, values: Array) -> dict[str, Array]:
+def split_by_group(kinds: EntityGroups, values: Array) -> dict[str, Array]:
     """What each group has of values [agents, ...]."""
-    return {name: values[part(kinds, name)] for name in kinds}
+    return {name: values[get_group_slice(kinds, name)] for name in kinds}

@@ -6,13 +6,30 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from evorl.envs.mpe.sight import others, require_members, row, rows, to_each
-from evorl.envs.mpe.tag import chase, outside, touching
-from evorl.envs.mpe.world import GRAY, Kind, Kinds, MPEState, distances, of_each, part, relative, started, total
+from evorl.envs.mpe.observations import (
+    broadcast_to_observers,
+    concatenate_vectors,
+    drop_self,
+    flatten_vectors,
+    require_members,
+)
+from evorl.envs.mpe.tag import compute_boundary_penalty, find_touches, make_chase_groups
+from evorl.envs.mpe.world import (
+    GRAY,
+    EntityGroup,
+    EntityGroups,
+    MPEState,
+    compute_distances,
+    compute_offsets,
+    count_entities,
+    get_entity_values,
+    get_group_slice,
+    init_entities,
+)
 from evorl.types import Key
 
 LEADER, FOOD, FOREST = (0.65, 0.15, 0.15), (0.15, 0.15, 0.65), (0.6, 0.9, 0.6)
-WORDS = 4
+NUM_WORDS = 4
 
 
 @dataclass(frozen=True)
@@ -35,53 +52,68 @@ class SimpleWorldComm:
         require_members(0, num_obstacles=self.num_obstacles, num_forests=self.num_forests)
 
     @property
-    def agents(self) -> Kinds:
-        kinds = chase(self.num_adversaries - 1, self.num_good, 1.0, 0.045)
-        lead = replace(kinds["adversary"], n=1, color=LEADER, words=WORDS)
+    def agents(self) -> EntityGroups:
+        kinds = make_chase_groups(self.num_adversaries - 1, self.num_good, 1.0, 0.045)
+        lead = replace(kinds["adversary"], n=1, color=LEADER, num_words=NUM_WORDS)
         return {name: kind for name, kind in {"lead": lead, **kinds}.items() if kind.n}
 
     @property
-    def landmarks(self) -> Kinds:
+    def landmarks(self) -> EntityGroups:
         return {
-            "obstacle": Kind(self.num_obstacles, 0.2, GRAY, collides=True, span=0.9),
-            "food": Kind(self.num_food, 0.03, FOOD, span=0.9),
-            "forest": Kind(self.num_forests, 0.3, FOREST, span=0.9),
+            "obstacle": EntityGroup(self.num_obstacles, 0.2, GRAY, collides=True, span=0.9),
+            "food": EntityGroup(self.num_food, 0.03, FOOD, span=0.9),
+            "forest": EntityGroup(self.num_forests, 0.3, FOREST, span=0.9),
         }
 
-    def begin(self, key: Key) -> MPEState:
-        return started(key, self.agents, self.landmarks)
+    def init_state(self, key: Key) -> MPEState:
+        return init_entities(key, self.agents, self.landmarks)
 
-    def seen(self, state: MPEState) -> dict[str, Array]:
+    def observe(self, state: MPEState) -> dict[str, Array]:
         first = self.num_adversaries
-        inside = touched(self, state, slice(0, None), "forest")
+        inside = find_touched_landmarks(self, state, slice(0, None), "forest")
         together = (inside[:, None] & inside).any(-1)
         open_air = ~inside.any(-1)
-        leads = np.arange(total(self.agents))[:, None] == 0
+        leads = np.arange(count_entities(self.agents))[:, None] == 0
         visible = together | (open_air[:, None] & open_air) | leads
-        places = others(relative(state.at, state.at) * visible)
-        velocity = to_each(state.velocity) * visible
+        places = drop_self(compute_offsets(state.agent_positions, state.agent_positions) * visible)
+        velocity = broadcast_to_observers(state.velocity) * visible
         hidden = jnp.where(inside, 1.0, -1.0)
-        known = row(state.velocity, state.at, relative(state.at, state.marks), places)
-        heard = jnp.broadcast_to(state.said, (first, WORDS))
-        predators = [known[:first], rows(velocity[:, :first, first:]), hidden[:first], heard]
-        prey = [known[first:], hidden[first:], rows(others(velocity[:, first:, first:]))]
+        known = concatenate_vectors(
+            state.velocity,
+            state.agent_positions,
+            compute_offsets(state.agent_positions, state.landmark_positions),
+            places,
+        )
+        heard = jnp.broadcast_to(state.messages, (first, NUM_WORDS))
+        predators = [known[:first], flatten_vectors(velocity[:, :first, first:]), hidden[:first], heard]
+        prey = [known[first:], hidden[first:], flatten_vectors(drop_self(velocity[:, first:, first:]))]
         hunting, agent = (jnp.concatenate(parts, axis=-1) for parts in (predators, prey))
         groups = {"lead": hunting[:1], "adversary": hunting[1:], "agent": agent}
         return {name: groups[name] for name in self.agents}
 
-    def rewards(self, state: MPEState) -> dict[str, Array]:
-        first, food = self.num_adversaries, state.marks[:, part(self.landmarks, "food")]
-        touches = touching(self.agents, state)
-        hunting = 5.0 * touches.sum() - 0.1 * distances(state.at[:, :first], state.at[:, first:]).min(-1)
-        prey = state.at[:, first:]
-        eaten = 2.0 * touched(self, state, slice(first, None), "food").sum(-1)
-        agent = eaten - 5.0 * touches.sum(0) - 2 * outside(prey) - 0.05 * distances(prey, food).min(-1)
+    def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        first, food = self.num_adversaries, state.landmark_positions[:, get_group_slice(self.landmarks, "food")]
+        touches = find_touches(self.agents, state)
+        hunting = 5.0 * touches.sum() - 0.1 * compute_distances(
+            state.agent_positions[:, :first], state.agent_positions[:, first:]
+        ).min(-1)
+        prey = state.agent_positions[:, first:]
+        eaten = 2.0 * find_touched_landmarks(self, state, slice(first, None), "food").sum(-1)
+        agent = (
+            eaten
+            - 5.0 * touches.sum(0)
+            - 2 * compute_boundary_penalty(prey)
+            - 0.05 * compute_distances(prey, food).min(-1)
+        )
         groups = {"lead": hunting[:1], "adversary": hunting[1:], "agent": agent}
         return {name: groups[name] for name in self.agents}
 
 
-def touched(scenario: SimpleWorldComm, state: MPEState, who: slice, what: str) -> Array:
+def find_touched_landmarks(scenario: SimpleWorldComm, state: MPEState, who: slice, what: str) -> Array:
     """Which of some agents touch which landmarks of a name, [agents, landmarks]."""
     kinds = scenario.landmarks
-    least = of_each(scenario.agents, "size")[who, None] + kinds[what].size
-    return distances(state.at[:, who], state.marks[:, part(kinds, what)]) < least
+    least = get_entity_values(scenario.agents, "size")[who, None] + kinds[what].size
+    return (
+        compute_distances(state.agent_positions[:, who], state.landmark_positions[:, get_group_slice(kinds, what)])
+        < least
+    )

@@ -14,19 +14,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from evorl.envs.bodies import unwarned
-from evorl.envs.mujoco.tasks import TASKS, Step, Task
-from evorl.envs.suite import imported
-from evorl.errors import OptionError, unknown
+from evorl.envs.bodies import suppress_warnings
+from evorl.envs.mujoco.tasks import TASKS, MuJoCoTask, StepQuantities
+from evorl.envs.suites.common import import_extra
+from evorl.errors import OptionError, unknown_name_error
 
-mujoco = imported("mujoco", "mujoco")
+mujoco = import_extra("mujoco", "mujoco")
 STATE = mujoco.mjtState.mjSTATE_INTEGRATION.value  # a number is passed faster than the enum
-LEAST = 8  # rows that are worth a thread
+MIN_THREAD_ROWS = 8  # rows that are worth a thread
 Rows: TypeAlias = tuple[np.ndarray, dict[str, np.ndarray]]  # MuJoCo's states, and what else is read
-_making = threading.Lock()
+_make_lock = threading.Lock()
 
 
-class Rig(NamedTuple):
+class Simulator(NamedTuple):
     """One of Gymnasium's environments, which one thread uses at a time."""
 
     env: Any
@@ -47,14 +47,14 @@ class Engine:
         import gymnasium
 
         self.name, self.options, self.threads = name, options, threads
-        self.env = made(name, options)  # for its spaces, options and model; its data are never stepped
-        self.task: Task = TASKS[name]
+        self.env = make_env(name, options)  # for its spaces, options and model; its data are never stepped
+        self.task: MuJoCoTask = TASKS[name]
         self.limit = int(gymnasium.spec(name).max_episode_steps or 0)
         self._own = mujoco.mj_stateSize(self.env.model, STATE)
-        self.numbers = self._own + (self.task.place is not None)
+        self.numbers = self._own + (self.task.tracked_position is not None)
         first = mujoco.mj_stateSize(self.env.model, mujoco.mjtState.mjSTATE_CTRL.value - 1)
         self._control = slice(first, first + self.env.model.nu)
-        self._idle: deque[Rig] = deque()
+        self._idle: deque[Simulator] = deque()
 
     @cached_property
     def executor(self) -> ThreadPoolExecutor:
@@ -65,37 +65,37 @@ class Engine:
 
     def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, ...]:
         """States [n, numbers] and observations [n, size] float32 of Gymnasium's own reset with seeds [n] uint64."""
-        return self._spread(self._reset, seeds)
+        return self._run_parallel(self._reset_rows, seeds)
 
     def step(self, states: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
         """States after actions [n, size] float32, observations [n, size] float32, rewards and ends [n]."""
-        return self._spread(self._step, states, action)
+        return self._run_parallel(self._step_rows, states, action)
 
-    def _spread(self, part: Callable[..., tuple[np.ndarray, ...]], *given: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _run_parallel(self, part: Callable[..., tuple[np.ndarray, ...]], *given: np.ndarray) -> tuple[np.ndarray, ...]:
         n = len(given[0])
-        count = max(min(self.threads, n // LEAST), 1)
+        count = max(min(self.threads, n // MIN_THREAD_ROWS), 1)
         ends = pairwise(n * k // count for k in range(count + 1))
         parts = [self.executor.submit(part, *(x[a:b] for x in given)) for a, b in ends]
         found = [part.result() for part in parts]
         return found[0] if len(found) == 1 else tuple(map(np.concatenate, zip(*found, strict=True)))
 
-    def _reset(self, seeds: np.ndarray) -> tuple[np.ndarray, ...]:
-        rows, seen = self._empty(len(seeds))
-        with self._rig() as rig:
+    def _reset_rows(self, seeds: np.ndarray) -> tuple[np.ndarray, ...]:
+        rows, seen = self._allocate_rows(len(seeds))
+        with self._borrow_simulator() as rig:
             for i, seed in enumerate(seeds.tolist()):
                 rig.env.reset(seed=seed)
                 mujoco.mj_getState(rig.model, rig.data, rows[i], STATE)
                 for name, view in rig.views.items():
                     seen[name][i] = view
-        return self._states(rows, seen), self._observed(rows, seen)
+        return self._build_states(rows, seen), self._build_obs(rows, seen)
 
-    def _step(self, states: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
-        rows, seen = self._empty(len(states))
+    def _step_rows(self, states: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
+        rows, seen = self._allocate_rows(len(states))
         rows[:] = states[:, : self._own]
         rows[:, self._control] = action
         skip, forces = self.env.frame_skip, "cfrc_ext" in seen
         load, run, account, store = mujoco.mj_setState, mujoco.mj_step, mujoco.mj_rnePostConstraint, mujoco.mj_getState
-        with self._rig() as rig:
+        with self._borrow_simulator() as rig:
             model, data, into = rig.model, rig.data, [(seen[name], view) for name, view in rig.views.items()]
             for i, row in enumerate(rows):
                 load(model, data, row, STATE)
@@ -105,55 +105,59 @@ class Engine:
                 store(model, data, row, STATE)
                 for array, view in into:
                     array[i] = view
-        after, obs = self._states(rows, seen), self._observed(rows, seen)
-        followed = -1 if self.task.place else 1  # its own place, or qpos[0]
+        after, obs = self._build_states(rows, seen), self._build_obs(rows, seen)
+        followed = -1 if self.task.tracked_position else 1  # its own place, or qpos[0]
         velocity = (after[:, followed] - states[:, followed]) / self.env.dt
-        return after, obs, *self.task.outcome(self.env, Step(self._named(rows, seen), action, velocity))
+        return (
+            after,
+            obs,
+            *self.task.outcome(self.env, StepQuantities(self._name_quantities(rows, seen), action, velocity)),
+        )
 
     @contextlib.contextmanager
-    def _rig(self) -> Iterator[Rig]:
+    def _borrow_simulator(self) -> Iterator[Simulator]:
         try:
             rig = self._idle.pop()
         except IndexError:
-            env = made(self.name, self.options)
-            rig = Rig(env, env.model, env.data, self.task.reads(env.data))
+            env = make_env(self.name, self.options)
+            rig = Simulator(env, env.model, env.data, self.task.data_views(env.data))
         try:
             yield rig
         finally:
             self._idle.append(rig)
 
-    def _empty(self, n: int) -> Rows:
-        views = self.task.reads(self.env.data)
+    def _allocate_rows(self, n: int) -> Rows:
+        views = self.task.data_views(self.env.data)
         return np.empty((n, self._own)), {name: np.empty((n, *view.shape)) for name, view in views.items()}
 
-    def _named(self, rows: np.ndarray, seen: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    def _name_quantities(self, rows: np.ndarray, seen: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         nq, nv = self.env.model.nq, self.env.model.nv
         return {"qpos": rows[:, 1 : 1 + nq], "qvel": rows[:, 1 + nq : 1 + nq + nv], **seen}
 
-    def _observed(self, rows: np.ndarray, seen: dict[str, np.ndarray]) -> np.ndarray:
-        parts = self.task.obs(self.env, self._named(rows, seen))
+    def _build_obs(self, rows: np.ndarray, seen: dict[str, np.ndarray]) -> np.ndarray:
+        parts = self.task.obs(self.env, self._name_quantities(rows, seen))
         return np.concatenate(parts, 1, dtype=np.float32, casting="same_kind")
 
-    def _states(self, rows: np.ndarray, seen: dict[str, np.ndarray]) -> np.ndarray:
-        if self.task.place is None:
+    def _build_states(self, rows: np.ndarray, seen: dict[str, np.ndarray]) -> np.ndarray:
+        if self.task.tracked_position is None:
             return rows
-        return np.concatenate([rows, self.task.place(self.env, seen)[:, None]], 1)
+        return np.concatenate([rows, self.task.tracked_position(self.env, seen)[:, None]], 1)
 
 
-def made(name: str, options: Mapping[str, Any]) -> Any:
+def make_env(name: str, options: Mapping[str, Any]) -> Any:
     """Gymnasium's environment without its wrappers; raises OptionError."""
     import gymnasium
 
     if name not in TASKS:
-        raise unknown("task of Gymnasium's MuJoCo", name, TASKS, "--list env=mujoco")
-    imported("gymnasium.envs.mujoco", "mujoco")
+        raise unknown_name_error("task of Gymnasium's MuJoCo", name, TASKS, "--list env=mujoco")
+    import_extra("gymnasium.envs.mujoco", "mujoco")
     module, _, kind = str(gymnasium.spec(name).entry_point).partition(":")
     allowed = inspect.signature(vars(importlib.import_module(module))[kind]).parameters.values()
     names = [parameter.name for parameter in allowed if parameter.kind == parameter.POSITIONAL_OR_KEYWORD]
     for option in options:
         if option not in names:
-            raise unknown(f"option of {name}", option, names)
-    with _making, unwarned(mujoco):
+            raise unknown_name_error(f"option of {name}", option, names)
+    with _make_lock, suppress_warnings(mujoco):
         try:
             return gymnasium.make(name, disable_env_checker=True, **options).unwrapped
         except Exception as error:
@@ -161,6 +165,6 @@ def made(name: str, options: Mapping[str, Any]) -> Any:
             raise OptionError(f"env.options={dict(options)}: Gymnasium's {name} answers: {said}") from error
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

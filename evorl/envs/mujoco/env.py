@@ -15,13 +15,13 @@ from flax.core import FrozenDict
 
 from evorl import tree
 from evorl.envs import render, viewer
-from evorl.envs.bodies import solids
-from evorl.envs.host.merged import PIECE
-from evorl.envs.mujoco.engine import Engine, cores, mujoco
+from evorl.envs.bodies import build_solids
+from evorl.envs.host.host_callback import CHUNK_BYTES
+from evorl.envs.mujoco.engine import Engine, count_cores, mujoco
 from evorl.envs.mujoco.tasks import TASKS
-from evorl.envs.suite import take_limit
-from evorl.errors import require_whole
-from evorl.spaces import Box, bound
+from evorl.envs.suites.common import set_default_limit
+from evorl.errors import require_int
+from evorl.spaces import Box, to_bound
 from evorl.types import Key, TimeStep
 
 
@@ -51,8 +51,8 @@ class MuJoCo:
     def __post_init__(self) -> None:
         plain = {name: tuple(x) if isinstance(x, list) else x for name, x in self.options.items()}
         object.__setattr__(self, "options", FrozenDict(plain))
-        require_whole("threads", self.threads, 0)
-        take_limit(self, lambda: self._engine.limit)
+        require_int("threads", self.threads, 0)
+        set_default_limit(self, lambda: self._engine.limit)
 
     @staticmethod
     def names() -> list[str]:
@@ -61,7 +61,7 @@ class MuJoCo:
 
     @cached_property
     def _engine(self) -> Engine:
-        engine = Engine(self.name, self.options, self.threads or cores())
+        engine = Engine(self.name, self.options, self.threads or count_cores())
         _ = engine.executor
         return engine
 
@@ -77,32 +77,32 @@ class MuJoCo:
     @property
     def action_space(self) -> Box:
         space = self._engine.env.action_space
-        return Box(bound(space.low), bound(space.high), space.shape)
+        return Box(to_bound(space.low), to_bound(space.high), space.shape)
 
     def reset(self, key: Key, params: Any) -> tuple[MuJoCoState, Any]:
         """Gymnasium's own reset, with 64 bits of the key as its seed."""
         del params
         numbers, size = self._sizes
-        found = merged(self._begin, 2 * numbers + size)(jax.random.bits(key, (2,), jnp.uint32))
-        return MuJoCoState(found[: 2 * numbers], jnp.int32(0)), _floats(found[2 * numbers :])
+        found = batch_host_calls(self._reset_on_host, 2 * numbers + size)(jax.random.bits(key, (2,), jnp.uint32))
+        return MuJoCoState(found[: 2 * numbers], jnp.int32(0)), _to_floats(found[2 * numbers :])
 
     def step(self, key: Key, env_state: MuJoCoState, action: Any, params: Any) -> tuple[MuJoCoState, TimeStep]:
         del key, params
         numbers, size = self._sizes
         ends = np.cumsum([2 * numbers, size, 1])
         given = jnp.concatenate([env_state.bits, jax.lax.bitcast_convert_type(jnp.float32(action), jnp.uint32)])
-        found = merged(self._step, int(ends[-1]) + 1)(given)
+        found = batch_host_calls(self._step_on_host, int(ends[-1]) + 1)(given)
         bits, obs, reward, terminated = jnp.split(found, ends)
         state, terminated = MuJoCoState(bits, env_state.steps + 1), terminated[0] > 0
         truncated = ~terminated & (state.steps >= self.max_episode_steps)
-        return state, TimeStep(_floats(obs), _floats(reward)[0], terminated, truncated)
+        return state, TimeStep(_to_floats(obs), _to_floats(reward)[0], terminated, truncated)
 
-    def _begin(self, words: np.ndarray) -> np.ndarray:
+    def _reset_on_host(self, words: np.ndarray) -> np.ndarray:
         high, low = words.astype(np.uint64).T
         states, obs = self._engine.reset(high << np.uint64(32) | low)
         return np.concatenate([states.view(np.uint32), obs.view(np.uint32)], 1)
 
-    def _step(self, words: np.ndarray) -> np.ndarray:
+    def _step_on_host(self, words: np.ndarray) -> np.ndarray:
         at = 2 * self._engine.numbers
         states, action = (np.ascontiguousarray(part) for part in (words[:, :at], words[:, at:]))
         after, obs, reward, terminated = self._engine.step(states.view(np.float64), action.view(np.float32))
@@ -119,18 +119,18 @@ class MuJoCo:
             data.qpos[:] = position
             mujoco.mj_kinematics(model, data)
             poses.append(np.concatenate([data.xpos, data.xquat], 1)[1:])
-        shown, (bodies, ground) = folder / "viewer.html", solids(model)
-        shown.write_text(viewer.page(f"{self.name}, MuJoCo", bodies, np.array(poses), seconds, ground), "utf-8")
+        shown, (bodies, ground) = folder / "viewer.html", build_solids(model)
+        shown.write_text(viewer.build_page(f"{self.name}, MuJoCo", bodies, np.array(poses), seconds, ground), "utf-8")
         try:
-            frames = _pictures(model, data, positions[::every][: render.FRAMES])
+            frames = _render_frames(model, data, positions[::every][: render.MAX_FRAMES])
         except Exception as error:  # each OpenGL backend of MuJoCo raises its own
             problem = str(error).partition(",")[0].partition("\n")[0]
             print(f"no GIF: MuJoCo cannot draw here ({problem}); MUJOCO_GL=egl or osmesa may help", file=sys.stderr)
             return [shown]
-        return [shown, *render.save(frames, every * seconds, folder)]
+        return [shown, *render.save_frames(frames, every * seconds, folder)]
 
 
-def merged(host: Callable[[np.ndarray], np.ndarray], width: int) -> Callable[[Any], Any]:
+def batch_host_calls(host: Callable[[np.ndarray], np.ndarray], width: int) -> Callable[[Any], Any]:
     """host, of words [n, given] to words [n, width], as a pure function of one row; one call, however it is vmapped."""
 
     def from_pieces(pieces: Sequence[Any]) -> np.ndarray:
@@ -138,7 +138,7 @@ def merged(host: Callable[[np.ndarray], np.ndarray], width: int) -> Callable[[An
 
     @jax.custom_batching.custom_vmap
     def call(rows: Any) -> Any:
-        n, step = len(rows), max(PIECE // (4 * rows.shape[1]), 1)
+        n, step = len(rows), max(CHUNK_BYTES // (4 * rows.shape[1]), 1)
         pieces = [rows[i : i + step] for i in range(0, n, step)]
         return jax.pure_callback(from_pieces, jax.ShapeDtypeStruct((n, width), jnp.uint32), pieces)
 
@@ -150,11 +150,11 @@ def merged(host: Callable[[np.ndarray], np.ndarray], width: int) -> Callable[[An
     return lambda row: call(row[None])[0]
 
 
-def _floats(words: Any) -> Any:
+def _to_floats(words: Any) -> Any:
     return jax.lax.bitcast_convert_type(words, jnp.float32)
 
 
-def _pictures(model: Any, data: Any, positions: np.ndarray) -> list[np.ndarray]:
+def _render_frames(model: Any, data: Any, positions: np.ndarray) -> list[np.ndarray]:
     frames = []
     with mujoco.Renderer(model, height=240, width=320) as renderer:
         for position in positions:

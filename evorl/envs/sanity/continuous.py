@@ -46,7 +46,7 @@ class Continuous:
         del params
         position, target = jax.random.uniform(key, (2, 2), minval=-1, maxval=1)
         state = ContinuousState(position, jnp.zeros(2), target, jnp.int32(0), jnp.bool_(False))
-        return state, self.seen(state)
+        return state, self.observe(state)
 
     def step(
         self, key: Key, env_state: ContinuousState, action: Float[Array, "2"], params: ContinuousParams
@@ -61,9 +61,9 @@ class Continuous:
         reward = jnp.where(outside, -1.0, jnp.where(hit, 5.0, 0.02 * (1 - distance)))
         terminated = outside | hit
         truncated = ~terminated & (after.steps >= self.max_episode_steps)
-        return after, TimeStep(self.seen(after), reward, terminated, truncated)
+        return after, TimeStep(self.observe(after), reward, terminated, truncated)
 
-    def seen(self, env_state: ContinuousState) -> Float[Array, "6"]:
+    def observe(self, env_state: ContinuousState) -> Float[Array, "6"]:
         """The observation."""
         return jnp.clip(jnp.concatenate([env_state.position, env_state.velocity, env_state.target]), -2, 2)
 

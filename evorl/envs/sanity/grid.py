@@ -55,7 +55,7 @@ class Grid:
         place += place >= side**2 // 2
         target = jnp.stack([place // side, place % side]) - self.distance
         state = GridState(jnp.zeros(2, jnp.int32), target, jnp.int32(0), jnp.bool_(False))
-        return state, self.seen(state)
+        return state, self.observe(state)
 
     def step(self, key: Key, env_state: GridState, action: Int[Array, ""], params: Any) -> tuple[GridState, TimeStep]:
         del key, params
@@ -65,9 +65,9 @@ class Grid:
         after = GridState(position, env_state.target, env_state.steps + 1, hit)
         failed = ~hit & ((moved != position).any() | (after.steps >= self.max_episode_steps))
         reward = hit.astype(jnp.float32) - failed.astype(jnp.float32)
-        return after, TimeStep(self.seen(after), reward, hit | failed, jnp.bool_(False))
+        return after, TimeStep(self.observe(after), reward, hit | failed, jnp.bool_(False))
 
-    def seen(self, env_state: GridState) -> Array:
+    def observe(self, env_state: GridState) -> Array:
         """The observation."""
         if self.image:
             line = np.arange(-self.distance, self.distance + 1)
@@ -77,18 +77,18 @@ class Grid:
             return jnp.where(agent, 1, jnp.where(target, 2, 0)).astype(jnp.uint8)
         return jnp.concatenate([env_state.position, env_state.target]) / self.distance
 
-    def screen(self, env_state: GridState) -> screen.Picture:
+    def render(self, env_state: GridState) -> screen.Picture:
         """A pixel for each cell."""
         side = 2 * self.distance + 1
         rows, columns = np.mgrid[:side, :side] - self.distance
-        picture = screen.blank(side, side)
+        picture = screen.create_picture(side, side)
         for place, color in ((env_state.target, screen.RED), (env_state.position, screen.CYAN)):
-            picture = screen.painted(picture, (rows == place[0]) & (columns == place[1]), color)
+            picture = screen.paint(picture, (rows == place[0]) & (columns == place[1]), color)
         return picture
 
     def draw(self, states: list[GridState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return screen.draw(self, states, 0.2, folder)
+        return screen.save_episode(self, states, 0.2, folder)
 
     def score(self, env_state: GridState) -> Float[Array, ""]:
         return env_state.hit.astype(jnp.float32)

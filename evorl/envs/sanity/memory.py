@@ -13,14 +13,14 @@ from evorl.types import Key, TimeStep
 
 
 @struct.dataclass
-class MemoryState:
+class DigitMemoryState:
     digits: Any  # [length] int32
     right: Any  # [] int32, recited so far
     steps: Any  # [] int32
 
 
 @dataclass(frozen=True)
-class Memory:
+class DigitMemory:
     """`length` digits, 0 or 1, are shown one per step; after `delay` blank steps they are to be recited, for reward 1
     each that is right.
 
@@ -40,25 +40,25 @@ class Memory:
     def max_episode_steps(self) -> int:
         return 2 * self.length + self.delay
 
-    def reset(self, key: Key, params: Any) -> tuple[MemoryState, Int[Array, ""]]:
+    def reset(self, key: Key, params: Any) -> tuple[DigitMemoryState, Int[Array, ""]]:
         del params
-        state = MemoryState(jax.random.randint(key, (self.length,), 0, 2), jnp.int32(0), jnp.int32(0))
-        return state, self.shown(state)
+        state = DigitMemoryState(jax.random.randint(key, (self.length,), 0, 2), jnp.int32(0), jnp.int32(0))
+        return state, self.observe(state)
 
     def step(
-        self, key: Key, env_state: MemoryState, action: Int[Array, ""], params: Any
-    ) -> tuple[MemoryState, TimeStep]:
+        self, key: Key, env_state: DigitMemoryState, action: Int[Array, ""], params: Any
+    ) -> tuple[DigitMemoryState, TimeStep]:
         del key, params
         recited = env_state.steps - self.length - self.delay
         right = (recited >= 0) & (action == env_state.digits[jnp.maximum(recited, 0)])
-        after = MemoryState(env_state.digits, env_state.right + right, env_state.steps + 1)
+        after = DigitMemoryState(env_state.digits, env_state.right + right, env_state.steps + 1)
         over = after.steps >= self.max_episode_steps
-        return after, TimeStep(self.shown(after), jnp.float32(right), over, jnp.bool_(False))
+        return after, TimeStep(self.observe(after), jnp.float32(right), over, jnp.bool_(False))
 
-    def shown(self, env_state: MemoryState) -> Int[Array, ""]:
+    def observe(self, env_state: DigitMemoryState) -> Int[Array, ""]:
         """The observation: a digit, or 2 where it is to be said again."""
         digit = env_state.digits[jnp.minimum(env_state.steps, self.length - 1)]
         return jnp.where(env_state.steps < self.length, digit, 2)
 
-    def score(self, env_state: MemoryState) -> Float[Array, ""]:
+    def score(self, env_state: DigitMemoryState) -> Float[Array, ""]:
         return (env_state.right == self.length).astype(jnp.float32)

@@ -11,7 +11,7 @@ from evorl.types import Key, TimeStep
 
 
 @dataclass(frozen=True)
-class Pair:
+class PairGame:
     """One step: the agents see 0 and 1, and each that plays what it sees gives both 1. Score: the part that does."""
 
     default_params = ()

@@ -55,7 +55,7 @@ class Squared:
         edge = np.array([(x, y) for x in line for y in line if max(abs(x), abs(y)) == self.distance], np.int32)
         targets = jax.random.choice(key, edge, (self.targets,), replace=False)
         state = SquaredState(jnp.zeros(2, jnp.int32), targets, jnp.zeros(self.targets, bool), jnp.int32(0))
-        return state, self.seen(state)
+        return state, self.observe(state)
 
     def step(
         self, key: Key, env_state: SquaredState, action: Int[Array, ""], params: Any
@@ -69,9 +69,9 @@ class Squared:
         after = SquaredState(jnp.where(at_edge, 0, position), env_state.targets, hit, env_state.steps + 1)
         over = after.steps >= self.max_episode_steps
         reward = 1 - nearest.astype(jnp.float32) / self.distance
-        return after, TimeStep(self.seen(after), reward, over, jnp.bool_(False))
+        return after, TimeStep(self.observe(after), reward, over, jnp.bool_(False))
 
-    def seen(self, env_state: SquaredState) -> Int[Array, " numbers"]:
+    def observe(self, env_state: SquaredState) -> Int[Array, " numbers"]:
         """The observation."""
         places = jnp.concatenate([env_state.position, env_state.targets.reshape(-1)]) + self.distance
         return jnp.append(places, env_state.steps % self.distance)

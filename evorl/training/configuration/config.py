@@ -11,7 +11,6 @@ from typing import Any
 import yaml
 from antlr4.error.Errors import RecognitionException
 from hydra import compose, initialize
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -23,16 +22,25 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from evorl.errors import OptionError, require, unknown
+from evorl.errors import OptionError, require, unknown_name_error
 from evorl.training.configuration import nodes
-from evorl.training.configuration.discovery import GROUPS, check_choices, choices, folders, group_of, placed, suite_of
+from evorl.training.configuration.discovery import (
+    GROUPS,
+    check_choices,
+    find_choices,
+    find_config_folders,
+    resolve_group,
+    split_suite_name,
+    to_hydra_overrides,
+)
+from evorl.training.configuration.hydra_internals import FileConfigSource, get_node
 
-LEFT_OUT = "what an environment variable holds is not saved"
-TRAIN = "python -m evorl.train"
-UNREADABLE = (HydraException, RecognitionException, ValueError, RecursionError)  # what Hydra's parser raises
+ENV_VARIABLE_MARK = "what an environment variable holds is not saved"
+TRAIN_COMMAND = "python -m evorl.train"
+PARSE_ERRORS = (HydraException, RecognitionException, ValueError, RecursionError)  # what Hydra's parser raises
 
 
-class Defaults(FileConfigSource):
+class DefaultsSource(FileConfigSource):
     """Files whose nodes with a _target_ are filled up with the defaults of the dataclass that it names.
 
     Beside hyperparameters of an agent stands their space: the declared priors, and what the file says of it. What
@@ -47,22 +55,22 @@ class Defaults(FileConfigSource):
     def load_config(self, config_path: str) -> ConfigResult:
         """The file, filled up."""
         group, _, choice = config_path.partition("/")
-        suite = None if super().is_config(config_path) else suite_of(group, choice)
+        suite = None if super().is_config(config_path) else split_suite_name(group, choice)
         result = super().load_config(f"{group}/{suite[0]}" if suite else config_path)
-        whole = OmegaConf.create(nodes.filled(OmegaConf.to_container(result.config)))
+        whole = OmegaConf.create(nodes.fill_defaults(OmegaConf.to_container(result.config)))
         if not isinstance(whole, DictConfig):
             return dataclasses.replace(result, config=whole)
         if suite:
             whole.name = suite[1]
         if isinstance(whole.get("hyperparams"), DictConfig) and "_target_" not in whole:
-            priors = nodes.priors(OmegaConf.to_container(whole.hyperparams))
+            priors = nodes.collect_priors(OmegaConf.to_container(whole.hyperparams))
             whole.space = OmegaConf.merge(priors, whole.get("space") or {})
         return dataclasses.replace(result, config=whole)
 
     def is_config(self, config_path: str) -> bool:
         """Whether there is such a file, or an environment of a suite."""
         group, _, choice = config_path.partition("/")
-        suite = suite_of(group, choice)
+        suite = split_suite_name(group, choice)
         return super().is_config(config_path) or (suite is not None and super().is_config(f"{group}/{suite[0]}"))
 
 
@@ -71,154 +79,158 @@ class SearchPath(SearchPathPlugin):
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Adds the folders to those of Hydra."""
-        for folder in folders():
+        for folder in find_config_folders():
             search_path.append("evorl", f"evorl://{folder}")
 
 
-for plugin in (Defaults, SearchPath):
+for plugin in (DefaultsSource, SearchPath):
     Plugins.instance().register(plugin)
 
 
-def _prior(name: str, *values: str) -> Callable[..., dict[str, Any]]:
+def _make_prior_resolver(name: str, *values: str) -> Callable[..., dict[str, Any]]:
     """What a resolver such as ${log_uniform:1e-5,1e-2} stands for."""
     return lambda *given: {"_target_": f"evorl.priors.{name}", **dict(zip(values, given, strict=True))}
 
 
-def _searched(hyperparams: DictConfig, space: DictConfig) -> dict[str, Any]:
+def _apply_space(hyperparams: DictConfig, space: DictConfig) -> dict[str, Any]:
     """Hyperparameters with a space's priors in place of their defaults; what was given as a prior itself stays."""
     merged: Any = OmegaConf.to_container(hyperparams, resolve=True)
     return nodes.with_priors(merged, OmegaConf.to_container(space, resolve=True), str(space._get_full_key(None)))
 
 
 RESOLVERS: dict[str, Callable[..., Any]] = {
-    "uniform": _prior("Uniform", "low", "high"),
-    "log_uniform": _prior("LogUniform", "low", "high"),
-    "one_minus": _prior("OneMinus", "prior"),
-    "neg": _prior("Neg", "prior"),
-    "integer": _prior("Integer", "low", "high"),
-    "power_of_two": _prior("PowerOfTwo", "low", "high"),
-    "choice": lambda *values: _prior("Choice", "values")(list(values)),
-    "searched": _searched,
+    "uniform": _make_prior_resolver("Uniform", "low", "high"),
+    "log_uniform": _make_prior_resolver("LogUniform", "low", "high"),
+    "one_minus": _make_prior_resolver("OneMinus", "prior"),
+    "neg": _make_prior_resolver("Neg", "prior"),
+    "integer": _make_prior_resolver("Integer", "low", "high"),
+    "power_of_two": _make_prior_resolver("PowerOfTwo", "low", "high"),
+    "choice": lambda *values: _make_prior_resolver("Choice", "values")(list(values)),
+    "searched": _apply_space,
     "or_inf": lambda number: math.inf if number is None else number,
 }
 for resolver, function in RESOLVERS.items():
     OmegaConf.register_new_resolver(resolver, function, replace=True)
 
 
-def load(overrides: Sequence[str]) -> DictConfig:
+def compose_config(overrides: Sequence[str]) -> DictConfig:
     """Composes a configuration; raises OptionError where an override has a wrong name or value."""
     check_choices(list(overrides))
     with initialize(None, version_base="1.3"):
         try:
-            cfg = compose("config", placed(overrides))
-        except (*UNREADABLE, OmegaConfBaseException, TypeError) as error:  # the last one is Hydra's too
-            raise _explain(placed(overrides), error) from error
+            cfg = compose("config", to_hydra_overrides(overrides))
+        except (*PARSE_ERRORS, OmegaConfBaseException, TypeError) as error:  # the last one is Hydra's too
+            raise _explain_error(to_hydra_overrides(overrides), error) from error
         _check_experiment(overrides)
-        wrappers(OmegaConf.to_container(cfg.wrappers) if OmegaConf.is_config(cfg.wrappers) else cfg.wrappers)
+        resolve_wrappers(OmegaConf.to_container(cfg.wrappers) if OmegaConf.is_config(cfg.wrappers) else cfg.wrappers)
         return cfg
 
 
-def wrappers(given: Any) -> list[dict[str, Any]]:
+def resolve_wrappers(given: Any) -> list[dict[str, Any]]:
     """Wrappers in full; raises OptionError."""
     require(isinstance(given, list), "wrappers", given, "must be a list, such as [sticky]")
-    return [_wrapper(one) for one in given]
+    return [_resolve_wrapper(one) for one in given]
 
 
-def _wrapper(given: Any) -> dict[str, Any]:
+def _resolve_wrapper(given: Any) -> dict[str, Any]:
     """A wrapper in full: of its name, of its name with options, {frames: {count: 2}}, or in full already."""
     if isinstance(given, dict) and "_target_" in given:
         return given
     name, options = next(iter(given.items())) if isinstance(given, dict) and len(given) == 1 else (given, {})
     wanted = "must be names, each alone or with its options: {frames: {count: 2}}"
     require(isinstance(name, str) and isinstance(options or {}, dict), "wrappers", given, wanted)
-    known = choices("wrapper")
+    known = find_choices("wrapper")
     if name not in known:
-        raise unknown("wrapper", str(name), known, f"{TRAIN} --list")
-    node = nodes.filled(yaml.safe_load(known[name].read_text(encoding="utf-8")))
+        raise unknown_name_error("wrapper", str(name), known, f"{TRAIN_COMMAND} --list")
+    node = nodes.fill_defaults(yaml.safe_load(known[name].read_text(encoding="utf-8")))
     own = [one for one in node if one not in ("_target_", "inner")]
     for option in options or {}:
         if option not in own:
-            raise unknown("option", f"wrappers: {name}.{option}", own)
+            raise unknown_name_error("option", f"wrappers: {name}.{option}", own)
     return {option: value for option, value in (node | (options or {})).items() if option != "inner"}
 
 
 def _check_experiment(overrides: Sequence[str]) -> None:
     """Raises OptionError where the experiment sets an option that what is chosen beside it does not have."""
-    given = [one for one in overrides if group_of(one.partition("=")[0])[0] in GROUPS]
+    given = [one for one in overrides if resolve_group(one.partition("=")[0])[0] in GROUPS]
     experiment = next((one for one in given if one.startswith("experiment=")), "experiment=null")
     if experiment == "experiment=null" or len(given) == 1:
         return
     try:
-        cfg = compose("config", placed(given), return_hydra_config=True)
-        choices = {group: name for group, name in cfg.hydra.runtime.choices.items() if group_of(group)[0] in GROUPS}
+        cfg = compose("config", to_hydra_overrides(given), return_hydra_config=True)
+        choices = {
+            group: name for group, name in cfg.hydra.runtime.choices.items() if resolve_group(group)[0] in GROUPS
+        }
         chosen = [f"{group}={name}" for group, name in choices.items() if name and group != "experiment"]
         alone = compose("config", chosen)
     except (HydraException, OmegaConfBaseException):  # of a choice that only goes with the experiment
         return
-    strange = list(_strange(cfg, alone))
+    strange = list(_find_unknown_options(cfg, alone))
     for one in given:
         for option in strange:
             if one != experiment and one.startswith(option.split(".")[0]):
                 raise OptionError(f"{one}: {experiment} sets {option}, which this does not have")
 
 
-def _strange(node: DictConfig, alone: DictConfig, prefix: str = "") -> Iterator[str]:
+def _find_unknown_options(node: DictConfig, alone: DictConfig, prefix: str = "") -> Iterator[str]:
     """Of every part in both, the names that only node gives it."""
     for name, value in node.items_ex(resolve=False):
         if name not in alone:
             if "_target_" in alone:
                 yield f"{prefix}{name}"
-        elif isinstance(value, DictConfig) and isinstance(inner := alone._get_node(name), DictConfig):
-            yield from _strange(value, inner, f"{prefix}{name}.")
+        elif isinstance(value, DictConfig) and isinstance(inner := get_node(alone, name), DictConfig):
+            yield from _find_unknown_options(value, inner, f"{prefix}{name}.")
 
 
-def _explain(overrides: Sequence[str], error: Exception) -> OptionError:
+def _explain_error(overrides: Sequence[str], error: Exception) -> OptionError:
     """The one line about a composition that failed: the first override whose name is not known."""
-    given = parsed(overrides)
-    chosen = [str(one.input_line) for one in given if group_of(one.key_or_group)[0] in GROUPS and not one.is_delete()]
+    given = parse_overrides(overrides)
+    chosen = [
+        str(one.input_line) for one in given if resolve_group(one.key_or_group)[0] in GROUPS and not one.is_delete()
+    ]
     try:
-        known = dict(paths(compose("config", chosen)))
+        known = dict(iterate_paths(compose("config", chosen)))
     except HydraException as wrong:  # such as the selection of an agent that selects nothing
         found = re.match(r"Could not override '(.*?)@(.*?)'", str(wrong))
         return OptionError(f"{found[1]}: {found[2]} has no such part" if found else str(wrong).splitlines()[0])
     for override in given:
-        if group_of(override.key_or_group)[0] not in (*GROUPS, *known):
+        if resolve_group(override.key_or_group)[0] not in (*GROUPS, *known):
             names = [name for name in known if not name.endswith("._target_")]
-            command = re.sub(r"\+(\w+)@\S+?=", r"\1=", " ".join([TRAIN, *chosen, "--cfg job"]))
-            return unknown("option", override.key_or_group, names, command)
+            command = re.sub(r"\+(\w+)@\S+?=", r"\1=", " ".join([TRAIN_COMMAND, *chosen, "--cfg job"]))
+            return unknown_name_error("option", override.key_or_group, names, command)
     return OptionError(str(error).splitlines()[0])
 
 
-def parsed(overrides: Sequence[str]) -> list[Override]:
+def parse_overrides(overrides: Sequence[str]) -> list[Override]:
     """The overrides one by one; raises OptionError where one is not name=value."""
     parser, found = OverridesParser.create(), []
     for line in overrides:
         try:
             found += parser.parse_overrides([line])
-        except UNREADABLE as error:
+        except PARSE_ERRORS as error:
             plain = "=" not in line and not line.startswith("~")
             reason = "give options as name=value" if plain else f"{error}".partition("\n")[0] or "cannot be read"
             raise OptionError(f"{line:.80}: {reason:.200}") from error
     return found
 
 
-def sweep(overrides: Sequence[str]) -> Iterator[list[str]]:
+def expand_sweep(overrides: Sequence[str]) -> Iterator[list[str]]:
     """The overrides of each run of a multirun, in Hydra's order."""
     lines = [
         [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
         if one.is_sweep_override()
         else [str(one.input_line)]
-        for one in parsed(overrides)
+        for one in parse_overrides(overrides)
     ]
     yield from map(list, itertools.product(*lines))
 
 
-def plain(cfg: DictConfig) -> dict[str, Any]:
+def to_plain_data(cfg: DictConfig) -> dict[str, Any]:
     """All of a configuration as data: interpolations are what they stand for. Raises OptionError where one fails."""
     try:
         found: Any = OmegaConf.to_container(cfg, resolve=True)
         if "wrappers" in found:
-            found["wrappers"] = wrappers(found["wrappers"])
+            found["wrappers"] = resolve_wrappers(found["wrappers"])
     except OmegaConfBaseException as error:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, OptionError):  # which a resolver may have raised
@@ -229,14 +241,14 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
     return found
 
 
-def to_save(cfg: DictConfig) -> dict[str, Any]:
+def to_savable_data(cfg: DictConfig) -> dict[str, Any]:
     """The same with ??? for all that environment variables give, which is to be given again."""
-    with _environment(lambda *_: LEFT_OUT):
-        return _without(plain(cfg))
+    with _replace_env_resolver(lambda *_: ENV_VARIABLE_MARK):
+        return _mask_env_values(to_plain_data(cfg))
 
 
 @contextmanager
-def _environment(get: Callable[..., Any]) -> Iterator[None]:
+def _replace_env_resolver(get: Callable[..., Any]) -> Iterator[None]:
     OmegaConf.register_new_resolver("oc.env", get, replace=True)
     try:
         yield
@@ -244,40 +256,50 @@ def _environment(get: Callable[..., Any]) -> Iterator[None]:
         OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
 
 
-def _without(node: Any) -> Any:
-    if isinstance(node, dict) and not any(LEFT_OUT in str(name) for name in node):
-        return {name: _without(value) for name, value in node.items()}
-    return [_without(value) for value in node] if isinstance(node, list) else "???" if LEFT_OUT in str(node) else node
+def _mask_env_values(node: Any) -> Any:
+    if isinstance(node, dict) and not any(ENV_VARIABLE_MARK in str(name) for name in node):
+        return {name: _mask_env_values(value) for name, value in node.items()}
+    return (
+        [_mask_env_values(value) for value in node]
+        if isinstance(node, list)
+        else "???"
+        if ENV_VARIABLE_MARK in str(node)
+        else node
+    )
 
 
-def paths(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def iterate_paths(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every dotted name of a configuration with its value."""
     for name, value in node.items_ex(resolve=False):
         yield f"{prefix}{name}", value
         if isinstance(value, DictConfig) and not value._is_none() and not value._is_missing():
-            yield from paths(value, f"{prefix}{name}.")
+            yield from iterate_paths(value, f"{prefix}{name}.")
 
 
-def label(node: Mapping[str, Any]) -> str:
+def format_env_label(node: Mapping[str, Any]) -> str:
     """What an environment is called in titles and folders: its name, or its class around the name of its inner one."""
     if "name" in node:
         return str(node["name"])
-    return f"{_class(node)}-{label(node['inner'])}" if isinstance(node.get("inner"), Mapping) else _class(node)
+    return (
+        f"{_get_class_name(node)}-{format_env_label(node['inner'])}"
+        if isinstance(node.get("inner"), Mapping)
+        else _get_class_name(node)
+    )
 
 
-def title(data: Mapping[str, Any]) -> str:
+def format_title(data: Mapping[str, Any]) -> str:
     """The agent of a configuration, and what it is trained on."""
-    around = "".join(f"{_class(one)}-" for one in reversed(data.get("wrappers") or ()))
-    return f"{data['agent']['name']} on {around}{label(data.get('env') or data['problem'])}"
+    around = "".join(f"{_get_class_name(one)}-" for one in reversed(data.get("wrappers") or ()))
+    return f"{data['agent']['name']} on {around}{format_env_label(data.get('env') or data['problem'])}"
 
 
-def _class(node: Mapping[str, Any]) -> str:
+def _get_class_name(node: Mapping[str, Any]) -> str:
     return str(node.get("_target_")).rpartition(".")[2]
 
 
-def references(node: DictConfig, place: str) -> Iterator[tuple[str, str]]:
+def find_references(node: DictConfig, place: str) -> Iterator[tuple[str, str]]:
     """Of every node that stands for another one, where it is and where the other one is, which is what was given."""
-    for path, value in paths(node, f"{place}."):
+    for path, value in iterate_paths(node, f"{place}."):
         if isinstance(value, str) and (found := re.match(r"(?:\$\{searched:)?\$\{(\.*)([\w.]+)\}", value)):
             dots, target = found.groups()
             outer = path.split(".")[: -len(dots)] if dots else []

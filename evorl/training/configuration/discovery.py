@@ -10,11 +10,13 @@ from typing import Any
 import yaml
 
 from evorl import package
-from evorl.errors import OptionError, require, unknown
+from evorl.errors import OptionError, require, unknown_name_error
 
-PACKAGE = Path(__file__).parents[2]
-SHIPPED = next(path for path in (PACKAGE / "configs", PACKAGE.parent / "configs") if path.is_dir())
-BUDGET = ("env_steps", "episodes", "iterations", "minutes")
+PACKAGE_FOLDER = Path(__file__).parents[2]
+PACKAGE_CONFIGS = next(
+    path for path in (PACKAGE_FOLDER / "configs", PACKAGE_FOLDER.parent / "configs") if path.is_dir()
+)
+BUDGET_OPTIONS = ("env_steps", "episodes", "iterations", "minutes")
 GROUPS = (
     "agent",
     "agent/learner",
@@ -30,11 +32,15 @@ GROUPS = (
     "replay",
     "experiment",
 )
-NESTED = ("env", "experiment")  # groups with folders
+FOLDER_GROUPS = ("env", "experiment")  # groups with folders
 EVAL_ENV = "eval_env"  # where another environment than that of the training stands, to evaluate in
-PACKAGES = "packages: "  # begins the comment of a file that says what it imports
-EXTRA = "extra: "  # and of one that says by what extra, where that is not its own name
-INSIDE = {"core": "workflow.agent", "encoder": "workflow.agent", "replay": "workflow"}  # what is chosen for a learner
+PACKAGES_PREFIX = "packages: "  # begins the comment of a file that says what it imports
+EXTRA_PREFIX = "extra: "  # and of one that says by what extra, where that is not its own name
+LEARNER_GROUPS = {
+    "core": "workflow.agent",
+    "encoder": "workflow.agent",
+    "replay": "workflow",
+}  # what is chosen for a learner
 
 HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME] [option=value ...]
        python -m evorl.train agent=search problem=NAME [agent/evolver=NAME] [option=value ...]
@@ -66,36 +72,43 @@ Every field and hyperparameter of what is trained is an option: agent.workflow.*
 problem.*"""
 
 
-def folders() -> list[Path]:
+def find_config_folders() -> list[Path]:
     """Where configurations are looked for: ./configs, then what evorl ships."""
     own = Path.cwd() / "configs"
-    return [own, SHIPPED] if own.is_dir() and own != SHIPPED else [SHIPPED]
+    return [own, PACKAGE_CONFIGS] if own.is_dir() and own != PACKAGE_CONFIGS else [PACKAGE_CONFIGS]
 
 
-def choices(group: str) -> dict[str, Path]:
+def find_choices(group: str) -> dict[str, Path]:
     """The files of a group by name; the user's own hide those of the same name that evorl ships."""
     found: dict[str, Path] = {}
-    for folder in reversed(folders()):
-        for path in sorted((folder / group).glob("**/*.yaml" if group in NESTED else "*.yaml")):
+    for folder in reversed(find_config_folders()):
+        for path in sorted((folder / group).glob("**/*.yaml" if group in FOLDER_GROUPS else "*.yaml")):
             found[path.relative_to(folder / group).with_suffix("").as_posix()] = path
     return found
 
 
-def listing() -> str:
+def format_choices() -> str:
     """Every choice of every group, each with the comment that its file begins with."""
     lines = []
     for group in (*GROUPS, "wrapper"):
         lines.append(f"{group}=" if group != "wrapper" else "wrappers=[...]")
-        files = {f"{name}/NAME" if is_suite(path) else name: path for name, path in choices(group).items()}
+        files = {f"{name}/NAME" if is_suite(path) else name: path for name, path in find_choices(group).items()}
         width = max(map(len, files))
         for name, path in files.items():
-            lines.append(f"  {name:{width}}  {about(path)}{_missing(path)}".rstrip())
+            lines.append(f"  {name:{width}}  {read_summary(path)}{_format_missing_packages(path)}".rstrip())
     return "\n".join(lines)
 
 
-def about(path: Path) -> str:
+def read_summary(path: Path) -> str:
     """The first comment of a file."""
-    return next((comment for comment in _comments(path) if not comment.startswith(("@package", PACKAGES, EXTRA))), "")
+    return next(
+        (
+            comment
+            for comment in _read_comments(path)
+            if not comment.startswith(("@package", PACKAGES_PREFIX, EXTRA_PREFIX))
+        ),
+        "",
+    )
 
 
 def is_suite(path: Path) -> bool:
@@ -103,27 +116,31 @@ def is_suite(path: Path) -> bool:
     return bool(re.search(r"^name: \?\?\?$", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
-def suite_of(group: str, name: str) -> tuple[str, str] | None:
+def split_suite_name(group: str, name: str) -> tuple[str, str] | None:
     """The suite of an environment such as gymnax/CartPole-v1, and its name there; None where it is of none."""
     suite, _, rest = name.partition("/")
-    path = choices(group).get(suite) if group == "env" and rest else None
+    path = find_choices(group).get(suite) if group == "env" and rest else None
     return (suite, rest) if path is not None and is_suite(path) else None
 
 
-def _missing(path: Path) -> str:
+def _format_missing_packages(path: Path) -> str:
     """What is to be installed for a file, where it is not."""
-    needed = (comment.removeprefix(PACKAGES).split() for comment in _comments(path) if comment.startswith(PACKAGES))
+    needed = (
+        comment.removeprefix(PACKAGES_PREFIX).split()
+        for comment in _read_comments(path)
+        if comment.startswith(PACKAGES_PREFIX)
+    )
     lacks = any(importlib.util.find_spec(package) is None for packages in needed for package in packages)
-    extra = next((x.removeprefix(EXTRA) for x in _comments(path) if x.startswith(EXTRA)), path.stem)
-    return f"; {package.install(extra)}" if lacks else ""
+    extra = next((x.removeprefix(EXTRA_PREFIX) for x in _read_comments(path) if x.startswith(EXTRA_PREFIX)), path.stem)
+    return f"; {package.install_command(extra)}" if lacks else ""
 
 
-def _comments(path: Path) -> list[str]:
+def _read_comments(path: Path) -> list[str]:
     lines = path.read_text(encoding="utf-8").splitlines()
     return [line[1:].strip() for line in lines if line.startswith("#")]
 
 
-def group_of(key: str) -> tuple[str, str]:
+def resolve_group(key: str) -> tuple[str, str]:
     """Of what is to the left of a choice, the group that it chooses from and where the choice goes.
 
     agent/inner is an agent within an agent, at agent.inner; agent/inner/learner is that one's learner. eval_env is an
@@ -138,17 +155,20 @@ def group_of(key: str) -> tuple[str, str]:
     return ("agent", f"agent@{place}.inner") if part == "inner" else (f"agent/{part}", f"agent/{part}@{place}")
 
 
-def placed(arguments: Sequence[str]) -> list[str]:
+def to_hydra_overrides(arguments: Sequence[str]) -> list[str]:
     """The arguments with choices as Hydra has them; where they give a budget, it is the only one."""
     split = [(f"~env@{EVAL_ENV}" if x == f"{EVAL_ENV}=null" else x).partition("=") for x in arguments]
-    given = {key.lstrip("+"): value for key, _, value in split if key.lstrip("+") in BUDGET}
-    others = [f"{name}=null" for name in BUDGET if name not in given] if set(given.values()) - {"null"} else []
-    others += ["~env"] * _instead(split)
-    keys = (f"+{key}@{_inside(split, key)}.{key}" if key in INSIDE else group_of(key)[1] for key, _, _ in split)
+    given = {key.lstrip("+"): value for key, _, value in split if key.lstrip("+") in BUDGET_OPTIONS}
+    others = [f"{name}=null" for name in BUDGET_OPTIONS if name not in given] if set(given.values()) - {"null"} else []
+    others += ["~env"] * _is_problem_chosen(split)
+    keys = (
+        f"+{key}@{_locate_choice(split, key)}.{key}" if key in LEARNER_GROUPS else resolve_group(key)[1]
+        for key, _, _ in split
+    )
     return [*(f"{key}{equals}{value}" for key, (_, equals, value) in zip(keys, split, strict=True)), *others]
 
 
-def _instead(split: Sequence[tuple[str, str, str]]) -> bool:
+def _is_problem_chosen(split: Sequence[tuple[str, str, str]]) -> bool:
     """Whether a problem stands in the place of the environment; raises OptionError where both are given."""
     given = {key: value for key, _, value in split if key in ("env", "problem") and value != "null"}
     if len(given) == 2:
@@ -156,40 +176,40 @@ def _instead(split: Sequence[tuple[str, str, str]]) -> bool:
     return "problem" in given
 
 
-def _inside(split: Sequence[tuple[str, str, str]], key: str) -> str:
+def _locate_choice(split: Sequence[tuple[str, str, str]], key: str) -> str:
     """Where in what learns a choice goes; in a team to its agents."""
-    place, name = _learner(split)
-    of_agents = INSIDE[key].endswith("agent") and _is_team(name)
-    return f"{place}.{INSIDE[key]}{'.agents' if of_agents else ''}"
+    place, name = _find_learner(split)
+    of_agents = LEARNER_GROUPS[key].endswith("agent") and _is_team(name)
+    return f"{place}.{LEARNER_GROUPS[key]}{'.agents' if of_agents else ''}"
 
 
 def _is_team(name: str) -> bool:
     """Whether the agent of a file, or of the one that it goes on from, is a team of others."""
-    path = choices("agent").get(name)
-    node: Any = _read(path)
+    path = find_choices("agent").get(name)
+    node: Any = _read_yaml(path)
     for part in ("workflow", "agent"):
         node = node[part] if isinstance(node.get(part), dict) else {}
-    bases = (base for base, same in _defaults(path).items() if base == same and base != name)
+    bases = (base for base, same in _read_defaults(path).items() if base == same and base != name)
     return "agents" in node or any(map(_is_team, bases))
 
 
-def _learner(split: Sequence[tuple[str, str, str]]) -> tuple[str, str]:
+def _find_learner(split: Sequence[tuple[str, str, str]]) -> tuple[str, str]:
     """Where the agent is that learns, of agents within each other the innermost, as agent.inner; and its name."""
     given = {key: value for key, _, value in split}
-    of_experiment = agents(given.get("experiment", "null"))
-    place, key, name = "agent", "agent", str(_defaults(SHIPPED / "config.yaml").get("agent"))
+    of_experiment = find_experiment_agents(given.get("experiment", "null"))
+    place, key, name = "agent", "agent", str(_read_defaults(PACKAGE_CONFIGS / "config.yaml").get("agent"))
     while True:
-        name = given.get(key) or of_experiment.get(group_of(key)[1], name)
-        inner = _inner(name)
+        name = given.get(key) or of_experiment.get(resolve_group(key)[1], name)
+        inner = _find_inner_agent(name)
         if inner is None:
             return place, name
         place, key, name = f"{place}.inner", f"{key}/inner", inner
 
 
-def _inner(name: str) -> str | None:
+def _find_inner_agent(name: str) -> str | None:
     """The agent within an agent, or within the one that its file goes on from; None without one."""
-    chosen = _defaults(choices("agent").get(name))
-    bases = (_inner(base) for base, same in chosen.items() if base == same and base in choices("agent"))
+    chosen = _read_defaults(find_choices("agent").get(name))
+    bases = (_find_inner_agent(base) for base, same in chosen.items() if base == same and base in find_choices("agent"))
     return chosen.get("agent@inner") or next(filter(None, bases), None)
 
 
@@ -197,14 +217,19 @@ def check_choices(arguments: list[str]) -> None:
     """Raises OptionError where an argument chooses what is not there, such as agent=tt3."""
     for argument in arguments:
         key, given, value = argument.lstrip("+").partition("=")
-        group, _ = group_of(key)
+        group, _ = resolve_group(key)
         if group not in GROUPS or not given:
             continue
         for name in value.split(","):
             none = name == "null" and group in ("env", "problem", "experiment")
-            if name not in (known := choices(group)) and not none and name.isprintable() and not suite_of(group, name):
+            if (
+                name not in (known := find_choices(group))
+                and not none
+                and name.isprintable()
+                and not split_suite_name(group, name)
+            ):
                 alike = [f"{one}/{name.partition('/')[2]}" for one, path in known.items() if is_suite(path)]
-                raise unknown(group, name, [*known, *alike], "python -m evorl.train --list")
+                raise unknown_name_error(group, name, [*known, *alike], "python -m evorl.train --list")
     _check_agents(arguments)
 
 
@@ -212,34 +237,36 @@ def _check_agents(arguments: list[str]) -> None:
     """Raises OptionError where an agent is chosen beside an experiment of another one, whose options are for that."""
     given = {key: value for key, _, value in (argument.lstrip("+").partition("=") for argument in arguments)}
     for experiment in given.get("experiment", "null").split(","):
-        own = agents(experiment)
+        own = find_experiment_agents(experiment)
         for key, names in given.items():
-            for name in names.split(",") if (place := group_of(key)[1]) in own else []:
+            for name in names.split(",") if (place := resolve_group(key)[1]) in own else []:
                 allowed = f"experiment={experiment} is made for {key}={own[place]}; give one of the two"
                 require(name == own[place], key, name, allowed)
 
 
-def agents(experiment: str) -> dict[str, str]:
+def find_experiment_agents(experiment: str) -> dict[str, str]:
     """The agents that an experiment chooses, by place: agent, or agent@agent.inner; none where it cannot be read."""
     found: dict[str, str] = {}
-    for place, name in _defaults(choices("experiment").get(experiment)).items():
+    for place, name in _read_defaults(find_choices("experiment").get(experiment)).items():
         if place.partition("@")[0] == "agent":
             found[place] = name
         elif place == name.lstrip("/") and place != "_self_":
-            found |= agents(posixpath.relpath(posixpath.join("/experiment", experiment, "..", name), "/experiment"))
+            found |= find_experiment_agents(
+                posixpath.relpath(posixpath.join("/experiment", experiment, "..", name), "/experiment")
+            )
     return found
 
 
-def _defaults(path: Path | None) -> dict[str, str]:
+def _read_defaults(path: Path | None) -> dict[str, str]:
     """What a file chooses, by place, or by itself where it says none; nothing where it cannot be read."""
     found: dict[str, str] = {}
-    for choice in _read(path).get("defaults") or []:
+    for choice in _read_yaml(path).get("defaults") or []:
         choice = choice if isinstance(choice, dict) else {choice: choice}
         found |= {str(key).removeprefix("override ").lstrip("/"): str(name) for key, name in choice.items()}
     return found
 
 
-def _read(path: Path | None) -> dict[str, Any]:
+def _read_yaml(path: Path | None) -> dict[str, Any]:
     """What a file says; nothing where it cannot be read."""
     try:
         file = yaml.safe_load(path.read_text(encoding="utf-8")) if path is not None else None

@@ -13,23 +13,23 @@ from typing import Any
 from hydra.core.override_parser.types import Quote, QuotedString
 
 from evorl.errors import require
-from evorl.training.records.rows import evaluations
+from evorl.training.records.rows import read_evaluations
 
-LONGEST = 100  # characters of a folder's name
-STOPPED = 130  # the exit code of a run that was stopped
-OUTCOMES = {0: "", 1: "failed", 2: "refused", STOPPED: "stopped"}
+MAX_NAME_LENGTH = 100  # characters of a folder's name
+STOP_CODE = 130  # the exit code of a run that was stopped
+OUTCOMES = {0: "", 1: "failed", 2: "refused", STOP_CODE: "stopped"}
 
 
-def run(jobs: Sequence[list[str]], cfgs: Sequence[Any], parent: Path, train: Callable[[list[str]], None]) -> None:
+def run_jobs(jobs: Sequence[list[str]], cfgs: Sequence[Any], parent: Path, train: Callable[[list[str]], None]) -> None:
     """Trains every job, prints the table, and exits with the first code that is not 0; one that is stopped ends all."""
-    places, codes = folders(jobs, cfgs, parent), []
+    places, codes = choose_folders(jobs, cfgs, parent), []
     for job, cfg, place in zip(jobs, cfgs, places, strict=True):
         given = [] if cfg.resume else [f"run_dir={QuotedString(str(place), Quote.single).with_quotes()}"]
-        codes.append(_code(train, [one for one in job if not one.startswith("run_dir=")] + given))
-        if codes[-1] == STOPPED:
+        codes.append(_run_job(train, [one for one in job if not one.startswith("run_dir=")] + given))
+        if codes[-1] == STOP_CODE:
             break
     if any(place.is_dir() for place in places):
-        print(table(jobs, places, codes), flush=True)
+        print(format_run_table(jobs, places, codes), flush=True)
     else:
         with contextlib.suppress(OSError):  # which may not be there, or hold other runs
             places[0].parent.rmdir()
@@ -37,7 +37,7 @@ def run(jobs: Sequence[list[str]], cfgs: Sequence[Any], parent: Path, train: Cal
     sys.exit(next(filter(None, codes), 0))
 
 
-def in_a_process(arguments: list[str]) -> None:
+def run_in_process(arguments: list[str]) -> None:
     """Trains in a process of its own, to which signals are handed on; exits with its code where that is not 0."""
     child = subprocess.Popen([sys.executable, "-m", "evorl.train", *arguments], start_new_session=True)
     hand_on = lambda number, frame: child.send_signal(number)  # noqa: E731
@@ -51,7 +51,7 @@ def in_a_process(arguments: list[str]) -> None:
         sys.exit(code)
 
 
-def _code(train: Callable[[list[str]], None], job: list[str]) -> int:
+def _run_job(train: Callable[[list[str]], None], job: list[str]) -> int:
     try:
         train(job)
     except SystemExit as ended:
@@ -59,43 +59,43 @@ def _code(train: Callable[[list[str]], None], job: list[str]) -> int:
     return 0
 
 
-def folders(jobs: Sequence[list[str]], cfgs: Sequence[Any], parent: Path) -> list[Path]:
+def choose_folders(jobs: Sequence[list[str]], cfgs: Sequence[Any], parent: Path) -> list[Path]:
     """Where each job goes: a new folder in run_dir, or in parent; or where it was told to, or resumes."""
     own = [cfg.resume or cfg.run_dir for cfg in cfgs]
     if all(own) and (cfgs[0].resume or len(set(own)) > 1):
         return [Path(place) for place in own]
     place = Path(cfgs[0].run_dir) if cfgs[0].run_dir else parent
     require(not place.exists(), "run_dir", place, "exists already")
-    return [place / name for name in names(jobs)]
+    return [place / name for name in name_folders(jobs)]
 
 
-def names(jobs: Sequence[list[str]]) -> list[str]:
+def name_folders(jobs: Sequence[list[str]]) -> list[str]:
     """A name for the folder of each job, of what it alone was given: agent-td3+seed-1.
 
     They are short, of letters that need no quotes in a shell or on our command line, and differ.
     """
     found = []
-    for job in _swept(jobs):
+    for job in _find_differing_overrides(jobs):
         parts = (f"{key.rpartition('.')[2]}-{value}" for key, value in job.items())
-        found.append(re.sub(r"[^A-Za-z0-9._+-]+", "_", "+".join(parts))[:LONGEST].strip("._+-") or "run")
+        found.append(re.sub(r"[^A-Za-z0-9._+-]+", "_", "+".join(parts))[:MAX_NAME_LENGTH].strip("._+-") or "run")
     if len({name.lower() for name in found}) < len(found):
         found = [f"{i}+{name}" for i, name in enumerate(found)]
     return found
 
 
-def _swept(jobs: Sequence[list[str]]) -> list[dict[str, str]]:
+def _find_differing_overrides(jobs: Sequence[list[str]]) -> list[dict[str, str]]:
     """Of each job the overrides in which jobs differ, or all where none do."""
     places = [i for i in range(len(jobs[0])) if len({job[i] for job in jobs}) > 1] or range(len(jobs[0]))
     parted = [[job[i].partition("=") for i in places] for job in jobs]
     return [{key: value for key, _, value in job} for job in parted]
 
 
-def table(jobs: Sequence[list[str]], places: Sequence[Path], codes: Sequence[int]) -> str:
+def format_run_table(jobs: Sequence[list[str]], places: Sequence[Path], codes: Sequence[int]) -> str:
     """A Markdown table of the runs: what each was given, its best and last return, and its minutes."""
-    swept = _swept(jobs)
+    swept = _find_differing_overrides(jobs)
     lines = [["run", *swept[0], "best return", "last return", "minutes", ""]]
     for job, place, code in zip(swept, places, codes, strict=False):
-        rows = evaluations(place)
+        rows = read_evaluations(place)
         returns = [row["return"] for row in rows if math.isfinite(row["return"])]
         numbers = [f"{max(returns):.1f}", f"{returns[-1]:.1f}"] if returns else ["", ""]
         minutes = f"{rows[-1]['seconds'] / 60:.1f}" if rows else ""

@@ -4,43 +4,49 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from evorl.errors import require, unknown
-from evorl.training.configuration.parts import GIVEN, fields, find
+from evorl.errors import require, unknown_name_error
+from evorl.training.configuration.parts import CONTEXT_FIELDS, get_fields, import_target
 
 
-def filled(node: Any) -> Any:
+def fill_defaults(node: Any) -> Any:
     """A node in which every one with a _target_ has all defaults of the dataclass that this names."""
     if not isinstance(node, dict):
         return node
-    node = {name: filled(value) for name, value in node.items()}
-    target = find(node["_target_"]) if "_target_" in node else None
-    return _schema(target) | node if dataclasses.is_dataclass(target) else node
+    node = {name: fill_defaults(value) for name, value in node.items()}
+    target = import_target(node["_target_"]) if "_target_" in node else None
+    return _make_default_node(target) | node if dataclasses.is_dataclass(target) else node
 
 
-def _schema(cls: Any) -> dict[str, Any]:
+def _make_default_node(cls: Any) -> dict[str, Any]:
     """A dataclass as a node: its _target_ and every default; fields without one are left for the file to give."""
     node: dict[str, Any] = {"_target_": f"{cls.__module__}.{cls.__qualname__}"}
-    for field in fields(cls):
-        if field.name in GIVEN:
+    for field in get_fields(cls):
+        if field.name in CONTEXT_FIELDS:
             continue
         if field.default_factory is not dataclasses.MISSING:
             value = field.default_factory()
         else:
             value = "???" if field.default is dataclasses.MISSING else field.default
         if dataclasses.is_dataclass(value):
-            value = _schema(type(value))
+            value = _make_default_node(type(value))
         node[field.name] = dict(value) if isinstance(value, Mapping) else value
     return node
 
 
 def with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]:
     """A node of hyperparameters with a space's priors in place of its defaults; place is that of the space."""
-    defaults, merged = _schema(find(node["_target_"])), dict(node)
+    defaults, merged = _make_default_node(import_target(node["_target_"])), dict(node)
     for name, prior in space.items():
         given = node.get(name)
         if name not in node:
-            raise unknown("hyperparameter", f"{place}.{name}", [f"{place}.{one}" for one in node if one != "_target_"])
-        if isinstance(given, dict) and dataclasses.is_dataclass(find(given["_target_"])) and "_target_" not in prior:
+            raise unknown_name_error(
+                "hyperparameter", f"{place}.{name}", [f"{place}.{one}" for one in node if one != "_target_"]
+            )
+        if (
+            isinstance(given, dict)
+            and dataclasses.is_dataclass(import_target(given["_target_"]))
+            and "_target_" not in prior
+        ):
             merged[name] = with_priors(given, prior, f"{place}.{name}")
         elif not isinstance(given, dict):
             option = f"{place}.{name}".replace("space", "hyperparams", 1)
@@ -49,24 +55,24 @@ def with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]:
     return merged
 
 
-def priors(node: Any) -> dict[str, Any]:
+def collect_priors(node: Any) -> dict[str, Any]:
     """The declared priors of all numbers in a node of hyperparameters that are at their default, nested as it is."""
-    target = find(node["_target_"]) if "_target_" in node else None
-    known = {field.name: field for field in fields(target)} if dataclasses.is_dataclass(target) else {}
+    target = import_target(node["_target_"]) if "_target_" in node else None
+    known = {field.name: field for field in get_fields(target)} if dataclasses.is_dataclass(target) else {}
     found = {}
     for name, value in node.items():
         if isinstance(value, dict):
-            found |= {name: inner} if (inner := priors(value)) else {}
+            found |= {name: inner} if (inner := collect_priors(value)) else {}
         elif name in known and value == known[name].default and (prior := known[name].metadata.get("prior")):
-            found[name] = described(prior)
+            found[name] = to_node(prior)
     return found
 
 
-def described(part: Any) -> Any:
+def to_node(part: Any) -> Any:
     """A part as the node that describes it."""
     if isinstance(part, tuple):
-        return [described(value) for value in part]
+        return [to_node(value) for value in part]
     if not dataclasses.is_dataclass(part):
         return part
-    values = {field.name: described(getattr(part, field.name)) for field in fields(part)}
+    values = {field.name: to_node(getattr(part, field.name)) for field in get_fields(part)}
     return {"_target_": f"{type(part).__module__}.{type(part).__qualname__}", **values}

@@ -16,16 +16,16 @@ from typing import Any
 import flax.linen as nn
 from typing_extensions import get_protocol_members
 
-from evorl.errors import OptionError, require, unknown
-from evorl.hyperparameters import is_declared
+from evorl.errors import OptionError, require, unknown_name_error
+from evorl.hyperparameters import is_hyperparams
 from evorl.spaces import Discrete, groups
-from evorl.types import Agent, Env, Plays, Prior, Problem
+from evorl.types import Agent, Env, MultiAgentActor, Prior, Problem
 
-_TYPES = {tuple: "list", types.NoneType: "null"}  # as a configuration calls them
+_TYPE_NAMES = {tuple: "list", types.NoneType: "null"}  # as a configuration calls them
 GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
-TEAM = "evorl.agents.team.Team"  # the target for what plays games
-NO_ACTION = Discrete(1)  # of no game
-GIVEN = {  # fields that make fills in, and what a part is told that lacks them
+TEAM_TARGET = "evorl.agents.team.Team"  # the target for what plays games
+SINGLE_ACTION = Discrete(1)  # of no game
+CONTEXT_FIELDS = {  # fields that instantiate fills in, and what a part is told that lacks them
     "env": "needs an environment, such as env=hopper",
     "problem": "needs a function to search, such as problem=zdt1",
     "observation_space": "needs an environment, such as env=hopper",
@@ -33,75 +33,75 @@ GIVEN = {  # fields that make fills in, and what a part is told that lacks them
 }
 
 
-def fields(part: Any) -> list[dataclasses.Field[Any]]:
+def get_fields(part: Any) -> list[dataclasses.Field[Any]]:
     """The fields of a dataclass, or of its class, that one gives; a module of flax has two more for itself."""
     own = ("parent", "name") if issubclass(part if isinstance(part, type) else type(part), nn.Module) else ()
     return [field for field in dataclasses.fields(part) if field.name not in own]
 
 
-def find(path: str) -> Any:
+def import_target(path: str) -> Any:
     """What a dotted path names; raises ImportError, AttributeError or ValueError."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
-def make(node: Any, name: str, hint: Any = Any, **given: Any) -> Any:
+def instantiate(node: Any, name: str, hint: Any = Any, **given: Any) -> Any:
     """Builds what a node describes for a place of type hint; some fields (env and its spaces) come from given.
 
     What stands in a field whose metadata has "env" is given what that function makes of the environment, or of its two
     spaces where it has "spaces". Raises OptionError where a value is missing, or not what the type of its place
     declares.
     """
-    return _typed(_made(node, name, hint, given), hint, name)
+    return _convert(_instantiate(node, name, hint, given), hint, name)
 
 
-def _made(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
+def _instantiate(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
     if isinstance(node, list):
         of = (*typing.get_args(hint), Any)[0]
-        return tuple(_made(value, f"{name}[{i}]", of, given) for i, value in enumerate(node))
+        return tuple(_instantiate(value, f"{name}[{i}]", of, given) for i, value in enumerate(node))
     if not isinstance(node, dict):
         return node
     if "_target_" not in node:
-        of = _of_values(hint)
-        return {key: _made(value, f"{name}.{key}", of, given) for key, value in node.items()}
-    target = _found(node, name)
-    if _is_for_one(target, hint) and groups(given.get("action_space", NO_ACTION)):
-        return _made({"_target_": TEAM, "agents": node}, name, hint, given)
+        of = _get_value_type(hint)
+        return {key: _instantiate(value, f"{name}.{key}", of, given) for key, value in node.items()}
+    target = _find_target(node, name)
+    if _is_single_agent(target, hint) and groups(given.get("action_space", SINGLE_ACTION)):
+        return _instantiate({"_target_": TEAM_TARGET, "agents": node}, name, hint, given)
     if node["_target_"] == GET_CLASS:
         if typing.get_origin(hint) is type:
             return target
         raise OptionError(f"{name}={node.get('path')}: is no place for a class")
     ours = node["_target_"].startswith("evorl.")
-    if ours and not _fits(target, hint):
-        raise OptionError(f"{name}={getattr(target, '__name__', node['_target_'])}: {_wanted(hint)}")
+    if ours and not _is_assignable(target, hint):
+        raise OptionError(f"{name}={getattr(target, '__name__', node['_target_'])}: {_describe_expected(hint)}")
     nodes = {key: value for key, value in node.items() if key != "_target_"}
     if isinstance(target, type) and dataclasses.is_dataclass(target):
         hints = typing.get_type_hints(target)
-        known = {field.name for field in fields(target)}
+        known = {field.name for field in get_fields(target)}
         for key in nodes:
             if key not in known:
-                raise unknown("option", f"{name}.{key}", known)
+                raise unknown_name_error("option", f"{name}.{key}", known)
         if not ours:  # whose fields may take any part of evorl
             hints = {key: object if one is Any else one for key, one in hints.items()}
-        of_field = {field.name: _given(field, given) for field in fields(target)}
-        parts = {key: make(value, f"{name}.{key}", hints[key], **of_field[key]) for key, value in nodes.items()}
+        of_field = {field.name: _get_field_context(field, given) for field in get_fields(target)}
+        parts = {key: instantiate(value, f"{name}.{key}", hints[key], **of_field[key]) for key, value in nodes.items()}
         parts |= {key: value for key, value in given.items() if key in known}
     else:
-        parts = {str(key): _made(value, f"{name}.{key}", Any, given) for key, value in nodes.items()}
-    _require_taken(target, parts, name)
+        parts = {str(key): _instantiate(value, f"{name}.{key}", Any, given) for key, value in nodes.items()}
+    _require_signature(target, parts, name)
     try:
         return target(**parts)
     except OptionError as error:  # which knows the field, not where it stands
         raise OptionError(f"{name}.{error}" if re.split("[.=]", str(error))[0] in parts else str(error)) from error
 
 
-def _of_values(hint: Any) -> Any:
+def _get_value_type(hint: Any) -> Any:
     """The type of the values of a mapping, where a type may be one."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     return next((typing.get_args(kind)[1] for kind in kinds if typing.get_origin(kind) is Mapping), Any)
 
 
-def played(data: Mapping[str, Any]) -> Env | Problem:
+def make_task(data: Mapping[str, Any]) -> Env | Problem:
     """What a configuration trains on: its environment within its wrappers, or the problem in the place of one.
 
     Raises OptionError.
@@ -109,12 +109,12 @@ def played(data: Mapping[str, Any]) -> Env | Problem:
     if data.get("problem") is not None:
         around = [str(one["_target_"]).rpartition(".")[2] for one in data.get("wrappers") or ()]
         require(not around, "wrappers", around, "are around an environment, and a problem is none")
-        return make(data["problem"], "problem", Problem)
+        return instantiate(data["problem"], "problem", Problem)
     require(data.get("env") is not None, "env", "null", "give one, or a problem")
-    return wrapped(data["env"], "env", data)
+    return make_wrapped_env(data["env"], "env", data)
 
 
-def evaluated(data: Mapping[str, Any]) -> Env | None:
+def make_eval_env(data: Mapping[str, Any]) -> Env | None:
     """The environment that a configuration evaluates in, within the same wrappers, where that is another one.
 
     Raises OptionError.
@@ -122,40 +122,40 @@ def evaluated(data: Mapping[str, Any]) -> Env | None:
     node = data.get("eval_env")
     why = "is an environment, and a problem is trained and evaluated as one"
     require(node is None or data.get("problem") is None, "eval_env", "given", why)
-    return None if node is None else wrapped(node, "eval_env", data)
+    return None if node is None else make_wrapped_env(node, "eval_env", data)
 
 
-def wrapped(node: Any, name: str, data: Mapping[str, Any]) -> Env:
+def make_wrapped_env(node: Any, name: str, data: Mapping[str, Any]) -> Env:
     """An environment within the wrappers of a configuration; raises OptionError."""
-    env = make(node, name, Env)
+    env = instantiate(node, name, Env)
     for i, around in enumerate(data.get("wrappers") or ()):
-        env = make(around, f"wrappers[{i}]", Env, inner=env)
+        env = instantiate(around, f"wrappers[{i}]", Env, inner=env)
     return env
 
 
-def surroundings(played: Env | Problem) -> dict[str, Any]:
+def make_context(played: Env | Problem) -> dict[str, Any]:
     """What parts are given: an environment and its spaces, or a problem."""
     if not isinstance(played, Env):
         return {"problem": played}
     return {"env": played, "observation_space": played.observation_space, "action_space": played.action_space}
 
 
-def _given(field: dataclasses.Field[Any], given: dict[str, Any]) -> dict[str, Any]:
+def _get_field_context(field: dataclasses.Field[Any], given: dict[str, Any]) -> dict[str, Any]:
     """What is given to what stands in a field, which may have an environment of its own, or spaces."""
     spaces = "observation_space", "action_space"
     if "spaces" in field.metadata and set(spaces) <= set(given):
         own = field.metadata["spaces"](*(given[name] for name in spaces))
         return given | dict(zip(spaces, own, strict=True))
-    return surroundings(field.metadata["env"](given["env"])) if "env" in field.metadata and "env" in given else given
+    return make_context(field.metadata["env"](given["env"])) if "env" in field.metadata and "env" in given else given
 
 
-def _require_taken(target: Any, parts: dict[str, Any], name: str) -> None:
+def _require_signature(target: Any, parts: dict[str, Any], name: str) -> None:
     """Raises OptionError where a target does not take what it is given, or needs more."""
     cls = getattr(target, "__name__", target)
-    for field in fields(target) if isinstance(target, type) and dataclasses.is_dataclass(target) else []:
+    for field in get_fields(target) if isinstance(target, type) and dataclasses.is_dataclass(target) else []:
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if needed and field.name in GIVEN and field.name not in parts:
-            raise OptionError(f"{name}={cls}: {GIVEN[field.name]}")
+        if needed and field.name in CONTEXT_FIELDS and field.name not in parts:
+            raise OptionError(f"{name}={cls}: {CONTEXT_FIELDS[field.name]}")
     try:
         signature = inspect.signature(target)
     except ValueError:  # it has none to read
@@ -166,10 +166,10 @@ def _require_taken(target: Any, parts: dict[str, Any], name: str) -> None:
         raise OptionError(f"{name}={cls}: {error}") from error
 
 
-def _found(node: dict[str, Any], name: str) -> Any:
+def _find_target(node: dict[str, Any], name: str) -> Any:
     key = "path" if node["_target_"] == GET_CLASS else "_target_"
     try:
-        target = find(node[key])
+        target = import_target(node[key])
     except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
         raise OptionError(f"{name}.{key}={node.get(key)}: names nothing that can be imported") from error
     if not callable(target):
@@ -177,49 +177,49 @@ def _found(node: dict[str, Any], name: str) -> Any:
     return target
 
 
-def _fits(target: Any, hint: Any) -> bool:
+def _is_assignable(target: Any, hint: Any) -> bool:
     """Whether it is a class of evorl that is made for a place of type hint."""
     is_part = isinstance(target, type) and dataclasses.is_dataclass(target)
     if not is_part or target.__module__.partition(".")[0] != "evorl":
         return False
     if hint is Any:
-        return is_declared(target) or _follows(target, Prior)
+        return is_hyperparams(target) or _has_protocol_members(target, Prior)
     if isinstance(hint, types.UnionType):
-        return any(_fits(target, one) for one in hint.__args__)
+        return any(_is_assignable(target, one) for one in hint.__args__)
     if getattr(hint, "_is_protocol", False):
-        return _follows(target, hint)
+        return _has_protocol_members(target, hint)
     return isinstance(hint, type) and issubclass(target, hint)
 
 
-def _is_for_one(target: Any, hint: Any) -> bool:
+def _is_single_agent(target: Any, hint: Any) -> bool:
     """Whether it is an agent for one, in the place of any agent: games are played by a team of it."""
     if not getattr(hint, "_is_protocol", False) or not get_protocol_members(hint) >= get_protocol_members(Agent):
         return False
-    return _fits(target, Agent) and not _follows(target, Plays)
+    return _is_assignable(target, Agent) and not _has_protocol_members(target, MultiAgentActor)
 
 
-def _follows(cls: type, protocol: type) -> bool:
-    names = {field.name for field in fields(cls)}  # of which those without a default are no attributes
+def _has_protocol_members(cls: type, protocol: type) -> bool:
+    names = {field.name for field in get_fields(cls)}  # of which those without a default are no attributes
     return get_protocol_members(protocol) <= names | set(dir(cls))
 
 
-def _wanted(hint: Any) -> str:
+def _describe_expected(hint: Any) -> str:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return f"must be {hint.__name__}"
     return f"must be a part with a _target_, {'hyperparameters' if hint is Any else getattr(hint, '__name__', hint)}"
 
 
-def part(value: Any, protocol: type, name: str) -> Any:
+def require_protocol(value: Any, protocol: type, name: str) -> Any:
     """value; raises OptionError where it does not follow the protocol, with what it lacks."""
     if isinstance(value, protocol):
         return value
     if type(value).__module__ == "builtins":
-        raise OptionError(f"{name}={value}: {_wanted(protocol)}")
+        raise OptionError(f"{name}={value}: {_describe_expected(protocol)}")
     lacking = sorted(one for one in get_protocol_members(protocol) if not hasattr(value, one))
     raise OptionError(f"{name}={type(value).__name__}: has no {', '.join(lacking)}, as {protocol.__name__} needs")
 
 
-def _typed(value: Any, hint: Any, name: str) -> Any:
+def _convert(value: Any, hint: Any, name: str) -> Any:
     """value as its field declares it: whole floats pass for int, and int for float; nothing else is converted."""
     if value == "???":
         raise OptionError(f"{name}: must be given")
@@ -231,35 +231,35 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     if isinstance(value, Prior) and hint not in (Any, object, Prior):
         raise OptionError(f"{name}={value}: a prior can stand for a hyperparameter only")
     if wanted in (types.UnionType, typing.Union):
-        return _typed_as_any(value, typing.get_args(hint), name)
+        return _convert_union(value, typing.get_args(hint), name)
     if getattr(wanted, "_is_protocol", False):
-        return part(value, wanted, name)
+        return require_protocol(value, wanted, name)
     if dataclasses.is_dataclass(wanted) and not isinstance(value, wanted):
         raise OptionError(f"{name}={type(value).__name__}: must be {wanted.__name__}")
     checked = wanted in (int, float, bool, str, tuple, Mapping, types.NoneType)
     if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
-        raise OptionError(f"{name}={value}: must be of type {_TYPES.get(wanted, wanted.__name__)}")
+        raise OptionError(f"{name}={value}: must be of type {_TYPE_NAMES.get(wanted, wanted.__name__)}")
     if wanted in (tuple, Sequence, Mapping) and (args := typing.get_args(hint)):
-        return _elements_typed(value, wanted, args, name)
+        return _convert_elements(value, wanted, args, name)
     return value
 
 
-def _elements_typed(value: Any, wanted: Any, args: tuple[Any, ...], name: str) -> Any:
+def _convert_elements(value: Any, wanted: Any, args: tuple[Any, ...], name: str) -> Any:
     """Return a list or a mapping whose elements are of the types that args say, as those of `tuple[int, ...]`."""
     if wanted is Mapping:
-        return {key: _typed(x, args[1], f"{name}.{key}") for key, x in value.items()}
+        return {key: _convert(x, args[1], f"{name}.{key}") for key, x in value.items()}
     require(isinstance(value, tuple), name, value, "must be of type list")
     each = args if wanted is tuple and args[-1] is not ... else args[:1] * len(value)
     require(len(each) == len(value), name, list(value), f"must be a list of {len(each)}")
-    return tuple(_typed(x, kind, f"{name}[{i}]") for i, (x, kind) in enumerate(zip(value, each, strict=True)))
+    return tuple(_convert(x, kind, f"{name}[{i}]") for i, (x, kind) in enumerate(zip(value, each, strict=True)))
 
 
-def _typed_as_any(value: Any, kinds: tuple[Any, ...], name: str) -> Any:
+def _convert_union(value: Any, kinds: tuple[Any, ...], name: str) -> Any:
     """Return value as one of several types; raises OptionError of the first where it is none."""
     problems = []
     for kind in kinds:
         try:
-            return _typed(value, kind, name)
+            return _convert(value, kind, name)
         except OptionError as problem:
             problems.append(problem)
     raise problems[0]

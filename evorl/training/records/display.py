@@ -7,48 +7,48 @@ from typing import Any, TextIO
 import numpy as np
 
 from evorl import stats
-from evorl.metrics import RETURN
-from evorl.training.devices import memory
-from evorl.training.load import Load
+from evorl.metrics import GROUP_RETURN_PREFIX
+from evorl.training.devices import measure_peak_memory
+from evorl.training.machine_load import MachineLoad
 from evorl.training.profile import Profile
-from evorl.training.records.checkpoint import size
-from evorl.training.records.rows import SPREAD, Row
+from evorl.training.records.checkpoint import format_bytes
+from evorl.training.records.rows import MEMBER_STATISTICS, Row
 
-OF_FITNESS = ("fitness", "members")
-OF_POLICY = ("entropy", "kl", "temperature")
-SPEEDS = {"env_steps": "env steps", "gradient_steps": "gradient steps"}
-
-
-BEFORE = ("tracing", "compiling")  # what happens before the first row
+MEMBER_METRICS = ("fitness", "members")
+POLICY_METRICS = ("entropy", "kl", "temperature")
+SPEED_LABELS = {"env_steps": "env steps", "gradient_steps": "gradient steps"}
 
 
-class Lines:
+STARTUP_STAGES = ("tracing", "compiling")  # what happens before the first row
+
+
+class LinePrinter:
     """Prints progress lines, at most one every `every` seconds, and every evaluation."""
 
     def __init__(self, every: float = 2.0, out: TextIO | None = None, compiled_in: float | None = None) -> None:
         self._every, self._out, self._compiled_in = every, out, compiled_in
         self._printed = -math.inf
-        self._speed = Speed()
+        self._speed = SpeedMeter()
 
     def __call__(self, row: Row) -> None:
         now = time.perf_counter()
         if row["kind"] == "train" and now - self._printed < self._every and row["progress"] < 1:
             return
         self._printed = now
-        print(self.line(row), file=self._out, flush=True)
+        print(self.format_row(row), file=self._out, flush=True)
 
-    def stage(self, name: str) -> None:
-        if name in BEFORE:
-            print(before(name, self._compiled_in), file=self._out, flush=True)
+    def start_stage(self, name: str) -> None:
+        if name in STARTUP_STAGES:
+            print(describe_stage(name, self._compiled_in), file=self._out, flush=True)
 
-    def line(self, row: Row) -> str:
+    def format_row(self, row: Row) -> str:
         """Percent, time and ETA, iteration, env steps, return, that of members, and steps per second while training."""
         parts = [
-            f"{100 * row['progress']:3.0f}%  {clock(row['seconds'])} {eta(row):>14}",
+            f"{100 * row['progress']:3.0f}%  {format_clock(row['seconds'])} {format_eta(row):>14}",
             f"iteration {row['iteration']}",
             f"{row.get('env_steps', 0):,} env steps",
-            f"{'evaluation' if row['kind'] == 'evaluation' else 'return'} {returns(row)}",
-            *(f"{name} {values}" for name, values in spreads(row).items() if name in OF_FITNESS),
+            f"{'evaluation' if row['kind'] == 'evaluation' else 'return'} {format_returns(row)}",
+            *(f"{name} {values}" for name, values in format_member_spreads(row).items() if name in MEMBER_METRICS),
         ]
         if row["kind"] == "train":
             speeds = self._speed(row)
@@ -79,9 +79,9 @@ class Panel:
         self._compiled_in, self._began = compiled_in, time.perf_counter()
         self._head = "starting"
         names = ("return", "evaluation", "losses", "steps", "speed", "time", "parts", "load", "memory")
-        self._facts, self._profile, self._load = dict.fromkeys(names, ""), profile, Load()
+        self._facts, self._profile, self._load = dict.fromkeys(names, ""), profile, MachineLoad()
         self._members: dict[str, str] = {}
-        self._speed, self._shown = Speed(), -math.inf
+        self._speed, self._shown = SpeedMeter(), -math.inf
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)  # moves while it compiles
         self._live.start(refresh=True)
 
@@ -89,10 +89,10 @@ class Panel:
         facts = self._facts
         steps = f"{row.get('env_steps', 0):,} env steps"
         if row["kind"] == "evaluation":
-            facts["evaluation"] = f"{returns(row)} at {steps}"
+            facts["evaluation"] = f"{format_returns(row)} at {steps}"
         elif time.perf_counter() - self._shown > self._every or row["progress"] == 1:
             speeds = self._speed(row)
-            facts["return"], facts["losses"] = returns(row), losses(row)
+            facts["return"], facts["losses"] = format_returns(row), format_losses(row)
             gradient = f"{row['gradient_steps']:,} gradient steps" if "gradient_steps" in row else ""
             facts["steps"] = "   ".join(filter(None, [f"iteration {row['iteration']}", steps, gradient]))
             if speeds:
@@ -100,17 +100,17 @@ class Panel:
             self._bar.update(row["progress"])
         else:
             return
-        self._members |= spreads(row)
-        self._head = f"{100 * row['progress']:.0f}%   {clock(row['seconds'])}   {eta(row)}"
-        facts["time"], facts["load"] = shares(row), self._load()
+        self._members |= format_member_spreads(row)
+        self._head = f"{100 * row['progress']:.0f}%   {format_clock(row['seconds'])}   {format_eta(row)}"
+        facts["time"], facts["load"] = format_time_shares(row), self._load()
         if self._profile is not None:
             facts["parts"] = "   ".join(f"{part} {x:.0%}" for part, x in self._profile.shares.items() if x >= 0.005)
-        facts["memory"] = size(memory())
+        facts["memory"] = format_bytes(measure_peak_memory())
         self._shown = time.perf_counter()
         self._live.refresh()
 
-    def stage(self, name: str) -> None:
-        self._head = before(name, self._compiled_in) if name in BEFORE else name
+    def start_stage(self, name: str) -> None:
+        self._head = describe_stage(name, self._compiled_in) if name in STARTUP_STAGES else name
         self._began = time.perf_counter()
 
     def close(self) -> None:
@@ -131,12 +131,12 @@ class Panel:
         for name, values in self._members.items():
             table.add_row(f"[dim]{name}[/dim]", values)
         head = Table.grid(padding=(0, 2))
-        waiting = "" if self._facts["time"] else f"   {clock(time.perf_counter() - self._began)}"
+        waiting = "" if self._facts["time"] else f"   {format_clock(time.perf_counter() - self._began)}"
         head.add_row(self._bar, self._head + waiting)
         return Frame(Group(head, table), title=self._title, title_align="left", width=100)
 
 
-class Speed:
+class SpeedMeter:
     """Steps per second between the rows that it is given."""
 
     def __init__(self) -> None:
@@ -150,18 +150,22 @@ class Speed:
         seconds = row["seconds"] - last["seconds"]
         return {
             name: f"{(row[name] - last[name]) / seconds:,.0f} {words}/s"
-            for name, words in SPEEDS.items()
+            for name, words in SPEED_LABELS.items()
             if name in row
         }
 
 
-def returns(row: Row) -> str:
+def format_returns(row: Row) -> str:
     """The mean return, over the seeds in which an episode ended with its 95 % interval; a game's by group."""
-    groups = [f"{name.removeprefix(RETURN)} {row[name]:.1f}" for name in row if name.startswith(RETURN)]
-    return _over_seeds(row) + (f" ({', '.join(groups)})" if len(groups) > 1 else "")
+    groups = [
+        f"{name.removeprefix(GROUP_RETURN_PREFIX)} {row[name]:.1f}"
+        for name in row
+        if name.startswith(GROUP_RETURN_PREFIX)
+    ]
+    return _format_mean_return(row) + (f" ({', '.join(groups)})" if len(groups) > 1 else "")
 
 
-def _over_seeds(row: Row) -> str:
+def _format_mean_return(row: Row) -> str:
     """The mean return, and where it is of several seeds its interval."""
     seeds: dict[str, list[Any]] = row.get("seeds", {})
     found = seeds.get("return", [row["return"]])
@@ -171,33 +175,33 @@ def _over_seeds(row: Row) -> str:
         return "no episode ended"
     if len(values) == 1 or not np.isfinite(values).all():
         return f"{row['return']:.1f}" + (f" (1 of {len(lengths)} seeds)" if len(lengths) > 1 else "")
-    return f"{stats.Mean.of(values):.1f} over {len(values)} seeds"
+    return f"{stats.MeanEstimate.from_scores(values):.1f} over {len(values)} seeds"
 
 
-def losses(row: Row) -> str:
+def format_losses(row: Row) -> str:
     """What is minimized, and what tells how far a policy moves, at most five."""
-    found = {name: row[name] for name in row if name.endswith("_loss") or name in OF_POLICY}
+    found = {name: row[name] for name in row if name.endswith("_loss") or name in POLICY_METRICS}
     return "   ".join(f"{name} {x:.3g}" for name, x in list(found.items())[:5])
 
 
-def before(stage: str, compiled_in: float | None) -> str:
+def describe_stage(stage: str, compiled_in: float | None) -> str:
     """What is said of a stage before the first row."""
     last = f"; up to the first step it took {compiled_in:.0f} s the last time" if compiled_in is not None else ""
     return f"{stage}{last if stage == 'tracing' else ''}"
 
 
-def spreads(row: Row) -> dict[str, str]:
+def format_member_spreads(row: Row) -> dict[str, str]:
     """min / median / max over the members: of their fitness, of what is searched, of returns in an evaluation."""
     found = {}
     for name in row.get("members", {}):
         if f"{name}_median" in row:
             form = ".1f" if name in ("fitness", "return") else ".3g"
-            values = " / ".join(f"{row[f'{name}_{end}']:{form}}" for end in SPREAD)
+            values = " / ".join(f"{row[f'{name}_{end}']:{form}}" for end in MEMBER_STATISTICS)
             found["members" if name == "return" else name] = values
     return found
 
 
-def shares(row: Row) -> str:
+def format_time_shares(row: Row) -> str:
     """Where the time has gone; host work is what recorders and checkpoints take, mostly beside the device."""
     running = max(row["seconds"] - row["compile_seconds"], 1e-9)
     evaluation, host = row["evaluation_seconds"] / running, row["host_seconds"] / running
@@ -207,13 +211,13 @@ def shares(row: Row) -> str:
     )
 
 
-def eta(row: Row) -> str:
+def format_eta(row: Row) -> str:
     """How long a training is still to run, at its pace so far."""
     done, running = row["progress"], row["seconds"] - row["compile_seconds"]
-    return f"{clock(running * (1 - done) / done)} left" if done > 0 else ""
+    return f"{format_clock(running * (1 - done) / done)} left" if done > 0 else ""
 
 
-def clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """Seconds as hours, minutes and seconds."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

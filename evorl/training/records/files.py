@@ -20,11 +20,11 @@ LOCK, HOLDER = ".lock", ".lock.holder"
 WANDB = "wandb"  # the folder that Weights & Biases writes, of which nothing is read
 MB = 10**6
 TEXT_BYTES, LINE_BYTES, PIECE_BYTES = 16 * MB, 16 * MB, 2**16
-READ_WHOLE = re.compile(r"_.*|metadata|process_\d+|manifest\.ocdbt|commit_success\.txt")  # by orbax
-DEPTH = 16  # of folders within one another
+ORBAX_FILES = re.compile(r"_.*|metadata|process_\d+|manifest\.ocdbt|commit_success\.txt")  # by orbax
+MAX_DEPTH = 16  # of folders within one another
 
 
-def require_own(folder: Path, option: str) -> None:
+def require_regular_files(folder: Path, option: str) -> None:
     """Refuse a folder of a run or a sweep that holds anything but folders and regular files of its own.
 
     A link could make us read or overwrite what lies elsewhere; a second name of a file is one too; a pipe could make us
@@ -38,22 +38,22 @@ def require_own(folder: Path, option: str) -> None:
         OptionError: with the first name that is neither, or is too deep.
     """
     try:
-        for path, found in _entries(folder):
+        for path, found in _walk_entries(folder):
             name = path.relative_to(folder)
             if stat.S_ISDIR(found.st_mode):
-                require(len(name.parts) < DEPTH, option, folder, f"must not be deeper than {DEPTH} folders")
+                require(len(name.parts) < MAX_DEPTH, option, folder, f"must not be deeper than {MAX_DEPTH} folders")
                 continue
             linked = stat.S_ISLNK(found.st_mode) or found.st_nlink > 1
             if linked or not stat.S_ISREG(found.st_mode):
                 what = "leads elsewhere, or is known there by another name" if linked else "is no file"
                 raise OptionError(f"{option}={folder}: its {name} {what}; a run holds files of its own only")
-            if READ_WHOLE.fullmatch(path.name) and found.st_size > TEXT_BYTES:
+            if ORBAX_FILES.fullmatch(path.name) and found.st_size > TEXT_BYTES:
                 raise OptionError(f"{option}={folder}: its {name} is larger than {TEXT_BYTES / MB:g} MB")
     except OSError as error:
         raise OptionError(f"{option}={folder}: cannot be read: {error.strerror}") from error
 
 
-def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def _walk_entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield all that is in a folder, and in those within it but that of Weights & Biases, which others may write to."""
     folders = [folder]
     while folders:
@@ -66,7 +66,7 @@ def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                         folders.append(Path(entry.path))
 
 
-def read(path: Path, most: int = TEXT_BYTES) -> str:
+def read_text(path: Path, max_bytes: int = TEXT_BYTES) -> str:
     """Return the text of a file, read in pieces so that a signal ends it.
 
     Args:
@@ -77,34 +77,34 @@ def read(path: Path, most: int = TEXT_BYTES) -> str:
         OSError: where it is a link or no file, or larger.
         UnicodeDecodeError: where it is no UTF-8.
     """
-    with reading(path) as file:
+    with open_for_reading(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise OSError(errno.EFBIG, f"is larger than {most / MB:g} MB", str(path))
+        if size > max_bytes:
+            raise OSError(errno.EFBIG, f"is larger than {max_bytes / MB:g} MB", str(path))
         return b"".join(iter(lambda: file.read(PIECE_BYTES), b"")).decode("utf-8")
 
 
-def reading(path: Path) -> BinaryIO:
+def open_for_reading(path: Path) -> BinaryIO:
     """Open a file to read, whose reader looks at how much that is.
 
     Raises:
         OSError: where it is a link or no file.
     """
-    return _opened(path, os.O_RDONLY)
+    return _open_regular_file(path, os.O_RDONLY)
 
 
-def tail(path: Path) -> str:
+def read_tail(path: Path) -> str:
     """Return the last lines of a file, with what is no UTF-8 replaced.
 
     Raises:
         OSError: where it is a link or no file.
     """
-    with reading(path) as file:
+    with open_for_reading(path) as file:
         file.seek(max(os.fstat(file.fileno()).st_size - PIECE_BYTES, 0))
         return file.read(PIECE_BYTES).decode("utf-8", "replace")
 
 
-def lines(path: Path) -> Iterator[bytes]:
+def read_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file that end, one at a time: the last one of a killed process may not.
 
     Args:
@@ -113,7 +113,7 @@ def lines(path: Path) -> Iterator[bytes]:
     Raises:
         OSError: where it is a link or no file, or a line is longer than 16 MB.
     """
-    with reading(path) as file:
+    with open_for_reading(path) as file:
         while line := file.readline(LINE_BYTES):
             if not line.endswith(b"\n"):
                 if len(line) == LINE_BYTES:
@@ -122,7 +122,7 @@ def lines(path: Path) -> Iterator[bytes]:
             yield line
 
 
-def cut(path: Path, count: int) -> None:
+def truncate_lines(path: Path, count: int) -> None:
     """Cut a file back to its first lines.
 
     Args:
@@ -136,7 +136,7 @@ def cut(path: Path, count: int) -> None:
         return
     have = 0
     try:
-        with _opened(path, os.O_RDWR) as file:
+        with _open_regular_file(path, os.O_RDWR) as file:
             while have < count and file.readline(LINE_BYTES).endswith(b"\n"):
                 have += 1
             if have == count:
@@ -148,17 +148,19 @@ def cut(path: Path, count: int) -> None:
 
 
 @contextmanager
-def appending(path: Path) -> Iterator[TextIO]:
+def open_for_appending(path: Path) -> Iterator[TextIO]:
     """Open a file to write at its end, made where there is none.
 
     Raises:
         OSError: where it is a link or no file.
     """
-    with io.TextIOWrapper(_opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "utf-8", newline="") as file:
+    with io.TextIOWrapper(
+        _open_regular_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "utf-8", newline=""
+    ) as file:
         yield file
 
 
-def _opened(path: Path, flags: int) -> BinaryIO:
+def _open_regular_file(path: Path, flags: int) -> BinaryIO:
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)  # a pipe would wait for its other end
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
@@ -168,7 +170,7 @@ def _opened(path: Path, flags: int) -> BinaryIO:
     return cast(BinaryIO, open(descriptor, modes.get(flags, "ab")))
 
 
-def replace(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write a file anew, under another name first, so that whatever had its name is whole or gone."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -182,7 +184,7 @@ def replace(path: Path, text: str) -> None:
 
 
 @contextmanager
-def locked(run_dir: Path, option: str) -> Iterator[None]:
+def lock_run_dir(run_dir: Path, option: str) -> Iterator[None]:
     """Keep other trainings from writing to a run directory.
 
     The system releases the lock when the process ends, however it does. Reading needs none.
@@ -195,11 +197,11 @@ def locked(run_dir: Path, option: str) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            who = read(run_dir / HOLDER).strip()
+            who = read_text(run_dir / HOLDER).strip()
             raise OptionError(f"{option}={run_dir}: process {who:.20} is writing to it") from error
         raise OptionError(f"{option}={run_dir}: another process is writing to it") from error
     try:
-        replace(run_dir / HOLDER, f"{os.getpid()}\n")
+        write_atomically(run_dir / HOLDER, f"{os.getpid()}\n")
         yield
     finally:
         with contextlib.suppress(OSError):

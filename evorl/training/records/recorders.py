@@ -11,19 +11,19 @@ from typing import Any, Protocol
 
 from evorl import package
 from evorl.errors import OptionError
-from evorl.metrics import BEST, ERROR
+from evorl.metrics import BEST_PREFIX, RETURN_ERROR
 from evorl.training.progress import Progress
 from evorl.training.records import files
-from evorl.training.records.rows import JSON_LINES, NESTED, Row
+from evorl.training.records.rows import CONTAINER_KEYS, JSON_LINES, Row
 
 
 class Recorder(Protocol):
     """What a training hands its rows to; any function of a row will do, close is for those that hold something open.
 
     A row is a dict of numbers with `kind`, "train" or "evaluation"; where several seeds train, `seeds` has each one's,
-    and of a population `members` has each member's (see rows.row_of).
-    A recorder may have a resume (fit.Resumes), which drops what was written after the checkpoint that training goes on
-    from, since it comes again.
+    and of a population `members` has each member's (see rows.make_row).
+    A recorder may have a resume (callbacks.ResumeCallback), which drops what was written after the checkpoint that
+    training goes on from, since it comes again.
     """
 
     def __call__(self, row: Row) -> None:
@@ -42,17 +42,17 @@ class JsonLines:
         self._path = Path(run_dir) / JSON_LINES
 
     def __call__(self, row: Row) -> None:
-        with files.appending(self._path) as file:
-            file.write(json.dumps(_plain(row), allow_nan=False) + "\n")
+        with files.open_for_appending(self._path) as file:
+            file.write(json.dumps(_replace_nonfinite(row), allow_nan=False) + "\n")
 
     def resume(self, progress: Progress) -> None:
-        files.cut(self._path, sum(progress.rows.values()))
+        files.truncate_lines(self._path, sum(progress.row_counts.values()))
 
     def close(self) -> None:
         """Every row is on disk already."""
 
 
-OF_LAST = (f"{BEST}return", f"{BEST}{ERROR}")  # metrics that the last evaluation alone has
+FINAL_METRICS = (f"{BEST_PREFIX}return", f"{BEST_PREFIX}{RETURN_ERROR}")  # metrics that the last evaluation alone has
 
 
 class Csv:
@@ -63,17 +63,19 @@ class Csv:
         self._columns: dict[str, list[str]] = {}
 
     def resume(self, progress: Progress) -> None:
-        for kind, rows in progress.rows.items():
-            files.cut(self._run_dir / f"{kind}.csv", (rows > 0) + rows * len(progress.diverged))  # a header, and seeds
+        for kind, rows in progress.row_counts.items():
+            files.truncate_lines(
+                self._run_dir / f"{kind}.csv", (rows > 0) + rows * len(progress.divergence_iterations)
+            )  # a header, and seeds
 
     def __call__(self, row: Row) -> None:
         path = self._run_dir / f"{row['kind']}.csv"
-        lines = list(by_seed(row, self._first_seed))
-        with files.appending(path) as file:
+        lines = list(split_by_seed(row, self._first_seed))
+        with files.open_for_appending(path) as file:
             new = not file.tell()
             if row["kind"] not in self._columns:
-                last = OF_LAST if row["kind"] == "evaluation" else ()
-                self._columns[row["kind"]] = list(dict.fromkeys([*lines[0], *last])) if new else _columns(path)
+                last = FINAL_METRICS if row["kind"] == "evaluation" else ()
+                self._columns[row["kind"]] = list(dict.fromkeys([*lines[0], *last])) if new else _read_columns(path)
             writer = csv.DictWriter(file, self._columns[row["kind"]], extrasaction="ignore")
             if new:
                 writer.writeheader()
@@ -101,8 +103,8 @@ class TensorBoard:
             self._write(1 + progress.mean("env_steps"), session_log={"status": "START"})  # drops what it had from there
 
     def __call__(self, row: Row) -> None:
-        values = {f"{row['kind']}/{name}": value for name, value in measured(row).items()}
-        for line in by_seed(row, self._first_seed) if "seeds" in row else ():
+        values = {f"{row['kind']}/{name}": value for name, value in select_metrics(row).items()}
+        for line in split_by_seed(row, self._first_seed) if "seeds" in row else ():
             values |= {f"{row['kind']}_by_seed/{name}/{line['seed']}": line[name] for name in row["seeds"]}
         scalars = [{"tag": tag, "simple_value": value} for tag, value in values.items()]
         self._write(row.get("env_steps", row["iteration"]), summary={"value": scalars})
@@ -129,7 +131,7 @@ class Wandb:
         self._run.define_metric("*", step_metric="env_steps")
 
     def __call__(self, row: Row) -> None:
-        values = {f"{row['kind']}/{name}": value for name, value in measured(row).items()}
+        values = {f"{row['kind']}/{name}": value for name, value in select_metrics(row).items()}
         self._run.log(values | {"env_steps": row.get("env_steps", row["iteration"])})
 
     def close(self) -> None:
@@ -141,31 +143,33 @@ def require_wandb() -> Any:
     try:
         import wandb  # pyright: ignore[reportMissingImports]  an extra
     except ImportError as error:
-        raise OptionError(f"wandb=true: the package wandb is missing; {package.install('wandb')}") from error
+        raise OptionError(f"wandb=true: the package wandb is missing; {package.install_command('wandb')}") from error
     return wandb
 
 
-def measured(row: Row) -> dict[str, float]:
+def select_metrics(row: Row) -> dict[str, float]:
     """The numbers of a row, without what says where in the training it stands."""
-    return {name: value for name, value in row.items() if name not in ("kind", "iteration", "progress", *NESTED)}
+    return {
+        name: value for name, value in row.items() if name not in ("kind", "iteration", "progress", *CONTAINER_KEYS)
+    }
 
 
-def by_seed(row: Row, first_seed: int) -> Iterator[Row]:
+def split_by_seed(row: Row, first_seed: int) -> Iterator[Row]:
     """The row as one flat row for each seed, with its own totals and metrics."""
-    shared = {"seed": first_seed} | {name: value for name, value in row.items() if name not in NESTED}
+    shared = {"seed": first_seed} | {name: value for name, value in row.items() if name not in CONTAINER_KEYS}
     own = row.get("seeds", {})
     for seed in range(len(next(iter(own.values()), [None]))):
         yield shared | {"seed": first_seed + seed} | {name: values[seed] for name, values in own.items()}
 
 
-def _columns(path: Path) -> list[str]:
-    return next(csv.reader(line.decode() for line in files.lines(path)))
+def _read_columns(path: Path) -> list[str]:
+    return next(csv.reader(line.decode() for line in files.read_lines(path)))
 
 
-def _plain(value: Any) -> Any:
+def _replace_nonfinite(value: Any) -> Any:
     """value with null for what JSON has no number for."""
     if isinstance(value, dict):
-        return {name: _plain(x) for name, x in value.items()}
+        return {name: _replace_nonfinite(x) for name, x in value.items()}
     if isinstance(value, list):
-        return [_plain(x) for x in value]
+        return [_replace_nonfinite(x) for x in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

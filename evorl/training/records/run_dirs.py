@@ -10,10 +10,10 @@ from typing import Any
 from evorl.errors import OptionError, require
 from evorl.training.configuration import config
 
-RUNS = Path("runs")  # where those go that are not named
+RUNS_FOLDER = Path("runs")  # where those go that are not named
 
 
-def new(data: Mapping[str, Any]) -> Path:
+def create_run_dir(data: Mapping[str, Any]) -> Path:
     """The folder of a configuration's run, made; raises OptionError where it exists already, or cannot be made."""
     if data["run_dir"] is not None:
         run_dir = Path(str(data["run_dir"]))
@@ -22,7 +22,9 @@ def new(data: Mapping[str, Any]) -> Path:
             raise OptionError(f"run_dir={run_dir}: exists already; resume={run_dir} goes on with it")
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        run_dir = RUNS / f"{config.title(data).replace(' on ', '-').replace('/', '-')}-{now}-{os.getpid()}"
+        run_dir = (
+            RUNS_FOLDER / f"{config.format_title(data).replace(' on ', '-').replace('/', '-')}-{now}-{os.getpid()}"
+        )
     try:
         run_dir.mkdir(parents=True)
     except (OSError, ValueError) as error:
@@ -30,8 +32,8 @@ def new(data: Mapping[str, Any]) -> Path:
     return run_dir
 
 
-def remove(run_dir: Path) -> None:
+def remove_run_dir(run_dir: Path) -> None:
     """Removes a folder in which nothing was trained."""
     shutil.rmtree(run_dir)
-    if run_dir.parent == RUNS and not any(RUNS.iterdir()):
-        RUNS.rmdir()
+    if run_dir.parent == RUNS_FOLDER and not any(RUNS_FOLDER.iterdir()):
+        RUNS_FOLDER.rmdir()

@@ -1,6 +1,10 @@
 """Evaluation suites: what a policy is worth on mazes that it was not trained on, or on the worst of its levels."""
 
-from evorl.training.suites.mazes import MazeSuite, in_training
-from evorl.training.suites.risk import Risk
+from evorl.training.suites.mazes import MazeSuite, make_suite_measure
+from evorl.training.suites.risk import RiskSuite
 
-__all__ = ["MazeSuite", "Risk", "in_training"]
+__all__ = [
+    "MazeSuite",
+    "RiskSuite",
+    "make_suite_measure",
+]

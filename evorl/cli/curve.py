@@ -1,0 +1,272 @@
+"""python -m evorl.curve OUT RUN ...: draws the evaluations of runs, and prints the last of each as a Markdown table.
+
+The curve is the mean over seeds with its 95 % interval of Student's t, from three seeds on; the table has the
+interquartile mean too. Runs that differ in their seeds alone are one line, and so are those of one LABEL, which may
+differ in nothing else. Each environment, with its options and wrappers, has a panel of its own. Rows that are damaged
+are left out, which the last line and exit code 2 tell.
+
+python -m evorl.curve curve.png runs/a runs/b
+python -m evorl.curve docs/curve.png "CEM-RL=runs/a" "TD3=runs/b" [--goal 950] [--title "Brax inverted_pendulum"]
+python -m evorl.curve curve.png TD3=runs/td3_seed_0 TD3=runs/td3_seed_1 TD3=runs/td3_seed_2
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl import stats
+from evorl.command import Parser, command, pyplot, save_figure
+from evorl.errors import OptionError, escape, require, to_printable
+from evorl.training.configuration import config_file
+from evorl.training.records.rows import JSON_LINES, read_rows
+
+SEED_KEYS = {"seed", "num_seeds"}  # in which the runs of one line may differ
+REWARDS_WRAPPER = "evorl.envs.wrappers.RewardTransform"  # which changes what is learned from, and no return
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The evaluations of a run: returns [evaluations, seeds], and when each was."""
+
+    label: str
+    returns: np.ndarray
+    env_steps: np.ndarray  # of each seed
+    minutes: np.ndarray
+    run: Path
+    cfg: Mapping[str, Any]  # empty where the folder holds none
+    has_user_label: bool  # by the user
+
+    @property
+    def eval_config(self) -> Mapping[str, Any]:
+        """Its configuration with the environment that it was evaluated in as that of the training."""
+        return {**self.cfg, "env": self.cfg.get("eval_env") or self.cfg.get("env")}
+
+    @property
+    def task(self) -> dict[str, Any]:
+        """What its returns are measured on: values by dotted name."""
+        env = self.eval_config["env"]
+        while isinstance(env, dict) and env.get("_target_") == REWARDS_WRAPPER:
+            env = env.get("inner")
+        around = [one for one in self.cfg.get("wrappers") or () if one["_target_"] != REWARDS_WRAPPER]
+        return dict(
+            config_file.iterate_leaves({"env": env, "wrappers": around, "problem": self.cfg.get("problem")}, "")
+        )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All values of its configuration by dotted name, but for its seeds."""
+        return dict(
+            config_file.iterate_leaves({name: value for name, value in self.cfg.items() if name not in SEED_KEYS}, "")
+        )
+
+    @property
+    def seeds(self) -> set[int]:
+        """The seeds of its runs."""
+        first = self.cfg.get("seed")
+        return set(range(first, first + self.returns.shape[1])) if isinstance(first, int) else set()
+
+
+def serialize_values(values: Any) -> str:
+    """Return values of a configuration as text that can be compared."""
+    return json.dumps(values, sort_keys=True, default=str)
+
+
+def read_curve(given: str, damages: list[str]) -> Curve:
+    """Return the curve of LABEL=RUN, or of RUN under the name of its folder.
+
+    Args:
+        given: the word of the command line.
+        damages: takes a line about rows that were left out.
+
+    Raises:
+        OptionError: where nothing can be drawn.
+    """
+    label, named, folder = given.partition("=")
+    run = Path(folder if named else given)
+    label = escape(label if named else run.resolve().name)
+    require(bool(label and (folder or not named)), "run", given, "must be RUN or LABEL=RUN")
+    if not (run / JSON_LINES).is_file():
+        raise OptionError(f"run={run}: {f'holds no {JSON_LINES}' if run.is_dir() else 'is not there'}")
+    rows, damage = read_rows(run, "evaluation")
+    damages += [damage] if damage else []
+    require(bool(rows), "run", run, damage.partition(": ")[2] or "has no evaluation yet")
+    lacking = {"return", "env_steps"} - set.intersection(*map(set, rows))
+    require(not lacking, "run", run, f"its evaluations have no {' or '.join(sorted(lacking))}")
+    returns = [row.get("seeds", {}).get("return", [row["return"]]) for row in rows]
+    alike = len({len(values) for values in returns}) == 1
+    require(alike, "run", run, "its evaluations are of different numbers of seeds")
+    steps, seconds = (np.array([row[name] for row in rows], float) for name in ("env_steps", "seconds"))
+    cfg = config_file.read_unchecked(run, "run") if (run / config_file.FILE_NAME).is_file() else {}
+    return Curve(label, np.array(returns, float), steps, seconds / 60, run, cfg, bool(named))
+
+
+def group_curves(curves: Sequence[Curve]) -> list[Curve]:
+    """Return the lines to draw: runs of one label, and without one those that differ in their seeds alone, are one.
+
+    Raises:
+        OptionError: where runs of one label differ in more, or share a seed.
+    """
+    groups: dict[tuple[str, ...], list[Curve]] = {}
+    for curve in curves:
+        alike = serialize_values(curve.settings) if curve.cfg else str(curve.run)
+        key = ("label", curve.label, serialize_values(curve.task)) if curve.has_user_label else ("settings", alike)
+        groups.setdefault(key, []).append(curve)
+    found = []
+    for group in disambiguate_labels(groups.values()):
+        seeds = [seed for curve in group for seed in curve.seeds]
+        if len(set(seeds)) == len(seeds) or group[0].has_user_label:
+            found.append(join_curves(group))
+        else:  # the same training twice
+            found += group
+    return found
+
+
+def disambiguate_labels(groups: Any) -> list[list[Curve]]:
+    """Return groups whose labels by folder are as much of the path as tells the folders from each other."""
+    curves = [curve for group in groups for curve in group]
+    taken = {curve.label for curve in curves if curve.has_user_label}
+    parts = {curve.run: curve.run.resolve().parts for curve in curves if not curve.has_user_label}
+
+    def build_label(curve: Curve) -> str:
+        if curve.has_user_label:
+            return curve.label
+        own, others = parts[curve.run], [other for other in parts.values() if other != parts[curve.run]]
+        for count in range(1, len(own)):
+            name = "/".join(own[-count:])
+            if name not in taken and all(other[-count:] != own[-count:] for other in others):
+                return escape(name)
+        return escape(str(curve.run))
+
+    return [[replace(curve, label=build_label(curve)) for curve in group] for group in groups]
+
+
+def join_curves(group: Sequence[Curve]) -> Curve:
+    """Return the runs of one line as one, at the env steps of that with the fewest evaluations, where all have been.
+
+    Returns between two evaluations are interpolated. Minutes are of one run after the other.
+
+    Raises:
+        OptionError: where they are not the same training from other seeds.
+    """
+    first, *others = group
+    for other in others:
+        at = f"run={other.run}: has the label of {first.run} and"
+        for name in dict.fromkeys([*first.settings, *other.settings]):
+            here, there = (to_printable(one.settings.get(name, "none"), 40) for one in (other, first))
+            if here != there:
+                raise OptionError(f"{at} differs from it in {name}, {here} for {there}; give it a label of its own")
+        both = sorted(set.union(set(), *(one.seeds for one in group if one is not other)) & other.seeds)
+        if both or not (first.seeds and other.seeds):
+            why = f"seed {both[0]} too" if both else f"no {config_file.FILE_NAME} tells of other seeds"
+            raise OptionError(f"{at} {why}; give it a label of its own")
+    if not others:
+        return first
+    low, high = max(one.env_steps[0] for one in group), min(one.env_steps[-1] for one in group)
+    coarse = min(group, key=lambda one: len(one.env_steps)).env_steps
+    at = coarse[(coarse >= low) & (coarse <= high)]
+    at = np.unique([*at, high]) if low <= high else at
+    require(bool(at.size), "run", others[0].run, f"has no evaluation at the env steps of {first.run}")
+    returns = [np.interp(at, one.env_steps, values) for one in group for values in one.returns.T]
+    minutes = sum(np.interp(at, one.env_steps, one.minutes) for one in group)
+    return replace(
+        first,
+        label=first.label if first.has_user_label else f"{first.label} and {len(others)} more",
+        returns=np.stack(returns, 1),
+        env_steps=at,
+        minutes=np.asarray(minutes),
+    )
+
+
+def group_by_task(curves: Sequence[Curve]) -> dict[str, list[Curve]]:
+    """Return the curves of each environment by its name, with the options by which environments of one name differ."""
+    from evorl.training.configuration import config
+
+    tasks: dict[str, list[Curve]] = {}
+    for curve in curves:
+        tasks.setdefault(serialize_values(curve.task), []).append(curve)
+    names = [
+        escape(config.format_title(one.eval_config).partition(" on ")[2]) if one.cfg else ""
+        for one, *_ in tasks.values()
+    ]
+    options = [one.task for one, *_ in tasks.values()]
+    titles = []
+    for name, own in zip(names, options, strict=True):
+        alike = [other for other, one in zip(options, names, strict=True) if one == name]
+        apart = [key for key in own if len({serialize_values(other.get(key)) for other in alike}) > 1]
+        titles.append(" ".join([name, *(to_printable(f"{key}={own[key]}", 40) for key in apart)]))
+    return dict(zip(titles, tasks.values(), strict=True))
+
+
+def format_table(curves: Sequence[Curve], goal: float | None, environment: str | None = None) -> str:
+    """Return the last evaluation of each as rows of Markdown, under their head; with the environment if it is given."""
+    columns = ["run", *["environment"] * (environment is not None)]
+    columns += ["seeds", "env steps of each", "minutes", "mean [95 %]", "IQM", "each seed"]
+    columns += [f"minutes until all reached {goal:g}"] if goal is not None else []
+    rows = [" | ".join(columns), "---|" * (len(columns) - 1) + "---"]
+    for curve in curves:
+        final = curve.returns[-1]
+        cells = [curve.label, *[environment] * (environment is not None), str(final.size)]
+        cells += [f"{curve.env_steps[-1]:,.0f}", f"{curve.minutes[-1]:.1f}"]
+        cells += [
+            f"{stats.MeanEstimate.from_scores(final):.0f}",
+            f"{stats.iqm(final):.0f}",
+            ", ".join(f"{v:.0f}" for v in final),
+        ]
+        if goal is not None:
+            at = curve.minutes[curve.returns.min(1) >= goal]
+            cells.append(f"{at[0]:.1f}" if at.size else "not reached")
+        rows.append(" | ".join(map(str, cells)))
+    return "\n".join(f"| {row} |" if "---|" not in row else f"|{row}|" for row in rows)
+
+
+def draw_curves(found: Mapping[str, Sequence[Curve]], goal: float | None, title: str) -> Any:
+    """Return the figure: returns over env steps and over minutes, a row for each environment."""
+    figure, axes = pyplot().subplots(len(found), 2, figsize=(9, 3.4 * len(found)), sharey="row", squeeze=False)
+    for (left, right), (environment, curves) in zip(axes, found.items(), strict=True):
+        for curve in curves:
+            ends = np.transpose([stats.mean_interval(values) for values in curve.returns])
+            ends[~np.isfinite(ends)] = np.nan
+            for axis, x in ((left, curve.env_steps / 1000), (right, curve.minutes)):
+                axis.plot(x, curve.returns.mean(1), label=curve.label, marker=".")
+                axis.fill_between(x, *ends, alpha=0.2)
+        words = ("thousand env steps of each seed", "minutes for all seeds together")
+        for axis, name in zip((left, right), words, strict=True):
+            axis.set_xlabel(name)
+            axis.grid(alpha=0.3)
+            if goal is not None:
+                axis.axhline(goal, color="grey", linestyle=":", linewidth=1)
+        left.set_ylabel("greedy return, mean and 95 % interval")
+        right.legend(loc="lower right")
+        if len(found) > 1:
+            left.set_title(environment, fontsize=10)
+    figure.suptitle(title, fontsize=10)
+    figure.tight_layout()
+    return figure
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; a mistake prints one line and exits with code 2."""
+    shape: Any = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m evorl.curve", description=__doc__, formatter_class=shape)
+    parser.add_argument("out", type=Path, help="the picture to write")
+    parser.add_argument("runs", nargs="+", help="RUN or LABEL=RUN")
+    parser.add_argument("--goal", type=float)
+    parser.add_argument("--title", default="")
+    with command(arguments) as words:
+        given = parser.parse_args(words)
+        damages: list[str] = []
+        found = group_by_task(group_curves([read_curve(run, damages) for run in given.runs]))
+        save_figure(draw_curves(found, given.goal, given.title), given.out)
+        several = len(found) > 1
+        if several:
+            print(f"{len(found)} environments, whose returns do not compare: each has a panel and a table\n")
+        print(
+            "\n\n".join(format_table(curves, given.goal, name if several else None) for name, curves in found.items())
+        )
+        if damages:
+            raise OptionError("; ".join(damages))

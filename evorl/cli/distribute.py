@@ -1,0 +1,192 @@
+"""python -m evorl.distribute agent=psro env=leduc workers=2: trainings whose tasks other processes compute."""
+
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from evorl import package
+from evorl.command import command
+from evorl.errors import DivergedError, OptionError, WorkerError, require, unknown_name_error
+
+HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ...] [option=value ...]
+       python -m evorl.distribute agent=ppo [option of evorl.train ...] [option=value ...]
+       python -m evorl.distribute resume=RUN [iterations=N] [option=value ...]
+
+  python -m evorl.distribute agent=psro_exact env=leduc iterations=20 workers=2    best responses and payoffs are tasks
+  python -m evorl.distribute agent=impala env=cartpole iterations=50 workers=2     rollouts are: PPO, A2C, IMPALA, teams
+
+  executor=ray        who computes tasks: ray, processes (pip install "ray>=2.60"), or serial, this one
+  workers=2           how many
+  cpus_per_worker=1   CPUs of each: 0.5 lets two share one; each has as many threads, at least one
+  address=            of a cluster of Ray to compute on; without it this machine, which nobody else can reach then
+  staleness=0         of PSRO: how many policies of a player the payoffs may lack that best responses answer
+  parts=              of rollouts: in how many the environments are played apart, which decides what comes out; by
+                      default as many as workers. agent.workflow.staleness says how many iterations they may be ahead
+
+A run that was stopped or killed goes on with resume=RUN: what a task of PSRO has given is on disk at once, what learns
+from rollouts every checkpoint.minutes."""
+
+EXECUTORS = "ray", "serial"
+DEFAULT_OPTIONS: dict[str, Any] = {"executor": "ray", "workers": 2, "cpus_per_worker": 1.0, "address": None}
+PSRO_OPTIONS, ROLLOUT_OPTIONS = ("staleness",), ("parts",)
+BUDGET = "iterations", "env_steps"
+RESUME_OPTIONS = "resume", "trust", *BUDGET
+SINGLE_PROGRAM_OPTIONS = (
+    "episodes minutes num_seeds devices suite eval_env profile debug init_from dry_run deterministic"
+)
+NON_PSRO_OPTIONS = "env_steps", "chunk"  # an iteration is a row
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; a mistake prints one line and exits with code 2."""
+    with command(arguments) as given:
+        if not given or {"-h", "--help"} & set(given):
+            print(HELP)
+            return
+        try:
+            distribute(given)
+        except (WorkerError, DivergedError, OSError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(1)
+
+
+def distribute(given: Sequence[str]) -> None:
+    """Trains in a new run directory, or goes on in one. Raises OptionError, WorkerError, DivergedError, OSError."""
+    from evorl.training.configuration import config
+
+    options, rest = dict(DEFAULT_OPTIONS), []
+    for one in config.parse_overrides(given):
+        if one.key_or_group in (*DEFAULT_OPTIONS, *PSRO_OPTIONS, *ROLLOUT_OPTIONS, *RESUME_OPTIONS):
+            options[one.key_or_group] = one.value()
+        else:
+            rest.append(str(one.input_line))
+    os.environ["PJRT_NPROC"] = str(max(1, int(_require_number(options, "cpus_per_worker", float))))  # before JAX starts
+    if options["executor"] == "serial":
+        _train(options, rest)
+        return
+    if options["executor"] != "ray":
+        raise unknown_name_error("executor", str(options["executor"]), EXECUTORS)
+    from evorl.distributed.ray_executor import RayExecutor
+
+    workers = RayExecutor(_require_number(options, "workers", int), options["cpus_per_worker"], options["address"])
+    with workers.connect_to_ray():  # before JAX has threads, beside which no process should be forked
+        _train(options, rest, workers)
+
+
+def _require_number(options: dict[str, Any], name: str, kind: type) -> Any:
+    value = options[name]
+    right = isinstance(value, (int, kind)) and not isinstance(value, bool)
+    require(right, name, value, f"must be a {'whole ' * (kind is int)}number")
+    return value
+
+
+def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -> None:
+    from evorl.distributed.executors import SerialExecutor
+    from evorl.distributed.run_recorder import RunContext
+    from evorl.distributed.trainings import RESULTS_FOLDER
+    from evorl.training import runs
+    from evorl.training.configuration import config_file, trust_check
+    from evorl.training.devices import enable_compilation_cache
+    from evorl.training.records import files, run_dirs
+    from evorl.training.summary import summarize_training
+
+    enable_compilation_cache()
+    cfg, data, kept = _load_resumed(options, rest) if "resume" in options else _load_new(options, rest)
+    workflow, hyperparams, _ = runs.build(cfg)
+    training = partial(_build_training(workflow, options, rest, data), executor=executor or SerialExecutor())
+    run_dir = Path(str(options["resume"])) if "resume" in options else run_dirs.create_run_dir(data)
+    (run_dir / RESULTS_FOLDER).mkdir(
+        exist_ok=True
+    )  # before config.yaml, so that a run that is stopped at once can go on
+    recorded: Any = None
+    go_on = _resume_command(run_dir, options, trust_check.find_trust_packages(data))
+    try:
+        with (
+            files.lock_run_dir(run_dir, "resume" if "resume" in options else "run_dir"),
+            config_file.write_with_rollback(kept, run_dir, lambda: recorded is not None),
+            runs.open_run_recorders(data, run_dir) as recorders,
+        ):
+            print(f"{run_dir}: starting", flush=True)
+            run = RunContext(data, run_dir, recorders)
+            for recorded in training(workflow, hyperparams, run):  # noqa: B007  the last is used
+                pass
+    except OptionError:
+        if recorded is None and "resume" not in options:
+            run_dirs.remove_run_dir(run_dir)
+        raise
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(f"stopped; go on with: {go_on}") from interrupt
+    except WorkerError as error:
+        raise WorkerError(f"{error}; go on with: {go_on}") from error
+    log = recorded.training_log
+    for line in summarize_training(workflow, data, log.progress, log.budget, run_dir, go_on):
+        print(line, flush=True)
+
+
+def _build_training(workflow: Any, options: dict[str, Any], rest: Sequence[str], data: dict[str, Any]) -> Any:
+    """How a workflow is trained by tasks; raises OptionError where it is not, or an option is not for it."""
+    from evorl.distributed import trainings
+    from evorl.leagues.psro import PSRO
+    from evorl.workflows.on_policy import OnPolicy
+
+    given = [f"{name}={options[name]}" for name in (*PSRO_OPTIONS, *ROLLOUT_OPTIONS, *BUDGET) if name in options]
+    if isinstance(workflow, PSRO):
+        _refuse(
+            [*rest, *given], NON_PSRO_OPTIONS, "is of a training in one program; iterations= says how many there are"
+        )
+        _refuse(given, ROLLOUT_OPTIONS, "is of rollouts, which agents such as ppo learn from; PSRO's tasks are others")
+        staleness = _require_number(options, "staleness", int) if "staleness" in options else 0
+        return partial(trainings.train_psro, staleness=staleness)
+    if not isinstance(workflow, OnPolicy):
+        name = data["agent"]["name"]
+        raise OptionError(f"agent={name}: only PSRO and on-policy agents have such tasks, as agent=psro and agent=ppo")
+    _refuse(given, PSRO_OPTIONS, "is of PSRO; agent.workflow.staleness says how many iterations rollouts may be ahead")
+    trainings.count_iterations(workflow, data)
+    parts = _require_number(options, "parts", int) if "parts" in options else None
+    return partial(trainings.train_from_rollouts, parts=parts, workers=_require_number(options, "workers", int))
+
+
+def _refuse(given: Sequence[str], names: Sequence[str], why: str) -> None:
+    """Raises OptionError where one of the options that are given has such a name."""
+    for one in given:
+        if one.lstrip("+~").partition("=")[0].partition(".")[0] in names:
+            raise OptionError(f"{one}: {why}")
+
+
+def _resume_command(run_dir: Path, options: dict[str, Any], trust: Sequence[str]) -> str:
+    """Return the command by which a run goes on, with the options that it does not keep."""
+    own = [
+        f"{name}={options[name]}"
+        for name in (*DEFAULT_OPTIONS, *PSRO_OPTIONS)
+        if options.get(name) != DEFAULT_OPTIONS.get(name)
+    ]
+    return package.format_command("distribute", f"resume={run_dir}", *own, trust=trust)
+
+
+def _load_new(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """What is to be trained, as it was composed, as data, and as it is saved."""
+    from evorl.training.configuration import config
+
+    _refuse(
+        rest, SINGLE_PROGRAM_OPTIONS.split(), "is of a training in one program; iterations= says how many there are"
+    )
+    budget = {"iterations": None} | {name: options[name] for name in BUDGET if name in options}
+    cfg = config.compose_config([*rest, *(f"{name}={'null' if x is None else x}" for name, x in budget.items())])
+    return cfg, config.to_plain_data(cfg), config.to_savable_data(cfg)
+
+
+def _load_resumed(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The same of a run that goes on."""
+    from evorl.distributed.trainings import RESULTS_FOLDER
+    from evorl.training.configuration import config_file
+
+    for one in rest:
+        raise OptionError(f"{one}: a resumed run keeps its configuration; only a budget and those of --help may change")
+    folder = Path(str(options["resume"]))
+    data = config_file.read_config(folder, "resume", config_file.parse_trust(options.get("trust", ())))
+    require((folder / RESULTS_FOLDER).is_dir(), "resume", folder, "has no tasks; go on with python -m evorl.train")
+    data |= {"resume": str(folder)} | {name: options[name] for name in BUDGET if name in options}
+    return data, data, data

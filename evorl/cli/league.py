@@ -1,0 +1,151 @@
+"""python -m evorl.league RUN RUN ...: a tournament of runs of one game, each against each in every place.
+
+Prints Markdown: what each is paid against each, with standard errors, and ratings. Elo is by maximum likelihood of who
+is paid more; where the share of cycles is large it tells little, and Nash averaging is what each is paid against an
+equilibrium of the entrants, in which copies count once.
+
+python -m evorl.league runs/a runs/b random
+python -m evorl.league "PSRO=runs/a" "PPO=runs/b" random --episodes 10000 --explore --out league
+"""
+
+import argparse
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evorl.command import Parser, choose_opengl, command, escape_cell, pyplot, save_figure
+from evorl.errors import OptionError, escape, require, require_int
+
+if TYPE_CHECKING:
+    from evorl.training.tournament import TournamentTable
+
+RANDOM_ENTRANT = "random"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; a mistake prints one line and exits with code 2."""
+    shape: Any = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m evorl.league", description=__doc__, formatter_class=shape)
+    parser.add_argument("runs", nargs="+", help=f"RUN, LABEL=RUN, or {RANDOM_ENTRANT}, who acts by chance")
+    parser.add_argument("--episodes", type=int, default=1000, help="of each pair in each place (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--explore", action="store_true", help="all act as they did to explore, and not greedily")
+    parser.add_argument("--trust", nargs="+", default=[], help="packages whose classes configurations may name")
+    parser.add_argument("--out", type=Path, help="a folder for payoffs.csv, and payoffs.png where matplotlib is there")
+    with command(arguments) as words:
+        given = parser.parse_args(words)
+        require_int("episodes", given.episodes)
+        require(0 <= given.seed < 2**32, "seed", given.seed, "must be from 0 to 2^32 - 1")
+        names = [parse_entrant(word)[0] for word in given.runs]
+        require(len(names) > 1, "runs", " ".join(given.runs), "a tournament is of two or more")
+        twice = [name for name in names if names.count(name) > 1]
+        require(not twice, "runs", twice[0] if twice else "", "is there twice: LABEL=RUN names a run")
+        found = play_tournament(given)
+        for i, j in np.argwhere(~np.isfinite(found.mean) & ~np.eye(len(names), dtype=bool))[:1]:
+            raise OptionError(f"payoff of {names[i]} against {names[j]}={found.mean[i, j]}: must be finite")
+        print(format_payoffs(names, found), end="\n\n")
+        print(format_ratings(names, found))
+        if given.out is not None:
+            write_payoffs(given.out, names, found)
+
+
+def parse_entrant(word: str) -> tuple[str, Path | None]:
+    """The label and the run of LABEL=RUN, or of RUN under the name of its folder; no run of who acts by chance."""
+    label, named, folder = word.partition("=")
+    if word == RANDOM_ENTRANT or folder == RANDOM_ENTRANT:
+        return label, None
+    run = Path(folder if named else word)
+    require(bool(label and (folder or not named)), "run", word, "must be RUN or LABEL=RUN")
+    return escape(label if named else run.resolve().name), run
+
+
+def play_tournament(given: argparse.Namespace) -> "TournamentTable":
+    """Loads the runs and plays."""
+    choose_opengl()
+    from evorl.training import tournament
+    from evorl.training.configuration.config_file import parse_trust
+    from evorl.training.devices import enable_compilation_cache
+    from evorl.training.policy import Policy
+    from evorl.training.runs import restore_run
+
+    enable_compilation_cache()
+    runs = [parse_entrant(word)[1] for word in given.runs]
+    require(any(runs), "runs", RANDOM_ENTRANT, "one at least must be a run")
+    for run in runs:
+        if run is not None and not run.is_dir():
+            raise OptionError(f"run={run}: is not there")
+    trust = parse_trust(given.trust) if given.trust else ()
+    policies = [
+        None if run is None else Policy(*restore_run(run, "run", None, trust).select_policy(None, None)) for run in runs
+    ]
+    return tournament.run_tournament(policies, given.episodes, given.seed, given.explore)
+
+
+def format_payoffs(names: list[str], found: "TournamentTable") -> str:
+    """The table as Markdown."""
+
+    def format_cell(i: int, j: int) -> str:
+        return "" if i == j else f"{found.mean[i, j]:.3g} ± {found.error[i, j]:.2g}"
+
+    rows = [[name, *(format_cell(i, j) for j in range(len(names)))] for i, name in enumerate(names)]
+    return _format_markdown(["paid against", *names], rows)
+
+
+def format_ratings(names: list[str], found: "TournamentTable") -> str:
+    """Ratings as Markdown, the best first, and the share of cycles."""
+    import jax.numpy as jnp
+
+    from evorl.leagues.ratings import fit_elo, fit_multidimensional_elo, nash_averaging
+
+    ranks = fit_elo(jnp.asarray(found.wins))
+    games = found.wins + found.wins.T + np.eye(len(names))
+    chances = (found.wins + 0.5) / (games + 1)
+    log_odds = np.log(chances / chances.T)
+    np.fill_diagonal(log_odds, 0)
+    gains = np.where(np.eye(len(names), dtype=bool), 0.0, found.mean - found.mean.T) / 2
+    scale = max(float(np.abs(gains).max()), 1e-9)
+    earned, weights = nash_averaging(jnp.asarray(gains / scale))
+    means = np.nanmean(found.mean, 1)
+    order = np.argsort(-np.asarray(ranks.rating), kind="stable")
+    rows = [
+        [
+            names[i],
+            f"{ranks.rating[i]:.0f} ± {ranks.standard_error[i]:.0f}",
+            f"{means[i]:.3g}",
+            f"{scale * earned[i]:.3g}",
+            f"{weights[i]:.2f}",
+        ]
+        for i in order
+    ]
+    told = _format_markdown(["", "Elo", "mean payoff", "Nash averaging", "weight in Nash"], rows)
+    cyclic = float(fit_multidimensional_elo(jnp.asarray(log_odds)).cyclic_share)
+    return f"{told}\n\n{100 * cyclic:.0f} % of the log-odds are cycles, which Elo does not tell"
+
+
+def write_payoffs(folder: Path, names: list[str], found: "TournamentTable") -> None:
+    """Writes payoffs.csv and payoffs.png into a folder and prints their paths."""
+    from evorl.leagues import plots
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "payoffs.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["player", "against", "mean", "error", "won", "games"])
+            for i, j in zip(*np.nonzero(~np.eye(len(names), dtype=bool)), strict=True):
+                numbers = found.mean[i, j], found.error[i, j], found.wins[i, j], found.wins[i, j] + found.wins[j, i]
+                writer.writerow([escape_cell(names[i]), escape_cell(names[j]), *numbers])
+    except OSError as error:
+        raise OptionError(f"out={folder}: cannot be written: {error.strerror}") from error
+    print(folder / "payoffs.csv")
+    try:
+        save_figure(plots.plot_payoffs(pyplot(), found.mean, names, found.error), folder / "payoffs.png")
+        print(folder / "payoffs.png")
+    except OptionError as missing:
+        print(f"no picture: {missing}")
+
+
+def _format_markdown(head: list[str], rows: list[list[str]]) -> str:
+    lines = [" | ".join(head), "|".join(["---"] * len(head)), *(" | ".join(row) for row in rows)]
+    return "\n".join(f"|{line}|" if line.startswith("---") else f"| {line} |" for line in lines)

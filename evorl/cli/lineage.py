@@ -1,0 +1,134 @@
+"""python -m evorl.lineage RUN: draws how the population of a run evolved.
+
+Who took over from whom, its fitness, and the hyperparameters searched. Each member has a lane; a line goes from parent
+to child, its colour is that of the first member they descend from. Where nobody takes over, as in MetaES, there are
+only dots.
+
+python -m evorl.lineage RUN [--seed 3] [--population 0] [--trust PACKAGE] [--out lineage.png]
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl.command import Parser, command, pyplot, save_figure
+from evorl.errors import OptionError, require
+from evorl.population.lineage import GenerationTable, ancestry, branches, choose_axis_scale, member_history
+from evorl.training.configuration import config_file
+from evorl.training.records.rows import JSON_LINES, read_rows
+
+STATISTICS = {"max": (np.nanmax, "--"), "median": (np.nanmedian, "-"), "min": (np.nanmin, ":")}
+
+
+def read_history(
+    run: Path, seed: int | None, population: int, trust: Sequence[str] = ()
+) -> tuple[dict[str, GenerationTable], str]:
+    """Return the history of one seed's population, and what is wrong with the rows that were left out.
+
+    Args:
+        run: a run directory.
+        seed: by default the first.
+        population: of several, its number.
+        trust: packages whose classes the configuration may name.
+
+    Raises:
+        OptionError: where no population evolves, or nothing can be read.
+    """
+    if not (run / JSON_LINES).is_file():
+        raise OptionError(f"run={run}: holds no {JSON_LINES}")
+    cfg = config_file.read_config(run, "run", trust)
+    first, count = cfg["seed"], cfg["num_seeds"]
+    seed = first if seed is None else seed
+    require(first <= seed < first + count, "seed", seed, f"must be from {first} to {first + count - 1}")
+    rows, damage = read_rows(run, "train")
+    found = member_history(rows, seed - first, population)
+    if "fitness" not in found:
+        raise OptionError(damage or f"run={run}: trained no population that evolves")
+    return found, damage
+
+
+def draw_branches(axis: Any, source: GenerationTable | None, values: GenerationTable, **style: Any) -> None:
+    """The family tree of values [generations, n], of which all but the last generation have children."""
+    at = np.broadcast_to(np.arange(1, len(values) + 1)[:, None], values.shape)
+    if source is None:
+        axis.scatter(at, values, color="tab:blue", s=4, **style)
+        return
+    from matplotlib.collections import LineCollection
+
+    founders = ancestry(source)[: len(values)]
+    colours = pyplot().get_cmap("turbo")(np.arange(source.shape[1]) * 0.618 % 1)  # neighbours differ
+    lines = branches(source[: len(values) - 1], values).reshape(-1, 2, 2)
+    axis.add_collection(LineCollection(list(lines), colors=colours[founders[1:].ravel()], linewidths=1, **style))
+    axis.scatter(at.ravel(), values.ravel(), color=colours[founders.ravel()], s=4, **style)
+
+
+def draw_lanes(axis: Any, source: GenerationTable) -> None:
+    """Members as lanes, up to those left after the last generation."""
+    generations, n = source.shape
+    draw_branches(axis, source, np.broadcast_to(np.arange(n), (generations + 1, n)))
+    left = len(set(ancestry(source)[-1].tolist()))
+    axis.set_ylabel(f"member\n({left} of {n} founders left)")
+    axis.invert_yaxis()
+
+
+def draw_fitness(axis: Any, source: GenerationTable | None, fitness: GenerationTable) -> None:
+    """All members faint; min, median and max strong, where any member is sound."""
+    draw_branches(axis, source, fitness, alpha=0.35)
+    whole = np.isfinite(fitness).any(1)
+    for name, (statistic, style) in STATISTICS.items():
+        values = statistic(fitness[whole], axis=1)
+        axis.plot(1 + np.flatnonzero(whole), values, color="black", linestyle=style, linewidth=1.3, label=name)
+    axis.set_ylabel("fitness")
+    axis.legend(fontsize=8)
+
+
+def draw_lineage(found: dict[str, GenerationTable], title: str) -> Any:
+    """The figure: the lanes, the fitness, and each number searched."""
+    plt = pyplot()
+    from matplotlib.ticker import NullFormatter
+
+    source = found.get("source")
+    searched = {name: values for name, values in found.items() if name not in ("fitness", "source")}
+    heights = [2] * (source is not None) + [1.4] + [1] * len(searched)
+    figure, axes = plt.subplots(
+        len(heights), 1, figsize=(9, 2 + 1.7 * sum(heights)), sharex=True, squeeze=False, height_ratios=heights
+    )
+    axes = list(axes[:, 0])
+    for axis in axes:
+        axis.grid(alpha=0.25)
+    axes[0].set_title(title, fontsize=10)
+    axes[-1].set_xlabel("generation")
+    if source is not None:
+        draw_lanes(axes.pop(0), source)
+    draw_fitness(axes.pop(0), source, found["fitness"])
+    for axis, (name, values) in zip(axes, searched.items(), strict=True):
+        label, shown, scale = choose_axis_scale(name, values)
+        draw_branches(axis, source, shown, alpha=0.7)
+        axis.set_yscale(scale)
+        axis.yaxis.set_minor_formatter(NullFormatter())
+        axis.set_ylabel(label.replace(".", ".\n"), fontsize=8)
+    figure.align_ylabels()
+    figure.tight_layout()
+    return figure
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; a mistake prints one line and exits with code 2."""
+    shape: Any = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m evorl.lineage", description=__doc__, formatter_class=shape)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--seed", type=int, help="of several; by default the first")
+    parser.add_argument("--population", type=int, default=0, help="of several populations in one run")
+    parser.add_argument("--trust", nargs="+", default=[], help="packages whose classes its configuration may name")
+    parser.add_argument("--out", type=Path, help="by default RUN/lineage.png")
+    with command(arguments) as words:
+        given = parser.parse_args(words)
+        found, damage = read_history(given.run, given.seed, given.population, config_file.parse_trust(given.trust))
+        out = given.out or given.run / "lineage.png"
+        save_figure(draw_lineage(found, given.run.name), out)
+        print(out)
+        if damage:
+            raise OptionError(damage)

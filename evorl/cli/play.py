@@ -1,0 +1,282 @@
+"""python -m evorl.play RUN: evaluates what a run has learned; writes a viewer and pictures of an episode; its front."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_args
+
+from evorl.command import choose_opengl, command, pyplot, save_figure
+from evorl.errors import OptionError, require, unknown_name_error
+
+HELP = """usage: python -m evorl.play RUN [option=value ...]
+
+  episodes=128     episodes to evaluate; of a suite on each maze (the paper's tables have 10)
+  which=           best: as it was at its best evaluation, the default; last: as it is now, the default of a front
+  solution=        of a front, which is to act, by its number in RUN/play/front.csv; 0 is best in the first objective
+  seed=, member=   of several seeds or of a population; by default the best, of PBT the fittest;
+                   member=[2,0] of populations within each other, the outermost first;
+                   a suite takes all seeds, for intervals over seeds, unless one is given
+  against=         in a game, another run of it, which plays all but group=; random: chance does
+  group=           what this run then plays: GROUP, or of a group of several GROUP/NUMBER
+  eval_env=        another environment to play in, as evorl.train names it, with options eval_env.*; by default the
+                   run's own eval_env, or where it has none the one that it trained in; null: that one
+  explore=false    true: acts as it did to explore, as is the default of suite=risk
+  key=0            seeds the episodes
+  human=false      true: you play an episode by keyboard, in the terminal, which says what the keys are
+  suite=           a table instead, of first episodes on levels:
+                   ood: the out-of-distribution mazes, greedy and sampled, of an agent trained on mazes
+                   minimax: the same, and where layouts leave the first direction free it is to the right
+                   risk: solved rates on the worst 0.1 to 100 % of random levels as it was trained on
+  levels=10000     of suite=risk, those that have no solution left out
+  attempts=10      of suite=risk: episodes on each level to rank it, and as many others to measure
+  trust=[NAME]     packages whose classes its configuration may name
+  out=RUN/play     where the viewer, the pictures and the front go; out=null writes none"""
+
+
+INTERNAL_FIELDS = {"given", "of_env"}  # fields that others fill
+
+
+@dataclass(frozen=True)
+class PlayOptions:
+    """What a play is asked for."""
+
+    run: str
+    episodes: int = 128
+    which: str | None = None
+    solution: int | None = None
+    seed: int | None = None
+    member: int | list | None = None
+    against: str | None = None
+    eval_env: str | None = ""  # the run's own
+    of_env: Mapping[str, Any] = field(default_factory=dict)  # options of that, by name
+    group: str | None = None
+    explore: bool | None = None
+    key: int = 0
+    human: bool = False
+    suite: str | None = None
+    levels: int = 10_000
+    attempts: int = 10
+    out: str | None = ""
+    trust: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)  # by dotted name, what its configuration was saved without
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; a mistake prints one line and exits with code 2."""
+    with command(arguments) as given:
+        if {"-h", "--help"} & set(given):
+            print(HELP)
+        else:
+            play_run(parse_play_options(given))
+
+
+def parse_play_options(arguments: list[str]) -> PlayOptions:
+    """Options from the command line; raises OptionError."""
+    import yaml
+
+    from evorl.training.configuration.config_file import parse_trust
+
+    runs = [argument for argument in arguments if "=" not in argument]
+    require(len(runs) == 1, "run", " ".join(runs) or "nothing", "give one run directory: python -m evorl.play RUN")
+    options: dict[str, Any] = {"run": runs[0], "given": {}}
+    types = {field.name: field.type for field in fields(PlayOptions)}
+    for argument in arguments:
+        name, given, text = argument.partition("=")
+        if not given:
+            continue
+        try:
+            value = yaml.safe_load(text) if text else None
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise OptionError(f"{name}={text:.60}: cannot be read") from error
+        if "." in name:
+            options["given"][name] = value
+            continue
+        if name not in types or name in INTERNAL_FIELDS:
+            raise unknown_name_error("option", name, set(types) - INTERNAL_FIELDS)
+        if name == "trust":
+            options[name] = parse_trust(value)
+            continue
+        wanted: Any = types[name]
+        right = isinstance(value, wanted) and (bool in (wanted, *get_args(wanted)) or not isinstance(value, bool))
+        kind = getattr(wanted, "__name__", str(wanted).replace("None", "null"))
+        require(right, name, text, f"must be of type {kind}")
+        options[name] = value
+    require(options.get("episodes", 1) >= 1, "episodes", options.get("episodes"), "must be at least 1")
+    if options.get("eval_env"):
+        of_env = [name for name in options["given"] if name.startswith("eval_env.")]
+        options["of_env"] = {name.partition(".")[2]: options["given"].pop(name) for name in of_env}
+    return PlayOptions(**options)
+
+
+def play_run(options: PlayOptions) -> dict[str, Any]:
+    """Evaluates, prints the mean return and its interval, draws; gives the returns and the paths of what it wrote.
+
+    Of a run with a front it shows that too; of one without a policy alone.
+    """
+    run_dir = Path(options.run)
+    if not run_dir.is_dir():
+        raise OptionError(f"run={run_dir}: is not there")
+
+    choose_opengl()
+    from evorl.training.devices import enable_compilation_cache
+    from evorl.training.pareto_front import Front, with_solution
+    from evorl.training.runs import restore_run
+    from evorl.types import PolicyWorkflow
+
+    enable_compilation_cache()
+    if options.suite is not None or options.human:
+        why = "is of episodes that the run plays, not of suite= or human="
+        require(not options.eval_env, "eval_env", options.eval_env, why)
+    if options.suite is not None:
+        return evaluate_suite(options)
+    if options.human:
+        return play_by_keyboard(options)
+    run = restore_run(run_dir, "run", options.which, options.trust, options.given)
+    workflow, state = run.select_member(options.seed, options.member)
+    front = Front.from_state(workflow, state)
+    state = with_solution(front, workflow, state, options.solution)
+    folder = None if options.out is None else Path(options.out) if options.out else run_dir / "play"
+    found: dict[str, Any] = {
+        "files": show_front(front, folder, not isinstance(workflow, PolicyWorkflow)) if front is not None else []
+    }
+    if front is None or isinstance(workflow, PolicyWorkflow):
+        workflow = run.require_policy(workflow)
+        env = load_eval_env(run.cfg, options)
+        returns, lengths, files = evaluate_and_draw(workflow, state, folder, options, env)
+        found |= {"returns": returns, "lengths": lengths, "files": [*files, *found["files"]]}
+    return found
+
+
+def load_eval_env(data: Mapping[str, Any], options: PlayOptions) -> Any:
+    """The environment to play in where that is not the one of the training; else None."""
+    from evorl.training.configuration import config, parts
+
+    if not options.eval_env:
+        return parts.make_eval_env(data) if options.eval_env == "" else None
+    overrides = [f"eval_env={options.eval_env}"]
+    overrides += [f"eval_env.{name}={'null' if x is None else x}" for name, x in options.of_env.items()]
+    return parts.make_wrapped_env(config.to_plain_data(config.compose_config(overrides))["eval_env"], "eval_env", data)
+
+
+def evaluate_and_draw(
+    workflow: Any, state: Any, folder: Path | None, options: PlayOptions, env: Any = None
+) -> tuple[Any, Any, list[Path]]:
+    """Prints what a policy earns in another environment where one is given; gives returns, lengths and the pictures."""
+    import numpy as np
+
+    from evorl.training import episodes
+    from evorl.training.cross_play import CrossPlayPolicy, PlayerId
+    from evorl.training.policy import Policy
+    from evorl.training.runs import restore_run
+
+    policy, explores = Policy(workflow, state, env), bool(options.explore)
+    place = None
+    if options.against is not None:
+        place = PlayerId.from_name(options.group, workflow.env)
+        other = None
+        if options.against != "random":
+            of_other = restore_run(Path(options.against), "against", None, options.trust).select_policy(None, None)
+            other = Policy(*of_other)
+        policy = CrossPlayPolicy(policy, place, other)
+    else:
+        require(options.group is None, "group", options.group, "is what this run plays against=RUN; give that too")
+    played = episodes.evaluate_policy(policy, options.episodes, options.key, explores)
+    earned, lengths = {name: np.asarray(x) for name, x in played.return_sums.items()}, np.asarray(played.lengths)
+    returns = earned.pop("return") if place is None else np.asarray(place.select_values(played.returns))
+    print(
+        f"return{f' of {options.group}' if place else ''} {_format_mean(returns)} over {len(returns)} episodes of "
+        f"{lengths.mean():.0f} steps (median {sorted(returns)[len(returns) // 2]:.1f}, "
+        f"from {returns.min():.1f} to {returns.max():.1f})"
+    )
+    for name, x in earned.items():
+        if name != "return":
+            print(f"{name} {_format_mean(x)}")
+    written = [] if folder is None else episodes.draw_episode(policy, folder, options.key, explores)
+    for path in written:
+        print(path)
+    return returns, lengths, written
+
+
+def _format_mean(returns: Any) -> str:
+    """A mean, and its interval over episodes."""
+    from evorl import stats
+
+    return f"{stats.MeanEstimate.from_scores(returns):.1f}"
+
+
+def play_by_keyboard(options: PlayOptions) -> dict[str, Any]:
+    """One episode by keyboard; raises OptionError where that cannot be."""
+    from evorl.training import human
+    from evorl.training.runs import restore_run
+
+    human.require_playable()
+    run = restore_run(Path(options.run), "run", options.which, options.trust, options.given)
+    workflow, state = run.select_policy(options.seed, options.member)
+    earned, steps = human.play_by_keyboard(workflow.env, state.env_params, options.key)
+    return {"returns": [earned], "lengths": [steps]}
+
+
+def show_front(front: Any, folder: Path | None, with_params: bool) -> list[Path]:
+    """Prints a front; writes front.csv, and front.png where it has several objectives and matplotlib is there.
+
+    Of parameters by name, such as a strategy's weights, also solution.yaml, the best of the first objective.
+    """
+    print(front)
+    if folder is None:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "front.csv"]
+    front.write_csv(written[0], with_params)
+    if with_params and isinstance(front.params, Mapping):
+        written.append(folder / "solution.yaml")
+        front.write_solution(written[-1])
+    if len(front.names) > 1 or front.descriptors.shape[1] > 1:
+        try:
+            save_figure(draw_front(front), folder / "front.png")
+            written.append(folder / "front.png")
+        except OptionError as missing:
+            print(f"no picture of the front: {missing}", file=sys.stderr)
+    for path in written:
+        print(path)
+    return written
+
+
+def draw_front(front: Any) -> Any:
+    """The figure of a front, its first objective beside each of the others; of an archive, by its first descriptors."""
+    if len(front.names) == 1:
+        figure, axis = pyplot().subplots(figsize=(4.6, 3.8))
+        points = axis.scatter(*front.descriptors[::-1, :2].T, c=front.values[::-1, 0], s=9, marker="s")
+        axis.set_xlabel("descriptor/0")
+        axis.set_ylabel("descriptor/1")
+        figure.colorbar(points, label=front.names[0])
+        figure.tight_layout()
+        return figure
+    others = len(front.names) - 1
+    figure, axes = pyplot().subplots(1, others, figsize=(1 + 3.6 * others, 3.6), squeeze=False)
+    for i, axis in enumerate(axes[0], 1):
+        axis.scatter(front.values[:, 0], front.values[:, i], s=12)
+        axis.set_xlabel(front.names[0])
+        axis.set_ylabel(front.names[i])
+        axis.grid(alpha=0.3)
+    figure.tight_layout()
+    return figure
+
+
+def evaluate_suite(options: PlayOptions) -> dict[Any, Any]:
+    """Prints and gives the table of a suite, of all seeds of a run or of one."""
+    from evorl.training.runs import restore_run
+    from evorl.training.suites import MazeSuite, RiskSuite, tables
+
+    name = str(options.suite)
+    tables.require_suite(name)
+    run = restore_run(Path(options.run), "run", options.which, options.trust, options.given)
+    first, count = run.cfg["seed"], run.cfg["num_seeds"]
+    seeds = range(first, first + count) if options.seed is None else [options.seed]
+    (workflow, *_), states = zip(*(run.select_policy(seed, options.member) for seed in seeds), strict=True)
+    if name == "risk":
+        explores = options.explore is not False
+        return tables.print_risk_table(
+            RiskSuite(workflow, options.levels, options.attempts, explores), states, options.key
+        )
+    return tables.print_maze_table(MazeSuite(workflow, name, options.episodes), states, options.key)

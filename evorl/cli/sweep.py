@@ -1,0 +1,190 @@
+"""python -m evorl.sweep agent=ppo env=cartpole trials=40: trains with other numbers, and finds out which are best."""
+
+import datetime
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evorl import package
+from evorl.command import command
+from evorl.errors import OptionError, require, unknown_name_error
+
+HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=PRIOR ...] [option=value ...]
+       python -m evorl.sweep resume=SWEEP [trials=N] [workers=N]
+       python -m evorl.sweep report SWEEP [experiment=NAME]
+
+  python -m evorl.sweep agent=ppo env=cartpole 'space.env_steps=${log_uniform:20_000,200_000}' trials=40 workers=2
+
+  space.NAME=      what is searched beside what the agent declares, and where: a hyperparameter, a field of the agent's
+                   (space.workflow.num_envs='${power_of_two:16,256}'), of the environment, or a budget; a number fixes
+                   it, and space={} leaves out what is declared
+  trials=40        how many
+  workers=1        processes that train them, with cores of their own where there are as many
+  vmapped=1        trials that a worker trains in one program, where they differ in hyperparameters and budget alone
+  side_by_side=    there: true vmaps them, false takes them in turn, which on a CPU is the default
+  score=return     what is to be high: a metric of evaluations, or train/NAME of the steps before
+  cost=env_steps   what is to be low: a metric too, or seconds
+  sampler=protein  what says which to try next: protein, random, tpe (Optuna's); sampler.OPTION= are its own
+  sweep_dir=       where to write; a new folder in sweeps/
+  seed=0           of the sampler, and of every trial
+  trust=[NAME]     packages whose classes a sweep that goes on may name
+
+A trial that is below 70 % of at least eight others at its cost is stopped. SWEEP/report.html shows what was found."""
+
+SWEEPS_DIR = Path("sweeps")
+DEFAULT_OPTIONS = {"trials": 40, "workers": 1, "vmapped": 1, "side_by_side": None}
+DEFAULT_OPTIONS |= {"score": "return", "cost": "env_steps", "sampler": "protein"}
+INTEGER_OPTIONS = ("trials", "workers", "vmapped")
+RESUMABLE_OPTIONS = (*INTEGER_OPTIONS, "side_by_side")  # which a sweep that goes on may change
+TRAINING_ONLY_OPTIONS = (
+    "run_dir",
+    "init_from",
+    "dry_run",
+    "profile",
+    "debug.nans",
+    "wandb",
+)  # options of a training alone
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; a mistake prints one line and exits with code 2."""
+    with command(arguments) as given:
+        if not given or {"-h", "--help"} & set(given):
+            print(HELP)
+        elif given and given[0] == "report":
+            report_sweep(given[1:])
+        else:
+            run_sweep(given)
+
+
+def report_sweep(given: Sequence[str]) -> None:
+    """Draws what a sweep has found so far, and writes its best as an experiment."""
+    from evorl.sweeps import reports
+    from evorl.sweeps.definition import open_sweep
+    from evorl.training.configuration.config_file import parse_trust
+
+    folders = [one for one in given if "=" not in one]
+    options = parse_sweep_options([one for one in given if "=" in one], ("experiment", "trust"))
+    require(len(folders) == 1, "report", " ".join(folders) or "nothing", "give one sweep: evorl.sweep report SWEEP")
+    store, definition = open_sweep(Path(folders[0]), parse_trust(options.get("trust", ())), "report")
+    for line in reports.write_report(store, definition, options.get("experiment")):
+        print(line)
+
+
+def run_sweep(given: Sequence[str]) -> None:
+    """Makes a sweep, or goes on with one, until all its trials have ended."""
+    from evorl.sweeps import reports, runner, trial_training
+    from evorl.sweeps.space import shorten_name
+    from evorl.training.configuration.config_file import parse_trust
+    from evorl.training.records import files
+
+    own = [
+        one
+        for one in given
+        if one.partition("=")[0].partition(".")[0] in (*DEFAULT_OPTIONS, "sweep_dir", "resume", "trust")
+    ]
+    options = parse_sweep_options(own, (*DEFAULT_OPTIONS, "sweep_dir", "resume", "trust"))
+    rest = [one for one in given if one not in own]
+    for name in INTEGER_OPTIONS:
+        value = options.get(name, DEFAULT_OPTIONS[name])
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        require(whole and value >= 1, name, value, "must be a whole number, at least 1")
+    beside = options.get("side_by_side")
+    require(beside in (None, True, False), "side_by_side", beside, "must be true, false or null")
+    if "resume" in options:
+        trust = parse_trust(options.pop("trust", ()))
+        store, definition = resume_sweep(options, rest, trust)
+    else:
+        store, definition = create_sweep(options, rest)
+        trust = definition.packages
+    folder = store.folder
+    go_on = f"go on with: {package.format_command('sweep', f'resume={folder}', trust=definition.packages)}"
+    settings = store.settings
+    try:
+        with files.lock_run_dir(folder, "resume"):
+            say = lambda line: print(line, flush=True)  # noqa: E731
+            say(f"{folder}: {settings['trials']} trials over {', '.join(map(shorten_name, definition.space.defaults))}")
+            for line in trial_training.find_unmet_limits(definition):
+                say(line)
+            stopped = runner.run_sweep(store, definition, settings["workers"], say, trust)
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(f"stopped without saving; {go_on}") from interrupt
+    if stopped:
+        print(f"stopped and saved; {go_on}")
+        sys.exit(130)
+    for line in reports.write_report(store, definition):
+        print(line)
+    print(f"{go_on} trials={2 * settings['trials']}")
+
+
+def create_sweep(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:
+    """A new sweep, as it was asked for; raises OptionError."""
+    from evorl.sweeps import definition, store, trial_batch, trial_training
+
+    for one in rest:
+        if one.partition("=")[0] in TRAINING_ONLY_OPTIONS:
+            raise OptionError(f"{one}: is of one training, not of a sweep")
+    searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
+    chosen = [one for one in rest if one not in searched]
+    node = definition.build_sampler_node(
+        options.get("sampler", DEFAULT_OPTIONS["sampler"]), options.get("sampler.", {})
+    )
+    data, space, chosen = definition.parse_search(chosen, searched)
+    score, cost = (str(options.get(name, DEFAULT_OPTIONS[name])) for name in ("score", "cost"))
+    found = definition.SweepDefinition(data, chosen, space, node, score, cost, data["seed"])
+    known = trial_training.list_metric_names(found)
+    for name, value in (("score", score), ("cost", cost)):
+        if value not in known:
+            raise unknown_name_error(name, value, known)
+    trial_batch.require_batchable(found, options.get("vmapped", DEFAULT_OPTIONS["vmapped"]))
+    folder = Path(str(options["sweep_dir"])) if options.get("sweep_dir") else SWEEPS_DIR / _default_name(data)
+    if folder.exists() and not store.is_empty_or_partial(folder):
+        raise OptionError(f"sweep_dir={folder}: exists already; resume={folder} goes on with it")
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {name: options.get(name, DEFAULT_OPTIONS[name]) for name in RESUMABLE_OPTIONS}
+    settings |= {"definition": found.to_data(), "seed": found.seed}
+    return store.SweepStore.create(folder, settings), found
+
+
+def resume_sweep(options: dict[str, Any], rest: Sequence[str], trust: Sequence[str]) -> tuple[Any, Any]:
+    """A sweep that is there, with as many trials and workers as are asked for now; raises OptionError."""
+    from evorl.sweeps import definition, trial_batch
+
+    store, found = definition.open_sweep(Path(str(options.pop("resume"))), trust, "resume")
+    for trial in store.read_trials(found.space):
+        found.check_values(trial.values)
+    changed = {name: value for name, value in options.items() if name in RESUMABLE_OPTIONS}
+    searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
+    if searched:
+        definition.require_same_space(searched, found, f"resume={store.folder}")
+    for name in [*(set(options) - set(changed)), *(one for one in rest if one not in searched)]:
+        allowed = f"a resumed sweep keeps its configuration; only {', '.join(RESUMABLE_OPTIONS)} may change"
+        raise OptionError(f"{name}: {allowed}")
+    trial_batch.require_batchable(found, changed.get("vmapped", 1))
+    store.update_settings(**changed)
+    return store, found
+
+
+def parse_sweep_options(given: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
+    """Our own options, those of the sampler under "sampler."; raises OptionError."""
+    from evorl.training.configuration import config
+
+    found: dict[str, Any] = {}
+    for one in config.parse_overrides(given):
+        name, value = one.key_or_group, one.value()
+        if name.startswith("sampler."):
+            found.setdefault("sampler.", {})[name.removeprefix("sampler.")] = value
+        elif name in known:
+            found[name] = value
+        else:
+            raise unknown_name_error("option", name, known)
+    return found
+
+
+def _default_name(data: dict[str, Any]) -> str:
+    from evorl.training.configuration import config
+
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return f"{config.format_title(data).replace(' on ', '-').replace('/', '-')}-{now}-{os.getpid()}"

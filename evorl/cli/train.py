@@ -1,0 +1,239 @@
+"""python -m evorl.train agent=cemrl env=ant: trains a configuration into a new run directory."""
+
+import contextlib
+import ctypes
+import datetime
+import io
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from evorl import package
+from evorl.command import command
+from evorl.errors import DivergedError, HostError, OptionError, exit_with_error, unknown_name_error
+from evorl.training.configuration import discovery
+from evorl.training.stopping import StopHandler
+
+PROCESS_START_TIMES = [time.perf_counter()]  # of the process, which the first training in it takes for its own
+DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops=true"
+SWITCHES = ("tensorboard", "wandb", "debug", "dry_run", "profile")
+RESUMABLE_OPTIONS = (
+    *discovery.BUDGET_OPTIONS,
+    *SWITCHES,
+    "devices",
+    "evaluations",
+    "evaluation_share",
+    "checkpoint",
+)  # a resumed run may change these
+RESERVED_HYDRA_OPTIONS = (
+    "hydra.run",
+    "hydra.job",
+    "hydra.output_subdir",
+    "hydra.mode",
+)  # of Hydra's options, those that evorl decides
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; a mistake prints one line and exits with code 2."""
+    _use_single_malloc_arena()
+    with command(arguments) as given:
+        if not given or {"-h", "--help"} & set(given):
+            print(discovery.HELP)
+        elif "--list" in given:
+            suites = [one.removeprefix("env=") for one in given if one.startswith("env=")]
+            print("\n".join(map(list_suite_envs, suites)) if suites else discovery.format_choices())
+        else:
+            discovery.check_choices(given)
+            _main(given)
+
+
+def list_suite_envs(suite: str) -> str:
+    """The environments of a suite; raises OptionError where it is none, or not installed."""
+    path = discovery.find_choices("env").get(suite)
+    if path is None or not discovery.is_suite(path):
+        suites = [name for name, path in discovery.find_choices("env").items() if discovery.is_suite(path)]
+        raise unknown_name_error("suite", suite, suites, "python -m evorl.train --list")
+    from evorl.training.configuration.parts import import_target
+
+    target = yaml.safe_load(path.read_text(encoding="utf-8"))["_target_"]
+    return "\n".join(f"env={suite}/{name}" for name in import_target(target).names())
+
+
+def _main(arguments: list[str]) -> None:
+    import hydra
+
+    from evorl.training.configuration import config, multirun
+    from evorl.training.configuration.hydra_internals import get_args_parser
+    from evorl.training.records.run_dirs import RUNS_FOLDER
+    from evorl.training.runs import count_devices
+
+    def run(arguments: list[str]) -> None:
+        sys.argv[1:] = discovery.to_hydra_overrides(arguments)
+        shown = io.StringIO()  # as Hydra answers a reader that has gone with a traceback
+        with contextlib.redirect_stdout(shown) if parsed.cfg or parsed.info else contextlib.nullcontext():
+            hydra.main(config_path=None, config_name="config", version_base="1.3")(_run_job)()
+        print(shown.getvalue(), end="")
+
+    parser: Any = get_args_parser()
+    parser.error = _raise_usage_error
+    parsed = parser.parse_args(arguments)
+    for one in parsed.overrides:
+        if one.lstrip("+~").startswith(RESERVED_HYDRA_OPTIONS):
+            raise OptionError(f"{one}: evorl decides that itself; run_dir= says where to write")
+    jobs = list(config.expand_sweep(parsed.overrides)) if parsed.multirun else [parsed.overrides]
+    cfgs = (
+        [] if parsed.shell_completion else [config.compose_config(job) for job in jobs]
+    )  # finds a mistake in the last one too
+    if not parsed.multirun or parsed.shell_completion:
+        run(arguments)
+        return
+    flags = [one for one in arguments if one not in (*parsed.overrides, "-m", "--multirun")]
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    apart = len({count_devices(config.to_plain_data(cfg)) for cfg in cfgs if not cfg.resume}) > 1
+    start = multirun.run_in_process if apart else run  # the devices of a process are chosen once
+    multirun.run_jobs(jobs, cfgs, RUNS_FOLDER / f"{now}-{os.getpid()}", lambda job: start([*flags, *job]))
+
+
+def _use_single_malloc_arena() -> None:
+    """One heap for all threads to come, where there is glibc: with one for each, every checkpoint leaves holes."""
+    arena_max = -8  # M_ARENA_MAX of malloc.h
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(arena_max, 1)
+
+
+def _raise_usage_error(message: str) -> NoReturn:
+    raise OptionError(f"{message}; python -m evorl.train --help")
+
+
+def _run_job(cfg: Any) -> None:
+    try:
+        result = train(cfg)
+    except OptionError as error:
+        exit_with_error(error)
+    except (DivergedError, HostError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    if result is not None and result.stopped:
+        sys.exit(130)
+
+
+def train(cfg: Any) -> Any:
+    """Trains what cfg describes in a new run directory, or goes on in that of cfg.resume; returns a TrainingResult.
+
+    Where cfg.dry_run, prints what the training would be and returns None. Raises OptionError, DivergedError, HostError,
+    OSError, and KeyboardInterrupt where a signal has ended it without saving.
+    """
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    from evorl.training import runs
+    from evorl.training.configuration import config, config_file
+    from evorl.training.records import files, run_dirs
+    from evorl.training.suites import make_suite_measure
+
+    if cfg.resume:
+        given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task)  # as it was given: it may hold ${...}
+        data, kept = runs.load_resumed_config(cfg, given, RESUMABLE_OPTIONS)
+    else:
+        data, kept = config.to_plain_data(cfg), config.to_savable_data(cfg)
+    flags = os.environ.get("XLA_FLAGS", "")
+    if data["deterministic"] is True and DETERMINISTIC_FLAG not in flags:  # which the backend reads when it starts
+        os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC_FLAG}".strip()
+    workflow, hyperparams, budget = runs.build(data if cfg.resume else cfg)
+    measure = make_suite_measure(data.get("suite"), workflow)
+    if data["dry_run"]:
+        print(runs.describe_dry_run(data, workflow, hyperparams, budget))
+        return None
+    with StopHandler() as stopping:
+        run_dir = Path(cfg.resume) if cfg.resume else run_dirs.create_run_dir(data)
+        try:
+            lock = files.lock_run_dir(run_dir, "resume" if cfg.resume else "run_dir")
+            with lock, config_file.write_with_rollback(kept, run_dir, lambda: stopping.has_started):
+                return _train(data, run_dir, (workflow, hyperparams, budget, measure), stopping)
+        except (OptionError, KeyboardInterrupt):
+            if not cfg.resume and not stopping.has_started:
+                run_dirs.remove_run_dir(run_dir)
+            raise
+
+
+def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, Any], stopping: StopHandler) -> Any:
+    from evorl.training import pareto_front, runs
+    from evorl.training.configuration import parts, trust_check
+    from evorl.training.devices import enable_compilation_cache
+    from evorl.training.dry_run import find_unmet_limits
+    from evorl.training.fit import fit
+    from evorl.training.host_envs import find_host_envs
+    from evorl.training.profile import Profile
+    from evorl.training.records.checkpoint import Checkpoints
+    from evorl.training.records.json_cache import JsonCache
+    from evorl.training.summary import describe_checkpoint, summarize_training
+
+    workflow, hyperparams, budget, measure = built
+    for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
+        logging.getLogger(library).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited")
+    enable_compilation_cache()
+    say = lambda line: print(line, flush=True)  # noqa: E731
+    checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=say)
+    parent = runs.restore_parent_state(data) if data["init_from"] and not data["resume"] else None
+    profile = Profile(run_dir / "profile") if data["profile"] else None
+    say(f"{run_dir}: starting")
+    for line in find_unmet_limits(workflow, budget, runs.get_chunk_size(data)):
+        say(line)
+    if data["resume"] and find_host_envs(workflow):
+        say("the environments on the host begin anew")
+    go_on = package.format_command("train", f"resume={run_dir}", trust=trust_check.find_trust_packages(data))
+    try:
+        with runs.open_run_recorders(data, run_dir, profile) as recorders:
+            result = fit(
+                workflow,
+                hyperparams,
+                data["seed"],
+                budget,
+                recorders,
+                num_seeds=data["num_seeds"],
+                evaluations=data["evaluations"],
+                evaluation_share=data["evaluation_share"],
+                chunk=runs.get_chunk_size(data),
+                checkpoints=checkpoints,
+                init_from=parent,
+                started=PROCESS_START_TIMES.pop() if PROCESS_START_TIMES and not data["resume"] else None,
+                stop=stopping,
+                profile=profile,
+                debug_nans=data["debug"]["nans"],
+                keep_rows=False,
+                devices=data["devices"],
+                measure=measure,
+                eval_env=parts.make_eval_env(data),
+            )
+            checkpoints.close()
+    except (DivergedError, HostError, OSError) as error:
+        with contextlib.suppress(OSError):
+            checkpoints.close()
+        left = f"go on with: {go_on}"
+        if isinstance(error, DivergedError):
+            left = describe_checkpoint(checkpoints, run_dir, trust_check.find_trust_packages(data))
+        raise type(error)(f"{error}; {left}") from error
+    except KeyboardInterrupt as interrupt:
+        message = (
+            f"stopped without saving; go on with: {go_on}" if stopping.has_started else "stopped before training began"
+        )
+        raise KeyboardInterrupt(message) from interrupt
+    if not data["resume"]:
+        JsonCache(runs.COMPILE_SECONDS_FILE).put(runs.fingerprint_program(data), result.progress.compile_seconds)
+    if profile is not None and result.rows:
+        say(profile.format_table(result.rows[-1]))
+    if result.stopped:
+        say(f"stopped and saved; go on with: {go_on}")
+        return result
+    found = pareto_front.describe_fronts(workflow, result.state, data["num_seeds"])
+    for line in summarize_training(workflow, data, result.progress, budget, run_dir, go_on, found):
+        say(line)
+    return result

@@ -1,0 +1,171 @@
+"""Tasks in actors of Ray, on this machine or on those of a cluster."""
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from evorl.distributed.cluster import connect_to_ray, summarize_ray_error
+from evorl.distributed.executors import TaskWorkers
+from evorl.distributed.task import Task, TaskPrograms, Value
+from evorl.distributed.worker import RayWorker
+from evorl.errors import OptionError, WorkerError, require, require_int
+from evorl.training.devices import count_cores
+
+START_TIMEOUT_SECONDS = 300  # seconds in which actors must have started
+CHECK_INTERVAL_SECONDS = 30  # seconds after which to look whether the cluster has become too small
+MAX_DEATHS = 4  # of each worker, without a result of any
+FORWARDED_VARIABLE_PREFIXES = "XLA_", "JAX_"  # variables of the environment that actors take over
+
+
+@dataclass(frozen=True)
+class RayExecutor:
+    """So many processes, each with a share of the CPUs of this machine, or of the cluster at an address.
+
+    A process that dies is replaced, and its task begins again. All compute with as many threads as they have whole
+    CPUs, at least one.
+    """
+
+    workers: int = 2
+    cpus_per_worker: float = 1.0
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        require_int("workers", self.workers)
+        require(self.cpus_per_worker > 0, "cpus_per_worker", self.cpus_per_worker, "must be above 0")
+
+    @property
+    def total_cpus(self) -> float:
+        """How many all take."""
+        return self.workers * self.cpus_per_worker
+
+    @contextmanager
+    def connect_to_ray(self) -> Iterator[Any]:
+        """Ray, with a cluster that has as many CPUs; raises OptionError where there are fewer."""
+        if self.address is None:
+            self._require_cpus(count_cores())
+        with connect_to_ray(self.address) as ray:
+            self._require_cpus(ray.cluster_resources().get("CPU", 0))
+            yield ray
+
+    @contextmanager
+    def start_workers(self, programs: TaskPrograms) -> Iterator[TaskWorkers]:
+        with self.connect_to_ray() as ray:
+            actors = RayWorkers(ray, self, programs)
+            try:
+                actors.start()
+                yield actors
+            finally:
+                actors.terminate()
+
+    def _require_cpus(self, there: float) -> None:
+        less = f"cpus_per_worker={there / self.workers:.3g} shares them"
+        taken = f"take {self.total_cpus:g} CPUs, and there are {there:g}; {less}"
+        require(self.total_cpus <= there * (1 + 1e-6), "workers", self.workers, taken)
+
+
+class RayWorkers:
+    """Actors at work, and the values that they read in Ray's store."""
+
+    def __init__(self, ray: Any, executor: RayExecutor, programs: TaskPrograms) -> None:
+        self._ray, self._executor = ray, executor
+        threads = max(1, int(executor.cpus_per_worker))
+        environment = {
+            name: value for name, value in os.environ.items() if name.startswith(FORWARDED_VARIABLE_PREFIXES)
+        }
+        environment |= {"JAX_PLATFORMS": "cpu", "PJRT_NPROC": str(threads)}
+        caches = jax.config.values["jax_compilation_cache_dir"] is not None
+        try:
+            spec = ray.cloudpickle.dumps(programs.spec)
+        except Exception as error:  # what cannot be pickled raises anything
+            raise OptionError(f"executor=ray: the training cannot be sent: {summarize_ray_error(error)}") from error
+        self._actor = ray.remote(num_cpus=executor.cpus_per_worker, max_restarts=0)(RayWorker)
+        self._given = environment, caches, spec
+        self._values: dict[str, Any] = {}
+        self._tasks: deque[Task] = deque()
+        self._idle: list[Any] = []
+        self._running: dict[Any, tuple[Task, Any]] = {}  # by what will be its result, a task and its actor
+        self._deaths = 0  # since the last result
+
+    def start(self) -> None:
+        """Starts all; raises OptionError where they find no place, WorkerError where they die."""
+        self._idle = [self._actor.remote(*self._given) for _ in range(self._executor.workers)]
+        try:
+            self.processes = self._ray.get(
+                [one.get_process_id.remote() for one in self._idle], timeout=START_TIMEOUT_SECONDS
+            )
+        except self._ray.exceptions.GetTimeoutError as error:
+            busy = f"have not started in {START_TIMEOUT_SECONDS} s: others may have the CPUs"
+            raise OptionError(f"workers={self._executor.workers}: {busy}") from error
+        except self._ray.exceptions.RayError as error:
+            raise WorkerError(f"a worker has not started: {describe_cause(error)}") from error
+
+    def terminate(self) -> None:
+        """Ends all."""
+        for actor in [*self._idle, *(actor for _, actor in self._running.values())]:
+            with suppress(Exception):  # of a cluster that is gone
+                self._ray.kill(actor)
+
+    def publish(self, name: str, value: Value) -> None:
+        self._values[name] = self._ray.put(value)
+
+    def forget(self, name: str) -> None:
+        self._values.pop(name, None)
+
+    def submit(self, task: Task) -> None:
+        self._tasks.append(task)
+        self._assign_tasks()
+
+    def wait_for_result(self) -> tuple[Task, Value]:
+        errors = self._ray.exceptions
+        while True:
+            done, _ = self._ray.wait(list(self._running), timeout=CHECK_INTERVAL_SECONDS)
+            if not done:
+                self._check_cluster_size()
+                continue
+            task, actor = self._running.pop(done[0])
+            try:
+                value = self._ray.get(done[0])
+            except errors.RayActorError:
+                self._replace_worker(task)
+                continue
+            except errors.RayTaskError as error:
+                self._idle.append(actor)
+                raise WorkerError(f"{task.name} has failed: {describe_cause(error)}") from error
+            self._deaths = 0
+            self._idle.append(actor)
+            self._assign_tasks()
+            return task, list(value)
+
+    def _assign_tasks(self) -> None:
+        while self._idle and self._tasks:
+            actor, task = self._idle.pop(0), self._tasks.popleft()
+            values = {name: self._values[name] for name in task.value_names}
+            self._running[actor.compute.remote(task, values)] = task, actor
+
+    def _replace_worker(self, task: Task) -> None:
+        """Another actor for one that has died, and its task first of all."""
+        self._deaths += 1
+        if self._deaths > MAX_DEATHS * self._executor.workers:
+            raise WorkerError(f"workers have died {self._deaths} times without a result, the last one at {task.name}")
+        self._tasks.appendleft(task)
+        self._idle.append(self._actor.remote(*self._given))
+        self._assign_tasks()
+
+    def _check_cluster_size(self) -> None:
+        """Raises WorkerError where the cluster has become too small."""
+        there = self._ray.cluster_resources().get("CPU", 0)
+        if there * (1 + 1e-6) < self._executor.total_cpus:
+            raise WorkerError(f"the cluster has {there:g} CPUs left, and workers take {self._executor.total_cpus:g}")
+
+
+def describe_cause(error: Exception) -> str:
+    """What was raised in an actor."""
+    cause = getattr(error, "cause", None) or error
+    said = f"{type(cause).__name__}: {summarize_ray_error(cause)}"
+    own = "; workers cannot import what a script defines itself: put it into a file of its own"
+    return said + own * ("__main__." in said)

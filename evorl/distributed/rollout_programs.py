@@ -1,0 +1,143 @@
+"""What computes rollouts, which are the play of an on-policy workflow in a part of its environments; what learns."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from evorl import tree
+from evorl.distributed import task as names
+from evorl.distributed.task import FetchFn, Task, Value
+from evorl.distributed.values import pack_value, unpack_value
+from evorl.training.devices import compiler_options
+from evorl.types import Key, Metrics
+from evorl.vector_env import Rollout
+from evorl.workflows.on_policy import OnPolicy, OnPolicyState
+
+
+@struct.dataclass
+class LearnerState:
+    """What learns: the state of the workflow, and what policies that may act yet have of observations."""
+
+    state: OnPolicyState
+    stale_obs_statistics: (
+        Any  # statistics of observations before each of the last `staleness` iterations, leaves [staleness, ...]
+    )
+
+
+@dataclass(frozen=True)
+class RolloutSpec:
+    """What all rollouts of a training have in common."""
+
+    workflow: OnPolicy
+    parts: int  # in which its environments are played
+    hyperparams: Any
+    env_params: Any
+
+    def build_programs(self) -> "RolloutPrograms":
+        return RolloutPrograms(self)
+
+
+class RolloutPrograms:
+    """Computes rollouts and learns from them, by functions of the workflow that are compiled once."""
+
+    def __init__(self, spec: RolloutSpec) -> None:
+        self.spec, self.workflow = spec, spec.workflow
+        sizes = {"num_envs": self.workflow.num_envs // spec.parts, "batch_size": 0, "staleness": 0}
+        episodes = -(-self.workflow.eval_episodes // spec.parts)  # so that as many starts are drawn of each environment
+        self.part = replace(self.workflow, **sizes, eval_episodes=episodes)
+        compiled = partial(jax.jit, compiler_options=compiler_options())
+        self._begun, self._played, self.learned = map(
+            compiled, (self._init_learner, self._rollout, self._learn_from_rollouts)
+        )
+        self._given = spec.hyperparams, spec.env_params
+
+    def init_learner(self, key: Key) -> LearnerState:
+        """What learns, before it has."""
+        return self._begun(key, *self._given)
+
+    def get_acting_policy(self, learner: LearnerState, place: int) -> tuple[Any, Any]:
+        """The policy of some iterations ago, of all that may act yet in its place from 0, the oldest, to staleness.
+
+        Params of the actor, and statistics of observations.
+        """
+        state = learner.state
+        if place == self.workflow.staleness:
+            return state.agent.actor.params, state.obs_statistics
+        return tree.index((state.stale_params, learner.stale_obs_statistics), place)
+
+    def split_envs(self, envs: Any) -> list[Value]:
+        """Environments [num_envs, ...] by part."""
+        n = self.part.num_envs
+        return [pack_value(tree.index(envs, slice(i * n, i * n + n))) for i in range(self.spec.parts)]
+
+    @cached_property
+    def policy_shapes(self) -> Any:
+        """The shapes of a policy that acts."""
+        return jax.eval_shape(
+            lambda learner: self.get_acting_policy(learner, self.workflow.staleness), self.learner_shapes
+        )
+
+    @cached_property
+    def env_shapes(self) -> Any:
+        """The shapes of the environments of a part."""
+        return jax.eval_shape(lambda envs: tree.index(envs, slice(self.part.num_envs)), self.learner_shapes.state.envs)
+
+    @cached_property
+    def rollout_shapes(self) -> Any:
+        """The shapes of what comes out of a task, whose first leaves are those of the environments."""
+        return self._played.eval_shape(
+            *self._given, self.policy_shapes, self.env_shapes, jnp.int32(0), jax.random.key(0)
+        )
+
+    @cached_property
+    def learner_shapes(self) -> LearnerState:
+        """Of what learns."""
+        return self._begun.eval_shape(jax.random.key(0), *self._given)
+
+    def __call__(self, task: Task, fetch: FetchFn) -> Value:
+        policy = unpack_value(self.policy_shapes, fetch(names.format_policy_name(int(task.payload))))
+        envs = unpack_value(self.env_shapes, fetch(names.format_envs_name(task.version, task.part)))
+        key = jax.random.wrap_key_data(jnp.asarray(task.key))
+        return pack_value(self._played(*self._given, policy, envs, jnp.int32(task.version), key))
+
+    def _init_learner(self, key: Key, hyperparams: Any, env_params: Any) -> LearnerState:
+        state, staleness = self.workflow.init(key, hyperparams, env_params), self.workflow.staleness
+        return LearnerState(state, tree.broadcast(state.obs_statistics, staleness) if staleness else ())
+
+    def _rollout(self, hyperparams: Any, env_params: Any, policy: Any, envs: Any, iteration: Any, key: Key) -> Any:
+        """Return the environments, their statistics, transitions [num_steps, num_envs / parts, ...], state metrics."""
+        params, statistics = policy
+        state = self.part.init(jax.random.key(0), hyperparams, env_params)
+        agent = replace(state.agent, actor=replace(state.agent.actor, params=params))
+        state = replace(state, agent=agent, obs_statistics=statistics, envs=envs, iteration=iteration)
+        state = replace(
+            state, hyperparams=self.workflow.current_hyperparams(state)
+        )  # a part counts steps of its own alone
+        played = self.part.rollout(state, self.part.plan(state, key)[0], key)[1]
+        return played.envs, played.stats, played.stored, played.state_metrics
+
+    def _learn_from_rollouts(
+        self, learner: LearnerState, rollouts: list[Any], key: Key
+    ) -> tuple[LearnerState, Metrics]:
+        """What has learned from a rollout in all parts."""
+
+        def concatenate_parts(trees: Any, axis: int) -> Any:
+            return jax.tree.map(lambda *x: jnp.concatenate(x, axis), *trees)
+
+        envs, stats, stored, described = zip(*rollouts, strict=True)
+        played = Rollout(
+            (),
+            concatenate_parts(envs, 0),
+            concatenate_parts(stats, 0),
+            concatenate_parts(stored, 1),
+            tree.mean(tree.stack([*described])),
+        )
+        state, metrics = self.workflow.learn_from(learner.state, (), played, key)
+        seen = (
+            tree.shift_in(learner.stale_obs_statistics, learner.state.obs_statistics) if self.workflow.staleness else ()
+        )
+        return LearnerState(state, seen), metrics

@@ -1,0 +1,102 @@
+"""Games around games."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl import tree
+from evorl.envs.wrappers import Wrapper, WrapperState
+from evorl.errors import OptionError, unknown_name_error
+from evorl.spaces import Dict, Members, Space, get_visible_space, groups
+from evorl.types import Env, Key, TimeStep
+
+
+@dataclass(frozen=True)
+class GroupRanking(Wrapper):
+    """The inner game, whose `return`, by which populations are ranked, is the mean over the members of one group."""
+
+    ranked: str = ""  # the name of the group
+
+    def __post_init__(self) -> None:
+        require_game(self.inner, "ranked")
+        if self.ranked not in groups(self.inner.action_space):
+            raise unknown_name_error("ranked", self.ranked, groups(self.inner.action_space))
+
+    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return WrapperState(inner), obs
+
+    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
+        inner, timestep = self.inner.step(key, env_state.inner, action, params)
+        return WrapperState(inner), timestep
+
+
+@dataclass(frozen=True)
+class JointControl(Wrapper):
+    """A game as one agent plays it, who sees what all members see and acts for each; its reward is their mean.
+
+    Which actions are legal is among what it sees, and no mask: a game with illegal actions needs a team.
+    """
+
+    def __post_init__(self) -> None:
+        require_game(self.inner, "joint")
+        for name, of in groups(self.inner.observation_space).items():
+            if get_visible_space(of.space) != of.space:
+                raise OptionError(f"joint: not all actions of the group {name} are legal; a team plays it: agent=ippo")
+
+    @property
+    def observation_space(self) -> Space:
+        return _to_joint_space(self.inner.observation_space)
+
+    @property
+    def action_space(self) -> Space:
+        return _to_joint_space(self.inner.action_space)
+
+    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return WrapperState(inner), obs
+
+    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
+        inner, timestep = self.inner.step(key, env_state.inner, action, params)
+        timestep = timestep.with_rewards(lambda reward: jnp.concatenate(jax.tree.leaves(reward)).mean())
+        return WrapperState(inner), replace(timestep, member_ends=None)
+
+
+@dataclass(frozen=True)
+class SingleAgentGame(Wrapper):
+    """The inner environment, which is for one agent, as a game of one group, `only`, of one member."""
+
+    def __post_init__(self) -> None:
+        if groups(self.inner.action_space):
+            raise OptionError(f"alone: {type(self.inner).__name__} is a game already")
+
+    @property
+    def observation_space(self) -> Space:
+        return Dict({"only": Members(self.inner.observation_space, 1)})
+
+    @property
+    def action_space(self) -> Space:
+        return Dict({"only": Members(self.inner.action_space, 1)})
+
+    def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:
+        inner, obs = self.inner.reset(key, params)
+        return WrapperState(inner), {"only": tree.broadcast(obs, 1)}
+
+    def step(self, key: Key, env_state: WrapperState, action: Any, params: Any) -> tuple[WrapperState, TimeStep]:
+        inner, timestep = self.inner.step(key, env_state.inner, tree.index(action["only"], 0), params)
+        timestep = timestep.with_rewards(lambda reward: {"only": tree.broadcast(reward, 1)})
+        return WrapperState(inner), replace(timestep, obs={"only": tree.broadcast(timestep.obs, 1)})
+
+
+def require_game(env: Env, place: str) -> None:
+    """Raises OptionError where an environment is no game."""
+    if not groups(env.action_space):
+        raise OptionError(f"{place}: {type(env).__name__} is no game: its actions are of no groups (docs/games.md)")
+
+
+def _to_joint_space(space: Space) -> Space:
+    """The space of the same values, whose parts are of no groups."""
+    parts = space.parts if isinstance(space, Dict) else {}
+    return Dict({name: getattr(part, "joint_space", part) for name, part in parts.items()})

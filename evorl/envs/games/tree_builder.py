@@ -1,0 +1,103 @@
+"""From the rules of a finite game to all of its histories."""
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evorl.envs.games.rules import CHANCE, TERMINAL, Rules
+from evorl.errors import OptionError, require
+
+
+class HistoryNode(NamedTuple):
+    """A history: who moves after it, what led to it, its children, what is paid, and what each player knows."""
+
+    player: int
+    parent: int
+    action: int
+    chance_prob: float
+    first_child: int
+    num_children: int
+    payoffs: tuple[float, ...]
+    information_states: tuple[Hashable, ...]  # () where no player is to move
+
+
+def build_tree_arrays(rules: Rules, limit: int) -> dict[str, Any]:
+    """The fields of the GameTree of rules; raises OptionError above so many nodes, and where rules are at odds."""
+    nodes: list[HistoryNode] = []
+    levels, sets, features = [0], {}, {}
+    level = [(rules.init_state(), (0, 0, 1.0))]
+    while level:
+        following: list[Any] = []
+        for state, came in level:
+            player = rules.current_player(state)
+            choices = list_choices(rules, state, player)
+            first = levels[-1] + len(level) + len(following)
+            require(first + len(choices) <= limit, "limit", limit, f"{rules!r} has more nodes than that")
+            known = tuple((i, rules.information_state(state, i)) for i in range(rules.players)) if player >= 0 else ()
+            for i, one in enumerate(known):
+                if one not in features:
+                    features[one] = rules.features(state, i)
+            if player >= 0:
+                legal = [action for action, _ in choices]
+                before = sets.setdefault(known[player], legal)
+                allowed = f"of {rules!r} are {before} elsewhere in the same information set"
+                require(legal == before, "legal actions", legal, allowed)
+            paid = tuple(rules.payoffs(state)) if player == TERMINAL else (0.0,) * rules.players
+            following += [
+                (rules.apply_action(state, action), (len(nodes), action, chance)) for action, chance in choices
+            ]
+            parent, action, chance = came
+            nodes.append(
+                HistoryNode(player, parent, action, chance, first if choices else 0, len(choices), paid, known)
+            )
+        levels.append(len(nodes))
+        level = following
+    return nodes_to_arrays(nodes, sets, features, rules.num_actions) | {"level_offsets": tuple(levels)}
+
+
+def list_choices(rules: Rules, state: Any, player: int) -> list[tuple[int, float]]:
+    """The actions or outcomes after a state, each with its probability where chance has it, else with 1."""
+    if player == TERMINAL:
+        return []
+    if player == CHANCE:
+        found = [(int(outcome), float(chance)) for outcome, chance in rules.chance_outcomes(state)]
+        if abs(sum(chance for _, chance in found) - 1) > 1e-6:
+            raise OptionError(
+                f"tree={rules!r}: probabilities of chance do not sum to 1 at {format_state_line(rules, state)}"
+            )
+        return found
+    actions = [int(action) for action in rules.legal_actions(state)]
+    if not actions:
+        raise OptionError(f"tree={rules!r}: no action of player {player} is legal at {format_state_line(rules, state)}")
+    inside = all(0 <= action < rules.num_actions for action in actions)
+    require(inside, "legal actions", actions, f"of {rules!r} must be from 0 to {rules.num_actions - 1}")
+    return [(action, 1.0) for action in actions]
+
+
+def format_state_line(rules: Rules, state: Any) -> str:
+    """A state on one line."""
+    return repr(" ".join(rules.format_state(state).split()))
+
+
+def nodes_to_arrays(
+    nodes: list[HistoryNode], sets: dict[Any, list[int]], features: dict[Any, Any], actions: int
+) -> dict[str, Any]:
+    """What was found as arrays; information sets are the first rows that are seen, and a row of nothing is the last."""
+    rows = {known: i for i, known in enumerate([*sets, *(known for known in features if known not in sets)])}
+    nothing = (len(rows),) * len(nodes[0].payoffs)
+    legal = np.zeros((len(sets), actions), bool)
+    for i, allowed in enumerate(sets.values()):
+        legal[i, allowed] = True
+    width = max(map(len, features.values()), default=0)
+    whole = "player", "parent", "action", "first_child", "num_children"
+    return {name: np.array([getattr(node, name) for node in nodes], np.int32) for name in whole} | {
+        "chance_prob": np.array([node.chance_prob for node in nodes], np.float32),
+        "payoffs": np.array([node.payoffs for node in nodes], np.float32),
+        "information_rows": np.array(
+            [[rows[x] for x in node.information_states] or nothing for node in nodes], np.int32
+        ),
+        "features": np.array([*(features[known] for known in rows), [0.0] * width], np.float32),
+        "legal_mask": legal,
+        "owner": np.array([player for player, _ in sets], np.int32),
+    }

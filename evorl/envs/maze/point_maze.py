@@ -1,0 +1,88 @@
+"""A point in a square, and walls on its way to the goal."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from flax.core import FrozenDict
+from jaxtyping import Array, Bool, Float
+
+from evorl.errors import require, require_int
+from evorl.spaces import Box
+from evorl.types import Key, TimeStep
+
+START, GOAL, NEAR = (0.1, 0.1), (0.9, 0.9), 0.1
+WALLS = (  # with a gap at the right, and with one at the left
+    ((0.0, 0.33), (0.75, 0.33)),
+    ((0.25, 0.66), (1.0, 0.66)),
+)
+
+
+@struct.dataclass
+class PointMazeState:
+    position: Any  # [2]
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class PointMaze:
+    """Where novelty finds what reward hides: behind the first wall one must go away from the goal to come to it.
+
+    A deceptive maze after Lehman & Stanley 2011, doi:10.1162/EVCO_a_00025, with a point for the robot: to the right,
+    up, back to the left, up, and to the right again. The square is [0, 1]^2, a step at most 0.05 along each axis, and
+    none through a wall. The reward, on the last step alone, is minus the distance from the goal; within 0.1 of it the
+    episode ends with 0. Sees the position; "position" is that at the end of an episode.
+    """
+
+    max_episode_steps: int = 100
+    reach: float = 0.05
+
+    default_params = ()
+    fresh_reset = False
+    observation_space = Box(0.0, 1.0, (2,))
+    action_space = Box(-1.0, 1.0, (2,))
+    episode_info = FrozenDict({"position": "last"})
+
+    def __post_init__(self) -> None:
+        require_int("max_episode_steps", self.max_episode_steps)
+        require(0 < self.reach <= 0.2, "reach", self.reach, "must be above 0, at most 0.2")
+
+    def reset(self, key: Key, params: Any) -> tuple[PointMazeState, Float[Array, "2"]]:
+        del key, params
+        start = jnp.array(START)
+        return PointMazeState(start, jnp.int32(0)), start
+
+    def step(
+        self, key: Key, env_state: PointMazeState, action: Float[Array, "2"], params: Any
+    ) -> tuple[PointMazeState, TimeStep]:
+        del key, params
+        before = env_state.position
+        wanted = jnp.clip(before + self.reach * jnp.clip(action, -1, 1), 0, 1)
+        position = before
+        for axis in range(2):  # so that it slides along a wall
+            there = position.at[axis].set(wanted[axis])
+            position = jnp.where(crosses_wall(position, there), position, there)
+        steps, distance = env_state.steps + 1, jnp.linalg.norm(position - np.array(GOAL))
+        there = distance < NEAR
+        out_of_time = ~there & (steps >= self.max_episode_steps)
+        reward = jnp.where(out_of_time, -distance, 0.0)
+        return PointMazeState(position, steps), TimeStep(position, reward, there, out_of_time, {"position": position})
+
+    def is_solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
+        """Whether the goal was reached."""
+        return episode_return == 0
+
+
+def crosses_wall(a: Float[Array, "2"], b: Float[Array, "2"]) -> Bool[Array, ""]:
+    """Whether the way from a to b touches a wall."""
+    low, high = np.moveaxis(np.array(WALLS, np.float32), 1, 0)
+    along = np.argmax(high - low, 1)  # the axis that a wall extends in; it stands across the other
+    number, across = np.arange(len(low)), 1 - along
+    at = low[number, across]
+    start, end = a[across], b[across]
+    between = (start - at) * (end - at) <= 0
+    part = jnp.where(start == end, 0.0, (at - start) / jnp.where(start == end, 1.0, end - start))
+    where = a[along] + part * (b[along] - a[along])
+    return (between & (where >= low[number, along]) & (where <= high[number, along])).any()

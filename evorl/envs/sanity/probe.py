@@ -1,0 +1,113 @@
+"""Probe environments: each is solved in seconds, and the first that fails says which part of an agent is wrong.
+
+Observation and action are one number each, or the action one of several; every episode starts anew. Values by hand:
+
+environment            rule                                                  what it needs
+ConstantReward         one step, reward 1                                    the critic's loss; value 1
+ObsDependentReward     one step, the observation is +-1, so is the reward    the critic's input; value = observation
+DelayedReward          two steps, observations 0 and 1, reward 1 at the end  discounting; value(0) = discount
+ActionDependentReward  one step, reward 1 - (action - 0.5)^2                 the actor's loss; action 0.5
+ObsActionReward        one step, reward 1 - (action - observation / 2)^2     the actor's input; action = observation / 2
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array
+
+from evorl.spaces import Box, Discrete, Space
+from evorl.types import Key, TimeStep
+
+
+@struct.dataclass
+class ProbeState:
+    obs: Any  # [1]
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class Probe(ABC):
+    """The frame of all five; continuing makes the end a time limit, which value estimates must look beyond.
+
+    With choices, the action is one of so many numbers from -1 to 1.
+    """
+
+    continuing: bool = False
+    num_actions: int = 0
+
+    default_params = ()
+    fresh_reset = True
+    max_episode_steps = 1
+    observation_space = Box(-1.0, 1.0, (1,))
+
+    @property
+    def action_space(self) -> Space:
+        return Discrete(self.num_actions) if self.num_actions else Box(-1.0, 1.0, (1,))
+
+    def reset(self, key: Key, params: Any) -> tuple[ProbeState, Array]:
+        del params
+        obs = self.sample_initial_obs(key)
+        return ProbeState(obs, jnp.int32(0)), obs
+
+    def step(self, key: Key, env_state: ProbeState, action: Array, params: Any) -> tuple[ProbeState, TimeStep]:
+        del key, params
+        number = 2 * action / (self.num_actions - 1) - 1 if self.num_actions else jnp.clip(action[0], -1, 1)
+        reward = self.reward(env_state.obs[0], number)
+        after = ProbeState(self.advance_obs(env_state.obs), env_state.steps + 1)
+        over = after.steps >= self.max_episode_steps
+        return after, TimeStep(after.obs, reward, over & (not self.continuing), over & self.continuing)
+
+    def sample_initial_obs(self, key: Key) -> Array:
+        """The observation at the start, [1]."""
+        del key
+        return jnp.zeros(1)
+
+    def advance_obs(self, obs: Array) -> Array:
+        """The observation after this one, [1]."""
+        return obs
+
+    @abstractmethod
+    def reward(self, obs: Array, action: Array) -> Array:
+        """The reward of an action, both numbers []."""
+        ...
+
+
+class ConstantReward(Probe):
+    def reward(self, obs: Array, action: Array) -> Array:
+        return jnp.float32(1)
+
+
+class ObsDependentReward(Probe):
+    def sample_initial_obs(self, key: Key) -> Array:
+        return jax.random.rademacher(key, (1,), jnp.float32)
+
+    def reward(self, obs: Array, action: Array) -> Array:
+        return obs
+
+
+class DelayedReward(Probe):
+    max_episode_steps = 2
+    observation_space = Box(0.0, 2.0, (1,))  # 2 after the end
+
+    def advance_obs(self, obs: Array) -> Array:
+        return obs + 1
+
+    def reward(self, obs: Array, action: Array) -> Array:
+        return obs
+
+
+class ActionDependentReward(Probe):
+    def reward(self, obs: Array, action: Array) -> Array:
+        return 1 - (action - 0.5) ** 2
+
+
+class ObsActionReward(Probe):
+    def sample_initial_obs(self, key: Key) -> Array:
+        return jax.random.rademacher(key, (1,), jnp.float32)
+
+    def reward(self, obs: Array, action: Array) -> Array:
+        return 1 - (action - obs / 2) ** 2

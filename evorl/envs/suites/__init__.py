@@ -1,0 +1,1 @@
+"""Adapters of environments from other libraries."""

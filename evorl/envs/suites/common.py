@@ -1,0 +1,119 @@
+"""What the adapters of other libraries' environments share."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from flax.core import FrozenDict
+
+from evorl import mesh, package, spaces, tree
+from evorl.errors import OptionError, require
+from evorl.spaces import Box, Dict, MultiBinary, Space
+from evorl.types import Array, TimeStep
+
+
+@struct.dataclass
+class SuiteState:
+    """A library's own state, and the steps of the episode."""
+
+    inner: Any
+    steps: Any  # [] int32
+
+    @classmethod
+    def init(cls, inner: Any) -> "SuiteState":
+        """At the start of an episode."""
+        return cls(tree.drop_weak_types(inner), jnp.int32(0))
+
+    def advance(self, inner: Any) -> "SuiteState":
+        """One step later."""
+        return SuiteState(tree.drop_weak_types(inner), self.steps + 1)
+
+    def to_timestep(self, obs: Any, reward: Any, terminated: Any, limit: int) -> TimeStep:
+        """What is seen of it: an episode that has not terminated is truncated at the limit."""
+        terminated = jnp.asarray(terminated, bool)
+        return TimeStep(obs, jnp.asarray(reward, jnp.float32), terminated, ~terminated & (self.steps >= limit))
+
+
+class SharedLeaves:
+    """Removes from a library's states the leaves that have no batch axis under vmap, and adds them again.
+
+    Such are the contacts of MJX-Warp, one array for all environments, which each step computes anew: a select between
+    two states, as at the end of an episode, cannot broadcast them.
+    """
+
+    def __init__(self, reset: Callable[[Any], Any]) -> None:
+        """reset gives a state for a key."""
+        with mesh.eager_mode():
+            keys = jax.random.split(jax.random.key(0), 2)
+            one, two = jax.eval_shape(reset, keys[0]), jax.eval_shape(jax.vmap(reset), keys)
+            shapes, self._structure = jax.tree.flatten(one)
+            is_shared = [b.shape != (2, *a.shape) for a, b in zip(shapes, jax.tree.leaves(two), strict=True)]
+            values = jax.tree.leaves(jax.jit(reset)(keys[0])) if any(is_shared) else shapes
+        self._shared = [np.asarray(x) if so else None for x, so in zip(values, is_shared, strict=True)]
+
+    def remove(self, state: Any) -> Any:
+        """Return a state of one environment with () for each shared leaf."""
+        leaves = zip(jax.tree.leaves(state), self._shared, strict=True)
+        return self._structure.unflatten([leaf if shared is None else () for leaf, shared in leaves])
+
+    def restore(self, state: Any) -> Any:
+        """Return the state of which `remove` has given what it is called with."""
+        leaves = iter(jax.tree.leaves(state))
+        return self._structure.unflatten([next(leaves) if x is None else jnp.asarray(x) for x in self._shared])
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """A module of another library; raises OptionError, with what to install, where it is not there."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        missing = error.name or module
+        raise OptionError(f"env={extra}/...: {missing} is missing; {package.install_command(extra)}") from error
+
+
+def freeze(value: Any) -> Any:
+    """Options of an environment, hashable: lists as tuples; raises OptionError where one cannot be."""
+    if isinstance(value, Mapping):
+        return FrozenDict({name: freeze(one) for name, one in value.items()})
+    if isinstance(value, (list, tuple)):
+        return tuple(map(freeze, value))
+    try:
+        hash(value)
+    except TypeError:
+        raise OptionError(f"env.options={value}: must be numbers, words, lists or mappings") from None
+    return value
+
+
+def unfreeze(value: Any) -> Any:
+    """Options in dicts, as a library takes them."""
+    return {name: unfreeze(one) for name, one in value.items()} if isinstance(value, Mapping) else value
+
+
+def set_default_limit(env: Any, own: Callable[[], int]) -> None:
+    """Gives a new environment whose max_episode_steps is 0 its own limit; raises OptionError where it is below 0."""
+    require(env.max_episode_steps >= 0, "max_episode_steps", env.max_episode_steps, "must not be negative")
+    if not env.max_episode_steps:
+        object.__setattr__(env, "max_episode_steps", int(own()))
+
+
+def infer_space(shapes: Any) -> Space:
+    """The space of arrays of these shapes, or of dicts of them, of which nothing more is known."""
+    if isinstance(shapes, Mapping):
+        return Dict({name: infer_space(part) for name, part in shapes.items()})
+    if shapes.dtype == bool:
+        return MultiBinary(tuple(shapes.shape), "bool")
+    return Box(-np.inf, np.inf, tuple(shapes.shape))
+
+
+def cast_obs(obs: Any, space: Space) -> Any:
+    """Observations in the dtypes of their space."""
+    return jax.tree.map(lambda x, to: jnp.asarray(x, to.dtype), obs, spaces.to_shape_structs(space))
+
+
+def sum_rewards(reward: Array) -> Array:
+    """The sum of the rewards of several agents, []."""
+    return jnp.asarray(reward, jnp.float32).sum()

@@ -1,0 +1,86 @@
+"""Craftax and Craftax-Classic (Matthews et al. 2024, arXiv:2402.16801)."""
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl import mesh
+from evorl.envs import render
+from evorl.envs.suites.common import SuiteState, cast_obs, import_extra, set_default_limit
+from evorl.errors import unknown_name_error
+from evorl.spaces import Box, Discrete, Space
+from evorl.types import Key, TimeStep
+
+NAMES = ("Craftax-Symbolic-v1", "Craftax-Pixels-v1", "Craftax-Classic-Symbolic-v1", "Craftax-Classic-Pixels-v1")
+
+
+@dataclass(frozen=True)
+class Craftax:
+    """A game of Craftax by its name, such as Craftax("Craftax-Classic-Symbolic-v1").
+
+    max_episode_steps 0 takes the game's own limit, which is truncated here; of the score, that of each achievement is
+    kept by episode, "achievements" being their share in percent.
+    """
+
+    name: str
+    max_episode_steps: int = 0
+
+    fresh_reset = True
+
+    def __post_init__(self) -> None:
+        set_default_limit(self, lambda: self.env.default_params.max_timesteps)
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of all games."""
+        return list(NAMES)
+
+    @cached_property
+    def env(self) -> Any:
+        """The wrapped game."""
+        if self.name not in NAMES:
+            raise unknown_name_error("game of Craftax", self.name, NAMES)
+        made = import_extra("craftax.craftax_env", "craftax")
+        with mesh.eager_mode():
+            return made.make_craftax_env_from_name(self.name, auto_reset=False)
+
+    @property
+    def default_params(self) -> Any:
+        """Craftax's own, whose time limit plays no part."""
+        return dataclasses.replace(self.env.default_params, max_timesteps=self.max_episode_steps + 1)
+
+    @property
+    def observation_space(self) -> Space:
+        space = self.env.observation_space(self.env.default_params)
+        return Box(float(np.min(space.low)), float(np.max(space.high)), tuple(space.shape))
+
+    @property
+    def action_space(self) -> Space:
+        return Discrete(int(self.env.num_actions))
+
+    def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
+        obs, inner = self.env.reset_env(key, params)
+        return SuiteState.init(inner), cast_obs(obs, self.observation_space)
+
+    def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
+        obs, inner, reward, done, _ = self.env.step_env(key, env_state.inner, action, params)
+        state = env_state.advance(inner)
+        return state, state.to_timestep(cast_obs(obs, self.observation_space), reward, done, self.max_episode_steps)
+
+    def draw(self, states: list[SuiteState], folder: Path) -> list[Path]:
+        """A GIF and a PNG by the game's own renderer."""
+        classic = "Classic" in self.name
+        renderer = import_extra(f"craftax.craftax{'_classic' * classic}.renderer", "craftax")
+        size = 16
+        paint = (
+            renderer.make_craftax_pixel_renderer(size)
+            if classic
+            else lambda state: renderer.render_craftax_pixels(state, size)
+        )
+        frames = [np.asarray(jax.jit(paint)(state.inner)).astype(np.uint8) for state in states[: render.MAX_FRAMES]]
+        return render.save_frames(frames, 0.1, folder)

@@ -1,0 +1,255 @@
+"""The way out: spaces and environments as those of Gymnasium, and its spaces as ours."""
+
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from evorl import spaces, tree
+from evorl.envs.render import Drawable
+from evorl.envs.suites.common import import_extra
+from evorl.errors import OptionError, require, require_int
+from evorl.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    MultiBinary,
+    MultiDiscrete,
+    ObsWithActionMask,
+    Simple,
+    Space,
+    Tuple,
+    to_bound,
+)
+from evorl.types import Array, Env, Key, TimeStep
+
+
+def from_gymnasium_space(space: Any) -> Space:
+    """A space of Gymnasium as one of ours, of the same dtypes; spaces.narrow_dtypes makes of it what JAX holds.
+
+    Raises OptionError where it is none of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple.
+    """
+    match space:
+        case gymnasium.spaces.Box():
+            return Box(to_bound(space.low), to_bound(space.high), tuple(space.shape), str(np.dtype(space.dtype)))
+        case gymnasium.spaces.Discrete():
+            return Discrete(int(space.n), int(space.start))
+        case gymnasium.spaces.MultiDiscrete():
+            numbers, starts = (tuple(np.ravel(x).tolist()) for x in (space.nvec, space.start))
+            return MultiDiscrete(numbers, starts, tuple(space.shape))
+        case gymnasium.spaces.MultiBinary():
+            return MultiBinary(tuple(space.shape))
+        case gymnasium.spaces.Dict():
+            return Dict({name: from_gymnasium_space(part) for name, part in space.spaces.items()})
+        case gymnasium.spaces.Tuple():
+            return Tuple(tuple(from_gymnasium_space(part) for part in space.spaces))
+    raise OptionError(f"space={type(space).__name__}: must be Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple")
+
+
+def to_gymnasium_space(space: Space) -> Any:
+    """A space of ours as one of Gymnasium; an ObsWithActionMask becomes a Dict of "obs" and "legal"."""
+    match space:
+        case Box():
+            dtype: Any = np.dtype(_gymnasium_dtype(space))
+            low, high = (np.asarray(bound, dtype) for bound in space.bounds)
+            return gymnasium.spaces.Box(low, high, space.shape, dtype)
+        case Discrete():
+            return gymnasium.spaces.Discrete(space.n, start=space.start)
+        case MultiDiscrete():
+            numbers, starts = (np.reshape(x, space.shape) for x in (space.choices, space.starts))
+            return gymnasium.spaces.MultiDiscrete(numbers, start=starts)
+        case MultiBinary():
+            return gymnasium.spaces.MultiBinary(space.shape[0] if len(space.shape) == 1 else space.shape)
+        case Dict() | ObsWithActionMask():
+            return gymnasium.spaces.Dict({name: to_gymnasium_space(part) for name, part in space.parts.items()})
+        case Tuple():
+            return gymnasium.spaces.Tuple([to_gymnasium_space(part) for part in space.parts])
+
+
+def to_gymnasium(env: Env, env_params: Any = None, render_mode: str | None = None) -> "GymnasiumEnv":
+    """An environment as one of Gymnasium, with env_params or its own default ones.
+
+    reset(seed=n) begins the same episodes each time, and reset() goes on from there; render_mode "rgb_array" gives
+    pictures where the environment has some. Raises OptionError.
+    """
+    return GymnasiumEnv(env, env_params, render_mode)
+
+
+def to_gymnasium_vector(env: Env, n: int, env_params: Any = None) -> "GymnasiumVectorEnv":
+    """n copies of an environment as Gymnasium's VectorEnv, in one program, which reset in the step that ends them.
+
+    What they saw last is infos["final_obs"] (autoreset mode SAME_STEP). Copy i of reset(seed=s) is to_gymnasium(env)
+    of reset(seed=s + i). Raises OptionError.
+    """
+    return GymnasiumVectorEnv(env, n, env_params)
+
+
+def to_pettingzoo(env: Env, env_params: Any = None, render_mode: str | None = None) -> Any:
+    """A game as a ParallelEnv of PettingZoo, whose agents are named GROUP_0, GROUP_1 and so on.
+
+    Where not all actions are legal, an agent is told {"observation": ..., "action_mask": ...}. Raises OptionError.
+    """
+    return import_extra("evorl.envs.suites.pettingzoo", "pettingzoo").PettingZooEnv(env, env_params, render_mode)
+
+
+class GymnasiumEnv(gymnasium.Env):
+    """One environment; made by to_gymnasium."""
+
+    def __init__(self, env: Env, env_params: Any, render_mode: str | None) -> None:
+        self.metadata, self.render_mode = {"render_modes": list_render_modes(env, render_mode)}, render_mode
+        self.observation_space = to_gymnasium_space(env.observation_space)
+        self.action_space = to_gymnasium_space(env.action_space)
+        self._env, self._params = env, env.default_params if env_params is None else env_params
+        self._begin, self._step = jax.jit(partial(split_and_reset, env)), jax.jit(partial(split_and_step, env))
+        self._key: Any = None
+        self._state: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None or self._key is None:
+            self._key = key_from_seed(self.np_random_seed if seed is None else seed)
+        self._key, self._state, obs = self._begin(self._key, self._params)
+        return to_gymnasium_value(self._env.observation_space, obs), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        require(self._state is not None, "step", action, "comes after reset")
+        given = from_gymnasium_action(self._env.action_space, action)
+        self._key, self._state, timestep = self._step(self._key, self._state, given, self._params)
+        ends = bool(timestep.terminated), bool(timestep.truncated)
+        info = jax.tree.map(np.asarray, timestep.info)
+        return to_gymnasium_value(self._env.observation_space, timestep.obs), float(timestep.reward), *ends, info
+
+    def render(self) -> Any:
+        """The picture [height, width, 3] of the state, or None without a render_mode."""
+        return None if self.render_mode is None else render_state(self._env, self._state)
+
+
+class GymnasiumVectorEnv(VectorEnv):
+    """n environments; made by to_gymnasium_vector."""
+
+    def __init__(self, env: Env, n: int, env_params: Any) -> None:
+        require_int("n", n)
+        self.num_envs, self.metadata = n, {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.single_observation_space = to_gymnasium_space(env.observation_space)
+        self.single_action_space = to_gymnasium_space(env.action_space)
+        self.observation_space = batch_space(self.single_observation_space, n)
+        self.action_space = batch_space(self.single_action_space, n)
+        self._env, self._params = env, env.default_params if env_params is None else env_params
+        self._begin = jax.jit(jax.vmap(partial(split_and_reset, env), (0, None)))
+        self._step = jax.jit(partial(_step_batch, env))
+        self._keys: Any = None
+        self._states: Any = None
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """The first observations, [n, ...]; of a seed s copy i has s + i, of several each its own."""
+        alone = seed is None or isinstance(seed, (int, np.integer))
+        super().reset(seed=int(seed) if alone and seed is not None else None)  # pyright: ignore[reportArgumentType]
+        if seed is not None or self._keys is None:
+            first = self.np_random_seed if seed is None else seed
+            seeds = [int(first) + i for i in range(self.num_envs)] if alone else list(first)  # pyright: ignore
+            require(len(seeds) == self.num_envs, "seed", seed, f"must be one, or {self.num_envs}")
+            self._keys = jnp.stack([key_from_seed(one) for one in seeds])
+        self._keys, self._states, obs = self._begin(self._keys, self._params)
+        return self._to_gymnasium_obs(obs), {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """What follows actions, [n, ...]; where an episode ended, the first observation of the next."""
+        given = from_gymnasium_action(self._env.action_space, actions, self.num_envs)
+        self._keys, self._states, timestep, obs = self._step(self._keys, self._states, given, self._params)
+        terminated, truncated = np.asarray(timestep.terminated), np.asarray(timestep.truncated)
+        infos: dict[str, Any] = {}
+        for name, values in timestep.info.items():
+            infos[name] = jax.tree.map(np.asarray, values)
+            infos[f"_{name}"] = np.ones(self.num_envs, bool)
+        ended = terminated | truncated
+        if ended.any():
+            last = jax.tree.map(np.asarray, timestep.obs)
+            final = np.full(self.num_envs, None, object)
+            for i in np.flatnonzero(ended):
+                final[i] = to_gymnasium_value(self._env.observation_space, tree.index(last, int(i)))
+            infos |= {"final_obs": final, "_final_obs": ended}
+        return self._to_gymnasium_obs(obs), np.asarray(timestep.reward, np.float64), terminated, truncated, infos
+
+    def _to_gymnasium_obs(self, obs: Any) -> Any:
+        return to_gymnasium_value(self._env.observation_space, obs)
+
+
+def list_render_modes(env: Env, render_mode: str | None) -> list[str]:
+    """In which modes an environment is drawn; raises OptionError where one that is asked for is none."""
+    there = ["rgb_array"] if isinstance(env, Drawable) else []
+    wanted = f"must be None or one of {there}" if there else "must be None: this environment has no pictures"
+    require(render_mode is None or render_mode in there, "render_mode", render_mode, wanted)
+    return there
+
+
+def render_state(env: Any, state: Any) -> Any:
+    """The picture [height, width, 3] of a state, or None where it is none of pixels."""
+    from PIL import Image
+
+    with tempfile.TemporaryDirectory() as folder:
+        pictures = [path for path in env.draw([state], Path(folder)) if path.suffix == ".png"]
+        return np.asarray(Image.open(pictures[0]).convert("RGB")) if pictures else None
+
+
+def key_from_seed(seed: Any) -> Key:
+    """The key that a seed stands for."""
+    return jax.random.key(int(seed) % 2**32)
+
+
+def split_and_reset(env: Env, key: Key, params: Any) -> tuple[Key, Any, Any]:
+    """The key for what follows, and the start of an episode."""
+    key, key_reset = jax.random.split(key)
+    return key, *env.reset(key_reset, params)
+
+
+def split_and_step(env: Env, key: Key, state: Any, action: Any, params: Any) -> tuple[Key, Any, TimeStep]:
+    """The same, and a step of it."""
+    key, key_step = jax.random.split(key)
+    return key, *env.step(key_step, state, action, params)
+
+
+def _step_batch(env: Env, keys: Key, states: Any, actions: Any, params: Any) -> tuple[Key, Any, TimeStep, Any]:
+    """The same of n, each reset where it ended, and what they see then."""
+    keys, after, timestep = jax.vmap(partial(split_and_step, env), (0, 0, 0, None))(keys, states, actions, params)
+    ended: Array = timestep.terminated | timestep.truncated
+
+    def reset_ended(_: Array, now: Any) -> Any:
+        begun = jax.vmap(partial(split_and_reset, env), (0, None))(now[0], params)
+        return tree.select(ended, begun, now)
+
+    keys, states, obs = tree.masked_fori_loop(ended.any().astype(jnp.int32), reset_ended, (keys, after, timestep.obs))
+    return keys, states, timestep, obs
+
+
+def to_gymnasium_value(space: Space, value: Any) -> Any:
+    """A value, or many, as Gymnasium has it."""
+    parts = zip(spaces.leaf_spaces(space), spaces.flatten(space, value), strict=True)
+    given = [(leaf, np.asarray(part).astype(_gymnasium_dtype(leaf))) for leaf, part in parts]
+    return spaces.unflatten(space, (x[()] if isinstance(leaf, Discrete) else x for leaf, x in given))
+
+
+def _gymnasium_dtype(space: Simple) -> str:
+    """Of the values of a simple space, there."""
+    if isinstance(space, Discrete | MultiDiscrete):
+        return "int64"
+    return {"bfloat16": "float32", "bool": "int8"}.get(space.dtype, space.dtype)
+
+
+def from_gymnasium_action(space: Space, action: Any, *batch: int) -> Any:
+    """An action of Gymnasium, or many, as ours; raises OptionError where it is not of the space's shape."""
+    given = []
+    for leaf, part in zip(spaces.leaf_spaces(space), spaces.flatten(space, action), strict=True):
+        x = np.asarray(part)
+        require(x.shape == (*batch, *leaf.shape), "action", list(x.shape), f"must be {[*batch, *leaf.shape]}")
+        given.append(x.astype(leaf.dtype))
+    return spaces.unflatten(space, given)

@@ -1,0 +1,225 @@
+"""gymnax environments."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from flax.core import FrozenDict
+
+from evorl import mesh, package, tree
+from evorl.envs import render
+from evorl.envs.suites.common import set_default_limit
+from evorl.errors import OptionError, require, unknown_name_error
+from evorl.spaces import Box, Discrete, Space, to_bound
+from evorl.types import Array, Key, TimeStep
+
+# what gymnax keeps beside the numbers that it follows from, which step_env reads and does not compute; a link's centre
+# of mass is in its middle, as it is by default
+DERIVED_PARAMS: dict[str, dict[str, Callable[[Any], Any]]] = {
+    "CartPole-v1": {
+        "total_mass": lambda params: params.masscart + params.masspole,
+        "polemass_length": lambda params: params.masspole * params.length,
+    },
+    "Acrobot-v1": {
+        "link_com_pos_1": lambda params: params.link_length_1 / 2,
+        "link_com_pos_2": lambda params: params.link_length_2 / 2,
+    },
+}
+
+POSITIVE_PARAMS = {  # what is divided by, or a mass, a length or a time
+    "CartPole-v1": ("masscart", "masspole", "length", "tau"),
+    "Pendulum-v1": ("dt", "m", "l"),
+    "Acrobot-v1": ("dt", "link_length_1", "link_length_2", "link_mass_1", "link_mass_2", "link_moi"),
+}
+
+
+MNIST_FOLDER = Path("/tmp/mnist")  # where gymnax would download it to
+TIME_LIMIT_FIELD = "max_steps_in_episode"  # of gymnax's params
+
+
+@struct.dataclass
+class GymnaxState:
+    inner: Any
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class Gymnax:
+    """Any environment of gymnax (Lange 2022) by its id, such as Gymnax("CartPole-v1").
+
+    max_episode_steps 0 takes the environment's own limit. The limit is kept here: gymnax 1.0.1's step_env does not
+    stop at it. With `bits`, observations of MinAtar, whose numbers are 0 or 1, are bytes, a quarter of the memory.
+    params are numbers of gymnax's own params by name, such as {"memory_length": 30}.
+    """
+
+    name: str
+    max_episode_steps: int = 0
+    bits: bool = False
+    params: Mapping[str, Any] = field(default_factory=FrozenDict)
+
+    fresh_reset = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "params", FrozenDict(self.params))
+        set_default_limit(self, lambda: self._env_and_params[1].max_steps_in_episode)
+
+        minatar = self.name.endswith("MinAtar")
+        require(
+            minatar or not self.bits, "bits", self.bits, f"is for MinAtar, whose numbers are 0 or 1, not {self.name}"
+        )
+
+    @staticmethod
+    def names() -> list[str]:
+        """The ids of all."""
+        import gymnax
+
+        return list(gymnax.registered_envs)
+
+    @cached_property
+    def _env_and_params(self) -> tuple[Any, Any]:
+        import gymnax
+
+        if self.name not in gymnax.registered_envs:
+            raise unknown_name_error("gymnax environment", self.name, gymnax.registered_envs, "gymnax.registered_envs")
+        if self.name.startswith("MNIST"):
+            where = f"the four files of MNIST in {MNIST_FOLDER}"
+            require(
+                len(list(MNIST_FOLDER.glob("*.gz"))) == 4, "env.name", self.name, f"needs {where}, which are not there"
+            )
+        env, params = gymnax.make(self.name)
+        numbers = {field.name for field in dataclasses.fields(params)} - {
+            TIME_LIMIT_FIELD,
+            *DERIVED_PARAMS.get(self.name, ()),
+        }
+        for name, value in self.params.items():
+            require(name != TIME_LIMIT_FIELD, f"params.{name}", value, "is max_episode_steps here")
+            if name not in numbers:
+                raise unknown_name_error(f"param of {self.name}", name, numbers)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            require(number, f"params.{name}", value, f"must be a number, as gymnax's {getattr(params, name)}")
+        return env, self._update_derived(dataclasses.replace(params, **self.params)) if self.params else params
+
+    @property
+    def env(self) -> Any:
+        """The wrapped gymnax environment."""
+        return self._env_and_params[0]
+
+    @property
+    def default_params(self) -> Any:
+        """gymnax's own params, some replaced; its time limit plays no part."""
+        return dataclasses.replace(self._env_and_params[1], max_steps_in_episode=self.max_episode_steps)
+
+    @property
+    def physics(self) -> dict[str, float]:
+        """The real numbers of the params on which neither a space nor the time depends, nor follow from others."""
+        fields, params = dataclasses.fields(self._env_and_params[1]), self._env_and_params[1]
+        real = {field.name: value for field in fields if isinstance(value := vars(params)[field.name], float)}
+        fixed = {TIME_LIMIT_FIELD, *DERIVED_PARAMS.get(self.name, ())}
+        return {
+            name: value
+            for name, value in real.items()
+            if name not in fixed and not self._affects_spaces(name, value + 1)
+        }
+
+    @property
+    def positive_params(self) -> tuple[str, ...]:
+        """Those of them that make sense above 0 alone."""
+        return POSITIVE_PARAMS.get(self.name, ())
+
+    def make_params(self, numbers: Mapping[str, Array]) -> Any:
+        """The default params with other numbers, by name, and with what follows from them."""
+        return self._update_derived(dataclasses.replace(self.default_params, **numbers))
+
+    def _update_derived(self, params: Any) -> Any:
+        """params with what follows from others."""
+        derived = {name: follows(params) for name, follows in DERIVED_PARAMS.get(self.name, {}).items()}
+        return dataclasses.replace(params, **derived)
+
+    @property
+    def observation_space(self) -> Space:
+        space = _to_space(self.env.observation_space, self._env_and_params[1])
+        return dataclasses.replace(space, low=0, high=1, dtype="uint8") if self.bits else space
+
+    @property
+    def action_space(self) -> Space:
+        return _to_space(self.env.action_space, self._env_and_params[1])
+
+    def reset(self, key: Key, params: Any) -> tuple[GymnaxState, Any]:
+        obs, inner = self.env.reset_env(key, params)
+        return GymnaxState(tree.drop_weak_types(inner), jnp.int32(0)), self._cast_obs(obs)
+
+    def step(self, key: Key, env_state: GymnaxState, action: Any, params: Any) -> tuple[GymnaxState, TimeStep]:
+        obs, inner, reward, done, _ = self.env.step_env(key, env_state.inner, action, params)
+        steps = env_state.steps + 1
+        terminated = jnp.asarray(done, bool)
+        truncated = ~terminated & (steps >= self.max_episode_steps)
+        timestep = TimeStep(self._cast_obs(obs), jnp.float32(reward), terminated, truncated)
+        return GymnaxState(tree.drop_weak_types(inner), steps), timestep
+
+    def _affects_spaces(self, name: str, value: float) -> bool:
+        """Whether a space has other bounds with this number."""
+        other = dataclasses.replace(self._env_and_params[1], **{name: value})
+        return any(_to_space(of, other) != _to_space(of, self._env_and_params[1]) for of in self._space_functions)
+
+    @property
+    def _space_functions(self) -> tuple[Callable[[Any], Any], ...]:
+        return self.env.observation_space, self.env.action_space
+
+    def _cast_obs(self, obs: Any) -> Any:
+        """obs in the dtype of its space, which gymnax 1.0.1's own is not always (Catch, FourRooms)."""
+        space = self.observation_space
+        return jnp.asarray(obs, space.dtype) if isinstance(space, Box) else obs
+
+    def draw(self, states: list[GymnaxState], folder: Path) -> list[Path]:
+        """A GIF and a PNG by gymnax's own visualizer; classic control needs pygame."""
+        try:
+            frames, seconds = self._render_frames([state.inner for state in states[: render.MAX_FRAMES]])
+        except ImportError as error:
+            print(
+                f"no pictures: those of {self.name} need {error.name}; {package.install_command('render')}",
+                file=sys.stderr,
+            )
+            return []
+        return render.save_frames(frames, seconds, folder)
+
+    def _render_frames(self, states: list[Any]) -> tuple[list[np.ndarray], float]:
+        """Pictures and how long each is seen; raises ImportError where something that draws is missing."""
+        import matplotlib
+
+        matplotlib.use("Agg")
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # pygame looks for a sound card, and ALSA tells of it
+        import matplotlib.pyplot as plt
+        from gymnasium.error import DependencyNotInstalled
+        from gymnax.visualize import Visualizer
+
+        view = Visualizer(self.env, self.default_params, states)
+        try:
+            view.init()
+        except DependencyNotInstalled as error:
+            raise ImportError("classic control is drawn by pygame", name="pygame") from error
+        frames = []
+        for i in range(len(view.state_seq)):
+            view.update(i)
+            canvas: Any = view.fig.canvas
+            canvas.draw()
+            frames.append(np.array(canvas.buffer_rgba())[..., :3])
+        plt.close(view.fig)
+        return frames, view.interval / 1000
+
+
+def _to_space(describe: Callable[[Any], Any], params: Any) -> Space:
+    with mesh.eager_mode():  # also where a trace asks for it
+        space = describe(params)
+        if hasattr(space, "n"):
+            return Discrete(int(space.n))
+        if hasattr(space, "low"):
+            return Box(to_bound(space.low), to_bound(space.high), tuple(space.shape), str(np.dtype(space.dtype)))
+    raise OptionError(f"a gymnax environment with a space of the kind {type(space).__name__} is not supported")

@@ -1,0 +1,77 @@
+"""navix (Pignatelli et al. 2024, arXiv:2407.19396)."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import mesh, tree
+from evorl.envs import render
+from evorl.envs.suites.common import cast_obs, import_extra, set_default_limit
+from evorl.errors import unknown_name_error
+from evorl.spaces import Box, Discrete, Space
+from evorl.types import Key, TimeStep
+
+MAX_ENTITY_ID = 10  # the largest of navix's EntityIds
+
+
+@dataclass(frozen=True)
+class Navix:
+    """An environment of navix by its name, such as Navix("Navix-Empty-8x8-v0").
+
+    max_episode_steps 0 takes its own limit.
+    """
+
+    name: str
+    max_episode_steps: int = 0
+
+    default_params = ()
+    fresh_reset = True
+
+    def __post_init__(self) -> None:
+        set_default_limit(self, lambda: self.env.max_steps)
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of all."""
+        return list(import_extra("navix", "navix").registry())
+
+    @cached_property
+    def env(self) -> Any:
+        """The wrapped environment."""
+        navix = import_extra("navix", "navix")
+        if self.name not in navix.registry():
+            raise unknown_name_error("environment of navix", self.name, navix.registry(), "--list env=navix")
+        with mesh.eager_mode():
+            env = navix.make(self.name)
+            return env.replace(max_steps=self.max_episode_steps or env.max_steps)
+
+    @cached_property
+    def observation_space(self) -> Space:
+        shape = tuple(self.env.observation_space.shape)
+        return Box(0, MAX_ENTITY_ID, shape, "uint8")  # navix declares 9 kinds of things, and has more
+
+    @cached_property
+    def action_space(self) -> Space:
+        with mesh.eager_mode():
+            return Discrete(int(self.env.action_space.maximum) + 1)
+
+    def reset(self, key: Key, params: Any) -> tuple[Any, Any]:
+        del params
+        state = tree.drop_weak_types(self.env.reset(key))
+        return state, cast_obs(state.observation, self.observation_space)
+
+    def step(self, key: Key, env_state: Any, action: Any, params: Any) -> tuple[Any, TimeStep]:
+        del key, params
+        state = tree.drop_weak_types(self.env._step(env_state, action))  # step resets by itself
+        obs, reward = cast_obs(state.observation, self.observation_space), jnp.asarray(state.reward, jnp.float32)
+        return state, TimeStep(obs, reward, state.is_termination(), state.is_truncation())
+
+    def draw(self, states: list[Any], folder: Path) -> list[Path]:
+        """A GIF and a PNG by the library's own renderer."""
+        rgb = import_extra("navix.observations", "navix").rgb
+        frames = [np.asarray(rgb(state.state)).astype(np.uint8) for state in states[: render.MAX_FRAMES]]
+        return render.save_frames(frames, 0.1, folder)

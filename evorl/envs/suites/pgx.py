@@ -1,0 +1,222 @@
+"""Games of pgx (Koyamada et al. 2023, arXiv:2303.17503): alone, against a policy, or in all seats."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array
+
+from evorl import hyperparameters, mesh, tree
+from evorl.envs.suites.common import SuiteState, import_extra
+from evorl.errors import require, require_int, unknown_name_error
+from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask, random_action
+from evorl.types import Agent, Key, TimeStep
+
+TWO_PLAYERS = 2  # players at most
+
+
+@struct.dataclass
+class PgxState:
+    inner: Any
+    player: Any  # [] int32, which player this is
+    steps: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class PgxBase:
+    """A game of pgx by its name; raises OptionError."""
+
+    name: str
+    max_episode_steps: int = 1000
+
+    fresh_reset = True
+
+    def __post_init__(self) -> None:
+        require_int("max_episode_steps", self.max_episode_steps)
+        _ = self.env
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of all, those for more than two players among them."""
+        return list(import_extra("pgx", "pgx").available_envs())
+
+    @cached_property
+    def env(self) -> Any:
+        """The wrapped game."""
+        if self.name not in self.names():
+            raise unknown_name_error("game of pgx", self.name, self.names(), "--list env=pgx")
+        with mesh.eager_mode():
+            return import_extra("pgx", "pgx").make(self.name)
+
+    @cached_property
+    def board_space(self) -> Box:
+        """What a player sees of it."""
+        seen = jax.eval_shape(self.env.init, jax.random.key(0)).observation
+        whole = jnp.issubdtype(seen.dtype, jnp.bool_)
+        return Box(0, 1, tuple(seen.shape), "uint8") if whole else Box(-jnp.inf, jnp.inf, tuple(seen.shape))
+
+    @property
+    def move_space(self) -> Discrete:
+        """What a player does."""
+        return Discrete(int(self.env.num_actions))
+
+    @property
+    def player_space(self) -> ObsWithActionMask:
+        """What a player observes."""
+        return ObsWithActionMask(self.board_space, (self.move_space.n,))
+
+    def init_game(self, key: Key) -> Any:
+        """A new game."""
+        return _drop_observation(self.env.init(key))
+
+    def step_game(self, game: Any, action: Any, key: Key) -> Any:
+        """The game after a move of whose turn it is."""
+        return _drop_observation(self.env.step(game, action, key))
+
+    def observe_board(self, game: Any, player: Array) -> Array:
+        """What a player sees of a game."""
+        return jnp.asarray(self.env._observe(game, player), self.board_space.dtype)  # observe warns that it will not be
+
+    def compute_ends(self, game: Any, steps: Array) -> tuple[Array, Array]:
+        """Whether a game has terminated, and whether it is truncated."""
+        return game.terminated, ~game.terminated & (game.truncated | (steps >= self.max_episode_steps))
+
+    def draw(self, states: list[Any], folder: Path) -> list[Path]:
+        """The board of the last of states, as SVG."""
+        path = folder / "board.svg"
+        states[-1].inner.save_svg(path)
+        return [path]
+
+
+@dataclass(frozen=True)
+class Pgx(PgxBase):
+    """A game of pgx for one player or two by its name, such as Pgx("connect_four"), in a seat that is drawn.
+
+    The other player's moves are those of `opponent`, an agent whose parameters are the env params, or random legal
+    ones without; between two steps it makes all of its own. An illegal action loses at once, as pgx has it. Of what is
+    seen, which moves are legal is a mask. Games that last longer than max_episode_steps moves of ours are truncated.
+    """
+
+    opponent: Agent | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        players = int(self.env.num_players)
+        require(players <= TWO_PLAYERS, "env.name", self.name, f"is a game of {players}; of those here one or two play")
+
+    @property
+    def default_params(self) -> Any:
+        """The first parameters of the opponent, where it is an agent; () otherwise."""
+        if self.opponent is None:
+            return ()
+        key = jax.random.key(0)
+        return self.opponent.init(key, hyperparameters.default_hyperparams(self.opponent)).actor.params
+
+    @property
+    def observation_space(self) -> ObsWithActionMask:
+        return self.player_space
+
+    @property
+    def episode_info(self) -> dict[str, str]:
+        """Of a game of two whether it was won."""
+        return {"won": "last"} if self.env.num_players == TWO_PLAYERS else {}
+
+    @property
+    def action_space(self) -> Discrete:
+        return self.move_space
+
+    def reset(self, key: Key, params: Any) -> tuple[PgxState, Any]:
+        key_game, key_seat, key_moves = jax.random.split(key, 3)
+        inner = self.init_game(key_game)
+        seat = jax.random.randint(key_seat, (), 0, self.env.num_players).astype(jnp.int32)
+        inner, _ = self._play_opponent(key_moves, inner, seat, params)
+        return PgxState(inner, seat, jnp.int32(0)), self._build_obs(inner, seat)
+
+    def step(self, key: Key, env_state: PgxState, action: Any, params: Any) -> tuple[PgxState, TimeStep]:
+        key_move, key_moves = (key, key) if self.env.num_players == 1 else jax.random.split(key)
+        seat, steps = env_state.player, env_state.steps + 1
+        inner = self.step_game(env_state.inner, action, key_move)
+        reward = inner.rewards[seat if self.env.num_players == TWO_PLAYERS else 0]
+        inner, more = self._play_opponent(key_moves, inner, seat, params)
+        over, truncated = self.compute_ends(inner, steps)
+        reward = jnp.float32(reward + more)
+        info = dict.fromkeys(self.episode_info, over & (reward > 0))
+        return PgxState(inner, seat, steps), TimeStep(self._build_obs(inner, seat), reward, over, truncated, info)
+
+    def _play_opponent(self, key: Key, inner: Any, seat: Array, params: Any) -> tuple[Any, Array]:
+        """The game after the other player's moves, and what these gave us."""
+        if self.env.num_players == 1:
+            return inner, jnp.float32(0)
+
+        def is_opponent_turn(carry: tuple[Any, Array, Key]) -> Array:
+            game = carry[0]
+            return (game.current_player != seat) & ~game.terminated & ~game.truncated
+
+        def play_move(carry: tuple[Any, Array, Key]) -> tuple[Any, Array, Key]:
+            game, reward, key = carry
+            key, key_act, key_step = jax.random.split(key, 3)
+            after = self.step_game(game, self._choose_opponent_move(key_act, game, params), key_step)
+            return after, reward + after.rewards[seat], key
+
+        game, reward, _ = jax.lax.while_loop(is_opponent_turn, play_move, (inner, jnp.float32(0), key))
+        return game, reward
+
+    def _choose_opponent_move(self, key: Key, game: Any, params: Any) -> Array:
+        """The other player's move."""
+        obs = self._build_obs(game, game.current_player)
+        if self.opponent is None:
+            return random_action(self.action_space, self.observation_space, obs, key)
+        hyperparams = hyperparameters.default_hyperparams(self.opponent)
+        return self.opponent.act(params, obs, self.opponent.initial_memory(), key, hyperparams)[0]
+
+    def _build_obs(self, game: Any, player: Array) -> dict[str, Array]:
+        return {"legal": game.legal_action_mask, "obs": self.observe_board(game, player)}
+
+
+@dataclass(frozen=True)
+class PgxGame(PgxBase):
+    """A game of pgx for any number, all of whose players are members of one group, `player`: PgxGame("connect_four").
+
+    Who begins is drawn. Each player observes the game from its own seat; who is not to move, and all once the game
+    has ended, have one legal action, the first. Games that last longer than max_episode_steps moves are truncated.
+    """
+
+    default_params = ()
+
+    @property
+    def observation_space(self) -> Dict:
+        return Dict({"player": Members(self.player_space, int(self.env.num_players))})
+
+    @property
+    def action_space(self) -> Dict:
+        return Dict({"player": Members(self.move_space, int(self.env.num_players))})
+
+    def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
+        del params
+        state = SuiteState.init(self.init_game(key))
+        return state, self._build_obs(state.inner)
+
+    def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
+        del params
+        game = env_state.inner
+        state = env_state.advance(self.step_game(game, action["player"][game.current_player], key))
+        over, truncated = self.compute_ends(state.inner, state.steps)
+        reward = {"player": jnp.asarray(state.inner.rewards, jnp.float32)}
+        return state, TimeStep(self._build_obs(state.inner), reward, over, truncated)
+
+    def _build_obs(self, game: Any) -> dict[str, Any]:
+        players = jnp.arange(self.env.num_players, dtype=jnp.int32)
+        seen = jax.vmap(self.observe_board, (None, 0))(game, players)
+        moves = (players == game.current_player) & ~game.terminated
+        first = jnp.arange(self.env.num_actions) == 0
+        legal = jnp.where(moves[:, None], game.legal_action_mask, first)
+        return {"player": {"legal": legal, "obs": seen}}
+
+
+def _drop_observation(game: Any) -> Any:
+    """A game without what its next player sees, which is then not computed."""
+    return tree.drop_weak_types(game.replace(observation=()))

@@ -1,0 +1,81 @@
+"""XLand-MiniGrid (Nikulin et al. 2023, arXiv:2312.12044)."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import mesh, tree
+from evorl.envs import render
+from evorl.envs.suites.common import cast_obs, import_extra, set_default_limit
+from evorl.errors import unknown_name_error
+from evorl.spaces import Box, Discrete, Space
+from evorl.types import Key, TimeStep
+
+
+@dataclass(frozen=True)
+class XLand:
+    """An environment of XLand-MiniGrid by its name, such as XLand("MiniGrid-DoorKey-8x8").
+
+    What is seen is a picture of tiles and colours [view, view, 2]. max_episode_steps 0 takes the environment's own
+    limit. Those named XLand have the ruleset that they are made with, as rulesets are downloads.
+    """
+
+    name: str
+    max_episode_steps: int = 0
+
+    default_params = ()
+    fresh_reset = True
+
+    def __post_init__(self) -> None:
+        set_default_limit(self, lambda: self._env_and_params[1].max_steps)
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of all."""
+        return list(import_extra("xminigrid", "xland").registered_environments())
+
+    @cached_property
+    def _env_and_params(self) -> tuple[Any, Any]:
+        xminigrid = import_extra("xminigrid", "xland")
+        if self.name not in xminigrid.registered_environments():
+            raise unknown_name_error(
+                "environment of XLand-MiniGrid", self.name, xminigrid.registered_environments(), "--list env=xland"
+            )
+        with mesh.eager_mode():
+            env, params = xminigrid.make(self.name)
+            return env, params.replace(max_steps=self.max_episode_steps or params.max_steps)
+
+    @property
+    def env(self) -> Any:
+        """The wrapped environment."""
+        return self._env_and_params[0]
+
+    @property
+    def observation_space(self) -> Space:
+        constants = import_extra("xminigrid.core.constants", "xland")
+        most = max(constants.NUM_TILES, constants.NUM_COLORS) - 1
+        return Box(0, int(most), tuple(self.env.observation_shape(self._env_and_params[1])), "uint8")
+
+    @property
+    def action_space(self) -> Space:
+        return Discrete(int(self.env.num_actions(self._env_and_params[1])))
+
+    def reset(self, key: Key, params: Any) -> tuple[Any, Any]:
+        del params
+        state = tree.drop_weak_types(self.env.reset(self._env_and_params[1], key))
+        return state, cast_obs(state.observation, self.observation_space)
+
+    def step(self, key: Key, env_state: Any, action: Any, params: Any) -> tuple[Any, TimeStep]:
+        del key, params
+        state = tree.drop_weak_types(self.env.step(self._env_and_params[1], env_state, action))
+        obs, over = cast_obs(state.observation, self.observation_space), state.discount == 0
+        return state, TimeStep(obs, state.reward.astype(jnp.float32), over, state.last() & ~over)
+
+    def draw(self, states: list[Any], folder: Path) -> list[Path]:
+        """A GIF and a PNG by the library's own renderer."""
+        frames = [np.asarray(self.env.render(self._env_and_params[1], state)) for state in states[: render.MAX_FRAMES]]
+        return render.save_frames(frames, 0.1, folder)

@@ -1,0 +1,76 @@
+"""A game as a player of a league plays it: in a seat that is drawn, telling whom it met and who won."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.envs.wrappers import Wrapper
+from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame, SinglePlayerState
+from evorl.metrics import EPISODE_PREFIX
+from evorl.types import Key, Metrics, TimeStep
+
+MATCH_INFO: Mapping[str, str] = MappingProxyType({"met": "last", "won": "last"})
+
+
+@struct.dataclass
+class LeagueGameState:
+    inner: SinglePlayerState
+    player: Any  # [] int32, which player the one that plays is until the episode ends
+    episode_return: Any  # [], what it got so far, of a team the mean of its members
+
+
+@dataclass(frozen=True)
+class LeagueGame(Wrapper):
+    """SinglePlayerGame, but whose player is drawn when an episode begins, whatever its MatchParams say.
+
+    An episode's summary is, for each policy of the pool, how many others played it ("met"), and how often that was won,
+    a draw as half of it ("won"), both [policies].
+    """
+
+    inner: SinglePlayerGame
+    num_policies: int
+
+    @property
+    def episode_info(self) -> Mapping[str, str]:
+        return MATCH_INFO
+
+    def reset(self, key: Key, params: MatchParams) -> tuple[LeagueGameState, Any]:
+        key_seat, key_game = jax.random.split(key)
+        seat = jax.random.randint(key_seat, (), 0, len(self.inner.player_role.players))
+        state, obs = self.inner.reset(key_game, replace(params, player=seat))
+        return LeagueGameState(state, seat, jnp.float32(0)), obs
+
+    def step(
+        self, key: Key, env_state: LeagueGameState, action: Any, params: MatchParams
+    ) -> tuple[LeagueGameState, TimeStep]:
+        before, seat = env_state.inner, env_state.player
+        state, timestep = self.inner.step(key, before, action, replace(params, player=seat))
+        total = env_state.episode_return + sum(x.mean() for x in jax.tree.leaves(timestep.raw_reward))
+        others = jnp.arange(len(before.opponents)) != seat
+        met = (jax.nn.one_hot(before.opponents, self.num_policies) * others[:, None]).sum(0)
+        told = {"met": met, "won": met * score_match(total)}
+        return LeagueGameState(state, seat, total), replace(timestep, info=timestep.info | told)
+
+
+def score_match(total: Any) -> Any:
+    """1 where a return is a win, above 0, and 1/2 where it is 0, a draw."""
+    return jnp.where(total > 0, 1.0, jnp.where(total < 0, 0.0, 0.5))
+
+
+def sum_match_results(metrics: Metrics, policies: int) -> tuple[Float[Array, "n policies"], Float[Array, "n policies"]]:
+    """What the ended episodes of n learners add up to, by metrics [n]: whom they met, and won against."""
+    each = [jnp.stack([metrics[f"{EPISODE_PREFIX}{name}/{i}"] for i in range(policies)], 1) for name in MATCH_INFO]
+    met, won = (x * metrics["episodes"][:, None] for x in each)
+    return met, won
+
+
+def drop_match_metrics(metrics: Metrics) -> Metrics:
+    """Metrics without what episodes tell of each policy."""
+    of_policies = tuple(f"{EPISODE_PREFIX}{name}/" for name in MATCH_INFO)
+    return {name: x for name, x in metrics.items() if not name.startswith(of_policies)}

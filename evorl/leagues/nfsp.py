@@ -1,0 +1,263 @@
+"""Neural fictitious self-play: each player learns a best response to the others, and the average of its responses."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl import hyperparameters, mesh, tree
+from evorl.agents.average_policy import AveragePolicy, AveragePolicyHyperparams
+from evorl.agents.dqn import DQNHyperparams
+from evorl.agents.members import merge_group_metrics
+from evorl.agents.memory import is_recurrent
+from evorl.envs.games.game_tree import GameTree
+from evorl.errors import require
+from evorl.hyperparameters import Number, as_arrays, hyperparameter, make_default_field
+from evorl.leagues.exact import exploitability_metrics
+from evorl.leagues.experience import PlayerExperience, add_player_experience
+from evorl.leagues.nfsp_agents import JointNFSPAgent, NFSPParams
+from evorl.leagues.oracles import find_game_tree
+from evorl.leagues.pending_choices import select_role_transitions
+from evorl.leagues.players import PlayerLearner
+from evorl.leagues.roles import Roles
+from evorl.leagues.single_player_game import SinglePlayerGame
+from evorl.leagues.tabular_policies import tabulate_agent
+from evorl.leagues.training_oracle import make_single_player_env, with_env
+from evorl.types import Env, Key, Metrics, PolicyFn, Transition
+from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, TransitionStore, VectorEnv
+from evorl.workflows import base
+from evorl.workflows.base import check_positive, replace_nan_envs
+from evorl.workflows.off_policy import OffPolicy
+
+
+@struct.dataclass
+class NFSPHyperparams:
+    """Those of both that learn, and how often a best response is played."""
+
+    response: Any = make_default_field(DQNHyperparams)
+    average: Any = make_default_field(AveragePolicyHyperparams)
+    anticipation: Number = hyperparameter(0.1, 0, 1, "probability that a player plays an episode by its response (eta)")
+
+
+@struct.dataclass
+class NFSPState:
+    hyperparams: Any
+    env_params: Any
+    agent: Any  # by role a Player, leaves [players, ...]
+    experience: Any  # by role a PlayerExperience, leaves [players, ...]
+    envs: Any  # leaves [num_envs, ...]
+    iteration: Any  # [] int32
+
+    @property
+    def strategies(self) -> dict[str, NFSPParams]:
+        """What players act by."""
+        return {name: player.strategies for name, player in self.agent.items()}
+
+    @property
+    def replay_sizes(self) -> Int[Array, " players"]:
+        """Rows in each player's replay."""
+        return jnp.concatenate([experience.replay.size for experience in self.experience.values()])
+
+
+@dataclass(frozen=True)
+class NFSP:
+    """An iteration is num_steps steps of num_envs games, then num_updates gradient steps of all that learn.
+
+    Heinrich and Silver 2016, arXiv:1603.01121. Each player draws when an episode begins whether it plays the response
+    that it learns, exploring, with the probability `anticipation`, or else its average policy. All that it does teaches
+    the response, the choices of its responses teach the average policy, from a reservoir. Average policies are what is
+    evaluated: in a game with a tree `return` is minus their exploitability. num_envs and so on, the replay, and random
+    steps at first are those of `response`; its discount counts a player's own choices.
+    """
+
+    env: Env
+    response: OffPolicy = field(metadata={"env": make_single_player_env})
+    average: AveragePolicy = field(metadata={"env": make_single_player_env})
+    reservoir: int = 2_000_000
+
+    def __post_init__(self) -> None:
+        check_positive(self, "reservoir")
+        off, agent = self.response, type(self.response.agent).__name__
+        require(not is_recurrent(off.agent), "response.agent", agent, "must not remember: core=none")
+        require(not off.replay.has_sequences, "response.replay", type(off.replay).__name__, "must keep single rows")
+        require(off.n_step == 1, "response.n_step", off.n_step, "must be 1")
+        teams = any(role.is_team for role in self.roles.roles)
+        require(not teams, "env", type(self.env).__name__, "must be a game whose groups have one member each")
+
+    @cached_property
+    def roles(self) -> Roles:
+        """The players of the game."""
+        return Roles(self.env)
+
+    @cached_property
+    def tree(self) -> GameTree | None:
+        """That of the game, where it has one."""
+        return find_game_tree(self.env)
+
+    def hyperparams(self) -> NFSPHyperparams:
+        return NFSPHyperparams(
+            hyperparameters.default_hyperparams(self.response), hyperparameters.default_hyperparams(self.average)
+        )
+
+    @cached_property
+    def learners(self) -> dict[str, PlayerLearner]:
+        """By what the players of each role learn."""
+        envs = {role.name: SinglePlayerGame(self.env, role.name) for role in self.roles.roles}
+        return {
+            name: PlayerLearner(with_env(self.response, env), with_env(self.average, env)) for name, env in envs.items()
+        }
+
+    @cached_property
+    def agent(self) -> JointNFSPAgent:
+        """All players by their average policies."""
+        return JointNFSPAgent(self.roles, {name: learning.pair for name, learning in self.learners.items()})
+
+    @cached_property
+    def vector_env(self) -> VectorEnv:
+        """The games in which it collects and evaluates."""
+        return replace(self.response.vector_env, env=self.env, agent=replace(self.agent, is_anticipatory=True))
+
+    @property
+    def parallel_axes(self) -> dict[str, int]:
+        """What is independent."""
+        return self.vector_env.parallel_axes
+
+    def state_sharding(self, state: NFSPState) -> NFSPState:
+        return NFSPState("", "", "", "", mesh.ENVS, "")
+
+    @property
+    def iteration_cost(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration takes; the first one takes random_steps instead."""
+        steps, players = self.response.num_envs * self.response.num_steps, self.roles.num_players
+        return {"env_steps": (steps, steps), "gradient_steps": (0, 2 * players * self.response.num_updates)}
+
+    @property
+    def prefill_steps(self) -> int:
+        """Steps of each game at random, which the first iteration takes; 0 where there are none."""
+        return -(-self.response.random_steps // self.response.num_envs)
+
+    @property
+    def initial_env_steps(self) -> int:
+        """The env steps of the first iteration."""
+        return self.response.num_envs * (self.prefill_steps or self.response.num_steps)
+
+    def init(self, key: Key, hyperparams: NFSPHyperparams, env_params: Any = None) -> NFSPState:
+        hyperparams, off = as_arrays(hyperparams), self.response
+        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        keys, agents, experience = {}, {}, {}
+        for i, role in enumerate(self.roles.roles):
+            keys[role.name] = jax.random.split(jax.random.fold_in(key, i), (2, len(role.players)))
+            begin = jax.vmap(self.learners[role.name].init_player, (0, None))
+            agents[role.name] = begin(keys[role.name][0], hyperparams)
+        state = NFSPState(hyperparams, env_params, agents, {}, (), jnp.int32(0))
+        envs, row = self.vector_env.init_blank_envs(state.strategies, hyperparams, env_params)
+        seen = tree.broadcast(tree.zeros_like(row), 1, 1)
+        for role in self.roles.roles:
+            rows = jax.eval_shape(partial(select_role_transitions, self.roles, role), seen)
+            own = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[3:], x.dtype), rows)
+            empty = partial(PlayerExperience.empty, own, off.num_envs, (off.replay, off.capacity), self.reservoir)
+            experience[role.name] = jax.vmap(empty)(keys[role.name][1])
+        return replace(state, experience=experience, envs=envs)
+
+    def step(self, state: NFSPState, key: Key) -> tuple[NFSPState, Metrics]:
+        return base.run_step(self, state, key)
+
+    def evaluate(self, state: NFSPState, key: Key) -> Metrics:
+        return base.run_evaluation(self, state, key)
+
+    def plan(self, state: NFSPState, key: Key) -> tuple[RolloutPlan, tuple[()]]:
+        """num_steps steps of every game, by responses and averages; or the random ones."""
+        del key
+        off = self.response
+        random = (state.replay_sizes.max() == 0) & (off.random_steps > 0)
+        plan = RolloutPlan(
+            self.vector_env.make_starts(every=random),
+            restart=(state.iteration == 0) | random,
+            episodes=UNLIMITED,
+            steps=jnp.where(random, self.prefill_steps, off.num_steps),
+            params=tree.broadcast(state.strategies, 1),
+            explores=True,
+            random_actions=random,
+            stores=True,
+        )
+        return plan, ()
+
+    def plan_evaluation(self, state: NFSPState, key: Key) -> RolloutPlan:
+        """Whole episodes by the average policies."""
+        del key
+        return self.vector_env.plan_evaluation(
+            tree.broadcast(state.strategies, 1), explores=False, random=False, stores=False
+        )
+
+    def rollout(self, state: NFSPState, plan: RolloutPlan, key: Key) -> tuple[NFSPState, Rollout]:
+        """What was played, and the state with it in its experience."""
+        anew = jnp.asarray(plan.random_actions)
+        experience = {
+            name: replace(x, pending_choices=x.pending_choices.clear(anew)) for name, x in state.experience.items()
+        }
+        behaviour, stores = (
+            Behaviour(self.env, self.vector_env.agent, self.current_hyperparams(state)),
+            jnp.asarray(plan.stores),
+        )
+
+        def add(experience: dict[str, PlayerExperience], t: Transition, mask: Array) -> dict[str, PlayerExperience]:
+            return add_player_experience(self.roles, experience, t, mask & stores, ~anew)
+
+        store = TransitionStore(self.vector_env.chunk, experience, add)
+        played = self.vector_env.rollout(behaviour, state.env_params, plan, state.envs, key, store)
+        return replace(state, experience=played.stored), replace(played, stored=())
+
+    def current_hyperparams(self, state: NFSPState) -> NFSPHyperparams:
+        """The hyperparameters as they are by this iteration."""
+        steps = self.response.num_envs * self.response.num_steps
+        return hyperparameters.apply_schedules(state.hyperparams, state.iteration.astype(jnp.float32) * steps)
+
+    def learn_from(self, state: NFSPState, carry: tuple[()], played: Rollout, key: Key) -> tuple[NFSPState, Metrics]:
+        del carry
+        rounds = self.response.num_updates // self.response.actor_interval
+        rounds = jnp.where(tree.any_unbatched(state.replay_sizes > 0), rounds, 0)
+        agents, experience, found, spent = {}, {}, {}, jnp.int32(0)
+        for i, (name, learning) in enumerate(self.learners.items()):
+            keys = jax.random.split(jax.random.fold_in(key, i), tree.leading_size(state.agent[name]))
+            learn = jax.vmap(learning.learn, (0, 0, 0, None, None, None))
+            given = state.hyperparams, state.iteration, rounds
+            agents[name], experience[name], metrics = learn(state.agent[name], state.experience[name], keys, *given)
+            spent += metrics.pop("gradient_steps").sum()
+            found[name] = tree.mean(metrics)
+        new = replace(state, agent=agents, experience=experience, envs=played.envs, iteration=state.iteration + 1)
+        return new, played.metrics() | merge_group_metrics(found) | {"gradient_steps": spent}
+
+    def evaluation_metrics(self, state: NFSPState, played: Rollout) -> Metrics:
+        found = played.stats.evaluation_metrics()
+        if self.tree is None:
+            return found
+        exact = partial(exploitability_metrics, self.tree)
+        nothing = tree.zeros_like(jax.eval_shape(lambda: exact(self.average_strategy(state))))
+        examined = tree.any_unbatched(jnp.asarray(played.plan.releases))  # else it would be computed in each step
+        judgement = jax.lax.cond(examined, lambda: exact(self.average_strategy(state)), lambda: nothing)
+        return found | judgement | {"return_error": jnp.float32(0)}
+
+    def average_strategy(self, state: NFSPState) -> Float[Array, "sets actions"]:
+        """The average policies: how likely each action is in each information set of a game with a tree."""
+        assert self.tree is not None
+        return tabulate_agent(self.tree, self.agent, state.strategies)
+
+    def policy(self, state: NFSPState, explores: bool = False) -> PolicyFn:
+        """How all players act by their average policies, exploring or not."""
+        del explores
+        return Behaviour(self.env, self.agent, self.current_hyperparams(state)).bind_params(state.strategies, True)
+
+    def inherit(self, state: NFSPState, parent: NFSPState) -> NFSPState:
+        """state with what the parent's players have learned, and its hyperparameters; it keeps experience and games.
+
+        Games that hold NaN, or whose last choices do, are the parent's too.
+        """
+        turns, theirs = ({name: x.pending_choices for name, x in s.experience.items()} for s in (state, parent))
+        envs, turns = replace_nan_envs((state.envs, turns), (parent.envs, theirs), (0, 1))
+        experience = {name: replace(x, pending_choices=turns[name]) for name, x in state.experience.items()}
+        state = replace(state, envs=envs, experience=experience)
+        return replace(state, agent=parent.agent, hyperparams=parent.hyperparams)

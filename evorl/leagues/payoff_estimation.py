@@ -1,0 +1,128 @@
+"""What policies of a pool pay each other, found by playing."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from evorl import tree, vector_env
+from evorl.leagues.oracles import zero_counts
+from evorl.leagues.payoffs import Payoffs
+from evorl.leagues.policy_grouping import act_from_pool
+from evorl.leagues.policy_sets import PolicySet
+from evorl.leagues.roles import Roles
+from evorl.types import Key, Metrics
+from evorl.vector_env import EnvBatch, ResetStarts
+
+CHECK_INTERVAL = 8  # steps between two looks at whether all have ended
+CELLS_PER_BLOCK = 8  # cells that are played side by side
+
+
+def mask_newest_profiles(newest: Int[Array, ""], players: int, capacity: int) -> Bool[Array, "..."]:
+    """Which profiles, [capacity, ..., capacity], have the newest policy for some player, and none beyond it."""
+    grid = jnp.stack(jnp.meshgrid(*[jnp.arange(capacity)] * players, indexing="ij"))
+    return (grid == newest).any(0) & (grid <= newest).all(0)
+
+
+def list_newest_profiles(
+    newest: Int[Array, ""], players: int, capacity: int
+) -> tuple[Int[Array, "cells players"], Array]:
+    """Profiles in which some player has the newest policy, and how many there are; the rest are of the newest alone."""
+    cells = []
+    for player in range(players):
+        others = np.indices((capacity,) * (players - 1)).reshape(players - 1, -1).T
+        cells.append(jnp.insert(jnp.asarray(others, jnp.int32), player, newest, axis=1))
+    found = jnp.concatenate(cells)
+    first = jnp.repeat(jnp.arange(players), len(cells[0]))[:, None] > jnp.arange(players)
+    none = ((found == newest) & first).any(1) | (found > newest).any(1)  # no policy, or here a second time
+    return jnp.where(none[:, None], newest, found)[jnp.argsort(none)], (~none).sum()
+
+
+def act_jointly(
+    roles: Roles,
+    casts: Mapping[str, PolicySet],
+    pool: Any,
+    profile: Int[Array, " players"],
+    obs: Any,
+    memory: dict[str, Any],
+    key: Key,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What all players do by the policies of a profile, by group, and the memory of each role after it."""
+    actions, after = {}, {}
+    for i, role in enumerate(roles.roles):
+        policies, all_of_it = profile[jnp.asarray(roles.get_player_indices(role))], jnp.arange(len(role.players))
+        having = roles.stack_players(role, obs), memory[role.name], jax.random.fold_in(key, i)
+        done, after[role.name] = act_from_pool(casts[role.name], pool[role.name], policies, all_of_it, *having)
+        actions |= roles.unstack_players(role, done)
+    return actions, after
+
+
+def init_memories(roles: Roles, casts: Mapping[str, PolicySet]) -> dict[str, Any]:
+    """The memory of each role's players at the start of an episode, leaves [players, ...]."""
+    return {role.name: tree.broadcast(casts[role.name].initial_memory, len(role.players)) for role in roles.roles}
+
+
+def evaluate_profiles(
+    roles: Roles,
+    casts: Mapping[str, PolicySet],
+    pool: Any,
+    env_params: Any,
+    profiles: Int[Array, "cells players"],
+    episodes: int,
+    key: Key,
+) -> tuple[Float[Array, "episodes cells players"], Int[Array, ""]]:
+    """What each player of each profile gets in so many episodes, all side by side, and the steps that it took.
+
+    Of a group it is its members' mean.
+    """
+    cells = len(profiles)
+
+    def act(obs: Any, memory: Any, keys: Key) -> tuple[Any, Any, dict[str, Any]]:
+        rows = jax.tree.map(lambda x: x.reshape(cells, episodes, *x.shape[1:]), (obs, memory, keys))
+        of_cell = jax.vmap(partial(act_jointly, roles, casts, pool), (None, 0, 0, 0))
+        return *tree.merge_axes(jax.vmap(of_cell)(profiles, *rows)), {}
+
+    world = EnvBatch(roles.game, env_params, init_memories(roles, casts), cells * episodes)
+    stats = vector_env.run_episodes(world, act, ResetStarts(), key, CHECK_INTERVAL)
+    returns = jnp.stack([stats.returns[name].mean(-1) for name in roles.players], -1)
+    return jnp.moveaxis(returns.reshape(cells, episodes, -1), 0, 1), stats.steps.sum()
+
+
+def count_steps_and_episodes(steps: Int[Array, ""], episodes: int | Array) -> Metrics:
+    """Counts of so many."""
+    return zero_counts() | {"env_steps": steps, "episodes": jnp.asarray(episodes, jnp.int32)}
+
+
+def evaluate_newest_profiles(
+    roles: Roles,
+    casts: Mapping[str, PolicySet],
+    pool: Any,
+    env_params: Any,
+    newest: Int[Array, ""],
+    episodes: int,
+    key: Key,
+) -> tuple[Payoffs, Metrics]:
+    """What profiles with the newest policies pay in so many episodes each, in a table; the steps and episodes of it."""
+    players = roles.num_players
+    capacity = jax.tree.leaves(pool)[0].shape[0]
+    profiles, count = list_newest_profiles(newest, players, capacity)
+    blocks = -(-len(profiles) // CELLS_PER_BLOCK)
+    spare = jnp.full((blocks * CELLS_PER_BLOCK - len(profiles), players), newest)
+    profiles = jnp.concatenate([profiles, spare]).reshape(blocks, CELLS_PER_BLOCK, players)
+
+    def evaluate_block(i: Int[Array, ""], carry: tuple[Payoffs, Array]) -> tuple[Payoffs, Array]:
+        done, steps = carry
+        returns, more = evaluate_profiles(
+            roles, casts, pool, env_params, profiles[i], episodes, jax.random.fold_in(key, i)
+        )
+        cells, places = Payoffs.from_returns(returns, axis=-1), (slice(None), *profiles[i].T)
+        return jax.tree.map(lambda old, new: old.at[places].set(new.T), done, cells), steps + more
+
+    played_blocks = -(-count // CELLS_PER_BLOCK)
+    begun = Payoffs.empty(players, capacity), jnp.int32(0)
+    done, steps = jax.lax.fori_loop(0, played_blocks, evaluate_block, begun)
+    return done, count_steps_and_episodes(steps, played_blocks.astype(jnp.int32) * CELLS_PER_BLOCK * episodes)

@@ -1,0 +1,93 @@
+"""PSRO whose trainings overlap: levels that learn at once, each against the mixture of those below."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evorl import tree
+from evorl.errors import require
+from evorl.leagues.oracles import Oracle, OracleInputs, OracleOutputs, sum_counts
+from evorl.leagues.psro import PSRO, PSROHyperparams, PSROState
+from evorl.leagues.solvers import select_opponent_mixtures
+from evorl.leagues.training_oracle import TrainingOracle
+from evorl.types import Key, Metrics
+
+
+@dataclass(frozen=True)
+class PipelinePSRO(PSRO):
+    """PSRO with levels of policies that are still being trained, the lowest of which is done with an iteration.
+
+    McAleer et al. 2020, arXiv:2006.08555. A level answers the mixture of all policies that are done and of the levels
+    below it, as they were when the iteration began; so a policy is trained in as many iterations as there are levels.
+    """
+
+    oracle: Oracle = field(kw_only=True)
+    levels: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        room = f"must be from 2 to {self.capacity - 1}, fewer than the pool has room for"
+        require(2 <= self.levels < self.capacity, "levels", self.levels, room)
+        goes_on = isinstance(self.oracle, TrainingOracle) and self.oracle.warm
+        require(
+            goes_on,
+            "oracle",
+            type(self.oracle).__name__,
+            "must be TrainingOracle(..., warm=True), a training that goes on",
+        )
+
+    @property
+    def max_iterations(self) -> int:
+        return self.capacity - self.levels
+
+    def init_without_payoffs(self, key: Key, hyperparams: PSROHyperparams, env_params: Any = None) -> PSROState:
+        """Return the initial state with a policy at every level and no payoffs yet."""
+        key_first, key_levels = jax.random.split(key)
+        state = super().init_without_payoffs(key_first, hyperparams, env_params)
+        begin = jax.vmap(lambda key: self.oracle.init_policies(self.env, key, state.hyperparams.oracle))
+        levels = begin(jax.random.split(key_levels, self.levels))
+        return replace(state, pool=self.place_levels(state, levels), oracle_state=levels.oracle_state)
+
+    def init(self, key: Key, hyperparams: PSROHyperparams, env_params: Any = None) -> PSROState:
+        key_first, key_pay = jax.random.split(key)
+        state = self.init_without_payoffs(key_first, hyperparams, env_params)
+        return self.check_accepted(replace(state, payoffs=self.update_payoffs(state, key_pay, self.levels - 1)[0]))
+
+    def step(self, state: PSROState, key: Key) -> tuple[PSROState, Metrics]:
+        key_respond, key_top, key_pay = jax.random.split(key, 3)
+        keys = jax.random.split(key_respond, self.levels)
+
+        def respond(weights: Any, rest: Any, key: Key) -> OracleOutputs:
+            rivals = OracleInputs(state.env_params, state.pool, weights)
+            return self.oracle.respond(self.env, rivals, rest, key, state.hyperparams.oracle)
+
+        levels = jax.vmap(respond)(self.level_mixtures(state), state.oracle_state, keys)
+        top = self.oracle.init_policies(self.env, key_top, state.hyperparams.oracle).oracle_state
+        rest = tree.shift_in(levels.oracle_state, top)
+        lowest = OracleOutputs(tree.index(levels.policies, 0), rest, jax.tree.map(jnp.sum, levels.metrics))
+        pool = self.place_levels(state, levels)
+        new = replace(self.add_policies(state, lowest), pool=pool)
+        paid, spent = self.update_payoffs(new, key_pay, self.levels - 1)
+        return self.update_meta_strategy(state, replace(new, payoffs=paid), sum_counts([lowest.metrics, spent]))
+
+    def level_mixtures(self, state: PSROState) -> Float[Array, "levels players capacity"]:
+        """What each level answers: mixtures of all policies below it."""
+
+        def mix_below_level(level: Array) -> Float[Array, "players capacity"]:
+            there = jnp.arange(self.capacity) < state.num_policies + level
+            mask = jnp.broadcast_to(there, state.weights.shape)
+            weights, _ = self.meta_solver(state.payoffs.mean, mask, state.hyperparams.solver)
+            return select_opponent_mixtures(self.meta_solver, state.payoffs.mean, mask, weights)
+
+        above_the_lowest = jax.vmap(mix_below_level)(jnp.arange(1, self.levels))
+        return jnp.concatenate([self.target_mixtures(state)[None], above_the_lowest])
+
+    def place_levels(self, state: PSROState, levels: OracleOutputs) -> Any:
+        """The pool with what levels have come to, the lowest after those that are done."""
+        first = jnp.minimum(state.num_policies, self.max_iterations)
+        return jax.tree.map(
+            lambda pool, new: jax.lax.dynamic_update_slice_in_dim(pool, new, first, 0), state.pool, levels.policies
+        )

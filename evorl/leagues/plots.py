@@ -1,0 +1,45 @@
+"""Pictures of a league: what policies pay each other, their weights, and how exploitable they are.
+
+plt is matplotlib.pyplot, as evorl.command.pyplot gives it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+COLORMAP, MAX_LABELLED = "RdBu", 12  # of payoffs around 0; the most policies whose payoffs are written into cells
+
+
+def plot_payoffs(plt: Any, mean: Any, names: Sequence[str], errors: Any = None) -> Any:
+    """The figure of what each (row) gets against each (column), [n, n], with standard errors where there are few."""
+    mean = np.asarray(mean)
+    size = 2 + 0.5 * len(names)
+    figure, axis = plt.subplots(figsize=(size + 1, size))
+    largest = max(float(np.nanmax(np.abs(mean))), 1e-9)
+    image = axis.imshow(mean, cmap=COLORMAP, vmin=-largest, vmax=largest)
+    axis.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)
+    axis.set_yticks(range(len(names)), names, fontsize=8)
+    for i, j in np.ndindex(*mean.shape) if len(names) <= MAX_LABELLED else ():
+        error = "" if errors is None else f"\n±{np.asarray(errors)[i, j]:.2g}"
+        axis.text(j, i, f"{mean[i, j]:.2g}{error}", ha="center", va="center", fontsize=7)
+    figure.colorbar(image, label="payoff of the row")
+    figure.tight_layout()
+    return figure
+
+
+def plot_iterations(plt: Any, weights: Any, nash_conv: Any = None) -> Any:
+    """The figure of one player's weights over iterations, [iterations, capacity], above NashConv, [iterations]."""
+    rows = 1 if nash_conv is None else 2
+    figure, axes = plt.subplots(rows, 1, figsize=(6, 1 + 2.5 * rows), sharex=True, squeeze=False)
+    shown = np.asarray(weights).T
+    image = axes[0, 0].imshow(shown, aspect="auto", origin="lower", cmap="viridis", interpolation="nearest")
+    axes[0, 0].set_ylabel("policy")
+    figure.colorbar(image, ax=list(axes[:, 0]), label="weight")
+    if nash_conv is not None:
+        axes[1, 0].plot(np.asarray(nash_conv))
+        axes[1, 0].set_yscale("log")
+        axes[1, 0].set_ylabel("NashConv")
+        axes[1, 0].grid(alpha=0.3)
+    axes[-1, 0].set_xlabel("iteration")
+    return figure

@@ -1,0 +1,60 @@
+"""Policies of a game tree as tables: the probability of each action in each information set."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from evorl.envs.games.extensive_form import ExtensiveFormGame, ExtensiveFormState
+from evorl.envs.games.game_tree import GameTree
+from evorl.spaces import Discrete
+from evorl.types import Actor, Hyperparams, MultiAgentActor, Params
+from evorl.vector_env.vector_env import action_probabilities
+
+
+def make_uniform_policy(tree: GameTree) -> Float[Array, "sets actions"]:
+    """The policy that takes all legal actions alike."""
+    return jnp.asarray(tree.legal_mask / tree.legal_mask.sum(1, keepdims=True), jnp.float32)
+
+
+def normalize_policy(tree: GameTree, weights: Float[Array, "sets actions"]) -> Float[Array, "sets actions"]:
+    """The policy that takes actions in proportion to weights, which are not negative, and all legal ones alike at 0."""
+    total = weights.sum(-1, keepdims=True)
+    return jnp.where(total > 0, weights / jnp.where(total > 0, total, 1), make_uniform_policy(tree))
+
+
+def tabulate_policy(
+    tree: GameTree, probabilities: Callable[[Any], Float[Array, " actions"]]
+) -> Float[Array, "sets actions"]:
+    """What a function of a player's observation gives in each information set, as one batch.
+
+    Observations are those of ExtensiveFormGame: {"obs": features, "legal": which actions are}.
+    """
+    obs = {"obs": tree.features[: len(tree.legal_mask)], "legal": tree.legal_mask}
+    return jax.vmap(probabilities)(jax.tree.map(jnp.asarray, obs))
+
+
+def tabulate_agent(
+    tree: GameTree, agent: Actor, params: Params, hyperparams: Hyperparams = (), greedy: bool = False
+) -> Float[Array, "sets actions"]:
+    """How an agent with these params acts: by the probabilities of `act`, or where it is greedy the choice of `mode`.
+
+    An agent for one plays for all players, a team of agents for its own. Raises OptionError for an agent that
+    remembers, whose policy is no table, and for one that tells no probabilities unless it is greedy.
+    """
+    own = agent.groups if isinstance(agent, MultiAgentActor) else {}
+    env = ExtensiveFormGame(tree, together="player" in own)
+    space = env.action_space if own else Discrete(tree.num_actions)
+    one = partial(action_probabilities, agent, space, params, hyperparams=hyperparams, explores=not greedy)
+    if not own:
+        return tabulate_policy(tree, one)
+    some = jnp.asarray(
+        np.unique(tree.information_sets, return_index=True)[1][-len(tree.owner) :], jnp.int32
+    )  # a node of each
+    return jax.vmap(
+        lambda node, owner: env.player_groups.concatenate(one(env.observe(ExtensiveFormState(node))))[owner]
+    )(some, tree.owner)

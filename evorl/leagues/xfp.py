@@ -1,0 +1,110 @@
+"""Fictitious play in extensive form: averages of exact best responses to each other."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float
+
+from evorl.envs.games.game_tree import GameTree
+from evorl.errors import OptionError
+from evorl.hyperparameters import as_arrays
+from evorl.leagues.exact import best_response, exploitability_metrics
+from evorl.leagues.joint_mixture_agent import JointMixtureAgent, PolicyMixtures
+from evorl.leagues.oracles import BestResponseOracle, find_game_tree, zero_counts
+from evorl.leagues.roles import Roles
+from evorl.leagues.sequence_form import SequenceForm
+from evorl.leagues.tabular_policies import make_uniform_policy, normalize_policy
+from evorl.types import Env, Key, Metrics, PolicyFn
+from evorl.workflows.base import as_evaluation
+
+
+@struct.dataclass
+class XFPHyperparams:
+    """None."""
+
+
+@struct.dataclass
+class XFPState:
+    hyperparams: XFPHyperparams
+    env_params: Any
+    realization_plan: Any  # [sequences], the average policies' realization plan
+    iteration: Any  # [] int32
+
+
+@dataclass(frozen=True)
+class XFP:
+    """An iteration averages the policies so far with a best response of each player to them (Heinrich et al. 2015).
+
+    pi + a x_br (br - pi) / ((1 - a) x_pi + a x_br) in each information set, where x is how likely the player itself
+    comes there (eq. 4) and a = 1 / (t + 1), so that all best responses and the policy at first, which takes all actions
+    alike, weigh the same. Of actions that are worth the same the first is taken. Needs a game with a tree; `return` is
+    minus the exploitability. An iteration counts as an episode.
+    """
+
+    env: Env
+
+    def __post_init__(self) -> None:
+        needs = (
+            "XFP needs a game with a tree whose players are groups of their own, such as env=leduc; nfsp plays others"
+        )
+        if find_game_tree(self.env) is None:
+            raise OptionError(f"env={type(self.env).__name__}: {needs}")
+
+    @property
+    def tree(self) -> GameTree:
+        """That of the game."""
+        tree = find_game_tree(self.env)
+        assert tree is not None
+        return tree
+
+    def hyperparams(self) -> XFPHyperparams:
+        return XFPHyperparams()
+
+    @property
+    def iteration_cost(self) -> dict[str, tuple[int, int]]:
+        """What an iteration takes: nothing is played, and no gradient is followed."""
+        return {"env_steps": (0, 0), "gradient_steps": (0, 0)}
+
+    def init(self, key: Key, hyperparams: XFPHyperparams, env_params: Any = None) -> XFPState:
+        del key
+        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        plan = SequenceForm.from_tree(self.tree).compute_realization_plan(make_uniform_policy(self.tree))
+        return XFPState(as_arrays(hyperparams), env_params, plan, jnp.int32(0))
+
+    def step(self, state: XFPState, key: Key) -> tuple[XFPState, Metrics]:
+        del key
+        form = SequenceForm.from_tree(self.tree)
+        response = form.compute_realization_plan(best_response(self.tree, self.average_strategy(state))[1])
+        plan = state.realization_plan + (response - state.realization_plan) / (
+            state.iteration + 2
+        )  # plans average as policies do by reach
+        new = replace(state, realization_plan=plan, iteration=state.iteration + 1)
+        return new, zero_counts() | {"episodes": jnp.int32(1)} | exploitability_metrics(
+            self.tree, self.average_strategy(new)
+        )
+
+    def evaluate(self, state: XFPState, key: Key) -> Metrics:
+        del key
+        return as_evaluation(exploitability_metrics(self.tree, self.average_strategy(state)))
+
+    def average_strategy(self, state: XFPState) -> Float[Array, "sets actions"]:
+        """The average policies: how likely each action is in each information set."""
+        return normalize_policy(self.tree, SequenceForm.from_tree(self.tree).to_table(state.realization_plan))
+
+    @cached_property
+    def agent(self) -> JointMixtureAgent:
+        """All players, who act by one table."""
+        return JointMixtureAgent(Roles(self.env), BestResponseOracle().policy_sets(self.env))
+
+    def policy(self, state: XFPState, explores: bool = False) -> PolicyFn:
+        """How all players act by the average policies, exploring or not."""
+        del explores
+        pool = BestResponseOracle().split_pool_by_role(self.env, self.average_strategy(state)[None])
+        return partial(self.agent.act, PolicyMixtures(pool, jnp.ones((self.tree.players, 1))))
+
+    def inherit(self, state: XFPState, parent: XFPState) -> XFPState:
+        """The parent, but with the state's own params of the game."""
+        return replace(parent, env_params=state.env_params)

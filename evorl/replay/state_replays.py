@@ -1,0 +1,25 @@
+"""The replays within a state, apart from the rest of it."""
+
+from typing import Any
+
+import jax
+from jaxtyping import PyTree
+
+from evorl.types import ReplayBuffer
+
+
+def split_replays(state: PyTree) -> tuple[PyTree, list[ReplayBuffer]]:
+    """The state with its replays hollowed out, without a leaf, and these in order."""
+    leaves, treedef = jax.tree.flatten(state, is_leaf=_is_replay)
+    hollow = [jax.tree.map(lambda _: (), x) if _is_replay(x) else x for x in leaves]
+    return treedef.unflatten(hollow), [x for x in leaves if _is_replay(x)]
+
+
+def join_replays(state: PyTree, replays: list[ReplayBuffer]) -> PyTree:
+    """The state with replays in the places that split_replays took them from."""
+    given = iter(replays)
+    return jax.tree.map(lambda x: next(given) if _is_replay(x) else x, state, is_leaf=_is_replay)
+
+
+def _is_replay(x: Any) -> bool:
+    return isinstance(x, ReplayBuffer)

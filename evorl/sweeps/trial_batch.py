@@ -1,0 +1,313 @@
+"""Trials of one shape in one program: where one ends, the next takes its place."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import tree
+from evorl.errors import OptionError, require
+from evorl.metrics import count_episodes, reduce_rounds
+from evorl.replay import join_replays, split_replays
+from evorl.sweeps.definition import SweepDefinition
+from evorl.sweeps.store import SweepStore
+from evorl.sweeps.trial_training import TrialRecorder, open_recorders, prepare_trial
+from evorl.sweeps.trials import FAILED, SweepTrial
+from evorl.training import runs
+from evorl.training.devices import compiler_options
+from evorl.training.driver import BEST_KEY_OFFSET, FINAL_EPISODES
+from evorl.training.host_envs import find_host_envs
+from evorl.training.nans import DivergenceMonitor, describe_divergence
+from evorl.training.program import FAST_COMPILE_OPTIONS, Program, map_sequentially
+from evorl.training.progress import BudgetUsage, Progress, StepBound
+from evorl.training.records import files
+from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.records.rows import make_row
+from evorl.training.training_log import TrainingLog
+from evorl.types import Metrics, State
+from evorl.workflows.base import max_env_steps
+
+
+@dataclass
+class ActiveTrial:
+    """A trial in a program, and what is known of it."""
+
+    trial: SweepTrial
+    data: dict[str, Any]
+    training_log: TrainingLog
+    trial_recorder: TrialRecorder
+    checkpoints: Checkpoints
+    exit_stack: ExitStack
+    start_iteration: int  # its iterations when it took the place
+    max_steps: StepBound
+
+    @property
+    def progress(self) -> Progress:
+        """How far it has come."""
+        return self.training_log.progress
+
+    @property
+    def evaluation_share(self) -> float:
+        """Of the env steps, that evaluations take at most."""
+        return 1.0 if self.data["evaluation_share"] is None else self.data["evaluation_share"]
+
+    def compute_used_share(self) -> float:
+        """The part of its budget that is used, as a training of its own counts it: see Driver.compute_used_share."""
+        return self.training_log.budget.compute_used_share(self._select_mark())
+
+    def count_fitting_iterations(self, count: int) -> int:
+        """How many of count iterations may begin: see Driver.limit_iterations."""
+        return int(
+            min(
+                count,
+                self.training_log.budget.count_remaining_iterations(
+                    self._select_mark(), self.progress.iteration, self.max_steps
+                ),
+            )
+        )
+
+    def _select_mark(self) -> BudgetUsage:
+        before, done, now = (BudgetUsage(*mark) for mark in self.progress.recent_usage)
+        return now if self.training_log.budget.may_end(before, done, self.progress.iteration, self.max_steps) else done
+
+    def is_due(self, point: int) -> bool:
+        """Whether this point of its schedule is to be evaluated; see Driver.is_evaluation_due."""
+        done = self.progress
+        if point <= done.evaluation_point or not done.has_evaluation_room(
+            done.recent_usage[1].env_steps, self.evaluation_share
+        ):
+            return False
+        done.evaluation_point = point
+        return True
+
+
+class TrialBatch:
+    """n trials in one program that differ in hyperparameters and budgets alone; each has the keys of a run of its own.
+
+    On a CPU they go in turn, each as far as its own budget says, and are the same bits as alone; elsewhere they are
+    vmapped, which is the same to rounding, and all are evaluated where one is (see Program).
+    """
+
+    def __init__(
+        self, store: SweepStore, definition: SweepDefinition, trials: Sequence[SweepTrial], vmapped: bool | None = None
+    ) -> None:
+        self.store, self.definition = store, definition
+        data = definition.build_configuration(trials[0].values)
+        self.workflow, hyperparams, _ = runs.build(data)
+        self.chunk, self.max_steps = runs.get_chunk_size(data), StepBound(*max_env_steps(self.workflow))
+        self.vmapped = jax.default_backend() != "cpu" if vmapped is None else vmapped
+        self.program = Program(self.workflow, [data["seed"]] * len(trials), self.chunk, self.vmapped)
+        self.keys, self.mesh = self.program.keys, self.program.mesh
+        with jax.set_mesh(self.mesh):
+            self.shapes = jax.eval_shape(self.workflow.init, self.keys[0, 0], hyperparams)
+            self._init = jax.jit(self.workflow.init).lower(self.keys[0, 0], hyperparams).compile(FAST_COMPILE_OPTIONS)
+            self._get_light_state = jax.jit(lambda state, i: tree.index(split_replays(state)[0], i))
+            self._set_state = jax.jit(tree.set_row, donate_argnums=0)
+            self._exchange = jax.jit(_replace_light_state, donate_argnums=0)
+        self.active_trials: list[ActiveTrial | None] = [None] * len(trials)
+        states = [self._open_trial(i, trial) for i, trial in enumerate(trials)]
+        if not (whole := [state for state in states if state is not None]):
+            return
+        self.state = tree.stack([whole[0] if state is None else state for state in states])
+        jobs = self._build_jobs([0] * len(trials), False)
+        with jax.set_mesh(self.mesh):
+            run = jax.jit(self._run_all, donate_argnums=0).lower(self.state, self.keys, *jobs)
+            self._run = run.compile(compiler_options())
+        self.sentinel = DivergenceMonitor(self.program, self.state, [place is None for place in self.active_trials])
+
+    def _run_all(
+        self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
+    ) -> tuple[State, Metrics, Metrics]:
+        """Program.run, with a job [n] for each."""
+        one = self.program.run_one
+        if not self.vmapped:
+            return map_sequentially(lambda state, given: one(state, *given), state, (keys, first, count, evaluating))
+        return jax.vmap(one, (0, 0, 0, None, None))(state, keys, first, count.max(), evaluating.any())
+
+    def _build_jobs(self, counts: Sequence[int], evaluating: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """So many steps of each, or an evaluation of those whose count is 1."""
+        first = [0 if place is None else place.progress.iteration for place in self.active_trials]
+        todo = jnp.asarray(counts, jnp.int32)
+        return jnp.asarray(first, jnp.uint32), todo, (todo > 0) & evaluating
+
+    def _open_trial(self, i: int, trial: SweepTrial) -> State | None:
+        """The state of a trial that takes place i, from its checkpoint where it has one; None where it has failed."""
+        with ExitStack() as stack:
+            try:
+                data, run_dir = prepare_trial(self.definition, trial, self.store.folder)
+                _, hyperparams, budget = runs.build(data)
+                require(not budget.is_timed, "vmapped", len(self.active_trials), "minutes are of one run alone")
+                told = TrialRecorder(self.store, self.definition, trial.number, budget)
+                stack.enter_context(files.lock_run_dir(run_dir, "resume"))
+                quiet = lambda line: None  # noqa: E731
+                checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=quiet)
+                stack.callback(checkpoints.close)
+                callbacks = stack.enter_context(open_recorders(data, run_dir, told))
+                journal = TrainingLog([data["seed"]], budget, callbacks, False)
+                if checkpoints.latest_iteration is not None:
+                    state, best, saved = checkpoints.restore(self.shapes)
+                    journal.start(best, Progress.from_dict(saved, 1))
+                else:
+                    state = self._init(self.keys[i, 0], hyperparams)
+                    journal.start(jax.device_get(split_replays(state)[0]))
+                journal.notify_resume()
+            except OptionError as error:
+                self.store.end_trial(trial.number, FAILED, message=str(error))
+                return None
+            begun = journal.progress.iteration
+            place = ActiveTrial(trial, data, journal, told, checkpoints, stack.pop_all(), begun, self.max_steps)
+        done = place.progress  # which may have been given another budget
+        done.evaluation_point = min(
+            done.evaluation_point, int(budget.compute_used_share(done.usage) * data["evaluations"])
+        )
+        self.active_trials[i] = place
+        return state
+
+    def train(self, stop: Callable[[], bool], more: Callable[[], SweepTrial | None]) -> None:
+        """Trains them, and those that more gives once there is a place, until none is left or it is to stop."""
+        while not stop() and any(self.active_trials):
+            self._evaluate_trials([i for i, place in self._list_active() if self._is_due(place)], least=0)
+            ended = [
+                i
+                for i, place in self._list_active()
+                if place.compute_used_share() >= 1 or place.trial_recorder.is_behind
+            ]
+            whole = [
+                i
+                for i in ended
+                if self._get_active(i).compute_used_share() >= 1
+                and self._get_active(i).progress.iteration > self._get_active(i).start_iteration
+            ]
+            self._evaluate_trials(whole, least=FINAL_EPISODES)
+            for i in ended:
+                self._close_trial(i, self._get_active(i))
+                self._refill(i, more)
+            self._evaluate_trials(
+                [i for i in ended if self.active_trials[i] is not None and self._is_due(self._get_active(i))], least=0
+            )
+            if any(self.active_trials):
+                self._train_chunk()
+        for i, place in self._list_active():
+            self._close_trial(i, place)
+
+    def _list_active(self) -> list[tuple[int, ActiveTrial]]:
+        return [(i, place) for i, place in enumerate(self.active_trials) if place is not None]
+
+    def _get_active(self, i: int) -> ActiveTrial:
+        place = self.active_trials[i]
+        assert place is not None
+        return place
+
+    def _is_due(self, place: ActiveTrial) -> bool:
+        done = place.compute_used_share()
+        return done < 1 and not place.trial_recorder.is_behind and place.is_due(int(done * place.data["evaluations"]))
+
+    def _evaluate_trials(self, due: Sequence[int], least: int) -> None:
+        """Evaluate trials until each has so many episodes.
+
+        At their end, where that is above 0, see Driver.run_final_evaluation.
+        """
+        (found, took), lights = (
+            self._run_evaluation_rounds(due, least),
+            {i: self._get_light_state(self.state, i) for i in due},
+        )
+        if not least:
+            for i in due:
+                self._get_active(i).training_log.record_evaluation(lights[i], found[i], took)
+            return
+        for i in due:
+            self._get_active(i).training_log.keep_best(lights[i], found[i]["return"])
+            self.state = self._exchange(self.state, jnp.int32(i), self._get_active(i).training_log.best)
+        anew, took_anew = self._run_evaluation_rounds(due, least, first=BEST_KEY_OFFSET)
+        for i in due:
+            self.state = self._exchange(self.state, jnp.int32(i), lights[i])
+            self._get_active(i).training_log.record_evaluation(lights[i], found[i], took + took_anew, anew[i])
+
+    def _run_evaluation_rounds(
+        self, due: Sequence[int], least: int, first: int = 0
+    ) -> tuple[dict[int, dict[str, np.ndarray]], float]:
+        """Return the metrics of an evaluation of each trial until it has so many episodes, and the seconds of each.
+
+        Args:
+            due: the places of the trials.
+            least: the number of episodes that ended or were cut.
+            first: the number of the first round.
+        """
+        now, rounds = time.perf_counter(), {i: list[dict[str, np.ndarray]]() for i in due}
+        while left := [i for i in due if not rounds[i] or count_episodes(rounds[i], least) < least]:
+            part = first + len(rounds[left[0]])
+            keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(self.keys, part) if part else self.keys
+            jobs = self._build_jobs([int(i in left) for i in range(len(self.active_trials))], True)
+            self.state, _, found = self._run(self.state, keys, *jobs)
+            found = jax.device_get(found)
+            for i in left:
+                rounds[i].append({name: x[i] for name, x in found.items()})
+        took = (time.perf_counter() - now) / max(len(due), 1)
+        for i in due:
+            self._get_active(i).progress.seconds += took
+        return {i: several[0] if len(several) == 1 else reduce_rounds(several) for i, several in rounds.items()}, took
+
+    def _train_chunk(self) -> None:
+        """A chunk of all; its seconds are theirs in equal shares."""
+        now, counts = time.perf_counter(), [0] * len(self.active_trials)
+        for i, place in self._list_active():
+            counts[i] = place.count_fitting_iterations(self.chunk)
+        if self.vmapped:
+            counts = [min(filter(None, counts))] * len(counts)
+        self.state, metrics, _ = self._run(self.state, self.keys, *self._build_jobs(counts, False))
+        metrics, found = jax.device_get((metrics, self.sentinel.find_nonfinite(self.state)))
+        lost, took = self.sentinel.find_diverged(found), (time.perf_counter() - now) / len(self._list_active())
+        for i, place in self._list_active():
+            place.progress.seconds += took
+            one = place.training_log.add_chunk(counts[i], {name: x[i] for name, x in metrics.items()})
+            place.training_log.record(make_row(place.progress, one, "train", took))
+            leaf = lost[i]
+            if leaf is not None:
+                problem = describe_divergence(leaf, place.progress.iteration)
+                self.store.end_trial(place.trial.number, FAILED, message=problem)
+                place.exit_stack.close()
+                self.active_trials[i] = None
+            elif place.checkpoints.is_due():
+                self._save_trial(i, place)
+
+    def _save_trial(self, i: int, place: ActiveTrial) -> None:
+        state, progress = tree.index(self.state, i), place.progress
+        place.checkpoints.save(progress.iteration, state, place.training_log.best, asdict(progress))
+
+    def _close_trial(self, i: int, place: ActiveTrial) -> None:
+        """Saves a trial, and ends it unless it was interrupted."""
+        self._save_trial(i, place)
+        place.exit_stack.close()
+        place.trial_recorder.end(stopped=place.compute_used_share() < 1)
+        self.active_trials[i] = None
+
+    def _refill(self, i: int, more: Callable[[], SweepTrial | None]) -> None:
+        """Gives a place to the next trial that can be trained, where there is one."""
+        while self.active_trials[i] is None and (trial := more()) is not None:
+            state = self._open_trial(i, trial)
+            if state is not None:
+                self.state = self._set_state(self.state, jnp.int32(i), state)
+
+
+def _replace_light_state(state: State, i: jax.Array, light: State) -> State:
+    """Return the states of several with another one, but for its replays, in place i."""
+    several, replays = split_replays(state)
+    return join_replays(tree.set_row(several, i, light), replays)
+
+
+def require_batchable(definition: SweepDefinition, vmapped: int) -> None:
+    """Raises OptionError where trials cannot be trained side by side."""
+    if vmapped == 1:
+        return
+    data = definition.base
+    workflow, _, budget = runs.build(definition.build_configuration(definition.space.defaults))
+    require(not budget.is_timed, "vmapped", vmapped, "a budget in minutes is of one run alone")
+    require(data["num_seeds"] == 1, "vmapped", vmapped, f"its trials have one seed, not {data['num_seeds']}")
+    require(data.get("suite") is None, "vmapped", vmapped, "suites are of one run alone")
+    require(data.get("eval_env") is None, "vmapped", vmapped, "an eval_env is of one run alone")
+    require(not find_host_envs(workflow), "vmapped", vmapped, "environments on the host are of one run alone")

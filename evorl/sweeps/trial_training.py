@@ -1,0 +1,157 @@
+"""A trial as a training of its own."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from evorl.metrics import COUNTS, MEMBERS_PREFIX
+from evorl.sweeps.definition import SweepDefinition
+from evorl.sweeps.store import SweepStore, get_trial_folder
+from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, SweepTrial
+from evorl.training import dry_run, runs
+from evorl.training.configuration import config_file, parts
+from evorl.training.dry_run import explain_index_overflow, explain_missing_hyperparams
+from evorl.training.fit import fit
+from evorl.training.program import Program, make_run_args
+from evorl.training.progress import Budget, Progress
+from evorl.training.records import files, recorders
+from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.records.rows import TIME_FIELDS, Row
+from evorl.training.suites import make_suite_measure
+
+TRAIN_PREFIX = "train/"  # begins the names of metrics of steps
+
+
+class TrialRecorder:
+    """A recorder that tells a store how a trial fares, until it is said to stop.
+
+    It tells of every evaluation; where the score is one of steps (train/NAME), of as many points of the steps too as
+    there could be evaluations, since they cost nothing.
+    """
+
+    def __init__(self, store: SweepStore, definition: SweepDefinition, number: int, budget: Budget) -> None:
+        self._store, self._definition, self._number, self._budget = store, definition, number, budget
+        self._scores_steps, self._points = definition.score.startswith(TRAIN_PREFIX), definition.base["evaluations"]
+        self._needs_steps = self._scores_steps or definition.cost.startswith(TRAIN_PREFIX)
+        self._train_row: Row = {}
+        self.last_share, self.used_share, self.is_behind = 0.0, 0.0, False
+
+    def resume(self, progress: Progress) -> None:
+        """Begins where a checkpoint was, so that the same points are told as without a stop."""
+        self.last_share = self._budget.compute_used_share(progress.usage)
+
+    def __call__(self, row: Row) -> None:
+        if row["kind"] == "train":
+            self._train_row, before, self.last_share = row, self.last_share, row["progress"]
+            if not self._scores_steps or int(self.last_share * self._points) <= int(before * self._points):
+                return
+        elif self._needs_steps and not self._train_row:  # before the first one
+            return
+        if not self.is_behind:
+            self.used_share = row["progress"]
+            cost, score = (self._read_metric(row, name) for name in (self._definition.cost, self._definition.score))
+            self.is_behind = self._store.observe(self._number, Evaluation(self.used_share, cost, score))
+
+    def _read_metric(self, row: Row, name: str) -> float:
+        row = self._train_row if name.startswith(TRAIN_PREFIX) else row
+        value = row.get(name.removeprefix(TRAIN_PREFIX))
+        return math.nan if value is None else float(value)
+
+    def end(self, stopped: bool) -> None:
+        """Ends the trial, unless its training was interrupted."""
+        if self.is_behind:
+            self._store.end_trial(self._number, STOPPED, self.used_share)
+        elif not stopped:
+            self._store.end_trial(self._number, DONE)
+
+    def close(self) -> None:
+        """Every evaluation is in the store already."""
+
+
+def prepare_trial(definition: SweepDefinition, trial: SweepTrial, sweep: Path) -> tuple[dict[str, Any], Path]:
+    """The configuration of a trial, and its folder, in which that is written."""
+    data, run_dir = definition.build_configuration(trial.values), get_trial_folder(sweep, trial.number)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    config_file.write_config(data, run_dir)
+    return data, run_dir
+
+
+@contextmanager
+def open_recorders(data: Mapping[str, Any], run_dir: Path, told: TrialRecorder) -> Iterator[list[recorders.Recorder]]:
+    """The recorders of a trial, closed at the end."""
+    seed = data["seed"]
+    found: list[recorders.Recorder] = [recorders.JsonLines(run_dir), recorders.Csv(run_dir, seed), told]
+    found += [recorders.TensorBoard(run_dir, seed)] if data["tensorboard"] else []
+    with ExitStack() as stack:
+        for one in found:
+            stack.callback(one.close)
+        yield found
+
+
+def train_trial(store: SweepStore, definition: SweepDefinition, trial: SweepTrial, stop: Callable[[], bool]) -> None:
+    """Trains a trial, from its last checkpoint on where it has one, and tells the store.
+
+    What cannot be trained has failed; where nothing can be written OSError is raised.
+    """
+    try:
+        data, run_dir = prepare_trial(definition, trial, store.folder)
+        workflow, hyperparams, budget = runs.build(data)
+        told = TrialRecorder(store, definition, trial.number, budget)
+        checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=lambda line: None)
+        with ExitStack() as stack:
+            stack.enter_context(files.lock_run_dir(run_dir, "resume"))
+            stack.callback(checkpoints.close)
+            callbacks = stack.enter_context(open_recorders(data, run_dir, told))
+            result = fit(
+                workflow,
+                hyperparams,
+                data["seed"],
+                budget,
+                callbacks,
+                num_seeds=data["num_seeds"],
+                evaluations=data["evaluations"],
+                evaluation_share=data["evaluation_share"],
+                chunk=runs.get_chunk_size(data),
+                checkpoints=checkpoints,
+                stop=lambda: told.is_behind or stop(),
+                keep_rows=False,
+                devices=data["devices"],
+                measure=make_suite_measure(data.get("suite"), workflow),
+                eval_env=parts.make_eval_env(data),
+            )
+        told.end(result.stopped)
+    except OSError:
+        raise
+    except Exception as error:  # of a training everything may be raised, by XLA too
+        store.end_trial(trial.number, FAILED, message=f"{error}".partition("\n")[0] or type(error).__name__)
+
+
+def find_unmet_limits(definition: SweepDefinition) -> Iterator[str]:
+    """Give lines about what of the smallest budget that is searched, or of that of all trials, cannot be kept."""
+    values = definition.space.defaults
+    if (i := definition.space.budget_index) is not None:
+        one = definition.space.parameters[i]
+        values |= {one.name: one.decode(0.0)}
+    data = definition.build_configuration(values)
+    workflow, _, budget = runs.build(data)
+    yield from dry_run.find_unmet_limits(workflow, budget, runs.get_chunk_size(data))
+
+
+def list_metric_names(definition: SweepDefinition) -> set[str]:
+    """What a score or a cost may be: the numbers of the rows of evaluations, and train/NAME of steps.
+
+    Nothing is compiled. Raises OptionError where the trial of the defaults cannot be trained.
+    """
+    data = definition.build_configuration(definition.space.defaults)
+    workflow, hyperparams, _ = runs.build(data)
+    program = Program(workflow, [data["seed"]], 1, False)
+    with explain_index_overflow(), explain_missing_hyperparams("agent.hyperparams"):
+        state = jax.eval_shape(program.init, program.keys, hyperparams)
+        _, trained, evaluated = jax.eval_shape(program.run, state, program.keys, *make_run_args(0, 0, False))
+    found = {"iteration", "seconds", *TIME_FIELDS} | {name for name in trained if name in COUNTS}
+    found |= set(evaluated) | {f"{TRAIN_PREFIX}{name}" for name in trained}
+    return {name for name in found if MEMBERS_PREFIX not in name}

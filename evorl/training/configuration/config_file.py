@@ -1,0 +1,192 @@
+"""The configuration that a run directory keeps: saved whole and resolved, and read as data that can run nothing."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evorl import package
+from evorl.errors import OptionError, require
+from evorl.training import devices
+from evorl.training.configuration import trust_check
+from evorl.training.records import files
+
+FILE_NAME = "config.yaml"
+SCHEMA = 2  # of what is written here; raised when that changes
+BYTES, DEPTH, SCALAR = files.MB, 40, 4096  # what may be read: a file, nodes within one another, characters of a value
+BUILD_SECTIONS = ("env", "eval_env", "wrappers", "problem", "agent.hyperparams", "agent.workflow")
+READER_OPTIONS = {"wandb": False}  # what a run does not say: whether anything leaves the machine
+_READER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where PyYAML has it
+
+
+class _Writer(yaml.SafeDumper):
+    """Writes every value where it stands."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        del data
+        return True
+
+
+def write_config(data: Mapping[str, Any], run_dir: Path) -> None:
+    """Write config.yaml, with the versions that train and without the paths of this machine."""
+    parent = data["init_from"] and Path(data["init_from"]).resolve().name
+    versions = package.versions() | {"devices": devices.describe_devices()}
+    data = {
+        "schema": SCHEMA,
+        "versions": versions,
+        **data,
+        "resume": None,
+        "run_dir": None,
+        "init_from": parent,
+        "trust": [],
+    }
+    files.write_atomically(run_dir / FILE_NAME, yaml.dump(data, Dumper=_Writer, sort_keys=False, allow_unicode=True))
+
+
+@contextmanager
+def write_with_rollback(data: Mapping[str, Any], run_dir: Path, has_begun: Callable[[], bool]) -> Iterator[None]:
+    """Write config.yaml; an error before training has begun puts back what stood there."""
+    before = files.read_text(run_dir / FILE_NAME) if (run_dir / FILE_NAME).exists() else None
+    write_config(data, run_dir)
+    try:
+        yield
+    except BaseException:
+        if before is not None and not has_begun():
+            files.write_atomically(run_dir / FILE_NAME, before)
+        raise
+
+
+def read_config(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the configuration of a run as data, of which all is known.
+
+    It may name the parts that evorl exports, the algorithms of evosax, and what the packages in trust hold. Nothing of
+    the folder is read before `files.require_regular_files` has looked at all of it.
+
+    Args:
+        run_dir: a run directory.
+        option: which names it in an error.
+        trust: packages whose classes it may name.
+
+    Raises:
+        OptionError: where there is none that can be read and built.
+    """
+    data = read_unchecked(run_dir, option)
+    words = {name: value for name, value in data.items() if name != "init_from"}
+    trust_check.require_known(words, trust, f"{option}={run_dir}: its {FILE_NAME}")
+    return data
+
+
+def read_unchecked(run_dir: Path, option: str) -> dict[str, Any]:
+    """Return the configuration of a run to compare and to print; nothing may be built of it, see `read_config`.
+
+    Raises:
+        OptionError: where there is none that can be read.
+    """
+    if not (run_dir / FILE_NAME).is_file():
+        what = f"has no {FILE_NAME}" if run_dir.is_dir() else "is not there"
+        raise OptionError(f"{option}={run_dir}: is not a run directory, it {what}")
+    files.require_regular_files(run_dir, option)
+    problem = f"{option}={run_dir}: its {FILE_NAME}"
+    try:
+        data = _parse_yaml(files.read_text(run_dir / FILE_NAME, BYTES))
+    except OSError as error:
+        raise OptionError(f"{problem} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise OptionError(f"{problem} cannot be read: it is not as evorl writes it") from error
+    if isinstance(data, dict) and {"agent", "seed"} <= set(data) and data.get("schema") != SCHEMA:
+        number, by = data.get("schema", 0), str(lookup(data, "versions.evorl", ""))
+        found = f"has schema {number:.6g}" if isinstance(number, int) else "has a schema that is no number"
+        opens = f"evorl {by}" if re.fullmatch(r"[\w.+-]{1,20}", by, re.ASCII) else "the evorl that wrote it"
+        raise OptionError(f"{problem} {found}, must be {SCHEMA}; it opens with {opens}")
+    if not isinstance(data, dict) or not is_training_config(data):
+        raise OptionError(f"{problem} is not that of a training")
+    parent = data.get("init_from")
+    if parent is not None and not (isinstance(parent, str) and len(parent) < 256 and "/" not in parent):
+        raise OptionError(f"{problem} has an init_from that is no name")
+    return {name: value for name, value in data.items() if name not in ("schema", "versions")} | READER_OPTIONS
+
+
+def _parse_yaml(text: str) -> Any:
+    """Return the numbers, words, lists and mappings of YAML; raises YAMLError where it has anything else."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_READER):
+        begins = isinstance(event, yaml.CollectionStartEvent)
+        depth += begins - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) or getattr(event, "anchor", None):
+            raise yaml.YAMLError("an alias or a tag")
+        if depth > DEPTH or (isinstance(event, yaml.ScalarEvent) and len(event.value) > SCALAR):
+            raise yaml.YAMLError("too deep or too long")
+    return yaml.load(text, Loader=_READER)
+
+
+def is_training_config(data: Mapping[str, Any]) -> bool:
+    """Return whether data have the form of a training; the values are looked at where they are used."""
+    agent, wrappers = data.get("agent"), data.get("wrappers") or []
+    played = [data.get(name) for name in ("env", "problem", "eval_env") if data.get(name) is not None]
+    seed, num_seeds = (1 if data.get(name) == trust_check.MISSING else data.get(name) for name in ("seed", "num_seeds"))
+    return (
+        isinstance(agent, dict)
+        and isinstance(agent.get("name"), str)
+        and all(isinstance(agent.get(name), dict) for name in ("workflow", "hyperparams"))
+        and any(data.get(name) is not None for name in ("env", "problem"))
+        and isinstance(wrappers, list)
+        and all(isinstance(one, dict) and "_target_" in one for one in (*played, *wrappers))
+        and type(seed) is int
+        and type(num_seeds) is int
+        and num_seeds > 0
+        and isinstance(data.get("suite"), (str, type(None)))
+    )
+
+
+def set_values(data: dict[str, Any], values: Mapping[str, Any], changeable: Sequence[str] = ()) -> dict[str, Any]:
+    """data with values by dotted name in the place of what is missing there, or changeable; raises OptionError."""
+    for name, value in values.items():
+        if lookup(data, name) != "???" and name.partition(".")[0] not in changeable:
+            kept = f"a resumed run keeps its configuration; only {', '.join(changeable)} may change"
+            raise OptionError(f"{name}={value}: {kept if changeable else 'give what is missing only'}")
+        data = _set_path(data, name.split("."), value)
+    return data
+
+
+def parse_trust(packages: Any) -> tuple[str, ...]:
+    """The packages whose classes a saved configuration may name, as an option gives them."""
+    names = [packages] if isinstance(packages, str) else packages
+    right = isinstance(names, (list, tuple)) and all(isinstance(name, str) and name for name in names)
+    require(right, "trust", packages, "must be a list of packages")
+    return tuple(names)
+
+
+def find_missing(data: Mapping[str, Any]) -> list[str]:
+    """The dotted names of what was left out when it was saved and is needed to build it."""
+    return [place for place, value in iterate_leaves(data, "") if value == "???" and place.startswith(BUILD_SECTIONS)]
+
+
+def lookup(data: Any, name: str, *default: Any) -> Any:
+    """The value of a dotted name; where there is none the default, without which it raises OptionError."""
+    node = data
+    for part in name.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            if default:
+                return default[0]
+            raise OptionError(f"{name}: is not there")
+        node = node[part]
+    return node
+
+
+def _set_path(data: dict[str, Any], name: Sequence[str], value: Any) -> dict[str, Any]:
+    return data | {name[0]: _set_path(data[name[0]], name[1:], value) if name[1:] else value}
+
+
+def iterate_leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Every value that is no mapping or list, with its dotted name."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from iterate_leaves(value, f"{place}.{name}".lstrip("."))
+    elif isinstance(node, list):
+        for i, value in enumerate(node):
+            yield from iterate_leaves(value, f"{place}[{i}]")
+    else:
+        yield place, node

@@ -1,0 +1,14 @@
+"""The private parts of Hydra and OmegaConf that evorl uses, in one place."""
+
+from typing import Any
+
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.utils import get_args_parser
+from omegaconf import DictConfig
+
+__all__ = ["FileConfigSource", "get_args_parser", "get_node"]
+
+
+def get_node(config: DictConfig, name: Any) -> Any:
+    """Return the node of a name without resolving it."""
+    return config._get_node(name)

@@ -1,0 +1,170 @@
+"""What a training would be, found out without compiling: its parts, its sizes, and whether it fits in memory."""
+
+import dataclasses
+import math
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+
+from evorl import tree
+from evorl.agents.train_state import TrainState
+from evorl.errors import OptionError
+from evorl.hyperparameters import is_hyperparams
+from evorl.training import devices
+from evorl.training.configuration.parts import get_fields
+from evorl.training.program import Program, make_run_args
+from evorl.training.progress import Budget, StepBound
+from evorl.training.records.checkpoint import estimate_disk_size, format_bytes
+from evorl.types import ReplayBuffer, State
+from evorl.workflows import base
+
+OVERRUN_FACTOR = 1.1  # of a budget, from which on it is told before a training
+
+
+@contextmanager
+def explain_index_overflow() -> Iterator[None]:
+    """Raises OptionError where the sizes of a workflow, multiplied, are beyond what an index can be."""
+    try:
+        yield
+    except OverflowError as error:
+        raise OptionError(f"the workflow's sizes are beyond what an index can be: {error}") from error
+
+
+@contextmanager
+def explain_missing_hyperparams(option: str) -> Iterator[None]:
+    """Raises OptionError where a part reads a hyperparameter that those under option do not have."""
+    try:
+        yield
+    except AttributeError as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        reader = frames[-1].f_code.co_qualname.partition(".<locals>")[0]
+        if not (dataclasses.is_dataclass(error.obj) and is_hyperparams(error.obj)):
+            raise
+        line = f"{error.name}: Number = hyperparameter(default, low, high)"
+        raise OptionError(
+            f"{option}={type(error.obj).__name__}: has no {error.name}, which {reader} reads; declare it, {line}"
+        ) from error
+
+
+def trace_shapes(workflow: Any, hyperparams: Any, num_seeds: int = 1) -> State:
+    """The shapes of the initial state of a training, whose program is traced and not compiled.
+
+    Raises OptionError where a part needs what is not there, or the state does not fit in memory.
+    """
+    program = Program(workflow, range(num_seeds), 1, False)
+    with explain_index_overflow(), explain_missing_hyperparams("agent.hyperparams"):
+        found = jax.eval_shape(program.init, program.keys, hyperparams)
+        jax.eval_shape(program.run, found, program.keys, *make_run_args(0, 0, False))
+    require_memory(found, num_seeds)
+    return found
+
+
+@contextmanager
+def explain_out_of_memory() -> Iterator[None]:
+    """Raises OptionError where a device has run out of memory."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        line = str(error).partition("\n")[0]
+        if not line.startswith("RESOURCE_EXHAUSTED"):
+            raise
+        less = "a smaller num_seeds, population, num_envs or batch_size needs less"
+        raise OptionError(f"out of memory: {line.partition(': ')[2]}; {less}") from error
+
+
+def require_memory(shapes: State, num_seeds: int = 1) -> None:
+    """Raises OptionError, naming the largest field, where the state of all seeds needs more memory than there is."""
+    needed, there = tree.nbytes(shapes), devices.memory_limit()
+    if needed > there:
+        path, leaf = max(jax.tree_util.tree_leaves_with_path(shapes), key=lambda item: tree.nbytes(item[1]))
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        fits = f"num_seeds={num_seeds}: at most {there * num_seeds // needed} fit; " if num_seeds > 1 else ""
+        raise OptionError(
+            f"{fits}the state needs {format_bytes(needed)} of memory and there are {format_bytes(there)}; "
+            f"its largest field is {name}, {format_bytes(tree.nbytes(leaf))}"
+        )
+
+
+def find_unmet_limits(workflow: Any, budget: Budget, chunk: int) -> Iterator[str]:
+    """Give a line about each limit of a budget beyond which a training would go by more than a tenth.
+
+    Args:
+        workflow: to be trained.
+        budget: that is given.
+        chunk: iterations of a call of the device.
+    """
+    name, most, limit = type(workflow).__name__, StepBound(*base.max_env_steps(workflow)), budget.env_steps
+    if budget.is_unbounded(most):
+        open_ = " and ".join(f"{one}={x:,.10g}" for one, x in budget.limits.items() if one in ("env_steps", "episodes"))
+        length = f"of {chunk} iterations" if chunk > 1 else "of 1 iteration"
+        yield f"{open_}: {name} does not bound the env steps of an iteration; training ends with a chunk, {length}"
+    elif math.isfinite(limit):
+        yield from _find_unmet_steps(name, getattr(workflow, "iteration_cost", {})["env_steps"][0], most, limit)
+
+
+def _find_unmet_steps(name: str, least: int, most: StepBound, limit: float) -> Iterator[str]:
+    count = most.min_iterations(limit, from_start=True)
+    end = most.initial + (count - 1) * most.subsequent
+    given = f"env_steps={limit:,.10g}"
+    if math.isinf(count):
+        yield f"{given}: an iteration of {name} takes no env steps; give iterations, or training does not end by itself"
+    elif count == 1 and most.initial > most.subsequent:
+        if end > OVERRUN_FACTOR * limit:
+            yield f"{given}: the first iteration of {name} acts at random for {end:,} env steps, and is the only one"
+    elif least == most.subsequent:
+        if end > OVERRUN_FACTOR * limit:
+            yield f"{given}: an iteration of {name} takes {least:,} env steps; training ends after {end:,}"
+    elif limit + most.subsequent - 1 > OVERRUN_FACTOR * limit:
+        took = f"takes {least:,} to {most.subsequent:,} env steps"
+        yield f"{given}: an iteration of {name} {took}; training may end up to {most.subsequent - 1:,} later"
+
+
+def describe_training(workflow: Any, shapes: State, num_seeds: int) -> str:
+    """The workflow as a tree, the sizes of its state, what an iteration does, and the size of a checkpoint."""
+    there = devices.memory_limit()
+    lines = ["workflow", *_describe_parts(workflow, 1), "", "state" + f", {num_seeds} seeds together" * (num_seeds > 1)]
+    rows = list(_list_sizes(shapes))
+    width = max(len(name) for name, _, _ in rows)
+    lines += [f"  {name:{width}}  {held:>9}  {what}".rstrip() for name, held, what in rows]
+    work = getattr(workflow, "iteration_cost", {})
+    lines += ["", *(f"{name.replace('_', ' ')} in an iteration: {_format_range(*ends)}" for name, ends in work.items())]
+    lines.append(f"memory: {format_bytes(tree.nbytes(shapes))} for the state, {format_bytes(there)} are there")
+    lines.append(f"checkpoint: up to {format_bytes(estimate_disk_size(shapes))}")
+    return "\n".join(lines)
+
+
+def _describe_parts(part: Any, depth: int, name: str = "") -> Iterator[str]:
+    """A dataclass with its plain fields on one line, its parts below."""
+    values = {field.name: getattr(part, field.name) for field in get_fields(part)}
+    parts = {name: value for name, value in values.items() if dataclasses.is_dataclass(value)}
+    shown = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    plain = "  ".join(f"{name}={value}" for name, value in shown.items() if name not in parts)
+    yield f"{'  ' * depth}{f'{name}: ' if name else ''}{type(part).__name__}  {plain}".rstrip()
+    for inner, value in parts.items():
+        if not inner.endswith("_space"):
+            yield from _describe_parts(value, depth + 1, inner)
+
+
+def _list_sizes(state: State, name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Name, bytes and what is in it, of every learner, replay and other field of a state."""
+    if isinstance(state, TrainState):
+        count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+        followed = ", their target" * bool(jax.tree.leaves(state.target_params))
+        yield name, format_bytes(tree.nbytes(state)), f"{count:,} parameters{followed} and moments"
+    elif isinstance(state, ReplayBuffer):
+        leaves = jax.tree_util.tree_leaves_with_path(state)
+        rows = [leaf.shape[-2] for path, leaf in leaves if ".tables" in jax.tree_util.keystr(path)]
+        yield name, format_bytes(tree.nbytes(state)), f"{rows[0]:,} rows" if rows else ""
+    elif name.count(".") < 2 and name != "hyperparams" and dataclasses.is_dataclass(state):
+        for field in dataclasses.fields(state):
+            if field.metadata.get("pytree_node", True):
+                yield from _list_sizes(getattr(state, field.name), f"{name}.{field.name}".lstrip("."))
+    elif tree.nbytes(state):
+        yield name, format_bytes(tree.nbytes(state)), ""
+
+
+def _format_range(least: int, most: int) -> str:
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"

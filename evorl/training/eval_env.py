@@ -1,0 +1,44 @@
+"""Evaluations in another environment than that of the training."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from evorl import vector_env
+from evorl.errors import OptionError
+from evorl.hyperparameters import as_arrays
+from evorl.training.policy import require_same_spaces
+from evorl.training.suites.level_episodes import find_acting_workflow
+from evorl.types import Env, Key, Metrics, PolicyWorkflow, State
+from evorl.vector_env import EnvBatch, ResetStarts
+
+DEFAULT_EPISODES = 64  # where the workflow does not say how many an evaluation has
+
+
+@dataclass(frozen=True)
+class EvalEnvEvaluator:
+    """Greedy episodes of a workflow's policy in another environment, whose metrics are those of an evaluation.
+
+    Of a population that evolves the fittest member plays. Raises OptionError where the workflow does not train one
+    policy, or where observations or actions differ.
+    """
+
+    workflow: Any
+    env: Env
+
+    def __post_init__(self) -> None:
+        acts, _ = find_acting_workflow(self.workflow)
+        if not isinstance(acts, PolicyWorkflow):
+            raise OptionError(
+                f"eval_env={type(self.env).__name__}: {type(acts).__name__} keeps no policy to play there"
+            )
+        require_same_spaces(acts.env, self.env)
+
+    def __call__(self, state: State, key: Key) -> Metrics:
+        """The metrics of an evaluation, of the state of one run without its replays."""
+        acts, state = find_acting_workflow(self.workflow, state)
+        episodes = getattr(acts, "eval_episodes", DEFAULT_EPISODES)
+        world = EnvBatch(self.env, as_arrays(self.env.default_params), acts.agent.initial_memory(), episodes)
+        policy = jax.vmap(acts.policy(state))
+        return vector_env.run_episodes(world, policy, ResetStarts(), key).evaluation_metrics()

@@ -1,0 +1,82 @@
+"""What a training has on the host: which environments, what the state holds of them, and whether one has failed."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import io_callback
+
+from evorl.envs.host import pool_registry
+from evorl.envs.host.calls import HostedEnv
+from evorl.errors import require
+from evorl.types import State, Workflow
+from evorl.vector_env import hosts
+
+
+class HostStatus(NamedTuple):
+    """What is asked after each thing that the device was handed."""
+
+    newest_lease: int  # the lease that was the newest before
+    leases: Any  # the leases in the state afterwards
+    has_failed: Any  # [] bool, whether an environment has failed by then
+
+
+class HostEnvs:
+    """The environments on the host of a training, where it has any."""
+
+    def __init__(self, workflow: Workflow, shapes: State, exam: Any = None) -> None:
+        """Raises OptionError where there are more workers, or a larger batch, than environments in `shapes`.
+
+        Those of an exam alone are in no state.
+        """
+        self.envs = find_host_envs(workflow)
+        num_envs = sum(int(np.prod(lease.shape)) for lease in hosts.collect_leases(shapes))
+        for env in self.envs:
+            fits = f"must be at most the number of environments, {num_envs}"
+            require(not num_envs or env.workers <= num_envs, "env.workers", env.workers, fits)
+            of_one = min((lease.shape[-1] for lease in hosts.collect_leases(shapes)), default=env.batch)
+            require(
+                env.batch <= of_one, "env.batch", env.batch, f"must be at most the number of environments, {of_one}"
+            )
+        self.envs += [env for env in find_host_envs(exam) if env not in self.envs]
+        self._oldest = pool_registry.newest_lease()
+        self._ask = jax.jit(_query_leases)
+
+    def query_status(self, newest: int, state: State) -> HostStatus | None:
+        """After what was handed to the device, whose results the state is or holds: what there is to know, without
+        waiting.
+        """
+        return HostStatus(newest, *self._ask(state)) if self.envs else None
+
+    def release_unused_leases(self, look: HostStatus | None) -> bool:
+        """Gives back the leases that no state holds; returns whether no environment has failed."""
+        if look is not None and not look.has_failed:
+            pool_registry.release_unused(look.leases.tolist(), look.newest_lease, self._oldest)
+        return look is None or not look.has_failed
+
+    def close(self) -> None:
+        """Gives back all leases of the training."""
+        if self.envs:
+            pool_registry.release_leases(self._oldest)
+
+
+def find_host_envs(part: Any) -> list[HostedEnv]:
+    """Those on the host in a part and in its own parts."""
+    if isinstance(part, HostedEnv):
+        return [part]
+    if not dataclasses.is_dataclass(part) or isinstance(part, type):
+        return []
+    values = (getattr(part, field.name) for field in dataclasses.fields(part))
+    return list(dict.fromkeys(env for value in values for env in find_host_envs(value)))
+
+
+def _query_leases(state: State) -> tuple[Any, Any]:
+    leases = [jnp.ravel(lease) for lease in hosts.collect_leases(state)]
+    number = next(x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.number) and x.size)
+    after = (number == 0).any()  # so that it is asked when the state is there
+    failed = io_callback(
+        lambda _: np.bool_(pool_registry.find_fault() is not None), jax.ShapeDtypeStruct((), bool), after
+    )
+    return jnp.concatenate([jnp.zeros(0, jnp.int32), *leases]), failed

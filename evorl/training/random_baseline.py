@@ -1,0 +1,137 @@
+"""What a random policy earns in an environment: what a training is compared with at its end."""
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from evorl.envs.wrappers import strip_reward_wrappers
+from evorl.spaces import group_sizes, random_action
+from evorl.training.episodes import play_episodes
+from evorl.training.progress import Progress
+from evorl.training.records.json_cache import JsonCache, read_json
+from evorl.types import Env, HasRankingGroup, Problem, QDEvaluation
+
+BASELINES_FILE = (
+    Path(__file__).parent / "random_returns.json"
+)  # of the environments that evorl ships, as they are by default
+BASELINE_EPISODES = 64
+
+
+class MeanReturn(NamedTuple):
+    """A mean return and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def from_evaluation(cls, evaluation: dict[str, float]) -> "MeanReturn":
+        """That of an evaluation, as Progress keeps it."""
+        return cls(evaluation["return"], evaluation["low"], evaluation["high"])
+
+    def compare_with(self, other: "MeanReturn") -> str:
+        """Say whether this is better than the other: whether the 95 % interval of their difference leaves out 0.
+
+        That of two independent means follows from their own, also where these are not symmetric (MOVER; Zou and Donner
+        2008, doi:10.1002/sim.3095).
+        """
+        difference = self.mean - other.mean
+        low = difference - np.hypot(self.mean - self.low, other.high - other.mean)
+        high = difference + np.hypot(self.high - self.mean, other.mean - other.low)
+        return "better" if low > 0 else "worse" if high < 0 else "no difference can be told"
+
+    def __str__(self) -> str:
+        known = np.isfinite([self.low, self.high]).all() and self.low < self.high
+        return f"{self.mean:.4g}" + (f" [{self.low:.4g}, {self.high:.4g}]" if known else "")
+
+
+def get_random_return(env: Env | Problem) -> MeanReturn:
+    """That of actions drawn at random, or of a problem of solutions.
+
+    It is shipped, remembered from an earlier training, or played.
+    """
+    env = strip_reward_wrappers(env) if isinstance(env, Env) else env
+    remembered, name = JsonCache("random_returns.json"), repr(env)
+    found = read_json(BASELINES_FILE).get(name) or remembered.get(name)
+    if not (isinstance(found, list) and len(found) == 3 and all(isinstance(value, float) for value in found)):
+        found = list(
+            evaluate_random_policy(env, BASELINE_EPISODES)
+            if isinstance(env, Env)
+            else evaluate_random_solutions(env, BASELINE_EPISODES)
+        )
+        remembered.put(name, found)
+    return MeanReturn(*found)
+
+
+def describe_outcome(progress: Progress, env: Env | Problem) -> str:
+    """What a training that was evaluated has come to, and where it began."""
+    assert progress.initial_evaluation is not None
+    assert progress.latest_evaluation is not None
+    taken = "env steps" if isinstance(env, Env) else "evaluations"
+    steps = progress.latest_evaluation["env_steps"]
+    first, last = (
+        MeanReturn.from_evaluation(progress.initial_evaluation),
+        MeanReturn.from_evaluation(progress.latest_evaluation),
+    )
+    apart = progress.initial_evaluation != progress.latest_evaluation and math.isfinite(first.mean)
+    began = f"; it began at {first}: {last.compare_with(first)}" if apart else ""
+    best = (
+        f"; the best policy, evaluated anew: {MeanReturn.from_evaluation(progress.best_reevaluation)}"
+        if progress.best_reevaluation is not None
+        else ""
+    )
+    return f"return {last} after {steps:,.0f} {taken}{began}{best}"
+
+
+def compare_with_random(last: MeanReturn, env: Env | Problem, random_exploitability: float | None = None) -> str:
+    """How a return compares with that of random actions or solutions.
+
+    Or, where it is minus an exploitability, with that of play at random, `random_exploitability`.
+    """
+    chance = (
+        get_random_return(env)
+        if random_exploitability is None
+        else MeanReturn(-random_exploitability, -random_exploitability, -random_exploitability)
+    )
+    if random_exploitability is None and isinstance(env, Env) and find_unranked_groups(env):
+        judged = "what one group gains another may lose, so that this says little"
+    else:
+        judged = last.compare_with(chance)
+        judged = judged if judged.startswith("no") else f"this is {judged}"
+    what = "actions" if isinstance(env, Env) else "solutions"
+    random = f"random {what} earn" if random_exploitability is None else "minus the exploitability of play at random is"
+    return f"{random} {chance}: {judged}"
+
+
+def find_unranked_groups(env: Env) -> list[str]:
+    """The groups of a game of several in which no one's return ranks."""
+    names = list(group_sizes(env.action_space))
+    return names if len(names) > 1 and not (isinstance(env, HasRankingGroup) and env.ranked) else []
+
+
+def evaluate_random_solutions(problem: Problem, count: int) -> MeanReturn:
+    """The same of so many solutions, of several objectives the first."""
+
+    def evaluate_one(key: jax.Array) -> Any:
+        fitness = problem.evaluate(key, problem.init(key))
+        return (fitness.fitness if isinstance(fitness, QDEvaluation) else fitness).ravel()[0]
+
+    values = np.asarray(jax.jit(jax.vmap(evaluate_one))(jax.random.split(jax.random.key(0), count)), float)
+    mean, reach = float(values.mean()), float(1.96 * values.std(ddof=1) / np.sqrt(count))
+    return MeanReturn(mean, mean - reach, mean + reach)
+
+
+def evaluate_random_policy(env: Env, episodes: int) -> MeanReturn:
+    """The same of so many episodes, side by side."""
+
+    def policy(obs: Any, memory: Any, keys: jax.Array) -> tuple[Any, Any, dict[str, Any]]:
+        draw = partial(random_action, env.action_space, env.observation_space)
+        return jax.vmap(draw)(obs, keys), memory, {}
+
+    stats = play_episodes(env, env.default_params, policy, (), episodes, seed=0)
+    mean, reach = float(np.mean(stats.return_sums["return"])), 1.96 * float(stats.return_error)
+    return MeanReturn(mean, mean - reach, mean + reach)

@@ -1,0 +1,78 @@
+"""What a training says at its end."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from evorl import package
+from evorl.envs.games.game_tree import GameTree
+from evorl.leagues.exact import exploitability
+from evorl.leagues.tabular_policies import make_uniform_policy
+from evorl.training.configuration import parts, trust_check
+from evorl.training.progress import Budget, Progress
+from evorl.training.random_baseline import MeanReturn, compare_with_random, describe_outcome, find_unranked_groups
+from evorl.training.records.checkpoint import Checkpoints
+from evorl.types import EvolvingWorkflow, HasMaxIterations, PolicyWorkflow, Population, SearchWorkflow
+
+
+@runtime_checkable
+class GameSolver(Protocol):
+    """A workflow whose return is minus an exploitability, or where the game has no tree none of play as it is."""
+
+    @property
+    def tree(self) -> GameTree | None:
+        """That of the game; None where it has none."""
+        ...
+
+
+def summarize_training(
+    workflow: Any,
+    data: Mapping[str, Any],
+    progress: Progress,
+    budget: Budget,
+    run_dir: Path,
+    go_on: str,
+    found: Iterable[str] = (),
+) -> Iterator[str]:
+    """Lines: its returns beside random ones, what was found, where it is saved, how to see it and how it goes on."""
+    if progress.latest_evaluation is not None:
+        yield describe_outcome(progress, env := parts.make_eval_env(data) or parts.make_task(data))
+        solves = find_game_solver(workflow) if data.get("eval_env") is None else None
+        if solves is None:
+            yield compare_with_random(MeanReturn.from_evaluation(progress.latest_evaluation), env)
+        elif solves.tree is not None:
+            at_random = float(exploitability(solves.tree, make_uniform_policy(solves.tree)))
+            yield compare_with_random(MeanReturn.from_evaluation(progress.latest_evaluation), env, at_random)
+    yield from found
+    yield f"saved in {run_dir}"
+    needs = trust_check.find_trust_packages(data)
+    if isinstance(workflow, (PolicyWorkflow, SearchWorkflow, Population)):
+        yield f"see it with: {package.format_command('play', str(run_dir), trust=needs)}"
+    for group in find_unranked_groups(workflow.env) if isinstance(workflow, PolicyWorkflow) else []:
+        play = package.format_command("play", str(run_dir), "against=random", f"group={group}", trust=needs)
+        yield f"what {group} has learned: {play}"
+    yield describe_continuation(workflow, budget, progress.iteration, go_on)
+
+
+def find_game_solver(workflow: Any) -> GameSolver | None:
+    """The workflow that solves a game, where one does."""
+    while isinstance(workflow, (Population, EvolvingWorkflow)):
+        workflow = workflow.inner if isinstance(workflow, Population) else workflow.population
+    return workflow if isinstance(workflow, GameSolver) else None
+
+
+def describe_continuation(workflow: Any, budget: Budget, iterations: int, go_on: str) -> str:
+    """How a training of so many iterations goes on, for as long again or until it is full."""
+    most = workflow.max_iterations if isinstance(workflow, HasMaxIterations) else math.inf
+    if iterations >= most:
+        return f"full after {most} iterations; a new training with a larger agent.workflow.capacity has room for more"
+    return f"go on with: {go_on} {' '.join(f'{name}={limit:g}' for name, limit in budget.double_limits(most).items())}"
+
+
+def describe_checkpoint(checkpoints: Checkpoints, run_dir: Path, trust: Sequence[str]) -> str:
+    """Return what is left of a run that has diverged, and the packages to trust whoever begins with it."""
+    if checkpoints.latest_iteration is None:
+        return "it had no checkpoint yet"
+    words = f"init_from={run_dir}" + (f" trust=[{','.join(trust)}]" if trust else "")
+    return f"its last checkpoint is of iteration {checkpoints.latest_iteration}: {words} begins with its best policy"

@@ -1,0 +1,154 @@
+"""The journal of a training: how far it has come, its best policies and its rows, of which the callbacks are told."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.metrics import BEST_PREFIX, COUNTS, MEASURED_STEPS, RETURN_ERROR, reduce_steps
+from evorl.training.callbacks import Callback, ResumeCallback, StageCallback
+from evorl.training.progress import Budget, Progress
+from evorl.training.records.rows import Row, compute_return_interval, make_row, per_seed
+from evorl.types import State
+
+DEFAULT_COUNTS = ("env_steps", "episodes", "gradient_steps")  # counts that every step has
+
+
+class TrainingLog:
+    """What has come back of the device: counted, compared with the best, and told to the callbacks row by row."""
+
+    def __init__(self, seeds: Sequence[int], budget: Budget, callbacks: Sequence[Callback], keep_rows: bool) -> None:
+        self.num_seeds, self.budget, self.callbacks, self.keep_rows = len(seeds), budget, callbacks, keep_rows
+        self.progress, self.rows = Progress(), list[Row]()
+        self.progress.divergence_iterations *= self.num_seeds
+        self.best: State = None  # without replays, at each run's best evaluation
+        self.is_out_of_time = False  # no iteration more would end in time
+        self.evaluation_duration = 0.0  # seconds, the last one
+
+    def start(self, best: State, progress: Progress | None = None) -> None:
+        """Takes what there is before the first row: the policies to be beaten, and how far a checkpoint had come."""
+        self.best, self.progress = best, progress or self.progress
+
+    def notify_stage(self, name: str) -> None:
+        """Tells the callbacks what has begun."""
+        for callback in self.callbacks:
+            if isinstance(callback, StageCallback):
+                callback.start_stage(name)
+
+    def notify_resume(self) -> None:
+        """Tells them what a training with checkpoints goes on from."""
+        for callback in self.callbacks:
+            if isinstance(callback, ResumeCallback):
+                callback.resume(self.progress)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the budget is used."""
+        return self.is_out_of_time or self.budget.compute_used_share(self.progress.usage) >= 1
+
+    @property
+    def has_final_evaluation(self) -> bool:
+        """Return whether the last evaluation is made."""
+        return self.progress.final_evaluation_iteration == self.progress.iteration
+
+    def record_evaluation(
+        self,
+        state: State,
+        metrics: dict[str, np.ndarray],
+        duration: float,
+        best_metrics: dict[str, np.ndarray] | None = None,
+    ) -> None:
+        """Record an evaluation of a state, which is kept if it is the best so far.
+
+        Args:
+            state: of all runs, without replays.
+            metrics: of the evaluation.
+            duration: in seconds, of all that is recorded here.
+            anew: of the last evaluation, the metrics of a new one of the best policies, see `keep_best`.
+        """
+        done = self.progress
+        done.final_evaluation_iteration = done.final_evaluation_iteration if best_metrics is None else done.iteration
+        steps = _count_steps(metrics) + (0 if best_metrics is None else _count_steps(best_metrics))
+        self.evaluation_duration, done.latest_evaluation_steps = duration, steps
+        done.evaluation_seconds += duration
+        done.evaluation_steps += steps
+        self.keep_best(state, metrics["return"])
+        for name in COUNTS:  # so that the rows before the first iteration have them too
+            if name in DEFAULT_COUNTS or name in metrics:
+                done.totals.setdefault(name, [0] * self.num_seeds)
+        of_best = (
+            {}
+            if best_metrics is None
+            else {
+                f"{BEST_PREFIX}{name}": best_metrics[name] for name in ("return", RETURN_ERROR) if name in best_metrics
+            }
+        )
+        row = make_row(done, metrics | of_best, "evaluation", duration)
+        done.latest_evaluation = self._summarize(row, metrics)
+        done.initial_evaluation = done.initial_evaluation or done.latest_evaluation
+        done.best_reevaluation = (
+            done.best_reevaluation if best_metrics is None else self._summarize(row, best_metrics, BEST_PREFIX)
+        )
+        self.record(row)
+
+    def _summarize(self, row: Row, metrics: dict[str, np.ndarray], prefix: str = "") -> dict[str, float]:
+        """Return what is kept of an evaluation with these metrics: that of a row, or of the best policies in it."""
+        low, high = compute_return_interval(row, prefix, float(np.sum(metrics.get("episodes", np.inf))))
+        return {
+            "env_steps": self.progress.mean("env_steps"),
+            "return": row[f"{prefix}return"],
+            "low": low,
+            "high": high,
+        }
+
+    def record(self, row: Row) -> None:
+        """Keeps a row, and hands it to the callbacks."""
+        now = time.perf_counter()
+        row["progress"] = 1.0 if self.is_out_of_time else self.budget.compute_used_share(self.progress.usage)
+        if not self.keep_rows:
+            self.rows.clear()
+        self.rows.append(row)
+        self.progress.row_counts[row["kind"]] += 1
+        for callback in self.callbacks:
+            callback(row)
+        self.progress.host_seconds += time.perf_counter() - now
+
+    def keep_best(self, evaluated: State, returns: np.ndarray) -> None:
+        """Put the evaluated states in the place of those that they beat; returns leads as all leaves do."""
+        before = (
+            np.full(returns.shape, -np.inf)
+            if self.progress.best_returns is None
+            else np.asarray(self.progress.best_returns)
+        )
+        returns = np.where(np.isnan(returns), -np.inf, returns)
+        better = np.asarray((returns > before) | np.isneginf(before))
+        if better.any():
+            self.best = jax.tree.map(partial(_select, better), jax.device_get(evaluated), self.best)
+        self.progress.best_returns = np.where(better, returns, before).tolist()
+
+    def add_chunk(self, count: int, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Adds a chunk to the progress; returns its metrics as those of one step."""
+        by_step = {name: np.moveaxis(np.asarray(x), int(self.num_seeds > 1), 0)[:count] for name, x in metrics.items()}
+        metrics = {name: np.asarray(x) for name, x in reduce_steps(by_step).items()}
+        self.progress.iteration += count
+        for name in COUNTS:
+            if name in metrics:
+                self.progress.add(name, per_seed(metrics[name], self.num_seeds))
+        self.progress.recent_usage = [*self.progress.recent_usage[1:], self.progress.usage]
+        return metrics
+
+
+def _select(mask: Any, new: Any, old: Any) -> Any:
+    """new where mask, which leads, old elsewhere; NumPy knows no keys."""
+    is_key = jnp.issubdtype(old.dtype, jax.dtypes.prng_key)
+    return (jnp if is_key else np).where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
+
+
+def _count_steps(metrics: dict[str, np.ndarray]) -> int:
+    """Return the env steps of an evaluation."""
+    played = int(np.sum(metrics["episodes"] * metrics["episode_length"])) if "episodes" in metrics else 0
+    return played + int(np.sum(metrics.get(MEASURED_STEPS, 0)))

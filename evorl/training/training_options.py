@@ -1,0 +1,36 @@
+"""What a driver is told, and what it has handed to the device."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from evorl.training.host_envs import HostStatus
+from evorl.training.program import Evaluator, Measure
+from evorl.training.progress import Budget
+from evorl.types import State
+
+
+@dataclass(frozen=True)
+class PendingResult:
+    """What the device was handed: count iterations, or an evaluation of the policies of `eval_state`."""
+
+    count: int
+    metrics: Any
+    eval_state: State = None
+    extra_metrics: Any = field(default_factory=dict)  # of those policies, beside the evaluation
+    nonfinite_leaves: Any = None  # by the divergence monitor
+    start_state: State = None  # the state that a chunk began with
+    fallback_state: State = None  # the state before, without replays, where it may be gone back to
+    host_status: HostStatus | None = None  # at the host, afterwards
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How long a training goes on, what it spends on evaluations, and what it keeps."""
+
+    budget: Budget
+    evaluation_share: float  # of env steps, or of the time where the budget has minutes, that evaluations take at most
+    start_time: float  # when the process began
+    debug_nans: bool = False
+    keep_rows: bool = True
+    measure: Measure | None = None  # beside each evaluation
+    evaluator: Evaluator | None = None  # in the place of the workflow's own evaluation

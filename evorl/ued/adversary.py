@@ -1,0 +1,271 @@
+"""A teacher that makes levels for students, and learns by what they do there: PAIRED, its population, minimax."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from evorl import hyperparameters, tree
+from evorl.agents.ppo import PPOHyperparams
+from evorl.errors import OptionError, require
+from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.types import (
+    Agent,
+    Batch,
+    EditableLevelEnv,
+    EditorEnv,
+    Env,
+    Key,
+    Level,
+    LevelEnv,
+    Metrics,
+    PolicyFn,
+    Transition,
+)
+from evorl.ued import curricula
+from evorl.ued.scores import Outcome, RelativeRegret, Score
+from evorl.vector_env import Rollout, RolloutPlan, StartQueue, require_level_env
+from evorl.workflows import base
+from evorl.workflows.on_policy import OnPolicy, OnPolicyState
+
+RELATIVE_REGRET = RelativeRegret()
+
+
+def get_editor(env: Env) -> EditorEnv:
+    """Where a teacher makes levels of an environment; raises OptionError where it cannot."""
+    if not isinstance(env, EditableLevelEnv):
+        raise OptionError(
+            f"env={type(env).__name__}: its levels cannot be made by a teacher (evorl.types.EditableLevelEnv)"
+        )
+    return env.make_editor()
+
+
+@struct.dataclass
+class AdversaryHyperparams:
+    """Those of all students, and those of their teacher."""
+
+    student: Any = make_default_field(PPOHyperparams)
+    teacher: Any = make_default_field(PPOHyperparams)
+
+
+@struct.dataclass
+class AdversaryState:
+    hyperparams: AdversaryHyperparams
+    env_params: Any  # of the students'
+    students: (
+        Any  # OnPolicyState, leaves [num_students, ...], without hyperparams and env_params, which are those above
+    )
+    teacher: Any  # likewise
+
+
+@struct.dataclass
+class TeacherLevels:
+    """The levels of an iteration, and how they were made."""
+
+    levels: Level  # leaves [n, ...]
+    teacher: Any  # its state after its episode
+    teacher_transitions: Transition  # of the teacher, leaves [steps, n, ...]
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Each iteration the teacher makes n levels, every student plays and learns from them, and the teacher from them.
+
+    n is teacher.num_envs; each level is played in student.num_envs / n environments of each student. The teacher's
+    only reward is the score of its level, at its last step. By relative regret of two students this is PAIRED (Dennis
+    et al. 2020, arXiv:2012.02096), by population regret of more PopPAIRED, by the negative return of one the minimax
+    teacher. What is evaluated and acts is student 0, on levels as the environment draws them; env_steps and
+    gradient_steps are those of all students.
+    """
+
+    student: OnPolicy
+    teacher: OnPolicy = field(metadata={"env": get_editor})
+    num_students: int = 2
+    score: Score = RELATIVE_REGRET
+
+    def __post_init__(self) -> None:
+        base.check_positive(self, "num_students")
+        curricula.check_student(self.student)
+        envs, made, maker = self.student.num_envs, self.num_levels, self.level_editor
+        require(envs % made == 0, "teacher.num_envs", made, f"must divide num_envs of the student, {envs}")
+        ended, gives = (
+            self.repeats * curricula.count_guaranteed_episodes(self.student),
+            curricula.list_outcome_fields(self.agent),
+        )
+        curricula.check_curriculum_score(self.score, self.env, ended, "rank", self.num_students, gives)
+        steps, episode = self.teacher.num_steps, maker.max_episode_steps
+        require(steps == episode, "teacher.num_steps", steps, f"must be the steps in which it makes a level, {episode}")
+
+        def sample_and_make_level() -> tuple[Level, Level]:
+            key = jax.random.key(0)
+            ours = self.env.sample_level(key, self.env.default_params)
+            return ours, maker.get_level(maker.reset(key, maker.default_params)[0])
+
+        ours, theirs = jax.eval_shape(sample_and_make_level)
+        same = f"its levels must have the shapes of the student's, {jax.tree.map(jnp.shape, ours)}"
+        require(ours == theirs, "teacher.env", type(maker).__name__, same)
+
+    def hyperparams(self) -> AdversaryHyperparams:
+        return AdversaryHyperparams(
+            hyperparameters.default_hyperparams(self.student), hyperparameters.default_hyperparams(self.teacher)
+        )
+
+    @property
+    def env(self) -> LevelEnv:
+        """That of the students."""
+        return require_level_env(self.student.env)
+
+    @property
+    def level_editor(self) -> EditorEnv:
+        """That of the teacher; raises OptionError where it makes no levels."""
+        if not isinstance(self.teacher.env, EditorEnv):
+            raise OptionError(f"teacher.env={type(self.teacher.env).__name__}: makes no levels (evorl.types.EditorEnv)")
+        return self.teacher.env
+
+    @property
+    def agent(self) -> Agent:
+        """That of the students."""
+        return self.student.agent
+
+    @property
+    def num_levels(self) -> int:
+        """Levels of an iteration, n."""
+        return self.teacher.num_envs
+
+    @property
+    def repeats(self) -> int:
+        """Environments of a student that play the same level."""
+        return self.student.num_envs // self.num_levels
+
+    @property
+    def iteration_cost(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration takes."""
+        return base.total_iteration_cost(self.student, self.num_students)
+
+    def init(self, key: Key, hyperparams: AdversaryHyperparams, env_params: Any = None) -> AdversaryState:
+        key_students, key_teacher = jax.random.split(key)
+        hyperparams = as_arrays(hyperparams)
+        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+
+        def init_student(key: Key) -> OnPolicyState:
+            return curricula.drop_shared_fields(self.student.init(key, hyperparams.student, env_params))
+
+        students = jax.vmap(init_student)(jax.random.split(key_students, self.num_students))
+        teacher = self.teacher.init(key_teacher, hyperparams.teacher)
+        return AdversaryState(hyperparams, env_params, students, curricula.drop_shared_fields(teacher))
+
+    def step(self, state: AdversaryState, key: Key) -> tuple[AdversaryState, Metrics]:
+        return base.run_step(self, state, key)
+
+    def evaluate(self, state: AdversaryState, key: Key) -> Metrics:
+        return base.run_evaluation(self, state, key)
+
+    def map_students(self, state: AdversaryState, of_one: Callable[..., Any], *given: Any) -> Any:
+        """of_one(student, ...) of every student, as its own workflow has it, leaves [num_students, ...]."""
+
+        def apply_to_student(student: OnPolicyState, *given: Any) -> Any:
+            return of_one(curricula.restore_shared_fields(student, state), *given)
+
+        return jax.vmap(apply_to_student)(state.students, *given)
+
+    def main_student_state(self, state: AdversaryState) -> OnPolicyState:
+        """The state of student 0 as its own workflow has it."""
+        return curricula.restore_shared_fields(tree.index(state.students, 0), state)
+
+    def make_levels(self, state: AdversaryState, key: Key) -> TeacherLevels:
+        """The levels in which the episodes of the teacher end."""
+        key_starts, key_plan, key_play = jax.random.split(key, 3)
+        teacher, where = replace(state.teacher, hyperparams=state.hyperparams.teacher), self.level_editor
+        teacher = replace(teacher, env_params=as_arrays(where.default_params))
+        keys = jax.random.split(key_starts, self.num_levels)
+        once = StartQueue(jax.vmap(where.reset, (0, None))(keys, teacher.env_params))
+        plan = replace(self.teacher.plan(teacher, key_plan)[0], starts=once, restart=True)
+        _, played = self.teacher.rollout(teacher, plan, key_play)
+        return TeacherLevels(jax.vmap(where.get_level)(played.envs.env_state), teacher, played.stored)
+
+    def plan(self, state: AdversaryState, key: Key) -> tuple[RolloutPlan, TeacherLevels]:
+        """An episode of every student after the other on each of the levels that are made, exploring."""
+        key_make, key_plan = jax.random.split(key)
+        made = self.make_levels(state, key_make)
+        starts = curricula.make_level_starts(made.levels, self.repeats)
+
+        def plan_student(student: OnPolicyState) -> RolloutPlan:
+            return replace(self.student.plan(student, key_plan)[0], starts=starts, restart=True)
+
+        return self._plan_all_students(state, plan_student), made
+
+    def plan_evaluation(self, state: AdversaryState, key: Key) -> RolloutPlan:
+        """Whole episodes of each student, greedily, on levels that the environment draws, the same for all."""
+        return self._plan_all_students(state, lambda student: curricula.plan_evaluation(self.student, student, key))
+
+    def rollout(self, state: AdversaryState, plan: RolloutPlan, key: Key) -> tuple[AdversaryState, Rollout]:
+        """What the students played, leaves [num_students, ...]."""
+
+        def rollout_student(student: OnPolicyState, params: Any, key: Key) -> Rollout:
+            return self.student.rollout(student, replace(plan, params=params), key)[1]
+
+        return state, self.map_students(state, rollout_student, plan.params, jax.random.split(key, self.num_students))
+
+    def learn_from(
+        self, state: AdversaryState, carry: TeacherLevels, played: Rollout, key: Key
+    ) -> tuple[AdversaryState, Metrics]:
+        key_students, key_teacher = jax.random.split(key)
+
+        def update_student(student: OnPolicyState, played: Rollout, key: Key) -> tuple[Any, Batch, Metrics]:
+            student, batch = self.student.prepare_batch(replace(student, envs=played.envs), played.stored)
+            passes = jnp.int32(self.student.num_epochs)
+            after, metrics = self.student.update_on_batch(student, played.stored, batch, key, passes)
+            return (curricula.drop_shared_fields(student), curricula.drop_shared_fields(after)), batch, metrics
+
+        keys = jax.random.split(key_students, self.num_students)
+        (before, students), batch, metrics = self.map_students(state, update_student, played, keys)
+        seen = self.compute_outcome(replace(state, students=before), played.stored, batch, carry.levels)
+        score = self.score(self._select_scored_outcome(seen, played.stored))
+        scored, made = jnp.isfinite(score), carry.teacher_transitions
+        last = made.reward.at[-1].add(jnp.where(scored, score, 0))
+        made = replace(made, reward=last, weight=made.weight * scored)
+        teacher, of_teacher = self.teacher.learn(carry.teacher, made, key_teacher)
+        after = replace(state, students=students, teacher=curricula.drop_shared_fields(teacher))
+        spent = {"env_steps": played.stats.steps.sum(), "gradient_steps": metrics["gradient_steps"].sum()}
+        metrics = tree.index(played, 0).metrics() | tree.index(metrics, 0) | spent
+        of_teacher = {f"teacher/{name}": x for name, x in of_teacher.items()}
+        return after, metrics | of_teacher | curricula.summarize_levels(seen, score)
+
+    def compute_outcome(self, state: AdversaryState, rollouts: Transition, batches: Batch, levels: Level) -> Outcome:
+        """What student 0 did on the levels."""
+        rollout, batch = tree.index((rollouts, batches), 0)
+        never = jnp.full(self.num_levels, -jnp.inf)
+        return curricula.compute_outcome(self.student, self.main_student_state(state), rollout, batch, levels, never)
+
+    def evaluation_metrics(self, state: AdversaryState, played: Rollout) -> Metrics:
+        return self.student.evaluation_metrics(self.main_student_state(state), tree.index(played, 0))
+
+    def policy(self, state: AdversaryState, explores: bool = False) -> PolicyFn:
+        """How student 0 acts in one environment, greedily or exploring."""
+        return self.student.policy(self.main_student_state(state), explores)
+
+    def inherit(self, state: AdversaryState, parent: AdversaryState) -> AdversaryState:
+        """The parent, teacher and all, but with the state's own environments."""
+
+        def inherit_student(student: OnPolicyState, parent: OnPolicyState) -> OnPolicyState:
+            return curricula.drop_shared_fields(self.student.inherit(student, parent))
+
+        return replace(
+            parent, students=self.map_students(state, inherit_student, parent.students), env_params=state.env_params
+        )
+
+    def _plan_all_students(self, state: AdversaryState, plan: Callable[[OnPolicyState], RolloutPlan]) -> RolloutPlan:
+        """The plan of a student for all of them: params are each one's own, leaves [num_students, ...]."""
+        return replace(
+            plan(self.main_student_state(state)), params=self.map_students(state, lambda student: plan(student).params)
+        )
+
+    def _select_scored_outcome(self, seen: Outcome, rollouts: Transition) -> Outcome:
+        """What the score looks at: student 0, or what all did."""
+        if self.score.min_students == 1:
+            return seen
+        reward = jnp.where(rollouts.weight > 0, rollouts.reward, jnp.nan)
+        return replace(seen, reward=reward, ended=rollouts.is_done)

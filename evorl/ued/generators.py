@@ -1,0 +1,190 @@
+"""Where new levels come from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evorl import hyperparameters, tree
+from evorl.errors import OptionError, require, require_int
+from evorl.hyperparameters import Number, as_arrays, hyperparameter
+from evorl.priors import Integer, Uniform
+from evorl.types import DecodableLevelEnv, Evolver, Hyperparams, Key, Level, LevelCrossoverEnv, LevelEnv, State
+
+
+@runtime_checkable
+class LevelGenerator(Protocol):
+    """New levels, n at a time; it is told what they were worth."""
+
+    def hyperparams(self) -> Hyperparams:
+        """Those of its parts at their defaults; {} without any."""
+        ...
+
+    def init(self, key: Key, env: LevelEnv, n: int, hyperparams: Hyperparams) -> State:
+        """The state before the first levels; raises OptionError where it cannot make n at a time."""
+        ...
+
+    def ask(
+        self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any, hyperparams: Hyperparams
+    ) -> tuple[Level, Any, State]:
+        """n levels, leaves [n, ...], what they were made of, and the state that waits to be told."""
+        ...
+
+    def tell(self, key: Key, genomes: Any, score: Float[Array, " n"], state: State, hyperparams: Hyperparams) -> State:
+        """The state that knows the scores; NaN of a level that has none."""
+        ...
+
+
+@dataclass(frozen=True)
+class SampledLevels:
+    """Levels as the environment draws them."""
+
+    def hyperparams(self) -> dict[str, Any]:
+        return {}
+
+    def init(self, key: Key, env: LevelEnv, n: int, hyperparams: Hyperparams) -> tuple[()]:
+        del key, env, n, hyperparams
+        return ()
+
+    def ask(
+        self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any, hyperparams: Hyperparams
+    ) -> tuple[Level, tuple[()], State]:
+        del hyperparams
+        return jax.vmap(env.sample_level, (0, None))(jax.random.split(key, n), env_params), (), state
+
+    def tell(self, key: Key, genomes: Any, score: Float[Array, " n"], state: State, hyperparams: Hyperparams) -> State:
+        del key, genomes, score, hyperparams
+        return state
+
+
+@dataclass(frozen=True)
+class EvolvedLevels:
+    """Levels that an evolver searches for, whose fitness are the scores.
+
+    decode makes of a vector [size] a level; without one it is the environment's own (evorl.types.DecodableLevelEnv).
+    """
+
+    evolver: Evolver
+    decode: Callable[[Float[Array, " size"]], Level] | None = None
+    size: int = 0
+
+    def hyperparams(self) -> Hyperparams:
+        return hyperparameters.default_hyperparams(self.evolver)
+
+    def init(self, key: Key, env: LevelEnv, n: int, hyperparams: Hyperparams) -> State:
+        given = self.evolver.population_size
+        require(given == n, "population_size", given, f"must be the levels of an iteration, {n}")
+        return self.evolver.init(key, jnp.zeros(self.decoder(env)[1]), hyperparams)
+
+    def ask(
+        self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any, hyperparams: Hyperparams
+    ) -> tuple[Level, Any, State]:
+        del n, env_params
+        genomes, state = self.evolver.ask(key, state, hyperparams)
+        points = jax.vmap(lambda genome: self.evolver.to_params(state, genome, hyperparams))(genomes)
+        return jax.vmap(self.decoder(env)[0])(points), genomes, state
+
+    def tell(self, key: Key, genomes: Any, score: Float[Array, " n"], state: State, hyperparams: Hyperparams) -> State:
+        return self.evolver.tell(key, genomes, score, state, hyperparams)[0]
+
+    def decoder(self, env: LevelEnv) -> tuple[Callable[[Float[Array, " size"]], Level], int]:
+        """How a vector becomes a level, and how many numbers it has; raises OptionError where nothing says so."""
+        if self.decode is not None:
+            return self.decode, self.size
+        if not isinstance(env, DecodableLevelEnv):
+            name = type(env).__name__
+            raise OptionError(
+                f"decode=null: levels of {name} have no vectors (evorl.types.DecodableLevelEnv); give decode and size"
+            )
+        return env.level_from_genome, env.genome_size
+
+
+@struct.dataclass
+class BredLevelsHyperparams:
+    """How often two levels have a child together, and how many contend for being a parent."""
+
+    crossover_rate: Number = hyperparameter(0.5, 0.0, 1.0, "the share of children of two parents", Uniform(0.0, 1.0))
+    tournament: Number = hyperparameter(2, 1, 64, "levels of which the best becomes a parent", Integer(2, 8))
+
+
+@struct.dataclass
+class BredLevelsState:
+    """The levels that were told last, and what they were worth."""
+
+    levels: Level  # leaves [n, ...]
+    score: Any  # [n], -inf where there is none
+
+
+@dataclass(frozen=True)
+class BredLevels:
+    """A genetic algorithm whose genomes are levels: the best ones once more, and children of winners of tournaments.
+
+    What is bred again is scored again, by the student as it is then. A child of two is by the environment's crossover,
+    then it is mutated by num_edits edits.
+    """
+
+    elites: int = 4
+    num_edits: int = 5
+
+    def __post_init__(self) -> None:
+        require_int("elites", self.elites, 0)
+        require_int("num_edits", self.num_edits, 0)
+
+    def hyperparams(self) -> BredLevelsHyperparams:
+        return BredLevelsHyperparams()
+
+    def init(self, key: Key, env: LevelEnv, n: int, hyperparams: BredLevelsHyperparams) -> BredLevelsState:
+        del hyperparams
+        require(self.elites < n, "elites", self.elites, f"must be below the levels of an iteration, {n}")
+        if not isinstance(env, LevelCrossoverEnv):
+            raise OptionError(f"generator=BredLevels: levels of {type(env).__name__} have no crossover")
+        levels = jax.vmap(env.sample_level, (0, None))(jax.random.split(key, n), as_arrays(env.default_params))
+        return BredLevelsState(levels, jnp.full(n, -jnp.inf, jnp.float32))
+
+    def ask(
+        self,
+        key: Key,
+        state: BredLevelsState,
+        env: LevelEnv,
+        n: int,
+        env_params: Any,
+        hyperparams: BredLevelsHyperparams,
+    ) -> tuple[Level, Level, BredLevelsState]:
+        del env_params
+        assert isinstance(env, LevelCrossoverEnv)
+        key_parents, key_both, key_cross, key_edit = jax.random.split(key, 4)
+        count, best_first = n - self.elites, jnp.argsort(-state.score)
+        rank = self._sample_tournament_winners(key_parents, count, n, hyperparams.tournament)
+        a, b = (tree.index(state.levels, best_first[ranks]) for ranks in rank)
+        crossed = jax.vmap(env.crossover_levels)(jax.random.split(key_cross, count), a, b)
+        of_two = jax.random.bernoulli(key_both, hyperparams.crossover_rate, (count,))
+        child = tree.select(of_two, crossed, a)
+        mutate = jax.vmap(partial(env.mutate_level, num_edits=self.num_edits))
+        children = mutate(jax.random.split(key_edit, count), child)
+        elites = tree.index(state.levels, best_first[: self.elites])
+        levels = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), elites, children)
+        return levels, levels, state
+
+    def tell(
+        self,
+        key: Key,
+        genomes: Level,
+        score: Float[Array, " n"],
+        state: BredLevelsState,
+        hyperparams: BredLevelsHyperparams,
+    ) -> BredLevelsState:
+        del key, state, hyperparams
+        return BredLevelsState(genomes, jnp.where(jnp.isnan(score), -jnp.inf, score))
+
+    def _sample_tournament_winners(self, key: Key, count: int, n: int, tournament: Any) -> Int[Array, "2 count"]:
+        """The best of `tournament` ranks, drawn uniformly, by the inverse of the distribution of their minimum."""
+        u = jax.random.uniform(key, (2, count))
+        return jnp.minimum((n * (1 - u ** (1 / tournament))).astype(jnp.int32), n - 1)
+
+
+SAMPLED_LEVELS = SampledLevels()

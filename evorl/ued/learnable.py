@@ -1,0 +1,201 @@
+"""Sampling for learnability: a student learns half of the time on the levels that it sometimes solves."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool
+
+from evorl import hyperparameters, mesh, tree
+from evorl.agents.ppo import PPOHyperparams
+from evorl.errors import require
+from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.types import Agent, Key, Level, LevelEnv, Metrics, PolicyFn
+from evorl.ued import curricula
+from evorl.ued.scores import Learnability, Outcome, Score
+from evorl.vector_env import LevelStarts, Rollout, RolloutPlan, TransitionStore, require_level_env
+from evorl.workflows import base
+from evorl.workflows.on_policy import OnPolicy, OnPolicyState
+
+LEARNABILITY = Learnability()
+
+
+@struct.dataclass
+class LearnableHyperparams:
+    """Those of the student."""
+
+    student: Any = make_default_field(PPOHyperparams)
+
+
+@struct.dataclass
+class LearnableLevels:
+    """The levels of highest score among those sampled last."""
+
+    levels: Level  # leaves [capacity, ...]
+    score: Any  # [capacity], -inf where there is none
+
+
+@struct.dataclass
+class LearnableState:
+    hyperparams: LearnableHyperparams
+    env_params: Any
+    student: OnPolicyState  # without hyperparams and env_params, which are those above
+    learnable_levels: LearnableLevels
+
+
+@dataclass(frozen=True)
+class Learnable:
+    """Every so many iterations the policy is tried on fresh levels, and those of highest score are kept.
+
+    It tries num_batches times num_candidates levels, each for as many episodes, exploring; the capacity best of them
+    replace what was kept. A share of the student's environments play levels drawn from these uniformly, the others
+    fresh ones, and the student learns from all (Rutherford et al. 2024, arXiv:2408.15099, algorithm 1). The episodes of
+    a level are played side by side, each for the steps of the longest one, which env_steps count too. An evaluation is
+    of levels as the environment draws them.
+    """
+
+    student: OnPolicy
+    score: Score = LEARNABILITY
+    capacity: int = 1000
+    num_candidates: int = 5000
+    num_batches: int = 5
+    episodes: int = 8
+    every: int = 100
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        base.check_positive(self, "capacity", "num_candidates", "num_batches", "episodes", "every")
+        tried = self.num_batches * self.num_candidates
+        require(
+            self.capacity <= tried, "capacity", self.capacity, f"must be at most the levels that are tried, {tried}"
+        )
+        require(0 <= self.share <= 1, "share", self.share, "must be from 0 to 1")
+        curricula.check_curriculum_score(self.score, self.env, self.episodes)
+
+    def hyperparams(self) -> LearnableHyperparams:
+        return LearnableHyperparams(hyperparameters.default_hyperparams(self.student))
+
+    @property
+    def env(self) -> LevelEnv:
+        """That of the student."""
+        return require_level_env(self.student.env)
+
+    @property
+    def agent(self) -> Agent:
+        """The student."""
+        return self.student.agent
+
+    @property
+    def parallel_axes(self) -> dict[str, int]:
+        """What is independent: the environments of the student, over as many devices as share the candidates too."""
+        return {mesh.ENVS: math.gcd(self.student.parallel_axes[mesh.ENVS], self.num_candidates)}
+
+    def state_sharding(self, state: LearnableState) -> LearnableState:
+        nothing: Any = ""
+        return LearnableState(nothing, nothing, self.student.state_sharding(state.student), nothing)
+
+    @property
+    def trial_steps(self) -> int:
+        """Steps of all trials between which `every` iterations lie."""
+        return self.num_batches * self.num_candidates * self.episodes * self.env.max_episode_steps
+
+    @property
+    def iteration_cost(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration takes."""
+        steps = self.student.num_transitions
+        return self.student.iteration_cost | {"env_steps": (steps, steps + self.trial_steps)}
+
+    def init(self, key: Key, hyperparams: LearnableHyperparams, env_params: Any = None) -> LearnableState:
+        hyperparams = as_arrays(hyperparams)
+        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        student = self.student.init(key, hyperparams.student, env_params)
+        level = tree.zeros_like(jax.eval_shape(self.env.sample_level, key, env_params))
+        kept = LearnableLevels(tree.broadcast(level, self.capacity), jnp.full(self.capacity, -jnp.inf, jnp.float32))
+        return LearnableState(hyperparams, env_params, curricula.drop_shared_fields(student), kept)
+
+    def step(self, state: LearnableState, key: Key) -> tuple[LearnableState, Metrics]:
+        return base.run_step(self, state, key)
+
+    def evaluate(self, state: LearnableState, key: Key) -> Metrics:
+        return base.run_evaluation(self, state, key)
+
+    def student_state(self, state: LearnableState) -> OnPolicyState:
+        """The state of the student as its own workflow has it."""
+        return curricula.restore_shared_fields(state.student, state)
+
+    def plan(self, state: LearnableState, key: Key) -> tuple[RolloutPlan, LearnableLevels]:
+        """num_steps steps of every environment, exploring, on levels that are kept or fresh."""
+        key_sample, key_fresh, key_kept, key_plan = jax.random.split(key, 4)
+        due = self.is_due(state)
+        empty = replace(state.learnable_levels, score=jnp.full(self.capacity, -jnp.inf, jnp.float32))
+
+        def try_candidates(i: Array, kept: LearnableLevels) -> LearnableLevels:
+            return self.update_learnable_levels(state, kept, jax.random.fold_in(key_sample, i))
+
+        kept = tree.masked_fori_loop(
+            self.num_batches * due, try_candidates, tree.select(due, empty, state.learnable_levels)
+        )
+        rows, envs = self.student.vector_env.max_starts, self.student.num_envs
+        fresh = curricula.sample_levels(self.env, key_fresh, state.env_params, rows, envs)
+        place = jax.random.randint(key_kept, (rows, envs), 0, self.capacity)
+        learnable = jnp.broadcast_to(jnp.arange(envs) < round(self.share * envs), (rows, envs))
+        levels = tree.select(learnable & jnp.isfinite(kept.score[place]), tree.index(kept.levels, place), fresh)
+        plan, _ = self.student.plan(self.student_state(state), key_plan)
+        return replace(plan, starts=LevelStarts(levels, jnp.int32(rows))), kept
+
+    def is_due(self, state: LearnableState) -> Bool[Array, ""]:
+        """Whether this iteration begins with trials."""
+        return state.student.iteration % self.every == 0
+
+    def update_learnable_levels(self, state: LearnableState, kept: LearnableLevels, key: Key) -> LearnableLevels:
+        """The best of what is kept and of a batch of fresh levels, by what the policy does there."""
+        key_levels, key_plan, key_play = jax.random.split(key, 3)
+        student, steps = self.student_state(state), self.env.max_episode_steps
+        levels = curricula.sample_levels(self.env, key_levels, state.env_params, self.num_candidates)
+        n = self.num_candidates * self.episodes
+        plan, _ = self.student.plan(student, key_plan)
+        plan = replace(
+            plan, starts=curricula.make_level_starts(levels, self.episodes), restart=True, steps=jnp.int32(steps)
+        )
+        blank = jnp.zeros((steps, n)), jnp.zeros((steps, n), bool)
+        store = TransitionStore(steps, blank, lambda _, transitions, mask: (transitions.reward, transitions.is_done))
+        world = replace(self.student.vector_env, num_envs=n)
+        played = world.rollout(self.student.behaviour(student), state.env_params, plan, None, key_play, store)
+        reward, ended = played.stored
+        outcome = Outcome(reward, ended, repeats=self.episodes)
+        score = self.score(curricula.judge_outcome(self.env, outcome, levels))
+        score = jnp.where(jnp.isfinite(score), score, -jnp.inf)
+        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), kept, LearnableLevels(levels, score))
+        return tree.index(both, jax.lax.top_k(both.score, self.capacity)[1])
+
+    def plan_evaluation(self, state: LearnableState, key: Key) -> RolloutPlan:
+        """Whole episodes, greedily, each on a level that the environment draws."""
+        return curricula.plan_evaluation(self.student, self.student_state(state), key)
+
+    def rollout(self, state: LearnableState, plan: RolloutPlan, key: Key) -> tuple[LearnableState, Rollout]:
+        return state, self.student.rollout(self.student_state(state), plan, key)[1]
+
+    def learn_from(
+        self, state: LearnableState, carry: LearnableLevels, played: Rollout, key: Key
+    ) -> tuple[LearnableState, Metrics]:
+        student = replace(self.student_state(state), envs=played.envs)
+        student, metrics = self.student.learn(student, played.stored, key)
+        metrics = played.metrics() | metrics
+        metrics["env_steps"] = metrics["env_steps"] + jnp.where(self.is_due(state), self.trial_steps, 0)
+        after = LearnableState(state.hyperparams, state.env_params, curricula.drop_shared_fields(student), carry)
+        return after, metrics | {"levels/score": carry.score.mean(where=jnp.isfinite(carry.score))}
+
+    def evaluation_metrics(self, state: LearnableState, played: Rollout) -> Metrics:
+        return self.student.evaluation_metrics(state.student, played)
+
+    def policy(self, state: LearnableState, explores: bool = False) -> PolicyFn:
+        """How the student acts in one environment, greedily or exploring."""
+        return self.student.policy(self.student_state(state), explores)
+
+    def inherit(self, state: LearnableState, parent: LearnableState) -> LearnableState:
+        """The parent and what it keeps, but with the state's own environments."""
+        student = self.student.inherit(self.student_state(state), self.student_state(parent))
+        return replace(parent, student=curricula.drop_shared_fields(student), env_params=state.env_params)

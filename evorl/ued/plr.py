@@ -1,0 +1,290 @@
+"""Prioritized level replay: a student learns on levels of its past, by how much is to be learned from them."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool
+
+from evorl import hyperparameters, mesh, tree
+from evorl.agents.ppo import PPOHyperparams
+from evorl.errors import require, require_int
+from evorl.hyperparameters import Number, as_arrays, hyperparameter, make_default_field
+from evorl.priors import Uniform
+from evorl.types import (
+    Agent,
+    Batch,
+    Key,
+    Level,
+    LevelEnv,
+    Metrics,
+    MutableLevelEnv,
+    PolicyFn,
+    Transition,
+)
+from evorl.ued import curricula
+from evorl.ued.buffer import LevelBuffer
+from evorl.ued.generators import SAMPLED_LEVELS, LevelGenerator
+from evorl.ued.score_table import CurationHyperparams
+from evorl.ued.scores import MaxMC, Score
+from evorl.vector_env import Rollout, RolloutPlan, require_level_env
+from evorl.workflows import base
+from evorl.workflows.on_policy import OnPolicy, OnPolicyState
+
+MAX_MC = MaxMC()
+
+
+@struct.dataclass
+class PLRHyperparams:
+    """Those of the student and of the generator, and by what levels are replayed."""
+
+    student: Any = make_default_field(PPOHyperparams)
+    generator: Any = make_default_field(dict)
+    curation: CurationHyperparams = make_default_field(CurationHyperparams)
+    replay: Number = hyperparameter(
+        0.5, 0.0, 1.0, "p, the share of iterations that replay, once half of the buffer is full", Uniform(0.1, 0.9)
+    )
+
+
+@struct.dataclass
+class PLRState:
+    hyperparams: PLRHyperparams
+    env_params: Any
+    student: OnPolicyState  # without hyperparams and env_params, which are those above
+    buffer: LevelBuffer
+    generator: Any
+    parents: Any  # the levels that were replayed last, leaves [n, ...]; () where none have children
+    children_due: Any  # [] bool, whether their children are to come; () where none have
+
+
+@struct.dataclass
+class LevelBatch:
+    """The levels of an iteration."""
+
+    levels: Level  # leaves [groups n, ...]
+    buffer_indices: Any  # [n] int32, of those that are replayed
+    ages: Any  # of the buffer after they were drawn
+    is_replay: Any  # [] bool, whether they are
+    is_new: Any  # [groups n] bool, which levels are not from the buffer
+    is_generated: Any  # [] bool, whether the generator's are played
+    genomes: Any  # by the generator
+    generator: Any  # its state, which waits to be told
+
+
+@dataclass(frozen=True)
+class PLR:
+    """Each iteration plays n levels, new ones or some that the buffer has kept, and scores them.
+
+    n is student.num_envs / repeats; each level is played in `repeats` environments. Where robust, the student learns
+    from replays alone (Jiang et al. 2021, arXiv:2110.02439), else from new levels too (arXiv:2010.03934). With
+    num_edits, an iteration of replays is followed by one of their children, from which nothing is learned (ACCEL:
+    Parker-Holder et al. 2022, arXiv:2203.01302). Where side_by_side, new levels, replays and children are played at
+    once, n of each, and the student learns from the replays (Jiang et al. 2023, arXiv:2311.12716). An evaluation is of
+    levels as the environment draws them.
+    """
+
+    student: OnPolicy
+    generator: LevelGenerator = SAMPLED_LEVELS
+    score: Score = MAX_MC
+    capacity: int = 4000
+    prioritization: str = "rank"
+    robust: bool = True
+    side_by_side: bool = False
+    num_edits: int = 0
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        base.check_positive(self, "capacity", "repeats")
+        LevelBuffer.empty(1, (), self.prioritization)  # which raises
+        env, name = self.env, type(self.env).__name__
+        given, envs = self.repeats, self.student.num_envs
+        require(envs % given == 0, "repeats", given, f"must divide num_envs, {envs}")
+        curricula.check_student(self.student)
+        require(self.capacity >= self.num_levels, "capacity", self.capacity, f"must be at least {self.num_levels}")
+        require_int("num_edits", self.num_edits, 0)
+        mutates = not self.num_edits or isinstance(env, MutableLevelEnv)
+        require(mutates, "num_edits", self.num_edits, f"must be 0: levels of {name} cannot mutate")
+        learns = self.robust or not self.side_by_side
+        require(learns, "robust", self.robust, "must be true where side_by_side, which learn from replays")
+        ended = self.repeats * curricula.count_guaranteed_episodes(self.student)
+        curricula.check_curriculum_score(
+            self.score, env, ended, self.prioritization, more=curricula.list_outcome_fields(self.agent)
+        )
+
+    def hyperparams(self) -> PLRHyperparams:
+        return PLRHyperparams(
+            hyperparameters.default_hyperparams(self.student), hyperparameters.default_hyperparams(self.generator)
+        )
+
+    @property
+    def env(self) -> LevelEnv:
+        """That of the student."""
+        return require_level_env(self.student.env)
+
+    @property
+    def agent(self) -> Agent:
+        """The student."""
+        return self.student.agent
+
+    @property
+    def num_levels(self) -> int:
+        """Levels of a batch, n."""
+        return self.student.num_envs // self.repeats
+
+    @property
+    def num_level_batches(self) -> int:
+        """Batches of an iteration."""
+        return (3 if self.num_edits else 2) if self.side_by_side else 1
+
+    @property
+    def full_student(self) -> OnPolicy:
+        """The student with environments for all batches of an iteration."""
+        return replace(self.student, num_envs=self.num_level_batches * self.student.num_envs)
+
+    @property
+    def parallel_axes(self) -> dict[str, int]:
+        """What is independent: the environments, over as many devices as can share the buffer's levels too."""
+        return {mesh.ENVS: math.gcd(self.full_student.parallel_axes[mesh.ENVS], self.capacity)}
+
+    def state_sharding(self, state: PLRState) -> PLRState:
+        nothing: Any = ""
+        buffer = LevelBuffer(mesh.ENVS, nothing)
+        return PLRState(
+            nothing, nothing, self.full_student.state_sharding(state.student), buffer, nothing, nothing, nothing
+        )
+
+    @property
+    def iteration_cost(self) -> dict[str, tuple[int, int]]:
+        """The least and the most that an iteration takes."""
+        steps, updates = self.full_student.num_transitions, self.student.iteration_cost["gradient_steps"]
+        return {"env_steps": (steps, steps), "gradient_steps": (0 if self.robust else updates[0], updates[1])}
+
+    def init(self, key: Key, hyperparams: PLRHyperparams, env_params: Any = None) -> PLRState:
+        key_student, key_generator = jax.random.split(key)
+        hyperparams = as_arrays(hyperparams)
+        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        student = self.full_student.init(key_student, hyperparams.student, env_params)
+        generator = self.generator.init(key_generator, self.env, self.num_levels, hyperparams.generator)
+        level = jax.eval_shape(self.env.sample_level, key, env_params)
+        buffer = LevelBuffer.empty(self.capacity, level, self.prioritization)
+        parents = tree.broadcast(tree.zeros_like(level), self.num_levels) if self.num_edits else ()
+        return PLRState(
+            hyperparams, env_params, curricula.drop_shared_fields(student), buffer, generator, parents, jnp.bool_(False)
+        )
+
+    def step(self, state: PLRState, key: Key) -> tuple[PLRState, Metrics]:
+        return base.run_step(self, state, key)
+
+    def evaluate(self, state: PLRState, key: Key) -> Metrics:
+        return base.run_evaluation(self, state, key)
+
+    def student_state(self, state: PLRState) -> OnPolicyState:
+        """The state of the student as its own workflow has it."""
+        return curricula.restore_shared_fields(state.student, state)
+
+    def plan(self, state: PLRState, key: Key) -> tuple[RolloutPlan, LevelBatch]:
+        """An episode after the other on each of the levels that are dealt, exploring."""
+        key_deal, key_plan = jax.random.split(key)
+        dealt = self.choose_levels(state, key_deal)
+        plan, _ = self.full_student.plan(self.student_state(state), key_plan)
+        return replace(plan, starts=curricula.make_level_starts(dealt.levels, self.repeats), restart=True), dealt
+
+    def choose_levels(self, state: PLRState, key: Key) -> LevelBatch:
+        """What is played: new levels, replays, or children; side by side all that there are."""
+        key_new, key_choice, key_draw, key_edit = jax.random.split(key, 4)
+        h, n, buffer = state.hyperparams, self.num_levels, state.buffer
+        new, made_of, generator = self.generator.ask(
+            key_new, state.generator, self.env, n, state.env_params, h.generator
+        )
+        ready = 2 * buffer.size >= self.capacity
+        chosen = self.side_by_side | jax.random.bernoulli(key_choice, h.replay)
+        replays = ready & chosen & (self.side_by_side | ~state.children_due)
+        places, drawn = buffer.sample_indices(key_draw, n, h.curation, replays)
+        batches, fresh = (
+            [new, tree.select(replays, buffer.get_levels(places), new)],
+            [jnp.bool_(True), jnp.bool_(False)],
+        )
+        if isinstance(self.env, MutableLevelEnv) and self.num_edits:
+            mutate = jax.vmap(partial(self.env.mutate_level, num_edits=self.num_edits))
+            children = mutate(jax.random.split(key_edit, n), state.parents)
+            batches, fresh = [*batches, tree.select(state.children_due, children, new)], [*fresh, state.children_due]
+        if self.side_by_side:  # where a batch is not to be, there are the new levels once more, which count once
+            levels, fresh = tree.merge_axes(tree.stack(batches)), jnp.repeat(jnp.stack(fresh), n)
+            generated = jnp.bool_(True)
+        else:
+            which = jnp.where(state.children_due, 2, replays)
+            levels, fresh = tree.index(tree.stack(batches), which), jnp.broadcast_to(~replays, n)
+            generated = which == 0
+        return LevelBatch(levels, places, drawn.score_table.age, replays, fresh, generated, made_of, generator)
+
+    def plan_evaluation(self, state: PLRState, key: Key) -> RolloutPlan:
+        """Whole episodes, greedily, each on a level that the environment draws."""
+        return curricula.plan_evaluation(self.full_student, self.student_state(state), key)
+
+    def rollout(self, state: PLRState, plan: RolloutPlan, key: Key) -> tuple[PLRState, Rollout]:
+        return state, self.full_student.rollout(self.student_state(state), plan, key)[1]
+
+    def learn_from(self, state: PLRState, carry: LevelBatch, played: Rollout, key: Key) -> tuple[PLRState, Metrics]:
+        key_learn, key_tell = jax.random.split(key)
+        h, buffer = state.hyperparams, state.buffer
+        student, batch = self.full_student.prepare_batch(
+            replace(self.student_state(state), envs=played.envs), played.stored
+        )
+        best = buffer.get_best_returns(carry.levels, self.env.is_same_level)
+        outcome = curricula.compute_outcome(self.full_student, student, played.stored, batch, carry.levels, best)
+        score, highest = self.score(outcome), outcome.highest_return
+        buffer = replace(buffer, score_table=replace(buffer.score_table, age=carry.ages))
+        again = self.select_replays((score, highest), 1)
+        buffer = buffer.update_scores(carry.buffer_indices, jnp.where(carry.is_replay, again[0], jnp.nan), again[1])
+        entering = jnp.where(carry.is_new, score, jnp.nan)
+        buffer = buffer.insert_levels(carry.levels, entering, highest, self.env.is_same_level, h.curation)
+
+        def tell(_: Array, generator: Any) -> Any:
+            return self.generator.tell(key_tell, carry.genomes, score[: self.num_levels], generator, h.generator)
+
+        asked = tree.select(carry.is_generated, carry.generator, state.generator)
+        generator = tree.masked_fori_loop(carry.is_generated.astype(jnp.int32), tell, asked)
+        student, metrics = self.learn(student, played.stored, batch, carry.is_replay, key_learn)
+        parents = self.select_replays(carry.levels, 1) if self.num_edits else ()
+        fertile = carry.is_replay & (self.num_edits > 0)
+        after = PLRState(
+            h, state.env_params, curricula.drop_shared_fields(student), buffer, generator, parents, fertile
+        )
+        kept = {"levels/replayed": carry.is_replay.astype(jnp.float32), "levels/kept": buffer.size / self.capacity}
+        return after, played.metrics() | metrics | kept | curricula.summarize_levels(outcome, score)
+
+    def select_replays(self, x: Any, per_level: int, axis: int = 0) -> Any:
+        """Of x, whose leaves have per_level of all levels' along an axis, the part of the replays."""
+        if not self.side_by_side:
+            return x
+        n = per_level * self.num_levels
+        return jax.tree.map(lambda leaf: jax.lax.slice_in_dim(leaf, n, 2 * n, axis=axis), x)
+
+    def learn(
+        self, student: OnPolicyState, rollout: Transition, batch: Batch, replays: Bool[Array, ""], key: Key
+    ) -> tuple[OnPolicyState, Metrics]:
+        """The student after its passes over the replays or, where not robust, over any batch; none over others."""
+        count = self.student.num_epochs
+        epochs = jnp.where(replays, count, 0) if self.robust else jnp.int32(count)
+        rollout, batch = self.select_replays((rollout, batch), self.repeats, axis=1)
+        before = replace(
+            student, iteration=student.iteration * self.num_level_batches
+        )  # by which schedules count env steps
+        after, metrics = self.student.update_on_batch(before, rollout, batch, key, epochs)
+        return replace(after, iteration=student.iteration + 1), metrics
+
+    def evaluation_metrics(self, state: PLRState, played: Rollout) -> Metrics:
+        return self.full_student.evaluation_metrics(state.student, played)
+
+    def policy(self, state: PLRState, explores: bool = False) -> PolicyFn:
+        """How the student acts in one environment, greedily or exploring."""
+        return self.full_student.policy(self.student_state(state), explores)
+
+    def inherit(self, state: PLRState, parent: PLRState) -> PLRState:
+        """The parent, curriculum and all, but with the state's own environments."""
+        student = self.full_student.inherit(self.student_state(state), self.student_state(parent))
+        return replace(parent, student=curricula.drop_shared_fields(student), env_params=state.env_params)

@@ -1,0 +1,119 @@
+"""What the hybrids of evolution and gradients share: many actors that play into one replay and learn from it."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+from jaxtyping import Array, Int
+
+from evorl import tree
+from evorl.agents.train_state import TrainState
+from evorl.ec import search
+from evorl.errors import require, require_int
+from evorl.types import (
+    ActorCritic,
+    Hyperparams,
+    Key,
+    Metrics,
+    Params,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    Transition,
+)
+from evorl.vector_env import UNLIMITED, Rollout, RolloutPlan, TransitionStore
+from evorl.workflows.base import (
+    check_positive,
+    check_replay,
+    loop_with_metrics,
+    update_actor_on_batch,
+    update_priorities,
+)
+
+
+def check_hybrid(workflow: Any) -> None:
+    """Raises OptionError where sizes that a hybrid has do not fit together."""
+    check_positive(workflow, "min_updates", "fitness_episodes", "batch_size", "eval_episodes", "chunk")
+    check_replay(workflow)
+    search.require_from_params(workflow.evolver, "evolver", "actors that have learned")
+    n, fewest, most = workflow.evolver.population_size, workflow.min_updates, workflow.max_updates
+    require_int("population_size", n, 2)
+    require(most >= fewest, "max_updates", most, f"must be at least min_updates, {fewest}")
+    require(most <= UNLIMITED, "max_updates", most, f"must be at most {UNLIMITED}")
+    warmup = workflow.warmup_generations
+    require(warmup >= 0, "warmup_generations", warmup, "must not be negative")
+
+
+def init_agent_evolver_replay(
+    workflow: Any, key: Key, hyperparams: Hyperparams, env_params: Any
+) -> tuple[Any, Any, ReplayBuffer]:
+    """The first agent, the first state of the evolver and an empty replay of a hybrid whose learners play first.
+
+    Raises OptionError where the replay has priorities: where they learn, in a plan, nothing is written to it.
+    """
+    key_agent, key_evolver = jax.random.split(key)
+    agent = workflow.agent.init(key_agent, hyperparams.agent)
+    draw = lambda key: workflow.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
+    evolver = search.init_evolver_state(workflow.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
+    _, row = workflow.vector_env.init_blank_envs(agent.actor.params, hyperparams.agent, env_params)
+    replay = workflow.replay.empty(workflow.capacity, row, workflow.vector_env.num_envs)
+    given, name = type(workflow.replay).__name__, type(workflow).__name__
+    why = f"has priorities, which {name} cannot change where it learns"
+    require(not isinstance(replay, PrioritizedReplayBuffer), "replay", given, why)
+    return agent, evolver, replay
+
+
+def rollout_into_replay(workflow: Any, state: Any, plan: RolloutPlan, key: Key) -> tuple[Any, Rollout]:
+    """What the actors of a hybrid played, which the replay of the state then holds."""
+
+    def add(replay: ReplayBuffer, rows: Transition, mask: Array) -> ReplayBuffer:
+        return replay.add(rows, mask & plan.stores)
+
+    store = TransitionStore(workflow.chunk, state.replay, add)
+    played = workflow.vector_env.rollout(workflow.behaviour(state), state.env_params, plan, None, key, store)
+    return replace(state, replay=played.stored), replace(played, stored=())
+
+
+@jax.named_scope("learning")
+def update_actors_and_critic(
+    workflow: Any, learners: Any, replay: ReplayBuffer, key: Key, updates: Int[Array, ""], hyperparams: Hyperparams
+) -> tuple[Any, ReplayBuffer, Metrics]:
+    """updates steps of m actors and of the critic that they share, whose loss is the mean over the actors' batches.
+
+    learners is a state of the workflow's agent whose actor leads with [m]. What else the state holds, such as a
+    temperature, moves by the mean over the actors too. Returns the learners and the replay after that, and the metrics.
+    """
+    agent: ActorCritic = workflow.agent
+    m = tree.leading_size(learners.actor)
+    changes, before = isinstance(replay, PrioritizedReplayBuffer), replay  # else no loop carries it
+
+    def learn_once(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
+        key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
+        learners, replay = carry if changes else (carry[0], before)
+        samples = replay.sample(key_batch, (m, workflow.batch_size))
+        batches = replace(samples.rows, weight=samples.weight)
+
+        def mean_critic_loss(params: Params) -> tuple[Array, Metrics]:
+            def loss(actor: TrainState, batch: Transition, key: Key) -> tuple[Array, Metrics]:
+                return agent.critic_loss(params, replace(learners, actor=actor), batch, key, hyperparams)
+
+            values, metrics = jax.vmap(loss)(learners.actor, batches, jax.random.split(key_critic, m))
+            return values.mean(), metrics
+
+        learners, critic_metrics = agent.update_critic(learners, mean_critic_loss, hyperparams)
+        replay, critic_metrics = update_priorities(replay, samples.index, critic_metrics)
+
+        def update_actor(actor: TrainState, batch: Transition, key: Key) -> tuple[Any, Metrics]:
+            return update_actor_on_batch(agent, replace(learners, actor=actor), batch, key, hyperparams)
+
+        moved, metrics = jax.vmap(update_actor)(learners.actor, batches, jax.random.split(key_actor, m))
+        learners = replace(average_over_actors(moved), actor=moved.actor, critic=learners.critic)
+        after = agent.update_targets(learners, hyperparams), replay if changes else ()
+        return after, tree.mean(critic_metrics | metrics)
+
+    (learners, changed), metrics, _ = loop_with_metrics(updates, learn_once, (learners, replay if changes else ()))
+    return learners, changed if changes else replay, metrics
+
+
+def average_over_actors(states: Any) -> Any:
+    """The mean over the leading axis of every leaf, in its dtype; exact where all are the same, as counts are."""
+    return jax.tree.map(lambda x: x[0] + (x - x[0]).mean(0).astype(x.dtype), states)
