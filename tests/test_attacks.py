@@ -340,7 +340,10 @@ def test_signals_end_a_training_sooner_and_sooner(begun):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert stopping.has_started == begun
-    script = f"import signal; from evorl.training.stopping import StopHandler; s = StopHandler().__enter__(); s.has_started = {begun}\n"
+    script = (
+        "import signal; from evorl.training.stopping import StopHandler\n"
+        f"s = StopHandler().__enter__(); s.has_started = {begun}\n"
+    )
     script += "for _ in range(3):\n    try: signal.raise_signal(signal.SIGINT)\n    except KeyboardInterrupt: pass\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
     assert done.returncode == 128 + signal.SIGINT

@@ -1,5 +1,6 @@
 """PBT and MetaES on tiny environments."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -265,7 +266,9 @@ def temporaries(step, *arguments):
 def test_copying_needs_no_second_population():
     """A generation of PBT over PPO holds, beside its state, less than half a population more than training alone."""
     space = PPOHyperparams(learning_rate=LogUniform(1e-4, 1e-1), discount=OneMinus(LogUniform(1e-3, 1e-1)))
-    population = Vmapped(on_policy(PPO(), num_epochs=1, batch_size=16), 32)
+    workflow = on_policy(PPO(), num_epochs=1, batch_size=16)
+    large = replace(workflow, agent=replace(workflow.agent, hidden=(32, 32)))  # so that agents are most of the state
+    population = Vmapped(large, 32)
     pbt = PBT(population, space, steps_per_generation=1)
     state = jax.eval_shape(pbt.init, KEY, PBTHyperparams())
 

@@ -1,6 +1,7 @@
 """What a sweep shows of itself, and its best as an experiment."""
 
 import math
+import os
 import re
 from contextlib import closing
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evorl.cli import sweep
 from evorl.errors import OptionError
 from evorl.priors import Uniform
 from evorl.sweeps import definition, plots, reports
@@ -97,6 +99,13 @@ def test_the_best_is_an_experiment_that_trains_the_same(tmp_path, monkeypatch):
         with pytest.raises(OptionError, match="must be a name of letters"):
             list(reports.write_report(store, found, "../mine"))
     assert {path.name for path in Path("configs").rglob("*.yaml")} == {"mine.yaml"}
+
+
+def test_linear_algebra_of_a_sweep_has_one_thread(monkeypatch, capsys):
+    """On cores that others use, the threads of OpenBLAS took ten times the CPU seconds."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    sweep.main(["--help"])
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
 
 
 def test_what_matters_is_the_coordinate_that_the_score_follows():

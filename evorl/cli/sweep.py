@@ -50,6 +50,7 @@ TRAINING_ONLY_OPTIONS = (
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait at full speed where cores are shared
     with command(arguments) as given:
         if not given or {"-h", "--help"} & set(given):
             print(HELP)

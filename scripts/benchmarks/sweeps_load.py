@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as evorl.sweep does
+
 import numpy as np
 
 from evorl.sweeps import definition, reports, runner
