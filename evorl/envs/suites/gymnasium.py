@@ -115,7 +115,7 @@ class GymnasiumEnv(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         if seed is not None or self._key is None:
-            self._key = key_from_seed(self.np_random_seed if seed is None else seed)
+            self._key = key_from_any_seed(self.np_random_seed if seed is None else seed)
         self._key, self._state, obs = self._begin(self._key, self._params)
         return to_gymnasium_value(self._env.observation_space, obs), {}
 
@@ -158,7 +158,7 @@ class GymnasiumVectorEnv(VectorEnv):
             first = self.np_random_seed if seed is None else seed
             seeds = [int(first) + i for i in range(self.num_envs)] if alone else list(first)  # pyright: ignore
             require(len(seeds) == self.num_envs, "seed", seed, f"must be one, or {self.num_envs}")
-            self._keys = jnp.stack([key_from_seed(one) for one in seeds])
+            self._keys = jnp.stack([key_from_any_seed(one) for one in seeds])
         self._keys, self._states, obs = self._begin(self._keys, self._params)
         return self._to_gymnasium_obs(obs), {}
 
@@ -201,8 +201,8 @@ def render_state(env: Any, state: Any) -> Any:
         return np.asarray(Image.open(pictures[0]).convert("RGB")) if pictures else None
 
 
-def key_from_seed(seed: Any) -> Key:
-    """The key that a seed stands for."""
+def key_from_any_seed(seed: Any) -> Key:
+    """Return the key of any whole number, taken modulo 2^32, as seeds of other libraries may be larger."""
     return jax.random.key(int(seed) % 2**32)
 
 

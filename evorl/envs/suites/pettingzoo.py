@@ -14,7 +14,7 @@ from evorl.envs.games.game_wrappers import require_game
 from evorl.envs.host.parallel import make_zero_value
 from evorl.envs.suites.gymnasium import (
     from_gymnasium_action,
-    key_from_seed,
+    key_from_any_seed,
     list_render_modes,
     render_state,
     split_and_reset,
@@ -70,7 +70,7 @@ class PettingZooEnv(ParallelEnv):
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """The start of an episode: the same ones each time with a seed, without it what comes next."""
         if seed is not None or self._key is None:
-            self._key = key_from_seed(np.random.SeedSequence().entropy if seed is None else seed)
+            self._key = key_from_any_seed(np.random.SeedSequence().entropy if seed is None else seed)
         self._key, self._state, self._obs = self._begin(self._key, self._params)
         self.agents = list(self.possible_agents)
         return self._split_observations(), {agent: {} for agent in self.agents}
