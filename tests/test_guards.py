@@ -126,6 +126,9 @@ def test_a_rise_of_six_percent_has_moved_and_one_of_four_has_not():
 def test_small_counts_are_exact_and_ratios_of_clocks_are_not():
     old = {"E1": {"programs": 19, "loop_copies": 0}, "import evorl": {"import_ratio": 2.0}}
     assert guards.moved(old, old | {"import evorl": {"import_ratio": 2.9}}) == []
+    small = [{"import evorl": {"import_ratio": ratio}} for ratio in (0.025, 0.07, 0.08)]
+    assert guards.moved(small[0], small[1]) == []
+    assert guards.moved(small[0], small[2]) == ["import evorl: import_ratio 0.025 -> 0.08"]
     new = {"E1": {"programs": 20, "loop_copies": 1}, "import evorl": {"import_ratio": 3.1}}
     assert guards.moved(old, new) == [
         "E1: loop_copies 0 -> 1",
