@@ -1,16 +1,15 @@
 """What the commands share: how they end, how they read their arguments, and what they draw with."""
 
-import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes.util import find_library
-from typing import Any, NoReturn
+from typing import Any, get_args, get_origin
 
 from evorl import package
-from evorl.errors import OptionError, escape, exit_with_error
+from evorl.errors import OptionError, escape, exit_with_error, require, unknown_name_error
 
 
 @contextmanager
@@ -67,12 +66,56 @@ def _flush_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line."""
+def wants_help(words: Sequence[str]) -> bool:
+    """Return whether the words of a command ask how it is used."""
+    return bool({"-h", "--help"} & set(words))
 
-    def error(self, message: str) -> NoReturn:
-        """Raises OptionError."""
-        raise OptionError(f"{message}; {self.prog} --help")
+
+def split_options(
+    words: Sequence[str], kinds: Mapping[str, Any], labels: bool = False
+) -> tuple[list[str], dict[str, Any]]:
+    """Split the words of a command into positional ones and options.
+
+    Args:
+        words: of the command line.
+        kinds: type of each option, by name; options are `name=value`, with a value in YAML.
+        labels: whether `LABEL=PATH` is positional where LABEL is no option.
+
+    Returns:
+        Positional words, and the values of the options that are given.
+
+    Raises:
+        OptionError: of an unknown option, a flag such as `--seed`, or a value that is of another type.
+    """
+    positional, options = [], {}
+    for word in words:
+        name, given, text = word.partition("=")
+        if word.startswith("-"):
+            raise OptionError(f"{word:.60}: options are name=value; allowed: {', '.join(sorted(kinds))}")
+        if not given or (labels and name not in kinds):
+            positional.append(word)
+        elif name not in kinds:
+            raise unknown_name_error("option", name, set(kinds))
+        else:
+            options[name] = parse_option(name, text, kinds[name])
+    return positional, options
+
+
+def parse_option(name: str, text: str, kind: Any) -> Any:
+    """Return the value of an option, which is of a type or of one of a union; raises OptionError."""
+    import yaml
+
+    try:
+        value = yaml.safe_load(text) if text else None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise OptionError(f"{name}={text:.60}: cannot be read") from error
+    kinds = get_args(kind) or (kind,)
+    if float in kinds and type(value) in (int, str):  # YAML takes 1e9 for a word
+        with contextlib.suppress(ValueError):
+            value = float(value)
+    shown = getattr(kind, "__name__", str(kind).replace("None", "null"))
+    require(kind is Any or type(value) in (*kinds, *map(get_origin, kinds)), name, text, f"must be of type {shown}")
+    return value
 
 
 def escape_cell(name: str) -> str:

@@ -110,7 +110,8 @@ def ant(tiny: bool, envs: int = 4096, batch: int = 8192) -> Any:
 
 def pbt(tiny: bool, members: int) -> Any:
     from evorl.agents import PPOHyperparams
-    from evorl.population import NoSelection, Truncation, Uniform
+    from evorl.population import NoSelection, Truncation
+    from evorl.priors import Uniform
     from evorl.workflows import PBT, Vmapped
 
     inner = replace(ant(tiny, 64, 256), eval_episodes=4)

@@ -88,8 +88,6 @@ from evorl.networks.mixers import MonotonicMixer
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
 from evorl.population import (
-    LogUniform,
-    OneMinus,
     Pairs,
     PerturbHyperparams,
     Resample,
@@ -97,8 +95,8 @@ from evorl.population import (
     Swarm,
     SwarmHyperparams,
     Truncation,
-    Uniform,
 )
+from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.problems import DTLZ, ZDT
 from evorl.replay import FrameReplay, SequenceReplay
 from evorl.ued import (

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from evorl.replay import RingBuffer
+from evorl.replay.ring import RingBuffer
 from evorl.types import Sample
 
 

@@ -25,7 +25,7 @@ from evorl.ec import (
 from evorl.ec.evosax import Evosax
 from evorl.envs.sanity import probe
 from evorl.errors import OptionError
-from evorl.replay import RingBuffer
+from evorl.replay.ring import RingBuffer
 from evorl.training.program import Program
 from evorl.types import Transition
 from evorl.workflows import CEMRL, CEMRLHyperparams, shared_replay_learning

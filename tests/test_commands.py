@@ -135,26 +135,30 @@ WRONG = {
     "play run member=[0,1]": "member=[0, 1]: this run has one only",
     "play run which=worst": "which=worst: must be best or last",
     "play run suite=odd": "unknown suite odd; did you mean ood?",
-    "curve": "the following arguments are required: out, runs; python -m evorl.curve --help",
+    "curve": "runs=nothing: give a picture and runs: python -m evorl.curve OUT RUN ...",
     "curve out.png nowhere": "run=nowhere: is not there",
     "curve out.png A=empty": "run=empty: holds no metrics.jsonl",
     "curve out.png A=": "run=A=: must be RUN or LABEL=RUN",
     "curve out.png =run": "run==run: must be RUN or LABEL=RUN",
-    "curve out.png run --goal=x": "argument --goal: invalid float value: 'x'; python -m evorl.curve --help",
+    "curve out.png run goal=x": "goal=x: must be of type float",
+    "curve out.png run --goal": "--goal: options are name=value; allowed: goal, title",
     "curve out.png fresh": "run=fresh: has no evaluation yet",
     "curve out.png torn": "run=torn: 1 of 1 lines of its metrics.jsonl are damaged",
     "curve nowhere/out.png run": "out=nowhere/out.png: cannot be written: ",
     "curve out.nonsense run": "out=out.nonsense: cannot be written: Format 'nonsense' is not supported",
     "lineage nowhere": "run=nowhere: holds no metrics.jsonl",
     "lineage run": "run=run: trained no population that evolves",
-    "lineage run --seed=x": "argument --seed: invalid int value: 'x'; python -m evorl.lineage --help",
-    "league": "the following arguments are required: runs; python -m evorl.league --help",
+    "lineage": "run=nothing: give one run directory: python -m evorl.lineage RUN",
+    "lineage run seed=x": "seed=x: must be of type int | null",
+    "lineage run seeds=1": "unknown option seeds; did you mean seed?",
+    "league": "runs=nothing: a tournament is of two or more",
+    "league run random trust=[3]": "trust=[3]: must be a list of packages",
     "league random": "runs=random: a tournament is of two or more",
     "league random x=random": "runs=random: one at least must be a run",
     "league a/run run": "runs=run: is there twice: LABEL=RUN names a run",
     "league nowhere random": "run=nowhere: is not there",
     "league x= random": "run=x=: must be RUN or LABEL=RUN",
-    "league run random --episodes=0": "episodes=0: must be at least 1",
+    "league run random episodes=0": "episodes=0: must be at least 1",
     "league run random": "env=Brax: is no game of several, and a tournament needs one",
     "play run suite=ood": "suite=ood: is for agents trained on mazes, not on Brax",
     "play run suite=risk": "suite=risk: is for levels that are solved or not "
@@ -204,7 +208,7 @@ def test_a_wrong_command_prints_one_line_that_teaches(command, folder, monkeypat
 @pytest.mark.program
 def test_curves_are_a_picture_and_a_table(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    curve.main(["curve.png", "run", "again=run", "--goal=1e9", "--title=two"])
+    curve.main(["curve.png", "run", "again=run", "goal=1e9", "title=two"])
     (folder / "curve.png").unlink()
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     assert [len(line) for line in lines] == [8] * 4

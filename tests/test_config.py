@@ -15,7 +15,8 @@ from evorl.envs.suites.gymnax import Gymnax
 from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
 from evorl.hyperparameters import hyperparameter, to_search_space
-from evorl.population import LogUniform, Pairs, Swarm, SwarmHyperparams, Truncation, Uniform
+from evorl.population import Pairs, Swarm, SwarmHyperparams, Truncation
+from evorl.priors import LogUniform, Uniform
 from evorl.training import runs
 from evorl.training.configuration import config, discovery, parts
 from evorl.workflows import (

@@ -1,11 +1,12 @@
 """Every workflow keeps the contract: one test and one program for each case."""
 
 import dataclasses
+import importlib
 
 import pytest
 from typing_extensions import get_protocol_members
 
-import evorl
+from evorl import lazy
 from evorl.types import Agent, Evolver, Workflow
 from tests import contract
 from tests.contract_cases import CASES, EVOLVERS, SINGLE, TWINNED, TWINS
@@ -56,7 +57,8 @@ def test_every_workflow_agent_and_evolver_of_evorl_has_a_case():
             for field in dataclasses.fields(x):
                 yield from parts(getattr(x, field.name))
 
-    given = {value for name in evorl.__all__ if isinstance(value := getattr(evorl, name), type)}
+    packages = [importlib.import_module(name) for name in lazy.list_packages()]
+    given = {value for one in packages for name in one.__all__ if isinstance(value := getattr(one, name), type)}
     protocols = [get_protocol_members(protocol) for protocol in (Workflow, Agent, Evolver)]
     wanted = {each for each in given if any(all(hasattr(each, name) for name in one) for one in protocols)}
     assert len(wanted) >= 25

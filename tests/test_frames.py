@@ -11,7 +11,8 @@ from evorl import DQN, OffPolicy, tree
 from evorl.envs.suites.gymnax import Gymnax
 from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
-from evorl.replay import UNIFORM, FrameReplay, PrioritizedReplay, SequenceReplay
+from evorl.replay import FrameReplay, PrioritizedReplay, SequenceReplay
+from evorl.replay.ring import UNIFORM
 from evorl.types import Transition
 from tests.conftest import leaves_equal
 

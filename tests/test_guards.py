@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from evorl import TD3, OffPolicy
-from evorl.replay import RingBuffer
+from evorl.replay.ring import RingBuffer
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "scripts" / "trust"

@@ -287,8 +287,8 @@ def test_lost_members_are_replaced_and_a_run_goes_on(monkeypatch):
 
 def test_the_lineage_of_a_run_is_drawn(folder, capsys):
     pytest.importorskip("matplotlib")
-    lineage.main([str(folder / "whole"), "--seed", "6"])
+    lineage.main([str(folder / "whole"), "seed=6"])
     assert (folder / "whole" / "lineage.png").stat().st_size > 5000
     with pytest.raises(SystemExit):
-        lineage.main([str(folder / "whole"), "--seed", "7"])
+        lineage.main([str(folder / "whole"), "seed=7"])
     assert "seed=7: must be from 5 to 6" in capsys.readouterr().err

@@ -20,7 +20,6 @@ from evorl import (
     Budget,
     CEMRLHyperparams,
     ERLHyperparams,
-    ERLMutation,
     Evolution,
     EvolutionHyperparams,
     MetaES,
@@ -33,7 +32,6 @@ from evorl import (
     PBTHyperparams,
     PerturbHyperparams,
     PolicyGradient,
-    Restarts,
     SharedReplay,
     Uniform,
     Vmapped,
@@ -41,7 +39,7 @@ from evorl import (
     hyperparameters,
 )
 from evorl.agents import PPOHyperparams, SACHyperparams
-from evorl.ec import CEMHyperparams, GAHyperparams
+from evorl.ec import CEMHyperparams, ERLMutation, GAHyperparams, Restarts
 from evorl.ec.variation import ERLMutationHyperparams
 from evorl.errors import OptionError
 from evorl.hyperparameters import linear_schedule

@@ -14,7 +14,8 @@ from evorl.agents.random import Random
 from evorl.ec import OpenES
 from evorl.envs import check_env
 from evorl.envs.wrappers import FilterObservation, FrameStack
-from evorl.spaces import MASKED_LOGIT, Box, Dict, Discrete, MultiDiscrete, ObsWithActionMask
+from evorl.spaces import Box, Dict, Discrete, MultiDiscrete, ObsWithActionMask
+from evorl.spaces.action_mask import MASKED_LOGIT
 from evorl.types import TimeStep
 from evorl.workflows import Evolution, OffPolicy, OnPolicy
 

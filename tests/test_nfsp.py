@@ -18,7 +18,8 @@ from evorl.leagues.nfsp import NFSP, NFSPHyperparams
 from evorl.leagues.pending_choices import PendingChoices
 from evorl.leagues.training_oracle import make_single_player_env
 from evorl.networks.recurrent import GRU
-from evorl.replay import ReservoirBuffer, SequenceReplay
+from evorl.replay import SequenceReplay
+from evorl.replay.reservoir import ReservoirBuffer
 from evorl.spaces import Box, Discrete, ObsWithActionMask
 from evorl.training.policy import Policy
 from evorl.types import Transition

@@ -15,19 +15,9 @@ from evorl.ec import CEM, CEMHyperparams
 from evorl.envs.sanity.probe import ObsActionReward
 from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter
-from evorl.population import (
-    LogUniform,
-    NoSelection,
-    OneMinus,
-    Pairs,
-    Perturb,
-    PerturbHyperparams,
-    Swarm,
-    SwarmHyperparams,
-    Truncation,
-    Uniform,
-)
-from evorl.replay import split_replays
+from evorl.population import NoSelection, Pairs, Perturb, PerturbHyperparams, Swarm, SwarmHyperparams, Truncation
+from evorl.priors import LogUniform, OneMinus, Uniform
+from evorl.replay.state_replays import split_replays
 from evorl.workflows import PBT, MetaES, MetaESHyperparams, OffPolicy, PBTHyperparams, Vmapped
 from evorl.workflows.base import step_or_evaluate
 from tests.tiny import on_policy

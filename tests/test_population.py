@@ -15,18 +15,12 @@ from evorl.ec import CEM, CEMHyperparams
 from evorl.ec.evosax import Evosax
 from evorl.errors import OptionError
 from evorl.population import (
-    Choice,
     EvolverVariation,
     Generation,
-    Integer,
-    LogUniform,
-    Neg,
     NoSelection,
-    OneMinus,
     Pairs,
     Perturb,
     PerturbHyperparams,
-    PowerOfTwo,
     PriorSpace,
     Resample,
     ResampleHyperparams,
@@ -34,8 +28,8 @@ from evorl.population import (
     SwarmHyperparams,
     Tournament,
     Truncation,
-    Uniform,
 )
+from evorl.priors import Choice, Integer, LogUniform, Neg, OneMinus, PowerOfTwo, Uniform
 from evorl.workflows import CEMRLHyperparams
 
 KEY = jax.random.key(0)

@@ -5,7 +5,7 @@ import pytest
 
 from evorl import tree
 from evorl.envs.suites.brax import Brax
-from evorl.replay import RingBuffer
+from evorl.replay.ring import RingBuffer
 
 
 def rows(*values):

@@ -9,7 +9,8 @@ from evorl.agents import DQN
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
 from evorl.leagues.training_oracle import make_single_player_env
-from evorl.replay import ReservoirBuffer, ReservoirReplay
+from evorl.replay import ReservoirReplay
+from evorl.replay.reservoir import ReservoirBuffer
 from evorl.workflows import OffPolicy
 
 ROW = {"number": jax.ShapeDtypeStruct((), jnp.int32), "real": jax.ShapeDtypeStruct((2,), jnp.float32)}

@@ -10,7 +10,7 @@ from evorl import tree
 from evorl.agents import PPO, SAC, TD3, PPOHyperparams, SACHyperparams, TD3Hyperparams
 from evorl.errors import OptionError
 from evorl.hyperparameters import as_arrays
-from evorl.replay import split_replays
+from evorl.replay.state_replays import split_replays
 from evorl.training.fit import Budget, fit
 from evorl.training.nans import DivergenceMonitor
 from evorl.training.program import Program

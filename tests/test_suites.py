@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import PBT, MazeSuite, OnPolicy, PolicyGradient, PPOHyperparams, RiskSuite, Vmapped, tree
+from evorl import PBT, OnPolicy, PolicyGradient, PPOHyperparams, Vmapped, tree
 from evorl.envs.maze import LevelTable, Maze, RandomWalls, equal, ood, suite
 from evorl.envs.physics import Physics
 from evorl.envs.suites.gymnax import Gymnax
@@ -20,7 +20,7 @@ from evorl.spaces import Box, Discrete
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
 from evorl.training.records.checkpoint import Checkpoints
-from evorl.training.suites import tables
+from evorl.training.suites import MazeSuite, RiskSuite, tables
 from evorl.training.suites.level_episodes import run_on_levels
 from evorl.training.suites.risk import bootstrap_interval, compute_risk_curve, sample_solvable
 from evorl.types import TimeStep

@@ -17,7 +17,8 @@ from evorl import tree
 from evorl.agents import TD3, TD3Hyperparams
 from evorl.cli import train
 from evorl.errors import DivergedError, OptionError
-from evorl.replay import RingBuffer, split_replays
+from evorl.replay.ring import RingBuffer
+from evorl.replay.state_replays import split_replays
 from evorl.spaces import Box
 from evorl.training import devices
 from evorl.training.fit import Budget, fit

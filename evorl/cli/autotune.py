@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from evorl.command import command
+from evorl.command import command, wants_help
 from evorl.errors import OptionError, require, unknown_name_error
 
 HELP = """usage: python -m evorl.autotune [option of evorl.train ...] [option=value ...]
@@ -39,7 +39,7 @@ Candidate = dict[str, Any]  # options by name, and THREADS_VARIABLE
 def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
     with command(arguments) as given:
-        if not given or {"-h", "--help"} & set(given):
+        if not given or wants_help(given):
             print(HELP)
         else:
             _main(given)

@@ -6,11 +6,13 @@ differ in nothing else. Each environment, with its options and wrappers, has a p
 are left out, which the last line and exit code 2 tell.
 
 python -m evorl.curve curve.png runs/a runs/b
-python -m evorl.curve docs/curve.png "CEM-RL=runs/a" "TD3=runs/b" [--goal 950] [--title "Brax inverted_pendulum"]
+python -m evorl.curve docs/curve.png CEM-RL=runs/a TD3=runs/b goal=950 title="Brax inverted_pendulum"
 python -m evorl.curve curve.png TD3=runs/td3_seed_0 TD3=runs/td3_seed_1 TD3=runs/td3_seed_2
+
+  goal=            a return; the table says after how many steps the mean over seeds reached it
+  title=           of the picture
 """
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from evorl import stats
-from evorl.command import Parser, command, pyplot, save_figure
+from evorl.command import command, pyplot, save_figure, split_options, wants_help
 from evorl.errors import OptionError, escape, require, to_printable
 from evorl.training.configuration import config_file
 from evorl.training.records.rows import JSON_LINES, read_rows
@@ -251,22 +253,20 @@ def draw_curves(found: Mapping[str, Sequence[Curve]], goal: float | None, title:
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
-    shape: Any = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m evorl.curve", description=__doc__, formatter_class=shape)
-    parser.add_argument("out", type=Path, help="the picture to write")
-    parser.add_argument("runs", nargs="+", help="RUN or LABEL=RUN")
-    parser.add_argument("--goal", type=float)
-    parser.add_argument("--title", default="")
     with command(arguments) as words:
-        given = parser.parse_args(words)
+        if wants_help(words):
+            return print(__doc__)
+        paths, options = split_options(words, {"goal": float, "title": str}, labels=True)
+        usage = "give a picture and runs: python -m evorl.curve OUT RUN ..."
+        require(len(paths) > 1, "runs", " ".join(paths) or "nothing", usage)
+        out, *entrants = paths
+        goal = options.get("goal")
         damages: list[str] = []
-        found = group_by_task(group_curves([read_curve(run, damages) for run in given.runs]))
-        save_figure(draw_curves(found, given.goal, given.title), given.out)
+        found = group_by_task(group_curves([read_curve(run, damages) for run in entrants]))
+        save_figure(draw_curves(found, goal, options.get("title", "")), Path(out))
         several = len(found) > 1
         if several:
             print(f"{len(found)} environments, whose returns do not compare: each has a panel and a table\n")
-        print(
-            "\n\n".join(format_table(curves, given.goal, name if several else None) for name, curves in found.items())
-        )
+        print("\n\n".join(format_table(curves, goal, name if several else None) for name, curves in found.items()))
         if damages:
             raise OptionError("; ".join(damages))

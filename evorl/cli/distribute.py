@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl import package
-from evorl.command import command
+from evorl.command import command, wants_help
 from evorl.errors import DivergedError, OptionError, WorkerError, require, unknown_name_error
 
 HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ...] [option=value ...]
@@ -43,7 +43,7 @@ NON_PSRO_OPTIONS = "env_steps", "chunk"  # an iteration is a row
 def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
     with command(arguments) as given:
-        if not given or {"-h", "--help"} & set(given):
+        if not given or wants_help(given):
             print(HELP)
             return
         try:

@@ -5,17 +5,25 @@ is paid more; where the share of cycles is large it tells little, and Nash avera
 equilibrium of the entrants, in which copies count once.
 
 python -m evorl.league runs/a runs/b random
-python -m evorl.league "PSRO=runs/a" "PPO=runs/b" random --episodes 10000 --explore --out league
+python -m evorl.league PSRO=runs/a PPO=runs/b random episodes=10000 explore=true out=league
+
+  RUN              or LABEL=RUN, or random, who acts by chance
+  episodes=1000    of each pair in each place
+  seed=0           of the episodes
+  explore=false    true: all act as they did to explore, and not greedily
+  trust=[NAME]     packages whose classes configurations may name
+  out=             a folder for payoffs.csv, and payoffs.png where matplotlib is there
 """
 
-import argparse
 import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.command import Parser, choose_opengl, command, escape_cell, pyplot, save_figure
+from evorl.command import choose_opengl, command, escape_cell, pyplot, save_figure, split_options, wants_help
 from evorl.errors import OptionError, escape, require, require_int
 
 if TYPE_CHECKING:
@@ -24,31 +32,38 @@ if TYPE_CHECKING:
 RANDOM_ENTRANT = "random"
 
 
+@dataclass(frozen=True)
+class LeagueOptions:
+    """What a tournament is asked for."""
+
+    episodes: int = 1000
+    seed: int = 0
+    explore: bool = False
+    trust: Any = ()
+    out: str | None = None
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
-    shape: Any = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m evorl.league", description=__doc__, formatter_class=shape)
-    parser.add_argument("runs", nargs="+", help=f"RUN, LABEL=RUN, or {RANDOM_ENTRANT}, who acts by chance")
-    parser.add_argument("--episodes", type=int, default=1000, help="of each pair in each place (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--explore", action="store_true", help="all act as they did to explore, and not greedily")
-    parser.add_argument("--trust", nargs="+", default=[], help="packages whose classes configurations may name")
-    parser.add_argument("--out", type=Path, help="a folder for payoffs.csv, and payoffs.png where matplotlib is there")
     with command(arguments) as words:
-        given = parser.parse_args(words)
+        if wants_help(words):
+            return print(__doc__)
+        kinds = {field.name: field.type for field in fields(LeagueOptions)}
+        runs, options = split_options(words, kinds | {"trust": Any}, labels=True)
+        given = LeagueOptions(**options)
         require_int("episodes", given.episodes)
         require(0 <= given.seed < 2**32, "seed", given.seed, "must be from 0 to 2^32 - 1")
-        names = [parse_entrant(word)[0] for word in given.runs]
-        require(len(names) > 1, "runs", " ".join(given.runs), "a tournament is of two or more")
+        names = [parse_entrant(word)[0] for word in runs]
+        require(len(names) > 1, "runs", " ".join(runs) or "nothing", "a tournament is of two or more")
         twice = [name for name in names if names.count(name) > 1]
         require(not twice, "runs", twice[0] if twice else "", "is there twice: LABEL=RUN names a run")
-        found = play_tournament(given)
+        found = play_tournament(runs, given)
         for i, j in np.argwhere(~np.isfinite(found.mean) & ~np.eye(len(names), dtype=bool))[:1]:
             raise OptionError(f"payoff of {names[i]} against {names[j]}={found.mean[i, j]}: must be finite")
         print(format_payoffs(names, found), end="\n\n")
         print(format_ratings(names, found))
         if given.out is not None:
-            write_payoffs(given.out, names, found)
+            write_payoffs(Path(given.out), names, found)
 
 
 def parse_entrant(word: str) -> tuple[str, Path | None]:
@@ -61,7 +76,7 @@ def parse_entrant(word: str) -> tuple[str, Path | None]:
     return escape(label if named else run.resolve().name), run
 
 
-def play_tournament(given: argparse.Namespace) -> "TournamentTable":
+def play_tournament(entrants: Sequence[str], given: LeagueOptions) -> "TournamentTable":
     """Loads the runs and plays."""
     choose_opengl()
     from evorl.training import tournament
@@ -71,12 +86,12 @@ def play_tournament(given: argparse.Namespace) -> "TournamentTable":
     from evorl.training.runs import restore_run
 
     enable_compilation_cache()
-    runs = [parse_entrant(word)[1] for word in given.runs]
+    runs = [parse_entrant(word)[1] for word in entrants]
     require(any(runs), "runs", RANDOM_ENTRANT, "one at least must be a run")
     for run in runs:
         if run is not None and not run.is_dir():
             raise OptionError(f"run={run}: is not there")
-    trust = parse_trust(given.trust) if given.trust else ()
+    trust = parse_trust(given.trust)
     policies = [
         None if run is None else Policy(*restore_run(run, "run", None, trust).select_policy(None, None)) for run in runs
     ]

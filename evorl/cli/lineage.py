@@ -4,17 +4,21 @@ Who took over from whom, its fitness, and the hyperparameters searched. Each mem
 to child, its colour is that of the first member they descend from. Where nobody takes over, as in MetaES, there are
 only dots.
 
-python -m evorl.lineage RUN [--seed 3] [--population 0] [--trust PACKAGE] [--out lineage.png]
+python -m evorl.lineage runs/pbt seed=3 out=lineage.png
+
+  seed=            of several; by default the first
+  population=0     of several populations in one run
+  trust=[NAME]     packages whose classes its configuration may name
+  out=             by default RUN/lineage.png
 """
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from evorl.command import Parser, command, pyplot, save_figure
+from evorl.command import command, pyplot, save_figure, split_options, wants_help
 from evorl.errors import OptionError, require
 from evorl.population.lineage import GenerationTable, ancestry, branches, choose_axis_scale, member_history
 from evorl.training.configuration import config_file
@@ -117,18 +121,17 @@ def draw_lineage(found: dict[str, GenerationTable], title: str) -> Any:
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
-    shape: Any = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m evorl.lineage", description=__doc__, formatter_class=shape)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--seed", type=int, help="of several; by default the first")
-    parser.add_argument("--population", type=int, default=0, help="of several populations in one run")
-    parser.add_argument("--trust", nargs="+", default=[], help="packages whose classes its configuration may name")
-    parser.add_argument("--out", type=Path, help="by default RUN/lineage.png")
     with command(arguments) as words:
-        given = parser.parse_args(words)
-        found, damage = read_history(given.run, given.seed, given.population, config_file.parse_trust(given.trust))
-        out = given.out or given.run / "lineage.png"
-        save_figure(draw_lineage(found, given.run.name), out)
+        if wants_help(words):
+            return print(__doc__)
+        kinds = {"seed": int | None, "population": int, "trust": Any, "out": str | None}
+        paths, options = split_options(words, kinds)
+        usage = "give one run directory: python -m evorl.lineage RUN"
+        require(len(paths) == 1, "run", " ".join(paths) or "nothing", usage)
+        run, trust = Path(paths[0]), config_file.parse_trust(options.get("trust", ()))
+        found, damage = read_history(run, options.get("seed"), options.get("population", 0), trust)
+        out = Path(options.get("out") or run / "lineage.png")
+        save_figure(draw_lineage(found, run.name), out)
         print(out)
         if damage:
             raise OptionError(damage)

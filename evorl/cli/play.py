@@ -4,10 +4,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from evorl.command import choose_opengl, command, pyplot, save_figure
-from evorl.errors import OptionError, require, unknown_name_error
+from evorl.command import choose_opengl, command, pyplot, save_figure, split_options, wants_help
+from evorl.errors import OptionError, require
 
 HELP = """usage: python -m evorl.play RUN [option=value ...]
 
@@ -65,7 +65,7 @@ class PlayOptions:
 def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
     with command(arguments) as given:
-        if {"-h", "--help"} & set(given):
+        if wants_help(given):
             print(HELP)
         else:
             play_run(parse_play_options(given))
@@ -73,35 +73,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 def parse_play_options(arguments: list[str]) -> PlayOptions:
     """Options from the command line; raises OptionError."""
-    import yaml
-
     from evorl.training.configuration.config_file import parse_trust
 
-    runs = [argument for argument in arguments if "=" not in argument]
+    kinds = {field.name: field.type for field in fields(PlayOptions) if field.name not in INTERNAL_FIELDS}
+    dotted = {word.partition("=")[0] for word in arguments if "." in word.partition("=")[0] and "=" in word}
+    runs, options = split_options(arguments, kinds | dict.fromkeys(dotted, Any) | {"trust": Any})
     require(len(runs) == 1, "run", " ".join(runs) or "nothing", "give one run directory: python -m evorl.play RUN")
-    options: dict[str, Any] = {"run": runs[0], "given": {}}
-    types = {field.name: field.type for field in fields(PlayOptions)}
-    for argument in arguments:
-        name, given, text = argument.partition("=")
-        if not given:
-            continue
-        try:
-            value = yaml.safe_load(text) if text else None
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise OptionError(f"{name}={text:.60}: cannot be read") from error
-        if "." in name:
-            options["given"][name] = value
-            continue
-        if name not in types or name in INTERNAL_FIELDS:
-            raise unknown_name_error("option", name, set(types) - INTERNAL_FIELDS)
-        if name == "trust":
-            options[name] = parse_trust(value)
-            continue
-        wanted: Any = types[name]
-        right = isinstance(value, wanted) and (bool in (wanted, *get_args(wanted)) or not isinstance(value, bool))
-        kind = getattr(wanted, "__name__", str(wanted).replace("None", "null"))
-        require(right, name, text, f"must be of type {kind}")
-        options[name] = value
+    options["run"], options["given"] = runs[0], {name: options.pop(name) for name in dotted}
+    if "trust" in options:
+        options["trust"] = parse_trust(options["trust"])
     require(options.get("episodes", 1) >= 1, "episodes", options.get("episodes"), "must be at least 1")
     if options.get("eval_env"):
         of_env = [name for name in options["given"] if name.startswith("eval_env.")]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import tree
-from evorl.command import command
+from evorl.command import command, wants_help
 from evorl.envs.wrappers import Wrapper
 from evorl.errors import OptionError, require, unknown_name_error
 from evorl.training import runs
@@ -100,7 +100,7 @@ class CheckResult:
 def main(arguments: list[str] | None = None) -> None:
     """The command line: exit code 1 where a check failed, 2 with one line for a mistake."""
     with command(arguments) as given:
-        if {"-h", "--help"} & set(given):
+        if wants_help(given):
             print(HELP)
             return
         enable_compilation_cache()

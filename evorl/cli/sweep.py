@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl import package
-from evorl.command import command
+from evorl.command import command, wants_help
 from evorl.errors import OptionError, require, unknown_name_error
 
 HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=PRIOR ...] [option=value ...]
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait at full speed where cores are shared
     with command(arguments) as given:
-        if not given or {"-h", "--help"} & set(given):
+        if not given or wants_help(given):
             print(HELP)
         elif given and given[0] == "report":
             report_sweep(given[1:])

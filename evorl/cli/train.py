@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import yaml
 
 from evorl import package
-from evorl.command import command
+from evorl.command import command, wants_help
 from evorl.errors import DivergedError, HostError, OptionError, exit_with_error, unknown_name_error
 from evorl.training.configuration import discovery
 from evorl.training.stopping import StopHandler
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line; a mistake prints one line and exits with code 2."""
     _use_single_malloc_arena()
     with command(arguments) as given:
-        if not given or {"-h", "--help"} & set(given):
+        if not given or wants_help(given):
             print(discovery.HELP)
         elif "--list" in given:
             suites = [one.removeprefix("env=") for one in given if one.startswith("env=")]
@@ -136,7 +136,7 @@ def train(cfg: Any) -> Any:
     from evorl.training import runs
     from evorl.training.configuration import config, config_file
     from evorl.training.records import files, run_dirs
-    from evorl.training.suites import make_suite_measure
+    from evorl.training.suites.mazes import make_suite_measure
 
     if cfg.resume:
         given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task)  # as it was given: it may hold ${...}

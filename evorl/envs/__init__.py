@@ -1,7 +1,5 @@
 """Environments, and the check of any of them."""
 
-from evorl.envs.check import check_env
+from evorl import lazy
 
-__all__ = [
-    "check_env",
-]
+__getattr__, __dir__, __all__ = lazy.attach(__name__)  # pyright: ignore[reportUnsupportedDunderAll]

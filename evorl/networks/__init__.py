@@ -1,0 +1,3 @@
+from evorl import lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(__name__)  # pyright: ignore[reportUnsupportedDunderAll]

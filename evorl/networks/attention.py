@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from evorl.networks.mlp import Dense, apply_dense_layers
-from evorl.spaces import MASKED_LOGIT
+from evorl.spaces.action_mask import MASKED_LOGIT
 
 
 class Embedding(nn.Module):

@@ -1,11 +1,5 @@
 """Functions to be searched (types.Problem), each from its paper."""
 
-from evorl.problems.arm import Arm
-from evorl.problems.bbob import BBOB
-from evorl.problems.dtlz import DTLZ
-from evorl.problems.learned_strategy import LearnedStrategy
-from evorl.problems.linear_projection import LinearProjection
-from evorl.problems.sphere import Sphere
-from evorl.problems.zdt import ZDT
+from evorl import lazy
 
-__all__ = ["BBOB", "DTLZ", "ZDT", "Arm", "LearnedStrategy", "LinearProjection", "Sphere"]
+__getattr__, __dir__, __all__ = lazy.attach(__name__)  # pyright: ignore[reportUnsupportedDunderAll]

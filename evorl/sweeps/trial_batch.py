@@ -13,7 +13,7 @@ import numpy as np
 from evorl import tree
 from evorl.errors import OptionError, require
 from evorl.metrics import count_episodes, reduce_rounds
-from evorl.replay import join_replays, split_replays
+from evorl.replay.state_replays import join_replays, split_replays
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trial_training import TrialRecorder, open_recorders, prepare_trial

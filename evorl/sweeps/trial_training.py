@@ -21,7 +21,7 @@ from evorl.training.progress import Budget, Progress
 from evorl.training.records import files, recorders
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import TIME_FIELDS, Row
-from evorl.training.suites import make_suite_measure
+from evorl.training.suites.mazes import make_suite_measure
 
 TRAIN_PREFIX = "train/"  # begins the names of metrics of steps
 

@@ -15,7 +15,7 @@ from evorl import tree
 from evorl.envs.host import pool_registry
 from evorl.errors import DivergedError, HostError, OptionError, require
 from evorl.metrics import count_episodes, reduce_rounds
-from evorl.replay import join_replays, split_replays
+from evorl.replay.state_replays import join_replays, split_replays
 from evorl.training.callbacks import Callback
 from evorl.training.devices import compiler_options
 from evorl.training.dry_run import explain_index_overflow, explain_missing_hyperparams, require_memory

@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from evorl import tree
-from evorl.replay import split_replays
+from evorl.replay.state_replays import split_replays
 from evorl.training.program import FAST_COMPILE_OPTIONS, Program
 from evorl.types import Array, EvolvingWorkflow, Population, State, Workflow
 from evorl.workflows import base

@@ -15,7 +15,7 @@ from evorl.ec.cem import CEMHyperparams
 from evorl.ec.shaping import count_elites
 from evorl.errors import require
 from evorl.hyperparameters import as_arrays, make_default_field
-from evorl.replay import UNIFORM
+from evorl.replay.ring import UNIFORM
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, PolicyFn, ReplayFactory
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv
 from evorl.workflows import base, shared_replay_learning

@@ -17,7 +17,7 @@ from evorl.ec.shaping import argsort_best_first, count_elites, sanitize_fitness
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.errors import require, unknown_name_error
 from evorl.hyperparameters import Number, as_arrays, hyperparameter
-from evorl.replay import UNIFORM
+from evorl.replay.ring import UNIFORM
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, PolicyFn, ReplayFactory, State
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv, split_evenly
 from evorl.workflows import base, shared_replay_learning

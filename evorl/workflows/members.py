@@ -12,7 +12,7 @@ from evorl import mesh, tree
 from evorl import metrics as metrics_of
 from evorl.ec.shaping import sanitize_fitness
 from evorl.errors import OptionError
-from evorl.replay import join_replays, split_replays
+from evorl.replay.state_replays import join_replays, split_replays
 from evorl.types import Hyperparams, Key, Metrics, Population, State
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from evorl import tree
 from evorl.agents.losses import RATIO, ROW_METRICS, VALUE, mean_of_rows
-from evorl.replay import RowLayout
+from evorl.replay.row_layout import RowLayout
 from evorl.types import Batch, Hyperparams, Key, Metrics, OnPolicyAgent
 from evorl.workflows.base import loop_with_metrics
 from evorl.workflows.sampling import Sampling

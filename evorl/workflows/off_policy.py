@@ -13,7 +13,7 @@ from evorl import hyperparameters, mesh, tree
 from evorl.errors import require
 from evorl.hyperparameters import as_arrays
 from evorl.n_step import NStepWindow, to_single_step
-from evorl.replay import UNIFORM
+from evorl.replay.ring import UNIFORM
 from evorl.types import (
     ActorCritic,
     Env,

@@ -14,7 +14,7 @@ from evorl.ec import search
 from evorl.ec.map_elites import MapElitesHyperparams
 from evorl.errors import require
 from evorl.hyperparameters import Number, as_arrays, hyperparameter, make_default_field
-from evorl.replay import UNIFORM
+from evorl.replay.ring import UNIFORM
 from evorl.types import (
     ActorCritic,
     Env,

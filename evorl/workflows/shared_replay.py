@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Int
 from evorl import hyperparameters, tree
 from evorl.errors import require_int
 from evorl.hyperparameters import as_arrays
-from evorl.replay import join_replays, split_replays
+from evorl.replay.state_replays import join_replays, split_replays
 from evorl.types import (
     Hyperparams,
     Key,

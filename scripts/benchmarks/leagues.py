@@ -20,11 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from peers_timing import Program, clock, in_turn, surroundings, timed
 
-from evorl import PSRO, AlphaRank, tree
+from evorl import PSRO, tree
 from evorl.agents import PolicyGradient
 from evorl.agents.ppo import PPOHyperparams
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.leduc import Leduc
+from evorl.leagues import AlphaRank
 from evorl.leagues.payoff_estimation import evaluate_profiles
 from evorl.leagues.policy_grouping import apply_by_policy
 from evorl.leagues.policy_sets import WorkflowPolicySet

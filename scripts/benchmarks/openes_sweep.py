@@ -14,7 +14,8 @@ import time
 import jax
 from peers_timing import compiled, surroundings
 
-from evorl import Brax, Evolution, EvolutionHyperparams, MLPPolicy, Noise, OpenES
+from evorl import Brax, Evolution, EvolutionHyperparams, MLPPolicy, OpenES
+from evorl.ec import Noise
 from evorl.ec.noise import SOURCES
 
 BASE = {"layers": 2, "members": 128, "episodes": 1}

@@ -18,7 +18,7 @@ from peers_timing import Case, Program, compare
 from peers_updates import ACTIONS, BATCH, OBS, td3_block, updates
 
 from evorl import Brax, tree
-from evorl.replay import RingBuffer
+from evorl.replay.ring import RingBuffer
 from evorl.vector_env import EnvBatch, FixedStarts, RolloutPlan, build_step
 
 KEY = jax.random.key(0)

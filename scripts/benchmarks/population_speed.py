@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from peers_timing import clock, medians, surroundings
 from workloads import KEY, WORKLOADS, jitted, pbt
 
-from evorl import NoSelection, Truncation, Vmapped, hyperparameters, tree
+from evorl import Truncation, Vmapped, hyperparameters, tree
+from evorl.population import NoSelection
 
 
 def population(workload: str, size: int) -> tuple[Any, Any]:

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
 from evorl.agents import SAC, MLPPolicy, PolicyGradient, PPOHyperparams, SACHyperparams, TrainState
 from evorl.ec import OpenES
-from evorl.population import LogUniform, NoSelection, OneMinus, Pairs, Swarm, Truncation, Uniform
-from evorl.replay import RowLayout
+from evorl.population import NoSelection, Pairs, Swarm, Truncation
+from evorl.priors import LogUniform, OneMinus, Uniform
+from evorl.replay.row_layout import RowLayout
 from evorl.training.devices import compiler_options
 from evorl.workflows import PBT, Evolution, EvolutionHyperparams, OnPolicy, PBTHyperparams, Vmapped
 

@@ -21,8 +21,8 @@ import pyspiel
 from open_spiel.python.algorithms import fictitious_play
 from peers_timing import compiled, surroundings, timed
 
-from evorl import XFP
 from evorl.envs.games import ExtensiveFormGame, Kuhn, Leduc
+from evorl.leagues import XFP
 
 GAMES = {"kuhn": (Kuhn(), "kuhn_poker"), "leduc": (Leduc(), "leduc_poker")}
 

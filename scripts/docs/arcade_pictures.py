@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from PIL import Image
 
+from evorl import lazy
 from evorl.envs import arcade
 from evorl.spaces import random_action
 
@@ -48,7 +49,7 @@ def picture(env: Any) -> np.ndarray:
 
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
-    pictures = [picture(getattr(arcade, name)()) for name in arcade.__all__]
+    pictures = [picture(getattr(arcade, name)()) for name in lazy.read_public_names("evorl.envs.arcade")]
     rows = [np.concatenate(pictures[i : i + COLUMNS], 1) for i in range(0, len(pictures), COLUMNS)]
     Image.fromarray(np.concatenate(rows)).quantize(64).save(folder / "arcade.png", optimize=True)
 

@@ -14,9 +14,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl import PPO, League, LeagueHyperparams, MatchHyperparams, OnPolicy, PolicyGradient, PPOHyperparams, Roster
+from evorl import PPO, League, LeagueHyperparams, OnPolicy, PolicyGradient, PPOHyperparams
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.leduc import Leduc
+from evorl.leagues import MatchHyperparams, Roster
 from evorl.leagues.training_oracle import make_single_player_env
 from evorl.stats import MeanEstimate
 

@@ -19,10 +19,11 @@ from evosax import algorithms
 from evosax.problems import bbob_fns
 from scipy import stats as ranking
 
-from evorl import BBOB, CMAES, CMAESHyperparams, Evosax, OpenES, OpenESHyperparams
+from evorl import CMAES, CMAESHyperparams, Evosax, OpenES, OpenESHyperparams
 from evorl.bounds import BoundTransform
 from evorl.ec import search
 from evorl.hyperparameters import as_arrays
+from evorl.problems import BBOB
 from evorl.stats import MeanEstimate
 
 SIZE, MEMBERS, SEEDS = 10, 32, 16

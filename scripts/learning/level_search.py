@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import rankdata
 
-from evorl import GA, EvolvedLevels, OnPolicy, OpenES, stats, tree
+from evorl import GA, OnPolicy, OpenES, stats, tree
 from evorl.ec.genetic import GAHyperparams
 from evorl.ec.variation import GaussianMutationHyperparams
 from evorl.envs.maze import paths
@@ -32,6 +32,7 @@ from evorl.training.runs import restore_run
 from evorl.training.suites.level_episodes import run_on_levels
 from evorl.ued import (
     CurationHyperparams,
+    EvolvedLevels,
     L1ValueLoss,
     Learnability,
     LevelBuffer,

@@ -18,8 +18,9 @@ import numpy as np
 from evosax.algorithms import SNES, LearnedES
 from evosax.problems import bbob_fns
 
-from evorl import Evosax, LearnedStrategy, OpenES, OpenESHyperparams, Search, SearchHyperparams
+from evorl import Evosax, OpenES, OpenESHyperparams, Search, SearchHyperparams
 from evorl.hyperparameters import as_arrays
+from evorl.problems import LearnedStrategy
 from evorl.stats import MeanEstimate
 
 TRAINED = (

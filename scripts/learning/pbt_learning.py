@@ -28,11 +28,9 @@ from evorl import (
     Budget,
     Gymnax,
     LogUniform,
-    NoSelection,
     OffPolicy,
     OneMinus,
     OnPolicy,
-    Pairs,
     PBTHyperparams,
     Perturb,
     PolicyGradient,
@@ -48,6 +46,7 @@ from evorl import (
     tree,
 )
 from evorl.hyperparameters import as_arrays
+from evorl.population import NoSelection, Pairs
 
 MEMBERS, SEEDS = 16, 8
 RATES = LogUniform(1e-5, 1e-1)

@@ -13,8 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl import (
-    PSRO,
+from evorl import PSRO
+from evorl.envs.games.extensive_form import ExtensiveFormGame
+from evorl.envs.games.leduc import Leduc
+from evorl.leagues import (
     AlphaRank,
     FictitiousPlay,
     Nash,
@@ -23,8 +25,6 @@ from evorl import (
     UniformlyMixedSolver,
     UniformMixture,
 )
-from evorl.envs.games.extensive_form import ExtensiveFormGame
-from evorl.envs.games.leduc import Leduc
 
 SOLVERS: dict[str, Any] = {
     "nash": Nash(),

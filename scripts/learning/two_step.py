@@ -16,10 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl import DQN, DQNHyperparams, MonotonicMixer, OffPolicy, SumMixer, ValueDecomposition, Vmapped, tree
+from evorl import DQN, DQNHyperparams, OffPolicy, Vmapped, tree
+from evorl.agents import ValueDecomposition
 from evorl.agents.group_agent import member_spaces
 from evorl.envs.games import TwoStep
 from evorl.hyperparameters import as_arrays
+from evorl.networks import MonotonicMixer, SumMixer
 
 ENV = TwoStep()
 EXPLORING = DQNHyperparams(learning_rate=1e-3, epsilon=1.0, final_epsilon=1.0, tau=0.02)

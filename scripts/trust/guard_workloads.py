@@ -43,8 +43,9 @@ from evorl.hyperparameters import as_arrays
 from evorl.networks.encoders import CNN
 from evorl.networks.network import Flat
 from evorl.networks.recurrent import LSTM
-from evorl.population import LogUniform, Pairs, Swarm, Truncation
-from evorl.replay import RingBuffer
+from evorl.population import Pairs, Swarm, Truncation
+from evorl.priors import LogUniform
+from evorl.replay.ring import RingBuffer
 from evorl.training.devices import compiler_options
 from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
 from evorl.types import Key

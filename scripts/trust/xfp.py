@@ -19,8 +19,8 @@ import numpy as np
 from exact import informed, same
 from open_spiel.python.algorithms import fictitious_play
 
-from evorl import XFP
 from evorl.envs.games import ExtensiveFormGame, GameTree, Kuhn, Leduc, OpenSpiel
+from evorl.leagues import XFP
 from evorl.leagues.exact import best_response
 from evorl.leagues.sequence_form import SequenceForm
 

@@ -1,5 +1,5 @@
 """MuJoCo's C engine, as Gymnasium's tasks use it."""
 
-from evorl.envs.mujoco.env import MuJoCo, MuJoCoState
+from evorl import lazy
 
-__all__ = ["MuJoCo", "MuJoCoState"]
+__getattr__, __dir__, __all__ = lazy.attach(__name__)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,1 +1,5 @@
 """Adapters of environments from other libraries."""
+
+from evorl import lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(__name__)  # pyright: ignore[reportUnsupportedDunderAll]

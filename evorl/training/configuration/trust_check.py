@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence, Set
 from functools import cache
 from typing import Any, NamedTuple
 
-import evorl
+from evorl import lazy
 from evorl.errors import OptionError, to_printable
 from evorl.training.configuration.parts import GET_CLASS
 
@@ -35,8 +35,13 @@ class UnknownValue(NamedTuple):
 
 @cache
 def list_exports() -> frozenset[str]:
-    """Return the dotted names of the classes that evorl exports, by which saved parts are looked up."""
-    return frozenset(f"{module}.{name}" for name, module in evorl._MODULES.items() if name[0].isupper())
+    """Return the dotted names of the public classes whose objects a configuration may hold.
+
+    Those of evorl.distributed, which start processes and write files, are not among them.
+    """
+    packages = [name for name in lazy.list_packages() if name not in ("evorl.distributed", "evorl.spaces")]
+    names = [one for package in packages for one in lazy.read_public_names(package).items()]
+    return frozenset(f"{module}.{name}" for name, module in names if name[0].isupper())
 
 
 @cache

@@ -20,7 +20,7 @@ import orbax.checkpoint as ocp
 
 from evorl import tree
 from evorl.errors import OptionError, to_printable
-from evorl.replay import join_replays, split_replays
+from evorl.replay.state_replays import join_replays, split_replays
 from evorl.training.records import files
 from evorl.types import State
 

@@ -1,10 +1,5 @@
 """Evaluation suites: what a policy is worth on mazes that it was not trained on, or on the worst of its levels."""
 
-from evorl.training.suites.mazes import MazeSuite, make_suite_measure
-from evorl.training.suites.risk import RiskSuite
+from evorl import lazy
 
-__all__ = [
-    "MazeSuite",
-    "RiskSuite",
-    "make_suite_measure",
-]
+__getattr__, __dir__, __all__ = lazy.attach(__name__)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -19,7 +19,7 @@ from evorl.envs.on_level import find_leveled_env
 from evorl.errors import OptionError, require_int
 from evorl.training.suites.level_episodes import run_on_levels
 from evorl.types import HasOptimalReturn, Key, Level, PolicyWorkflow, SolvableLevelEnv, State
-from evorl.ued import UNSOLVABLE_MESSAGE, can_be_solved
+from evorl.ued.scores import UNSOLVABLE_MESSAGE, can_be_solved
 
 PERCENTS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 MAX_DRAWS = 1000  # draws of a level until one can be solved

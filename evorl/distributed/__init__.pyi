@@ -1,0 +1,7 @@
+"""PSRO by tasks: what computes them, here or in processes on one machine or several, and who says what is next."""
+
+from evorl.distributed.coordinator import coordinate_psro as coordinate_psro
+from evorl.distributed.executors import SerialExecutor as SerialExecutor
+from evorl.distributed.ray_executor import RayExecutor as RayExecutor
+from evorl.distributed.results import ResultStore as ResultStore
+from evorl.distributed.rollout_coordinator import coordinate_rollouts as coordinate_rollouts

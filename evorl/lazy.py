@@ -1,0 +1,48 @@
+"""Packages whose public names are imported when they are first asked for, as the stub beside each lists them."""
+
+import ast
+import importlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent
+
+
+@cache
+def read_public_names(package: str) -> dict[str, str]:
+    """Return the module that defines each public name of a package of evorl, in the order of its stub.
+
+    Args:
+        package: dotted name, "evorl" or below it.
+
+    Returns:
+        Dotted names of modules, by name; a package that is itself public stands for itself.
+    """
+    stub = ROOT.joinpath(*package.split(".")[1:], "__init__.pyi").read_text(encoding="utf-8")
+    found = {}
+    for line in ast.parse(stub).body:
+        if isinstance(line, ast.ImportFrom) and line.module:
+            of_package = line.module == package
+            found |= {one.name: f"{package}.{one.name}" if of_package else line.module for one in line.names}
+    return found
+
+
+def list_packages() -> list[str]:
+    """Return the dotted names of the packages of evorl that have a stub, sorted."""
+    folders = [path.parent.relative_to(ROOT).parts for path in ROOT.rglob("__init__.pyi")]
+    return sorted(".".join(["evorl", *parts]) for parts in folders)
+
+
+def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` for the `__init__` of a package that has a stub."""
+    modules = read_public_names(package)
+
+    def get_public_name(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(modules[name])
+        return module if modules[name] == f"{package}.{name}" else getattr(module, name)
+
+    return get_public_name, lambda: sorted(modules), list(modules)
