@@ -110,9 +110,9 @@ def parse_option(name: str, text: str, kind: Any) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise OptionError(f"{name}={text:.60}: cannot be read") from error
     kinds = get_args(kind) or (kind,)
-    if float in kinds and type(value) in (int, str):  # YAML takes 1e9 for a word
-        with contextlib.suppress(ValueError):
-            value = float(value)
+    if float in kinds and type(value) is not bool:
+        with contextlib.suppress(ValueError, TypeError):
+            value = float(text)  # YAML takes 1e9 for a word
     shown = getattr(kind, "__name__", str(kind).replace("None", "null"))
     require(kind is Any or type(value) in (*kinds, *map(get_origin, kinds)), name, text, f"must be of type {shown}")
     return value

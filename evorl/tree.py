@@ -70,7 +70,7 @@ def test_floats(test: Callable[[Array], Array], tree: PyTree) -> Bool[Array, ""]
     return jnp.stack([jnp.bool_(True), *(test(leaf).all() for leaf in real)]).all()
 
 
-def has_no_nan(tree: PyTree) -> Bool[Array, ""]:
+def is_nan_free(tree: PyTree) -> Bool[Array, ""]:
     """Whether no real number in a tree is NaN."""
     return test_floats(lambda leaf: ~jnp.isnan(leaf), tree)
 

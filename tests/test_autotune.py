@@ -13,7 +13,7 @@ TINY = ["agent.workflow.num_envs=2", "agent.workflow.num_steps=4", "agent.workfl
 
 
 def test_what_is_tried_keeps_the_rows_of_a_rollout(monkeypatch):
-    monkeypatch.setattr("evorl.training.devices.count_cores", lambda: 2)
+    monkeypatch.setattr("evorl.machine.count_cores", lambda: 2)
     monkeypatch.setattr(autotune, "list_gpus", list)
     places, layouts, chunks = autotune.list_candidate_groups(config.to_plain_data(config.compose_config(PPO)))
     assert places == [{"devices": 1}, {"devices": 1, autotune.THREADS_VARIABLE: 1}, {"devices": 2}]

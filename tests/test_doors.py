@@ -12,14 +12,14 @@ OURS = "shipped with the package, or in the user's own configs"
 TEXT = "parses text or bytes that are read already"
 DOORS = {  # where a file is opened, or what was read is parsed, and why that is right
     "training/records/files.py": "the one module that opens the files of runs, sweeps and caches",
-    "sweeps/store.py": "SQLite opens the store itself, after files.require_regular_files",
+    "sweeps/database.py": "SQLite opens the store itself, after files.require_regular_files",
     "training/records/checkpoint.py": "orbax opens, after files.require_regular_files; JSON that files.read_text gave",
     "distributed/results.py": "NumPy reads what files.open_for_reading opened, without pickle; writes anew",
     "training/configuration/config_file.py": TEXT,
     "training/records/rows.py": TEXT,
     "training/records/json_cache.py": TEXT,
     "cli/play.py": TEXT,
-    "__init__.py": OURS,
+    "lazy.py": OURS,
     "package.py": OURS,
     "cli/train.py": OURS,
     "sweeps/definition.py": OURS,

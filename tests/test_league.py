@@ -191,7 +191,7 @@ def test_a_learner_whose_numbers_are_lost_goes_on_from_its_last_policy(played):
     agent = replace(state.learners.agent, actor=replace(actor, params=lost))
     after, metrics = step(replace(state, learners=replace(state.learners, agent=agent)), jax.random.key(9))
     assert int(metrics["lost"]) == 2
-    assert bool(tree.has_no_nan((after.learners, after.pool, after.record)))
+    assert bool(tree.is_nan_free((after.learners, after.pool, after.record)))
     now = LEAGUE.acting.extract_policy(tree.index(after.learners, 0))
     last = tree.index(after.pool, after.latest_snapshot[0])
     for path, x in now.items():

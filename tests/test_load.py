@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import pytest
 from rich.console import Console
 
+from evorl.machine import count_cores
 from evorl.training import machine_load, profile
-from evorl.training.devices import count_cores
 from evorl.training.profile import Profile
 from evorl.training.records.display import Panel, format_losses
 

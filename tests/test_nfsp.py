@@ -187,7 +187,7 @@ def test_games_that_hold_nan_are_the_parents(run):
     )
     state = state.replace(experience={"player_0": own.replace(pending_choices=spoiled)})
     heir = WORKFLOW.inherit(state, parent)
-    assert bool(tree.has_no_nan(heir))
+    assert bool(tree.is_nan_free(heir))
     assert isinstance(heir.experience["player_0"].reservoir, ReservoirBuffer)
 
 

@@ -143,7 +143,7 @@ from flax import struct
 from evorl import Uniform, hyperparameter, tree
 from evorl.ec.shaping import sanitize_fitness
 from evorl.hyperparameters import as_arrays
-from evorl.workflows import base
+from evorl.workflows import BaseStagedWorkflow
 from evorl.workflows.members import LifeMetrics, LifePlan, train_and_evaluate
 
 
@@ -161,7 +161,7 @@ class CopiesState:
 
 
 @dataclass(frozen=True)
-class Copies:
+class Copies(BaseStagedWorkflow):
     population: Any
 
     def hyperparams(self):
@@ -192,12 +192,6 @@ class Copies:
 
     def evaluation_metrics(self, state, played):
         return tree.index(played.evaluation, state.best)
-
-    def step(self, state, key):
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state, key):
-        return base.run_evaluation(self, state, key)
 
     def inherit(self, state, parent):
         return replace(state, members=self.population.inherit(state.members, parent.members), best=parent.best)

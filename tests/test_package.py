@@ -117,7 +117,7 @@ def test_evorl_alone_imports_nothing_heavy():
 
 
 FLOORS = (  # from the ground up
-    "errors lazy mesh package stats metrics",
+    "errors lazy machine mesh package stats metrics",
     "keys",
     "spaces",
     "tree types",

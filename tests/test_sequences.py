@@ -287,7 +287,7 @@ def test_every_agent_learns_from_them(agent):
     for i in range(4):
         state, metrics = step(state, jax.random.key(i))
     assert int(metrics["gradient_steps"]) == 2
-    assert bool(tree.has_no_nan(state.agent))
+    assert bool(tree.is_nan_free(state.agent))
     numbers = state.replay.priorities.sum_tree.levels[0]
     assert len(np.unique(numbers[numbers > 0])) > 1
     assert np.isfinite(float(jax.jit(workflow.evaluate)(state, jax.random.key(9))["return"]))

@@ -213,7 +213,7 @@ def test_a_member_that_never_was_finite_learns_from_its_parent_and_its_own_rows_
     window, before = int(state.window.num_filled[1]), tree.index(state.agent, 0)
     for i in range(4):
         state, metrics = step(state, jax.random.fold_in(key, 10 + i))
-        assert bool(tree.has_no_nan((state, metrics)))
+        assert bool(tree.is_nan_free((state, metrics)))
         learned = not leaves_equal(tree.index(state.agent, 1), before)
         assert learned == (int(state.replay.size[1]) > 0) == (metrics["gradient_steps"].tolist()[1] > 0), (i, window)
         assert not leaves_equal(tree.index(state.agent, 0), before)
@@ -230,11 +230,11 @@ def test_a_member_that_diverged_lives_on_what_it_inherits(name, key):
     for i in range(3):
         sick, _ = step(sick, jax.random.fold_in(key, 10 + i))
     np.testing.assert_array_equal(population.has_no_nan(sick), [True, False, True])
-    assert not bool(tree.has_no_nan(sick.agent))
-    assert bool(tree.has_no_nan(sick.envs))  # steps that are not finite begin anew
+    assert not bool(tree.is_nan_free(sick.agent))
+    assert bool(tree.is_nan_free(sick.envs))  # steps that are not finite begin anew
     revived = jax.jit(population.copy_members)(sick, jnp.array([0, 0, 2]))
     np.testing.assert_array_equal(population.has_no_nan(revived), [True, True, True])
     for i in range(4):
         revived, metrics = step(revived, jax.random.fold_in(key, 20 + i))
-        assert bool(tree.has_no_nan((revived, metrics)))  # replays too
+        assert bool(tree.is_nan_free((revived, metrics)))  # replays too
     assert not leaves_equal(tree.index(revived.agent, 0), tree.index(revived.agent, 1))

@@ -22,7 +22,7 @@ from evorl.training.progress import Budget
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.suites import MazeSuite, RiskSuite, tables
 from evorl.training.suites.level_episodes import run_on_levels
-from evorl.training.suites.risk import bootstrap_interval, compute_risk_curve, sample_solvable
+from evorl.training.suites.risk import bootstrap_curve_interval, compute_risk_curve, sample_solvable
 from evorl.types import TimeStep
 from tests.conftest import leaves_equal
 
@@ -125,7 +125,7 @@ def test_the_interval_covers_the_curve():
     for seed in range(60):
         chance = rng.uniform(size=400)
         first, second = rng.binomial(10, chance, (2, 400)) / 10
-        low, high = bootstrap_interval(first, second, percents, resamples=200, seed=seed)
+        low, high = bootstrap_curve_interval(first, second, percents, resamples=200, seed=seed)
         covered.append((low <= truth) & (truth <= high))
     assert (np.mean(covered, axis=0) > 0.85).all()
 

@@ -121,7 +121,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
 def test_a_mistake_is_one_line(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(OptionError, match=f"^{message}") as refused:
-        sweep.run_sweep([*TINY, *arguments])
+        sweep.start_or_resume_sweep([*TINY, *arguments])
     assert "\n" not in str(refused.value)
     assert not any(Path().iterdir())
 
@@ -130,11 +130,11 @@ def test_a_store_of_another_space_and_what_may_not_change_are_refused(whole, mon
     monkeypatch.chdir(whole[0])
     message = "resume=s: is of another space: there env_steps is LogUniform.*256.*, here LogUniform.*512"
     with pytest.raises(OptionError, match=message):
-        sweep.run_sweep(["resume=s", "space={}", "space.env_steps=${log_uniform:64,512}"])
+        sweep.start_or_resume_sweep(["resume=s", "space={}", "space.env_steps=${log_uniform:64,512}"])
     with pytest.raises(OptionError, match="seed=1: a resumed sweep keeps its configuration; only trials, workers"):
-        sweep.run_sweep(["resume=s", "seed=1"])
+        sweep.start_or_resume_sweep(["resume=s", "seed=1"])
     with pytest.raises(OptionError, match="sweep_dir=s: exists already; resume=s goes on with it"):
-        sweep.run_sweep([*TINY, "sweep_dir=s"])
+        sweep.start_or_resume_sweep([*TINY, "sweep_dir=s"])
 
 
 @pytest.mark.program

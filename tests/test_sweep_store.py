@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from evorl.errors import OptionError
-from evorl.sweeps import runner
+from evorl.sweeps import database, runner
 from evorl.sweeps import store as stores
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.random_search import RandomSearch
@@ -92,7 +92,7 @@ def test_a_worker_that_ends_lets_go_of_its_trials(tmp_path):
 
 
 def test_a_trial_on_which_workers_die_has_failed(tmp_path):
-    with made(tmp_path) as store, closing(sqlite3.connect(tmp_path / stores.NAME, isolation_level=None)) as file:
+    with made(tmp_path) as store, closing(sqlite3.connect(tmp_path / database.NAME, isolation_level=None)) as file:
 
         def taken(owner):
             return numbers(store.claim_trials(owner, 1, SPACE, RandomSearch()))
@@ -253,7 +253,7 @@ def test_what_is_told_again_is_there_once_and_nan_is_none(tmp_path):
 
 
 def test_a_store_whose_making_was_killed_is_made_anew(tmp_path):
-    (tmp_path / stores.PARTIAL_NAME).write_bytes(b"half")
+    (tmp_path / database.PARTIAL_NAME).write_bytes(b"half")
     assert stores.is_empty_or_partial(tmp_path)
     with made(tmp_path) as store:
         assert store.settings["trials"] == 6
@@ -263,7 +263,7 @@ def test_a_store_whose_making_was_killed_is_made_anew(tmp_path):
 def test_what_is_no_sweep_is_refused(tmp_path):
     with pytest.raises(OptionError, match="is no sweep, it has no"):
         SweepStore(tmp_path)
-    (tmp_path / stores.NAME).write_bytes(os.urandom(4096))
+    (tmp_path / database.NAME).write_bytes(os.urandom(4096))
     with pytest.raises(OptionError, match="is damaged: file is not a database"):
         SweepStore(tmp_path)
     with pytest.raises(OptionError, match="all 2 trials have failed; the first one: out of memory"):

@@ -164,14 +164,14 @@ def test_a_central_value_sees_the_state_and_whom_it_values_and_its_policy_does_n
     key = jax.random.key(0)
     params = jax.jit(agent.init)(key, agent.hyperparams()).actor.params
     obs = jax.vmap(CHASE.reset, (0, None))(jax.random.split(key, 5), ())[1]
-    shown = agent.member_observations("hunter", obs)
+    shown = agent.observer.observe("hunter", obs)
     np.testing.assert_array_equal(shown["state"]["state"], np.repeat(obs["state"][:, None], 2, 1))
     np.testing.assert_array_equal(shown["state"]["id"], np.tile([0, 1], (5, 1)))
     np.testing.assert_array_equal(shown["obs"], obs["hunter"])
-    np.testing.assert_array_equal(agent.member_observations("hare", obs)["legal"], obs["hare"]["legal"])
+    np.testing.assert_array_equal(agent.observer.observe("hare", obs)["legal"], obs["hare"]["legal"])
 
     def outputs(obs, name):
-        given = params[name], ((), ()), agent.member_observations(name, obs)
+        given = params[name], ((), ()), agent.observer.observe(name, obs)
         numbers, _, value = agent.group_agents[name].agent.apply_network("step", *given)[1]
         return np.asarray(numbers), np.asarray(value)
 
@@ -183,7 +183,7 @@ def test_a_central_value_sees_the_state_and_whom_it_values_and_its_policy_does_n
     numbers, value = outputs(same, "hunter")
     np.testing.assert_array_equal(numbers[:, 0], numbers[:, 1])
     assert np.abs(value[:, 0] - value[:, 1]).min() > 1e-6
-    shown = team(CHASE, template(PolicyGradient, CHASE), ids=True).member_observations("hunter", obs)
+    shown = team(CHASE, template(PolicyGradient, CHASE), ids=True).observer.observe("hunter", obs)
     np.testing.assert_array_equal(shown["id"], np.tile([0, 1], (5, 1)))
 
 
@@ -191,7 +191,7 @@ def test_without_a_state_of_its_own_a_game_has_all_that_is_observed():
     spaces = {name: part for name, part in CHASE.observation_space.parts.items() if name != "state"}
     agent = Team(Dict(spaces), CHASE.action_space, template(PolicyGradient, CHASE), central=True)
     obs = CHASE.reset(jax.random.key(0), ())[1]
-    shown = agent.member_observations("hunter", {name: obs[name] for name in spaces})
+    shown = agent.observer.observe("hunter", {name: obs[name] for name in spaces})
     np.testing.assert_array_equal(shown["state"]["state"]["hunter"], np.tile(obs["hunter"], (2, 1, 1)))
     np.testing.assert_array_equal(shown["state"]["state"]["hare"][1], obs["hare"]["obs"])
 

@@ -11,13 +11,14 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents import sac_common
+from evorl.agents.checks import check_critics
 from evorl.agents.losses import choice_mask, mean_of_rows, mse_critic_loss, td_target
 from evorl.agents.sac_common import MAX_ENTROPY, SACState
 from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer
-from evorl.errors import OptionError, require_int
+from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Categorical
-from evorl.networks.mlp import MLP, check_layers
+from evorl.networks.mlp import MLP
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.spaces import Discrete, ObsWithActionMask, Space, action_from_indices, action_to_index, mask_logits
 from evorl.types import Key, Memory, Metrics, Params, Transition
@@ -66,8 +67,7 @@ class DiscreteSAC:
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
-        require_int("num_critics", self.num_critics)
-        check_layers(self.hidden)
+        check_critics(self)
         if not isinstance(self.action_space, Discrete):
             raise OptionError(f"DiscreteSAC needs an action that is one choice, not {self.action_space}; see sac")
 

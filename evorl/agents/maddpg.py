@@ -9,6 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.agents.checks import check_critics
 from evorl.agents.differentiable_actions import DifferentiableActions
 from evorl.agents.losses import TD_ERROR, choice_mask, mse_critic_loss, td_target
 from evorl.agents.members import (
@@ -23,10 +24,10 @@ from evorl.agents.members import (
     vmap_members,
 )
 from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
-from evorl.errors import OptionError, require_int
+from evorl.errors import OptionError
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.features import features, num_features
-from evorl.networks.mlp import MLP, Critics, check_layers
+from evorl.networks.mlp import MLP, Critics
 from evorl.networks.network import FLAT, Encoder, Network
 from evorl.priors import LogUniform
 from evorl.spaces import Dict, Discrete, Space, get_visible_space, group_sizes, groups, split_key
@@ -74,8 +75,7 @@ class MADDPG:
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
-        require_int("num_critics", self.num_critics)
-        check_layers(self.hidden)
+        check_critics(self)
         if not self.groups:
             raise OptionError("env: is for one agent, and MADDPG plays games, whose actions are by group; see ddpg")
         for name in self.groups:

@@ -9,17 +9,17 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents import sac_common
+from evorl.agents.checks import check_critics, require_action_vector
 from evorl.agents.losses import choice_mask, mean_of_rows, min_over_critics, mse_critic_loss, td_target
 from evorl.agents.sac_common import SACState
 from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer
-from evorl.errors import OptionError, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import num_features
-from evorl.networks.mlp import MLP, Critics, check_layers
+from evorl.networks.mlp import MLP, Critics
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.priors import Uniform
-from evorl.spaces import Box, Space
+from evorl.spaces import Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -59,12 +59,8 @@ class SAC:
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
-        require_int("num_critics", self.num_critics)
-        check_layers(self.hidden)
-        if not isinstance(self.action_space, Box) or len(self.action_space.shape) != 1:
-            raise OptionError(
-                f"SAC needs actions that are vectors of real numbers, not {self.action_space}; see discrete_sac"
-            )
+        check_critics(self)
+        require_action_vector(self, "; see discrete_sac")
         Head(self.action_space)
 
     def hyperparams(self) -> SACHyperparams:

@@ -10,12 +10,12 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.agents.checks import check_critics, require_action_vector
 from evorl.agents.losses import choice_mask, mean_of_rows, mse_critic_loss, td_target
 from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
-from evorl.errors import OptionError, require_int
 from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.features import num_features
-from evorl.networks.mlp import Critics, DeterministicActor, check_layers
+from evorl.networks.mlp import Critics, DeterministicActor
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.priors import LogUniform
 from evorl.spaces import Box, Space
@@ -61,10 +61,8 @@ class TD3:
     optimizer: Optimizer = ADAM
 
     def __post_init__(self) -> None:
-        require_int("num_critics", self.num_critics)
-        check_layers(self.hidden)
-        if not isinstance(self.action_space, Box) or len(self.action_space.shape) != 1:
-            raise OptionError(f"TD3 needs actions that are vectors of real numbers, not {self.action_space}")
+        check_critics(self)
+        require_action_vector(self)
 
     def hyperparams(self) -> TD3Hyperparams:
         return TD3Hyperparams()

@@ -19,32 +19,12 @@ from evorl.agents.group_agent import (
     take_member,
 )
 from evorl.agents.losses import ROW_METRICS, TD_ERROR
-from evorl.agents.members import (
-    TrainStates,
-    joint_observation,
-    joint_observation_space,
-    member_transitions,
-    merge_group_metrics,
-    repeat_for_members,
-)
+from evorl.agents.member_observer import MemberObserver
+from evorl.agents.members import TrainStates, member_transitions, merge_group_metrics
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError, require, unknown_name_error
-from evorl.spaces import (
-    Dict,
-    Discrete,
-    PrivilegedObs,
-    Space,
-    flatten,
-    get_visible_obs,
-    get_visible_space,
-    group_sizes,
-    groups,
-    leaf_spaces,
-    split_key,
-    with_visible_obs,
-    with_visible_space,
-)
+from evorl.spaces import Space, group_sizes, groups, split_key
 from evorl.types import (
     ActorCritic,
     Agent,
@@ -62,7 +42,6 @@ from evorl.types import (
 )
 
 EMPTY_TRAIN_STATE = TrainState((), (), ())
-STATE_KEY = "state"  # the part of a game's observation that is no group's, but known where values are learned
 
 
 @dataclass(frozen=True)
@@ -118,49 +97,16 @@ class Team:
         template = self.agents[name] if isinstance(self.agents, Mapping) else self.agents
         shared = self.shared.get(name, True) if isinstance(self.shared, Mapping) else self.shared
         spaces = {
-            "observation_space": self.member_observation_space(name),
+            "observation_space": self.observer.member_space(name),
             "action_space": groups(self.action_space)[name].space,
         }
         known: Any = template
         return GroupAgent(replace(known, **spaces), self.groups[name], shared)
 
     @cached_property
-    def state_space(self) -> Space:
-        """What a central value sees, besides which member it values."""
-        assert isinstance(self.observation_space, Dict)
-        if STATE_KEY in self.observation_space.parts:
-            return self.observation_space.parts[STATE_KEY]
-        return joint_observation_space(self.observation_space)
-
-    def game_state(self, obs: Any) -> Any:
-        """The value of the state space by a game's observations."""
-        return obs[STATE_KEY] if STATE_KEY in obs else joint_observation(self.observation_space, obs)
-
-    def member_observation_space(self, name: str) -> Space:
-        """What the agent of a group takes as the observation of a member."""
-        space, n = groups(self.observation_space)[name].space, self.groups[name]
-        own = get_visible_space(space)
-        member = {"id": Discrete(n)} if n > 1 else {}
-        if self.ids:
-            own = Dict({"obs": own, **member})
-        if self.central:
-            own = PrivilegedObs(own, Dict({"state": self.state_space, **member}))
-        return with_visible_space(space, own)
-
-    def member_observations(self, name: str, obs: Any) -> Any:
-        """What the members of a group observe, leaves [*batch, members, ...], of a game's observations, [*batch]."""
-        if not (self.ids or self.central):
-            return obs[name]
-        of, n = groups(self.observation_space)[name], self.groups[name]
-        batch = flatten(of, obs[name])[0].shape
-        batch = batch[: len(batch) - len(leaf_spaces(of)[0].shape)]
-        own = get_visible_obs(of.space, obs[name])
-        member = {"id": jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32), (*batch, n))} if n > 1 else {}
-        if self.ids:
-            own = {"obs": own, **member}
-        if self.central:
-            own = {"obs": own, "state": {"state": repeat_for_members(self.game_state(obs), len(batch), n), **member}}
-        return with_visible_obs(of.space, obs[name], own)
+    def observer(self) -> MemberObserver:
+        """What the members observe."""
+        return MemberObserver(self.observation_space, self.ids, self.central)
 
     def hyperparams(self) -> Hyperparams:
         """Those of the agent of all groups, or of each by name."""
@@ -210,7 +156,7 @@ class Team:
             each = jax.vmap(
                 lambda params, obs, agent=agent, h=h: agent.action_probabilities(params, obs, h), (side.vmap_axis, 0)
             )
-            found[name] = each(params[name], self.member_observations(name, obs))
+            found[name] = each(params[name], self.observer.observe(name, obs))
         return found
 
     def _act_by_group(
@@ -223,13 +169,13 @@ class Team:
             h, act = self.group_hyperparams(name, hyperparams), getattr(side.agent, how)
             each = jax.vmap(lambda *given, act=act, h=h: act(*given, h), (side.vmap_axis, 0, 0, 0))
             found[name] = each(
-                params[name], self.member_observations(name, obs), memory[name], split_key(key_side, side.n)
+                params[name], self.observer.observe(name, obs), memory[name], split_key(key_side, side.n)
             )
         return tuple({name: one[i] for name, one in found.items()} for i in range(3))
 
     def group_transitions(self, name: str, t: Transition) -> Transition:
         """What the members of a group learn from, leaves [*batch, members, ...], of steps of the game, [*batch]."""
-        shown = {"obs": self.member_observations(name, t.obs), "next_obs": self.member_observations(name, t.next_obs)}
+        shown = {"obs": self.observer.observe(name, t.obs), "next_obs": self.observer.observe(name, t.next_obs)}
         return replace(member_transitions(t, name, self.groups[name]), **shown)
 
     def build_batch(

@@ -70,7 +70,7 @@ class ValueDecomposition:
     def init(self, key: Key, hyperparams: DQNHyperparams) -> DQNState:
         del hyperparams
         key_agent, key_mixer = jax.random.split(key)
-        values, state = jnp.zeros(self.groups[self.group_name]), jnp.zeros(num_features(self.team.state_space))
+        values, state = jnp.zeros(self.groups[self.group_name]), jnp.zeros(num_features(self.team.observer.state_space))
         params = {
             "agent": self.agent.network.init_params(key_agent),
             "mixer": self._mixer.init(key_mixer, values, state),
@@ -93,7 +93,7 @@ class ValueDecomposition:
 
     def mix_values(self, params: Params, values: Float[Array, "*batch members"], obs: Any) -> Float[Array, "*batch"]:
         """The value of all members together, after a game's observations."""
-        state = features(self.team.state_space, self.team.game_state(obs))
+        state = features(self.team.observer.state_space, self.team.observer.state(obs))
         return jnp.asarray(self._mixer.apply(params, values, state))
 
     @property

@@ -98,7 +98,7 @@ def _check_options(options: Mapping[str, Any], chosen: Sequence[str]) -> None:
 
 def describe_machine() -> tuple[str, ...]:
     """What the speed of a program depends on besides it. JAX is not started, which would take the GPU's memory."""
-    from evorl.training.devices import count_cores
+    from evorl.machine import count_cores
 
     return platform.node(), f"{count_cores()} cores", *list_gpus(), f"jax {metadata.version('jax')}"
 
@@ -114,8 +114,8 @@ def list_gpus() -> list[str]:
 
 def list_candidate_groups(data: Mapping[str, Any]) -> list[list[Candidate]]:
     """What is to be tried: each group with the best of those before it."""
+    from evorl.machine import count_cores
     from evorl.training import runs
-    from evorl.training.devices import count_cores
 
     places: list[Candidate]
     if count := len(list_gpus()):

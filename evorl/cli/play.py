@@ -111,7 +111,7 @@ def play_run(options: PlayOptions) -> dict[str, Any]:
     if options.suite is not None:
         return evaluate_suite(options)
     if options.human:
-        return play_by_keyboard(options)
+        return play_run_by_keyboard(options)
     run = restore_run(run_dir, "run", options.which, options.trust, options.given)
     workflow, state = run.select_member(options.seed, options.member)
     front = Front.from_state(workflow, state)
@@ -185,7 +185,7 @@ def _format_mean(returns: Any) -> str:
     return f"{stats.MeanEstimate.from_scores(returns):.1f}"
 
 
-def play_by_keyboard(options: PlayOptions) -> dict[str, Any]:
+def play_run_by_keyboard(options: PlayOptions) -> dict[str, Any]:
     """One episode by keyboard; raises OptionError where that cannot be."""
     from evorl.training import human
     from evorl.training.runs import restore_run

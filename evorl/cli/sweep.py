@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
         elif given and given[0] == "report":
             report_sweep(given[1:])
         else:
-            run_sweep(given)
+            start_or_resume_sweep(given)
 
 
 def report_sweep(given: Sequence[str]) -> None:
@@ -74,7 +74,7 @@ def report_sweep(given: Sequence[str]) -> None:
         print(line)
 
 
-def run_sweep(given: Sequence[str]) -> None:
+def start_or_resume_sweep(given: Sequence[str]) -> None:
     """Makes a sweep, or goes on with one, until all its trials have ended."""
     from evorl.sweeps import reports, runner, trial_training
     from evorl.sweeps.space import shorten_name
@@ -107,7 +107,7 @@ def run_sweep(given: Sequence[str]) -> None:
         with files.lock_run_dir(folder, "resume"):
             say = lambda line: print(line, flush=True)  # noqa: E731
             say(f"{folder}: {settings['trials']} trials over {', '.join(map(shorten_name, definition.space.defaults))}")
-            for line in trial_training.find_unmet_limits(definition):
+            for line in trial_training.find_unmet_sweep_limits(definition):
                 say(line)
             stopped = runner.run_sweep(store, definition, settings["workers"], say, trust)
     except KeyboardInterrupt as interrupt:

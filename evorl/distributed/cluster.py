@@ -16,7 +16,7 @@ from typing import Any
 from evorl import package
 from evorl.distributed import reaper
 from evorl.errors import OptionError, require
-from evorl.training.devices import count_cores
+from evorl.machine import count_cores
 
 LOOPBACK = "127.0.0.1"
 SHORT_TEMP_FOLDER = Path("/tmp")  # the path of a socket has at most 107 bytes, most of which are Ray's

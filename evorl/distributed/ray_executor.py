@@ -14,7 +14,7 @@ from evorl.distributed.executors import TaskWorkers
 from evorl.distributed.task import Task, TaskPrograms, Value
 from evorl.distributed.worker import RayWorker
 from evorl.errors import OptionError, WorkerError, require, require_int
-from evorl.training.devices import count_cores
+from evorl.machine import count_cores
 
 START_TIMEOUT_SECONDS = 300  # seconds in which actors must have started
 CHECK_INTERVAL_SECONDS = 30  # seconds after which to look whether the cluster has become too small

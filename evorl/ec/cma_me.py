@@ -98,4 +98,4 @@ class ImprovementEmitter:
         """Whether a search is a point, or flat in some direction, or no numbers."""
         spread = jnp.abs(self.cma_es.covariance.factor_diagonal(search.factor))
         good = (search.sigma * spread.max() > 1e-11) & ((spread.max() / spread.min()) ** 2 < 1e14)
-        return ~(good & tree.has_no_nan(search.mean))
+        return ~(good & tree.is_nan_free(search.mean))

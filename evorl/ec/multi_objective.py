@@ -22,7 +22,7 @@ def with_bounds(self: Any, low: Bound, high: Bound, num_objectives: int) -> Any:
     return replace(self, objectives=objectives.resolve_objectives(self.objectives, num_objectives), **parts)
 
 
-def compute_fitness(self: Any, means: dict[str, Array]) -> Float[Array, "n m"]:
+def compute_objective_fitness(self: Any, means: dict[str, Array]) -> Float[Array, "n m"]:
     """What its objectives weigh."""
     return objectives.compute_objectives(self.objectives, means)
 

@@ -71,7 +71,7 @@ class NSGA2:
 
     with_bounds, compute_fitness, ask, solution = (
         multi_objective.with_bounds,
-        multi_objective.compute_fitness,
+        multi_objective.compute_objective_fitness,
         multi_objective.ask_children,
         multi_objective.solution,
     )

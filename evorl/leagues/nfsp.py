@@ -64,7 +64,7 @@ class NFSPState:
 
 
 @dataclass(frozen=True)
-class NFSP:
+class NFSP(base.BaseStagedWorkflow):
     """An iteration is num_steps steps of num_envs games, then num_updates gradient steps of all that learn.
 
     Heinrich and Silver 2016, arXiv:1603.01121. Each player draws when an episode begins whether it plays the response
@@ -162,12 +162,6 @@ class NFSP:
             empty = partial(PlayerExperience.empty, own, off.num_envs, (off.replay, off.capacity), self.reservoir)
             experience[role.name] = jax.vmap(empty)(keys[role.name][1])
         return replace(state, experience=experience, envs=envs)
-
-    def step(self, state: NFSPState, key: Key) -> tuple[NFSPState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: NFSPState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
 
     def plan(self, state: NFSPState, key: Key) -> tuple[RolloutPlan, tuple[()]]:
         """num_steps steps of every game, by responses and averages; or the random ones."""

@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from evorl.errors import OptionError
+from evorl.machine import count_cores
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.space import shorten_name
 from evorl.sweeps.store import MAX_DEATHS, SweepStore
 from evorl.sweeps.trials import DONE, FAILED, RUNNING, STOPPED, SweepTrial
-from evorl.training.devices import count_cores
 from evorl.training.records import files
 from evorl.training.stopping import StopHandler
 

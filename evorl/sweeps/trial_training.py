@@ -130,7 +130,7 @@ def train_trial(store: SweepStore, definition: SweepDefinition, trial: SweepTria
         store.end_trial(trial.number, FAILED, message=f"{error}".partition("\n")[0] or type(error).__name__)
 
 
-def find_unmet_limits(definition: SweepDefinition) -> Iterator[str]:
+def find_unmet_sweep_limits(definition: SweepDefinition) -> Iterator[str]:
     """Give lines about what of the smallest budget that is searched, or of that of all trials, cannot be kept."""
     values = definition.space.defaults
     if (i := definition.space.budget_index) is not None:

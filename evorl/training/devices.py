@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from evorl.errors import OptionError, require
+from evorl.machine import count_cores
 
 
 def cache_folder() -> Path:
@@ -23,11 +24,6 @@ COLLECTIVE_TIMEOUTS = (  # seconds that a device waits for another one's episode
     "xla_cpu_collective_call_warn_stuck_timeout_seconds",
     "xla_cpu_collective_call_terminate_timeout_seconds",
 )
-
-
-def count_cores() -> int:
-    """How many of this machine's cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def describe_devices() -> str:

@@ -1,6 +1,5 @@
 """What drives a training: the state on the device, and what is in flight there."""
 
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl import tree
 from evorl.envs.host import pool_registry
 from evorl.errors import DivergedError, HostError, OptionError, require
 from evorl.metrics import count_episodes, reduce_rounds
@@ -20,15 +18,15 @@ from evorl.training.callbacks import Callback
 from evorl.training.devices import compiler_options
 from evorl.training.dry_run import explain_index_overflow, explain_missing_hyperparams, require_memory
 from evorl.training.host_envs import HostEnvs
-from evorl.training.nans import DivergenceMonitor, describe_divergence, find_first_nan
+from evorl.training.nans import DivergenceMonitor, StepMonitor, describe_first_divergence, find_failure_reason
 from evorl.training.profile import Profile
 from evorl.training.program import FAST_COMPILE_OPTIONS, Program, ProgramTrace, make_run_args
 from evorl.training.progress import BudgetUsage, Progress, StepBound
 from evorl.training.records.checkpoint import Checkpoints, get_leaf_shapes, require_same_shapes
-from evorl.training.records.rows import make_row, per_seed
+from evorl.training.records.rows import make_row
 from evorl.training.training_log import TrainingLog
 from evorl.training.training_options import PendingResult, TrainingOptions
-from evorl.types import HasFailureReason, Hyperparams, State
+from evorl.types import Hyperparams, State
 from evorl.vector_env import hosts
 from evorl.workflows.base import max_env_steps
 
@@ -69,7 +67,7 @@ class Driver:
         why = "cannot step the environments on the host once more"
         require(not (self.host_envs.envs and terms.debug_nans), "debug_nans", True, why)
         self.state = self._init_state(traced, hyperparams, init_from)
-        if (why := self._find_refusal()) is not None:
+        if (why := find_failure_reason(program, self.state)) is not None:
             raise OptionError(why)
         # It closes over keys, not self: a cycle would keep the state and its programs until Python collects garbage.
         self._new_state = lambda: traced.init.lower().compile(FAST_COMPILE_OPTIONS)(keys, hyperparams)
@@ -93,7 +91,7 @@ class Driver:
         self.idle_since: float | None = self.arrived
         self.first = self.dispatched = self.progress.iteration
         self.in_flight: deque[PendingResult] = deque()
-        self.warned = False  # of rewards and observations that are not finite
+        self.step_monitor = StepMonitor()
 
     def _init_state(self, traced: ProgramTrace, hyperparams: Hyperparams, init_from: State) -> State:
         """The state to go on from: that of the newest checkpoint, or a new one, with the weights of init_from."""
@@ -227,19 +225,13 @@ class Driver:
             self.iteration_seconds.append(duration / sent.count)
             self.progress.iteration_seconds = max(self.iteration_seconds)
             metrics = self.training_log.add_chunk(sent.count, metrics)
-            problem = self._mark_diverged(sent, found) or self._report_nonfinite_steps(metrics)
+            problem = self._mark_diverged(sent, found)
+            if problem is None and not self.host_envs.envs:
+                problem = self.step_monitor.check(metrics, self.progress.divergence_iterations)
             self.training_log.record(make_row(self.progress, metrics, "train", duration))
             if problem is not None:
-                why = self._find_refusal()
+                why = find_failure_reason(self.program, self.state)
                 raise DivergedError(problem if why is None else f"{problem}; {why}")
-
-    def _find_refusal(self) -> str | None:
-        """Why the workflow cannot go on from the state of one of its runs, where it says so."""
-        workflow, runs = self.program.workflow, len(self.program.seeds)
-        if not isinstance(workflow, HasFailureReason):
-            return None
-        states = [self.state] if runs == 1 else [tree.index(self.state, i) for i in range(runs)]
-        return next((why for one in states if (why := workflow.failure_reason(one)) is not None), None)
 
     def run_final_evaluation(self, stop: Callable[[], bool]) -> None:
         """Make the last evaluation, and evaluate the best policies anew, whose return was chosen for being the highest.
@@ -317,39 +309,12 @@ class Driver:
         raise HostError(f"an environment has failed: {fault}")
 
     def _mark_diverged(self, sent: "PendingResult", found: np.ndarray) -> str | None:
-        """Marks the runs that have diverged in a chunk; says so where none is left, or where it is to be found out."""
-        iteration, lost = self.progress.iteration, self.progress.divergence_iterations
-        leaves = enumerate(self.divergence_monitor.find_diverged(found))
-        new = {seed: leaf for seed, leaf in leaves if leaf is not None and lost[seed] is None}
-        for seed in new:
-            lost[seed] = iteration
+        """Mark the runs that have diverged in a chunk; return why training ends where none is left, or to debug."""
+        lost, iteration = self.progress.divergence_iterations, self.progress.iteration
+        new = self.divergence_monitor.mark_diverged(found, lost, iteration)
         if not new or (None in lost and not self.options.debug_nans):
             return None
-        first, where = next(iter(new.items()))
-        problem = describe_divergence(where, iteration)
-        if len(self.program.seeds) > 1:
-            problem = f"seed {self.program.seeds[first]} {problem}"
-        if sent.start_state is not None:
-            problem += f"; {find_first_nan(self.program, sent.start_state, first, iteration - sent.count, sent.count)}"
-        return problem
-
-    def _report_nonfinite_steps(self, metrics: dict[str, np.ndarray]) -> str | None:
-        """Say once that steps were not finite, but of runs that have diverged; return why where no step is left."""
-        if self.host_envs.envs or "bad_rewards" not in metrics:
-            return None
-        sound = np.array([iteration is None for iteration in self.progress.divergence_iterations])
-        counts = ("env_steps", "restarts", "bad_rewards")
-        steps, cut, of_reward = (int(np.dot(per_seed(metrics[name], len(sound)), sound)) for name in counts)
-        if not cut:
-            return None
-        what = f"{of_reward} rewards and {cut - of_reward} observations were NaN or infinite"
-        if not steps:
-            return f"no step of the environments counts: {what}"
-        if not self.warned:
-            self.warned = True
-            told = f"{what}; such steps are not learned from, and their episodes begin anew"
-            print(told, file=sys.stderr, flush=True)
-        return None
+        return describe_first_divergence(self.program, new, sent.start_state, iteration, sent.count)
 
     def trace_iteration(self, profile: Profile) -> None:
         """One iteration, traced."""

@@ -6,7 +6,7 @@ import subprocess
 import time
 from typing import IO
 
-from evorl.training.devices import count_cores
+from evorl.machine import count_cores
 
 QUERY_SECONDS = 10.0  # seconds between two looks at the GPUs
 QUERY_ARGUMENTS = ("--query-gpu=utilization.gpu,memory.used,memory.total", "--format=csv,noheader,nounits")

@@ -1,7 +1,8 @@
 """Divergence: which runs hold NaN or infinity, and which operation made the first NaN."""
 
+import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from jax.experimental import checkify
 from evorl import tree
 from evorl.replay.state_replays import split_replays
 from evorl.training.program import FAST_COMPILE_OPTIONS, Program
-from evorl.types import Array, EvolvingWorkflow, Population, State, Workflow
+from evorl.training.records.rows import per_seed
+from evorl.types import Array, EvolvingWorkflow, HasFailureReason, Population, State, Workflow
 from evorl.workflows import base
 
 LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
@@ -40,11 +42,83 @@ class DivergenceMonitor:
         seeds = np.moveaxis(found & self._watched[:, None, None], 1, 0)  # each [leaves, members]
         return [self._names[one.any(1).argmax()] if np.all(one.any(0)) else None for one in seeds]
 
+    def mark_diverged(self, found: np.ndarray, lost: list[int | None], iteration: int) -> dict[int, str]:
+        """Note in lost the iteration after which runs have diverged, of what `find_nonfinite` gave.
+
+        Returns:
+            The first leaf that is not finite of each run that is not lost before, by its place among the seeds.
+        """
+        leaves = enumerate(self.find_diverged(found))
+        new = {seed: leaf for seed, leaf in leaves if leaf is not None and lost[seed] is None}
+        for seed in new:
+            lost[seed] = iteration
+        return new
+
     def _find_nonfinite(self, state: State) -> Array:
         """Whether leaves are not finite, [leaves, seeds, members]."""
         members, size = _get_innermost_members(self._program.workflow, state)
         leaves = [leaf.reshape(len(self._program.seeds), size, -1) for _, leaf in _real_leaves(members)]
         return jnp.stack([~jnp.isfinite(leaf).all(-1) for leaf in leaves])
+
+
+class StepMonitor:
+    """Looks for steps of environments whose reward or observation was NaN or infinite, and says once that there are."""
+
+    def __init__(self) -> None:
+        self._has_warned = False
+
+    def check(self, metrics: Mapping[str, np.ndarray], lost: Sequence[int | None]) -> str | None:
+        """Return why training cannot go on, where no step of a chunk counts.
+
+        Args:
+            metrics: of the chunk.
+            lost: by run the iteration after which it diverged, whose steps are of no interest, or None.
+        """
+        if "bad_rewards" not in metrics:
+            return None
+        sound = np.array([iteration is None for iteration in lost])
+        counts = ("env_steps", "restarts", "bad_rewards")
+        steps, cut, of_reward = (int(np.dot(per_seed(metrics[name], len(sound)), sound)) for name in counts)
+        if not cut:
+            return None
+        what = f"{of_reward} rewards and {cut - of_reward} observations were NaN or infinite"
+        if not steps:
+            return f"no step of the environments counts: {what}"
+        if not self._has_warned:
+            self._has_warned = True
+            told = f"{what}; such steps are not learned from, and their episodes begin anew"
+            print(told, file=sys.stderr, flush=True)
+        return None
+
+
+def find_failure_reason(program: Program, state: State) -> str | None:
+    """Return why the workflow cannot go on from the state of one of its runs, where it says so."""
+    workflow, runs = program.workflow, len(program.seeds)
+    if not isinstance(workflow, HasFailureReason):
+        return None
+    states = [state] if runs == 1 else [tree.index(state, i) for i in range(runs)]
+    return next((why for one in states if (why := workflow.failure_reason(one)) is not None), None)
+
+
+def describe_first_divergence(
+    program: Program, new: Mapping[int, str], start_state: State, iteration: int, count: int
+) -> str:
+    """Return what is said of the first run that has diverged in a chunk.
+
+    Args:
+        program: of the training.
+        new: the first leaf that is not finite of each run, by its place among the seeds.
+        start_state: the state before the chunk, in which the operation is searched; None where there is none.
+        iteration: the number of iterations after the chunk.
+        count: of the iterations of the chunk.
+    """
+    first, leaf = next(iter(new.items()))
+    problem = describe_divergence(leaf, iteration)
+    if len(program.seeds) > 1:
+        problem = f"seed {program.seeds[first]} {problem}"
+    if start_state is not None:
+        problem += f"; {find_first_nan(program, start_state, first, iteration - count, count)}"
+    return problem
 
 
 def describe_divergence(leaf: str, iteration: int) -> str:

@@ -16,10 +16,11 @@ from omegaconf import DictConfig
 
 from evorl import hyperparameters, tree
 from evorl.errors import OptionError, require
+from evorl.machine import count_cores
 from evorl.training import pareto_front
 from evorl.training.configuration import config, config_file, options, parts
 from evorl.training.configuration.discovery import BUDGET_OPTIONS
-from evorl.training.devices import count_cores, set_host_devices
+from evorl.training.devices import set_host_devices
 from evorl.training.dry_run import describe_training, find_unmet_limits, trace_shapes
 from evorl.training.eval_env import EvalEnvEvaluator
 from evorl.training.pareto_front import Front

@@ -71,7 +71,7 @@ class TeacherLevels:
 
 
 @dataclass(frozen=True)
-class Adversary:
+class Adversary(base.BaseStagedWorkflow):
     """Each iteration the teacher makes n levels, every student plays and learns from them, and the teacher from them.
 
     n is teacher.num_envs; each level is played in student.num_envs / n environments of each student. The teacher's
@@ -156,12 +156,6 @@ class Adversary:
         students = jax.vmap(init_student)(jax.random.split(key_students, self.num_students))
         teacher = self.teacher.init(key_teacher, hyperparams.teacher)
         return AdversaryState(hyperparams, env_params, students, curricula.drop_shared_fields(teacher))
-
-    def step(self, state: AdversaryState, key: Key) -> tuple[AdversaryState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: AdversaryState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
 
     def map_students(self, state: AdversaryState, of_one: Callable[..., Any], *given: Any) -> Any:
         """of_one(student, ...) of every student, as its own workflow has it, leaves [num_students, ...]."""

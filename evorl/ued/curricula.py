@@ -21,8 +21,42 @@ from evorl.types import (
     Transition,
 )
 from evorl.ued.scores import UNSOLVABLE_MESSAGE, Outcome, Score, can_be_solved, check_score
-from evorl.vector_env import LevelStarts, RolloutPlan, require_level_env
+from evorl.vector_env import LevelStarts, Rollout, RolloutPlan, require_level_env
+from evorl.workflows.base import BaseStagedWorkflow
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
+
+
+class BaseCurriculum(BaseStagedWorkflow):
+    """What curricula of one student share; `full_student` is the student as its rollouts have it."""
+
+    student: OnPolicy
+
+    @property
+    def full_student(self) -> OnPolicy:
+        """The student with environments for all that an iteration plays."""
+        return self.student
+
+    @property
+    def env(self) -> LevelEnv:
+        """That of the student."""
+        return require_level_env(self.student.env)
+
+    @property
+    def agent(self) -> Agent:
+        """That of the student."""
+        return self.student.agent
+
+    def student_state(self, state: Any) -> OnPolicyState:
+        """Return the state of the student as its own workflow has it."""
+        return restore_shared_fields(state.student, state)
+
+    def plan_evaluation(self, state: Any, key: Key) -> RolloutPlan:
+        """Plan whole episodes, greedily, each on a level that the environment draws."""
+        return plan_evaluation(self.full_student, self.student_state(state), key)
+
+    def rollout(self, state: Any, plan: RolloutPlan, key: Key) -> tuple[Any, Rollout]:
+        """Play what the plan says; the state of the student holds what it needs after that."""
+        return state, self.full_student.rollout(self.student_state(state), plan, key)[1]
 
 
 def check_student(student: OnPolicy) -> None:

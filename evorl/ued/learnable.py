@@ -13,10 +13,10 @@ from evorl import hyperparameters, mesh, tree
 from evorl.agents.ppo import PPOHyperparams
 from evorl.errors import require
 from evorl.hyperparameters import as_arrays, make_default_field
-from evorl.types import Agent, Key, Level, LevelEnv, Metrics, PolicyFn
+from evorl.types import Key, Level, Metrics, PolicyFn
 from evorl.ued import curricula
 from evorl.ued.scores import Learnability, Outcome, Score
-from evorl.vector_env import LevelStarts, Rollout, RolloutPlan, TransitionStore, require_level_env
+from evorl.vector_env import LevelStarts, Rollout, RolloutPlan, TransitionStore
 from evorl.workflows import base
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
 
@@ -47,7 +47,7 @@ class LearnableState:
 
 
 @dataclass(frozen=True)
-class Learnable:
+class Learnable(curricula.BaseCurriculum):
     """Every so many iterations the policy is tried on fresh levels, and those of highest score are kept.
 
     It tries num_batches times num_candidates levels, each for as many episodes, exploring; the capacity best of them
@@ -79,16 +79,6 @@ class Learnable:
         return LearnableHyperparams(hyperparameters.default_hyperparams(self.student))
 
     @property
-    def env(self) -> LevelEnv:
-        """That of the student."""
-        return require_level_env(self.student.env)
-
-    @property
-    def agent(self) -> Agent:
-        """The student."""
-        return self.student.agent
-
-    @property
     def parallel_axes(self) -> dict[str, int]:
         """What is independent: the environments of the student, over as many devices as share the candidates too."""
         return {mesh.ENVS: math.gcd(self.student.parallel_axes[mesh.ENVS], self.num_candidates)}
@@ -115,16 +105,6 @@ class Learnable:
         level = tree.zeros_like(jax.eval_shape(self.env.sample_level, key, env_params))
         kept = LearnableLevels(tree.broadcast(level, self.capacity), jnp.full(self.capacity, -jnp.inf, jnp.float32))
         return LearnableState(hyperparams, env_params, curricula.drop_shared_fields(student), kept)
-
-    def step(self, state: LearnableState, key: Key) -> tuple[LearnableState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: LearnableState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
-
-    def student_state(self, state: LearnableState) -> OnPolicyState:
-        """The state of the student as its own workflow has it."""
-        return curricula.restore_shared_fields(state.student, state)
 
     def plan(self, state: LearnableState, key: Key) -> tuple[RolloutPlan, LearnableLevels]:
         """num_steps steps of every environment, exploring, on levels that are kept or fresh."""
@@ -170,13 +150,6 @@ class Learnable:
         score = jnp.where(jnp.isfinite(score), score, -jnp.inf)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), kept, LearnableLevels(levels, score))
         return tree.index(both, jax.lax.top_k(both.score, self.capacity)[1])
-
-    def plan_evaluation(self, state: LearnableState, key: Key) -> RolloutPlan:
-        """Whole episodes, greedily, each on a level that the environment draws."""
-        return curricula.plan_evaluation(self.student, self.student_state(state), key)
-
-    def rollout(self, state: LearnableState, plan: RolloutPlan, key: Key) -> tuple[LearnableState, Rollout]:
-        return state, self.student.rollout(self.student_state(state), plan, key)[1]
 
     def learn_from(
         self, state: LearnableState, carry: LearnableLevels, played: Rollout, key: Key

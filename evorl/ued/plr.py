@@ -16,11 +16,9 @@ from evorl.errors import require, require_int
 from evorl.hyperparameters import Number, as_arrays, hyperparameter, make_default_field
 from evorl.priors import Uniform
 from evorl.types import (
-    Agent,
     Batch,
     Key,
     Level,
-    LevelEnv,
     Metrics,
     MutableLevelEnv,
     PolicyFn,
@@ -31,7 +29,7 @@ from evorl.ued.buffer import LevelBuffer
 from evorl.ued.generators import SAMPLED_LEVELS, LevelGenerator
 from evorl.ued.score_table import CurationHyperparams
 from evorl.ued.scores import MaxMC, Score
-from evorl.vector_env import Rollout, RolloutPlan, require_level_env
+from evorl.vector_env import Rollout, RolloutPlan
 from evorl.workflows import base
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
 
@@ -76,7 +74,7 @@ class LevelBatch:
 
 
 @dataclass(frozen=True)
-class PLR:
+class PLR(curricula.BaseCurriculum):
     """Each iteration plays n levels, new ones or some that the buffer has kept, and scores them.
 
     n is student.num_envs / repeats; each level is played in `repeats` environments. Where robust, the student learns
@@ -119,16 +117,6 @@ class PLR:
         return PLRHyperparams(
             hyperparameters.default_hyperparams(self.student), hyperparameters.default_hyperparams(self.generator)
         )
-
-    @property
-    def env(self) -> LevelEnv:
-        """That of the student."""
-        return require_level_env(self.student.env)
-
-    @property
-    def agent(self) -> Agent:
-        """The student."""
-        return self.student.agent
 
     @property
     def num_levels(self) -> int:
@@ -176,16 +164,6 @@ class PLR:
             hyperparams, env_params, curricula.drop_shared_fields(student), buffer, generator, parents, jnp.bool_(False)
         )
 
-    def step(self, state: PLRState, key: Key) -> tuple[PLRState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: PLRState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
-
-    def student_state(self, state: PLRState) -> OnPolicyState:
-        """The state of the student as its own workflow has it."""
-        return curricula.restore_shared_fields(state.student, state)
-
     def plan(self, state: PLRState, key: Key) -> tuple[RolloutPlan, LevelBatch]:
         """An episode after the other on each of the levels that are dealt, exploring."""
         key_deal, key_plan = jax.random.split(key)
@@ -220,13 +198,6 @@ class PLR:
             levels, fresh = tree.index(tree.stack(batches), which), jnp.broadcast_to(~replays, n)
             generated = which == 0
         return LevelBatch(levels, places, drawn.score_table.age, replays, fresh, generated, made_of, generator)
-
-    def plan_evaluation(self, state: PLRState, key: Key) -> RolloutPlan:
-        """Whole episodes, greedily, each on a level that the environment draws."""
-        return curricula.plan_evaluation(self.full_student, self.student_state(state), key)
-
-    def rollout(self, state: PLRState, plan: RolloutPlan, key: Key) -> tuple[PLRState, Rollout]:
-        return state, self.full_student.rollout(self.student_state(state), plan, key)[1]
 
     def learn_from(self, state: PLRState, carry: LevelBatch, played: Rollout, key: Key) -> tuple[PLRState, Metrics]:
         key_learn, key_tell = jax.random.split(key)

@@ -145,78 +145,71 @@ def check_score(
     require(positive, "prioritization", prioritization, f"{name} may be negative, which has a rank but no proportion")
 
 
+class BaseScore:
+    """The defaults of a score: of rewards and ends alone, never negative, of one student and one episode."""
+
+    outcome_fields: tuple[str, ...] = ()
+    signed = False
+    min_students = 1
+    min_episodes = 1
+
+
 @dataclass(frozen=True)
-class MaxMC:
+class MaxMC(BaseScore):
     """R - V of each step, R the highest return over the level's life (Jiang et al. 2021, arXiv:2110.02439)."""
 
     outcome_fields = ("value", "best")
     signed = True
-    min_students = 1
-    min_episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         return jnp.maximum(outcome.best, outcome.highest_return) - outcome.time_mean(outcome.value)
 
 
 @dataclass(frozen=True)
-class PositiveValueLoss:
+class PositiveValueLoss(BaseScore):
     """max(A, 0) of each step (Jiang et al. 2021, arXiv:2110.02439)."""
 
     outcome_fields = ("advantage",)
-    signed = False
-    min_students = 1
-    min_episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         return outcome.time_mean(jnp.maximum(outcome.advantage, 0))
 
 
 @dataclass(frozen=True)
-class L1ValueLoss:
+class L1ValueLoss(BaseScore):
     """|A| of each step (Jiang et al. 2021, arXiv:2010.03934)."""
 
     outcome_fields = ("advantage",)
-    signed = False
-    min_students = 1
-    min_episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         return outcome.time_mean(jnp.abs(outcome.advantage))
 
 
 @dataclass(frozen=True)
-class ValueDisagreement:
+class ValueDisagreement(BaseScore):
     """The standard deviation, of n and not n - 1, of the values of an ensemble at each step."""
 
     outcome_fields = ("values",)
-    signed = False
-    min_students = 1
-    min_episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         return outcome.time_mean(outcome.values.std(0))
 
 
 @dataclass(frozen=True)
-class NegativeReturn:
+class NegativeReturn(BaseScore):
     """Minus the mean return: the score of a minimax teacher."""
 
-    outcome_fields = ()
     signed = True
-    min_students = 1
-    min_episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         return -outcome.mean_return
 
 
 @dataclass(frozen=True)
-class Learnability:
+class Learnability(BaseScore):
     """q (1 - q), q the share of episodes that were solved (Rutherford et al. 2024, arXiv:2408.15099)."""
 
     outcome_fields = ("solved",)
-    signed = False
-    min_students = 1
     min_episodes = 2
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
@@ -224,26 +217,20 @@ class Learnability:
 
 
 @dataclass(frozen=True)
-class TrueRegret:
+class TrueRegret(BaseScore):
     """What the mean return is below the optimum."""
 
     outcome_fields = ("optimum",)
-    signed = False
-    min_students = 1
-    min_episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         return outcome.optimum - outcome.mean_return
 
 
 @dataclass(frozen=True)
-class RelativeRegret:
+class RelativeRegret(BaseScore):
     """max(0, highest return of the others - mean return of student 0) (Dennis et al. 2020, arXiv:2012.02096)."""
 
-    outcome_fields = ()
-    signed = False
     min_students = 2
-    min_episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         means, highest = _returns_by_student(outcome)
@@ -252,13 +239,10 @@ class RelativeRegret:
 
 
 @dataclass(frozen=True)
-class PopulationRegret:
+class PopulationRegret(BaseScore):
     """The highest minus the mean of the students' mean returns."""
 
-    outcome_fields = ()
-    signed = False
     min_students = 2
-    min_episodes = 1
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
         means, _ = _returns_by_student(outcome)

@@ -1,3 +1,4 @@
+from evorl.workflows.base import BaseStagedWorkflow as BaseStagedWorkflow
 from evorl.workflows.cem_rl import CEMRL as CEMRL
 from evorl.workflows.cem_rl import CEMRLHyperparams as CEMRLHyperparams
 from evorl.workflows.erl import ERL as ERL

@@ -37,14 +37,18 @@ from evorl.vector_env import hosts
 Body = Callable[[Array, Any], tuple[Any, Metrics]]
 
 
-def run_step(workflow: Workflow, state: State, key: Key) -> tuple[State, Metrics]:
-    """The step of a workflow of parts: plan, play, absorb."""
-    return step_or_evaluate(workflow, state, key, False)[:2]
+class BaseStagedWorkflow:
+    """The step and the evaluation of a workflow that has their stages (evorl.types.StagedWorkflow)."""
 
+    def step(self, state: Any, key: Key) -> tuple[Any, Metrics]:
+        """Plan, roll out and learn."""
+        workflow: Any = self
+        return step_or_evaluate(workflow, state, key, False)[:2]
 
-def run_evaluation(workflow: Workflow, state: State, key: Key) -> Metrics:
-    """The evaluation of a workflow of parts: exam, play, report."""
-    return step_or_evaluate(workflow, state, key, True)[2]
+    def evaluate(self, state: Any, key: Key) -> Metrics:
+        """Plan an evaluation, roll it out and measure it."""
+        workflow: Any = self
+        return step_or_evaluate(workflow, state, key, True)[2]
 
 
 def as_evaluation(found: Metrics) -> Metrics:
@@ -147,7 +151,7 @@ def replace_nan_envs(own: Any, parent: Any, axes: Any = 0) -> Any:
     axes say where the environments are, as in jax.vmap. What lives on the host cannot be taken over: all there
     keep theirs, and begin anew.
     """
-    taken = jax.vmap(lambda a, b: tree.select(tree.has_no_nan(a), a, b), (axes, axes), axes)(own, parent)
+    taken = jax.vmap(lambda a, b: tree.select(tree.is_nan_free(a), a, b), (axes, axes), axes)(own, parent)
     return hosts.copy_marked_for_reset(taken, own)
 
 

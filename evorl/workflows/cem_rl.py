@@ -18,7 +18,7 @@ from evorl.hyperparameters import as_arrays, make_default_field
 from evorl.replay.ring import UNIFORM
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, PolicyFn, ReplayFactory
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv
-from evorl.workflows import base, shared_replay_learning
+from evorl.workflows import shared_replay_learning
 
 
 @struct.dataclass
@@ -52,7 +52,7 @@ class GenerationCarry:
 
 
 @dataclass(frozen=True)
-class CEMRL:
+class CEMRL(shared_replay_learning.BaseHybrid):
     """Each generation part of the population learns, all are evaluated, the evolver is told (Pourchot & Sigaud 2019).
 
     Source: arXiv:1810.01222, algorithm 1, with the learners side by side (Flajolet et al. 2022, arXiv:2206.08888):
@@ -101,11 +101,6 @@ class CEMRL:
         return VectorEnv(self.env, self.agent, n, n, starts, self.eval_episodes, self.chunk)
 
     @property
-    def parallel_axes(self) -> dict[str, int]:
-        """What is independent."""
-        return self.vector_env.parallel_axes
-
-    @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """The least and the most that an iteration takes; the first one takes random_steps instead."""
         episodes = self.evolver.population_size * self.fitness_episodes
@@ -127,12 +122,6 @@ class CEMRL:
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         agent, evolver, replay = shared_replay_learning.init_agent_evolver_replay(self, key, hyperparams, env_params)
         return CEMRLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0), jnp.float32(0))
-
-    def step(self, state: CEMRLState, key: Key) -> tuple[CEMRLState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: CEMRLState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
 
     def plan(self, state: CEMRLState, key: Key) -> tuple[RolloutPlan, GenerationCarry]:
         """Episodes of what the evolver asks for, of which some have learned; or the steps at random."""
@@ -163,10 +152,6 @@ class CEMRL:
         del key
         center = tree.broadcast(self.evolver.solution(state.evolver), self.evolver.population_size)
         return self.vector_env.plan_evaluation(center, False if self.explore else (), random=False, stores=False)
-
-    def rollout(self, state: CEMRLState, plan: RolloutPlan, key: Key) -> tuple[CEMRLState, Rollout]:
-        """What was played, and the state with it in its replay."""
-        return shared_replay_learning.rollout_into_replay(self, state, plan, key)
 
     def learn_from(
         self, state: CEMRLState, carry: GenerationCarry, played: Rollout, key: Key

@@ -20,7 +20,7 @@ from evorl.hyperparameters import Number, as_arrays, hyperparameter
 from evorl.replay.ring import UNIFORM
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, PolicyFn, ReplayFactory, State
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv, split_evenly
-from evorl.workflows import base, shared_replay_learning
+from evorl.workflows import shared_replay_learning
 from evorl.workflows.base import check_positive
 
 UPDATES_FOLLOW_OPTIONS = ("iteration", "all")
@@ -55,7 +55,7 @@ class ERLState:
 
 
 @dataclass(frozen=True)
-class ERL:
+class ERL(shared_replay_learning.BaseHybrid):
     """A population evolves and agents learn by gradient from what all of them did (Khadka & Tumer 2018).
 
     Source: arXiv:1805.07917, algorithm 1. Members play fitness_episodes greedily unless explore, agents play
@@ -118,11 +118,6 @@ class ERL:
         return VectorEnv(self.env, self.agent, n, n, starts, most * n, self.chunk)
 
     @property
-    def parallel_axes(self) -> dict[str, int]:
-        """What is independent."""
-        return self.vector_env.parallel_axes
-
-    @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """The least and the most that an iteration takes, beside the one at random and those of evolution alone."""
         episodes = self.evolver.population_size * self.fitness_episodes + self.num_agents * self.agent_episodes
@@ -151,12 +146,6 @@ class ERL:
         _, row = self.vector_env.init_blank_envs(first.actor.params, hyperparams.agent, env_params)
         replay, agent = self.replay.empty(self.capacity, row, self.num_envs), replace(first, actor=agents.actor)
         return ERLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.float32(0))
-
-    def step(self, state: ERLState, key: Key) -> tuple[ERLState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: ERLState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
 
     def is_learning(self, state: ERLState, random: Bool[Array, ""]) -> Bool[Array, ""]:
         """Whether the agents play and learn in this generation."""
@@ -198,10 +187,6 @@ class ERL:
         return replace(
             plan, episodes=jnp.concatenate([split_evenly(episodes, self.num_envs - k), split_evenly(episodes, k)])
         )
-
-    def rollout(self, state: ERLState, plan: RolloutPlan, key: Key) -> tuple[ERLState, Rollout]:
-        """What was played, and the state with it in its replay."""
-        return shared_replay_learning.rollout_into_replay(self, state, plan, key)
 
     def learn_from(self, state: ERLState, carry: State, played: Rollout, key: Key) -> tuple[ERLState, Metrics]:
         key_learn, key_tell = jax.random.split(key)

@@ -55,7 +55,7 @@ class EvolutionState:
 
 
 @dataclass(frozen=True)
-class Evolution:
+class Evolution(base.BaseStagedWorkflow):
     """An iteration is ask, fitness_episodes whole episodes of each member, and tell.
 
     Fitness is the mean undiscounted return, by the rewards that are learned from, of greedy actions unless explore.
@@ -147,12 +147,6 @@ class Evolution:
             _, row = self.vector_env.init_blank_envs(agent.actor.params, hyperparams.agent, env_params)
             statistics = RunningStatistics.empty(row.obs)
         return EvolutionState(hyperparams, env_params, agent, evolver, statistics, jnp.int32(0), jnp.float32(0))
-
-    def step(self, state: EvolutionState, key: Key) -> tuple[EvolutionState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: EvolutionState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
 
     def plan(self, state: EvolutionState, key: Key) -> tuple[RolloutPlan, tuple[Any, Any]]:
         """fitness_episodes of each member; or the random steps."""

@@ -23,7 +23,7 @@ def member_keys(key: Key, size: int, evaluating: bool | Array) -> Key:
 
 def has_no_nan(state: State) -> Bool[Array, " size"]:
     """Which members hold no NaN in any real leaf, replays left out."""
-    return jax.vmap(tree.has_no_nan)(split_replays(state)[0])
+    return jax.vmap(tree.is_nan_free)(split_replays(state)[0])
 
 
 def count_ancestors(source: Int[Array, " size"]) -> Int[Array, " size"]:

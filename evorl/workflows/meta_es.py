@@ -38,7 +38,7 @@ class MetaESState:
 
 
 @dataclass(frozen=True)
-class MetaES:
+class MetaES(base.BaseStagedWorkflow):
     """Each member of a generation is a short training run from scratch, whose return is the fitness of its settings.
 
     These are a point in the unit cube of the space (see PBT): the evolver begins in its middle, a GA with points from
@@ -86,12 +86,6 @@ class MetaES:
         middle, draw = jnp.full(size, 0.5, jnp.float32), lambda key: UNIT_CUBE.unfold(jax.random.uniform(key, (size,)))
         evolver = search.init_evolver_state(self.evolver, key, middle, draw, hyperparams.evolver)
         return MetaESState(hyperparams, as_arrays(env_params), evolver, jnp.int32(0), jnp.float32(0))
-
-    def step(self, state: MetaESState, key: Key) -> tuple[MetaESState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: MetaESState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
 
     def plan(self, state: MetaESState, key: Key) -> tuple[Array, tuple[Any, Any]]:
         """Lives at the points that the evolver asks for, [size, d]."""

@@ -51,7 +51,7 @@ class OffPolicyState:
 
 
 @dataclass(frozen=True)
-class OffPolicy:
+class OffPolicy(base.BaseStagedWorkflow):
     """An iteration is num_steps steps of num_envs environments, then num_updates gradient steps of the critic.
 
     The actor moves once per actor_interval of them. The first iteration acts at random for random_steps instead.
@@ -141,12 +141,6 @@ class OffPolicy:
             row = window.widen_row(row)
         replay = self.replay.empty(self.capacity, row, self.num_envs)
         return OffPolicyState(hyperparams, env_params, agent, envs, replay, window, jnp.int32(0))
-
-    def step(self, state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: OffPolicyState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
 
     def plan(self, state: OffPolicyState, key: Key) -> tuple[RolloutPlan, tuple[()]]:
         """num_steps steps of every environment, exploring; or the random ones."""

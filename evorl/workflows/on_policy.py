@@ -48,7 +48,7 @@ class OnPolicyState:
 
 
 @dataclass(frozen=True)
-class OnPolicy:
+class OnPolicy(base.BaseStagedWorkflow):
     """An iteration is num_steps steps of num_envs environments, then num_epochs passes over them.
 
     A pass takes a gradient step on every batch_size of them, in random order. Observations are normalized by the
@@ -141,12 +141,6 @@ class OnPolicy:
         statistics = RunningStatistics.empty(row.obs) if self.normalize_observations else ()
         rewards = RunningStatistics.empty(row.reward) if self.normalize_values else ()
         return OnPolicyState(hyperparams, env_params, agent, envs, older, statistics, rewards, jnp.int32(0))
-
-    def step(self, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: OnPolicyState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
 
     def plan(self, state: OnPolicyState, key: Key) -> tuple[RolloutPlan, tuple[()]]:
         """num_steps steps of every environment, exploring."""

@@ -42,7 +42,7 @@ class PBTState:
 
 
 @dataclass(frozen=True)
-class PBT:
+class PBT(base.BaseStagedWorkflow):
     """Members train, are evaluated, take over from fitter ones and explore their hyperparameters.
 
     Source: Jaderberg et al. 2017, arXiv:1711.09846, algorithm 1, in step; with Pairs() and Swarm() PBT-CSO
@@ -109,12 +109,6 @@ class PBT:
         members = init_members(self.population, key_members, space.decode(points), env_params)
         memory = self.variation.init(key_memory, points, hyperparams.variation)
         return PBTState(hyperparams, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0), jnp.float32(0))
-
-    def step(self, state: PBTState, key: Key) -> tuple[PBTState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: PBTState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
 
     def plan(self, state: PBTState, key: Key) -> tuple[LifePlan, tuple[()]]:
         """steps_per_generation steps and an evaluation."""

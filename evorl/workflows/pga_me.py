@@ -52,7 +52,7 @@ class PGAMEState:
 
 
 @dataclass(frozen=True)
-class PGAME:
+class PGAME(shared_replay_learning.BaseHybrid):
     """Each generation a critic learns, then part of what the evolver asks for by it, and all are evaluated.
 
     Nilsson & Cully 2021, doi:10.1145/3449639.3459304, algorithm 1. The critic and its own, greedy actor take
@@ -104,11 +104,6 @@ class PGAME:
         return VectorEnv(self.env, self.agent, n, n, starts, self.eval_episodes, self.chunk)
 
     @property
-    def parallel_axes(self) -> dict[str, int]:
-        """What is independent."""
-        return self.vector_env.parallel_axes
-
-    @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """The least and the most that an iteration takes; gradient steps are the critic's."""
         episodes = self.evolver.population_size * self.fitness_episodes
@@ -121,12 +116,6 @@ class PGAME:
         agent, evolver, replay = shared_replay_learning.init_agent_evolver_replay(self, key, hyperparams, env_params)
         center = self.evolver.solution(evolver)
         return PGAMEState(hyperparams, env_params, agent, evolver, center, replay, jnp.float32(0))
-
-    def step(self, state: PGAMEState, key: Key) -> tuple[PGAMEState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: PGAMEState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
 
     def plan(self, state: PGAMEState, key: Key) -> tuple[RolloutPlan, Any]:
         """Episodes of what the evolver asks for, of which some have learned, and of the greedy actor."""
@@ -148,10 +137,6 @@ class PGAME:
         del key
         center = tree.broadcast(state.center, self.evolver.population_size)
         return replace(self.vector_env.plan_evaluation(center, stores=False), steps=())
-
-    def rollout(self, state: PGAMEState, plan: RolloutPlan, key: Key) -> tuple[PGAMEState, Rollout]:
-        """What was played, and the state with it in its replay."""
-        return shared_replay_learning.rollout_into_replay(self, state, plan, key)
 
     def learn_from(self, state: PGAMEState, carry: Any, played: Rollout, key: Key) -> tuple[PGAMEState, Metrics]:
         (agent, asked, metrics), members, means = carry, played.plan.params, played.stats.fitness_means

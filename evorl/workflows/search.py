@@ -53,7 +53,7 @@ class CandidateEvaluations:
 
 
 @dataclass(frozen=True)
-class Search:
+class Search(base.BaseStagedWorkflow):
     """An iteration is ask, one evaluation of each member, and tell; an evaluation is of the solution.
 
     An evaluation of the problem counts as an episode of one step, its fitness as the return: of several objectives the
@@ -108,12 +108,6 @@ class Search:
             self.evolver_with_bounds, key_evolver, draw(key_mean), draw, hyperparams.evolver
         )
         return SearchState(hyperparams, as_arrays(() if env_params is None else env_params), evolver, jnp.float32(0))
-
-    def step(self, state: SearchState, key: Key) -> tuple[SearchState, Metrics]:
-        return base.run_step(self, state, key)
-
-    def evaluate(self, state: SearchState, key: Key) -> Metrics:
-        return base.run_evaluation(self, state, key)
 
     def plan(self, state: SearchState, key: Key) -> tuple[Params, tuple[Any, Any]]:
         """The members that are asked for, leaves [n, ...], and what tell takes beside their fitness."""

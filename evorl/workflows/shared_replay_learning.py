@@ -22,12 +22,34 @@ from evorl.types import (
 )
 from evorl.vector_env import UNLIMITED, Rollout, RolloutPlan, TransitionStore
 from evorl.workflows.base import (
+    BaseStagedWorkflow,
     check_positive,
     check_replay,
     loop_with_metrics,
     update_actor_on_batch,
     update_priorities,
 )
+
+
+class BaseHybrid(BaseStagedWorkflow):
+    """The rollout of a hybrid of evolution and gradients, which its replay then holds."""
+
+    @property
+    def parallel_axes(self) -> dict[str, int]:
+        """What is independent: its environments."""
+        hybrid: Any = self
+        return hybrid.vector_env.parallel_axes
+
+    def rollout(self, state: Any, plan: RolloutPlan, key: Key) -> tuple[Any, Rollout]:
+        """Return the state with what was played in its replay, and what was played."""
+        hybrid: Any = self
+
+        def add(replay: ReplayBuffer, rows: Transition, mask: Array) -> ReplayBuffer:
+            return replay.add(rows, mask & plan.stores)
+
+        store = TransitionStore(hybrid.chunk, state.replay, add)
+        played = hybrid.vector_env.rollout(hybrid.behaviour(state), state.env_params, plan, None, key, store)
+        return replace(state, replay=played.stored), replace(played, stored=())
 
 
 def check_hybrid(workflow: Any) -> None:
@@ -60,17 +82,6 @@ def init_agent_evolver_replay(
     why = f"has priorities, which {name} cannot change where it learns"
     require(not isinstance(replay, PrioritizedReplayBuffer), "replay", given, why)
     return agent, evolver, replay
-
-
-def rollout_into_replay(workflow: Any, state: Any, plan: RolloutPlan, key: Key) -> tuple[Any, Rollout]:
-    """What the actors of a hybrid played, which the replay of the state then holds."""
-
-    def add(replay: ReplayBuffer, rows: Transition, mask: Array) -> ReplayBuffer:
-        return replay.add(rows, mask & plan.stores)
-
-    store = TransitionStore(workflow.chunk, state.replay, add)
-    played = workflow.vector_env.rollout(workflow.behaviour(state), state.env_params, plan, None, key, store)
-    return replace(state, replay=played.stored), replace(played, stored=())
 
 
 @jax.named_scope("learning")

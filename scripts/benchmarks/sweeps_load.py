@@ -31,9 +31,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as evorl.sweep does
 import numpy as np
 
 from evorl.sweeps import definition, reports, runner
+from evorl.sweeps.database import NAME
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.space import SearchSpace
-from evorl.sweeps.store import NAME, SweepStore
+from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, Sampler, SweepTrial
 
 POINTS = 20

@@ -62,7 +62,7 @@ def measured(name: str, devices: int) -> float:
 
 
 def main() -> None:
-    from evorl.training.devices import count_cores
+    from evorl.machine import count_cores
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most", type=int, default=count_cores())

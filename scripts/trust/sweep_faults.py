@@ -22,7 +22,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from evorl.sweeps.store import NAME, SweepStore, get_trial_folder
+from evorl.sweeps.database import NAME
+from evorl.sweeps.store import SweepStore, get_trial_folder
 from evorl.sweeps.trials import RUNNING, SweepTrial
 
 SWEEP = [

@@ -23,7 +23,7 @@ class HasLandmarkColors(Protocol):
         ...
 
 
-def save_episode(scenario: Scenario, states: list[MPEState], real: bool, folder: Path) -> list[Path]:
+def save_world_episode(scenario: Scenario, states: list[MPEState], real: bool, folder: Path) -> list[Path]:
     """A GIF and a PNG of an episode."""
     frames = [render_world(scenario, state, real) for state in states[: render.MAX_FRAMES]]
     return render.save_frames(frames, DT, folder)

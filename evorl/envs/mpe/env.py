@@ -125,7 +125,7 @@ class MPE:
 
     def draw(self, states: list[MPEState], folder: Path) -> list[Path]:
         """A GIF and a PNG of an episode."""
-        return draw.save_episode(self.scenario, states, self.continuous, folder)
+        return draw.save_world_episode(self.scenario, states, self.continuous, folder)
 
 
 @cache

@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import inspect
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -163,8 +162,3 @@ def make_env(name: str, options: Mapping[str, Any]) -> Any:
         except Exception as error:
             said = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise OptionError(f"env.options={dict(options)}: Gymnasium's {name} answers: {said}") from error
-
-
-def count_cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

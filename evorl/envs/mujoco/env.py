@@ -17,10 +17,11 @@ from evorl import tree
 from evorl.envs import render, viewer
 from evorl.envs.bodies import build_solids
 from evorl.envs.host.host_callback import CHUNK_BYTES
-from evorl.envs.mujoco.engine import Engine, count_cores, mujoco
+from evorl.envs.mujoco.engine import Engine, mujoco
 from evorl.envs.mujoco.tasks import TASKS
 from evorl.envs.suites.common import set_default_limit
 from evorl.errors import require_int
+from evorl.machine import count_cores
 from evorl.spaces import Box, to_bound
 from evorl.types import Key, TimeStep
 
@@ -83,7 +84,7 @@ class MuJoCo:
         """Gymnasium's own reset, with 64 bits of the key as its seed."""
         del params
         numbers, size = self._sizes
-        found = batch_host_calls(self._reset_on_host, 2 * numbers + size)(jax.random.bits(key, (2,), jnp.uint32))
+        found = batch_engine_calls(self._reset_on_host, 2 * numbers + size)(jax.random.bits(key, (2,), jnp.uint32))
         return MuJoCoState(found[: 2 * numbers], jnp.int32(0)), _to_floats(found[2 * numbers :])
 
     def step(self, key: Key, env_state: MuJoCoState, action: Any, params: Any) -> tuple[MuJoCoState, TimeStep]:
@@ -91,7 +92,7 @@ class MuJoCo:
         numbers, size = self._sizes
         ends = np.cumsum([2 * numbers, size, 1])
         given = jnp.concatenate([env_state.bits, jax.lax.bitcast_convert_type(jnp.float32(action), jnp.uint32)])
-        found = batch_host_calls(self._step_on_host, int(ends[-1]) + 1)(given)
+        found = batch_engine_calls(self._step_on_host, int(ends[-1]) + 1)(given)
         bits, obs, reward, terminated = jnp.split(found, ends)
         state, terminated = MuJoCoState(bits, env_state.steps + 1), terminated[0] > 0
         truncated = ~terminated & (state.steps >= self.max_episode_steps)
@@ -130,7 +131,7 @@ class MuJoCo:
         return [shown, *render.save_frames(frames, every * seconds, folder)]
 
 
-def batch_host_calls(host: Callable[[np.ndarray], np.ndarray], width: int) -> Callable[[Any], Any]:
+def batch_engine_calls(host: Callable[[np.ndarray], np.ndarray], width: int) -> Callable[[Any], Any]:
     """host, of words [n, given] to words [n, width], as a pure function of one row; one call, however it is vmapped."""
 
     def from_pieces(pieces: Sequence[Any]) -> np.ndarray:

@@ -112,7 +112,7 @@ def compute_risk_curve(ranked: Any, measured: Any, percents: Any = PERCENTS) -> 
     return _compute_curve(np.bincount(group), np.bincount(group, measured), percents)
 
 
-def bootstrap_interval(
+def bootstrap_curve_interval(
     ranked: Any, measured: Any, percents: Any = PERCENTS, resamples: int = 2000, seed: int = 0
 ) -> tuple[Float[np.ndarray, " percents"], Float[np.ndarray, " percents"]]:
     """The 95 % percentile bootstrap interval of the curve over levels, which are ranked anew in every resample."""

@@ -9,7 +9,7 @@ from evorl import stats
 from evorl.envs.maze import suite
 from evorl.errors import unknown_name_error
 from evorl.training.suites.mazes import MazeSuite
-from evorl.training.suites.risk import PERCENTS, RiskSuite, bootstrap_interval, compute_risk_curve
+from evorl.training.suites.risk import PERCENTS, RiskSuite, bootstrap_curve_interval, compute_risk_curve
 from evorl.types import State
 
 SUITES = (*suite.SUITES, "risk")
@@ -74,7 +74,7 @@ def print_risk_table(test: RiskSuite, states: Sequence[State], seed: int) -> dic
     if len(states) > 1:
         low, high = np.array([stats.mean_interval(column) for column in curves.T]).T
     else:
-        low, high = bootstrap_interval(*rates[0])
+        low, high = bootstrap_curve_interval(*rates[0])
     how = f"{test.attempts} {'sampled' if test.explores else 'greedy'} episodes on each"
     print(f"{test.levels:,} random levels, ranked by {how} and measured by as many others\n")
     print(f"| worst levels | solved |\n|{'---|' * 2}")

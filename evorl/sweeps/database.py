@@ -1,0 +1,171 @@
+"""The SQLite file of a sweep: its tables, its settings, and transactions; what is read of it is data alone."""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from evorl.errors import OptionError
+from evorl.training.records import files
+
+NAME = "sweep.sqlite"  # in the folder of a sweep
+PARTIAL_NAME = f".{NAME}"  # a file that is being made
+SCHEMA_VERSION = 2
+ALLOWED_FILES = {NAME, f"{NAME}-wal", f"{NAME}-shm"}  # a rollback journal may name any file, which SQLite then deletes
+MAX_VALUE_LENGTH = files.MB  # characters of a value
+LOCK_TIMEOUT_SECONDS = 60  # that one waits for another's transaction
+CREATE_TABLES = """
+CREATE TABLE sweep (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE trials (
+    number INTEGER PRIMARY KEY, point TEXT NOT NULL, options TEXT NOT NULL, state TEXT NOT NULL,
+    owner TEXT, deaths INTEGER NOT NULL, message TEXT NOT NULL);
+CREATE TABLE curves (
+    trial INTEGER NOT NULL REFERENCES trials(number), used REAL NOT NULL, cost REAL NOT NULL, score REAL,
+    PRIMARY KEY (trial, used));
+"""
+
+
+class SweepDatabase:
+    """The file of a sweep, which holds our tables, word by word, no triggers and no views.
+
+    Args:
+        folder: of the sweep.
+        option: that named it, for errors.
+
+    Raises:
+        OptionError: where it is not there, not that of a sweep, damaged, or of another schema.
+    """
+
+    def __init__(self, folder: Path, option: str) -> None:
+        self.folder, self._error_prefix = folder, f"{option}={folder}"
+        path = self.folder / NAME
+        if not path.is_file() or path.is_symlink():
+            what = f"has no {NAME}" if self.folder.is_dir() else "is not there"
+            raise OptionError(f"{self._error_prefix}: is no sweep, it {what}")
+        for other in self.folder.glob(f"{NAME}*"):
+            if other.name not in ALLOWED_FILES:
+                raise OptionError(f"{self._error_prefix}: its {other.name} is not that of a sweep")
+        self._connection = _connect(path)
+        try:
+            if self.fetch_rows("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name") != _read_schema():
+                raise OptionError(f"{self._error_prefix}: its {NAME} is not that of a sweep")
+            if (found := self.settings["schema"]) != SCHEMA_VERSION:
+                raise OptionError(
+                    f"{self._error_prefix}: has schema {found}, must be {SCHEMA_VERSION}, as this version writes it"
+                )
+        except BaseException:
+            self._connection.close()
+            raise
+
+    @staticmethod
+    def create(folder: Path, settings: Mapping[str, Any]) -> None:
+        """Make a new one, in a folder that is there."""
+        for left in folder.glob(f"{PARTIAL_NAME}*"):
+            left.unlink()
+        new = folder / PARTIAL_NAME  # so that there is a whole one or none
+        file = _connect(new)
+        file.execute("PRAGMA journal_mode = WAL")  # which the file keeps
+        file.executescript(CREATE_TABLES)
+        for name, value in ({"schema": SCHEMA_VERSION} | dict(settings)).items():
+            file.execute("INSERT INTO sweep VALUES (?, ?)", (name, json.dumps(value)))
+        file.close()
+        new.rename(folder / NAME)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return what was set, by name."""
+        found = {}
+        for name, value in self.fetch_rows("SELECT name, value FROM sweep"):
+            found[name] = self.parse_json(value, "its settings")
+        for name in ("schema", "trials", "seed", "workers", "vmapped"):
+            if not isinstance(found.get(name, 1), int) or not -1 < found.get(name, 1) < 2**31:
+                raise self.make_damage_error(f"its {name} is no whole number")
+        if found.get("side_by_side") not in (None, True, False) or not {"schema", "trials", "seed"} <= set(found):
+            raise self.make_damage_error("its settings are not those of a sweep")
+        return found
+
+    def update_settings(self, **settings: Any) -> None:
+        """Set, or change, some."""
+        with self.write_transaction():
+            for name, value in settings.items():
+                self.execute("INSERT OR REPLACE INTO sweep VALUES (?, ?)", name, json.dumps(value))
+
+    @contextmanager
+    def write_transaction(self) -> Iterator[None]:
+        """Around changes that are made as one, or not at all."""
+        yield from self._transaction("BEGIN IMMEDIATE")
+
+    @contextmanager
+    def read_transaction(self) -> Iterator[None]:
+        """Around queries that see one state of the file; within another transaction, that one's."""
+        if self._connection.in_transaction:
+            yield
+        else:
+            yield from self._transaction("BEGIN")
+
+    def _transaction(self, begin: str) -> Iterator[None]:
+        try:
+            self._connection.execute(begin)
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            raise self._to_exception(error) from error
+
+    def execute(self, statement: str, *given: Any) -> None:
+        """Change the tables, in a transaction."""
+        self._connection.execute(statement, given)
+
+    def execute_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Change the tables by many rows, in a transaction."""
+        self._connection.executemany(statement, rows)
+
+    def fetch_rows(self, query: str, *given: Any) -> list[Any]:
+        """Return what a query finds, all of it."""
+        try:
+            return self._connection.execute(query, given).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise self._to_exception(error) from error
+
+    def parse_json(self, text: Any, what: str) -> Any:
+        """Return the value of a text; raises OptionError where it has none."""
+        try:
+            if not isinstance(text, str) or len(text) > MAX_VALUE_LENGTH:
+                raise ValueError("no text")
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise self.make_damage_error(f"{what} cannot be read") from error
+
+    def _to_exception(self, error: sqlite3.DatabaseError) -> Exception:
+        """Return what to raise: of a full disk, or a lock that nobody lets go of, OSError."""
+        if isinstance(error, sqlite3.OperationalError):
+            return OSError(f"{self.folder / NAME}: {error}")
+        return self.make_damage_error(str(error))
+
+    def make_damage_error(self, problem: str) -> OptionError:
+        """Return the error that says what is damaged."""
+        return OptionError(f"{self._error_prefix}: its {NAME} is damaged: {problem:.200}")
+
+
+def _read_schema() -> list[Any]:
+    """Return what SQLite keeps of our tables."""
+    with closing(sqlite3.connect(":memory:")) as file:
+        file.executescript(CREATE_TABLES)
+        return file.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    file = sqlite3.connect(path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None)
+    file.text_factory = lambda text: text.decode("utf-8", "replace")
+    for setting in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
+        file.execute(f"PRAGMA {setting}")
+    return file
