@@ -164,5 +164,5 @@ def test_what_does_not_fit_is_refused(options, message):
 
 
 def test_a_teacher_of_another_number_of_walls_fits():
-    editor = MazeEditor(ENV, num_walls=6)
+    editor = MazeEditor(ENV.levels, num_walls=6)
     assert Adversary(STUDENT, replace(TEACHER, env=editor, num_steps=0, batch_size=0)).teacher.num_steps == 8

@@ -81,7 +81,7 @@ def test_a_start_on_the_goal_is_drawn_from_all_other_cells_alike(key):
     """By a chi-square test on the eleven of them, of which one is a wall that vanishes."""
     from scipy import stats
 
-    editor = MazeEditor(MAZE, num_walls=1, num_random=0)
+    editor = MazeEditor(MAZE.levels, num_walls=1, num_random=0)
 
     def end(key):
         state, _ = editor.reset(key, ())
@@ -99,7 +99,7 @@ def test_a_start_on_the_goal_is_drawn_from_all_other_cells_alike(key):
 
 
 def test_the_first_action_may_set_the_number_of_walls():
-    editor = MazeEditor(MAZE, num_walls=4, num_random=0, first_sets_number=True)
+    editor = MazeEditor(MAZE.levels, num_walls=4, num_random=0, first_sets_number=True)
     assert editor.max_episode_steps == 7
     # round(4 * 5 / 12) = 2 walls, then goal and start; what comes after does nothing
     states, seen, timestep = made(editor, [5, 1, 2, 11, 8, 3, 9])
@@ -128,13 +128,13 @@ def test_it_sees_the_bordered_maze_the_step_and_new_random_numbers():
 
 def test_a_maze_says_what_its_teacher_sees_and_sets():
     maze = replace(MAZE, editor_num_random=3, editor_first_sets_number=True)
-    assert maze.make_editor() == MazeEditor(maze, MAZE.levels.most, num_random=3, first_sets_number=True)
+    assert maze.make_editor() == MazeEditor(maze.levels, MAZE.levels.most, num_random=3, first_sets_number=True)
 
 
 @pytest.mark.program
 @pytest.mark.parametrize("first", [False, True])
 def test_it_is_an_environment_as_evorl_needs_it(first, capsys):
-    check_env(MazeEditor(MAZE, num_walls=3, num_random=2, first_sets_number=first), episodes=3)
+    check_env(MazeEditor(MAZE.levels, num_walls=3, num_random=2, first_sets_number=first), episodes=3)
     assert "all 3 episodes were terminated at step" in capsys.readouterr().err  # which is right here
 
 
@@ -149,6 +149,6 @@ def test_made_levels_can_be_played_and_mutated(key):
 
 def test_refuses_what_cannot_be():
     with pytest.raises(OptionError, match="num_walls=-1"):
-        MazeEditor(MAZE, num_walls=-1)
+        MazeEditor(MAZE.levels, num_walls=-1)
     with pytest.raises(OptionError, match="num_random=-1"):
-        MazeEditor(MAZE, num_random=-1)
+        MazeEditor(MAZE.levels, num_random=-1)

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import graphlib
 import importlib
 import re
 import subprocess
@@ -145,6 +146,25 @@ def test_no_import_leads_up_or_across_a_floor():
                 names = node.module.split(".")[1:2] or [alias.name for alias in node.names]
                 for name in names:
                     assert name == own or floor[name] < floor[own], f"{path.relative_to(root)} imports {name}"
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Imports within functions count too."""
+    root = Path(evorl.__file__).parent
+    paths = {".".join(["evorl", *path.relative_to(root).with_suffix("").parts]): path for path in root.rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    public = {name: lazy.read_public_names(name) for name in lazy.list_packages()}
+    graph = {}
+    for module, path in modules.items():
+        froms = [
+            node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
+        ]
+        names = [(node.module or "", alias.name) for node in froms for alias in node.names]
+        found = {
+            f"{of}.{name}" if f"{of}.{name}" in modules else public.get(of, {}).get(name, of) for of, name in names
+        }
+        graph[module] = (found & modules.keys()) - {module}
+    graphlib.TopologicalSorter(graph).prepare()  # which raises
 
 
 @pytest.mark.program

@@ -9,10 +9,9 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Int
 
-from evorl.envs.maze import levels
+from evorl.envs.maze import view
 from evorl.envs.maze.generators import sample_direction
-from evorl.envs.maze.levels import ABSENT, Level
-from evorl.envs.maze.maze import Maze, MazeState
+from evorl.envs.maze.levels import ABSENT, Level, LevelSource, create_level, pack
 from evorl.errors import require, require_int
 from evorl.spaces import Box, Dict, Discrete
 from evorl.types import Key, TimeStep
@@ -36,7 +35,7 @@ class MazeEditor:
     2020, arXiv:2012.02096; order and number as in Jiang et al. 2023, arXiv:2311.12716).
     """
 
-    maze: Maze
+    levels: LevelSource
     num_walls: int = 60
     num_random: int = 50
     first_sets_number: bool = False
@@ -46,7 +45,7 @@ class MazeEditor:
 
     def __post_init__(self) -> None:
         height, width = self._grid_size
-        require(height * width >= 2, "maze", f"{height} x {width}", "needs two cells, for goal and start")
+        require(height * width >= 2, "levels", f"{height} x {width}", "needs two cells, for goal and start")
         require_int("num_walls", self.num_walls, 0)
         require_int("num_random", self.num_random, 0)
 
@@ -57,7 +56,7 @@ class MazeEditor:
     @property
     def observation_space(self) -> Dict:
         parts = {
-            "image": self._full_view_maze.observation_space.parts["image"],
+            "image": view.make_image_space(self.levels.height + 2, self.levels.width + 2, normalize=True),
             "step": Discrete(self.max_episode_steps + 1),
         }
         return Dict(parts | {"random": Box(0.0, 1.0, (self.num_random,))} if self.num_random else parts)
@@ -71,9 +70,7 @@ class MazeEditor:
         del params
         key_direction, key_seen = jax.random.split(key)
         nowhere = (ABSENT, ABSENT)
-        level = levels.create_level(
-            jnp.zeros(self._grid_size, bool), (nowhere, sample_direction(key_direction)), nowhere
-        )
+        level = create_level(jnp.zeros(self._grid_size, bool), (nowhere, sample_direction(key_direction)), nowhere)
         state = MazeEditorState(level, jnp.int32(self.num_walls), jnp.int32(0))
         return state, self.observe(key_seen, state)
 
@@ -97,8 +94,8 @@ class MazeEditor:
     def observe(self, key: Key, state: MazeEditorState) -> dict[str, Array]:
         """What was made so far, the step, and new random numbers."""
         level = state.level
-        image = self._full_view_maze.observe(MazeState(level, level.agent, level.direction, state.steps))["image"]
-        seen = {"image": image, "step": state.steps}
+        cells = view.encode_full_view(level, level.agent, level.direction, *self._grid_size)
+        seen = {"image": view.to_image(cells, normalize=True), "step": state.steps}
         return seen | {"random": jax.random.uniform(key, (self.num_random,))} if self.num_random else seen
 
     def _place_object(
@@ -114,12 +111,8 @@ class MazeEditor:
         grid = jnp.where(here & (is_wall | is_goal | is_start), is_wall, level.grid)
         at = jnp.stack([cell % width, cell // width]).astype(jnp.int32)
         agent, goal = jnp.where(is_start, at, level.agent), jnp.where(is_goal, at, level.goal)
-        return replace(level, walls=levels.pack(grid), agent=agent, goal=goal)
+        return replace(level, walls=pack(grid), agent=agent, goal=goal)
 
     @property
     def _grid_size(self) -> tuple[int, int]:
-        return self.maze.levels.height, self.maze.levels.width
-
-    @property
-    def _full_view_maze(self) -> Maze:
-        return replace(self.maze, full_view=True, normalize=True)
+        return self.levels.height, self.levels.width

@@ -1,7 +1,7 @@
 """Levels of the maze as data: what a designer is free to choose, one bit for each cell."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Int, UInt32
 
 from evorl import tree
 from evorl.errors import require
+from evorl.types import Key
 
 GREEN, RED = 1, 0  # MiniGrid's numbers
 ABSENT = -1000  # the x and y of what a level does not have, out of every sight
@@ -135,3 +136,27 @@ def equal(a: Level, b: Level) -> Bool[Array, ""]:
 def hash_level(level: Level) -> UInt32[Array, "2"]:
     """A hash of 64 bits."""
     return tree.hash_tree(level)
+
+
+@runtime_checkable
+class LevelSource(Protocol):
+    """Where levels come from: one size, and a draw of a level from params."""
+
+    @property
+    def height(self) -> int:
+        """Rows of a level, its outer walls left out."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Columns of a level, its outer walls left out."""
+        ...
+
+    @property
+    def default_params(self) -> Any:
+        """The numbers that levels are drawn by, which may differ between runs."""
+        ...
+
+    def sample(self, key: Key, params: Any) -> Level:
+        """A level."""
+        ...

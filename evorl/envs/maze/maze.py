@@ -1,54 +1,26 @@
 """The maze: MiniGrid's walls, goal and egocentric view (Chevalier-Boisvert et al. 2023), as arrays."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl.envs import render
+from evorl.envs.maze import view
 from evorl.envs.maze.draw import render_level
+from evorl.envs.maze.editor import MazeEditor
 from evorl.envs.maze.edits import crossover, decode, flip_wall, keep_unchanged, move_goal, mutate
 from evorl.envs.maze.generators import RandomWalls
-from evorl.envs.maze.levels import GREEN, RED, Level, equal, is_at, is_wall
+from evorl.envs.maze.levels import Level, LevelSource, equal, is_at, is_wall
 from evorl.envs.maze.paths import level_metrics, optimal_return
 from evorl.errors import require, require_int
-from evorl.spaces import Box, Dict, Discrete
+from evorl.spaces import Dict, Discrete
 from evorl.types import EditorEnv, Key, Metrics, TimeStep
 
 LEFT, RIGHT, FORWARD = 0, 1, 2  # the actions that do something; 3 to 6 (pick up, drop, toggle, done) do nothing
-# a cell is MiniGrid's object, colour and state, four bits each; red is 0
-UNSEEN, EMPTY, WALL, GOAL, AGENT = 0, 1, 2 + (5 << 4), 8, 10
-CellCodes = Int[Array, "rows columns"]
-
-
-@runtime_checkable
-class LevelSource(Protocol):
-    """Where levels come from: one size, and a draw of a level from params."""
-
-    @property
-    def height(self) -> int:
-        """Rows of a level, its outer walls left out."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """Columns of a level, its outer walls left out."""
-        ...
-
-    @property
-    def default_params(self) -> Any:
-        """The numbers that levels are drawn by, which may differ between runs."""
-        ...
-
-    def sample(self, key: Key, params: Any) -> Level:
-        """A level."""
-        ...
 
 
 @struct.dataclass
@@ -96,8 +68,7 @@ class Maze:
     @property
     def observation_space(self) -> Dict:
         shape = (self.levels.height + 2, self.levels.width + 2) if self.full_view else (self.view_size, self.view_size)
-        image = Box(0.0, 1.0, (*shape, 3)) if self.normalize else Box(0, 10, (*shape, 3), "uint8")
-        return Dict({"image": image, "direction": Discrete(4)})
+        return Dict({"image": view.make_image_space(*shape, self.normalize), "direction": Discrete(4)})
 
     @property
     def action_space(self) -> Discrete:
@@ -119,7 +90,7 @@ class Maze:
         del key, params
         level, direction = env_state.level, env_state.direction
         turn = jnp.where(action == RIGHT, 1, jnp.where(action == LEFT, 3, 0))
-        ahead = env_state.position + jnp.stack(_direction_vector(direction))
+        ahead = env_state.position + jnp.stack(view.direction_vector(direction))
         moves = (action == FORWARD) & ~is_wall(level, ahead[0], ahead[1])
         position = jnp.where(moves, ahead, env_state.position)
         after = MazeState(level, position, (direction + turn) % 4, env_state.steps + 1)
@@ -163,17 +134,17 @@ class Maze:
 
     def make_editor(self) -> EditorEnv:
         """Where a teacher draws as many walls as RandomWalls at most, of other sources 60."""
-        from evorl.envs.maze.editor import MazeEditor  # which itself shows a Maze
-
         most = self.levels.most if isinstance(self.levels, RandomWalls) else MazeEditor.num_walls
-        return MazeEditor(self, most, self.editor_num_random, self.editor_first_sets_number)
+        return MazeEditor(self.levels, most, self.editor_num_random, self.editor_first_sets_number)
 
     def observe(self, state: MazeState) -> dict[str, Array]:
         """The cells in view as (object, color, state), and the direction."""
-        cells = self._encode_full_view(state) if self.full_view else self._encode_view(state)
-        image = (cells[..., None] >> np.array([0, 4, 8])) & 15
-        image = image / jnp.float32(10) if self.normalize else image.astype(jnp.uint8)
-        return {"image": image, "direction": state.direction}
+        agent = state.level, state.position, state.direction
+        if self.full_view:
+            cells = view.encode_full_view(*agent, self.levels.height, self.levels.width)
+        else:
+            cells = view.encode_view(*agent, self.view_size, self.see_through_walls, self.see_agent)
+        return {"image": view.to_image(cells, self.normalize), "direction": state.direction}
 
     def state_metrics(self, state: MazeState) -> Metrics:
         """Metrics of the level that is being played."""
@@ -188,63 +159,3 @@ class Maze:
 
     def _step_limit(self, level: Level) -> Any:
         return self.max_episode_steps if isinstance(level.step_limit, tuple) else level.step_limit
-
-    def _encode_view(self, state: MazeState) -> CellCodes:
-        size = self.view_size
-        ahead, aside = np.mgrid[size - 1 : -1 : -1, -(size // 2) : size // 2 + 1]
-        to_x, to_y = _direction_vector(state.direction)  # at the agent's right hand is (-to_y, to_x)
-        x = state.position[0] + ahead * to_x - aside * to_y
-        y = state.position[1] + ahead * to_y + aside * to_x
-        cells = _encode_cells(state.level, x, y)
-        if not self.see_through_walls:
-            cells = jnp.where(_visible_mask(cells == WALL), cells, UNSEEN)
-        own = AGENT + (state.direction << 8) if self.see_agent else EMPTY
-        return jnp.where((ahead == 0) & (aside == 0), own, cells)
-
-    def _encode_full_view(self, state: MazeState) -> CellCodes:
-        y, x = map(jnp.asarray, np.mgrid[-1 : self.levels.height + 1, -1 : self.levels.width + 1])
-        return jnp.where(is_at(state.position, x, y), AGENT + (state.direction << 8), _encode_cells(state.level, x, y))
-
-
-def _direction_vector(direction: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """One step in a direction, (x, y): that of HEADINGS, without a gather, which would not fuse."""
-    return (direction == 0).astype(jnp.int32) - (direction == 2), (direction == 1).astype(jnp.int32) - (direction == 3)
-
-
-def _encode_cells(level: Level, x: CellCodes, y: CellCodes) -> CellCodes:
-    """What is at x, y."""
-    distractor = is_at(level.distractor, x, y)
-    color = jnp.where(distractor, GREEN + RED - level.color, level.color)
-    tile = distractor | is_at(level.goal, x, y) | is_at(level.clue, x, y)
-    return jnp.where(tile, GOAL + (color << 4), jnp.where(is_wall(level, x, y), WALL, EMPTY))
-
-
-def _visible_mask(wall: Bool[Array, "size size"]) -> Bool[Array, "size size"]:
-    """What MiniGrid sees from the bottom centre: light goes up and sideways from cells that are no walls.
-
-    A row, as bits, is swept to the right and then to the left; each lit free cell lights the three cells before it.
-    """
-    size = wall.shape[0]
-    every = jnp.uint32(2**size - 1)
-    columns = jnp.arange(size, dtype=jnp.uint32)
-    walls = (wall.astype(jnp.uint32) << columns).sum(-1, dtype=jnp.uint32)
-
-    def propagate_light(lit: Array, wall: Array) -> tuple[Array, Array]:
-        free = every & ~wall
-        rightwards, last = _extend_runs(lit & free, free, jnp.left_shift), every >> 1
-        lit = lit | rightwards | (rightwards << 1) & every
-        above = (rightwards & last) | (rightwards & last) << 1
-        leftwards, first = _extend_runs(lit & free, free, jnp.right_shift), every & ~jnp.uint32(1)
-        lit = lit | leftwards | leftwards >> 1
-        return above | (leftwards & first) | (leftwards & first) >> 1, lit
-
-    _, lit = jax.lax.scan(propagate_light, jnp.uint32(1 << size // 2), walls, reverse=True)
-    return ((lit[:, None] >> columns) & 1).astype(bool)
-
-
-def _extend_runs(cells: Array, free: Array, shift: Callable[[Array, Array], Array]) -> Array:
-    """Bits and all free ones behind them in one direction without a gap, in views of up to 32."""
-    for distance in (1, 2, 4, 8, 16):
-        cells = cells | free & shift(cells, jnp.uint32(distance))
-        free = free & shift(free, jnp.uint32(distance))
-    return cells

@@ -14,8 +14,8 @@ from jaxtyping import Array
 
 from evorl.envs.maze import levels
 from evorl.envs.maze.generators import place_start_and_goal, sample_direction
-from evorl.envs.maze.levels import HEADINGS, RED, Level
-from evorl.envs.maze.maze import LevelSource, Maze
+from evorl.envs.maze.levels import HEADINGS, RED, Level, LevelSource
+from evorl.envs.maze.maze import Maze
 from evorl.errors import unknown_name_error
 from evorl.types import Key
 

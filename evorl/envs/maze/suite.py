@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from evorl import tree
-from evorl.envs.maze.levels import Level, pad
-from evorl.envs.maze.maze import LevelSource, Maze
+from evorl.envs.maze.levels import Level, LevelSource, pad
+from evorl.envs.maze.maze import Maze
 from evorl.envs.maze.ood import ANY_DIRECTION, LEVELS, RIGHT, FixedLayout, episode_step_limit
 from evorl.types import Key
 
