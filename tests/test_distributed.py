@@ -271,7 +271,7 @@ def test_a_run_by_tasks_that_is_stopped_before_its_first_one_goes_on(tmp_path, m
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("evorl.distributed.trainings.train_psro", stop)
+        patch.setattr("evorl.distributed.task_training.train_psro", stop)
         with pytest.raises(SystemExit):
             distribute.main(["agent=psro_exact", "env=kuhn", "iterations=1", "executor=serial", "run_dir=run"])
     distribute.main(["resume=run", "executor=serial"])

@@ -32,7 +32,7 @@ DOORS = {  # where a file is opened, or what was read is parsed, and why that is
     "training/human.py": "a picture that a renderer has just made",
     "envs/suites/gymnasium.py": "a picture that a renderer has just made",
     "sweeps/reports.py": "a picture that was written a line before",
-    "sweeps/runner.py": "a worker's log, to write",
+    "sweeps/worker_pool.py": "a worker's log, to write",
     "cli/league.py": "a table, to write",
     "command.py": "an option of the command line; os.devnull, to write",
     "envs/host/worker.py": "what its parent sends through a pipe",

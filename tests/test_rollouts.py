@@ -18,12 +18,11 @@ from evorl.agents import PolicyGradient
 from evorl.agents.group_agent import member_spaces
 from evorl.agents.team import Team
 from evorl.cli import distribute
-from evorl.distributed import trainings
+from evorl.distributed import task_training
 from evorl.distributed.executors import SerialExecutor, SerialWorkers
 from evorl.distributed.results import ResultStore
 from evorl.distributed.rollout_coordinator import coordinate_rollouts
 from evorl.distributed.rollout_programs import RolloutSpec
-from evorl.distributed.run_recorder import RunContext
 from evorl.distributed.task import ROLLOUT, Task, format_envs_name, format_policy_name
 from evorl.distributed.values import pack_value
 from evorl.distributed.worker import RayWorker
@@ -32,6 +31,7 @@ from evorl.errors import DivergedError, OptionError
 from evorl.hyperparameters import as_arrays
 from evorl.training import runs
 from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.run_recorder import RunContext
 from evorl.types import HostParams
 from evorl.workflows.on_policy import OnPolicy
 from tests.conftest import leaves_equal
@@ -188,7 +188,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
         assert (
             len(
                 list(
-                    trainings.train_from_rollouts(
+                    task_training.train_from_rollouts(
                         AHEAD, FAST, RunContext(data, tmp_path, [rows.append]), SerialExecutor(), None, workers
                     )
                 )
@@ -209,7 +209,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
     ):
         with pytest.raises(OptionError, match=message):
             next(
-                trainings.train_from_rollouts(
+                task_training.train_from_rollouts(
                     AHEAD, FAST, RunContext(DATA | {"iterations": 6}, tmp_path), SerialExecutor(), parts, 2
                 )
             )
@@ -222,7 +222,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
             OptionError, match=r"tasks/parts.npz, which goes with the checkpoint, is not there or damaged"
         ):
             next(
-                trainings.train_from_rollouts(
+                task_training.train_from_rollouts(
                     AHEAD, FAST, RunContext(DATA | {"iterations": 6}, tmp_path), SerialExecutor(), None, 2
                 )
             )
@@ -234,7 +234,7 @@ def test_what_diverges_is_told_and_not_saved(tmp_path):
     told = "diverged: agent.* is not finite after iteration 1; it had no checkpoint yet"
     with pytest.raises(DivergedError, match=told):
         list(
-            trainings.train_from_rollouts(
+            task_training.train_from_rollouts(
                 AHEAD, endless, RunContext(DATA | {"iterations": 5}, tmp_path, [rows.append]), SerialExecutor(), None, 2
             )
         )

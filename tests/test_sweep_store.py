@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from evorl.errors import OptionError
-from evorl.sweeps import database, runner
+from evorl.sweeps import database, worker_pool
 from evorl.sweeps import store as stores
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.random_search import RandomSearch
@@ -210,12 +210,12 @@ def swept_by(tmp_path, monkeypatch):
     def sweep(code, trials=3):
         (tmp_path / "own_worker.py").write_text(code)
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
-        monkeypatch.setattr(runner, "MODULE", "own_worker")
-        monkeypatch.setattr(runner, "POLL_SECONDS", 0.05)
+        monkeypatch.setattr(worker_pool, "MODULE", "own_worker")
+        monkeypatch.setattr(worker_pool, "POLL_SECONDS", 0.05)
         (tmp_path / "sweep").mkdir()
         lines = []
         with made(tmp_path / "sweep", trials) as store:
-            runner.run_sweep(store, SweepDefinition({}, (), SPACE, {}, "return", "env_steps", 0), 1, lines.append)
+            worker_pool.run_sweep(store, SweepDefinition({}, (), SPACE, {}, "return", "env_steps", 0), 1, lines.append)
         return lines
 
     return sweep

@@ -85,12 +85,12 @@ def _require_number(options: dict[str, Any], name: str, kind: type) -> Any:
 
 def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -> None:
     from evorl.distributed.executors import SerialExecutor
-    from evorl.distributed.run_recorder import RunContext
-    from evorl.distributed.trainings import RESULTS_FOLDER
+    from evorl.distributed.task_training import RESULTS_FOLDER
     from evorl.training import runs
     from evorl.training.configuration import config_file, trust_check
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.records import files, run_dirs
+    from evorl.training.run_recorder import RunContext
     from evorl.training.summary import summarize_training
 
     enable_compilation_cache()
@@ -128,7 +128,7 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
 
 def _build_training(workflow: Any, options: dict[str, Any], rest: Sequence[str], data: dict[str, Any]) -> Any:
     """How a workflow is trained by tasks; raises OptionError where it is not, or an option is not for it."""
-    from evorl.distributed import trainings
+    from evorl.distributed import task_training
     from evorl.leagues.psro import PSRO
     from evorl.workflows.on_policy import OnPolicy
 
@@ -139,14 +139,14 @@ def _build_training(workflow: Any, options: dict[str, Any], rest: Sequence[str],
         )
         _refuse(given, ROLLOUT_OPTIONS, "is of rollouts, which agents such as ppo learn from; PSRO's tasks are others")
         staleness = _require_number(options, "staleness", int) if "staleness" in options else 0
-        return partial(trainings.train_psro, staleness=staleness)
+        return partial(task_training.train_psro, staleness=staleness)
     if not isinstance(workflow, OnPolicy):
         name = data["agent"]["name"]
         raise OptionError(f"agent={name}: only PSRO and on-policy agents have such tasks, as agent=psro and agent=ppo")
     _refuse(given, PSRO_OPTIONS, "is of PSRO; agent.workflow.staleness says how many iterations rollouts may be ahead")
-    trainings.count_iterations(workflow, data)
+    task_training.count_iterations(workflow, data)
     parts = _require_number(options, "parts", int) if "parts" in options else None
-    return partial(trainings.train_from_rollouts, parts=parts, workers=_require_number(options, "workers", int))
+    return partial(task_training.train_from_rollouts, parts=parts, workers=_require_number(options, "workers", int))
 
 
 def _refuse(given: Sequence[str], names: Sequence[str], why: str) -> None:
@@ -180,7 +180,7 @@ def _load_new(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[s
 
 def _load_resumed(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """The same of a run that goes on."""
-    from evorl.distributed.trainings import RESULTS_FOLDER
+    from evorl.distributed.task_training import RESULTS_FOLDER
     from evorl.training.configuration import config_file
 
     for one in rest:

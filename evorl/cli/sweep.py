@@ -76,7 +76,7 @@ def report_sweep(given: Sequence[str]) -> None:
 
 def start_or_resume_sweep(given: Sequence[str]) -> None:
     """Makes a sweep, or goes on with one, until all its trials have ended."""
-    from evorl.sweeps import reports, runner, trial_training
+    from evorl.sweeps import reports, trial_training, worker_pool
     from evorl.sweeps.space import shorten_name
     from evorl.training.configuration.config_file import parse_trust
     from evorl.training.records import files
@@ -109,7 +109,7 @@ def start_or_resume_sweep(given: Sequence[str]) -> None:
             say(f"{folder}: {settings['trials']} trials over {', '.join(map(shorten_name, definition.space.defaults))}")
             for line in trial_training.find_unmet_sweep_limits(definition):
                 say(line)
-            stopped = runner.run_sweep(store, definition, settings["workers"], say, trust)
+            stopped = worker_pool.run_sweep(store, definition, settings["workers"], say, trust)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(f"stopped without saving; {go_on}") from interrupt
     if stopped:

@@ -165,10 +165,9 @@ def train(cfg: Any) -> Any:
 
 def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, Any], stopping: StopHandler) -> Any:
     from evorl.training import pareto_front, runs
-    from evorl.training.configuration import parts, trust_check
+    from evorl.training.configuration import trust_check
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.dry_run import find_unmet_limits
-    from evorl.training.fit import fit
     from evorl.training.host_envs import find_host_envs
     from evorl.training.profile import Profile
     from evorl.training.records.checkpoint import Checkpoints
@@ -192,26 +191,19 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
     go_on = package.format_command("train", f"resume={run_dir}", trust=trust_check.find_trust_packages(data))
     try:
         with runs.open_run_recorders(data, run_dir, profile) as recorders:
-            result = fit(
+            result = runs.fit_configuration(
+                data,
                 workflow,
                 hyperparams,
-                data["seed"],
                 budget,
                 recorders,
-                num_seeds=data["num_seeds"],
-                evaluations=data["evaluations"],
-                evaluation_share=data["evaluation_share"],
-                chunk=runs.get_chunk_size(data),
                 checkpoints=checkpoints,
                 init_from=parent,
                 started=PROCESS_START_TIMES.pop() if PROCESS_START_TIMES and not data["resume"] else None,
                 stop=stopping,
                 profile=profile,
                 debug_nans=data["debug"]["nans"],
-                keep_rows=False,
-                devices=data["devices"],
                 measure=measure,
-                eval_env=parts.make_eval_env(data),
             )
             checkpoints.close()
     except (DivergedError, HostError, OSError) as error:

@@ -9,8 +9,8 @@ import yaml
 
 from evorl.errors import OptionError, escape, require
 from evorl.sweeps.definition import SweepDefinition, set_nested
-from evorl.sweeps.runner import describe_trial
 from evorl.sweeps.trials import SweepTrial
+from evorl.sweeps.worker_pool import describe_trial
 from evorl.training.configuration import config, config_file
 from evorl.training.configuration.discovery import BUDGET_OPTIONS, GROUPS, resolve_group, to_hydra_overrides
 

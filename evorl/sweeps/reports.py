@@ -11,10 +11,10 @@ from evorl.errors import OptionError, require
 from evorl.sweeps import experiment
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.plots import PLOTS
-from evorl.sweeps.runner import describe_trial, find_best_trial, format_values
 from evorl.sweeps.space import shorten_name
 from evorl.sweeps.store import SweepStore, get_trial_folder, require_any_success
 from evorl.sweeps.trials import FAILED, RUNNING, STOPPED, SweepTrial
+from evorl.sweeps.worker_pool import describe_trial, find_best_trial, format_values
 from evorl.training.configuration import config
 from evorl.training.records import files
 

@@ -13,9 +13,8 @@ from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.store import SweepStore, get_trial_folder
 from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, SweepTrial
 from evorl.training import dry_run, runs
-from evorl.training.configuration import config_file, parts
+from evorl.training.configuration import config_file
 from evorl.training.dry_run import explain_index_overflow, explain_missing_hyperparams
-from evorl.training.fit import fit
 from evorl.training.program import Program, make_run_args
 from evorl.training.progress import Budget, Progress
 from evorl.training.records import files, recorders
@@ -106,22 +105,15 @@ def train_trial(store: SweepStore, definition: SweepDefinition, trial: SweepTria
             stack.enter_context(files.lock_run_dir(run_dir, "resume"))
             stack.callback(checkpoints.close)
             callbacks = stack.enter_context(open_recorders(data, run_dir, told))
-            result = fit(
+            result = runs.fit_configuration(
+                data,
                 workflow,
                 hyperparams,
-                data["seed"],
                 budget,
                 callbacks,
-                num_seeds=data["num_seeds"],
-                evaluations=data["evaluations"],
-                evaluation_share=data["evaluation_share"],
-                chunk=runs.get_chunk_size(data),
                 checkpoints=checkpoints,
                 stop=lambda: told.is_behind or stop(),
-                keep_rows=False,
-                devices=data["devices"],
                 measure=make_suite_measure(data.get("suite"), workflow),
-                eval_env=parts.make_eval_env(data),
             )
         told.end(result.stopped)
     except OSError:

@@ -23,6 +23,7 @@ from evorl.training.configuration.discovery import BUDGET_OPTIONS
 from evorl.training.devices import set_host_devices
 from evorl.training.dry_run import describe_training, find_unmet_limits, trace_shapes
 from evorl.training.eval_env import EvalEnvEvaluator
+from evorl.training.fit import TrainingResult, fit
 from evorl.training.pareto_front import Front
 from evorl.training.policy import Member, Policy, find_highest_return, select_member
 from evorl.training.profile import Profile
@@ -100,6 +101,39 @@ def describe_dry_run(cfg: Config, workflow: Any, hyperparams: Any, budget: Budge
     """What training cfg would be; raises OptionError where it does not fit in memory. Nothing is compiled."""
     found = describe_training(workflow, trace_shapes(workflow, hyperparams, cfg["num_seeds"]), cfg["num_seeds"])
     return "\n".join([found, *find_unmet_limits(workflow, budget, get_chunk_size(cfg))])
+
+
+def fit_configuration(
+    data: Mapping[str, Any], workflow: Workflow, hyperparams: Any, budget: Budget, callbacks: Sequence[Any], **own: Any
+) -> TrainingResult:
+    """Train what a configuration describes.
+
+    Args:
+        data: the configuration, which says for how many seeds, on what devices and when to evaluate.
+        workflow: that `build` made of it.
+        hyperparams: that `build` made of it.
+        budget: that `build` made of it.
+        callbacks: which are told of each row.
+        own: other arguments of `fit`.
+
+    Returns:
+        What `fit` returns, without its rows.
+    """
+    return fit(
+        workflow,
+        hyperparams,
+        data["seed"],
+        budget,
+        callbacks,
+        num_seeds=data["num_seeds"],
+        evaluations=data["evaluations"],
+        evaluation_share=data["evaluation_share"],
+        chunk=get_chunk_size(data),
+        devices=data["devices"],
+        eval_env=parts.make_eval_env(data),
+        keep_rows=False,
+        **own,
+    )
 
 
 def get_chunk_size(data: Config) -> int:

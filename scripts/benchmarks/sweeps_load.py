@@ -30,7 +30,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as evorl.sweep does
 
 import numpy as np
 
-from evorl.sweeps import definition, reports, runner
+from evorl.sweeps import definition, reports, worker_pool
 from evorl.sweeps.database import NAME
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.space import SearchSpace
@@ -112,7 +112,7 @@ def swept(folder: Path, trials: int, filled: int, workers: int, sampler: str) ->
     settings = {"trials": trials, "workers": workers, "vmapped": 1, "side_by_side": None, "seed": 0}
     store, lines = SweepStore.create(folder, settings | {"definition": found.to_data()}), list[str]()
     fill(store, found.space, filled)
-    wall, cpu = timed(lambda: runner.run_sweep(store, found, workers, lines.append))
+    wall, cpu = timed(lambda: worker_pool.run_sweep(store, found, workers, lines.append))
     measured = [json.loads(path.read_text()) for path in folder.parent.glob(f"*.{SPENT}")]
     spent = sorted((count, seconds) for _, _, of_worker in measured for count, seconds in of_worker)
     all_trials = store.read_trials()
@@ -150,7 +150,7 @@ def main() -> None:
     given = parser.parse_args()
     os.environ[KILL] = str(given.kill)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    runner.MODULE = Path(__file__).stem
+    worker_pool.MODULE = Path(__file__).stem
     with tempfile.TemporaryDirectory() as top:
         swept(Path(top) / "sweep", given.trials, given.filled, given.workers, given.sampler)
 

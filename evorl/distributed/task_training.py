@@ -13,13 +13,13 @@ from evorl.distributed.executors import Executor
 from evorl.distributed.results import ResultStore
 from evorl.distributed.rollout_coordinator import RolloutIteration, coordinate_rollouts
 from evorl.distributed.rollout_programs import LearnerState, RolloutSpec
-from evorl.distributed.run_recorder import RunContext, RunRecorder, RunSchedule
 from evorl.distributed.values import is_compatible, pack_value, unpack_value
 from evorl.errors import OptionError, WorkerError, require
 from evorl.hyperparameters import as_arrays
 from evorl.leagues.psro import PSRO
 from evorl.training import runs
 from evorl.training.progress import Budget
+from evorl.training.run_recorder import RunContext, RunRecorder, RunSchedule
 from evorl.training.stopping import StopHandler
 from evorl.workflows.on_policy import OnPolicy
 
