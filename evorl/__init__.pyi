@@ -86,6 +86,8 @@ from evorl.networks.encoders import CNN as CNN
 from evorl.networks.network import Feedforward as Feedforward
 from evorl.networks.recurrent import GRU as GRU
 from evorl.networks.recurrent import LSTM as LSTM
+from evorl.parts import number as number
+from evorl.parts import part as part
 from evorl.population.search import PriorSpace as PriorSpace
 from evorl.population.select import Tournament as Tournament
 from evorl.population.select import Truncation as Truncation

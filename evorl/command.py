@@ -71,6 +71,26 @@ def wants_help(words: Sequence[str]) -> bool:
     return bool({"-h", "--help"} & set(words))
 
 
+def resume_folders(words: Sequence[str]) -> list[str]:
+    """Return the words of a command that trains, with a folder among them as `resume=FOLDER`.
+
+    Raises:
+        OptionError: where there are several, or resume= too.
+    """
+    flags = ["", *words]  # each word behind the one before it, of which it may be the value
+    folders = [
+        word
+        for before, word in zip(flags, words, strict=False)
+        if "=" not in word and not before.startswith("-") and os.path.isdir(word)
+    ]
+    if not folders:
+        return list(words)
+    given = [*folders, *(word for word in words if word.startswith("resume="))]
+    require(len(given) == 1, "resume", " ".join(given), "must be one run")
+    quoted = folders[0].replace("\\", "\\\\").replace("'", "\\'")
+    return [f"resume='{quoted}'" if word == folders[0] else word for word in words]
+
+
 def split_options(
     words: Sequence[str], kinds: Mapping[str, Any], labels: bool = False
 ) -> tuple[list[str], dict[str, Any]]:

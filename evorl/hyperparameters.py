@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,8 @@ from jax.core import Tracer
 
 from evorl import tree
 from evorl.errors import OptionError, require, to_printable
+from evorl.parts import Number, is_part, number_metadata, read_numbers, require_given_once
 from evorl.types import HasHyperparams, Prior, ScheduledHyperparams
-
-Number: TypeAlias = Any  # a float or int as declared and configured; an array, or a tracer, as part of a state
 
 
 def hyperparameter(
@@ -25,18 +24,22 @@ def hyperparameter(
 
     low and high say what is legal; prior, in between, where it is worth searching. Without one it is not searched.
     """
-    require(low < high, "high", f"{high:g}", f"must be above low, {low:g}")
-    require(low <= default <= high, "default", f"{default:g}", f"must be between {low:g} and {high:g}")
-    for end in prior.bounds if prior is not None else ():
-        require(low <= end <= high, "prior", prior, f"must be between {low:g} and {high:g}")
-    return struct.field(default=default, metadata={"low": low, "high": high, "about": about, "prior": prior})
+    return struct.field(default=default, metadata=number_metadata(default, low, high, about, prior))
 
 
 def default_hyperparams(part: Any) -> Any:
     """The hyperparameters of a part, and of its own parts, at their defaults; raises OptionError where it has none."""
+    if is_part(part):
+        return read_numbers(part)
     if not isinstance(part, HasHyperparams):
         raise OptionError(f"{type(part).__name__}: has no hyperparams(), which gives those that it takes; give them")
     return part.hyperparams()
+
+
+def check_given_once(workflow: Any, hyperparams: Any) -> None:
+    """Raises OptionError where a part of a workflow was made with other numbers than hyperparams has for it."""
+    for field in dataclasses.fields(hyperparams) if dataclasses.is_dataclass(hyperparams) else ():
+        require_given_once(getattr(workflow, field.name, None), getattr(hyperparams, field.name), f"{field.name}.")
 
 
 def flatten_hyperparams(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, float]]:

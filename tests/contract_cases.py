@@ -46,6 +46,7 @@ from evorl.ec import (
     CSOHyperparams,
     DiagonalCovariance,
     GAHyperparams,
+    ImprovementEmitterHyperparams,
     LowRankES,
     MapElites,
     MapElitesHyperparams,
@@ -61,6 +62,7 @@ from evorl.ec import (
     RestartsHyperparams,
     RVEAHyperparams,
     SeededES,
+    SeededESHyperparams,
     SeedGA,
     SeedGAHyperparams,
     VanillaES,
@@ -155,14 +157,15 @@ RESAMPLED = PBTHyperparams(ResampleHyperparams())
 MOVING = {"learning_rate": 3e-2, "max_grad_norm": 0.1}  # so that what bounds a step does so within a few
 SOFT = SACHyperparams(actor_lr=1e-2, temperature_lr=1e-2)
 OFTEN = ERLMutationHyperparams(fraction=0.5, super_rate=0.3, reset_rate=0.3, bound=0.5)
+SPREAD_GA = GAHyperparams(initial_std=0.5)
 SINGLE = [
     Case("off_policy", OFF_POLICY, TD3Hyperparams()),
     Case("cem_rl", CEM_RL, CEMRLHyperparams()),
     Case("cem_rl_sac", CEMRL(ENV, SAC_AGENT, CEM(4), **UPDATES, **SMALL), CEMRLHyperparams(agent=SOFT)),
     Case(
         "erl",
-        ERL(ENV, AGENT, GA(6, 1, mutation=ERLMutation()), num_agents=2, **UPDATES, **SMALL),
-        ERLHyperparams(evolver=GAHyperparams(0.1, crossover_rate=0.5, mutation=OFTEN), elite_pull=0.5),
+        ERL(ENV, AGENT, GA(6, 1, mutation=ERLMutation(), mutation_rate=0.9), num_agents=2, **UPDATES, **SMALL),
+        ERLHyperparams(evolver=GAHyperparams(initial_std=0.1, crossover_rate=0.5, mutation=OFTEN), elite_pull=0.5),
     ),
     Case(
         "erl_sac_openes",
@@ -229,16 +232,24 @@ EVOLVERS = [
         ("sep_cma_es", CMAES(4, covariance=DiagonalCovariance()), CMAESHyperparams()),
         ("bipop_cma_es", Restarts(CMAES(4), doublings=1, bipop=True), RestartsHyperparams()),
         ("cso", CSO(4), CSOHyperparams()),
-        ("ga", GA(6, 1), GAHyperparams(0.5, crossover_rate=0.5)),
+        ("ga", GA(6, 1), GAHyperparams(initial_std=0.5, crossover_rate=0.5)),
         ("low_rank_es", LowRankES(4, 2), OpenESHyperparams(std=0.5)),
         ("low_rank_es_int8", LowRankES(4, 1, "drawn", "int8", noise=Noise("hash")), OpenESHyperparams(std=0.5)),
         ("seed_ga", SeedGA(6, 2, 4, 2), SeedGAHyperparams(0.5)),
-        ("seeded_es", SeededES(OpenES(4)), OpenESHyperparams(std=0.5)),
+        ("seeded_es", SeededES(OpenES(4)), SeededESHyperparams(OpenESHyperparams(std=0.5))),
         ("vanilla_es", VanillaES(4, 2), VanillaESHyperparams()),
         ("snes", Evosax(SNES, 4), {}),
         ("map_elites", MapElites(CELLS, IsoLineEmitter(4), **KIND), EMITTED),
-        ("cma_me", MapElites(CELLS, ImprovementEmitter(2, 3), **KIND), MapElitesHyperparams(CMAESHyperparams())),
-        ("novelty", Novelty(GA(6, 1), ("return",), 1, 2, 1, 4), NoveltyHyperparams(GAHyperparams(0.5), 0.7)),
+        (
+            "cma_me",
+            MapElites(CELLS, ImprovementEmitter(2, CMAES(3, active=False)), **KIND),
+            MapElitesHyperparams(ImprovementEmitterHyperparams()),
+        ),
+        (
+            "novelty",
+            Novelty(GA(6, 1), ("return",), 1, 2, 1, 4),
+            NoveltyHyperparams(SPREAD_GA, 0.7),
+        ),
         ("novelty_es", NoveltyES(OpenES(4), 2, ("return",), 1, 2, 4), NoveltyESHyperparams(OpenESHyperparams(std=0.5))),
         ("nsga2", NSGA2(4, {"return": 1.0}), NSGA2Hyperparams()),
     )
@@ -278,7 +289,7 @@ def team(agent, **options):
 
 MAPPO = OnPolicy(CHASE, team(PolicyGradient, central=True, shared={"hunter": False}), 4, 4, 1, 16, eval_episodes=6)
 IDQN = OffPolicy(CHASE, team(DQN, ids=True), num_envs=4, num_steps=2, num_updates=4, **SMALL)
-SEARCHED = SearchHyperparams(NSGA2Hyperparams(Uniform(0.0, 0.2)))
+SEARCHED = SearchHyperparams(NSGA2Hyperparams(initial_std=Uniform(0.0, 0.2)))
 TWO_STEP = TwoStep()
 MIXED = DQN(*member_spaces(TWO_STEP.observation_space, TWO_STEP.action_space), hidden=(4,))
 QMIX = ValueDecomposition(TWO_STEP.observation_space, TWO_STEP.action_space, MIXED, MonotonicMixer(3, (4,)))
@@ -295,7 +306,7 @@ OFTEN_ANSWERED = NFSPHyperparams(anticipation=0.5)
 ANSWERING = PSROHyperparams(TrainingOracleHyperparams(PPOHyperparams(), iterations=2.0))
 IN_LEAGUE = LeagueHyperparams(PPOHyperparams(), MatchHyperparams(snapshot_steps=16.0, timeout=32.0))
 OTHERS = [
-    Case("search", SEARCH, SearchHyperparams(NSGA2Hyperparams(0.1)), 1),
+    Case("search", SEARCH, SearchHyperparams(NSGA2Hyperparams(initial_std=0.1)), 1),
     Case("search_rvea", DIVIDED, SearchHyperparams(RVEAHyperparams(initial_std=0.1)), 1),
     Case("pbt_search", PBT(Vmapped(SEARCH, 4), SEARCHED), PBTHyperparams(), 1),
     Case("pga_me", PGA, dataclasses.replace(PGA.hyperparams(), policy_lr=1e-2)),

@@ -9,10 +9,9 @@ import pytest
 
 from evorl import tree
 from evorl.agents import TD3, MLPPolicy
-from evorl.ec import GA, OpenES, SeededES
+from evorl.ec import CMAES, GA, OpenES, SeededES
 from evorl.ec.archives import Elites, InsertionResult
 from evorl.ec.cells import CVTArchive, GridArchive
-from evorl.ec.cma_es import CMAESHyperparams
 from evorl.ec.cma_me import ImprovementEmitter
 from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.map_elites import MapElites
@@ -23,6 +22,7 @@ from evorl.envs import check_env
 from evorl.envs.maze.point_maze import PointMaze, crosses_wall
 from evorl.errors import OptionError
 from evorl.hyperparameters import as_arrays
+from evorl.parts import bind, read_numbers
 from evorl.problems import Arm, LinearProjection
 from evorl.training import runs
 from evorl.training.configuration import config
@@ -127,13 +127,13 @@ def test_elites_thresholds_and_results_of_cma_mae_are_pyribs():
     """Four batches of 20 into twelve cells: several come to one at once, and seven elites are not the fittest."""
     archive = GridArchive((0.0,), (1.0,), (12,), lowest=0.0)
     evolver, random = MapElites(archive, IsoLineEmitter(20)), np.random.default_rng(0)
-    state = evolver.init(jax.random.key(0), jnp.zeros(1), h := replace(evolver.hyperparams(), threshold_rate=0.3))
+    state = bind(evolver, h := replace(read_numbers(evolver), threshold_rate=0.3)).init(jax.random.key(0), jnp.zeros(1))
     metrics = {}
     for batch in range(4):
         fitness, measure = np.round(random.uniform(-1, 3, 20), 3), np.round(random.uniform(0, 1, (20, 1)), 3)
         told = QDEvaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(measure, jnp.float32))
         genomes = jnp.arange(20.0)[:, None] + 20 * batch
-        state, metrics = evolver.tell(jax.random.key(0), genomes, told, state, h)
+        state, metrics = bind(evolver, h).tell(jax.random.key(0), genomes, told, state)
     assert state.elites.genomes[:, 0].tolist() == RIBS_ELITES
     np.testing.assert_allclose(state.elites.threshold, RIBS_THRESHOLDS, rtol=1e-5)
     found = evolver.results(state)
@@ -141,8 +141,8 @@ def test_elites_thresholds_and_results_of_cma_mae_are_pyribs():
     assert (found.fitness >= state.elites.fitness).all()
     np.testing.assert_allclose(metrics["archive/qd_score"], found.fitness.sum(), rtol=1e-6)
     assert evolver.solution(state) == found.params[found.fitness.argmax()]
-    assert evolver.init(jax.random.key(0), jnp.zeros(1), h).result_elites.threshold.tolist() == [-np.inf] * 12
-    assert MapElites(GridArchive()).init(jax.random.key(0), jnp.zeros(1), h).result_elites == ()
+    assert bind(evolver, h).init(jax.random.key(0), jnp.zeros(1)).result_elites.threshold.tolist() == [-np.inf] * 12
+    assert bind(MapElites(GridArchive()), h).init(jax.random.key(0), jnp.zeros(1)).result_elites == ()
 
 
 def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():
@@ -163,7 +163,9 @@ def test_iso_line_is_elites_with_noise_along_the_line_to_others():
     elites = GridArchive((0.0,), (1.0,), (2,)).empty(jnp.array([[0.0, 0, 0], [1, 0, 0]]))
     elites = replace(elites, filled=jnp.ones(2, bool))
     emitter = IsoLineEmitter(n)
-    children = np.asarray(jax.jit(lambda key: emitter.ask(key, (), elites, emitter.hyperparams()))(jax.random.key(0)))
+    children = np.asarray(
+        jax.jit(lambda key: bind(emitter, read_numbers(emitter)).ask(key, (), elites))(jax.random.key(0))
+    )
     off = children - np.round(children)
     assert children.shape == (n, size)
     np.testing.assert_allclose(off[:, 1:].std(0), 0.005, rtol=0.03)
@@ -172,8 +174,8 @@ def test_iso_line_is_elites_with_noise_along_the_line_to_others():
 
 def improvement(ranking, new, gain, entered):
     """The state before and after one generation of four of a search in the plane, all members one apart from 0."""
-    emitter, h = ImprovementEmitter(1, 4, ranking), CMAESHyperparams(initial_std=1.0)
-    state = emitter.init(jax.random.key(0), jnp.zeros(2), h)
+    emitter = ImprovementEmitter(1, CMAES(4, active=False, initial_std=1.0), ranking)
+    state = emitter.init(jax.random.key(0), jnp.zeros(2))
     elites = replace(GridArchive((0.0,), (1.0,), (1,)).empty(jnp.array([[7.0, 7.0]])), filled=jnp.ones(1, bool))
     members = jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
     told = (
@@ -181,7 +183,7 @@ def improvement(ranking, new, gain, entered):
         QDEvaluation(jnp.zeros(4), jnp.zeros((4, 1))),
         InsertionResult(jnp.array(new), jnp.array(entered), jnp.array(gain)),
     )
-    return emitter.tell(jax.random.key(0), told, state, elites, h)
+    return emitter.tell(jax.random.key(0), told, state, elites)
 
 
 @pytest.mark.program
@@ -258,13 +260,13 @@ def test_the_projected_sphere_is_that_of_cma_me():
 def test_novelty_is_the_mean_distance_to_the_nearest_seen_now_or_before():
     """Of 0, 1, 3 and 10 on a line, with two neighbours each, beside 4 and 20 that the archive holds."""
     novelty = Novelty(GA(4, 1), num_descriptors=1, neighbours=2, kept=1, capacity=3)
-    state = novelty.init(jax.random.key(0), jnp.zeros(2), novelty.hyperparams())
+    state = bind(novelty, read_numbers(novelty)).init(jax.random.key(0), jnp.zeros(2))
     state = replace(state, archive=jnp.array([[4.0], [20.0], [0.0]]), count=jnp.int32(2))
     descriptor = jnp.array([[0.0], [1.0], [3.0], [10.0]])
     np.testing.assert_allclose(novelty.compute_novelty(descriptor, state), [2.0, 1.5, 1.5, 6.5])
     genomes = jnp.arange(8.0).reshape(4, 2)
     told = QDEvaluation(jnp.array([1.0, jnp.nan, 3.0, 2.0]), descriptor)
-    after, _ = novelty.tell(jax.random.key(1), genomes, told, state, novelty.hyperparams())
+    after, _ = bind(novelty, read_numbers(novelty)).tell(jax.random.key(1), genomes, told, state)
     np.testing.assert_allclose(after.archive[:, 0], [4.0, 20.0, 10.0])
     assert (int(after.count), float(after.best_fitness)) == (3, 3.0)
     np.testing.assert_array_equal(novelty.solution(after), genomes[2])
@@ -275,33 +277,32 @@ def test_novelty_is_the_mean_distance_to_the_nearest_seen_now_or_before():
 def test_several_centers_by_hand():
     """Of two centers, which play 0 and 6, and members that play 1, 2, 3 and 9: all beside an archive of 0, 6."""
     evolver = NoveltyES(OpenES(4), 2, num_descriptors=1, neighbours=2, capacity=3)
-    h = as_arrays(replace(evolver.hyperparams(), share=1.0))
+    h = as_arrays(replace(read_numbers(evolver), share=1.0))
     members = jnp.arange(18.0).reshape(6, 3)
-    state = evolver.from_members(jax.random.key(0), members, members[0], h)
-    genomes, state = evolver.ask(jax.random.key(1), state, h)
+    state = bind(evolver, h).from_members(jax.random.key(0), members, members[0])
+    genomes, state = bind(evolver, h).ask(jax.random.key(1), state)
     assert genomes.shape == (6, 3)
     np.testing.assert_array_equal(genomes[4:], members[:2])
     np.testing.assert_allclose(genomes[:4].mean(0), members[state.center_index], rtol=1e-5)
     told = QDEvaluation(
         jnp.array([1.0, 2.0, 3.0, 0.0, 9.0, 2.0]), jnp.array([[1.0], [2.0], [3.0], [9.0], [0.0], [6.0]])
     )
-    after, metrics = evolver.tell(jax.random.key(2), genomes, told, state, h)
+    after, metrics = bind(evolver, h).tell(jax.random.key(2), genomes, told, state)
     np.testing.assert_allclose(after.archive[:, 0], [0, 6, 0])
     np.testing.assert_allclose(after.novelty, [3, 3])
     np.testing.assert_allclose(metrics["novelty"], np.mean([3, 3, 3, 6]))
     np.testing.assert_array_equal(after.archive_pending, np.arange(2) == state.center_index)
     np.testing.assert_array_equal(evolver.solution(after), genomes[4])
-    alone, _ = OpenES(4).tell(
+    alone, _ = bind(OpenES(4), h.evolver).tell(
         jax.random.key(2),
         genomes[:4],
         jnp.array([0.0, 0, 0, 1]),
         tree.index(state.centers, state.center_index),
-        h.evolver,
     )
     np.testing.assert_allclose(after.centers.mean[after.center_index], alone.mean, rtol=1e-6)
     np.testing.assert_array_equal(after.centers.mean[1 - after.center_index], members[1 - after.center_index])
     for key in jax.random.split(jax.random.key(3), 8):  # who is not new is never chosen
-        assert int(evolver.ask(key, replace(after, novelty=jnp.array([0.0, 2.0])), h)[1].center_index) == 1
+        assert int(bind(evolver, h).ask(key, replace(after, novelty=jnp.array([0.0, 2.0])))[1].center_index) == 1
 
 
 def walk(policy, steps=100):
@@ -435,7 +436,7 @@ def test_no_archive_is_copied_in_a_chunk_of_training_and_evaluation():
     agent = MLPPolicy(env.observation_space, env.action_space, hidden=(64,))
     evolver = MapElites(GridArchive(shape=(100, 100)), IsoLineEmitter(8), ("position",))
     program = Program(Evolution(env, agent, evolver, normalization="none", eval_episodes=8), [0], 2, True)
-    state = jax.eval_shape(program.init, program.keys, EvolutionHyperparams(evolver.hyperparams()))
+    state = jax.eval_shape(program.init, program.keys, EvolutionHyperparams(read_numbers(evolver)))
     run = jax.jit(program.run, donate_argnums=0).lower(state, program.keys, *make_run_args(0, 2, False)).compile()
     archive = tree.nbytes(state.evolver.elites.genomes)
     assert archive > 10e6
@@ -448,4 +449,4 @@ def test_what_is_searched_by_name_is_built_with_its_own_hyperparameters(agent):
     workflow, hyperparams, _ = runs.build(config.compose_config([f"agent={agent}", "env=point_maze", where]))
     state = jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
     jax.eval_shape(workflow.step, state, jax.random.key(0))
-    assert type(hyperparams.evolver) is type(workflow.evolver.hyperparams())
+    assert type(hyperparams.evolver) is type(read_numbers(workflow.evolver))

@@ -17,6 +17,7 @@ from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.actions import RescaleAction
 from evorl.envs.check import check_env
 from evorl.errors import OptionError
+from evorl.parts import bind
 from evorl.priors import Choice, Integer, LogUniform, Uniform
 from evorl.spaces import (
     Box,
@@ -189,7 +190,7 @@ def test_seeds_must_be_whole(seed):
 
 
 def asked(evolver, key, hyperparams):
-    return evolver.ask(key, evolver.init(key, jnp.zeros(2), hyperparams), hyperparams)
+    return bind(evolver, hyperparams).ask(key, bind(evolver, hyperparams).init(key, jnp.zeros(2)))
 
 
 LEGACY = r"^key=uint32 \[(2|2, 2)\]: must be a typed key, jax.random.key\(seed\), and no PRNGKey"
@@ -198,7 +199,7 @@ TAKE_A_KEY = {
     "workflow.step": lambda key: OFF_POLICY.step(None, key),
     "workflow.evaluate": lambda key: OFF_POLICY.evaluate(None, key),
     "agent.init": lambda key: AGENT.init(key, TD3Hyperparams()),
-    "search.begin": lambda key: search.init_evolver_state(CEM(4), key, jnp.zeros(2), jnp.zeros, CEMHyperparams()),
+    "search.begin": lambda key: search.init_evolver_state(CEM(4), key, jnp.zeros(2), jnp.zeros),
     "evolver.ask": lambda key: asked(CEM(4), key, CEMHyperparams()),
     "seeds": lambda key: asked(SeededES(OpenES(4)), key, OpenESHyperparams()),
     "world.reset": lambda key: EnvBatch(ENV, (), (), 2).reset(jax.random.split(key)),

@@ -11,6 +11,7 @@ import pytest
 from evorl.bounds import BoundTransform, reflect
 from evorl.ec import ARS, CEM, CMAES, CSO, GA, NSGA2, DiagonalCovariance, OpenES, Restarts, VanillaES
 from evorl.errors import OptionError
+from evorl.parts import read_numbers
 from evorl.workflows import Search, SearchHyperparams
 
 KEY = jax.random.key(0)
@@ -134,7 +135,7 @@ PROBLEMS = {
 def searched(problem, evolver, iterations, hyperparams=None, seeds=1):
     """The states of a search, leaves [seeds, ...], the solutions and the members of the last generation."""
     workflow = Search(problem, evolver)
-    given = SearchHyperparams(evolver.hyperparams() if hyperparams is None else hyperparams)
+    given = SearchHyperparams(read_numbers(evolver) if hyperparams is None else hyperparams)
 
     def run(key):
         key_init, key_run, key_ask = jax.random.split(key, 3)

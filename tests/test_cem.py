@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.ec import CEM, CEMHyperparams
+from evorl.ec import CEM
 from evorl.ec.shaping import recombination_weights
 from evorl.errors import OptionError
 
@@ -17,10 +17,10 @@ def test_weights_are_those_of_the_paper():
 
 @pytest.mark.parametrize("shrink", [True, False])
 def test_tell_equals_hand_computation(key, shrink):
-    cem, hp = CEM(4, shrink=shrink), CEMHyperparams(initial_variance=0.5, final_noise=0.1, noise_decay=0.9)
-    state = cem.init(key, {"w": jnp.array([1.0, 0.0])}, hp)
+    cem = CEM(4, shrink=shrink, initial_variance=0.5, final_noise=0.1, noise_decay=0.9)
+    state = cem.init(key, {"w": jnp.array([1.0, 0.0])})
     genomes = {"w": jnp.array([[0.0, 0.0], [2.0, 1.0], [9.0, 9.0], [4.0, -1.0]])}
-    state, _ = cem.tell(key, genomes, jnp.array([0.0, 5.0, jnp.nan, 7.0]), state, hp)
+    state, _ = cem.tell(key, genomes, jnp.array([0.0, 5.0, jnp.nan, 7.0]), state)
     # two elites: the last member, then the second; NaN is the worst
     w = np.array([np.log(3), np.log(3) - np.log(2)])
     w /= w.sum()
@@ -33,40 +33,40 @@ def test_tell_equals_hand_computation(key, shrink):
 
 
 def test_noise_decays_from_1e_3_to_1e_5(key):
-    cem, hp = CEM(10), CEMHyperparams()
-    state = cem.init(key, jnp.zeros(3), hp)
+    cem = CEM(10)
+    state = cem.init(key, jnp.zeros(3))
     assert float(state.noise) == pytest.approx(1e-3)
     noise = 1e-3
     for _ in range(5):
-        state, _ = cem.tell(key, jnp.zeros((10, 3)), jnp.zeros(10), state, hp)
+        state, _ = cem.tell(key, jnp.zeros((10, 3)), jnp.zeros(10), state)
         noise = 0.95 * noise + 0.05 * 1e-5
         assert float(state.noise) == pytest.approx(noise, rel=1e-5)
     np.testing.assert_allclose(state.variance, noise, rtol=1e-5)  # elites on the mean
 
 
 def test_members_are_drawn_from_the_distribution(key):
-    cem, hp = CEM(20_000), CEMHyperparams(initial_variance=0.04)
-    state = cem.init(key, {"w": jnp.array([3.0, -1.0])}, hp)
-    genomes, _ = cem.ask(key, state, hp)
+    cem = CEM(20000, initial_variance=0.04)
+    state = cem.init(key, {"w": jnp.array([3.0, -1.0])})
+    genomes, _ = cem.ask(key, state)
     np.testing.assert_allclose(genomes["w"].mean(0), [3.0, -1.0], atol=4 * 0.2 / np.sqrt(20_000))
     np.testing.assert_allclose(genomes["w"].var(0), 0.04, rtol=0.05)
 
 
 def test_mirrored_members_are_pairs_around_the_mean(key):
-    cem, hp = CEM(6, mirrored=True), CEMHyperparams()
-    state = cem.init(key, jnp.array([3.0, -1.0]), hp)
-    genomes, _ = cem.ask(key, state, hp)
+    cem = CEM(6, mirrored=True)
+    state = cem.init(key, jnp.array([3.0, -1.0]))
+    genomes, _ = cem.ask(key, state)
     np.testing.assert_allclose(genomes[:3] + genomes[3:], 2 * np.array([[3.0, -1.0]] * 3), rtol=1e-5)
 
 
 def test_it_minimizes_a_sphere(key):
-    cem, hp = CEM(20), CEMHyperparams(initial_variance=1.0, final_noise=1e-6, noise_decay=0.8)
+    cem = CEM(20, initial_variance=1.0, final_noise=1e-06, noise_decay=0.8)
 
     def generation(state, key):
-        genomes, state = cem.ask(key, state, hp)
-        return cem.tell(key, genomes, -(genomes**2).sum(-1), state, hp)[0], None
+        genomes, state = cem.ask(key, state)
+        return cem.tell(key, genomes, -(genomes**2).sum(-1), state)[0], None
 
-    state = tree.drop_weak_types(cem.init(key, jnp.full(5, 3.0), hp))
+    state = tree.drop_weak_types(cem.init(key, jnp.full(5, 3.0)))
     state, _ = jax.lax.scan(generation, state, jax.random.split(key, 100))
     assert float((state.mean**2).sum()) < 1e-2  # 45 at the start
 

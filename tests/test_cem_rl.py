@@ -25,6 +25,7 @@ from evorl.ec import (
 from evorl.ec.evosax import Evosax
 from evorl.envs.sanity import probe
 from evorl.errors import OptionError
+from evorl.parts import bind
 from evorl.replay.ring import RingBuffer
 from evorl.training.program import Program
 from evorl.types import Transition
@@ -91,7 +92,7 @@ def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run
     """The first update of the shared critic, again by hand from the learners' separate losses."""
     workflow, states, _ = run
     state, agent, hp = states[1], workflow.agent, TD3Hyperparams()
-    actors = tree.index(workflow.evolver.ask(jax.random.key(5), state.evolver, CEMHyperparams())[0], slice(0, 3))
+    actors = tree.index(bind(workflow.evolver, CEMHyperparams()).ask(jax.random.key(5), state.evolver)[0], slice(0, 3))
     learned, params, _ = jax.jit(workflow.train_learners)(state, actors, jax.random.key(6), jnp.int32(1))
 
     key_batch, key_critic, _ = jax.random.split(jax.random.fold_in(jax.random.key(6), 0), 3)

@@ -11,6 +11,7 @@ from evorl import tree
 from evorl.ec import CMAES, CMAESHyperparams, DiagonalCovariance, FullCovariance
 from evorl.ec.cma_es import compute_expected_norm, compute_rates, compute_raw_weights
 from evorl.errors import OptionError
+from evorl.parts import bind
 from evorl.training import dry_run
 from evorl.types import Evolver
 from tests.conftest import leaves_equal
@@ -37,16 +38,16 @@ def rosenbrock(x):
 
 def evaluations(function, start, population, n=10, seeds=20, generations=1000):
     """Of ours until f < 1e-6, of each seed."""
-    evolver, hp = CMAES(population), CMAESHyperparams(initial_std=0.5)
+    evolver = CMAES(population, initial_std=0.5)
 
     def run(key):
         def generation(i, carry):
             state, _, _ = carry
-            genomes, state = evolver.ask(jax.random.fold_in(key, i), state, hp)
+            genomes, state = evolver.ask(jax.random.fold_in(key, i), state)
             values = function(genomes)
-            return evolver.tell(key, genomes, -values, state, hp)[0], i + 1, values.min()
+            return evolver.tell(key, genomes, -values, state)[0], i + 1, values.min()
 
-        carry = evolver.init(key, jnp.full(n, start), hp), jnp.int32(0), jnp.float32(jnp.inf)
+        carry = evolver.init(key, jnp.full(n, start)), jnp.int32(0), jnp.float32(jnp.inf)
         return tree.masked_fori_loop(
             jnp.int32(generations), generation, tree.drop_weak_types(carry), lambda carry: carry[2] >= 1e-6
         )[1:]
@@ -83,7 +84,7 @@ def test_it_takes_as_many_evaluations_as_pycma(function, start):
 @pytest.mark.parametrize(("n", "population"), [(10, 10), (40, 15), (100, 128), (3, 7)])
 def test_weights_and_rates_are_pycmas(n, population):
     search = pycma_search(n * [0.0], population)
-    ours = compute_rates(n, compute_raw_weights(population, population, population / 2), True, 1.0, CMAESHyperparams())
+    ours = compute_rates(n, compute_raw_weights(population, population, population / 2), True, 1.0, 2.0, 1.0)
     theirs = search.sm.parameters(mueff=search.sp.weights.mueff, lam=population)
     np.testing.assert_allclose(ours.weights, list(search.sp.weights), rtol=2e-5, atol=1e-6)
     found = [ours.mu_eff, ours.c_covariance, ours.c_1, ours.c_mu]
@@ -91,10 +92,10 @@ def test_weights_and_rates_are_pycmas(n, population):
 
 
 def test_rates_of_a_traced_population_are_those_of_a_fixed_one():
-    traced = jax.jit(
-        lambda size: compute_rates(8, compute_raw_weights(64, size, size / 2), True, 1.0, CMAESHyperparams())
-    )(jnp.int32(16))
-    fixed = compute_rates(8, compute_raw_weights(16, 16, 8), True, 1.0, CMAESHyperparams())
+    traced = jax.jit(lambda size: compute_rates(8, compute_raw_weights(64, size, size / 2), True, 1.0, 2.0, 1.0))(
+        jnp.int32(16)
+    )
+    fixed = compute_rates(8, compute_raw_weights(16, 16, 8), True, 1.0, 2.0, 1.0)
     np.testing.assert_allclose(traced.weights, np.pad(fixed.weights, (0, 48)), rtol=1e-5)
     np.testing.assert_allclose(traced.c_mu, fixed.c_mu, rtol=1e-5)
 
@@ -103,15 +104,15 @@ def test_rates_of_a_traced_population_are_those_of_a_fixed_one():
 def test_the_covariance_and_the_mean_after_tells_are_pycmas(key):
     start = np.linspace(-1.0, 1.0, 5)
     search = pycma_search(start, 12)
-    evolver, hp = CMAES(12), CMAESHyperparams(initial_std=0.5)
-    state = evolver.init(key, jnp.float32(start), hp)
+    evolver = CMAES(12, initial_std=0.5)
+    state = evolver.init(key, jnp.float32(start))
     for i in range(3):
-        genomes = np.asarray(evolver.ask(jax.random.fold_in(key, i), state, hp)[0], np.float64)
+        genomes = np.asarray(evolver.ask(jax.random.fold_in(key, i), state)[0], np.float64)
         values = ellipsoid(genomes)
         search.sigma = float(state.sigma)  # pycma's c_sigma is another than the paper's
         search.ask(1)
         search.tell(list(genomes), values.tolist())
-        state, _ = evolver.tell(key, jnp.float32(genomes), jnp.float32(-values), state, hp)
+        state, _ = evolver.tell(key, jnp.float32(genomes), jnp.float32(-values), state)
         np.testing.assert_allclose(state.mean, search.mean, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(state.path_covariance, search.pc, rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(state.covariance, search.sm.C, rtol=1e-3, atol=1e-4)
@@ -150,8 +151,8 @@ def test_a_tell_is_the_papers(key, far):
     root = np.tril(rng.normal(size=(n, n))) / 2 + np.eye(n)
     start, path_sigma, path_c = rng.normal(size=(3, n))
     genomes, values = start + 0.3 * far * rng.normal(size=(population, n)), rng.normal(size=population)
-    evolver, hp = CMAES(population), CMAESHyperparams(initial_std=0.3)
-    state = evolver.init(key, jnp.float32(start), hp).replace(
+    evolver = CMAES(population, initial_std=0.3)
+    state = evolver.init(key, jnp.float32(start)).replace(
         covariance=jnp.float32(root @ root.T),
         factor=jnp.float32(root.T),
         path_sigma=jnp.float32(path_sigma),
@@ -163,7 +164,7 @@ def test_a_tell_is_the_papers(key, far):
         start, 0.3, root @ root.T, root, path_sigma, path_c, 3, genomes, values, np.array(weights), weights.mueff
     )
     assert expected[-1] == (far == 1.0)
-    state, metrics = jax.jit(evolver.tell)(key, np.float32(genomes), np.float32(-values), state, hp)
+    state, metrics = jax.jit(evolver.tell)(key, np.float32(genomes), np.float32(-values), state)
     found = state.mean, state.sigma, state.covariance, state.path_sigma, state.path_covariance
     for ours, theirs in zip(found, expected[:-1], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
@@ -172,9 +173,9 @@ def test_a_tell_is_the_papers(key, far):
 
 def test_a_diagonal_is_learned_n_plus_2_thirds_as_fast(key):
     """Ros & Hansen 2008, by hand: five parameters and two elites."""
-    evolver, hp = CMAES(4, active=False, covariance=DiagonalCovariance()), CMAESHyperparams(initial_std=0.5)
+    evolver = CMAES(4, active=False, covariance=DiagonalCovariance(), initial_std=0.5)
     genomes = jax.random.normal(key, (4, 5))
-    state, _ = evolver.tell(key, genomes, jnp.array([1.0, 4.0, 2.0, 3.0]), evolver.init(key, jnp.zeros(5), hp), hp)
+    state, _ = evolver.tell(key, genomes, jnp.array([1.0, 4.0, 2.0, 3.0]), evolver.init(key, jnp.zeros(5)))
     w = np.log(2.5) - np.log([1, 2])
     w /= w.sum()
     mu_eff = 1 / (w**2).sum()
@@ -190,21 +191,21 @@ def test_a_diagonal_is_learned_n_plus_2_thirds_as_fast(key):
 
 @pytest.mark.parametrize("covariance", [FullCovariance(0.0), DiagonalCovariance()])
 def test_nan_is_the_worst_fitness_and_nan_parameters_do_no_harm(key, covariance):
-    evolver, hp = CMAES(6, covariance=covariance), CMAESHyperparams()
-    state = evolver.init(key, jnp.zeros(3), hp)
-    genomes, _ = evolver.ask(key, state, hp)
+    evolver = CMAES(6, covariance=covariance)
+    state = evolver.init(key, jnp.zeros(3))
+    genomes, _ = evolver.ask(key, state)
     fitness = jnp.array([1.0, jnp.nan, 3.0, 2.0, 0.0, -1.0])
-    tell = jax.jit(lambda genomes, fitness: evolver.tell(key, genomes, fitness, state, hp)[0])
+    tell = jax.jit(lambda genomes, fitness: evolver.tell(key, genomes, fitness, state)[0])
     assert leaves_equal(tell(genomes, fitness), tell(genomes, fitness.at[1].set(-2.0)))
     broken = tell(genomes.at[1].set(jnp.nan), fitness)
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(broken))
 
 
 def test_members_are_drawn_from_the_distribution(key):
-    evolver, hp = CMAES(50_000), CMAESHyperparams()
+    evolver = CMAES(50000)
     root = jnp.array([[2.0, 0.0], [1.0, 0.5]])
-    state = evolver.init(key, {"a": jnp.array([3.0]), "b": jnp.array([-1.0])}, hp).replace(factor=root.T)
-    genomes, _ = evolver.ask(key, state, hp)
+    state = evolver.init(key, {"a": jnp.array([3.0]), "b": jnp.array([-1.0])}).replace(factor=root.T)
+    genomes, _ = evolver.ask(key, state)
     drawn = np.concatenate([genomes["a"], genomes["b"]], 1)
     np.testing.assert_allclose(drawn.mean(0), [3.0, -1.0], atol=4 * 0.2 / np.sqrt(50_000))
     np.testing.assert_allclose(np.cov(drawn.T), 0.01 * np.array([[4.0, 2.0], [2.0, 1.25]]), rtol=0.05)
@@ -216,11 +217,11 @@ def test_vmap_over_settings_and_scan_are_separate_runs(key):
 
     def run(hp):
         def generation(state, key):
-            genomes, state = evolver.ask(key, state, hp)
-            state, metrics = evolver.tell(key, genomes, -ellipsoid(genomes), state, hp)
+            genomes, state = bind(evolver, hp).ask(key, state)
+            state, metrics = bind(evolver, hp).tell(key, genomes, -ellipsoid(genomes), state)
             return state, metrics
 
-        return jax.lax.scan(generation, evolver.init(key, jnp.ones(5), hp), jax.random.split(key, 12))[0]
+        return jax.lax.scan(generation, bind(evolver, hp).init(key, jnp.ones(5)), jax.random.split(key, 12))[0]
 
     together = jax.jit(jax.vmap(run))(settings)
     for i in range(2):
@@ -252,9 +253,9 @@ def test_the_gap_between_factors_is_what_the_rate_allows():
 
 
 def test_sigma_grows_at_most_e_times_at_once(key):
-    evolver, hp = CMAES(4), CMAESHyperparams()
-    far = lambda state: evolver.tell(key, jnp.full((4, 3), 1e4), jnp.arange(4.0), state, hp)  # noqa: E731
-    state, metrics = jax.jit(far)(evolver.init(key, jnp.zeros(3), hp))
+    evolver = CMAES(4)
+    far = lambda state: evolver.tell(key, jnp.full((4, 3), 1e4), jnp.arange(4.0), state)  # noqa: E731
+    state, metrics = jax.jit(far)(evolver.init(key, jnp.zeros(3)))
     assert float(metrics["sigma"]) == pytest.approx(0.1 * np.e)
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state))
 
@@ -265,10 +266,10 @@ def test_sigma_grows_as_pycmas_does_where_all_members_are_equally_fit(key, value
     search.tell(search.ask(), values.tolist())
     before = search.sigma
     search.manage_plateaus(1.5, sample_fraction=1)
-    evolver, hp = CMAES(6), CMAESHyperparams()
-    state = jax.jit(lambda: evolver.init(key, jnp.zeros(3), hp))()
-    genomes = jax.jit(evolver.ask)(key, state, hp)[0]
-    of_fitness = jax.jit(lambda fitness: evolver.tell(key, genomes, fitness, state, hp)[0])
+    evolver = CMAES(6)
+    state = jax.jit(lambda: evolver.init(key, jnp.zeros(3)))()
+    genomes = jax.jit(evolver.ask)(key, state)[0]
+    of_fitness = jax.jit(lambda fitness: evolver.tell(key, genomes, fitness, state)[0])
     found, ordered = of_fitness(jnp.float32(-values)), of_fitness(-jnp.arange(6.0))
     assert float(found.sigma / ordered.sigma) == pytest.approx(search.sigma / before, rel=1e-6)
     assert leaves_equal(replace(found, sigma=ordered.sigma), ordered)  # the order of the members is that of ties
@@ -286,7 +287,7 @@ def test_impossible_sizes_are_refused(options):
 
 
 def test_a_covariance_beyond_the_memory_is_refused_before_anything_is_made(key):
-    shapes = jax.eval_shape(lambda: CMAES().init(key, jnp.zeros(3_000_000), CMAESHyperparams()))
+    shapes = jax.eval_shape(lambda: CMAES().init(key, jnp.zeros(3_000_000)))
     with pytest.raises(OptionError, match=r"needs 72 TB of memory .* largest field is covariance, 36 TB") as error:
         dry_run.require_memory(shapes)
     assert "\n" not in str(error.value)
@@ -294,8 +295,6 @@ def test_a_covariance_beyond_the_memory_is_refused_before_anything_is_made(key):
 
 def test_the_constants_are_those_of_many_parameters_too():
     """70,000 squared is no 32-bit integer; c_mu of Hansen 2016, equation 58, by hand."""
-    found = jax.jit(lambda hyperparams: compute_rates(70_000, compute_raw_weights(10, 10, 5), True, 1.0, hyperparams))(
-        CMAESHyperparams()
-    )
+    found = jax.jit(lambda: compute_rates(70_000, compute_raw_weights(10, 10, 5), True, 1.0, 2.0, 1.0))()
     mu = float(found.mu_eff)
     assert float(found.c_mu) == pytest.approx(2 * (0.25 + mu + 1 / mu - 2) / (70_002.0**2 + mu), rel=1e-5)

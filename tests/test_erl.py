@@ -1,4 +1,3 @@
-from dataclasses import dataclass
 from functools import partial
 
 import jax
@@ -13,6 +12,7 @@ from evorl.ec.flatten import pass_through
 from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
 from evorl.envs.sanity import probe
 from evorl.errors import OptionError
+from evorl.parts import part
 from evorl.training.program import Program
 from evorl.workflows import ERL, ERLHyperparams
 from evorl.workflows.base import step_or_evaluate
@@ -20,7 +20,7 @@ from tests.conftest import leaves_equal
 from tests.counting import Counting
 
 
-@dataclass(frozen=True)
+@part
 class Remembering:
     """Members of constant weights, 0, 1, 2 and so on; its state is what it was told last."""
 
@@ -28,22 +28,25 @@ class Remembering:
 
     to_params = from_params = pass_through
 
-    def init(self, key, mean, hyperparams):
+    def init(self, key, mean):
         ranks = jnp.arange(float(self.population_size))
         members = jax.vmap(lambda rank: jax.tree.map(lambda x: jnp.full_like(x, rank), mean))(ranks)
         return {"asked": members, "told": members, "fitness": ranks}
 
-    def ask(self, key, state, hyperparams):
+    def ask(self, key, state):
         return state["asked"], state
 
-    def tell(self, key, genomes, fitness, state, hyperparams):
+    def tell(self, key, genomes, fitness, state):
         return state | {"told": genomes, "fitness": fitness}, {}
 
     def solution(self, state):
         return tree.index(state["asked"], 1)
 
 
-def erl(env, evolver=Remembering(), agent=TD3, **options):
+REMEMBERING = Remembering()
+
+
+def erl(env, evolver=REMEMBERING, agent=TD3, **options):
     agent = agent(env.observation_space, env.action_space, hidden=(8,))
     defaults = {"min_updates": 2, "max_updates": 50, "batch_size": 16, "capacity": 2048}
     return ERL(env, agent, evolver, **defaults | {"eval_episodes": 20, "chunk": 4} | options)

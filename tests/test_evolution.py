@@ -26,6 +26,7 @@ from evorl.ec import (
 )
 from evorl.errors import OptionError
 from evorl.networks.low_rank import LowRankKernel
+from evorl.parts import part
 from evorl.spaces import Discrete
 from evorl.types import TimeStep
 from evorl.vector_env import RolloutPlan, TransitionStore
@@ -319,24 +320,24 @@ class SeedsState:
     std: Any
 
 
-@dataclass(frozen=True)
+@part
 class Seeds:
     """An evolver whose genomes are seeds of noise, from which there is no way back."""
 
     population_size: int = 6
 
-    def init(self, key, mean, hyperparams):
+    def init(self, key, mean):
         return SeedsState(mean, jnp.float32(0.3))
 
-    def ask(self, key, state, hyperparams):
+    def ask(self, key, state):
         return jax.random.bits(key, (self.population_size,)), state
 
-    def to_params(self, state, genome, hyperparams):
+    def to_params(self, state, genome):
         numbers, unravel = ravel_pytree(state.mean)
         return unravel(numbers + state.std * jax.random.normal(jax.random.key(genome), numbers.shape))
 
-    def tell(self, key, genomes, fitness, state, hyperparams):
-        mean = self.to_params(state, genomes[fitness.argmax()], hyperparams)
+    def tell(self, key, genomes, fitness, state):
+        mean = self.to_params(state, genomes[fitness.argmax()])
         return SeedsState(mean, state.std), {}
 
     def solution(self, state):
@@ -369,10 +370,10 @@ class Ends(Seeds):
     def compute_fitness(self, means):
         return {"objectives": jnp.stack([means["return"], means["place"][:, 0]], 1), "place": means["place"]}
 
-    def tell(self, key, genomes, fitness, state, hyperparams):
+    def tell(self, key, genomes, fitness, state):
         best = fitness["objectives"][:, 1].argmax()
         told = {"furthest": fitness["place"][best, 0], "return_of_it": fitness["objectives"][best, 0]}
-        return SeedsState(self.to_params(state, genomes[best], hyperparams), state.std), told
+        return SeedsState(self.to_params(state, genomes[best]), state.std), told
 
 
 @pytest.mark.program

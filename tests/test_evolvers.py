@@ -21,10 +21,12 @@ from evorl.ec import (
     CSOHyperparams,
     GAHyperparams,
     LowRankES,
+    LowRankESHyperparams,
     Noise,
     OpenES,
     OpenESHyperparams,
     SeededES,
+    SeededESHyperparams,
     VanillaES,
     VanillaESHyperparams,
     shaping,
@@ -36,10 +38,10 @@ from evorl.ec.variation import (
     ERLMutation,
     ERLMutationHyperparams,
     GaussianMutation,
-    GaussianMutationHyperparams,
     NPointCrossover,
 )
 from evorl.errors import OptionError
+from evorl.parts import bind
 from evorl.spaces import Box, Discrete
 from tests.conftest import leaves_equal
 from tests.contract import moved, types
@@ -51,17 +53,17 @@ CASES = {
     "openes": (OpenES(16), OpenESHyperparams(std=0.3)),
     "openes_hash": (OpenES(16, noise=Noise("hash")), OpenESHyperparams(std=0.3)),
     "openes_table": (OpenES(16, noise=Noise("table", 4096)), OpenESHyperparams(std=0.3)),
-    "openes_seeds": (SeededES(OpenES(16, noise=Noise("hash"))), OpenESHyperparams(std=0.3)),
-    "openes_low_rank": (LowRankES(16), OpenESHyperparams(std=0.3)),
+    "openes_seeds": (SeededES(OpenES(16, noise=Noise("hash"))), SeededESHyperparams(OpenESHyperparams(std=0.3))),
+    "openes_low_rank": (LowRankES(16), LowRankESHyperparams(std=0.3)),
     "vanilla_es": (VanillaES(16, 4), VanillaESHyperparams(0.1)),
     "ars": (ARS(16, 4), ARSHyperparams()),
     "cem": (CEM(16), CEMHyperparams(initial_variance=0.1)),
     "cso": (CSO(16), CSOHyperparams(social=0.1)),
-    "ga": (GA(16, 2), GAHyperparams(0.1, crossover_rate=0.5, mutation_rate=0.8)),
-    "ga_sbx": (GA(16, 2, crossover=SBX()), GAHyperparams(0.1, crossover_rate=0.5)),
+    "ga": (GA(16, 2), GAHyperparams(initial_std=0.1, crossover_rate=0.5, mutation_rate=0.8)),
+    "ga_sbx": (GA(16, 2, crossover=SBX()), GAHyperparams(initial_std=0.1, crossover_rate=0.5)),
     "ga_erl": (
         GA(16, 2, mutation=ERL),
-        GAHyperparams(0.1, mutation=ERLMutationHyperparams(fraction=0.5, super_rate=0.3, bound=4.0)),
+        GAHyperparams(initial_std=0.1, mutation=ERLMutationHyperparams(fraction=0.5, super_rate=0.3, bound=4.0)),
     ),
 }
 every = pytest.mark.parametrize("name", CASES)
@@ -77,11 +79,11 @@ def search(evolver, hyperparams, key, generations):
 
     def generation(i, state):
         key_ask, key_tell = jax.random.split(jax.random.fold_in(key, i))
-        genomes, state = evolver.ask(key_ask, state, hyperparams)
-        members = jax.vmap(evolver.to_params, (None, 0, None))(state, genomes, hyperparams)
-        return evolver.tell(key_tell, genomes, jax.vmap(quadratic)(members), state, hyperparams)[0]
+        genomes, state = bind(evolver, hyperparams).ask(key_ask, state)
+        members = jax.vmap(evolver.to_params, (None, 0))(state, genomes)
+        return bind(evolver, hyperparams).tell(key_tell, genomes, jax.vmap(quadratic)(members), state)[0]
 
-    state = jax.lax.fori_loop(0, generations, generation, evolver.init(key, MEAN, hyperparams))
+    state = jax.lax.fori_loop(0, generations, generation, bind(evolver, hyperparams).init(key, MEAN))
     return state, quadratic(evolver.solution(state))
 
 
@@ -107,7 +109,7 @@ def test_every_evolver_searches_under_scan_and_vmap(name, key):
 @every
 def test_states_keep_their_types_and_every_hyperparameter_matters(name, key):
     evolver, hyperparams = CASES[name]
-    state_of = jax.vmap(lambda key: evolver.init(key, MEAN, hyperparameters.as_arrays(hyperparams)))
+    state_of = jax.vmap(lambda key: bind(evolver, hyperparameters.as_arrays(hyperparams)).init(key, MEAN))
     first, program = jax.eval_shape(state_of, jax.random.split(key, 4)), searches(name)
     run = lambda hyperparams: program(key, hyperparams, 5)[0]  # noqa: E731
     base = run(hyperparameters.as_arrays(hyperparams))
@@ -124,8 +126,10 @@ def test_nan_is_the_worst(name, key):
 
     @jax.jit
     def told(fitness):
-        genomes, state = evolver.ask(key, evolver.init(key, MEAN, hyperparameters.as_arrays(hyperparams)), hyperparams)
-        state, _ = evolver.tell(key, genomes, fitness, state, hyperparams)
+        genomes, state = bind(evolver, hyperparams).ask(
+            key, bind(evolver, hyperparameters.as_arrays(hyperparams)).init(key, MEAN)
+        )
+        state, _ = bind(evolver, hyperparams).tell(key, genomes, fitness, state)
         return state, evolver.solution(state)
 
     def with_two(value):
@@ -147,13 +151,13 @@ def test_the_estimate_of_openes_is_the_gradient_of_a_quadratic(key):
     rng = np.random.default_rng(0)
     root = rng.normal(size=(size, size))
     a, b, m = root @ root.T, rng.normal(size=size), rng.normal(size=size)
-    es, hp = OpenES(32, "identity"), OpenESHyperparams(std=0.3)
+    es = OpenES(32, "identity", std=0.3)
 
     def estimate(key):
-        state = es.init(key, jnp.asarray(m, jnp.float32), hp)
-        genomes, _ = es.ask(key, state, hp)
+        state = es.init(key, jnp.asarray(m, jnp.float32))
+        genomes, _ = es.ask(key, state)
         off = genomes - b
-        return es.estimate_gradient(state, genomes, -0.5 * (off @ a * off).sum(-1), hp)
+        return es.estimate_gradient(state, genomes, -0.5 * (off @ a * off).sum(-1))
 
     found = np.asarray(jax.jit(jax.vmap(estimate))(jax.random.split(key, runs)), np.float64)
     error = found.std(0) / np.sqrt(runs)
@@ -162,11 +166,11 @@ def test_the_estimate_of_openes_is_the_gradient_of_a_quadratic(key):
 
 
 def test_openes_takes_a_step_of_adam_with_decay(key):
-    es, hp = OpenES(4), OpenESHyperparams(learning_rate=0.1, std=0.5, weight_decay=0.2)
+    es = OpenES(4, learning_rate=0.1, std=0.5, weight_decay=0.2)
     mean = np.array([1.0, -2.0], np.float32)
-    state = es.init(key, jnp.asarray(mean), hp)
+    state = es.init(key, jnp.asarray(mean))
     genomes = mean + 0.5 * np.array([[1, 0.5], [-0.3, 2], [-1, -0.5], [0.3, -2]], np.float32)
-    after, metrics = es.tell(key, jnp.asarray(genomes), jnp.array([3.0, -1.0, 0.0, 9.0]), state, hp)
+    after, metrics = es.tell(key, jnp.asarray(genomes), jnp.array([3.0, -1.0, 0.0, 9.0]), state)
     utility = np.array([2 / 3, 0, 1 / 3, 1]) - 0.5  # ranks 2, 0, 1, 3 of 3
     gradient = utility @ (genomes - mean) / (4 * 0.25)
     np.testing.assert_allclose(metrics["gradient_norm"], np.linalg.norm(gradient), rtol=1e-5)
@@ -175,12 +179,12 @@ def test_openes_takes_a_step_of_adam_with_decay(key):
 
 
 def test_ars_equals_numpy(key):
-    ars, hp = ARS(6, 2), ARSHyperparams(learning_rate=0.5, std=0.2)
+    ars = ARS(6, 2, learning_rate=0.5, std=0.2)
     mean = np.array([1.0, 2.0], np.float32)
     noise = np.array([[1.0, 0.0], [0.5, -1.0], [2.0, 1.0]], np.float32)
     genomes = np.concatenate([mean + 0.2 * noise, mean - 0.2 * noise])
     returns = np.array([1.0, 7.0, 2.0, 5.0, 3.0, 4.0])  # the best of the pairs: 5, 7, 4
-    state, metrics = ars.tell(key, jnp.asarray(genomes), jnp.asarray(returns), ars.init(key, jnp.asarray(mean), hp), hp)
+    state, metrics = ars.tell(key, jnp.asarray(genomes), jnp.asarray(returns), ars.init(key, jnp.asarray(mean)))
     spread = np.std([7, 3, 1, 5])
     step = ((7 - 3) * noise[1] + (1 - 5) * noise[0]) / (2 * spread)
     np.testing.assert_allclose(state.mean, mean + 0.5 * step, rtol=1e-5)
@@ -188,19 +192,19 @@ def test_ars_equals_numpy(key):
 
 
 def test_vanilla_es_moves_to_the_weighted_elites(key):
-    es, hp = VanillaES(4, 2), VanillaESHyperparams()
+    es = VanillaES(4, 2)
     genomes = jnp.array([[1.0, 1.0], [5.0, 2.0], [3.0, -4.0], [9.0, 9.0]])
-    state, _ = es.tell(key, genomes, jnp.array([0.0, 4.0, 6.0, jnp.nan]), es.init(key, jnp.zeros(2), hp), hp)
+    state, _ = es.tell(key, genomes, jnp.array([0.0, 4.0, 6.0, jnp.nan]), es.init(key, jnp.zeros(2)))
     weights = np.array([np.log(2.5), np.log(2.5) - np.log(2)])
     weights /= weights.sum()
     np.testing.assert_allclose(state.mean, weights[0] * np.array([3, -4]) + weights[1] * np.array([5, 2]), rtol=1e-5)
 
 
 def test_losers_of_cso_move_towards_their_winners(key):
-    cso, hp = CSO(10), CSOHyperparams(social=0.0)
-    state = cso.init(key, jnp.zeros(5), hp)
+    cso = CSO(10, social=0.0)
+    state = cso.init(key, jnp.zeros(5))
     fitness = jnp.arange(10.0)
-    after, _ = cso.tell(key, state.swarm, fitness, state, hp)
+    after, _ = cso.tell(key, state.swarm, fitness, state)
     changed = np.flatnonzero(np.abs(np.asarray(after.swarm - state.swarm)).max(1) > 0)
     assert len(changed) == 5
     before, now = np.asarray(state.swarm), np.asarray(after.swarm)
@@ -216,10 +220,12 @@ def test_velocity_and_the_pull_of_the_mean_of_cso(key):
     """Two members, the second fitter: the loser's velocity is r1 v + r2 (winner - loser) + phi r3 (mean - loser)."""
     cso, size = CSO(2), 20_000
     swarm = jnp.stack([jnp.zeros(size), jnp.full(size, 2.0)])
-    state = cso.init(key, jnp.zeros(size), CSOHyperparams()).replace(
-        swarm=swarm, velocity=jnp.stack([jnp.full(size, 4.0), jnp.zeros(size)])
+    state = (
+        bind(cso, CSOHyperparams())
+        .init(key, jnp.zeros(size))
+        .replace(swarm=swarm, velocity=jnp.stack([jnp.full(size, 4.0), jnp.zeros(size)]))
     )
-    after, _ = cso.tell(key, swarm, jnp.array([0.0, 1.0]), state, CSOHyperparams(social=0.5))
+    after, _ = bind(cso, CSOHyperparams(social=0.5)).tell(key, swarm, jnp.array([0.0, 1.0]), state)
     velocity = np.asarray(after.velocity[0])  # 4 r1 + 2 r2 + 0.5 r3
     np.testing.assert_allclose(velocity.mean(), 3.25, atol=0.04)
     np.testing.assert_allclose(velocity.var(), (16 + 4 + 0.25) / 12, rtol=0.05)
@@ -227,10 +233,10 @@ def test_velocity_and_the_pull_of_the_mean_of_cso(key):
 
 @pytest.mark.program
 def test_elites_live_on_and_the_fittest_is_the_center(key):
-    ga, hp = GA(8, 3), GAHyperparams(initial_std=0.1)
-    state = ga.init(key, MEAN, hp)
+    ga = GA(8, 3, initial_std=0.1)
+    state = ga.init(key, MEAN)
     fitness = jnp.array([1.0, 7.0, jnp.nan, 5.0, 3.0, 0.0, 6.0, 2.0])
-    after, _ = ga.tell(key, state.members, fitness, state, hp)
+    after, _ = ga.tell(key, state.members, fitness, state)
     assert leaves_equal(tree.index(after.members, slice(0, 3)), tree.index(state.members, jnp.array([1, 6, 3])))
     assert leaves_equal(ga.solution(after), tree.index(state.members, 1))
 
@@ -240,19 +246,17 @@ def test_a_genetic_algorithm_begins_with_members_that_are_each_initialized(key):
     policy = MLPPolicy(Box(-1.0, 1.0, (2,)), Discrete(3), hidden=(4,))
     draw = lambda key: policy.init(key, MLPPolicyHyperparams()).actor.params  # noqa: E731
     mean = draw(key)
-    state = init_evolver_state(GA(6, 2), key, mean, draw, GAHyperparams())
+    state = init_evolver_state(GA(6, 2), key, mean, draw)
     drawn = jax.vmap(draw)(jax.random.split(jax.random.split(key)[0], 6))
     assert leaves_equal(state.members, drawn)
     assert leaves_equal(state.solution, mean)
-    noisy = init_evolver_state(GA(6, 2), key, mean, draw, GAHyperparams(initial_std=0.5))
+    noisy = init_evolver_state(GA(6, 2, initial_std=0.5), key, mean, draw)
     noise = flatten_population(noisy.members) - flatten_population(drawn)
     np.testing.assert_allclose(noise.std(), 0.5, rtol=0.2)
-    around = GA(6, 2).init(key, mean, GAHyperparams())
+    around = GA(6, 2).init(key, mean)
     assert leaves_equal(around.members, tree.broadcast(mean, 6))
     cem = CEM(6)
-    assert leaves_equal(
-        init_evolver_state(cem, key, mean, draw, CEMHyperparams()), cem.init(key, mean, CEMHyperparams())
-    )
+    assert leaves_equal(init_evolver_state(cem, key, mean, draw), cem.init(key, mean))
 
 
 def test_parents_win_tournaments(key):
@@ -285,7 +289,7 @@ def test_the_spread_of_sbx_has_its_distribution(key):
 @pytest.mark.program
 def test_the_mutation_of_erl_changes_what_it_says(key):
     layer = np.repeat([0, 1], 10_000)
-    after = np.asarray(ERL(key, jnp.full((200, 20_000), 5.0), layer, ERLMutationHyperparams()))
+    after = np.asarray(ERL(key, jnp.full((200, 20_000), 5.0), layer))
     changes = after.reshape(400, 10_000) - 5.0
     layers = np.abs(changes).max(1) > 0
     assert abs(layers.mean() - 0.75) < 4 * np.sqrt(0.75 * 0.25 / 400)  # u < 2 v of two uniform numbers
@@ -298,8 +302,8 @@ def test_the_mutation_of_erl_changes_what_it_says(key):
 
 def test_mutations_change_each_layer_in_its_own_way(key):
     layer = np.repeat([0, 1], 1000)
-    gaussian = np.asarray(GaussianMutation()(key, jnp.zeros((3, 2000)), layer, GaussianMutationHyperparams(0.5)))
-    erl = np.asarray(ERL(key, jnp.ones((3, 2000)), layer, ERLMutationHyperparams(fraction=1.0)))
+    gaussian = np.asarray(GaussianMutation(std=0.5)(key, jnp.zeros((3, 2000)), layer))
+    erl = np.asarray(dataclasses.replace(ERL, fraction=1.0)(key, jnp.ones((3, 2000)), layer))
     for after in (gaussian, erl):
         assert not np.array_equal(after[:, :1000], after[:, 1000:])
         assert not np.array_equal(after[0], after[1])

@@ -20,6 +20,7 @@ from evosax.algorithms import (
 from evorl import tree
 from evorl.ec.evosax import Evosax
 from evorl.errors import OptionError
+from evorl.parts import bind
 
 MEAN = {"a": jnp.array([2.0, -1.0]), "b": jnp.array([[1.0, 0.5], [0.0, -2.0]])}
 
@@ -43,14 +44,14 @@ def run(evolver, hyperparams, generations, key, failing=False):
 
     def generation(state, key):
         key_ask, key_tell = jax.random.split(key)
-        genomes, state = evolver.ask(key_ask, state, hyperparams)
+        genomes, state = bind(evolver, hyperparams).ask(key_ask, state)
         fitness = -sphere(genomes)
         assert fitness.shape == (evolver.population_size,)
         told = jnp.where(failing & (jnp.arange(fitness.size) == 1), jnp.nan, fitness)
-        state, _ = evolver.tell(key_tell, genomes, told, state, hyperparams)
+        state, _ = bind(evolver, hyperparams).tell(key_tell, genomes, told, state)
         return state, fitness
 
-    first = jax.jit(evolver.init)(key, MEAN, hyperparams)
+    first = jax.jit(lambda key: bind(evolver, hyperparams).init(key, MEAN))(key)
     return first, *jax.lax.scan(generation, first, jax.random.split(key, generations))
 
 
@@ -89,7 +90,7 @@ def test_equals_evosax_itself(name, key):
     for k in jax.random.split(key, 5):
         key_ask, key_tell = jax.random.split(k)
         if state is None:
-            start, _ = evolver.ask(key_ask, first, settings)
+            start, _ = bind(evolver, settings).ask(key_ask, first)
             state = own.init(key_tell, start, sphere(start), params)
             continue
         genomes, state = own.ask(key_ask, state, params)
@@ -122,7 +123,7 @@ def test_constructor_settings_are_hyperparameters(key):
 def test_the_first_population_is_drawn_around_the_mean(algorithm, key):
     evolver = Evosax(algorithm, 1000)
     settings = {"initial_std": 0.5}
-    genomes, _ = jax.jit(lambda: evolver.ask(key, evolver.init(key, MEAN, settings), settings))()
+    genomes, _ = jax.jit(lambda: bind(evolver, settings).ask(key, bind(evolver, settings).init(key, MEAN)))()
     for x, mean in zip(jax.tree.leaves(genomes), jax.tree.leaves(MEAN), strict=True):
         np.testing.assert_allclose(x.mean(0), mean, atol=0.08)
         np.testing.assert_allclose(x.std(0), 0.5, atol=0.05)
@@ -137,13 +138,13 @@ def test_random_search_stays_around_the_mean_and_keeps_the_best(key):
 
 def test_fitness_that_is_not_finite_does_not_spread(key):
     evolver = Evosax(PGPE, 8)
-    state = evolver.init(key, MEAN, {})
-    genomes, state = evolver.ask(key, state, {})
+    state = bind(evolver, {}).init(key, MEAN)
+    genomes, state = bind(evolver, {}).ask(key, state)
 
     @jax.jit
     @jax.vmap
     def centers(fitness):
-        return evolver.solution(evolver.tell(key, genomes, fitness, state, {})[0])
+        return evolver.solution(bind(evolver, {}).tell(key, genomes, fitness, state)[0])
 
     values, lost = jnp.arange(8.0), jnp.array([jnp.nan, -jnp.inf, jnp.inf])
     counts_as = jnp.array([1.0, 1.0, 7.0])  # the worst and the best of the others
@@ -155,9 +156,9 @@ def test_fitness_that_is_not_finite_does_not_spread(key):
 
 def test_a_wrong_name_or_size_is_explained(key):
     with pytest.raises(OptionError, match="did you mean std_init"):
-        Evosax(SNES, 8).init(key, MEAN, {"std_int": 1.0})
+        bind(Evosax(SNES, 8), {"std_int": 1.0}).init(key, MEAN)
     with pytest.raises(OptionError, match="did you mean initial_std"):
-        Evosax(PSO, 8).init(key, MEAN, {"intial_std": 1.0})
+        bind(Evosax(PSO, 8), {"intial_std": 1.0}).init(key, MEAN)
     with pytest.raises(OptionError, match="algorithm"):
         Evosax(int)
     with pytest.raises(OptionError, match=r"^options={}: SV_Open_ES needs options\.num_populations$"):
@@ -169,4 +170,4 @@ def test_a_wrong_name_or_size_is_explained(key):
     with pytest.raises(OptionError, match=r"population_size=8: must be a multiple of options\.num_populations=3"):
         Evosax(SV_Open_ES, 8, {"num_populations": 3})
     with pytest.raises(OptionError, match=r"Open_ES of 7 members.*must be even"):
-        Evosax(Open_ES, 7).init(key, MEAN, {})
+        bind(Evosax(Open_ES, 7), {}).init(key, MEAN)

@@ -43,6 +43,7 @@ from evorl.ec import CEMHyperparams, ERLMutation, GAHyperparams, Restarts
 from evorl.ec.variation import ERLMutationHyperparams
 from evorl.errors import OptionError
 from evorl.hyperparameters import linear_schedule
+from evorl.parts import read_numbers
 from evorl.population.variation import EvolverVariation
 from evorl.priors import LogUniform
 from tests.conftest import leaves_equal
@@ -62,11 +63,13 @@ def test_those_of_a_hybrid_are_those_of_its_own_parts():
 
 
 def test_those_of_parts_within_parts():
-    assert ERL(ENV, SAC_AGENT).hyperparams().evolver == GAHyperparams(0.0, 0.0, 0.9, ERLMutationHyperparams())
-    assert GA(4, 1, mutation=ERLMutation()).hyperparams().mutation == ERLMutationHyperparams()
-    assert Restarts(CMAES(4)).hyperparams().search == CMAES(4).hyperparams()
+    assert ERL(ENV, SAC_AGENT).hyperparams().evolver == GAHyperparams(
+        mutation_rate=0.9, mutation=ERLMutationHyperparams()
+    )
+    assert read_numbers(GA(4, 1, mutation=ERLMutation())).mutation == ERLMutationHyperparams()
+    assert read_numbers(Restarts(CMAES(4))).evolver == read_numbers(CMAES(4))
     policy = MLPPolicy(*SPACES, hidden=(4,))
-    assert Evolution(ENV, policy, OpenES(4)).hyperparams().evolver == OpenES(4).hyperparams()
+    assert Evolution(ENV, policy, OpenES(4)).hyperparams().evolver == read_numbers(OpenES(4))
     assert EvolverVariation(CEM(4)).hyperparams() == CEMHyperparams()
     agent = PolicyGradient(CHOICES.observation_space, CHOICES.action_space, PPO())
     assert OnPolicy(CHOICES, agent).hyperparams() == PPOHyperparams()

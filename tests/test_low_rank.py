@@ -10,9 +10,8 @@ import pytest
 
 from evorl import tree
 from evorl.agents import TD3
-from evorl.ec import CEM, LowRankES, Noise, OpenES, OpenESHyperparams, SeededES, search
+from evorl.ec import CEM, LowRankES, Noise, OpenES, SeededES, search
 from evorl.ec.low_rank_es import Factors
-from evorl.ec.openes import apply_fitness_gradient
 from evorl.errors import OptionError
 from evorl.networks.encoders import CNN
 from evorl.networks.low_rank import LowRankKernel, cast_to_dtype, quantize
@@ -24,7 +23,7 @@ from evorl.spaces import Box
 from evorl.workflows import CEMRL, ERL
 from tests.tiny import ENV, SMALL
 
-HYPERPARAMS = OpenESHyperparams(std=0.3)
+STD = 0.3
 VECTOR, IMAGE = Box(-1, 1, (5,)), Box(0, 1, (6, 6, 2))
 DEEP = CNN((3, 8), (2, 3), (1, 2), dense=(4,))  # squares of 8 numbers, then a convolution of 27 of them
 WIDE = CNN((9, 2), (2, 3), (1, 1))  # whose second layer sees 81 numbers: a convolution on a CPU too
@@ -47,8 +46,8 @@ def started(evolver, mean, seed=0):
     """The state of a search around a mean whose zeros have become numbers, and the seeds of a population."""
     leaves, structure = jax.tree.flatten(mean)
     mean = jax.tree.unflatten(structure, [x + 0.1 for x in leaves])
-    state = evolver.init(jax.random.key(seed), mean, HYPERPARAMS)
-    genomes, state = evolver.ask(jax.random.key(seed + 1), state, HYPERPARAMS)
+    state = evolver.init(jax.random.key(seed), mean)
+    genomes, state = evolver.ask(jax.random.key(seed + 1), state)
     return state, genomes
 
 
@@ -78,9 +77,9 @@ def memory_of(net):
 @pytest.mark.parametrize("rank", [1, 3])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_members_act_as_their_kernels_would(name, rank, key):
-    net, evolver = network(name), LowRankES(4, rank)
+    net, evolver = network(name), LowRankES(4, rank, std=STD)
     state, genomes = started(evolver, net.init_params(key))
-    held = evolver.materialize(state, genomes, HYPERPARAMS)
+    held = evolver.materialize(state, genomes)
     obs = jax.random.uniform(key, (3, 4, *net.space.shape))
 
     def act(express, own, obs):
@@ -89,7 +88,7 @@ def test_members_act_as_their_kernels_would(name, rank, key):
         return memory, y, net.apply(params, memory_of(net), obs, jnp.array([False, True, False]), method="sequence")
 
     whole = jax.jit(jax.vmap(partial(act, lambda own: own), (0, 1)))(materialized(state, held), obs)
-    express = lambda own: evolver.to_params(state, own, HYPERPARAMS)  # noqa: E731
+    express = lambda own: evolver.to_params(state, own)  # noqa: E731
     for own in (held, genomes):  # what is held, and what is drawn at each call
         found = jax.jit(jax.vmap(partial(act, express), (0, 1)))(own, obs)
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5), found, whole)
@@ -106,16 +105,16 @@ def count(params):
 
 
 def test_members_are_mirrored_pairs_of_unit_noise_and_the_center_is_the_mean(key):
-    evolver, mean = LowRankES(2000, 4), {"kernel": jnp.zeros((3, 2)), "bias": jnp.zeros(5)}
+    evolver, mean = LowRankES(2000, 4, std=STD), {"kernel": jnp.zeros((3, 2)), "bias": jnp.zeros(5)}
     state, genomes = started(evolver, mean)
-    members = materialized(state, evolver.materialize(state, genomes, HYPERPARAMS))
+    members = materialized(state, evolver.materialize(state, genomes))
     for name in mean:
         noise = members[name] - np.asarray(state.mean[name])
         np.testing.assert_allclose(noise[1000:], -noise[:1000], atol=1e-6)
         assert noise.std() == pytest.approx(0.3, rel=0.05)
     center = tree.broadcast(evolver.center_genome(state), 2)
     for x, y in zip(
-        jax.tree.leaves(materialized(state, evolver.materialize(state, center, HYPERPARAMS))),
+        jax.tree.leaves(materialized(state, evolver.materialize(state, center))),
         jax.tree.leaves(state.mean),
         strict=True,
     ):
@@ -125,13 +124,13 @@ def test_members_are_mirrored_pairs_of_unit_noise_and_the_center_is_the_mean(key
 @pytest.mark.program
 @pytest.mark.parametrize("factors", ["held", "drawn"])
 def test_what_is_told_is_the_gradient_of_members_whose_kernels_are_made(factors, key):
-    net, evolver = network("mlp"), LowRankES(12, 2, factors, noise=Noise("hash"))
+    net, evolver = network("mlp"), LowRankES(12, 2, factors, noise=Noise("hash"), std=STD)
     state, genomes = started(evolver, net.init_params(key))
-    members = materialized(state, replace(evolver, factors="held").materialize(state, genomes, HYPERPARAMS))
+    members = materialized(state, replace(evolver, factors="held").materialize(state, genomes))
     fitness = jax.random.normal(key, (12,)).at[3].set(jnp.nan)
-    told, metrics = evolver.tell(key, genomes, fitness, state, HYPERPARAMS)
-    gradient = OpenES(12).estimate_gradient(state, members, fitness, HYPERPARAMS)
-    expected, norm = apply_fitness_gradient(state, gradient, HYPERPARAMS)
+    told, metrics = evolver.tell(key, genomes, fitness, state)
+    gradient = OpenES(12, std=STD).estimate_gradient(state, members, fitness)
+    expected, norm = evolver.apply_gradient(state, gradient)
     np.testing.assert_allclose(metrics["gradient_norm"], norm["gradient_norm"], rtol=1e-5)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5), told, expected)
 
@@ -158,14 +157,14 @@ def in_whole_numbers(x, kernel):
 
 @pytest.mark.program
 def test_whole_numbers_are_those_of_numpy(key):
-    evolver = LowRankES(4, 2, dtype="int8")
+    evolver = LowRankES(4, 2, dtype="int8", std=STD)
     mean = {"kernel": jax.random.normal(key, (40, 9)), "bias": jnp.zeros(9)}
     state, genomes = started(evolver, mean)
-    held = evolver.materialize(state, genomes, HYPERPARAMS)
+    held = evolver.materialize(state, genomes)
     x = 3 * jax.random.normal(key, (4, 40))
-    express = lambda own: evolver.to_params(state, own, HYPERPARAMS)  # noqa: E731
+    express = lambda own: evolver.to_params(state, own)  # noqa: E731
     found = jax.jit(jax.vmap(lambda own, x: x @ express(own)["kernel"]))(held, x)
-    floats = LowRankES(4, 2).materialize(state, genomes, HYPERPARAMS)["kernel"]
+    floats = LowRankES(4, 2, std=STD).materialize(state, genomes)["kernel"]
     expected, exponent = whole(state.mean["kernel"], None)
     for i in range(4):
         kernel = express(tree.index(held, i))["kernel"]
@@ -176,7 +175,7 @@ def test_whole_numbers_are_those_of_numpy(key):
             np.testing.assert_array_equal(own.numbers, ints)
             assert int(own.exponent) == power.item()
         np.testing.assert_array_equal(found[i], in_whole_numbers(np.asarray(x[i]), kernel))
-    made = materialized(state, LowRankES(4, 2).materialize(state, genomes, HYPERPARAMS))["kernel"]
+    made = materialized(state, LowRankES(4, 2, std=STD).materialize(state, genomes))["kernel"]
     exact = np.einsum("ni,nio->no", x, made)
     assert np.abs(found - exact).max() < 0.03 * np.abs(exact).max()
 
@@ -194,16 +193,15 @@ def test_whole_numbers_round_to_a_power_of_two():
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 @pytest.mark.parametrize("name", ["cnn", "convolution", "gru", "s5"])
 def test_other_numbers_stay_near(name, dtype, key):
-    net, evolver = network(name), LowRankES(4, dtype=dtype)
+    net, evolver = network(name), LowRankES(4, dtype=dtype, std=STD)
     state, genomes = started(evolver, net.init_params(key))
     obs = jax.random.uniform(key, (4, *net.space.shape))
 
     def act(evolver, own, obs):
-        return net.apply(evolver.to_params(state, own, HYPERPARAMS), memory_of(net), obs, method="step")[1]
+        return net.apply(evolver.to_params(state, own), memory_of(net), obs, method="step")[1]
 
     exact, rounded = (
-        jax.jit(jax.vmap(partial(act, e)))(e.materialize(state, genomes, HYPERPARAMS), obs)
-        for e in (LowRankES(4), evolver)
+        jax.jit(jax.vmap(partial(act, e)))(e.materialize(state, genomes), obs) for e in (LowRankES(4, std=STD), evolver)
     )
     assert rounded.dtype == jnp.float32
     assert 0 < np.abs(rounded - exact).max() < 0.2 * np.abs(exact).max() + 0.1

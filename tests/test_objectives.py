@@ -1,7 +1,7 @@
 """Fronts, crowding, hypervolume, directions and bounded operators, against brute force, numbers by hand and pymoo."""
 
+import dataclasses
 import itertools
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evorl.ec import NSGA2, RVEA, NSGA2Hyperparams, RVEAHyperparams, objectives
+from evorl.ec import NSGA2, RVEA, objectives
 from evorl.ec.nsga2 import select_winners
 from evorl.ec.rvea import build_simplex_lattice, select_by_direction
 from evorl.ec.variation import (
@@ -17,7 +17,6 @@ from evorl.ec.variation import (
     BoundedSBX,
     NPointCrossover,
     PolynomialMutation,
-    PolynomialMutationHyperparams,
     create_paired_offspring,
 )
 from evorl.errors import OptionError
@@ -124,7 +123,7 @@ def operate(name, first, second, n):
     first, second = (jnp.broadcast_to(jnp.array(x), (n, 2)) for x in (first, second))
     if name == "crossover":
         return np.asarray(operator(key, first, second))
-    return np.asarray(operator(key, first, np.arange(2), PolynomialMutationHyperparams(5.0, 2.0)))
+    return np.asarray(dataclasses.replace(operator, eta=5.0, rate=2.0)(key, first, np.arange(2)))
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -167,7 +166,7 @@ def test_without_bounds_crossover_is_sbx_and_mutation_has_a_width():
     spread = np.abs(np.asarray(BoundedSBX(2.0, 1.0)(key, first, second)))
     assert (spread > 1).mean() == pytest.approx(0.5, abs=0.02)
     assert np.median(spread**3) == pytest.approx(1, abs=0.05)  # u <= 1/2: spread^3 = 2 u (Deb & Agrawal 1995)
-    mutated = PolynomialMutation()(key, first, np.zeros(1, int), PolynomialMutationHyperparams(5.0, 1.0, 0.1))
+    mutated = PolynomialMutation(eta=5.0, rate=1.0, width=0.1)(key, first, np.zeros(1, int))
     changes = np.abs(np.asarray(mutated) + 1)
     assert changes.max() < 0.1
     assert np.median(changes) == pytest.approx(0.1 * (1 - 0.5 ** (1 / 6)), rel=0.05)
@@ -195,10 +194,10 @@ def test_nsga2_comes_near_the_front_of_zdt1():
 @pytest.mark.program
 def test_members_that_nobody_evaluated_are_in_no_front():
     evolver, mean = NSGA2(4, {"return/0": 1, "return/1": 1}), jnp.zeros(3)
-    state = evolver.init(jax.random.key(0), mean, NSGA2Hyperparams(1.0))
+    state = dataclasses.replace(evolver, initial_std=1.0).init(jax.random.key(0), mean)
     assert not evolver.results(state).valid_mask.any()
     fitness = jnp.array([[0.0, 1.0], [1.0, 0.0], [jnp.nan, 5.0], [-1.0, -1.0]])
-    state, metrics = evolver.tell(jax.random.key(1), state.children, fitness, state, NSGA2Hyperparams())
+    state, metrics = evolver.tell(jax.random.key(1), state.children, fitness, state)
     found = evolver.results(state)
     assert metrics["front"] == found.valid_mask.sum() == 2
     assert sorted(map(tuple, np.asarray(found.fitness)[np.asarray(found.valid_mask)])) == [(0, 1), (1, 0)]
@@ -212,7 +211,7 @@ def test_a_lattice_has_every_point_that_sums_up():
     assert RVEA(119, objectives=three).lattice_directions.shape == (105, 3)
     np.testing.assert_allclose(RVEA(3, objectives=three).lattice_directions, np.eye(3)[::-1])
     with pytest.raises(OptionError, match=r"objectives=\{\}: must be at least two"):
-        RVEA().init(jax.random.key(0), jnp.zeros(2), RVEAHyperparams())
+        RVEA().init(jax.random.key(0), jnp.zeros(2))
 
 
 def test_who_stays_is_who_the_paper_says():
@@ -265,15 +264,18 @@ def test_rvea_comes_near_the_front_of_dtlz2_along_scaled_directions():
 @pytest.mark.parametrize("crossover", [BoundedSBX(), SBX(), NPointCrossover(2)], ids=repr)
 def test_twins_have_between_them_what_their_parents_have(crossover):
     """Without bounds both children of SBX lie around the middle of their parents (Deb & Agrawal 1995, equation 3)."""
-    keys, parents = jax.random.split(jax.random.key(5), 3), jax.random.normal(jax.random.key(6), (8, 5))
-    of_rates = jax.jit(
-        partial(create_paired_offspring, tuple(keys), parents, (crossover, PolynomialMutation()), np.zeros(5, int))
-    )
-    crossed = of_rates(NSGA2Hyperparams(crossover_rate=1.0, mutation_rate=0.0))
+    keys, parents = tuple(jax.random.split(jax.random.key(5), 3)), jax.random.normal(jax.random.key(6), (8, 5))
+
+    @jax.jit
+    def of_rates(crossover_rate, mutation_rate):
+        evolver = NSGA2(8, crossover=crossover, crossover_rate=crossover_rate, mutation_rate=mutation_rate)
+        return create_paired_offspring(keys, parents, evolver, np.zeros(5, int))
+
+    crossed = of_rates(1.0, 0.0)
     np.testing.assert_allclose(crossed[:4] + crossed[4:], parents[:4] + parents[4:], rtol=1e-5, atol=1e-5)
-    copies = of_rates(NSGA2Hyperparams(crossover_rate=0.0, mutation_rate=0.0))
+    copies = of_rates(0.0, 0.0)
     np.testing.assert_array_equal(copies, crossed)  # nobody is its parent again
-    mutated = of_rates(NSGA2Hyperparams(crossover_rate=0.0, mutation_rate=1.0))
+    mutated = of_rates(0.0, 1.0)
     some = (mutated != crossed).any(1)
     assert some.any()
     assert np.abs(mutated - parents)[some].max() < 1

@@ -62,7 +62,6 @@ hyperparams:
   _target_: reinforce.ReinforceHyperparams
 """,
     "one_plus_one.py": """
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -70,13 +69,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax.flatten_util import ravel_pytree
 
-from evorl import LogUniform, hyperparameter, tree
-
-
-@struct.dataclass
-class OnePlusOneHyperparams:
-    std: Any = hyperparameter(0.3, 0, about="of the first child", prior=LogUniform(0.01, 1))
-    growth: Any = hyperparameter(1.5, 1, about="of the std after a success; its fourth root less after a failure")
+from evorl import LogUniform, number, part, tree
+from evorl.parts import numbers_class
 
 
 @struct.dataclass
@@ -85,34 +79,37 @@ class OnePlusOneState:
     std: Any
 
 
-@dataclass(frozen=True)
+@part
 class OnePlusOne:
     population_size = 2  # the parent, whose fitness may be luck, is evaluated again beside its child
 
-    def hyperparams(self):
-        return OnePlusOneHyperparams()
+    std: Any = number(0.3, 0, about="of the first child", prior=LogUniform(0.01, 1))
+    growth: Any = number(1.5, 1, about="of the std after a success; its fourth root less after a failure")
 
-    def init(self, key, mean, hyperparams):
-        return OnePlusOneState(mean, jnp.float32(hyperparams.std))
+    def init(self, key, mean):
+        return OnePlusOneState(mean, jnp.float32(self.std))
 
-    def ask(self, key, state, hyperparams):
+    def ask(self, key, state):
         numbers, as_params = ravel_pytree(state.parent)
         child = as_params(numbers + state.std * jax.random.normal(key, numbers.shape))
         return tree.stack([state.parent, child]), state
 
-    def to_params(self, state, genome, hyperparams):
+    def to_params(self, state, genome):
         return genome
 
     from_params = to_params
 
-    def tell(self, key, genomes, fitness, state, hyperparams):
+    def tell(self, key, genomes, fitness, state):
         better = fitness[1] >= fitness[0]
         parent = tree.select(better, tree.index(genomes, 1), tree.index(genomes, 0))
-        std = state.std * jnp.where(better, hyperparams.growth, hyperparams.growth**-0.25)
+        std = state.std * jnp.where(better, self.growth, self.growth**-0.25)
         return OnePlusOneState(parent, std), {"std": std}
 
     def solution(self, state):
         return state.parent
+
+
+OnePlusOneHyperparams = numbers_class(OnePlusOne)
 """,
     "configs/agent/one_plus_one.yaml": """
 name: one_plus_one

@@ -122,6 +122,7 @@ FLOORS = (  # from the ground up
     "keys",
     "spaces",
     "tree types",
+    "parts",
     "bounds hyperparameters priors replay vector_env",
     "returns normalize networks",
     "n_step agents ec envs problems",

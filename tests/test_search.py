@@ -17,6 +17,7 @@ from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.sanity.continuous import Continuous
 from evorl.errors import OptionError
 from evorl.hyperparameters import as_arrays
+from evorl.parts import bind, part
 from evorl.problems import BBOB, DTLZ, ZDT, Arm, Sphere
 from evorl.training import runs
 from evorl.training.configuration import config, discovery
@@ -118,29 +119,26 @@ def test_a_search_of_one_objective_finds_it_with_any_evolver():
     np.testing.assert_array_equal(metrics["return_best"][0] >= metrics["return"][0], True)
 
 
-@dataclass(frozen=True)
+@part
 class Best:
     """Keeps who has the highest of what it asks for."""
 
     population_size: int = 4
     by: str = "descriptor"
 
-    def hyperparams(self):
-        return {}
-
-    def init(self, key, mean, hyperparams):
+    def init(self, key, mean):
         return mean
 
-    def ask(self, key, state, hyperparams):
+    def ask(self, key, state):
         return 100 * jax.random.normal(key, (self.population_size, *state.shape)), state
 
-    def to_params(self, state, genome, hyperparams):
+    def to_params(self, state, genome):
         return genome
 
     def compute_fitness(self, means):
         return QDEvaluation(means["return"], means[self.by])
 
-    def tell(self, key, genomes, fitness, state, hyperparams):
+    def tell(self, key, genomes, fitness, state):
         return genomes[0], {"end": fitness.descriptor[0], "worth": fitness.fitness[0]}
 
     def solution(self, state):
@@ -290,7 +288,7 @@ def test_the_solution_of_a_number_acts(tmp_path):
     state = workflow.init(KEY, workflow.hyperparams())
     fitness = jnp.array([[2.0, 9.0], [4.0, 8.0], [8.0, 1.0], [0.0, 0.0], [6.0, 8.0], [jnp.nan, 1.0]])
     asked = state.evolver.children
-    told, _ = workflow.evolver.tell(KEY, asked, fitness, state.evolver, workflow.hyperparams().evolver)
+    told, _ = bind(workflow.evolver, workflow.hyperparams().evolver).tell(KEY, asked, fitness, state.evolver)
     state = state.replace(evolver=told)
     front = Front.from_state(workflow, state)
     assert front is not None

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from evorl import package
-from evorl.command import command, wants_help
+from evorl.command import command, resume_folders, wants_help
 from evorl.errors import DivergedError, OptionError, WorkerError, require, unknown_name_error
 
 HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ...] [option=value ...]
        python -m evorl.distribute agent=ppo [option of evorl.train ...] [option=value ...]
-       python -m evorl.distribute resume=RUN [iterations=N] [option=value ...]
+       python -m evorl.distribute RUN [iterations=N] [option=value ...]
 
   python -m evorl.distribute agent=psro_exact env=leduc iterations=20 workers=2    best responses and payoffs are tasks
   python -m evorl.distribute agent=impala env=cartpole iterations=50 workers=2     rollouts are: PPO, A2C, IMPALA, teams
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(HELP)
             return
         try:
-            distribute(given)
+            distribute(resume_folders(given))
         except (WorkerError, DivergedError, OSError) as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(1)

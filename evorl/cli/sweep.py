@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from evorl import package
-from evorl.command import command, wants_help
+from evorl.command import command, resume_folders, wants_help
 from evorl.errors import OptionError, require, unknown_name_error
 
 HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=PRIOR ...] [option=value ...]
-       python -m evorl.sweep resume=SWEEP [trials=N] [workers=N]
+       python -m evorl.sweep SWEEP [trials=N] [workers=N]
        python -m evorl.sweep report SWEEP [experiment=NAME]
 
   python -m evorl.sweep agent=ppo env=cartpole 'space.env_steps=${log_uniform:20_000,200_000}' trials=40 workers=2
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
         elif given and given[0] == "report":
             report_sweep(given[1:])
         else:
-            start_or_resume_sweep(given)
+            start_or_resume_sweep(resume_folders(given))
 
 
 def report_sweep(given: Sequence[str]) -> None:

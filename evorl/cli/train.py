@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import yaml
 
 from evorl import package
-from evorl.command import command, wants_help
+from evorl.command import command, resume_folders, wants_help
 from evorl.errors import DivergedError, HostError, OptionError, exit_with_error, unknown_name_error
 from evorl.training.configuration import discovery
 from evorl.training.stopping import StopHandler
@@ -50,8 +50,9 @@ def main(arguments: list[str] | None = None) -> None:
             suites = [one.removeprefix("env=") for one in given if one.startswith("env=")]
             print("\n".join(map(list_suite_envs, suites)) if suites else discovery.format_choices())
         else:
-            discovery.check_choices(given)
-            _main(given)
+            words = resume_folders(given)
+            discovery.check_choices(words)
+            _main(words)
 
 
 def list_suite_envs(suite: str) -> str:

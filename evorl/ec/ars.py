@@ -1,6 +1,6 @@
 """Augmented random search."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,19 +12,9 @@ from evorl.ec.flatten import flatten_member, flatten_population, pass_through, s
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import argsort_best_first, replace_nonfinite
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, hyperparameter
+from evorl.parts import Number, number, numbers_class, part
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
-
-
-@struct.dataclass
-class ARSHyperparams:
-    """Defaults: table 3a of EvoRL (arXiv:2501.15129)."""
-
-    learning_rate: Number = hyperparameter(
-        0.02, 0, about="of the step along the elite directions", prior=LogUniform(1e-3, 1e-1)
-    )
-    std: Number = hyperparameter(0.03, 0, about="of the noise on every parameter", prior=LogUniform(5e-3, 0.5))
 
 
 @struct.dataclass
@@ -33,17 +23,22 @@ class ARSState:
     table: Any  # of noise, or ()
 
 
-@dataclass(frozen=True)
+@part
 class ARS:
     """Steps along the best random directions, by the differences of their two returns in units of the returns' std.
 
-    Source: Mania et al. 2018, arXiv:1803.07055, algorithm 2. A direction is as good as the better of its two members.
-    Version 2 of the paper normalizes observations, which is the workflow's normalization=running.
+    Source: Mania et al. 2018, arXiv:1803.07055, algorithm 2. A direction is as good as the better of its two
+    members. Version 2 of the paper normalizes observations, which is the workflow's normalization=running.
+    Defaults: table 3a of EvoRL (arXiv:2501.15129).
     """
 
     population_size: int = 128
     num_elites: int = 16  # directions
     noise: Noise = field(default_factory=Noise)
+    learning_rate: Number = number(
+        0.02, 0, about="of the step along the elite directions", prior=LogUniform(1e-3, 1e-1)
+    )
+    std: Number = number(0.03, 0, about="of the noise on every parameter", prior=LogUniform(5e-3, 0.5))
 
     def __post_init__(self) -> None:
         n = self.population_size
@@ -53,23 +48,17 @@ class ARS:
         pairs = f"must be from 1 to the number of mirrored pairs, {n // 2}"
         require(1 <= self.num_elites <= n // 2, "num_elites", self.num_elites, pairs)
 
-    def hyperparams(self) -> ARSHyperparams:
-        return ARSHyperparams()
-
-    def init(self, key: Key, mean: Params, hyperparams: ARSHyperparams) -> ARSState:
-        del hyperparams
+    def init(self, key: Key, mean: Params) -> ARSState:
         return ARSState(mean, self.noise.init(key))
 
-    def ask(self, key: Key, state: ARSState, hyperparams: ARSHyperparams) -> tuple[Params, ARSState]:
+    def ask(self, key: Key, state: ARSState) -> tuple[Params, ARSState]:
         """Members as parameters, leaves [n, ...]."""
         n = self.population_size
-        return self.noise.sample_members(state.mean, hyperparams.std, state.table, key, n, mirrored=True), state
+        return self.noise.sample_members(state.mean, self.std, state.table, key, n, mirrored=True), state
 
     to_params = from_params = pass_through
 
-    def tell(
-        self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: ARSState, hyperparams: ARSHyperparams
-    ) -> tuple[ARSState, Metrics]:
+    def tell(self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: ARSState) -> tuple[ARSState, Metrics]:
         """learning_rate / (b std of the 2 b returns) sum_i (r_i+ - r_i-) direction_i over the b best directions."""
         del key
         plus, minus = jnp.split(replace_nonfinite(fitness), 2)
@@ -77,12 +66,15 @@ class ARS:
         above, below = (
             flatten_population(tree.index(genomes, i)) for i in (elites, elites + self.population_size // 2)
         )
-        directions = (above - below) / (2 * hyperparams.std)
+        directions = (above - below) / (2 * self.std)
         plus, minus = plus[elites], minus[elites]
         spread = jnp.concatenate([plus, minus]).std()
         step = sum_weighted(plus - minus, directions) / (self.num_elites * jnp.maximum(spread, 1e-8))
-        mean = flatten_member(state.mean) + hyperparams.learning_rate * step
+        mean = flatten_member(state.mean) + self.learning_rate * step
         return replace(state, mean=unflatten_member(mean, state.mean)), {"return_std": spread}
 
     def solution(self, state: ARSState) -> Params:
         return state.mean
+
+
+ARSHyperparams = numbers_class(ARS)

@@ -1,6 +1,6 @@
 """CMA-ES, with active weights."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,24 +20,12 @@ from evorl.ec.flatten import (
 from evorl.ec.noise import normal
 from evorl.ec.shaping import argsort_best_first
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, hyperparameter
+from evorl.parts import Number, number, numbers_class, part
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
 
 PLATEAU_GROWTH = 1.5  # by which sigma grows where all members are equally fit
 MIN_STD = 0.01  # of steps in units of sigma, below which sigma is measured anew
-
-
-@struct.dataclass
-class CMAESHyperparams:
-    """Defaults: Hansen 2016, table 1; the initial std is EvoRL's."""
-
-    initial_std: Number = hyperparameter(0.1, 0, about="sigma, of every parameter at first")
-    mean_rate: Number = hyperparameter(1.0, 0, 1, "c_m, how far the mean moves to the weighted elites")
-    covariance_rate: Number = hyperparameter(2.0, 1e-3, 2, "alpha_cov, which multiplies the rates of the covariance")
-    step_damping: Number = hyperparameter(
-        1.0, 0.1, about="times d_sigma, which slows the changes of sigma", prior=LogUniform(0.3, 3)
-    )
 
 
 @struct.dataclass
@@ -79,12 +67,20 @@ def compute_raw_weights(slots: int, size: Number, elites: Number) -> Float[Array
 
 
 def compute_rates(
-    n: int, raw: Float[Array, " slots"], active: bool, scale: float, hyperparams: CMAESHyperparams
+    n: int, raw: Float[Array, " slots"], active: bool, scale: float, alpha: Number, damping: Number
 ) -> Rates:
-    """The constants for members with these raw weights (equations 50 to 58); scale multiplies c_1 and c_mu."""
+    """The constants for members with these raw weights (equations 50 to 58).
+
+    Args:
+        n: of parameters.
+        raw: weights, of the best member first.
+        active: whether negative weights count.
+        scale: multiplies c_1 and c_mu.
+        alpha: alpha_cov.
+        damping: multiplies d_sigma.
+    """
     positive, negative = jnp.maximum(raw, 0.0), jnp.minimum(raw, 0.0)
     mu_eff, mu_eff_minus = compute_mu_eff(positive), compute_mu_eff(negative)
-    alpha = hyperparams.covariance_rate
     c_1 = scale * alpha / ((n + 1.3) ** 2 + mu_eff)
     c_mu = scale * alpha * (0.25 + mu_eff + 1 / mu_eff - 2) / ((n + 2.0) ** 2 + alpha * mu_eff / 2)
     c_mu = jnp.minimum(1 - c_1, c_mu)
@@ -95,7 +91,7 @@ def compute_rates(
     c_sigma = (mu_eff + 2) / (n + mu_eff + 5)
     d_sigma = 1 + 2 * jnp.maximum(0.0, jnp.sqrt((mu_eff - 1) / (n + 1)) - 1) + c_sigma
     c_covariance = (4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n)
-    return Rates(weights, mu_eff, c_sigma, hyperparams.step_damping * d_sigma, c_covariance, c_1, c_mu)
+    return Rates(weights, mu_eff, c_sigma, damping * d_sigma, c_covariance, c_1, c_mu)
 
 
 def update_evolution_path(path: Array, rate: Array, mu_eff: Array, step: Array) -> Array:
@@ -103,20 +99,27 @@ def update_evolution_path(path: Array, rate: Array, mu_eff: Array, step: Array) 
     return (1 - rate) * path + jnp.sqrt(rate * (2 - rate) * mu_eff) * step
 
 
-@dataclass(frozen=True)
+@part
 class CMAES:
     """A normal distribution whose covariance and step size adapt (Hansen 2016, arXiv:1604.00772).
 
-    num_elites 0 takes half of the population; active gives the others negative weights. covariance is FullCovariance()
-    or DiagonalCovariance(), which is the separable CMA-ES. The members may be others than those that ask drew; sigma
-    grows at most e times at once (Hansen 2011, arXiv:1110.4181). Where all members are equally fit their order says
-    nothing: sigma grows by half, as by pycma's manage_plateaus(1.5, 1).
+    num_elites 0 takes half of the population; active gives the others negative weights. covariance is
+    FullCovariance() or DiagonalCovariance(), which is the separable CMA-ES. The members may be others than those
+    that ask drew; sigma grows at most e times at once (Hansen 2011, arXiv:1110.4181). Where all members are equally
+    fit their order says nothing: sigma grows by half, as by pycma's manage_plateaus(1.5, 1). Defaults: Hansen 2016,
+    table 1; the initial std is EvoRL's.
     """
 
     population_size: int = 128
     num_elites: int = 0
     active: bool = True
     covariance: Covariance = field(default_factory=FullCovariance)
+    initial_std: Number = number(0.1, 0, about="sigma, of every parameter at first")
+    mean_rate: Number = number(1.0, 0, 1, "c_m, how far the mean moves to the weighted elites")
+    covariance_rate: Number = number(2.0, 1e-3, 2, "alpha_cov, which multiplies the rates of the covariance")
+    step_damping: Number = number(
+        1.0, 0.1, about="times d_sigma, which slows the changes of sigma", prior=LogUniform(0.3, 3)
+    )
 
     def __post_init__(self) -> None:
         n = self.population_size
@@ -124,17 +127,14 @@ class CMAES:
         require_int("num_elites", self.num_elites, 0)
         require(self.num_elites <= n, "num_elites", self.num_elites, f"must be between 1 and {n}, or 0 for half")
 
-    def hyperparams(self) -> CMAESHyperparams:
-        return CMAESHyperparams()
-
     @property
     def num_parents(self) -> int:
         """How many of the fittest the mean is taken over."""
         return self.num_elites or self.population_size // 2
 
-    def init(self, key: Key, mean: Params, hyperparams: CMAESHyperparams) -> CMAESState:
+    def init(self, key: Key, mean: Params) -> CMAESState:
         del key
-        return self.init_isotropic(mean, hyperparams.initial_std)
+        return self.init_isotropic(mean, self.initial_std)
 
     def init_isotropic(self, mean: Params, sigma: Number) -> CMAESState:
         """An isotropic distribution."""
@@ -142,9 +142,8 @@ class CMAES:
         identity, path = self.covariance.identity(n), jnp.zeros(n)
         return tree.drop_weak_types(CMAESState(mean, jnp.float32(sigma), identity, identity, path, path, jnp.int32(0)))
 
-    def ask(self, key: Key, state: CMAESState, hyperparams: CMAESHyperparams) -> tuple[Params, CMAESState]:
+    def ask(self, key: Key, state: CMAESState) -> tuple[Params, CMAESState]:
         """Members as parameters, leaves [population_size, ...]."""
-        del hyperparams
         mean = flatten_member(state.mean)
         noise = normal(key, (self.population_size, mean.size))
         return unflatten_population(
@@ -154,10 +153,10 @@ class CMAES:
     to_params = from_params = pass_through
 
     def tell(
-        self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CMAESState, hyperparams: CMAESHyperparams
+        self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CMAESState
     ) -> tuple[CMAESState, Metrics]:
         del key
-        state = self.update(flatten_population(genomes), fitness, self.population_size, state, hyperparams)
+        state = self.update(flatten_population(genomes), fitness, self.population_size, state)
         flat = (fitness == fitness[0]).all() & jnp.isfinite(fitness[0])
         state = replace(state, sigma=state.sigma * jnp.where(flat, PLATEAU_GROWTH, 1.0))
         variance = self.covariance.variances(state.covariance).mean() * state.sigma**2
@@ -172,7 +171,6 @@ class CMAES:
         fitness: Float[Array, " slots"],
         size: Number,
         state: CMAESState,
-        hyperparams: CMAESHyperparams,
         elites: Number | None = None,
     ) -> CMAESState:
         """Moves the distribution by the `size` fittest of the members (equations 38 to 47); size may be traced.
@@ -187,7 +185,8 @@ class CMAES:
             compute_raw_weights(len(members), size, elites),
             self.active,
             self.covariance.learning_speedup(n),
-            hyperparams,
+            self.covariance_rate,
+            self.step_damping,
         )
         mean = flatten_member(state.mean)
         steps = (members[argsort_best_first(fitness)] - mean) / state.sigma
@@ -204,7 +203,7 @@ class CMAES:
         covariance = self._update_covariance(rate, steps, whitened[1:], moving, path, state.covariance)
         due = generation % self.covariance.factorization_interval(mean.size, rate.c_1 + rate.c_mu) < 1
         moved = CMAESState(
-            mean=unflatten_member(mean + hyperparams.mean_rate * state.sigma * step, state.mean),
+            mean=unflatten_member(mean + self.mean_rate * state.sigma * step, state.mean),
             sigma=state.sigma * jnp.exp(jnp.minimum(rate.c_sigma / rate.d_sigma * (length - 1), 1.0)),
             covariance=covariance,
             factor=self.covariance.factorize(covariance, state.factor, due),
@@ -247,3 +246,6 @@ class CMAES:
 def compute_expected_norm(n: int) -> float:
     """Of a standard normal vector in n dimensions, nearly."""
     return n**0.5 * (1 - 1 / (4 * n) + 1 / (21 * n**2))
+
+
+CMAESHyperparams = numbers_class(CMAES)

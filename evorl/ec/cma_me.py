@@ -1,6 +1,6 @@
 """CMA-ME: searches that climb by how much they improve an archive."""
 
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax
@@ -10,9 +10,10 @@ from jaxtyping import Array, Bool
 
 from evorl import tree
 from evorl.ec.archives import Elites, InsertionResult
-from evorl.ec.cma_es import CMAES, CMAESHyperparams, CMAESState
+from evorl.ec.cma_es import CMAES, CMAESState
 from evorl.ec.flatten import flatten_population
-from evorl.errors import require_int, unknown_name_error
+from evorl.errors import require, require_int, unknown_name_error
+from evorl.parts import numbers_class, part
 from evorl.types import Key, Params, QDEvaluation
 
 RANKINGS = ("two_stage", "improvement")
@@ -24,9 +25,9 @@ class ImprovementState:
     restarts: Any  # [] int32
 
 
-@dataclass(frozen=True)
+@part
 class ImprovementEmitter:
-    """`copies` CMA-ES of `each` genomes that climb by how much an archive improves (CMA-ME: arXiv:1912.02400).
+    """`copies` of a CMA-ES that climb by how much an archive improves (CMA-ME: arXiv:1912.02400).
 
     With ranking two_stage new cells come first, then the others by gain, and parents are those that entered; a search
     of which none entered starts again at a random elite. With improvement it is CMA-MAE's, whose archive has a finite
@@ -35,33 +36,24 @@ class ImprovementEmitter:
     """
 
     copies: int = 15
-    each: int = 36
+    search: CMAES = field(default_factory=lambda: CMAES(36, active=False))
     ranking: str = "two_stage"
 
     def __post_init__(self) -> None:
         require_int("copies", self.copies)
-        require_int("each", self.each, 2)
+        require(not self.search.active, "search.active", self.search.active, "must be False, as in pyribs")
         if self.ranking not in RANKINGS:
             raise unknown_name_error("ranking", self.ranking, RANKINGS)
 
     @property
     def size(self) -> int:
-        return self.copies * self.each
+        return self.copies * self.search.population_size
 
-    @property
-    def cma_es(self) -> CMAES:
-        """Of one search."""
-        return CMAES(self.each, active=False)
+    def init(self, key: Key, mean: Params) -> ImprovementState:
+        return ImprovementState(tree.broadcast(self.search.init(key, mean), self.copies), jnp.int32(0))
 
-    def hyperparams(self) -> CMAESHyperparams:
-        return CMAESHyperparams()
-
-    def init(self, key: Key, mean: Params, hyperparams: CMAESHyperparams) -> ImprovementState:
-        search = self.cma_es.init(key, mean, hyperparams)
-        return ImprovementState(tree.broadcast(search, self.copies), jnp.int32(0))
-
-    def ask(self, key: Key, state: ImprovementState, elites: Elites, hyperparams: CMAESHyperparams) -> Params:
-        ask = lambda key, search: self.cma_es.ask(key, search, hyperparams)[0]  # noqa: E731
+    def ask(self, key: Key, state: ImprovementState, elites: Elites) -> Params:
+        ask = lambda key, search: self.search.ask(key, search)[0]  # noqa: E731
         return tree.merge_axes(jax.vmap(ask)(jax.random.split(key, self.copies), state.searches))
 
     def tell(
@@ -70,32 +62,35 @@ class ImprovementEmitter:
         told: tuple[Params, QDEvaluation, InsertionResult],
         state: ImprovementState,
         elites: Elites,
-        hyperparams: CMAESHyperparams,
     ) -> ImprovementState:
         genomes, _, entry = told
+        each = self.search.population_size
         two_stage = self.ranking == "two_stage"
         first = entry.entered.astype(jnp.int32) + (entry.entered & entry.new_cell)
         stage = first if two_stage else jnp.zeros_like(first)
         of_each = jax.tree.map(
-            lambda x: x.reshape(self.copies, self.each, *x.shape[1:]),
+            lambda x: x.reshape(self.copies, each, *x.shape[1:]),
             (flatten_population(genomes), stage, entry.gain, entry.entered),
         )
         start = elites.sample(key, self.copies)
 
         def move(search: CMAESState, start: Params, members: Array, stage: Array, gain: Array, entered: Array) -> Any:
             order = jnp.lexsort((gain, stage))
-            utility = jnp.zeros(self.each).at[order].set(jnp.arange(self.each, dtype=jnp.float32))
+            utility = jnp.zeros(each).at[order].set(jnp.arange(each, dtype=jnp.float32))
             parents = jnp.maximum(entered.sum(), 1) if two_stage else None  # the best half
-            moved = self.cma_es.update(members, utility, self.each, search, hyperparams, parents)
+            moved = self.search.update(members, utility, each, search, parents)
             lost = ~entered.any() if two_stage else ~(gain.max() > gain.min())
             over = lost | self.is_degenerate(moved)
-            return tree.select(over, self.cma_es.init_isotropic(start, hyperparams.initial_std), moved), over
+            return tree.select(over, self.search.init_isotropic(start, self.search.initial_std), moved), over
 
         searches, over = jax.vmap(move)(state.searches, start, *of_each)
         return replace(state, searches=searches, restarts=state.restarts + over.sum())
 
     def is_degenerate(self, search: CMAESState) -> Bool[Array, ""]:
         """Whether a search is a point, or flat in some direction, or no numbers."""
-        spread = jnp.abs(self.cma_es.covariance.factor_diagonal(search.factor))
+        spread = jnp.abs(self.search.covariance.factor_diagonal(search.factor))
         good = (search.sigma * spread.max() > 1e-11) & ((spread.max() / spread.min()) ** 2 < 1e14)
         return ~(good & tree.is_nan_free(search.mean))
+
+
+ImprovementEmitterHyperparams = numbers_class(ImprovementEmitter)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax
@@ -13,14 +13,15 @@ from evosax.algorithms.distribution_based.base import DistributionBasedAlgorithm
 from evosax.algorithms.distribution_based.sv.base import SV_ES
 from evosax.algorithms.population_based.base import PopulationBasedAlgorithm
 from flax import struct
-from flax.core import FrozenDict
+from flax.core import FrozenDict, unfreeze
 from jaxtyping import Array, Float
 
 from evorl import mesh, tree
 from evorl.ec.flatten import flatten_member, pass_through, unflatten_member
 from evorl.ec.noise import normal
 from evorl.errors import OptionError, require, require_int, unknown_name_error
-from evorl.types import Hyperparams, Key, Metrics, Params
+from evorl.parts import number_mapping, part
+from evorl.types import Key, Metrics, Params
 
 INITIAL_STD = 0.1  # about that of a weight of a layer with 100 inputs
 
@@ -61,14 +62,14 @@ def _leaf_shapes(numbers: Any) -> Any:
         return None
 
 
-@dataclass(frozen=True)
+@part
 class Evosax:
     """Any algorithm of evosax (Lange 2022, arXiv:2212.04180), such as Evosax(SNES) or Evosax(PSO).
 
-    Its hyperparameters are a dict of numbers: fields of the algorithm's own params (`std_init`, ...) and, where its
+    Its numbers are given by name: fields of the algorithm's own params (`std_init`, ...) and, where its
     constructor takes an optimizer or a schedule of the std, `learning_rate` (Adam) and `std`. What is not named keeps
     the algorithm's default. options go to its constructor. A generation without any finite fitness changes nothing.
-    Other weights of a learned algorithm are the hyperparameter `params`, or options.params, in which lists are arrays.
+    Other weights of a learned algorithm are the number `params`, or options.params, in which lists are arrays.
 
     A population-based algorithm starts from a population drawn around the mean with `initial_std` (0.1), the first that
     is asked; its center is the fittest of the population that it keeps. Differential evolution and PSO search on the
@@ -82,6 +83,7 @@ class Evosax:
     algorithm: type[Any]  # a subclass of DistributionBasedAlgorithm or PopulationBasedAlgorithm
     population_size: int = 128
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
+    numbers: Any = number_mapping()  # by name
 
     def __post_init__(self) -> None:
         n, bases = self.population_size, (DistributionBasedAlgorithm, PopulationBasedAlgorithm)
@@ -89,6 +91,7 @@ class Evosax:
         if not (isinstance(self.algorithm, type) and issubclass(self.algorithm, bases)):
             raise OptionError(f"algorithm={self.algorithm}: must be an algorithm of evosax")
         object.__setattr__(self, "options", FrozenDict(self.options))
+        object.__setattr__(self, "numbers", FrozenDict(self.numbers))
         name, accepted = self.algorithm.__name__, self._constructor_options
         for option in self.options:
             if option not in accepted:
@@ -110,23 +113,20 @@ class Evosax:
             fits = isinstance(k, int) and k > 0 and n % k == 0 and n > k
             require(fits, "population_size", n, f"must be a multiple of options.num_populations={k}, and more")
 
-    def hyperparams(self) -> Hyperparams:
-        return {}
-
-    def init(self, key: Key, mean: Params, hyperparams: Hyperparams) -> EvosaxState:
-        algorithm, params = self._build(mean, hyperparams)
+    def init(self, key: Key, mean: Params) -> EvosaxState:
+        algorithm, params = self._build(mean)
         if not (self._population_based or self._variational):
             inner = algorithm.init(key, mean, params)
         else:
             key_start, key = jax.random.split(key)
             keys = jax.random.split(key_start, self.options.get("num_populations", self.population_size))
-            start = jax.vmap(sample_params, (0, None, None))(keys, mean, hyperparams.get("initial_std", INITIAL_STD))
+            start = jax.vmap(sample_params, (0, None, None))(keys, mean, self.numbers.get("initial_std", INITIAL_STD))
             fitness = (jnp.zeros(self.population_size),) if self._population_based else ()  # until the first is told
             inner = algorithm.init(key, start, *fitness, params)
         return tree.drop_weak_types(EvosaxState(mean, mean, inner, 0))
 
-    def ask(self, key: Key, state: EvosaxState, hyperparams: Hyperparams) -> tuple[Params, EvosaxState]:
-        algorithm, params = self._build(state.initial_mean, hyperparams)
+    def ask(self, key: Key, state: EvosaxState) -> tuple[Params, EvosaxState]:
+        algorithm, params = self._build(state.initial_mean)
         genomes, inner = algorithm.ask(key, state.evosax_state, params)
         if self._population_based:
             genomes = tree.select(state.generation == 0, algorithm.get_population(state.evosax_state), genomes)
@@ -135,9 +135,9 @@ class Evosax:
     to_params = from_params = pass_through
 
     def tell(
-        self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: EvosaxState, hyperparams: Hyperparams
+        self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: EvosaxState
     ) -> tuple[EvosaxState, Metrics]:
-        algorithm, params = self._build(state.initial_mean, hyperparams)
+        algorithm, params = self._build(state.initial_mean)
         loss = fitness_to_losses(fitness)
         if self._variational:
             groups = (self.options["num_populations"], -1)
@@ -157,7 +157,7 @@ class Evosax:
 
     def weights(self, like: Params) -> Params:
         """What a learned algorithm comes with; raises OptionError where it is not one that takes others as `params`."""
-        _, params = self._build(like, {})
+        _, params = replace(self, numbers={})._build(like)
         learned = hasattr(params, "params")
         require(learned, "algorithm", self.algorithm.__name__, "has no learned weights; LearnedES is one that has")
         return _to_arrays(params.params)
@@ -177,18 +177,19 @@ class Evosax:
         return {n: one for n, one in parameters.items() if n not in ("population_size", "solution", "params_path")}
 
     @property
-    def _wrapper_hyperparams(self) -> list[str]:
-        """Hyperparameters that are no field of the algorithm's params."""
+    def _wrapper_numbers(self) -> list[str]:
+        """Numbers that are no field of the algorithm's params."""
         takes = {"learning_rate": "optimizer", "std": "std_schedule", "initial_std": "sampling_fn"}
         own = [
             name for name, option in takes.items() if option in self._constructor_options and option not in self.options
         ]
         return [*own, "initial_std"] if self._population_based or self._variational else own
 
-    def _build(self, origin: Params, hyperparams: Hyperparams) -> tuple[Any, Any]:
-        """The algorithm for parameters like origin, and its params, with the given hyperparameters in their places."""
-        own = {name: value for name, value in hyperparams.items() if name in self._wrapper_hyperparams}
-        given = {name: value for name, value in hyperparams.items() if name not in self._wrapper_hyperparams}
+    def _build(self, origin: Params) -> tuple[Any, Any]:
+        """The algorithm for parameters like origin, and its params, with the numbers of this part in their places."""
+        numbers = unfreeze(self.numbers)
+        own = {name: value for name, value in numbers.items() if name in self._wrapper_numbers}
+        given = {name: value for name, value in numbers.items() if name not in self._wrapper_numbers}
         options = {
             name: _to_arrays(value) if isinstance(value, Mapping) else value for name, value in self.options.items()
         }
@@ -204,7 +205,7 @@ class Evosax:
         for name in given:
             if name not in vars(params):
                 raise unknown_name_error(
-                    f"hyperparameter of {self.algorithm.__name__}:", name, [*vars(params), *self._wrapper_hyperparams]
+                    f"number of {self.algorithm.__name__}:", name, [*vars(params), *self._wrapper_numbers]
                 )
         return algorithm, params.replace(**given)
 

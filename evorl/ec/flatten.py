@@ -21,9 +21,9 @@ def flatten_population(population: Params) -> Float[Array, "n size"]:
     return jax.vmap(flatten_member)(population)
 
 
-def pass_through(self: Any, state: Any, genome: Params, hyperparams: Any) -> Params:
+def pass_through(self: Any, state: Any, genome: Params) -> Params:
     """to_params and from_params of an evolver whose genomes are parameters as the network takes them."""
-    del self, state, hyperparams
+    del self, state
     return genome
 
 

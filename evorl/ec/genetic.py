@@ -1,6 +1,6 @@
 """A genetic algorithm on parameter pytrees."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jax
@@ -15,25 +15,13 @@ from evorl.ec.shaping import argsort_best_first, sanitize_fitness
 from evorl.ec.variation import (
     Crossover,
     GaussianMutation,
-    GaussianMutationHyperparams,
     Mutation,
     NPointCrossover,
-    check_mutation_hyperparams,
     create_offspring,
 )
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.parts import Number, number, numbers_class, part
 from evorl.types import Key, Metrics, Params
-
-
-@struct.dataclass
-class GAHyperparams:
-    """Crossover is off by default, as in Such et al. 2017 and in ERL."""
-
-    initial_std: Number = hyperparameter(0.0, 0, about="of noise on the first members, which are initialized apart")
-    crossover_rate: Number = hyperparameter(0.0, 0, 1, "of the children, those of two parents")
-    mutation_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those that are mutated")
-    mutation: Any = make_default_field(GaussianMutationHyperparams)
 
 
 @struct.dataclass
@@ -42,13 +30,14 @@ class GAState:
     solution: Any
 
 
-@dataclass(frozen=True)
+@part
 class GA:
     """Elites live on unchanged; the others are children of parents that won tournaments (Goldberg & Deb 1991).
 
-    Such et al. 2017, arXiv:1712.06567; with ERLMutation the population of Khadka & Tumer 2018, arXiv:1805.07917. The
-    center is the fittest member of the last generation. In a workflow every first member is initialized on its own, as
-    in both; init alone has but one to begin with, and spreads the members around it by initial_std.
+    Such et al. 2017, arXiv:1712.06567; with ERLMutation the population of Khadka & Tumer 2018, arXiv:1805.07917.
+    The center is the fittest member of the last generation. In a workflow every first member is initialized on its
+    own, as in both; init alone has but one to begin with, and spreads the members around it by initial_std.
+    Crossover is off by default, as in Such et al. 2017 and in ERL.
     """
 
     population_size: int = 128
@@ -56,6 +45,9 @@ class GA:
     tournament: int = 3  # members of which the fittest is a parent
     crossover: Crossover = field(default_factory=NPointCrossover)
     mutation: Mutation = field(default_factory=GaussianMutation)
+    initial_std: Number = number(0.0, 0, about="of noise on the first members, which are initialized apart")
+    crossover_rate: Number = number(0.0, 0, 1, "of the children, those of two parents")
+    mutation_rate: Number = number(1.0, 0, 1, "of the children, those that are mutated")
 
     def __post_init__(self) -> None:
         n = self.population_size
@@ -65,35 +57,28 @@ class GA:
         require(self.num_elites < n, "num_elites", self.num_elites, elites)
         require_int("tournament", self.tournament)
 
-    def hyperparams(self) -> GAHyperparams:
-        return GAHyperparams(mutation=self.mutation.hyperparams_class())
+    def init(self, key: Key, mean: Params) -> GAState:
+        return self.from_members(key, tree.broadcast(mean, self.population_size), mean)
 
-    def init(self, key: Key, mean: Params, hyperparams: GAHyperparams) -> GAState:
-        return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
-
-    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: GAHyperparams) -> GAState:
+    def from_members(self, key: Key, members: Params, mean: Params) -> GAState:
         """The first generation is members, leaves [n, ...], and the center, which nobody has evaluated, is mean."""
-        check_mutation_hyperparams(self.mutation, hyperparams.mutation)
-        return GAState(perturb_members(key, members, hyperparams.initial_std), mean)
+        return GAState(perturb_members(key, members, self.initial_std), mean)
 
-    def ask(self, key: Key, state: GAState, hyperparams: GAHyperparams) -> tuple[Params, GAState]:
+    def ask(self, key: Key, state: GAState) -> tuple[Params, GAState]:
         """Members as parameters, leaves [n, ...]."""
-        del key, hyperparams
+        del key
         return state.members, state
 
     to_params = from_params = pass_through
 
-    def tell(
-        self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: GAState, hyperparams: GAHyperparams
-    ) -> tuple[GAState, Metrics]:
+    def tell(self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: GAState) -> tuple[GAState, Metrics]:
         key_parents, *keys = jax.random.split(key, 4)
         members, order = flatten_population(genomes), argsort_best_first(fitness)
         n = self.population_size - self.num_elites
         mothers, fathers = (
             members[parents] for parents in self.select_parents(key_parents, fitness, 2 * n).reshape(2, n)
         )
-        operators, layer = (self.crossover, self.mutation), leaf_indices(state.solution)
-        children = create_offspring(tuple(keys), (mothers, fathers), operators, layer, hyperparams)
+        children = create_offspring(tuple(keys), (mothers, fathers), self, leaf_indices(state.solution))
         following = jnp.concatenate([members[order[: self.num_elites]], children])
         return GAState(unflatten_population(following, state.solution), tree.index(genomes, order[0])), {}
 
@@ -105,3 +90,6 @@ class GA:
 
     def solution(self, state: GAState) -> Params:
         return state.solution
+
+
+GAHyperparams = numbers_class(GA)

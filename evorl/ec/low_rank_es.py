@@ -1,7 +1,7 @@
 """An evolution strategy whose members differ from their mean by matrices of low rank."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jax
@@ -13,11 +13,12 @@ from jaxtyping import Array, Float
 
 from evorl.ec.flatten import flatten_member, unflatten_member, unflatten_population
 from evorl.ec.noise import Noise, Seeds
-from evorl.ec.openes import OpenESHyperparams, OpenESState, apply_fitness_gradient, check_pairs, init_openes_state
+from evorl.ec.openes import AdamES, OpenESState, check_pairs, init_openes_state
 from evorl.ec.seeds import create_zero_seed, materialize_members, sum_seed_noise
 from evorl.ec.shaping import Shaping, apply_shaping, check_shaping
 from evorl.errors import require_int, unknown_name_error
 from evorl.networks.low_rank import DTYPES, LowRankKernel, cast_to_dtype
+from evorl.parts import numbers_class, part
 from evorl.types import Key, Metrics, Params
 
 FACTORS = ("held", "drawn")
@@ -31,8 +32,8 @@ class Factors:
     right: Any  # [rank, outputs]
 
 
-@dataclass(frozen=True)
-class LowRankES:
+@part
+class LowRankES(AdamES):
     """EGGROLL: OpenES with noise of low rank on kernels (Sarkar et al. 2025, arXiv:2511.16652).
 
     A kernel, which is a matrix of that name that the network applies as x @ kernel, is W + s std / sqrt(rank) A^T B
@@ -56,16 +57,11 @@ class LowRankES:
             if getattr(self, name) not in choices:
                 raise unknown_name_error(name, getattr(self, name), choices)
 
-    def hyperparams(self) -> OpenESHyperparams:
-        return OpenESHyperparams()
-
-    def init(self, key: Key, mean: Params, hyperparams: OpenESHyperparams) -> OpenESState:
-        del hyperparams
+    def init(self, key: Key, mean: Params) -> OpenESState:
         return init_openes_state(mean, self.noise, key)
 
-    def ask(self, key: Key, state: OpenESState, hyperparams: OpenESHyperparams) -> tuple[Seeds, OpenESState]:
+    def ask(self, key: Key, state: OpenESState) -> tuple[Seeds, OpenESState]:
         """Members as seeds, leaves [n, ...]."""
-        del hyperparams
         return self.noise.sample_seeds(key, self.population_size, self.noise_size(state.mean)), state
 
     def center_genome(self, state: OpenESState) -> Seeds:
@@ -73,19 +69,19 @@ class LowRankES:
         del state
         return create_zero_seed()
 
-    def materialize(self, state: OpenESState, genomes: Seeds, hyperparams: OpenESHyperparams) -> Any:
+    def materialize(self, state: OpenESState, genomes: Seeds) -> Any:
         """What is held of members, leaves [m, ...]: kernels as Factors; or their seeds, to be drawn at each call."""
         if self.factors == "drawn":
             return genomes
-        size, made = self.noise_size(state.mean), self.make_member_builder(state, hyperparams)
+        size, made = self.noise_size(state.mean), self.make_member_builder(state)
         return materialize_members(self.noise, genomes, state.table, size, self.population_size, made)
 
-    def to_params(self, state: OpenESState, genome: Any, hyperparams: OpenESHyperparams) -> Params:
+    def to_params(self, state: OpenESState, genome: Any) -> Params:
         """The parameters of one seed, or of what is held: kernels are LowRankKernel."""
         held = genome
         if isinstance(genome, Seeds):
             noise = self.noise.generate_row(genome, state.table, self.noise_size(state.mean), self.population_size)
-            held = self.make_member_builder(state, hyperparams)(noise, genome.sign)
+            held = self.make_member_builder(state)(noise, genome.sign)
 
         def to_low_rank(mean: Array, own: Any) -> Any:
             return (
@@ -95,7 +91,7 @@ class LowRankES:
         return jax.tree.map(to_low_rank, state.mean, held)
 
     def tell(
-        self, key: Key, genomes: Seeds, fitness: Float[Array, " n"], state: OpenESState, hyperparams: OpenESHyperparams
+        self, key: Key, genomes: Seeds, fitness: Float[Array, " n"], state: OpenESState
     ) -> tuple[OpenESState, Metrics]:
         del key
         like, highest = self.create_zero_noise(state.mean), jax.lax.Precision.HIGHEST
@@ -113,7 +109,7 @@ class LowRankES:
         total = flatten_member(
             sum_seed_noise(self.noise, genomes, utility, state.table, self.noise_size(state.mean), sum_weighted_noise)
         )
-        return apply_fitness_gradient(state, total / (len(fitness) * hyperparams.std), hyperparams)
+        return self.apply_gradient(state, total / (len(fitness) * self.std))
 
     def solution(self, state: OpenESState) -> Params:
         return state.mean
@@ -137,7 +133,7 @@ class LowRankES:
         """Numbers of a member's noise."""
         return sum(x.size for x in jax.tree.leaves(self.create_zero_noise(mean)))
 
-    def make_member_builder(self, state: OpenESState, hyperparams: OpenESHyperparams) -> Callable[[Array, Array], Any]:
+    def make_member_builder(self, state: OpenESState) -> Callable[[Array, Array], Any]:
         """Gives what is held of a member of its noise [size] and its sign.
 
         Kernels are Factors of what is added to the mean's, other leaves as they are with it.
@@ -147,10 +143,13 @@ class LowRankES:
         def build_member(noise: Array, sign: Array) -> Any:
             def leaf(mean: Array, noise: Any) -> Any:
                 if not isinstance(noise, Factors):
-                    return mean + hyperparams.std * sign * noise
-                left = hyperparams.std * self.scale * noise.left
+                    return mean + self.std * sign * noise
+                left = self.std * self.scale * noise.left
                 return Factors(cast_to_dtype(left, self.dtype), cast_to_dtype(sign * noise.right, self.dtype))
 
             return jax.tree.map(leaf, state.mean, unflatten_member(noise, like))
 
         return build_member
+
+
+LowRankESHyperparams = numbers_class(LowRankES)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, cast
 
 import jax
@@ -12,27 +12,17 @@ from flax import struct
 from flax.core import FrozenDict
 from jaxtyping import Array
 
-from evorl import hyperparameters, tree
+from evorl import tree
 from evorl.bounds import BoundTransform
 from evorl.ec.archives import Archive, Elites, concatenate_descriptors
 from evorl.ec.cells import GridArchive, Tessellation
-from evorl.ec.emitters import Emitter, IsoLineEmitter, IsoLineHyperparams
+from evorl.ec.emitters import Emitter, IsoLineEmitter
 from evorl.ec.flatten import flatten_population, unflatten_population
 from evorl.errors import require, unknown_name_error
-from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.parts import Number, number, numbers_class, part
 from evorl.types import Bound, Key, Metrics, Params, QDEvaluation, SearchResults
 
 DTYPES = ("float32", "bfloat16")
-
-
-@struct.dataclass
-class MapElitesHyperparams:
-    """Those of the emitter, and of the archive."""
-
-    emitter: Any = make_default_field(IsoLineHyperparams)
-    threshold_rate: Number = hyperparameter(
-        1.0, 0, 1, "alpha of CMA-MAE: how far the threshold of a cell moves to what enters"
-    )
 
 
 @struct.dataclass
@@ -47,7 +37,7 @@ class MapElitesState:
         return self.result_elites if isinstance(self.result_elites, Elites) else self.elites
 
 
-@dataclass(frozen=True)
+@part
 class MapElites:
     """An archive is filled by what an emitter makes of it (Mouret & Clune 2015, arXiv:1504.04909).
 
@@ -66,6 +56,7 @@ class MapElites:
     dtype: str = "float32"
     low: Bound = -float("inf")
     high: Bound = float("inf")
+    threshold_rate: Number = number(1.0, 0, 1, "alpha of CMA-MAE: how far the threshold of a cell moves to what enters")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
@@ -82,9 +73,6 @@ class MapElites:
     @property
     def population_size(self) -> int:
         return self.emitter.size
-
-    def hyperparams(self) -> MapElitesHyperparams:
-        return MapElitesHyperparams(hyperparameters.default_hyperparams(self.emitter))
 
     @property
     def result_archive(self) -> Archive | None:
@@ -103,32 +91,30 @@ class MapElites:
             means["return"], concatenate_descriptors(self.descriptors, means, self.archive.num_descriptors)
         )
 
-    def init(self, key: Key, mean: Params, hyperparams: MapElitesHyperparams) -> MapElitesState:
-        return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
+    def init(self, key: Key, mean: Params) -> MapElitesState:
+        return self.from_members(key, tree.broadcast(mean, self.population_size), mean)
 
-    def from_members(
-        self, key: Key, members: Params, mean: Params, hyperparams: MapElitesHyperparams
-    ) -> MapElitesState:
+    def from_members(self, key: Key, members: Params, mean: Params) -> MapElitesState:
         """The first generation is what the emitter makes of members, leaves [n, ...]."""
-        emitter = self.emitter.init(key, mean, hyperparams.emitter)
+        emitter = self.emitter.init(key, mean)
         genomes = self.to_genome(members)
         results = self.result_archive.empty(genomes) if self.result_archive is not None else ()
         return MapElitesState(self.archive.empty(genomes), emitter, results)
 
-    def ask(self, key: Key, state: MapElitesState, hyperparams: MapElitesHyperparams) -> tuple[Params, MapElitesState]:
+    def ask(self, key: Key, state: MapElitesState) -> tuple[Params, MapElitesState]:
         """Genomes, leaves [n, ...]."""
-        asked = self.emitter.ask(key, state.emitter, state.elites, hyperparams.emitter)
+        asked = self.emitter.ask(key, state.emitter, state.elites)
         low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
         if np.isfinite(low).any() or np.isfinite(high).any():
             asked = unflatten_population(jnp.clip(flatten_population(asked), low, high), tree.index(asked, 0))
         return self.to_genome(asked), state
 
-    def to_params(self, state: MapElitesState, genome: Params, hyperparams: MapElitesHyperparams) -> Params:
-        del state, hyperparams
+    def to_params(self, state: MapElitesState, genome: Params) -> Params:
+        del state
         return to_float32(genome)
 
-    def from_params(self, state: MapElitesState, params: Params, hyperparams: MapElitesHyperparams) -> Params:
-        del state, hyperparams
+    def from_params(self, state: MapElitesState, params: Params) -> Params:
+        del state
         return self.to_genome(params)
 
     def tell(
@@ -137,11 +123,10 @@ class MapElites:
         genomes: Params,
         fitness: QDEvaluation,
         state: MapElitesState,
-        hyperparams: MapElitesHyperparams,
     ) -> tuple[MapElitesState, Metrics]:
-        elites, entry = self.archive.add(state.elites, genomes, fitness, hyperparams.threshold_rate)
+        elites, entry = self.archive.add(state.elites, genomes, fitness, self.threshold_rate)
         told = to_float32(genomes), fitness, entry
-        emitter = self.emitter.tell(key, told, state.emitter, elites, hyperparams.emitter)
+        emitter = self.emitter.tell(key, told, state.emitter, elites)
         results = ()
         if self.result_archive is not None:
             results, _ = self.result_archive.add(state.result_elites, genomes, fitness, jnp.float32(1))
@@ -172,3 +157,6 @@ class MapElites:
 def to_float32(genomes: Params) -> Params:
     """Genomes as parameters."""
     return jax.tree.map(lambda x: x.astype(jnp.float32), genomes)
+
+
+MapElitesHyperparams = numbers_class(MapElites)

@@ -10,7 +10,7 @@ from evorl import tree
 from evorl.ec import objectives
 from evorl.ec.flatten import leaf_indices, unflatten_population
 from evorl.ec.variation import create_paired_offspring, limit_operator
-from evorl.types import Bound, Hyperparams, Key, Params
+from evorl.types import Bound, Key, Params
 
 
 def with_bounds(self: Any, low: Bound, high: Bound, num_objectives: int) -> Any:
@@ -27,18 +27,16 @@ def compute_objective_fitness(self: Any, means: dict[str, Array]) -> Float[Array
     return objectives.compute_objectives(self.objectives, means)
 
 
-def ask_children(self: Any, key: Key, state: Any, hyperparams: Hyperparams) -> tuple[Params, Any]:
+def ask_children(self: Any, key: Key, state: Any) -> tuple[Params, Any]:
     """Members as parameters, leaves [n, ...]: the children that tell has made."""
-    del self, key, hyperparams
+    del self, key
     return state.children, state
 
 
-def create_children(
-    self: Any, keys: Sequence[Key], parents: Float[Array, "even size"], like: Params, hyperparams: Hyperparams
-) -> Params:
+def create_children(self: Any, keys: Sequence[Key], parents: Float[Array, "even size"], like: Params) -> Params:
     """Of each pair of parents both, leaves [n, ...], as members like another one."""
-    (first, second, third), operators = keys, (self.crossover, self.mutation)
-    made = create_paired_offspring((first, second, third), parents, operators, leaf_indices(like), hyperparams)
+    first, second, third = keys
+    made = create_paired_offspring((first, second, third), parents, self, leaf_indices(like))
     return unflatten_population(made[: self.population_size], like)
 
 

@@ -1,7 +1,7 @@
 """Novelty search: what was not seen before counts, alone or beside fitness."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax
@@ -9,21 +9,13 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
-from evorl import hyperparameters, tree
+from evorl import tree
 from evorl.ec.archives import concatenate_descriptors, is_finite
-from evorl.ec.genetic import GA, GAHyperparams
+from evorl.ec.genetic import GA
 from evorl.ec.shaping import center_ranks, sanitize_fitness
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.parts import Number, number, numbers_class, part
 from evorl.types import Evolver, Key, MemberInitEvolver, Metrics, Params, QDEvaluation
-
-
-@struct.dataclass
-class NoveltyHyperparams:
-    """Those of the evolver, and what novelty counts."""
-
-    evolver: Any = make_default_field(GAHyperparams)
-    share: Number = hyperparameter(1.0, 0, 1, "of novelty in what the evolver is told, the rest is fitness; as ranks")
 
 
 @struct.dataclass
@@ -35,7 +27,7 @@ class NoveltyState:
     best_fitness: Any  # []
 
 
-@dataclass(frozen=True)
+@part
 class Novelty:
     """An evolver that is told how far a member's descriptor is from its nearest (Lehman & Stanley 2011).
 
@@ -51,6 +43,7 @@ class Novelty:
     neighbours: int = 15
     kept: int = 4
     capacity: int = 1000
+    share: Number = number(1.0, 0, 1, "of novelty in what the evolver is told, the rest is fitness; as ranks")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
@@ -67,47 +60,42 @@ class Novelty:
     def population_size(self) -> int:
         return self.evolver.population_size
 
-    def hyperparams(self) -> NoveltyHyperparams:
-        return NoveltyHyperparams(hyperparameters.default_hyperparams(self.evolver))
-
     def compute_fitness(self, means: dict[str, Array]) -> QDEvaluation:
         return QDEvaluation(means["return"], concatenate_descriptors(self.descriptors, means, self.num_descriptors))
 
-    def init(self, key: Key, mean: Params, hyperparams: NoveltyHyperparams) -> NoveltyState:
-        return self._init_state(self.evolver.init(key, mean, hyperparams.evolver), mean)
+    def init(self, key: Key, mean: Params) -> NoveltyState:
+        return self._init_state(self.evolver.init(key, mean), mean)
 
-    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: NoveltyHyperparams) -> NoveltyState:
+    def from_members(self, key: Key, members: Params, mean: Params) -> NoveltyState:
         """The first generation is members, leaves [n, ...], where the evolver takes them."""
         if not isinstance(self.evolver, MemberInitEvolver):
-            return self.init(key, mean, hyperparams)
-        return self._init_state(self.evolver.from_members(key, members, mean, hyperparams.evolver), mean)
+            return self.init(key, mean)
+        return self._init_state(self.evolver.from_members(key, members, mean), mean)
 
     def _init_state(self, evolver: Any, mean: Params) -> NoveltyState:
         seen = jnp.zeros((self.capacity, self.num_descriptors))
         return NoveltyState(evolver, seen, jnp.int32(0), mean, jnp.float32(-jnp.inf))
 
-    def ask(self, key: Key, state: NoveltyState, hyperparams: NoveltyHyperparams) -> tuple[Any, NoveltyState]:
+    def ask(self, key: Key, state: NoveltyState) -> tuple[Any, NoveltyState]:
         """Genomes as the evolver has them."""
-        genomes, evolver = self.evolver.ask(key, state.evolver, hyperparams.evolver)
+        genomes, evolver = self.evolver.ask(key, state.evolver)
         return genomes, state if evolver is state.evolver else replace(state, evolver=evolver)
 
-    def to_params(self, state: NoveltyState, genome: Any, hyperparams: NoveltyHyperparams) -> Params:
-        return self.evolver.to_params(state.evolver, genome, hyperparams.evolver)
+    def to_params(self, state: NoveltyState, genome: Any) -> Params:
+        return self.evolver.to_params(state.evolver, genome)
 
-    def tell(
-        self, key: Key, genomes: Any, fitness: QDEvaluation, state: NoveltyState, hyperparams: NoveltyHyperparams
-    ) -> tuple[NoveltyState, Metrics]:
+    def tell(self, key: Key, genomes: Any, fitness: QDEvaluation, state: NoveltyState) -> tuple[NoveltyState, Metrics]:
         novelty = jnp.where(is_finite(fitness), self.compute_novelty(fitness.descriptor, state), jnp.nan)
-        share = hyperparams.share
+        share = self.share
         worth = share * center_ranks(novelty) + (1 - share) * center_ranks(fitness.fitness)
         worth = jnp.where(jnp.isnan(novelty), jnp.nan, worth)
-        evolver, metrics = self.evolver.tell(key, genomes, worth, state.evolver, hyperparams.evolver)
+        evolver, metrics = self.evolver.tell(key, genomes, worth, state.evolver)
 
         most = jax.lax.top_k(sanitize_fitness(novelty), self.kept)[1]
         seen, count = append_to_archive(
             state.archive, state.count, fitness.descriptor[most], jnp.isfinite(novelty[most])
         )
-        to_params = lambda genome: self.evolver.to_params(state.evolver, genome, hyperparams.evolver)  # noqa: E731
+        to_params = lambda genome: self.evolver.to_params(state.evolver, genome)  # noqa: E731
         best = update_best(genomes, fitness.fitness, to_params, (state.best, state.best_fitness))
         return NoveltyState(evolver, seen, count, *best), metrics | {"novelty": jnp.nanmean(novelty)}
 
@@ -115,8 +103,8 @@ class Novelty:
         """The mean distance from the nearest others, of which there are fewer at first."""
         n = len(descriptor)
         others = jnp.concatenate([descriptor, state.archive])
-        number = jnp.arange(len(others))
-        counts = jnp.where(number < n, number != jnp.arange(n)[:, None], number - n < state.count)
+        place = jnp.arange(len(others))
+        counts = jnp.where(place < n, place != jnp.arange(n)[:, None], place - n < state.count)
         return mean_neighbor_distance(descriptor, others, counts, self.neighbours)
 
     def solution(self, state: NoveltyState) -> Params:
@@ -148,3 +136,6 @@ def update_best(
     first = sanitize_fitness(fitness).argmax()
     now = to_params(tree.index(genomes, first)), fitness[first]
     return tree.select(fitness[first] > best[1], now, best)
+
+
+NoveltyHyperparams = numbers_class(Novelty)

@@ -1,7 +1,7 @@
 """Evolution strategies that look for what was not seen before, from several centers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax
@@ -9,24 +9,16 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl import hyperparameters, tree
+from evorl import tree
 from evorl.ec import search
 from evorl.ec.archives import concatenate_descriptors, is_finite
 from evorl.ec.flatten import pass_through
 from evorl.ec.novelty import append_to_archive, mean_neighbor_distance, update_best
-from evorl.ec.openes import OpenES, OpenESHyperparams
+from evorl.ec.openes import OpenES
 from evorl.ec.shaping import center_ranks
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.parts import Number, number, numbers_class, part
 from evorl.types import Evolver, Key, Metrics, Params, QDEvaluation
-
-
-@struct.dataclass
-class NoveltyESHyperparams:
-    """Those of the evolver, and what novelty counts."""
-
-    evolver: Any = make_default_field(OpenESHyperparams)
-    share: Number = hyperparameter(0.5, 0, 1, "of novelty in what the evolver is told, the rest is fitness; as ranks")
 
 
 @struct.dataclass
@@ -41,7 +33,7 @@ class NoveltyESState:
     best_fitness: Any  # []
 
 
-@dataclass(frozen=True)
+@part
 class NoveltyES:
     """NSR-ES, with a share of 1 NS-ES: several centers, of which one moves in a generation (Conti et al. 2018).
 
@@ -59,6 +51,7 @@ class NoveltyES:
     num_descriptors: int = 2
     neighbours: int = 10
     capacity: int = 1000
+    share: Number = number(0.5, 0, 1, "of novelty in what the evolver is told, the rest is fitness; as ranks")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
@@ -73,32 +66,27 @@ class NoveltyES:
     def population_size(self) -> int:
         return self.evolver.population_size + self.num_centers
 
-    def hyperparams(self) -> NoveltyESHyperparams:
-        return NoveltyESHyperparams(hyperparameters.default_hyperparams(self.evolver))
-
     def compute_fitness(self, means: dict[str, Array]) -> QDEvaluation:
         return QDEvaluation(means["return"], concatenate_descriptors(self.descriptors, means, self.num_descriptors))
 
-    def init(self, key: Key, mean: Params, hyperparams: NoveltyESHyperparams) -> NoveltyESState:
-        return self.from_members(key, tree.broadcast(mean, self.num_centers), mean, hyperparams)
+    def init(self, key: Key, mean: Params) -> NoveltyESState:
+        return self.from_members(key, tree.broadcast(mean, self.num_centers), mean)
 
-    def from_members(
-        self, key: Key, members: Params, mean: Params, hyperparams: NoveltyESHyperparams
-    ) -> NoveltyESState:
+    def from_members(self, key: Key, members: Params, mean: Params) -> NoveltyESState:
         """The centers are the first of members, leaves [n, ...]."""
         m = self.num_centers
         means, keys = tree.index(members, slice(m)), jax.random.split(key, m)
-        centers = jax.vmap(self.evolver.init, (0, 0, None))(keys, means, hyperparams.evolver)
+        centers = jax.vmap(self.evolver.init)(keys, means)
         seen, none = jnp.zeros((self.capacity, self.num_descriptors)), jnp.zeros(m)
         return NoveltyESState(centers, jnp.int32(0), none == 0, none, seen, jnp.int32(0), mean, jnp.float32(-jnp.inf))
 
-    def ask(self, key: Key, state: NoveltyESState, hyperparams: NoveltyESHyperparams) -> tuple[Params, NoveltyESState]:
+    def ask(self, key: Key, state: NoveltyESState) -> tuple[Params, NoveltyESState]:
         """Members of one center, and all centers, as parameters, leaves [n, ...]."""
         key_choice, key = jax.random.split(key)
         chances = jnp.where(state.novelty.sum() > 0, state.novelty, 1.0)
         chosen = jax.random.categorical(key_choice, jnp.log(chances)).astype(jnp.int32)
         before = tree.index(state.centers, chosen)
-        members, _, after = search.ask(self.evolver, key, before, hyperparams.evolver)
+        members, _, after = search.ask(self.evolver, key, before)
         centers = tree.set_row(state.centers, chosen, search.merge_asked_state(after, before))
         both = (members, jax.vmap(self.evolver.solution)(centers))
         return jax.tree.map(lambda *x: jnp.concatenate(x), *both), replace(state, centers=centers, center_index=chosen)
@@ -106,7 +94,7 @@ class NoveltyES:
     to_params = pass_through
 
     def tell(
-        self, key: Key, genomes: Params, fitness: QDEvaluation, state: NoveltyESState, hyperparams: NoveltyESHyperparams
+        self, key: Key, genomes: Params, fitness: QDEvaluation, state: NoveltyESState
     ) -> tuple[NoveltyESState, Metrics]:
         n = self.evolver.population_size
         of_centers = fitness.descriptor[n:]
@@ -114,11 +102,11 @@ class NoveltyES:
             state.archive, state.count, of_centers, state.archive_pending & is_finite(fitness)[n:]
         )
         novelty = jnp.where(is_finite(fitness), self.compute_novelty(fitness.descriptor, seen, count), jnp.nan)
-        share, members = hyperparams.share, tree.index(genomes, slice(n))
+        share, members = self.share, tree.index(genomes, slice(n))
         worth = share * center_ranks(novelty[:n]) + (1 - share) * center_ranks(fitness.fitness[:n])
         worth = jnp.where(jnp.isnan(novelty[:n]), jnp.nan, worth)
         center = tree.index(state.centers, state.center_index)
-        told, metrics = search.tell(self.evolver, key, members, worth, center, hyperparams.evolver)
+        told, metrics = search.tell(self.evolver, key, members, worth, center)
 
         best = update_best(genomes, fitness.fitness, lambda params: params, (state.best, state.best_fitness))
         state = NoveltyESState(
@@ -141,3 +129,6 @@ class NoveltyES:
 
     def solution(self, state: NoveltyESState) -> Params:
         return state.best
+
+
+NoveltyESHyperparams = numbers_class(NoveltyES)

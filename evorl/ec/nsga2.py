@@ -1,7 +1,7 @@
 """NSGA-II: a genetic algorithm whose members are compared by the front that they are in, and by how crowded it is."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jax
@@ -19,22 +19,10 @@ from evorl.ec.variation import (
     Crossover,
     Mutation,
     PolynomialMutation,
-    PolynomialMutationHyperparams,
-    check_mutation_hyperparams,
 )
 from evorl.errors import require_int
-from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.parts import Number, number, numbers_class, part
 from evorl.types import Key, Metrics, Params, SearchResults
-
-
-@struct.dataclass
-class NSGA2Hyperparams:
-    """Defaults: Deb et al. 2002, section V."""
-
-    initial_std: Number = hyperparameter(0.0, 0, about="of noise on the first members, which are initialized apart")
-    crossover_rate: Number = hyperparameter(0.9, 0, 1, "of the children, those of two parents")
-    mutation_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those that are mutated")
-    mutation: Any = make_default_field(PolynomialMutationHyperparams)
 
 
 @struct.dataclass
@@ -45,29 +33,29 @@ class NSGA2State:
     children: Any  # leaves [n, ...], who are asked for
 
 
-@dataclass(frozen=True)
+@part
 class NSGA2:
     """The best half of parents and children are the next parents, whose children's parents won tournaments of two.
 
-    Deb et al. 2002, doi:10.1109/4235.996017. Better is who is in an earlier front, or in the same front less crowded;
-    in a tournament who dominates the other, or where neither does, is less crowded, as in the authors' code.
-    objectives names what it is told of episodes, "return" or what the environment summarizes, and what each weighs,
-    below 0 to minimize it; by default it is the return, of a problem all its objectives. The solution is the best of
-    the first objective; the front is in `results`.
+    Deb et al. 2002, doi:10.1109/4235.996017. Better is who is in an earlier front, or in the same front less
+    crowded; in a tournament who dominates the other, or where neither does, is less crowded, as in the authors'
+    code. objectives names what it is told of episodes, "return" or what the environment summarizes, and what each
+    weighs, below 0 to minimize it; by default it is the return, of a problem all its objectives. The solution is
+    the best of the first objective; the front is in `results`. Defaults: Deb et al. 2002, section V.
     """
 
     population_size: int = 128
     objectives: Mapping[str, float] = field(default_factory=FrozenDict)
     crossover: Crossover = field(default_factory=BoundedSBX)
     mutation: Mutation = field(default_factory=PolynomialMutation)
+    initial_std: Number = number(0.0, 0, about="of noise on the first members, which are initialized apart")
+    crossover_rate: Number = number(0.9, 0, 1, "of the children, those of two parents")
+    mutation_rate: Number = number(1.0, 0, 1, "of the children, those that are mutated")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", FrozenDict(self.objectives))
         require_int("population_size", self.population_size, 2)
         objectives.check_objectives(self.objectives)
-
-    def hyperparams(self) -> NSGA2Hyperparams:
-        return NSGA2Hyperparams(mutation=self.mutation.hyperparams_class())
 
     with_bounds, compute_fitness, ask, solution = (
         multi_objective.with_bounds,
@@ -76,13 +64,12 @@ class NSGA2:
         multi_objective.solution,
     )
 
-    def init(self, key: Key, mean: Params, hyperparams: NSGA2Hyperparams) -> NSGA2State:
-        return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
+    def init(self, key: Key, mean: Params) -> NSGA2State:
+        return self.from_members(key, tree.broadcast(mean, self.population_size), mean)
 
-    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: NSGA2Hyperparams) -> NSGA2State:
+    def from_members(self, key: Key, members: Params, mean: Params) -> NSGA2State:
         """The first generation is members, leaves [n, ...]."""
-        check_mutation_hyperparams(self.mutation, hyperparams.mutation)
-        members = perturb_members(key, members, hyperparams.initial_std)
+        members = perturb_members(key, members, self.initial_std)
         n, m = self.population_size, max(len(self.objectives), 1)
         parents = tree.broadcast(mean, n)
         return NSGA2State(
@@ -97,7 +84,6 @@ class NSGA2:
         genomes: Params,
         fitness: Float[Array, "n m"],
         state: NSGA2State,
-        hyperparams: NSGA2Hyperparams,
     ) -> tuple[NSGA2State, Metrics]:
         n, (key_parents, *keys) = self.population_size, jax.random.split(key, 4)
         members = jnp.concatenate([flatten_population(state.parents), flatten_population(genomes)])
@@ -108,7 +94,7 @@ class NSGA2:
         members, fitness = members[order], fitness[order]
         parents = members[select_winners(key_parents, fitness, crowding[order])[jnp.arange(n + n % 2) % n]]
         like = tree.index(genomes, 0)
-        children = multi_objective.create_children(self, keys, parents, like, hyperparams)
+        children = multi_objective.create_children(self, keys, parents, like)
         state = NSGA2State(unflatten_population(members, like), fitness, rank[order], children)
         return state, {"front": (rank[order] == 0).sum().astype(jnp.float32)}
 
@@ -125,3 +111,6 @@ def select_winners(key: Key, fitness: Float[Array, "n m"], crowding: Float[Array
     a, b = fitness[first], fitness[second]
     a_dominates, b_dominates = ((x >= y).all(1) & (x > y).any(1) for x, y in ((a, b), (b, a)))
     return jnp.where(a_dominates | (~b_dominates & (crowding[first] >= crowding[second])), first, second)
+
+
+NSGA2Hyperparams = numbers_class(NSGA2)

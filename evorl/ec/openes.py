@@ -1,6 +1,6 @@
 """The evolution strategy of OpenAI."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, field, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,18 +12,9 @@ from evorl.ec.flatten import flatten_member, pass_through, sum_weighted, unflatt
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import Shaping, apply_shaping, check_shaping
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, hyperparameter
+from evorl.parts import Number, number, numbers_class, part
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
-
-
-@struct.dataclass
-class OpenESHyperparams:
-    """Defaults: table 3b of EvoRL (arXiv:2501.15129)."""
-
-    learning_rate: Number = hyperparameter(0.01, 0, about="of Adam", prior=LogUniform(1e-3, 1e-1))
-    std: Number = hyperparameter(0.02, 0, about="of the noise on every parameter", prior=LogUniform(5e-3, 0.5))
-    weight_decay: Number = hyperparameter(0.005, 0, about="pull towards 0, relative to gradients in units of 1 / std")
 
 
 @struct.dataclass
@@ -38,29 +29,40 @@ def init_openes_state(mean: Params, noise: Noise, key: Key) -> OpenESState:
     return OpenESState(mean, optax.scale_by_adam().init(flatten_member(mean)), noise.init(key))
 
 
-def apply_fitness_gradient(
-    state: OpenESState, gradient: Float[Array, " size"], hyperparams: OpenESHyperparams
-) -> tuple[OpenESState, Metrics]:
-    """A step of Adam along the gradient of the fitness less weight decay, in the mean raveled."""
-    mean = flatten_member(state.mean)
-    ascent = gradient - hyperparams.weight_decay / hyperparams.std * mean
-    direction, moments = optax.scale_by_adam().update(ascent, state.moments)
-    moved = unflatten_member(mean + hyperparams.learning_rate * jnp.asarray(direction), state.mean)
-    return replace(state, mean=moved, moments=moments), {"gradient_norm": jnp.linalg.norm(gradient)}
-
-
 def check_pairs(n: int) -> None:
     """Raises OptionError where a population is not one of mirrored pairs."""
     require_int("population_size", n, 2)
     require(n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
 
 
-@dataclass(frozen=True)
-class OpenES:
+@part
+class AdamES:
+    """The step of an evolution strategy that follows an estimate of the gradient of the fitness by Adam.
+
+    Defaults: table 3b of EvoRL (arXiv:2501.15129).
+    """
+
+    _: KW_ONLY
+    learning_rate: Number = number(0.01, 0, about="of Adam", prior=LogUniform(1e-3, 1e-1))
+    std: Number = number(0.02, 0, about="of the noise on every parameter", prior=LogUniform(5e-3, 0.5))
+    weight_decay: Number = number(0.005, 0, about="pull towards 0, relative to gradients in units of 1 / std")
+
+    def apply_gradient(self, state: OpenESState, gradient: Float[Array, " size"]) -> tuple[OpenESState, Metrics]:
+        """Return the state after a step along the gradient of the fitness less weight decay, in the mean raveled."""
+        mean = flatten_member(state.mean)
+        ascent = gradient - self.weight_decay / self.std * mean
+        direction, moments = optax.scale_by_adam().update(ascent, state.moments)
+        moved = unflatten_member(mean + self.learning_rate * jnp.asarray(direction), state.mean)
+        return replace(state, mean=moved, moments=moments), {"gradient_norm": jnp.linalg.norm(gradient)}
+
+
+@part
+class OpenES(AdamES):
     """Adam on the gradient of the mean fitness around a point (Salimans et al. 2017, arXiv:1703.03864, algorithm 1).
 
     Members come in pairs mean + noise and mean - noise. shaping is a name or a function of evorl.ec.shaping. Weight
-    decay counts as in the paper's code, whose gradients lack the factor 1 / std.
+    decay counts as in the paper's code, whose gradients lack the factor 1 / std. Defaults: table 3b of EvoRL
+    (arXiv:2501.15129).
     """
 
     population_size: int = 128
@@ -71,27 +73,23 @@ class OpenES:
         check_pairs(self.population_size)
         check_shaping(self.shaping)
 
-    def hyperparams(self) -> OpenESHyperparams:
-        return OpenESHyperparams()
-
-    def init(self, key: Key, mean: Params, hyperparams: OpenESHyperparams) -> OpenESState:
-        del hyperparams
+    def init(self, key: Key, mean: Params) -> OpenESState:
         return init_openes_state(mean, self.noise, key)
 
-    def ask(self, key: Key, state: OpenESState, hyperparams: OpenESHyperparams) -> tuple[Params, OpenESState]:
+    def ask(self, key: Key, state: OpenESState) -> tuple[Params, OpenESState]:
         """Members as parameters, leaves [n, ...]."""
         n = self.population_size
-        return self.noise.sample_members(state.mean, hyperparams.std, state.table, key, n, mirrored=True), state
+        return self.noise.sample_members(state.mean, self.std, state.table, key, n, mirrored=True), state
 
     to_params = from_params = pass_through
 
     def estimate_gradient(
-        self, state: OpenESState, genomes: Params, fitness: Float[Array, " n"], hyperparams: OpenESHyperparams
+        self, state: OpenESState, genomes: Params, fitness: Float[Array, " n"]
     ) -> Float[Array, " size"]:
         """1 / (n std^2) sum_i utility_i (x_i - mean), of the mean raveled."""
         utility = apply_shaping(self.shaping, fitness)
         total = sum_weighted(utility, genomes) - utility.sum() * flatten_member(state.mean)
-        return total / (len(fitness) * hyperparams.std**2)
+        return total / (len(fitness) * self.std**2)
 
     def tell(
         self,
@@ -99,10 +97,12 @@ class OpenES:
         genomes: Params,
         fitness: Float[Array, " n"],
         state: OpenESState,
-        hyperparams: OpenESHyperparams,
     ) -> tuple[OpenESState, Metrics]:
         del key
-        return apply_fitness_gradient(state, self.estimate_gradient(state, genomes, fitness, hyperparams), hyperparams)
+        return self.apply_gradient(state, self.estimate_gradient(state, genomes, fitness))
 
     def solution(self, state: OpenESState) -> Params:
         return state.mean
+
+
+OpenESHyperparams = numbers_class(OpenES)

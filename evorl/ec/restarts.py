@@ -1,7 +1,7 @@
 """Restarts of CMA-ES with other populations where it has stalled: IPOP and BIPOP."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax
@@ -10,19 +10,12 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from evorl import tree
-from evorl.ec.cma_es import CMAES, CMAESHyperparams, CMAESState
+from evorl.ec.cma_es import CMAES, CMAESState
 from evorl.ec.flatten import flatten_member, flatten_population, pass_through, unflatten_member
 from evorl.ec.noise import normal
 from evorl.errors import require
-from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.parts import Number, number, numbers_class, part
 from evorl.types import Key, Metrics, Params
-
-
-@struct.dataclass
-class RestartsHyperparams:
-    search: CMAESHyperparams = make_default_field(CMAESHyperparams)
-    spread: Number = hyperparameter(1.0, 0, about="std of the means of later runs around the first, in initial stds")
-    tol_fun: Number = hyperparameter(1e-12, 0, about="a run has stalled where its best fitness stays within this")
 
 
 @struct.dataclass
@@ -44,7 +37,7 @@ class RestartsState:
     restarts: Any  # [] int32
 
 
-@dataclass(frozen=True)
+@part
 class Restarts:
     """CMA-ES that starts again where it has stalled, with twice the population (IPOP; Auger & Hansen 2005).
 
@@ -56,19 +49,18 @@ class Restarts:
     evolver: CMAES = field(default_factory=lambda: CMAES(10))
     doublings: int = 5
     bipop: bool = False
+    spread: Number = number(1.0, 0, about="std of the means of later runs around the first, in initial stds")
+    tol_fun: Number = number(1e-12, 0, about="a run has stalled where its best fitness stays within this")
 
     def __post_init__(self) -> None:
         require(0 <= self.doublings <= 20, "doublings", self.doublings, "must be between 0 and 20")
-
-    def hyperparams(self) -> RestartsHyperparams:
-        return RestartsHyperparams(self.evolver.hyperparams())
 
     @property
     def population_size(self) -> int:
         return self.evolver.population_size
 
-    def init(self, key: Key, mean: Params, hyperparams: RestartsHyperparams) -> RestartsState:
-        search = self.evolver.init(key, mean, hyperparams.search)
+    def init(self, key: Key, mean: Params) -> RestartsState:
+        search = self.evolver.init(key, mean)
         n, slots = flatten_member(mean).size, self.population_size << self.doublings
         one, none = jnp.int32(1), jnp.int32(0)
         return tree.drop_weak_types(
@@ -91,8 +83,8 @@ class Restarts:
             )
         )
 
-    def ask(self, key: Key, state: RestartsState, hyperparams: RestartsHyperparams) -> tuple[Params, RestartsState]:
-        return self.evolver.ask(key, state.search, hyperparams.search)[0], state
+    def ask(self, key: Key, state: RestartsState) -> tuple[Params, RestartsState]:
+        return self.evolver.ask(key, state.search)[0], state
 
     to_params = from_params = pass_through
 
@@ -102,7 +94,6 @@ class Restarts:
         genomes: Params,
         fitness: Float[Array, " n"],
         state: RestartsState,
-        hyperparams: RestartsHyperparams,
     ) -> tuple[RestartsState, Metrics]:
         """Keeps the members; the distribution moves once they are a population."""
         at = state.num_gathered * self.population_size
@@ -114,7 +105,7 @@ class Restarts:
             asks_spent=state.asks_spent.at[state.small_regime.astype(int)].add(1),
         )
         full = (state.num_gathered == state.asks).astype(jnp.int32)
-        state = tree.masked_fori_loop(full, lambda _, state: self._end_generation(key, state, hyperparams), state)
+        state = tree.masked_fori_loop(full, lambda _, state: self._end_generation(key, state), state)
         population = (state.asks * self.population_size).astype(jnp.float32)
         restarts = state.restarts.astype(jnp.float32)
         return state, {"search_restarts": restarts, "population": population, "sigma": state.search.sigma}
@@ -122,17 +113,17 @@ class Restarts:
     def solution(self, state: RestartsState) -> Params:
         return tree.select(state.mean_fitness >= state.best_fitness, state.search.mean, state.best_mean)
 
-    def _end_generation(self, key: Key, state: RestartsState, hyperparams: RestartsHyperparams) -> RestartsState:
+    def _end_generation(self, key: Key, state: RestartsState) -> RestartsState:
         size = state.asks * self.population_size
         valid = (jnp.arange(len(state.fitness)) < size) & ~jnp.isnan(state.fitness)
         fitness = jnp.where(valid, state.fitness, -jnp.inf)
-        search = self.evolver.update(state.members, fitness, size, state.search, hyperparams.search)
+        search = self.evolver.update(state.members, fitness, size, state.search)
         history = jnp.roll(state.history, 1).at[0].set(fitness.max())
         mean_fitness = jnp.where(valid, fitness, 0).sum() / valid.sum()
         mean_fitness = jnp.where(valid.any(), mean_fitness, -jnp.inf)
         state = replace(state, search=search, history=history, mean_fitness=mean_fitness, num_gathered=jnp.int32(0))
-        stalled = self._has_stalled(state, size, hyperparams.tol_fun).astype(jnp.int32)
-        return tree.masked_fori_loop(stalled, lambda _, state: self._restart(key, state, hyperparams), state)
+        stalled = self._has_stalled(state, size, self.tol_fun).astype(jnp.int32)
+        return tree.masked_fori_loop(stalled, lambda _, state: self._restart(key, state), state)
 
     def _has_stalled(self, state: RestartsState, size: Array, tol_fun: Number) -> Bool[Array, ""]:
         """TolHistFun, MaxIter, TolX, TolUpX, NoEffectCoord and ConditionCov (Hansen 2009, section 2)."""
@@ -148,17 +139,15 @@ class Restarts:
         spread = self.evolver.covariance.factor_diagonal(search.factor)
         return flat | late | lost | (mean + 0.2 * stds == mean).any() | ((spread.max() / spread.min()) ** 2 > 1e14)
 
-    def _restart(self, key: Key, state: RestartsState, hyperparams: RestartsHyperparams) -> RestartsState:
-        initial_std = hyperparams.search.initial_std
+    def _restart(self, key: Key, state: RestartsState) -> RestartsState:
+        initial_std = self.evolver.initial_std
         key_size, key_sigma, key_mean = jax.random.split(key, 3)
         small = jnp.bool_(self.bipop) & (state.asks_spent[1] < state.asks_spent[0])
         fewer = (state.large_asks / 2) ** (jax.random.uniform(key_size) ** 2)
         large_asks = jnp.where(small, state.large_asks, jnp.minimum(2 * state.large_asks, 1 << self.doublings))
         sigma = initial_std * jnp.where(small, 10 ** (-2 * jax.random.uniform(key_sigma)), 1.0)
         start = flatten_member(state.initial_mean)
-        mean = unflatten_member(
-            start + hyperparams.spread * initial_std * normal(key_mean, start.shape), state.initial_mean
-        )
+        mean = unflatten_member(start + self.spread * initial_std * normal(key_mean, start.shape), state.initial_mean)
         return replace(
             state,
             search=self.evolver.init_isotropic(mean, sigma),
@@ -177,3 +166,6 @@ class Restarts:
 def stall_window(n: int, size: Number) -> Any:
     """Generations over which a stalled run has not improved."""
     return 10 + 30 * n / size
+
+
+RestartsHyperparams = numbers_class(Restarts)

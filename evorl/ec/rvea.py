@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -22,25 +22,12 @@ from evorl.ec.variation import (
     Crossover,
     Mutation,
     PolynomialMutation,
-    PolynomialMutationHyperparams,
-    check_mutation_hyperparams,
 )
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.parts import Number, number, numbers_class, part
 from evorl.types import Key, Metrics, Params, SearchResults
 
 EPSILON = 1e-9  # of lengths and angles that are divided by
-
-
-@struct.dataclass
-class RVEAHyperparams:
-    """Defaults: Cheng et al. 2016, section IV-A."""
-
-    alpha: Number = hyperparameter(2.0, 0, about="the larger, the later in the run angles count")
-    initial_std: Number = hyperparameter(0.0, 0, about="of noise on the first members, which are initialized apart")
-    crossover_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those of two parents")
-    mutation_rate: Number = hyperparameter(1.0, 0, 1, "of the children, those that are mutated")
-    mutation: Any = make_default_field(PolynomialMutationHyperparams)
 
 
 @struct.dataclass
@@ -52,14 +39,15 @@ class RVEAState:
     generation: Any  # [] int32, how many were told
 
 
-@dataclass(frozen=True)
+@part
 class RVEA:
     """Parents and children are divided among directions from the ideal point; of each one stays (Cheng et al. 2016).
 
-    doi:10.1109/TEVC.2016.2519378. It is the one that is nearest to the ideal point, its distance times 1 + m
-    (t / generations)^alpha angle / (angle to the next direction). The directions are the largest simplex lattice (Das &
+    doi:10.1109/TEVC.2016.2519378. It is the one that is nearest to the ideal point, its distance times 1 + m (t /
+    generations)^alpha angle / (angle to the next direction). The directions are the largest simplex lattice (Das &
     Dennis 1998) of at most population_size points, and `adaptations` times in a run, evenly, they are scaled by the
-    widths of the front. Parents mate at random. objectives, solution and front are as NSGA2's; there are at least two.
+    widths of the front. Parents mate at random. objectives, solution and front are as NSGA2's; there are at least
+    two. Defaults: Cheng et al. 2016, section IV-A.
     """
 
     population_size: int = 105
@@ -68,15 +56,16 @@ class RVEA:
     objectives: Mapping[str, float] = field(default_factory=FrozenDict)
     crossover: Crossover = field(default_factory=lambda: BoundedSBX(30.0))
     mutation: Mutation = field(default_factory=PolynomialMutation)
+    alpha: Number = number(2.0, 0, about="the larger, the later in the run angles count")
+    initial_std: Number = number(0.0, 0, about="of noise on the first members, which are initialized apart")
+    crossover_rate: Number = number(1.0, 0, 1, "of the children, those of two parents")
+    mutation_rate: Number = number(1.0, 0, 1, "of the children, those that are mutated")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", FrozenDict(self.objectives))
         for name in ("population_size", "generations", "adaptations"):
             require_int(name, getattr(self, name))
         objectives.check_objectives(self.objectives)
-
-    def hyperparams(self) -> RVEAHyperparams:
-        return RVEAHyperparams(mutation=self.mutation.hyperparams_class())
 
     with_bounds, compute_fitness, ask, solution = (
         multi_objective.with_bounds,
@@ -94,14 +83,13 @@ class RVEA:
         divisions = next(h for h in range(n + 1) if math.comb(h + m, m - 1) > n)
         return normalize_rows(np.array(build_simplex_lattice(m, divisions), np.float32))
 
-    def init(self, key: Key, mean: Params, hyperparams: RVEAHyperparams) -> RVEAState:
-        return self.from_members(key, tree.broadcast(mean, self.population_size), mean, hyperparams)
+    def init(self, key: Key, mean: Params) -> RVEAState:
+        return self.from_members(key, tree.broadcast(mean, self.population_size), mean)
 
-    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: RVEAHyperparams) -> RVEAState:
+    def from_members(self, key: Key, members: Params, mean: Params) -> RVEAState:
         """The first generation is members, leaves [n, ...]."""
-        check_mutation_hyperparams(self.mutation, hyperparams.mutation)
         members, directions = (
-            perturb_members(key, members, hyperparams.initial_std),
+            perturb_members(key, members, self.initial_std),
             jnp.asarray(self.lattice_directions),
         )
         nobody = jnp.full(directions.shape, objectives.WORST_FITNESS, jnp.float32)
@@ -115,13 +103,12 @@ class RVEA:
         genomes: Params,
         fitness: Float[Array, "n m"],
         state: RVEAState,
-        hyperparams: RVEAHyperparams,
     ) -> tuple[RVEAState, Metrics]:
         key_parents, *keys = jax.random.split(key, 4)
         members = jnp.concatenate([flatten_population(state.parents), flatten_population(genomes)])
         fitness = jnp.concatenate([state.fitness, objectives.sanitize_objectives(fitness)])
         part = jnp.minimum(state.generation / self.generations, 1.0)
-        chosen, there = select_by_direction(fitness, state.directions, fitness.shape[1] * part**hyperparams.alpha)
+        chosen, there = select_by_direction(fitness, state.directions, fitness.shape[1] * part**self.alpha)
         members, fitness = members[chosen], jnp.where(there[:, None], fitness[chosen], objectives.WORST_FITNESS)
         generation = state.generation + 1
         adapts = generation % -(-self.generations // self.adaptations) == 0
@@ -130,7 +117,7 @@ class RVEA:
         )
         parents = members[sample_parents(key_parents, there, self.population_size + self.population_size % 2)]
         like = tree.index(genomes, 0)
-        children = multi_objective.create_children(self, keys, parents, like, hyperparams)
+        children = multi_objective.create_children(self, keys, parents, like)
         after = RVEAState(unflatten_population(members, like), fitness, directions, children, generation)
         return after, {"front": self.results(after).valid_mask.sum().astype(jnp.float32)}
 
@@ -191,3 +178,6 @@ def sample_parents(key: Key, there: Bool[Array, " v"], n: int) -> Int[Array, " n
     order, count = jnp.argsort(~there), jnp.maximum(there.sum(), 1)
     places = (jax.random.uniform(key, (n,)) * count).astype(jnp.int32)
     return order[jnp.minimum(places, count - 1)]
+
+
+RVEAHyperparams = numbers_class(RVEA)

@@ -11,7 +11,6 @@ from evorl.keys import require_key
 from evorl.types import (
     CustomFitnessEvolver,
     Evolver,
-    Hyperparams,
     Key,
     MemberInitEvolver,
     Metrics,
@@ -24,30 +23,28 @@ from evorl.types import (
 )
 
 
-def init_evolver_state(
-    evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params], hyperparams: Hyperparams
-) -> State:
+def init_evolver_state(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params]) -> State:
     """The first state of an evolver: around mean, or with draws as its members where it takes them."""
     require_key(key)
     if not isinstance(evolver, MemberInitEvolver):
-        return evolver.init(key, mean, hyperparams)
+        return evolver.init(key, mean)
     key_members, key = jax.random.split(key)
     members = jax.vmap(draw)(jax.random.split(key_members, evolver.population_size))
-    return evolver.from_members(key, members, mean, hyperparams)
+    return evolver.from_members(key, members, mean)
 
 
 @jax.named_scope("evolution")
-def ask(evolver: Evolver, key: Key, state: State, hyperparams: Hyperparams) -> tuple[Params, Any, State]:
+def ask(evolver: Evolver, key: Key, state: State) -> tuple[Params, Any, State]:
     """Members as parameters, leaves [n, ...], their genomes where there is no way back to them, else (), and the state,
     () where asking left it as it was.
 
     So what is as large as a population or an archive is there once; members that are drawn as they play are genomes.
     """
-    genomes, after = evolver.ask(key, state, hyperparams)
+    genomes, after = evolver.ask(key, state)
     left = () if after is state else after
     if isinstance(evolver, SeedEvolver):
         return genomes, genomes, left
-    members = jax.vmap(evolver.to_params, (None, 0, None))(after, genomes, hyperparams)
+    members = jax.vmap(evolver.to_params, (None, 0))(after, genomes)
     return members, () if isinstance(evolver, ParamsEncoder) else genomes, left
 
 
@@ -57,13 +54,11 @@ def merge_asked_state(after: State, state: State) -> State:
 
 
 @jax.named_scope("evolution")
-def tell(
-    evolver: Evolver, key: Key, members: Any, fitness: Any, state: State, hyperparams: Hyperparams
-) -> tuple[State, Metrics]:
+def tell(evolver: Evolver, key: Key, members: Any, fitness: Any, state: State) -> tuple[State, Metrics]:
     """The state of the evolver that is told of members, as parameters, or as genomes where it takes nothing else."""
     if isinstance(evolver, ParamsEncoder):
-        members = jax.vmap(evolver.from_params, (None, 0, None))(state, members, hyperparams)
-    return evolver.tell(key, members, fitness, state, hyperparams)
+        members = jax.vmap(evolver.from_params, (None, 0))(state, members)
+    return evolver.tell(key, members, fitness, state)
 
 
 def center_genome(evolver: Evolver, state: State, solution: Params) -> Any:

@@ -1,6 +1,5 @@
 """A genetic algorithm whose members are chains of seeds."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,16 +14,9 @@ from evorl.ec.flatten import flatten_member, unflatten_member
 from evorl.ec.noise import compute_unfused, to_gaussian
 from evorl.ec.shaping import argsort_best_first
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, hyperparameter
+from evorl.parts import Number, number, numbers_class, part
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
-
-
-@struct.dataclass
-class SeedGAHyperparams:
-    """Default: Such et al. 2017, table 4, of Atari."""
-
-    std: Number = hyperparameter(0.002, 0, about="of the noise on every parameter", prior=LogUniform(5e-4, 0.5))
 
 
 @struct.dataclass
@@ -45,22 +37,23 @@ class SeedGAState:
     confirming: Any  # [] bool, whether those that are asked for next are candidates for the elite
 
 
-@dataclass(frozen=True)
+@part
 class SeedGA:
     """The num_parents fittest have all children, each by noise that one seed stands for (Such et al. 2017).
 
-    Source: arXiv:1712.06567, algorithm 1 and section 3.1. The elite lives on unchanged: the best of the candidates, the
-    elite before and the fittest, in a generation of its own, in which each is played by an equal share of the members
-    (in the paper by 30, in as many episodes). Without candidates it is the fittest. Weights are kept of parents alone,
-    others are drawn where they play; a parent is also made again (`rebuild_parent`), on a CPU bit by bit, from its
-    first ancestor and its chain, of at most `generations` seeds, beyond which none are noted. The first parents are
-    initialized apart.
+    Source: arXiv:1712.06567, algorithm 1 and section 3.1. The elite lives on unchanged: the best of the candidates,
+    the elite before and the fittest, in a generation of its own, in which each is played by an equal share of the
+    members (in the paper by 30, in as many episodes). Without candidates it is the fittest. Weights are kept of
+    parents alone, others are drawn where they play; a parent is also made again (`rebuild_parent`), on a CPU bit by
+    bit, from its first ancestor and its chain, of at most `generations` seeds, beyond which none are noted. The
+    first parents are initialized apart. Default of std: Such et al. 2017, table 4, of Atari.
     """
 
     population_size: int = 1000
     num_parents: int = 20
     generations: int = 1000  # of whose seeds there is room in a chain
     candidates: int = 10  # to be the elite, 0 for none
+    std: Number = number(0.002, 0, about="of the noise on every parameter", prior=LogUniform(5e-4, 0.5))
 
     def __post_init__(self) -> None:
         n, parents = self.population_size, self.num_parents
@@ -70,22 +63,18 @@ class SeedGA:
         allowed = f"must be from 0 to num_parents, {parents}"
         require(0 <= self.candidates <= parents, "candidates", self.candidates, allowed)
 
-    def hyperparams(self) -> SeedGAHyperparams:
-        return SeedGAHyperparams()
+    def init(self, key: Key, mean: Params) -> SeedGAState:
+        return self.from_members(key, tree.broadcast(mean, self.num_parents), mean)
 
-    def init(self, key: Key, mean: Params, hyperparams: SeedGAHyperparams) -> SeedGAState:
-        return self.from_members(key, tree.broadcast(mean, self.num_parents), mean, hyperparams)
-
-    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: SeedGAHyperparams) -> SeedGAState:
+    def from_members(self, key: Key, members: Params, mean: Params) -> SeedGAState:
         """The first parents are the first of members, leaves [n, ...]."""
-        del key, mean, hyperparams
+        del key, mean
         parents, n = tree.index(members, slice(self.num_parents)), self.num_parents
         chain, stds = jnp.zeros((n, self.generations, 2), jnp.uint32), jnp.zeros(self.generations)
         return SeedGAState(parents, jnp.arange(n, dtype=jnp.int32), chain, stds, jnp.int32(0), jnp.bool_(False))
 
-    def ask(self, key: Key, state: SeedGAState, hyperparams: SeedGAHyperparams) -> tuple[SeedGenome, SeedGAState]:
+    def ask(self, key: Key, state: SeedGAState) -> tuple[SeedGenome, SeedGAState]:
         """Members as a parent and a seed, leaves [n, ...]; the first is the elite as it was. Or the candidates."""
-        del hyperparams
         key_parent, key_words = jax.random.split(key)
         n = self.population_size
         parent = jax.random.randint(key_parent, (n,), 0, self.num_parents).at[0].set(0)
@@ -104,22 +93,22 @@ class SeedGA:
         del state
         return SeedGenome(jnp.int32(0), jnp.zeros(2, jnp.uint32))
 
-    def materialize(self, state: SeedGAState, genomes: SeedGenome, hyperparams: SeedGAHyperparams) -> Params:
+    def materialize(self, state: SeedGAState, genomes: SeedGenome) -> Params:
         """Members as parameters, leaves [m, ...], one after another."""
 
         def write(i: Array, members: Params) -> Params:
             one = tree.index(genomes, i)
-            new = mutate_with_seed(tree.index(state.parents, one.parent), one.words, hyperparams.std)
+            new = mutate_with_seed(tree.index(state.parents, one.parent), one.words, self.std)
             return tree.set_row(members, i, new)
 
         m = len(genomes.parent)
         return jax.lax.fori_loop(0, m, write, tree.broadcast(tree.index(state.parents, 0), m))
 
-    def to_params(self, state: SeedGAState, genome: Any, hyperparams: SeedGAHyperparams) -> Params:
+    def to_params(self, state: SeedGAState, genome: Any) -> Params:
         """The parameters of one descent, or of what is held already."""
         if not isinstance(genome, SeedGenome):
             return genome
-        return mutate_with_seed(tree.index(state.parents, genome.parent), genome.words, hyperparams.std)
+        return mutate_with_seed(tree.index(state.parents, genome.parent), genome.words, self.std)
 
     def tell(
         self,
@@ -127,15 +116,14 @@ class SeedGA:
         genomes: SeedGenome,
         fitness: Float[Array, " n"],
         state: SeedGAState,
-        hyperparams: SeedGAHyperparams,
     ) -> tuple[SeedGAState, Metrics]:
         del key
         chosen, confirmed = self._select_parents(genomes, fitness, state), state.confirming
         generation = state.generation + ~confirmed
         at = jnp.where(confirmed, self.generations, state.generation)  # where it is dropped, as there is no change
         chain = state.chain[chosen.parent].at[:, at].set(chosen.words, mode="drop")
-        stds = state.stds.at[at].set(hyperparams.std, mode="drop")
-        parents, root = self.materialize(state, chosen, hyperparams), state.root[chosen.parent]
+        stds = state.stds.at[at].set(self.std, mode="drop")
+        parents, root = self.materialize(state, chosen), state.root[chosen.parent]
         confirming = ~confirmed if self.candidates else confirmed
         return SeedGAState(parents, root, chain, stds, generation, confirming), {"chain": jnp.float32(generation)}
 
@@ -177,3 +165,6 @@ def mutate_with_seed(params: Params, words: UInt32[Array, "2"], std: Number) -> 
 
     turn = (words[0] >> 2).astype(jnp.int32)  # any number: apart, so that it is the same bits whatever it is added to
     return unflatten_member(numbers + jnp.where((words == 0).all(), 0.0, compute_unfused(noise, turn)), params)
+
+
+SeedGAHyperparams = numbers_class(SeedGA)

@@ -1,7 +1,7 @@
 """OpenAI's evolution strategy with a population that is nowhere in memory."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import jax
@@ -10,13 +10,14 @@ from jaxtyping import Array, Float
 
 from evorl.ec.flatten import flatten_member, unflatten_member
 from evorl.ec.noise import Seeds
-from evorl.ec.openes import OpenES, OpenESHyperparams, OpenESState, apply_fitness_gradient
+from evorl.ec.openes import OpenES, OpenESState
 from evorl.ec.seeds import create_zero_seed, materialize_members, sum_seed_noise
 from evorl.ec.shaping import apply_shaping
+from evorl.parts import numbers_class, part
 from evorl.types import Key, Metrics, Params
 
 
-@dataclass(frozen=True)
+@part
 class SeededES:
     """OpenES whose genomes are a key, a place and a sign (Salimans et al. 2017, arXiv:1703.03864, algorithm 2).
 
@@ -33,15 +34,11 @@ class SeededES:
         """That of the search."""
         return self.search.population_size
 
-    def hyperparams(self) -> OpenESHyperparams:
-        return self.search.hyperparams()
+    def init(self, key: Key, mean: Params) -> OpenESState:
+        return self.search.init(key, mean)
 
-    def init(self, key: Key, mean: Params, hyperparams: OpenESHyperparams) -> OpenESState:
-        return self.search.init(key, mean, hyperparams)
-
-    def ask(self, key: Key, state: OpenESState, hyperparams: OpenESHyperparams) -> tuple[Seeds, OpenESState]:
+    def ask(self, key: Key, state: OpenESState) -> tuple[Seeds, OpenESState]:
         """Members as seeds, leaves [n, ...]."""
-        del hyperparams
         return self.search.noise.sample_seeds(key, self.population_size, flatten_member(state.mean).size), state
 
     def center_genome(self, state: OpenESState) -> Seeds:
@@ -49,37 +46,38 @@ class SeededES:
         del state
         return create_zero_seed()
 
-    def materialize(self, state: OpenESState, genomes: Seeds, hyperparams: OpenESHyperparams) -> Params:
+    def materialize(self, state: OpenESState, genomes: Seeds) -> Params:
         """Members as parameters, leaves [m, ...]."""
-        size, made = flatten_member(state.mean).size, self.make_member_builder(state, hyperparams)
+        size, made = flatten_member(state.mean).size, self.make_member_builder(state)
         return materialize_members(self.search.noise, genomes, state.table, size, self.population_size, made)
 
-    def to_params(self, state: OpenESState, genome: Any, hyperparams: OpenESHyperparams) -> Params:
+    def to_params(self, state: OpenESState, genome: Any) -> Params:
         """The parameters of one seed, or of what is held already."""
         if not isinstance(genome, Seeds):
             return genome
         noise = self.search.noise.generate_row(
             genome, state.table, flatten_member(state.mean).size, self.population_size
         )
-        return self.make_member_builder(state, hyperparams)(noise, genome.sign)
+        return self.make_member_builder(state)(noise, genome.sign)
 
     def tell(
-        self, key: Key, genomes: Seeds, fitness: Float[Array, " n"], state: OpenESState, hyperparams: OpenESHyperparams
+        self, key: Key, genomes: Seeds, fitness: Float[Array, " n"], state: OpenESState
     ) -> tuple[OpenESState, Metrics]:
         del key
         utility, size = apply_shaping(self.search.shaping, fitness), flatten_member(state.mean).size
         highest = jax.lax.Precision.HIGHEST
         weighted = lambda weights, rows: jnp.matmul(weights, rows, precision=highest)  # noqa: E731
         total = sum_seed_noise(self.search.noise, genomes, utility, state.table, size, weighted)
-        return apply_fitness_gradient(state, total / (len(fitness) * hyperparams.std), hyperparams)
+        return self.search.apply_gradient(state, total / (len(fitness) * self.search.std))
 
-    def make_member_builder(
-        self, state: OpenESState, hyperparams: OpenESHyperparams
-    ) -> Callable[[Array, Array], Params]:
+    def make_member_builder(self, state: OpenESState) -> Callable[[Array, Array], Params]:
         """Gives a member of its noise [size] and its sign."""
         return lambda noise, sign: unflatten_member(
-            flatten_member(state.mean) + hyperparams.std * sign * noise, state.mean
+            flatten_member(state.mean) + self.search.std * sign * noise, state.mean
         )
 
     def solution(self, state: OpenESState) -> Params:
         return state.mean
+
+
+SeededESHyperparams = numbers_class(SeededES)

@@ -1,6 +1,6 @@
 """The canonical evolution strategy."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from flax import struct
@@ -11,16 +11,9 @@ from evorl.ec.flatten import pass_through, sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import argsort_best_first, recombination_weights
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, hyperparameter
+from evorl.parts import Number, number, numbers_class, part
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
-
-
-@struct.dataclass
-class VanillaESHyperparams:
-    """Default: table 3c of EvoRL (arXiv:2501.15129)."""
-
-    std: Number = hyperparameter(0.02, 0, about="of the noise on every parameter", prior=LogUniform(5e-3, 0.5))
 
 
 @struct.dataclass
@@ -29,16 +22,17 @@ class VanillaESState:
     table: Any  # of noise, or ()
 
 
-@dataclass(frozen=True)
+@part
 class VanillaES:
     """The mean moves to the weighted elites; the noise stays (Chrabaszcz et al. 2018, arXiv:1802.08842, algorithm 2).
 
-    The i-th best of m elites weighs log(m + 1/2) - log(i).
+    The i-th best of m elites weighs log(m + 1/2) - log(i). Default of std: table 3c of EvoRL (arXiv:2501.15129).
     """
 
     population_size: int = 128
     num_elites: int = 16
     noise: Noise = field(default_factory=Noise)
+    std: Number = number(0.02, 0, about="of the noise on every parameter", prior=LogUniform(5e-3, 0.5))
 
     def __post_init__(self) -> None:
         n = self.population_size
@@ -46,16 +40,12 @@ class VanillaES:
         require_int("num_elites", self.num_elites)
         require(self.num_elites <= n, "num_elites", self.num_elites, f"must be from 1 to population_size, {n}")
 
-    def hyperparams(self) -> VanillaESHyperparams:
-        return VanillaESHyperparams()
-
-    def init(self, key: Key, mean: Params, hyperparams: VanillaESHyperparams) -> VanillaESState:
-        del hyperparams
+    def init(self, key: Key, mean: Params) -> VanillaESState:
         return VanillaESState(mean, self.noise.init(key))
 
-    def ask(self, key: Key, state: VanillaESState, hyperparams: VanillaESHyperparams) -> tuple[Params, VanillaESState]:
+    def ask(self, key: Key, state: VanillaESState) -> tuple[Params, VanillaESState]:
         """Members as parameters, leaves [n, ...]."""
-        return self.noise.sample_members(state.mean, hyperparams.std, state.table, key, self.population_size), state
+        return self.noise.sample_members(state.mean, self.std, state.table, key, self.population_size), state
 
     to_params = from_params = pass_through
 
@@ -65,12 +55,14 @@ class VanillaES:
         genomes: Params,
         fitness: Float[Array, " n"],
         state: VanillaESState,
-        hyperparams: VanillaESHyperparams,
     ) -> tuple[VanillaESState, Metrics]:
-        del key, hyperparams
+        del key
         elites = tree.index(genomes, argsort_best_first(fitness)[: self.num_elites])
         mean = sum_weighted(recombination_weights(self.num_elites, 0.5), elites)
         return replace(state, mean=unflatten_member(mean, state.mean)), {}
 
     def solution(self, state: VanillaESState) -> Params:
         return state.mean
+
+
+VanillaESHyperparams = numbers_class(VanillaES)

@@ -6,15 +6,14 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl.bounds import BoundTransform
 from evorl.ec.noise import integers, normal
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, hyperparameter
+from evorl.parts import Number, number, numbers_class, part
 from evorl.priors import LogUniform
-from evorl.types import Bound, BoundedOperator, Hyperparams, Key
+from evorl.types import Bound, BoundedOperator, Key
 
 Rows = Float[Array, "n size"]
 Layer = Int[np.ndarray, " size"]  # of each number, to which leaf of the parameters it belongs
@@ -33,12 +32,7 @@ class Crossover(Protocol):
 class Mutation(Protocol):
     """Changed members."""
 
-    @property
-    def hyperparams_class(self) -> type:
-        """The class of its hyperparameters."""
-        ...
-
-    def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: Hyperparams) -> Rows:
+    def __call__(self, key: Key, members: Rows, layer: Layer) -> Rows:
         """Members after mutation."""
         ...
 
@@ -112,79 +106,62 @@ class BoundedSBX:
         return jnp.where((crosses < self.rate) & (apart > 0), jnp.clip(child, low, high), first)
 
 
-@struct.dataclass
-class GaussianMutationHyperparams:
-    """Default: of the order of those of Such et al. 2017, which differ with the task."""
-
-    std: Number = hyperparameter(0.01, 0, about="of the noise on every parameter", prior=LogUniform(1e-3, 0.5))
-
-
-@dataclass(frozen=True)
+@part
 class GaussianMutation:
-    """Normal noise on every parameter (Such et al. 2017, arXiv:1712.06567)."""
+    """Normal noise on every parameter (Such et al. 2017, arXiv:1712.06567).
 
-    hyperparams_class = GaussianMutationHyperparams
+    Default: of the order of those of Such et al. 2017, which differ with the task.
+    """
 
-    def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: GaussianMutationHyperparams) -> Rows:
+    std: Number = number(0.01, 0, about="of the noise on every parameter", prior=LogUniform(1e-3, 0.5))
+
+    def __call__(self, key: Key, members: Rows, layer: Layer) -> Rows:
         del layer
-        return members + hyperparams.std * normal(key, members.shape)
+        return members + self.std * normal(key, members.shape)
 
 
-@struct.dataclass
-class ERLMutationHyperparams:
-    """Defaults: Khadka & Tumer 2018, algorithm 3 and its code."""
-
-    fraction: Number = hyperparameter(0.1, 0, 1, "of the parameters of a layer, which change")
-    std: Number = hyperparameter(0.1, 0, about="of a change, relative to the parameter")
-    super_rate: Number = hyperparameter(0.05, 0, 1, "of the changes, those with super_std")
-    super_std: Number = hyperparameter(10.0, 0, about="of a large change, relative to the parameter")
-    reset_rate: Number = hyperparameter(0.05, 0, 1, "of the changes, those to a standard normal number")
-    bound: Number = hyperparameter(1e6, 0, about="that parameters are clipped to")
-
-
-@dataclass(frozen=True)
+@part
 class ERLMutation:
     """Some parameters of some layers change in proportion to themselves, some a lot, some are drawn anew.
 
-    Source: Khadka & Tumer 2018, arXiv:1805.07917, algorithm 3. A layer changes with a probability that is drawn each
-    time, uniformly from 0 to 2. Vectors (biases) count as layers; the authors' code leaves them alone.
+    Source: Khadka & Tumer 2018, arXiv:1805.07917, algorithm 3. A layer changes with a probability that is drawn
+    each time, uniformly from 0 to 2. Vectors (biases) count as layers; the authors' code leaves them alone.
+    Defaults: the paper's code.
     """
 
-    hyperparams_class = ERLMutationHyperparams
+    fraction: Number = number(0.1, 0, 1, "of the parameters of a layer, which change")
+    std: Number = number(0.1, 0, about="of a change, relative to the parameter")
+    super_rate: Number = number(0.05, 0, 1, "of the changes, those with super_std")
+    super_std: Number = number(10.0, 0, about="of a large change, relative to the parameter")
+    reset_rate: Number = number(0.05, 0, 1, "of the changes, those to a standard normal number")
+    bound: Number = number(1e6, 0, about="that parameters are clipped to")
 
-    def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: ERLMutationHyperparams) -> Rows:
-        h, (n, size) = hyperparams, members.shape
+    def __call__(self, key: Key, members: Rows, layer: Layer) -> Rows:
+        n, size = members.shape
         key_layers, key_uniform, key_normal = jax.random.split(key, 3)
         often, drawn = jax.random.uniform(key_layers, (2, n, layer.max() + 1))[:, :, layer]
         which, kind = jax.random.uniform(key_uniform, (2, n, size))
         noise = normal(key_normal, (n, size))
-        scale = jnp.where(kind < h.super_rate, h.super_std, h.std)
-        anew = (kind >= h.super_rate) & (kind < h.super_rate + h.reset_rate)
+        scale = jnp.where(kind < self.super_rate, self.super_std, self.std)
+        anew = (kind >= self.super_rate) & (kind < self.super_rate + self.reset_rate)
         changed = jnp.where(anew, noise, members + scale * jnp.abs(members) * noise)
-        mutates = (drawn < 2 * often) & (which < h.fraction)
-        return jnp.clip(jnp.where(mutates, changed, members), -h.bound, h.bound)
+        mutates = (drawn < 2 * often) & (which < self.fraction)
+        return jnp.clip(jnp.where(mutates, changed, members), -self.bound, self.bound)
 
 
-@struct.dataclass
-class PolynomialMutationHyperparams:
-    """Defaults: Deb et al. 2002, section V."""
-
-    eta: Number = hyperparameter(20.0, 0, about="the larger, the smaller are changes")
-    rate: Number = hyperparameter(1.0, 0, about="variables of a child that change on average")
-    width: Number = hyperparameter(1.0, 0, about="the largest change of a variable without bounds")
-
-
-@dataclass(frozen=True)
+@part
 class PolynomialMutation:
     """Changes of a polynomial density, the denser the smaller they are, within bounds, infinite where there are none.
 
     Deb & Goyal 1996, bounded as in Deb's NSGA-II. Each variable changes with probability rate over their number.
+    Defaults: Deb et al. 2002, section V.
     """
 
     low: Bound = -float("inf")
     high: Bound = float("inf")
-
-    hyperparams_class = PolynomialMutationHyperparams
+    eta: Number = number(20.0, 0, about="the larger, the smaller are changes")
+    rate: Number = number(1.0, 0, about="variables of a child that change on average")
+    width: Number = number(1.0, 0, about="the largest change of a variable without bounds")
 
     def __post_init__(self) -> None:
         BoundTransform(self.low, self.high)
@@ -192,51 +169,47 @@ class PolynomialMutation:
     def with_limits(self, low: Bound, high: Bound) -> "PolynomialMutation":
         return replace(self, low=low, high=high)
 
-    def __call__(self, key: Key, members: Rows, layer: Layer, hyperparams: PolynomialMutationHyperparams) -> Rows:
+    def __call__(self, key: Key, members: Rows, layer: Layer) -> Rows:
         del layer
         low, high = jnp.asarray(self.low, jnp.float32), jnp.asarray(self.high, jnp.float32)
         changes, u = jax.random.uniform(key, (2, *members.shape))
-        width = jnp.where(jnp.isfinite(high - low), high - low, hyperparams.width)
-        power = hyperparams.eta + 1
+        width = jnp.where(jnp.isfinite(high - low), high - low, self.width)
+        power = self.eta + 1
         up, less = u > 0.5, 2 * jnp.minimum(u, 1 - u)
         room = jnp.clip(jnp.where(up, high - members, members - low) / width, 0, 1)
         size = 1 - (less + (1 - less) * (1 - room) ** power) ** (1 / power)
         changed = jnp.clip(members + jnp.where(up, size, -size) * width, low, high)
-        return jnp.where(changes < hyperparams.rate / members.shape[1], changed, members)
+        return jnp.where(changes < self.rate / members.shape[1], changed, members)
 
 
-def create_offspring(
-    keys: tuple[Key, Key, Key], pairs: tuple[Rows, Rows], operators: tuple[Crossover, Mutation], layer: Layer, h: Any
-) -> Rows:
-    """A child of each of the pairs; h has crossover_rate, mutation_rate and what the mutation takes, as mutation.
+def create_offspring(keys: tuple[Key, Key, Key], pairs: tuple[Rows, Rows], evolver: Any, layer: Layer) -> Rows:
+    """A child of each of the pairs by the crossover and mutation of an evolver, and their rates.
 
     The keys are for crossover, for mutation and for whom which of them befalls.
     """
-    (mothers, fathers), (crossover, mutation), (key_cross, key_mutate, key_rates) = pairs, operators, keys
+    (mothers, fathers), (key_cross, key_mutate, key_rates) = pairs, keys
     crosses, mutates = jax.random.uniform(key_rates, (2, len(mothers), 1))
-    children = crossover(key_cross, mothers, fathers)
-    children = jnp.where(crosses < h.crossover_rate, children, mothers)
-    mutated = mutation(key_mutate, children, layer, h.mutation)
-    return jnp.where(mutates < h.mutation_rate, mutated, children)
+    children = evolver.crossover(key_cross, mothers, fathers)
+    children = jnp.where(crosses < evolver.crossover_rate, children, mothers)
+    mutated = evolver.mutation(key_mutate, children, layer)
+    return jnp.where(mutates < evolver.mutation_rate, mutated, children)
 
 
-def create_paired_offspring(
-    keys: tuple[Key, Key, Key], parents: Rows, operators: tuple[Crossover, Mutation], layer: Layer, h: Any
-) -> Rows:
+def create_paired_offspring(keys: tuple[Key, Key, Key], parents: Rows, evolver: Any, layer: Layer) -> Rows:
     """As many children as parents, whose halves are pairs; both children of a pair draw the same.
 
     So what one of them has not of its parents the other one has. Who would be its parent again is crossed after all,
     since copies of who was lucky once would fill a population. The rest is as in create_offspring.
     """
-    (crossover, mutation), (key_cross, key_mutate, key_rates) = operators, keys
+    key_cross, key_mutate, key_rates = keys
     key_crosses, key_mutates = jax.random.split(key_rates)
     first, second = jnp.split(parents, 2)
-    crosses = jax.random.uniform(key_crosses, (len(first), 1)) < h.crossover_rate
+    crosses = jax.random.uniform(key_crosses, (len(first), 1)) < evolver.crossover_rate
     ways = (first, second), (second, first)
-    crossed = jnp.concatenate([crossover(key_cross, *way) for way in ways])
+    crossed = jnp.concatenate([evolver.crossover(key_cross, *way) for way in ways])
     children = jnp.where(jnp.concatenate([crosses, crosses]), crossed, parents)
-    mutates = jax.random.uniform(key_mutates, (len(children), 1)) < h.mutation_rate
-    children = jnp.where(mutates, mutation(key_mutate, children, layer, h.mutation), children)
+    mutates = jax.random.uniform(key_mutates, (len(children), 1)) < evolver.mutation_rate
+    children = jnp.where(mutates, evolver.mutation(key_mutate, children, layer), children)
     return jnp.where((children == parents).all(1, keepdims=True), crossed, children)
 
 
@@ -245,7 +218,6 @@ def limit_operator(part: Any, low: Bound, high: Bound) -> Any:
     return part.with_limits(low, high) if isinstance(part, BoundedOperator) else part
 
 
-def check_mutation_hyperparams(mutation: Mutation, hyperparams: Any) -> None:
-    """Raises OptionError where hyperparameters are not those of a mutation."""
-    given, takes, name = type(hyperparams).__name__, mutation.hyperparams_class.__name__, type(mutation).__name__
-    require(given == takes, "hyperparams.mutation", given, f"must be {takes}, the hyperparameters of {name}")
+GaussianMutationHyperparams = numbers_class(GaussianMutation)
+ERLMutationHyperparams = numbers_class(ERLMutation)
+PolynomialMutationHyperparams = numbers_class(PolynomialMutation)

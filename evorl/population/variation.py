@@ -13,6 +13,7 @@ from evorl.bounds import UNIT_CUBE
 from evorl.ec import search
 from evorl.errors import require
 from evorl.hyperparameters import Number, hyperparameter
+from evorl.parts import bind
 from evorl.priors import LogUniform, Uniform
 from evorl.types import Evolver, Hyperparams, Key, MemberInitEvolver
 
@@ -178,16 +179,16 @@ class EvolverVariation:
 
     def init(self, key: Key, u: Points, hyperparams: Hyperparams) -> Any:
         middle = jnp.full(u.shape[1:], 0.5, jnp.float32)
-        if isinstance(self.evolver, MemberInitEvolver):
-            return self.evolver.from_members(key, UNIT_CUBE.unfold_array(u), middle, hyperparams)
-        return self.evolver.init(key, middle, hyperparams)
+        evolver = bind(self.evolver, hyperparams)
+        if isinstance(evolver, MemberInitEvolver):
+            return evolver.from_members(key, UNIT_CUBE.unfold_array(u), middle)
+        return evolver.init(key, middle)
 
     def __call__(self, key: Key, generation: Generation, memory: Any, hyperparams: Any) -> tuple[Points, Any]:
         key_tell, key_ask = jax.random.split(key)
-        memory, _ = search.tell(
-            self.evolver, key_tell, UNIT_CUBE.unfold_array(generation.u), generation.fitness, memory, hyperparams
-        )
-        asked, _, after = search.ask(self.evolver, key_ask, memory, hyperparams)
+        evolver = bind(self.evolver, hyperparams)
+        memory, _ = search.tell(evolver, key_tell, UNIT_CUBE.unfold_array(generation.u), generation.fitness, memory)
+        asked, _, after = search.ask(evolver, key_ask, memory)
         return jnp.where(
             child_mask(generation.source), UNIT_CUBE.fold_array(asked), generation.u
         ), search.merge_asked_state(after, memory)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 from evorl import mesh
 from evorl.bounds import BoundTransform
 from evorl.errors import require, require_int, unknown_name_error
+from evorl.parts import bind
 from evorl.problems.bbob import BBOB
 from evorl.types import HasWeights, Hyperparams, Key, Params
 
@@ -85,16 +86,16 @@ class LearnedStrategy:
         """The lowest of any member in a search of one function, by its number, of which the key draws all else."""
         key_task, key_start, key_init, key = jax.random.split(key, 4)
         task = self.tasks.sample_params(key_task).replace(fn_id=function, f_opt=jnp.float32(0))
-        to_params, box = jax.vmap(self.evolver.to_params, (None, 0, None)), BoundTransform(*BBOB.bounds)
+        evolver, box = bind(self.evolver, hyperparams), BoundTransform(*BBOB.bounds)
 
         def generation(state: Any, key: Key) -> tuple[Any, Array]:
             key_ask, key_play, key_tell = jax.random.split(key, 3)
-            genomes, state = self.evolver.ask(key_ask, state, hyperparams)
-            members = box.fold_array(to_params(state, genomes, hyperparams))
+            genomes, state = evolver.ask(key_ask, state)
+            members = box.fold_array(jax.vmap(evolver.to_params, (None, 0))(state, genomes))
             losses, _, _ = self.tasks.eval(key_play, members, self.tasks.init(key_play, task), task)
-            state, _ = self.evolver.tell(key_tell, genomes, -losses, state, hyperparams)
+            state, _ = evolver.tell(key_tell, genomes, -losses, state)
             return state, jnp.nanmin(losses)
 
         start = box.unfold(BBOB("sphere", self.size).init(key_start))
-        state = self.evolver.init(key_init, start, hyperparams)
+        state = evolver.init(key_init, start)
         return jnp.nanmin(jax.lax.scan(generation, state, jax.random.split(key, self.generations))[1])

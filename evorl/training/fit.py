@@ -92,6 +92,7 @@ def fit(
     hyperparams = hyperparameters.default_hyperparams(workflow) if hyperparams is None else hyperparams
     hyperparameters.require_pytree(hyperparams)
     hyperparameters.check_ranges(hyperparams)
+    hyperparameters.check_given_once(workflow, hyperparams)
     require(isinstance(budget, Budget), "budget", budget, "must be a Budget, such as Budget(env_steps=1e6)")
     budget = budget.with_max_iterations(workflow.max_iterations) if isinstance(workflow, HasMaxIterations) else budget
     devices = choose_num_devices(workflow, num_seeds) if devices is None else devices

@@ -94,6 +94,7 @@ def assemble(data: Mapping[str, Any]) -> tuple[Any, Any]:
     hyperparameters.check_hyperparams(hyperparams, "agent.hyperparams.")
     given = parts.make_context(parts.make_task(data))
     workflow = parts.instantiate(config_file.lookup(data, "agent.workflow"), "agent.workflow", Workflow, **given)
+    hyperparameters.check_given_once(workflow, hyperparams)
     return workflow, hyperparams
 
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from flax import struct
 
-from evorl.types.data import Hyperparams, Key, Metrics, Params, State
+from evorl.types.data import Key, Metrics, Params, State
 from evorl.types.problems import Bound
 
 
@@ -36,21 +36,19 @@ class Evolver(Protocol):
         """How many genomes it asks for, n."""
         ...
 
-    def init(self, key: Key, mean: Params, hyperparams: Hyperparams) -> State:
+    def init(self, key: Key, mean: Params) -> State:
         """The state of a search that begins around mean."""
         ...
 
-    def ask(self, key: Key, state: State, hyperparams: Hyperparams) -> tuple[Any, State]:
+    def ask(self, key: Key, state: State) -> tuple[Any, State]:
         """Genomes to be evaluated, leaves [n, ...], in whatever form the evolver keeps them."""
         ...
 
-    def to_params(self, state: State, genome: Any, hyperparams: Hyperparams) -> Params:
+    def to_params(self, state: State, genome: Any) -> Params:
         """The parameters that one genome stands for."""
         ...
 
-    def tell(
-        self, key: Key, genomes: Any, fitness: Any, state: State, hyperparams: Hyperparams
-    ) -> tuple[State, Metrics]:
+    def tell(self, key: Key, genomes: Any, fitness: Any, state: State) -> tuple[State, Metrics]:
         """The state after the genomes that it asked for turned out to have fitness, [n] or as fitness() gives it."""
         ...
 
@@ -75,7 +73,7 @@ class CustomFitnessEvolver(Protocol):
 class MemberInitEvolver(Protocol):
     """An evolver whose first generation is given, leaves [n, ...], rather than drawn around the mean."""
 
-    def from_members(self, key: Key, members: Params, mean: Params, hyperparams: Hyperparams) -> State:
+    def from_members(self, key: Key, members: Params, mean: Params) -> State:
         """The state of a search that asks for members first."""
         ...
 
@@ -84,7 +82,7 @@ class MemberInitEvolver(Protocol):
 class ParamsEncoder(Protocol):
     """An evolver with a way back from parameters to a genome: it can be told of others than those that it asked for."""
 
-    def from_params(self, state: State, params: Params, hyperparams: Hyperparams) -> Any:
+    def from_params(self, state: State, params: Params) -> Any:
         """The genome that stands for one member's parameters."""
         ...
 

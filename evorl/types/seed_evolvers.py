@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-from evorl.types.data import Hyperparams, Params, State
+from evorl.types.data import Params, State
 
 
 @runtime_checkable
@@ -16,10 +16,10 @@ class SeedEvolver(Protocol):
         """The genome that stands for the solution."""
         ...
 
-    def materialize(self, state: State, genomes: Any, hyperparams: Hyperparams) -> Any:
+    def materialize(self, state: State, genomes: Any) -> Any:
         """What is held of members while they play, leaves [m, ...] as those of their genomes."""
         ...
 
-    def to_params(self, state: State, genome: Any, hyperparams: Hyperparams) -> Params:
+    def to_params(self, state: State, genome: Any) -> Params:
         """The parameters of one member, at each call: of its genome, or of what is held of it."""
         ...

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 from evorl import hyperparameters, tree
 from evorl.errors import OptionError, require, require_int
 from evorl.hyperparameters import Number, as_arrays, hyperparameter
+from evorl.parts import bind
 from evorl.priors import Integer, Uniform
 from evorl.types import DecodableLevelEnv, Evolver, Hyperparams, Key, Level, LevelCrossoverEnv, LevelEnv, State
 
@@ -79,18 +80,19 @@ class EvolvedLevels:
     def init(self, key: Key, env: LevelEnv, n: int, hyperparams: Hyperparams) -> State:
         given = self.evolver.population_size
         require(given == n, "population_size", given, f"must be the levels of an iteration, {n}")
-        return self.evolver.init(key, jnp.zeros(self.decoder(env)[1]), hyperparams)
+        return bind(self.evolver, hyperparams).init(key, jnp.zeros(self.decoder(env)[1]))
 
     def ask(
         self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any, hyperparams: Hyperparams
     ) -> tuple[Level, Any, State]:
         del n, env_params
-        genomes, state = self.evolver.ask(key, state, hyperparams)
-        points = jax.vmap(lambda genome: self.evolver.to_params(state, genome, hyperparams))(genomes)
+        evolver = bind(self.evolver, hyperparams)
+        genomes, state = evolver.ask(key, state)
+        points = jax.vmap(evolver.to_params, (None, 0))(state, genomes)
         return jax.vmap(self.decoder(env)[0])(points), genomes, state
 
     def tell(self, key: Key, genomes: Any, score: Float[Array, " n"], state: State, hyperparams: Hyperparams) -> State:
-        return self.evolver.tell(key, genomes, score, state, hyperparams)[0]
+        return bind(self.evolver, hyperparams).tell(key, genomes, score, state)[0]
 
     def decoder(self, env: LevelEnv) -> tuple[Callable[[Float[Array, " size"]], Level], int]:
         """How a vector becomes a level, and how many numbers it has; raises OptionError where nothing says so."""

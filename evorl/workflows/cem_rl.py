@@ -15,6 +15,7 @@ from evorl.ec.cem import CEMHyperparams
 from evorl.ec.shaping import count_elites
 from evorl.errors import require
 from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.parts import bind
 from evorl.replay.ring import UNIFORM
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, PolicyFn, ReplayFactory
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv
@@ -129,7 +130,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         hyperparams, n, m = self.current_hyperparams(state), self.evolver.population_size, self.num_learners
         random = (state.replay.size == 0) & (self.random_steps > 0)
 
-        members, _, evolver = search.ask(self.evolver, key_ask, state.evolver, hyperparams.evolver)
+        members, _, evolver = search.ask(bind(self.evolver, hyperparams.evolver), key_ask, state.evolver)
         picked = jnp.argsort(jax.random.uniform(key_pick, (n,)))[:m]
         learning = ~random & (state.generation >= self.warmup_generations) & (state.replay.size > 0)
         updates = jnp.where(learning, jnp.clip(state.generation_env_steps, self.min_updates, self.max_updates), 0)
@@ -162,7 +163,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
             search.merge_asked_state(carry.evolver, state.evolver),
         )
         judged = search.compute_fitness(self.evolver, means)
-        told, metrics = search.tell(self.evolver, key, members, judged, evolver, hyperparams)
+        told, metrics = search.tell(bind(self.evolver, hyperparams), key, members, judged, evolver)
         evolver = tree.select(~random, told, state.evolver)
         learned = carry.metrics["gradient_steps"] > 0
         metrics |= played.metrics() | carry.metrics

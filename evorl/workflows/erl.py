@@ -12,11 +12,12 @@ from evorl import hyperparameters, tree
 from evorl.agents.td3 import TD3Hyperparams
 from evorl.agents.train_state import TrainState
 from evorl.ec import search
-from evorl.ec.genetic import GA, GAHyperparams
+from evorl.ec.genetic import GA
 from evorl.ec.shaping import argsort_best_first, count_elites, sanitize_fitness
-from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
+from evorl.ec.variation import ERLMutation
 from evorl.errors import require, unknown_name_error
 from evorl.hyperparameters import Number, as_arrays, hyperparameter
+from evorl.parts import bind, read_numbers
 from evorl.replay.ring import UNIFORM
 from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, PolicyFn, ReplayFactory, State
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv, split_evenly
@@ -24,22 +25,19 @@ from evorl.workflows import shared_replay_learning
 from evorl.workflows.base import check_positive
 
 UPDATES_FOLLOW_OPTIONS = ("iteration", "all")
-MUTATION_RATE = 0.9
 
 
-def _default_ga_hyperparams() -> GAHyperparams:
-    return GAHyperparams(mutation_rate=MUTATION_RATE, mutation=ERLMutationHyperparams())
+def make_default_ga() -> GA:
+    """Return the evolver of Khadka & Tumer 2018, whose code mutates a child with probability 0.9."""
+    return GA(10, num_elites=2, mutation=ERLMutation(), mutation_rate=0.9)
 
 
 @struct.dataclass
 class ERLHyperparams:
-    """The hyperparameters of the agents and of the evolver. elite_pull: Marchesini et al. 2021, there called tau.
-
-    A child is mutated with probability 0.9, as in the code of Khadka & Tumer 2018.
-    """
+    """The hyperparameters of the agents and of the evolver. elite_pull: Marchesini et al. 2021, there called tau."""
 
     agent: Any = struct.field(default_factory=TD3Hyperparams)
-    evolver: Any = struct.field(default_factory=_default_ga_hyperparams)
+    evolver: Any = struct.field(default_factory=lambda: read_numbers(make_default_ga()))
     elite_pull: Number = hyperparameter(0.0, 0, 1, "fraction by which an agent moves to a fitter best member; 0 is ERL")
 
 
@@ -69,7 +67,7 @@ class ERL(shared_replay_learning.BaseHybrid):
 
     env: Env
     agent: ActorCritic
-    evolver: Evolver = field(default_factory=lambda: GA(10, num_elites=2, mutation=ERLMutation()))
+    evolver: Evolver = field(default_factory=make_default_ga)
     num_agents: int = 1
     agent_episodes: int = 1
     injection_interval: int = 1
@@ -95,10 +93,9 @@ class ERL(shared_replay_learning.BaseHybrid):
             raise unknown_name_error("updates_follow", self.updates_follow, UPDATES_FOLLOW_OPTIONS)
 
     def hyperparams(self) -> ERLHyperparams:
-        evolver = hyperparameters.default_hyperparams(self.evolver)
-        if isinstance(evolver, GAHyperparams):
-            evolver = replace(evolver, mutation_rate=MUTATION_RATE)
-        return ERLHyperparams(hyperparameters.default_hyperparams(self.agent), evolver)
+        return ERLHyperparams(
+            hyperparameters.default_hyperparams(self.agent), hyperparameters.default_hyperparams(self.evolver)
+        )
 
     @property
     def num_envs(self) -> int:
@@ -142,7 +139,8 @@ class ERL(shared_replay_learning.BaseHybrid):
         agents = jax.vmap(self.agent.init, (0, None))(keys, hyperparams.agent)
         first = tree.index(agents, 0)
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
-        evolver = search.init_evolver_state(self.evolver, key_evolver, first.actor.params, draw, hyperparams.evolver)
+        bound = bind(self.evolver, hyperparams.evolver)
+        evolver = search.init_evolver_state(bound, key_evolver, first.actor.params, draw)
         _, row = self.vector_env.init_blank_envs(first.actor.params, hyperparams.agent, env_params)
         replay, agent = self.replay.empty(self.capacity, row, self.num_envs), replace(first, actor=agents.actor)
         return ERLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.float32(0))
@@ -159,7 +157,7 @@ class ERL(shared_replay_learning.BaseHybrid):
         """Episodes of what the evolver asks for, greedily, and of the agents; or the steps at random."""
         hyperparams, n, m = self.current_hyperparams(state).evolver, self.evolver.population_size, self.num_agents
         random = (state.replay.size == 0) & (self.random_steps > 0)
-        members, _, evolver = search.ask(self.evolver, key, state.evolver, hyperparams)
+        members, _, evolver = search.ask(bind(self.evolver, hyperparams), key, state.evolver)
         agents = state.agent.actor.params
         injected = jax.tree.map(lambda x, own: x.at[n - m :].set(own), members, agents)
         members = tree.select(self.is_injecting(state, random), injected, members)
@@ -206,7 +204,8 @@ class ERL(shared_replay_learning.BaseHybrid):
         )
         evolver = search.merge_asked_state(carry, state.evolver)
         judged = search.compute_fitness(self.evolver, tree.index(means, slice(n)))
-        told, told_metrics = search.tell(self.evolver, key_tell, members, judged, evolver, hyperparams.evolver)
+        bound = bind(self.evolver, hyperparams.evolver)
+        told, told_metrics = search.tell(bound, key_tell, members, judged, evolver)
         metrics |= played.metrics() | told_metrics
         metrics |= {
             "return_best": stats.mean_return[:n].max(),

@@ -16,6 +16,7 @@ from evorl.ec.openes import OpenES, OpenESHyperparams
 from evorl.errors import require, unknown_name_error
 from evorl.hyperparameters import as_arrays, make_default_field
 from evorl.normalize import RunningStatistics
+from evorl.parts import bind
 from evorl.types import (
     Agent,
     Env,
@@ -141,7 +142,8 @@ class Evolution(base.BaseStagedWorkflow):
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         agent = self.agent.init(key_agent, hyperparams.agent)
         draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
-        evolver = search.init_evolver_state(self.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
+        bound = bind(self.evolver, hyperparams.evolver)
+        evolver = search.init_evolver_state(bound, key_evolver, agent.actor.params, draw)
         statistics = ()
         if self.normalization != "none":
             _, row = self.vector_env.init_blank_envs(agent.actor.params, hyperparams.agent, env_params)
@@ -151,7 +153,7 @@ class Evolution(base.BaseStagedWorkflow):
     def plan(self, state: EvolutionState, key: Key) -> tuple[RolloutPlan, tuple[Any, Any]]:
         """fitness_episodes of each member; or the random steps."""
         hyperparams, random = self.current_hyperparams(state).evolver, self.is_random_iteration(state)
-        members, genomes, evolver = search.ask(self.evolver, key, state.evolver, hyperparams)
+        members, genomes, evolver = search.ask(bind(self.evolver, hyperparams), key, state.evolver)
         env_index = jnp.arange(self.num_envs)
         plan = RolloutPlan(
             self.vector_env.make_starts(every=random),
@@ -189,7 +191,7 @@ class Evolution(base.BaseStagedWorkflow):
         fitness = search.compute_fitness(self.evolver, means)
         hyperparams = self.current_hyperparams(state).evolver
         asked = members if isinstance(self.evolver, ParamsEncoder) else genomes
-        told, metrics = search.tell(self.evolver, key, asked, fitness, evolver, hyperparams)
+        told, metrics = search.tell(bind(self.evolver, hyperparams), key, asked, fitness, evolver)
         statistics = played.stored
         if self.normalization == "vbn":
             told = tree.select(~random, told, state.evolver)

@@ -15,6 +15,7 @@ from evorl.ec import search
 from evorl.ec.cem import CEMHyperparams
 from evorl.errors import require
 from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.parts import bind
 from evorl.population.search import PriorSpace
 from evorl.types import Evolver, Key, Metrics, Population
 from evorl.workflows import base
@@ -84,15 +85,14 @@ class MetaES(base.BaseStagedWorkflow):
         hyperparams = as_arrays(hyperparams)
         size = self.search_space.size
         middle, draw = jnp.full(size, 0.5, jnp.float32), lambda key: UNIT_CUBE.unfold(jax.random.uniform(key, (size,)))
-        evolver = search.init_evolver_state(self.evolver, key, middle, draw, hyperparams.evolver)
+        evolver = search.init_evolver_state(bind(self.evolver, hyperparams.evolver), key, middle, draw)
         return MetaESState(hyperparams, as_arrays(env_params), evolver, jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: MetaESState, key: Key) -> tuple[Array, tuple[Any, Any]]:
         """Lives at the points that the evolver asks for, [size, d]."""
-        hyperparams = self.current_hyperparams(state).evolver
-        genomes, evolver = self.evolver.ask(key, state.evolver, hyperparams)
-        to_point = jax.vmap(self.evolver.to_params, (None, 0, None))
-        return UNIT_CUBE.fold_array(to_point(evolver, genomes, hyperparams)), (genomes, evolver)
+        bound = bind(self.evolver, self.current_hyperparams(state).evolver)
+        genomes, evolver = bound.ask(key, state.evolver)
+        return UNIT_CUBE.fold_array(jax.vmap(bound.to_params, (None, 0))(evolver, genomes)), (genomes, evolver)
 
     def plan_evaluation(self, state: MetaESState, key: Key) -> Array:
         """Lives that are all at the center."""
@@ -110,9 +110,8 @@ class MetaES(base.BaseStagedWorkflow):
         self, state: MetaESState, carry: tuple[Any, Any], played: LifeMetrics, key: Key
     ) -> tuple[MetaESState, Metrics]:
         genomes, evolver = carry
-        evolver, told = self.evolver.tell(
-            key, genomes, played.fitness, evolver, self.current_hyperparams(state).evolver
-        )
+        bound = bind(self.evolver, self.current_hyperparams(state).evolver)
+        evolver, told = bound.tell(key, genomes, played.fitness, evolver)
         metrics = played.metrics() | told
         env_steps = state.env_steps + metrics["env_steps"]
         return replace(state, evolver=evolver, generation=state.generation + 1, env_steps=env_steps), metrics

@@ -14,6 +14,7 @@ from evorl.ec import search
 from evorl.ec.map_elites import MapElitesHyperparams
 from evorl.errors import require
 from evorl.hyperparameters import Number, as_arrays, hyperparameter, make_default_field
+from evorl.parts import bind
 from evorl.replay.ring import UNIFORM
 from evorl.types import (
     ActorCritic,
@@ -121,7 +122,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
         """Episodes of what the evolver asks for, of which some have learned, and of the greedy actor."""
         key_ask, key_critic, key_learn = jax.random.split(key, 3)
         hyperparams, m = self.current_hyperparams(state), self.num_learners
-        members, _, evolver = search.ask(self.evolver, key_ask, state.evolver, hyperparams.evolver)
+        members, _, evolver = search.ask(bind(self.evolver, hyperparams.evolver), key_ask, state.evolver)
         begun = tree.any_unbatched(state.replay.size > 0).astype(jnp.int32)
         agent, metrics = self.train_critic(state, key_critic, begun * (self.critic_updates // self.actor_interval))
         learned = self.train_offspring(
@@ -141,9 +142,8 @@ class PGAME(shared_replay_learning.BaseHybrid):
     def learn_from(self, state: PGAMEState, carry: Any, played: Rollout, key: Key) -> tuple[PGAMEState, Metrics]:
         (agent, asked, metrics), members, means = carry, played.plan.params, played.stats.fitness_means
         evolver, judged = search.merge_asked_state(asked, state.evolver), search.compute_fitness(self.evolver, means)
-        evolver, told = search.tell(
-            self.evolver, key, members, judged, evolver, self.current_hyperparams(state).evolver
-        )
+        bound = bind(self.evolver, self.current_hyperparams(state).evolver)
+        evolver, told = search.tell(bound, key, members, judged, evolver)
         moved = {"agent": agent, "evolver": evolver, "center": self.evolver.solution(evolver)}
         state = replace(state, env_steps=state.env_steps + played.stats.steps.sum(), **moved)
         returns = played.stats.mean_return

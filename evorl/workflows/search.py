@@ -15,6 +15,7 @@ from evorl.ec import search
 from evorl.ec.nsga2 import NSGA2Hyperparams
 from evorl.errors import require
 from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.parts import bind
 from evorl.types import (
     BoundsAwareEvolver,
     CustomFitnessEvolver,
@@ -104,16 +105,14 @@ class Search(base.BaseStagedWorkflow):
         key_mean, key_evolver = jax.random.split(key)
         hyperparams = as_arrays(hyperparams)
         draw = lambda key: self._map_to_search_space(self.problem.init(key))  # noqa: E731
-        evolver = search.init_evolver_state(
-            self.evolver_with_bounds, key_evolver, draw(key_mean), draw, hyperparams.evolver
-        )
+        bound = bind(self.evolver_with_bounds, hyperparams.evolver)
+        evolver = search.init_evolver_state(bound, key_evolver, draw(key_mean), draw)
         return SearchState(hyperparams, as_arrays(() if env_params is None else env_params), evolver, jnp.float32(0))
 
     def plan(self, state: SearchState, key: Key) -> tuple[Params, tuple[Any, Any]]:
         """The members that are asked for, leaves [n, ...], and what tell takes beside their fitness."""
-        members, genomes, evolver = search.ask(
-            self.evolver_with_bounds, key, state.evolver, self.current_hyperparams(state).evolver
-        )
+        bound = bind(self.evolver_with_bounds, self.current_hyperparams(state).evolver)
+        members, genomes, evolver = search.ask(bound, key, state.evolver)
         inside = jax.vmap(self._map_to_bounds)(members)
         told = inside if isinstance(self.evolver_with_bounds, BoundsAwareEvolver) else members
         return inside, (genomes if jax.tree.leaves(genomes) else told, evolver)
@@ -136,9 +135,8 @@ class Search(base.BaseStagedWorkflow):
             search.compute_fitness(self.evolver_with_bounds, played.means),
             search.merge_asked_state(evolver, state.evolver),
         )
-        evolver, told = search.tell(
-            self.evolver_with_bounds, key, asked, fitness, evolver, self.current_hyperparams(state).evolver
-        )
+        bound = bind(self.evolver_with_bounds, self.current_hyperparams(state).evolver)
+        evolver, told = search.tell(bound, key, asked, fitness, evolver)
         values = self._primary_objective(played)
         counts = {"env_steps": jnp.int32(n), "episodes": jnp.int32(n), "gradient_steps": jnp.int32(0)}
         found = {"return": jnp.nanmean(values), "return_best": jnp.nanmax(values), "episode_length": jnp.float32(1)}

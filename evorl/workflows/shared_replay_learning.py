@@ -10,6 +10,7 @@ from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.ec import search
 from evorl.errors import require, require_int
+from evorl.parts import bind
 from evorl.types import (
     ActorCritic,
     Hyperparams,
@@ -75,7 +76,8 @@ def init_agent_evolver_replay(
     key_agent, key_evolver = jax.random.split(key)
     agent = workflow.agent.init(key_agent, hyperparams.agent)
     draw = lambda key: workflow.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
-    evolver = search.init_evolver_state(workflow.evolver, key_evolver, agent.actor.params, draw, hyperparams.evolver)
+    bound = bind(workflow.evolver, hyperparams.evolver)
+    evolver = search.init_evolver_state(bound, key_evolver, agent.actor.params, draw)
     _, row = workflow.vector_env.init_blank_envs(agent.actor.params, hyperparams.agent, env_params)
     replay = workflow.replay.empty(workflow.capacity, row, workflow.vector_env.num_envs)
     given, name = type(workflow.replay).__name__, type(workflow).__name__

@@ -23,6 +23,7 @@ from evorl.ec import LowRankES, Noise, OpenES, SeededES
 from evorl.ec.flatten import flatten_member
 from evorl.ec.shaping import center_ranks
 from evorl.envs.suites.gymnax import Gymnax
+from evorl.parts import bind, read_numbers
 from evorl.training.program import Program, make_run_args
 from evorl.types import Array, Evolver
 from evorl.workflows import Evolution
@@ -55,20 +56,20 @@ def lived(program: Program, hyperparams: Any, run: Any, iterations: int) -> tupl
 
 def told(evolver: Any, mean: Any, fitness: Array) -> np.ndarray:
     """The first moment of the gradient of a generation with this fitness."""
-    hyperparams = evolver.hyperparams()
+    hyperparams = read_numbers(evolver)
 
     @jax.jit
     def generation(key: Any, fitness: Array) -> Any:
-        state = evolver.init(key, mean, hyperparams)
-        genomes, state = evolver.ask(key, state, hyperparams)
-        return evolver.tell(key, genomes, fitness, state, hyperparams)[0].moments.mu
+        state = bind(evolver, hyperparams).init(key, mean)
+        genomes, state = bind(evolver, hyperparams).ask(key, state)
+        return bind(evolver, hyperparams).tell(key, genomes, fitness, state)[0].moments.mu
 
     return np.asarray(generation(KEY, fitness))[:EXACT]
 
 
 def exact(openes: OpenES, mean: Any, fitness: Array) -> np.ndarray:
     """The same by NumPy, of the noise that members are drawn with."""
-    n, hyperparams, center = openes.population_size, openes.hyperparams(), flatten_member(mean)
+    n, hyperparams, center = openes.population_size, openes, flatten_member(mean)
     around = lambda: openes.noise.sample_members(0 * center, 1.0, (), KEY, n, mirrored=True)[:, :EXACT]  # noqa: E731
     noise = np.asarray(jax.jit(around)(), np.float64)
     gradient = np.asarray(center_ranks(fitness), np.float64) @ noise / (n * hyperparams.std)

@@ -27,6 +27,7 @@ from peers_timing import Program, in_turn, surroundings
 
 from evorl import tree
 from evorl.ec import CMAES, CMAESHyperparams, DiagonalCovariance, FullCovariance, Restarts, RestartsHyperparams
+from evorl.parts import bind
 from evorl.types import Array, Evolver, Key
 
 TARGET = 1e-6
@@ -74,12 +75,12 @@ def evaluations(problem: Problem, evolver: Evolver, n: int, seeds: int) -> np.nd
     def generation(i: Array, carry: Any, key: Key) -> Any:
         state, _, _ = carry
         key_ask, key_tell = jax.random.split(jax.random.fold_in(key, i))
-        members, state = evolver.ask(key_ask, state, hyperparams)
+        members, state = bind(evolver, hyperparams).ask(key_ask, state)
         values = problem.function(members)
-        return evolver.tell(key_tell, members, -values, state, hyperparams)[0], i + 1, values.min()
+        return bind(evolver, hyperparams).tell(key_tell, members, -values, state)[0], i + 1, values.min()
 
     def run(key: Key) -> tuple[Array, Array]:
-        state = evolver.init(key, jnp.full(n, problem.start), hyperparams)
+        state = bind(evolver, hyperparams).init(key, jnp.full(n, problem.start))
         carry = tree.drop_weak_types((state, jnp.int32(0), jnp.float32(jnp.inf)))
         step = lambda i, carry: generation(i, carry, key)  # noqa: E731
         return tree.masked_fori_loop(jnp.int32(generations), step, carry, lambda carry: carry[2] >= TARGET)[1:]

@@ -33,6 +33,7 @@ from evorl import tree
 from evorl.agents import MLPPolicy
 from evorl.ec import LowRankES, Noise, OpenESHyperparams
 from evorl.envs.suites.brax import Brax
+from evorl.parts import bind
 from evorl.vector_env import UNLIMITED, Behaviour, RolloutPlan, TransitionStore, VectorEnv
 
 KEY = jax.random.key(0)
@@ -53,7 +54,7 @@ def weights(policy: MLPPolicy) -> Any:
 
 def expressed(evolver: Any, state: Any, behaviour: Behaviour) -> Behaviour:
     """As Evolution makes of it what members of the evolver do."""
-    return replace(behaviour, decode_params=lambda held: evolver.to_params(state, held, HYPERPARAMS))
+    return replace(behaviour, decode_params=lambda held: bind(evolver, HYPERPARAMS).to_params(state, held))
 
 
 def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
@@ -80,10 +81,10 @@ def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
     programs, work = {}, STEPS * num_envs
     for factors in ("held", "drawn"):
         evolver = LowRankES(members, rank, factors, dtype, noise=HASH)
-        state = evolver.init(KEY, mean, HYPERPARAMS)
-        held = jax.jit(lambda state, e=evolver: e.materialize(state, e.ask(KEY, state, HYPERPARAMS)[0], HYPERPARAMS))(
-            state
-        )
+        state = bind(evolver, HYPERPARAMS).init(KEY, mean)
+        held = jax.jit(
+            lambda state, e=evolver: bind(e, HYPERPARAMS).materialize(state, bind(e, HYPERPARAMS).ask(KEY, state)[0])
+        )(state)
         run = steps(lambda state, e=evolver: expressed(e, state, plain), members)
         programs[f"low rank, {factors}"] = Program(run, (state, held, obs, keys), work)
     one = tree.broadcast(mean, 1)
@@ -104,10 +105,10 @@ def searches(rank: int) -> Case:
 
         def generation(state: Any, key: Any, evolver: LowRankES = evolver) -> Any:
             key_ask, key_tell = jax.random.split(key)
-            genomes, state = evolver.ask(key_ask, state, HYPERPARAMS)
-            held = evolver.materialize(state, genomes, HYPERPARAMS)
+            genomes, state = bind(evolver, HYPERPARAMS).ask(key_ask, state)
+            held = bind(evolver, HYPERPARAMS).materialize(state, genomes)
             fitness = -jax.vmap(lambda own: (ravel_pytree(own)[0] ** 2).sum())(held)
-            return evolver.tell(key_tell, genomes, fitness, state, HYPERPARAMS)[0], fitness.max()
+            return bind(evolver, HYPERPARAMS).tell(key_tell, genomes, fitness, state)[0], fitness.max()
 
         state = jax.jit(evolver.init)(KEY, mean, HYPERPARAMS)
         programs[f"low rank, {source}"] = scanned(generation, state, GENERATIONS)
@@ -143,8 +144,10 @@ def plays(rank: int) -> Case:
 
         return play
 
-    state = evolver.init(KEY, mean, HYPERPARAMS)
-    held = jax.jit(lambda: evolver.materialize(state, evolver.ask(KEY, state, HYPERPARAMS)[0], HYPERPARAMS))()
+    state = bind(evolver, HYPERPARAMS).init(KEY, mean)
+    held = jax.jit(
+        lambda: bind(evolver, HYPERPARAMS).materialize(state, bind(evolver, HYPERPARAMS).ask(KEY, state)[0])
+    )()
     work = BRAX_STEPS * members
     programs = {
         "low rank": Program(run(members), (state, held), work),

@@ -21,6 +21,7 @@ from peers_timing import clock, medians, surroundings
 from evorl.ec import CMAESHyperparams, MapElites
 from evorl.ec.cells import CVTArchive, GridArchive
 from evorl.ec.cma_me import ImprovementEmitter
+from evorl.parts import read_numbers
 from evorl.problems import LinearProjection
 from evorl.types import QDEvaluation
 from evorl.workflows import Search
@@ -81,9 +82,9 @@ def ribs_add(archive: Any, n: int, size: int) -> Step:
 
 
 def evorl_cma_me() -> Step:
-    evolver = MapElites(GridArchive((-EDGE, -EDGE), (EDGE, EDGE), (100, 100)), ImprovementEmitter(15, 36))
+    evolver = MapElites(GridArchive((-EDGE, -EDGE), (EDGE, EDGE), (100, 100)), ImprovementEmitter(15))
     workflow = Search(LinearProjection(100), evolver)
-    of_evolver = replace(evolver.hyperparams(), emitter=CMAESHyperparams(initial_std=0.5))
+    of_evolver = replace(read_numbers(evolver), emitter=CMAESHyperparams(initial_std=0.5))
     state = workflow.init(jax.random.key(0), replace(workflow.hyperparams(), evolver=of_evolver))
     return carried(
         lambda state, i: workflow.step(state, jax.random.fold_in(jax.random.key(0), i.astype(int)))[0], state

@@ -10,6 +10,7 @@ from evosax.algorithms import PGPE, Open_ES, Sep_CMA_ES
 from peers_timing import Case, Program, compare
 
 from evorl.ec import Noise, OpenES, OpenESHyperparams
+from evorl.parts import bind
 
 KEY = jax.random.key(0)
 MEMBERS = 128
@@ -22,9 +23,9 @@ def ours(noise: Noise, size: int, generations: int) -> Program:
 
     def generation(state: Any, key: Any) -> Any:
         key_ask, key_tell = jax.random.split(key)
-        genomes, state = evolver.ask(key_ask, state, hyperparams)
+        genomes, state = bind(evolver, hyperparams).ask(key_ask, state)
         fitness = -(genomes**2).sum(1)
-        return evolver.tell(key_tell, genomes, fitness, state, hyperparams)[0], fitness.max()
+        return bind(evolver, hyperparams).tell(key_tell, genomes, fitness, state)[0], fitness.max()
 
     return scanned(generation, jax.jit(evolver.init)(KEY, jnp.ones(size), hyperparams), generations)
 

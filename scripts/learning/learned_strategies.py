@@ -23,6 +23,7 @@ from evorl import CMAES, CMAESHyperparams, Evosax, OpenES, OpenESHyperparams
 from evorl.bounds import BoundTransform
 from evorl.ec import search
 from evorl.hyperparameters import as_arrays
+from evorl.parts import bind
 from evorl.problems import BBOB
 from evorl.stats import MeanEstimate
 
@@ -50,14 +51,14 @@ def losses(strategy: str, functions: list[str], generations: int) -> np.ndarray:
 
     def run(function: jax.Array, seed: jax.Array) -> jax.Array:
         key_mean, key_evolver, key = jax.random.split(jax.random.key(seed), 3)
-        numbers = as_arrays(hyperparams)
-        state = search.init_evolver_state(evolver, key_evolver, draw(key_mean), draw, numbers)
+        bound = bind(evolver, as_arrays(hyperparams))
+        state = search.init_evolver_state(bound, key_evolver, draw(key_mean), draw)
 
         def step(state: Any, i: jax.Array) -> Any:
             key_ask, key_tell = jax.random.split(jax.random.fold_in(key, i))
-            members, _, after = search.ask(evolver, key_ask, state, numbers)
+            members, _, after = search.ask(bound, key_ask, state)
             fitness = jax.lax.switch(function, of_members, box.fold_array(members))
-            told, _ = search.tell(evolver, key_tell, members, fitness, search.merge_asked_state(after, state), numbers)
+            told, _ = search.tell(bound, key_tell, members, fitness, search.merge_asked_state(after, state))
             return told, fitness.max()
 
         return -jax.lax.scan(step, state, jnp.arange(generations))[1].max()

@@ -29,6 +29,7 @@ from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.map_elites import MapElites
 from evorl.envs.descriptors import FeetContact
 from evorl.envs.suites.brax import Brax
+from evorl.parts import read_numbers
 from evorl.problems import LinearProjection
 from evorl.stats import MeanEstimate
 from evorl.types import QDEvaluation
@@ -72,7 +73,7 @@ def gradients() -> None:
         "MAP-Elites": Evolution(env, agent, alone, normalization="none"),
         "PGA-ME": PGAME(env, agent, MapElites(emitter=emitters, descriptors=descriptors)),
     }.items():
-        ours(workflow, workflow.evolver.hyperparams(), 100, 0.0, name, 4)
+        ours(workflow, read_numbers(workflow.evolver), 100, 0.0, name, 4)
 
 
 def told(name: str, found: Any, least: float, began: float) -> None:
@@ -156,7 +157,7 @@ def pyribs(iterations: int, edge: float) -> None:
 
 def main() -> None:
     case = sys.argv[1]
-    iso = MapElites(emitter=IsoLineEmitter(BATCH)).hyperparams()
+    iso = read_numbers(MapElites(emitter=IsoLineEmitter(BATCH)))
     if case == "arm":
         problem = QDaxArm()
         ours(Search(problem, MapElites(emitter=IsoLineEmitter(BATCH))), iso, 1000, -1.0)
@@ -183,8 +184,8 @@ def main() -> None:
     else:
         edge, of_searches = 50 * 5.12, CMAESHyperparams(initial_std=0.5)
         archive = GridArchive((-edge, -edge), (edge, edge), (100, 100), lowest=0.0 if case == "mae" else -float("inf"))
-        evolver = MapElites(archive, ImprovementEmitter(15, 36, "improvement" if case == "mae" else "two_stage"))
-        hyperparams = replace(evolver.hyperparams(), emitter=of_searches)
+        evolver = MapElites(archive, ImprovementEmitter(15, ranking="improvement" if case == "mae" else "two_stage"))
+        hyperparams = replace(read_numbers(evolver), emitter=of_searches)
         hyperparams = replace(hyperparams, threshold_rate=0.01) if case == "mae" else hyperparams
         ours(Search(LinearProjection(100), evolver), hyperparams, 1000, 0.0)
         if case == "sphere":

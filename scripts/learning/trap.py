@@ -24,7 +24,7 @@ from evorl.envs.maze.point_maze import PointMaze
 from evorl.workflows import Evolution
 
 SEEDS = 8
-OF_GA, OF_ES = GAHyperparams(mutation=GaussianMutationHyperparams(0.1)), OpenESHyperparams(0.05, 0.1)
+OF_GA, OF_ES = GAHyperparams(mutation=GaussianMutationHyperparams(std=0.1)), OpenESHyperparams(0.05, 0.1)
 CASES = {
     "GA on reward": (GA(), OF_GA),
     "GA on novelty": (Novelty(GA(), ("position",)), NoveltyHyperparams(OF_GA)),

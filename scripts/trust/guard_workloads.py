@@ -43,6 +43,7 @@ from evorl.hyperparameters import as_arrays
 from evorl.networks.encoders import CNN
 from evorl.networks.network import Flat
 from evorl.networks.recurrent import LSTM
+from evorl.parts import bind, read_numbers
 from evorl.population import Pairs, Swarm, Truncation
 from evorl.priors import LogUniform
 from evorl.replay.ring import RingBuffer
@@ -150,12 +151,12 @@ def psro() -> PSRO:
 def search() -> Executable:
     """Ask, evaluate a sphere, and tell."""
     evolver = OpenES(8)
-    hyperparams = as_arrays(evolver.hyperparams())
+    hyperparams = as_arrays(read_numbers(evolver))
 
     def generation(state: Any, key: Key) -> Any:
         key_ask, key_tell = jax.random.split(key)
-        genomes, state = evolver.ask(key_ask, state, hyperparams)
-        return evolver.tell(key_tell, genomes, -(genomes**2).sum(1), state, hyperparams)[0]
+        genomes, state = bind(evolver, hyperparams).ask(key_ask, state)
+        return bind(evolver, hyperparams).tell(key_tell, genomes, -(genomes**2).sum(1), state)[0]
 
     return scanned(generation, jax.jit(evolver.init)(jax.random.key(0), jnp.ones(64), hyperparams))
 

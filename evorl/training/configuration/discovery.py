@@ -48,7 +48,7 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
   python -m evorl.train agent=cemrl env=ant minutes=3         train into a new folder in runs/
   python -m evorl.train agent=td3 env=hopper num_seeds=8      eight runs in one program
   python -m evorl.train -m env=hopper,walker2d seed=0,1       one run after the other
-  python -m evorl.train resume=runs/NAME minutes=60           go on where a run was stopped
+  python -m evorl.train runs/NAME minutes=60                  go on where a run was stopped
   python -m evorl.train init_from=runs/NAME env=ant           a new run that begins with its weights
   python -m evorl.play runs/NAME                              evaluate a run and write its viewer, or its front
   python -m evorl.curve curve.png runs/A runs/B               their evaluations as a picture and a table

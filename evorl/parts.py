@@ -1,0 +1,231 @@
+"""Parts: frozen dataclasses whose numbers are leaves of a state, so that any workflow can be vmapped over them."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from functools import cache
+from typing import Any, TypeAlias, TypeVar, dataclass_transform
+
+import numpy as np
+from flax import struct
+from flax.core import FrozenDict, unfreeze
+
+from evorl.errors import OptionError, require, to_printable
+from evorl.types import Prior
+
+Number: TypeAlias = Any  # a float or int, or a prior, as configured; an array, or a tracer, in a bound part
+T = TypeVar("T")
+MARK = "__evorl_part__"
+MAPPING = "numbers by name"  # in the metadata of a field
+
+
+def number_metadata(default: float, low: float, high: float, about: str, prior: Prior | None) -> dict[str, Any]:
+    """Return what is known of a number; raises OptionError where default or prior are out of the range."""
+    require(low < high, "high", f"{high:g}", f"must be above low, {low:g}")
+    require(low <= default <= high, "default", f"{default:g}", f"must be between {low:g} and {high:g}")
+    for end in prior.bounds if prior is not None else ():
+        require(low <= end <= high, "prior", prior, f"must be between {low:g} and {high:g}")
+    return {"low": low, "high": high, "about": about, "prior": prior}
+
+
+def number(
+    default: float,
+    low: float = -math.inf,
+    high: float = math.inf,
+    about: str = "",
+    prior: Prior | None = None,
+) -> Any:
+    """Declare a number of a part, which is given by its name: as in `OpenES(64, std=0.1)`.
+
+    Args:
+        default: a float or an int; the number is of this type. Off is 0 or inf, never None.
+        low: the least that is legal.
+        high: the most that is legal.
+        about: what it is, for listings.
+        prior: where it is worth searching; without one it is not searched.
+
+    Raises:
+        OptionError: where default or prior are out of the range.
+    """
+    return field(default=default, kw_only=True, metadata=number_metadata(default, low, high, about, prior))
+
+
+def number_mapping() -> Any:
+    """Declare a field of numbers by name, for a part whose numbers are known only when it is made.
+
+    The part makes a FrozenDict of what it is given, so that it has a hash.
+    """
+    return field(default_factory=FrozenDict, kw_only=True, metadata={MAPPING: True})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def part(cls: type[T]) -> type[T]:
+    """Make a class a part: a frozen dataclass whose fields are numbers, other parts, or static.
+
+    Numbers are range-checked when a part is made, unless they are arrays. A part that holds arrays is bound to a state
+    and has no hash, so that no program is compiled for their values.
+
+    Raises:
+        OptionError: where a part is made with a number that is none or out of its range.
+    """
+    plain: Any = cls
+    own_check = plain.__dict__.get("__post_init__")
+
+    def check(self: Any) -> None:
+        _check_numbers(self)
+        if own_check is not None:
+            own_check(self)
+
+    if own_check is not None or not is_part(plain):  # else that of a base checks the numbers of this class too
+        plain.__post_init__ = check
+    made = dataclass(frozen=True)(plain)
+    hash_fields = made.__hash__
+
+    def hash_unbound(self: Any) -> int:
+        bound = [one.name for one in fields(self) if _is_number(one) and hasattr(getattr(self, one.name), "dtype")]
+        if bound:
+            raise TypeError(
+                f"{plain.__name__} is bound to numbers of a state ({', '.join(bound)}), for which nothing may be "
+                "compiled; its skeleton, the part before bind, is what has a hash"
+            )
+        return hash_fields(self)
+
+    made.__hash__ = hash_unbound
+    setattr(made, MARK, True)
+    return made
+
+
+def is_part(value: Any) -> bool:
+    """Return whether something is a part, or a class of parts."""
+    return hasattr(value, MARK)
+
+
+def bind(skeleton: T, numbers: Any) -> T:
+    """Return a part with the numbers of a state in place of its own.
+
+    Args:
+        skeleton: a part; what is none stays as it is.
+        numbers: by field name, a mapping or an object with attributes, those of other parts nested.
+
+    Raises:
+        OptionError: where they are not the numbers of this part.
+    """
+    if not is_part(skeleton):
+        return skeleton
+    whole: Any = skeleton
+    given = dict(_iterate_items(numbers))
+    mapping = _find_mapping(whole)
+    if mapping is not None:
+        return replace(whole, **{mapping.name: given})
+    cls = numbers_class(type(whole))
+    names = {one.name for one in fields(cls)}
+    if given.keys() != names:
+        kind, name = type(numbers).__name__, type(whole).__name__
+        raise OptionError(
+            f"{kind}: must be the numbers of {name}, {cls.__name__}: {', '.join(sorted(names)) or 'none'}"
+        )
+    of_part = {one.name: one for one in fields(whole)}
+    bound = {
+        name: given[name] if _is_number(of_part[name]) else bind(getattr(whole, name), given[name]) for name in names
+    }
+    return replace(whole, **bound)
+
+
+def read_numbers(value: Any) -> Any:
+    """Return the numbers of a part, nested by field name: of its `numbers_class`, or a mapping where it has one.
+
+    Raises:
+        OptionError: where a field holds a part whose class has none there by default.
+    """
+    if not is_part(value):
+        return {}
+    mapping = _find_mapping(value)
+    if mapping is not None:
+        return unfreeze(getattr(value, mapping.name))
+    cls, found = numbers_class(type(value)), {}
+    for one in fields(value):
+        own = getattr(value, one.name)
+        if _is_number(one):
+            found[one.name] = own
+        elif _is_nested(one):
+            found[one.name] = read_numbers(own)
+        elif is_part(own):
+            raise OptionError(f"{one.name}: {type(value).__name__} must have a part as the default of this field")
+    return cls(**found)
+
+
+def require_given_once(skeleton: Any, numbers: Any, prefix: str = "") -> None:
+    """Refuse numbers of a state that differ from what a part was made with, where that is no default.
+
+    Args:
+        skeleton: a part; of what is none there are no numbers.
+        numbers: as for `bind`.
+        prefix: of the names, for errors.
+
+    Raises:
+        OptionError: of the first that is given twice.
+    """
+    if not is_part(skeleton):
+        return
+    given = dict(_iterate_items(numbers))
+    mapping = _find_mapping(skeleton)
+    if mapping is not None:
+        own = getattr(skeleton, mapping.name)
+        require(not own or own == given, f"{prefix}{mapping.name}", own, f"is given twice, once as {given}")
+        return
+    for one in fields(skeleton):
+        own, name = getattr(skeleton, one.name), f"{prefix}{one.name}"
+        if _is_nested(one):
+            require_given_once(own, given[one.name], f"{name}.")
+        elif _is_number(one) and own != one.default:
+            same = np.array_equal(own, given[one.name])
+            require(same, name, to_printable(own), f"is given twice, once as {to_printable(given[one.name])}")
+
+
+@cache
+def numbers_class(cls: type[Any]) -> Any:
+    """Return the dataclass, a pytree, of the numbers of a class of parts, whose name ends in Hyperparams."""
+    namespace: dict[str, Any] = {"__annotations__": {}, "__module__": cls.__module__, "__doc__": f"Of {cls.__name__}."}
+    for one in fields(cls):
+        if _is_number(one):
+            namespace[one.name] = struct.field(default=one.default, metadata=dict(one.metadata))
+        elif _is_nested(one):
+            namespace[one.name] = struct.field(default_factory=lambda one=one: read_numbers(_default(one)))
+        else:
+            continue
+        namespace["__annotations__"][one.name] = Any
+    return struct.dataclass(type(f"{cls.__name__}Hyperparams", (), namespace))
+
+
+def _check_numbers(value: Any) -> None:
+    for one in filter(_is_number, fields(value)):
+        given, low, high = getattr(value, one.name), one.metadata["low"], one.metadata["high"]
+        if hasattr(given, "dtype"):
+            continue
+        real = isinstance(given, int | float) and not isinstance(given, bool)
+        require(real or isinstance(given, Prior), one.name, to_printable(given), "must be a number")
+        for end in given.bounds if isinstance(given, Prior) else (given,):
+            require(low <= end <= high, one.name, to_printable(given), f"must be between {low:g} and {high:g}")
+
+
+def _is_number(one: "Field[Any]") -> bool:
+    return "low" in one.metadata
+
+
+def _is_nested(one: "Field[Any]") -> bool:
+    return is_part(_default(one))
+
+
+def _default(one: "Field[Any]") -> Any:
+    return one.default if one.default_factory is MISSING else one.default_factory()
+
+
+def _find_mapping(value: Any) -> "Field[Any] | None":
+    return next((one for one in fields(value) if MAPPING in one.metadata), None)
+
+
+def _iterate_items(numbers: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(numbers, Mapping):
+        yield from numbers.items()
+    else:
+        yield from ((one.name, getattr(numbers, one.name)) for one in fields(numbers))
