@@ -37,9 +37,20 @@ def default_hyperparams(part: Any) -> Any:
 
 
 def check_given_once(workflow: Any, hyperparams: Any) -> None:
-    """Raises OptionError where a part of a workflow was made with other numbers than hyperparams has for it."""
-    for field in dataclasses.fields(hyperparams) if dataclasses.is_dataclass(hyperparams) else ():
-        require_given_once(getattr(workflow, field.name, None), getattr(hyperparams, field.name), f"{field.name}.")
+    """Raises OptionError where a part of a workflow was made with other numbers than hyperparams has for it.
+
+    Those of parts that a workflow has by default are replaced.
+    """
+    if not (dataclasses.is_dataclass(hyperparams) and dataclasses.is_dataclass(workflow)):
+        return
+    for field in dataclasses.fields(workflow):
+        part, numbers = getattr(workflow, field.name), getattr(hyperparams, field.name, None)
+        if is_part(part) and numbers is not None and part != _get_default(field):
+            require_given_once(part, numbers, f"{field.name}.")
+
+
+def _get_default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def flatten_hyperparams(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, float]]:

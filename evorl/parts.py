@@ -100,6 +100,11 @@ def is_part(value: Any) -> bool:
     return hasattr(value, MARK)
 
 
+def holds_numbers(one: "Field[Any]") -> bool:
+    """Return whether a field of a part is a number, or numbers by name."""
+    return _is_number(one) or MAPPING in one.metadata
+
+
 def bind(skeleton: T, numbers: Any) -> T:
     """Return a part with the numbers of a state in place of its own.
 
@@ -110,25 +115,29 @@ def bind(skeleton: T, numbers: Any) -> T:
     Raises:
         OptionError: where they are not the numbers of this part.
     """
+    return _bind(skeleton, numbers, "numbers")
+
+
+def _bind(skeleton: Any, numbers: Any, place: str) -> Any:
     if not is_part(skeleton):
         return skeleton
-    whole: Any = skeleton
     given = dict(_iterate_items(numbers))
-    mapping = _find_mapping(whole)
+    mapping = _find_mapping(skeleton)
     if mapping is not None:
-        return replace(whole, **{mapping.name: given})
-    cls = numbers_class(type(whole))
+        return replace(skeleton, **{mapping.name: given})
+    cls = numbers_class(type(skeleton))
     names = {one.name for one in fields(cls)}
     if given.keys() != names:
-        kind, name = type(numbers).__name__, type(whole).__name__
-        raise OptionError(
-            f"{kind}: must be the numbers of {name}, {cls.__name__}: {', '.join(sorted(names)) or 'none'}"
-        )
-    of_part = {one.name: one for one in fields(whole)}
+        wanted = f"must be {cls.__name__}, of {type(skeleton).__name__}, with {', '.join(sorted(names)) or 'none'}"
+        raise OptionError(f"{place}={type(numbers).__name__}: {wanted}")
+    of_part = {one.name: one for one in fields(skeleton)}
     bound = {
-        name: given[name] if _is_number(of_part[name]) else bind(getattr(whole, name), given[name]) for name in names
+        name: given[name]
+        if _is_number(of_part[name])
+        else _bind(getattr(skeleton, name), given[name], f"{place}.{name}")
+        for name in names
     }
-    return replace(whole, **bound)
+    return replace(skeleton, **bound)
 
 
 def read_numbers(value: Any) -> Any:
@@ -198,6 +207,7 @@ def numbers_class(cls: type[Any]) -> Any:
 
 
 def _check_numbers(value: Any) -> None:
+    """Check what is no array, and make floats of ints where the default is one."""
     for one in filter(_is_number, fields(value)):
         given, low, high = getattr(value, one.name), one.metadata["low"], one.metadata["high"]
         if hasattr(given, "dtype"):
@@ -206,6 +216,8 @@ def _check_numbers(value: Any) -> None:
         require(real or isinstance(given, Prior), one.name, to_printable(given), "must be a number")
         for end in given.bounds if isinstance(given, Prior) else (given,):
             require(low <= end <= high, one.name, to_printable(given), f"must be between {low:g} and {high:g}")
+        if isinstance(given, int) and isinstance(one.default, float):
+            object.__setattr__(value, one.name, float(given))
 
 
 def _is_number(one: "Field[Any]") -> bool:

@@ -11,13 +11,12 @@ import pytest
 from evorl import hyperparameters
 from evorl.agents import PPOHyperparams, TD3Hyperparams
 from evorl.agents.random import Random
-from evorl.ec import ARS, CEM, CMAES, CSO, GA, CEMHyperparams, OpenES, OpenESHyperparams, SeededES, VanillaES, search
+from evorl.ec import ARS, CEM, CMAES, CSO, GA, OpenES, SeededES, VanillaES, search
 from evorl.ec.map_elites import MapElites
 from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.actions import RescaleAction
 from evorl.envs.check import check_env
 from evorl.errors import OptionError
-from evorl.parts import bind
 from evorl.priors import Choice, Integer, LogUniform, Uniform
 from evorl.spaces import (
     Box,
@@ -189,8 +188,8 @@ def test_seeds_must_be_whole(seed):
             play_episodes(ENV, (), None, (), 1, seed)
 
 
-def asked(evolver, key, hyperparams):
-    return bind(evolver, hyperparams).ask(key, bind(evolver, hyperparams).init(key, jnp.zeros(2)))
+def asked(evolver, key):
+    return evolver.ask(key, evolver.init(key, jnp.zeros(2)))
 
 
 LEGACY = r"^key=uint32 \[(2|2, 2)\]: must be a typed key, jax.random.key\(seed\), and no PRNGKey"
@@ -200,8 +199,8 @@ TAKE_A_KEY = {
     "workflow.evaluate": lambda key: OFF_POLICY.evaluate(None, key),
     "agent.init": lambda key: AGENT.init(key, TD3Hyperparams()),
     "search.begin": lambda key: search.init_evolver_state(CEM(4), key, jnp.zeros(2), jnp.zeros),
-    "evolver.ask": lambda key: asked(CEM(4), key, CEMHyperparams()),
-    "seeds": lambda key: asked(SeededES(OpenES(4)), key, OpenESHyperparams()),
+    "evolver.ask": lambda key: asked(CEM(4), key),
+    "seeds": lambda key: asked(SeededES(OpenES(4)), key),
     "world.reset": lambda key: EnvBatch(ENV, (), (), 2).reset(jax.random.split(key)),
     "Box.sample": Box(0.0, 1.0, (2,)).sample,
     "Dict.sample": Dict({"a": Discrete(2)}).sample,

@@ -85,7 +85,7 @@ WRONG = {
         "agent.workflow.members_at_once=5: must divide population_size, 128, or be 0 for all members"
     ),
     "train agent=ga agent.workflow.evolver.mutation._target_=evorl.ec.variation.ERLMutation": (
-        "hyperparams.mutation=GaussianMutationHyperparams: must be ERLMutationHyperparams, the hyperparameters of "
+        "numbers.mutation=GaussianMutationHyperparams: must be ERLMutationHyperparams, of "
     ),
     "train agent=cma_es agent.workflow.agent.hidden=[2048,2048]": "the state needs ",
     "train agent=evosax agent.workflow.evolver.algorithm.path=evosax.algorithms.SV_CMA_ES": (

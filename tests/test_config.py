@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import jax
 import pytest
@@ -15,6 +16,7 @@ from evorl.envs.suites.gymnax import Gymnax
 from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
 from evorl.hyperparameters import hyperparameter, to_search_space
+from evorl.parts import bind, read_numbers
 from evorl.population import Pairs, Swarm, SwarmHyperparams, Truncation
 from evorl.priors import LogUniform, Uniform
 from evorl.training import runs
@@ -115,7 +117,8 @@ def test_any_agent_and_any_evolver_compose(name, evolver):
 def test_erl_is_that_of_its_dataclass_and_of_the_paper():
     workflow, hyperparams, _ = built("env=fast", "agent=erl")
     agent = TD3(workflow.env.observation_space, workflow.env.action_space, layer_norm=True)
-    assert workflow == ERL(workflow.env, agent)
+    bound = bind(workflow.evolver, hyperparams.evolver)
+    assert replace(workflow, evolver=bound) == ERL(workflow.env, agent)
     assert hyperparams == ERLHyperparams()
     assert (workflow.evolver.population_size, workflow.evolver.num_elites, workflow.evolver.tournament) == (10, 2, 3)
     assert isinstance(hyperparams.evolver.mutation, ERLMutationHyperparams)
@@ -139,7 +142,7 @@ def test_any_selection_and_any_variation_compose(selection, variation):
     assert type(workflow.selection).__name__.lower().removesuffix("selection") == (
         "no" if selection == "none" else selection
     )
-    assert isinstance(hyperparams.variation, workflow.variation.hyperparams_class)
+    assert type(hyperparams.variation) is type(read_numbers(workflow.variation))
     jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
 
 

@@ -130,7 +130,7 @@ def test_what_the_page_on_diversity_shows_runs():
     names = {}
     exec(re.search(r"```python\n(.*?)```", (ROOT / "docs" / "diversity.md").read_text(), re.DOTALL)[1], names)
     workflow = names["workflow"]
-    state = jax.eval_shape(workflow.init, jax.random.key(0), names["hyperparams"])
+    state = jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams())
     assert state.evolver.elites.fitness.shape == (400,)
 
 

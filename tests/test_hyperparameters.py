@@ -70,14 +70,14 @@ def test_those_of_parts_within_parts():
     assert read_numbers(Restarts(CMAES(4))).evolver == read_numbers(CMAES(4))
     policy = MLPPolicy(*SPACES, hidden=(4,))
     assert Evolution(ENV, policy, OpenES(4)).hyperparams().evolver == read_numbers(OpenES(4))
-    assert EvolverVariation(CEM(4)).hyperparams() == CEMHyperparams()
+    assert read_numbers(EvolverVariation(CEM(4))).evolver == CEMHyperparams()
     agent = PolicyGradient(CHOICES.observation_space, CHOICES.action_space, PPO())
     assert OnPolicy(CHOICES, agent).hyperparams() == PPOHyperparams()
 
 
 def test_a_population_searches_what_its_members_have_declared():
     pbt = PBT(Vmapped(CEM_RL, 4), variation=EvolverVariation(CEM(4)))
-    assert pbt.hyperparams() == PBTHyperparams(CEMHyperparams())
+    assert pbt.hyperparams() == PBTHyperparams(read_numbers(EvolverVariation(CEM(4))))
     assert isinstance(pbt.search_space.hyperparams.agent.critic_lr, LogUniform)
     assert pbt.search_space.hyperparams == hyperparameters.to_search_space(CEM_RL.hyperparams())
     members = SharedReplay(OffPolicy(ENV, SAC_AGENT), 3).hyperparams()

@@ -1,7 +1,5 @@
 """Levels as genomes: made of vectors for an evolver, or bred."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +17,6 @@ from evorl.ued.plr import PLR
 
 ENV = Maze(RandomWalls(4, 5, fewest=4, most=4), view_size=3, max_episode_steps=20, num_actions=3)
 PHYSICS = Physics(Gymnax("CartPole-v1"), {"length": Uniform(0.3, 0.7), "masspole": Uniform(0.1, 0.2)})
-H = BredLevels().hyperparams()
 
 
 def test_a_maze_is_decoded_as_in_numpy():
@@ -53,13 +50,13 @@ def test_physics_are_decoded_into_the_unit_cube_and_crossed_by_number():
 
 def bred(key, env, generator, score, rounds, n=16):
     """The mean and the best score of each round."""
-    state, found = generator.init(key, env, n, H), []
+    state, found = generator.init(key, env, n), []
 
     @jax.jit
     def round_of(state, key):
-        levels, made_of, state = generator.ask(key, state, env, n, env.default_params, H)
+        levels, made_of, state = generator.ask(key, state, env, n, env.default_params)
         worth = score(levels)
-        return generator.tell(key, made_of, worth, state, H), worth
+        return generator.tell(key, made_of, worth, state), worth
 
     for i in range(rounds):
         state, worth = round_of(state, jax.random.fold_in(key, i))
@@ -86,14 +83,15 @@ def test_breeding_finds_long_paths_and_never_loses_the_longest():
 def test_elites_come_again_unchanged_and_without_a_score_never():
     levels = jax.vmap(ENV.sample_level, (0, None))(jax.random.split(jax.random.key(0), 8), ENV.default_params)
     generator = BredLevels(elites=2)
-    before = generator.init(jax.random.key(0), ENV, 8, H)
-    told = generator.tell(jax.random.key(0), levels, jnp.array([1.0, 5, jnp.nan, 4, 0, 3, 2, jnp.nan]), before, H)
-    asked, made_of, _ = generator.ask(jax.random.key(1), told, ENV, 8, ENV.default_params, H)
+    before = generator.init(jax.random.key(0), ENV, 8)
+    told = generator.tell(jax.random.key(0), levels, jnp.array([1.0, 5, jnp.nan, 4, 0, 3, 2, jnp.nan]), before)
+    asked, made_of, _ = generator.ask(jax.random.key(1), told, ENV, 8, ENV.default_params)
     jax.tree.map(np.testing.assert_array_equal, tree.index(asked, slice(0, 2)), tree.index(levels, jnp.array([1, 3])))
     jax.tree.map(np.testing.assert_array_equal, asked, made_of)
-    same = BredLevels(elites=0, num_edits=0)  # children without edits and crossover are their parents
-    alone = replace(H, crossover_rate=jnp.float32(0), tournament=jnp.int32(8))
-    asked, *_ = same.ask(jax.random.key(2), told, ENV, 8, ENV.default_params, alone)
+    same = BredLevels(
+        elites=0, num_edits=0, crossover_rate=0, tournament=8
+    )  # children without edits and crossover are their parents
+    asked, *_ = same.ask(jax.random.key(2), told, ENV, 8, ENV.default_params)
     last = [bool(ENV.is_same_level(tree.index(asked, i), tree.index(levels, 2))) for i in range(8)]
     assert not any(last)
 
@@ -139,7 +137,7 @@ class Plain(Gymnax):
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(generator, message):
     with pytest.raises(OptionError, match=message):
-        generator.init(jax.random.key(0), Plain("CartPole-v1"), 4, generator.hyperparams())
+        generator.init(jax.random.key(0), Plain("CartPole-v1"), 4)
 
 
 @pytest.mark.parametrize("wrong", [{"elites": -1}, {"num_edits": -1}])

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from evosax.algorithms import SNES
 
-from evorl import CartPole, Evolution, EvolutionHyperparams, MLPPolicy, fit
+from evorl import ERL, TD3, CartPole, ERLHyperparams, Evolution, EvolutionHyperparams, MLPPolicy, PointMaze, fit
 from evorl.ec import CMAES, GA, ERLMutation, Evosax, OpenES, Restarts
 from evorl.errors import OptionError
+from evorl.hyperparameters import check_given_once
 from evorl.parts import bind, is_part, number, numbers_class, part, read_numbers, require_given_once
 from evorl.priors import Uniform
 
@@ -51,6 +52,7 @@ def test_numbers_are_given_by_name_and_kept():
         Search(5, Noise(), 0.2)
     with pytest.raises(FrozenInstanceError):
         found.rate = 3
+    assert isinstance(found.rate, float)  # as its default is
     assert found == Search(5, Noise(std=0.25), rate=2)
     assert hash(found) == hash(Search(5, Noise(std=0.25), rate=2))
 
@@ -72,8 +74,8 @@ def test_numbers_are_given_by_name_and_kept():
         (lambda: number(2.0, 0, 1), "default=2: must be between 0 and 1"),
         (lambda: number(0.5, 1, 0), "high=0: must be above low, 1"),
         (lambda: number(0.5, 0, 1, prior=Uniform(0, 2)), "prior="),
-        (lambda: bind(Noise(), {"std": 0.1, "sdt": 0.2}), "dict: must be the numbers of Noise, NoiseHyperparams: std"),
-        (lambda: bind(GA(), read_numbers(OpenES())), "OpenESHyperparams: must be the numbers of GA, GAHyperparams: "),
+        (lambda: bind(Noise(), {"std": 0.1, "sdt": 0.2}), "numbers=dict: must be NoiseHyperparams, of Noise, with std"),
+        (lambda: bind(GA(), read_numbers(OpenES())), "numbers=OpenESHyperparams: must be GAHyperparams, of GA, with "),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(make, told):
@@ -149,6 +151,10 @@ def test_numbers_are_given_once():
     assert workflow.hyperparams().evolver.std == 0.3
     with pytest.raises(OptionError, match=r"^evolver\.std=0\.3: is given twice, once as 0\.02$"):
         fit(workflow, EvolutionHyperparams())
+    maze = PointMaze()
+    erl = ERL(maze, TD3(maze.observation_space, maze.action_space))
+    rarely = read_numbers(GA(mutation=ERLMutation(), mutation_rate=0.1))
+    check_given_once(erl, ERLHyperparams(evolver=rarely))  # its default evolver has 0.9
     require_given_once(OpenES(8), read_numbers(OpenES(8, std=0.3)))
     bounded = GA(8, 2, mutation=ERLMutation(bound=2.0))
     require_given_once(bounded, read_numbers(bounded))

@@ -229,7 +229,7 @@ class Silent(Climb):
         (lambda: PBT(Vmapped(Climb(), 8), ClimbHyperparams()), "names nothing to search"),
         (
             lambda: jax.eval_shape(climbing().init, KEY, PBTHyperparams(SwarmHyperparams())),
-            "hyperparams.variation=SwarmHyperparams: must be PerturbHyperparams",
+            "numbers=SwarmHyperparams: must be PerturbHyperparams, of Perturb, with factor",
         ),
         (
             lambda: run(PBT(Vmapped(Silent(), 8), ClimbHyperparams(rate=Uniform(0, 1))), 1),

@@ -20,12 +20,9 @@ from evorl.population import (
     NoSelection,
     Pairs,
     Perturb,
-    PerturbHyperparams,
     PriorSpace,
     Resample,
-    ResampleHyperparams,
     Swarm,
-    SwarmHyperparams,
     Tournament,
     Truncation,
 )
@@ -144,9 +141,8 @@ GENERATION = Generation(POINTS, FIT, SOURCE, E_FOLDS)
 
 
 def test_perturbation_is_a_step_up_or_down_in_the_units_of_each_prior():
-    hyperparams = PerturbHyperparams(0.2)
     prior = LogUniform(1e-4, 1e-1)
-    move = jax.vmap(lambda key: Perturb()(key, GENERATION, (), hyperparams)[0])
+    move = jax.vmap(lambda key: Perturb()(key, GENERATION, ())[0])
     moved = move(jax.random.split(KEY, 400))
     np.testing.assert_array_equal(moved[:, :2], jnp.broadcast_to(POINTS[:2], (400, 2, 2)))
     factors = prior.decode(moved[:, 2:, 0]) / prior.decode(POINTS[:2, 0])
@@ -166,7 +162,7 @@ def test_perturbed_numbers_neither_drift_nor_pile_up_where_fitness_is_random(pri
     def after(u):
         def generation(u, key):
             parent = jax.random.permutation(key, n)  # each as likely as another, none lost by chance
-            moved, _ = Perturb()(key, Generation(u, jnp.zeros(n), parent, e_folds), (), PerturbHyperparams(0.2))
+            moved, _ = Perturb()(key, Generation(u, jnp.zeros(n), parent, e_folds), ())
             return reflect(moved, 0.0, 1.0), None
 
         return jax.lax.scan(generation, u, jax.random.split(KEY, 50))[0]
@@ -188,9 +184,7 @@ def test_a_factor_of_two_is_one_power_of_two_further():
 
 
 def test_resampling_draws_some_numbers_anew():
-    moved = jax.vmap(lambda key: Resample()(key, GENERATION, (), ResampleHyperparams(0.25))[0])(
-        jax.random.split(KEY, 2000)
-    )
+    moved = jax.vmap(lambda key: Resample(rate=0.25)(key, GENERATION, ())[0])(jax.random.split(KEY, 2000))
     np.testing.assert_array_equal(moved[:, :2], jnp.broadcast_to(POINTS[:2], (2000, 2, 2)))
     anew = np.asarray(moved[:, 2:] != POINTS[:2])
     assert abs(anew.mean() - 0.25) < 4 * np.sqrt(0.25 * 0.75 / anew.size)
@@ -198,9 +192,9 @@ def test_resampling_draws_some_numbers_anew():
 
 
 def test_a_swarm_flies_to_its_parents_with_a_velocity_that_lasts():
-    swarm, hyperparams = Swarm(), SwarmHyperparams()
+    swarm = Swarm()
     velocity = jnp.array([[9.0, 9.0], [9.0, 9.0], [0.5, -0.5], [0.0, 0.0]])
-    moved, after = swarm(KEY, GENERATION, velocity, hyperparams)
+    moved, after = swarm(KEY, GENERATION, velocity)
     r1, r2 = np.asarray(jax.random.uniform(KEY, (2, 4, 2)))
     assert len(np.unique(np.concatenate([r1, r2]))) == 16  # each number its own
     for child, parent in ((2, 0), (3, 1)):
@@ -209,19 +203,20 @@ def test_a_swarm_flies_to_its_parents_with_a_velocity_that_lasts():
         np.testing.assert_allclose(moved[child], POINTS[child] + expected, rtol=1e-6)
     np.testing.assert_array_equal(after[:2], velocity[:2])
     np.testing.assert_array_equal(moved[:2], POINTS[:2])
-    np.testing.assert_array_equal(swarm.init(KEY, POINTS, hyperparams), jnp.zeros_like(POINTS))
+    np.testing.assert_array_equal(swarm.init(KEY, POINTS), jnp.zeros_like(POINTS))
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("evolver", [Evosax(DifferentialEvolution, 20), CEM(20)], ids=["evosax", "cem"])
+@pytest.mark.parametrize(
+    "evolver", [Evosax(DifferentialEvolution, 20), CEM(20, initial_variance=0.1)], ids=["evosax", "cem"]
+)
 def test_evolved_children_find_the_best_settings(evolver):
     """The population's points approach where the fitness is highest, with the children's moves alone."""
     variation, selection = EvolverVariation(evolver), Truncation(0.5)
-    hyperparams = {} if isinstance(evolver, Evosax) else CEMHyperparams(initial_variance=0.1)
     best = jnp.array([0.7, 0.2])
     points = jax.random.uniform(KEY, (20, 2))
     fitness_of = lambda points: -((points - best) ** 2).sum(-1)  # noqa: E731
-    memory = variation.init(KEY, points, hyperparams)
+    memory = variation.init(KEY, points)
     before = fitness_of(points).mean()
 
     @jax.jit
@@ -229,7 +224,7 @@ def test_evolved_children_find_the_best_settings(evolver):
         points, memory = carry
         fitness = fitness_of(points)
         told = Generation(points, fitness, selection(key, fitness), jnp.zeros(2))
-        points, memory = variation(key, told, memory, hyperparams)
+        points, memory = variation(key, told, memory)
         return (points, memory), None
 
     (points, _), _ = jax.lax.scan(generation, (points, memory), jax.random.split(KEY, 60))

@@ -17,7 +17,7 @@ from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.sanity.continuous import Continuous
 from evorl.errors import OptionError
 from evorl.hyperparameters import as_arrays
-from evorl.parts import bind, part
+from evorl.parts import bind, part, read_numbers
 from evorl.problems import BBOB, DTLZ, ZDT, Arm, Sphere
 from evorl.training import runs
 from evorl.training.configuration import config, discovery
@@ -219,7 +219,7 @@ def test_configured_evolvers_are_those_of_the_dataclasses():
             config.compose_config(["agent=search", "problem=zdt1", f"agent/evolver={name}"])
         )
         assert workflow == Search(ZDT(), expected)
-        assert hyperparams == SearchHyperparams(expected.hyperparams())
+        assert hyperparams == SearchHyperparams(read_numbers(expected))
     workflow, _, _ = runs.build(config.compose_config(["experiment=brax/nsga2_hopper"]))
     bounds = {"low": -2.0, "high": 2.0}
     of_both = {"x_velocity": 1, "reward_ctrl": 1}

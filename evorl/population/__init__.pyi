@@ -5,6 +5,7 @@ from evorl.population.select import Selection as Selection
 from evorl.population.select import Tournament as Tournament
 from evorl.population.select import Truncation as Truncation
 from evorl.population.variation import EvolverVariation as EvolverVariation
+from evorl.population.variation import EvolverVariationHyperparams as EvolverVariationHyperparams
 from evorl.population.variation import Generation as Generation
 from evorl.population.variation import Perturb as Perturb
 from evorl.population.variation import PerturbHyperparams as PerturbHyperparams

@@ -6,6 +6,7 @@ from evorl.ued.buffer import LevelBuffer as LevelBuffer
 from evorl.ued.generators import BredLevels as BredLevels
 from evorl.ued.generators import BredLevelsHyperparams as BredLevelsHyperparams
 from evorl.ued.generators import EvolvedLevels as EvolvedLevels
+from evorl.ued.generators import EvolvedLevelsHyperparams as EvolvedLevelsHyperparams
 from evorl.ued.generators import SampledLevels as SampledLevels
 from evorl.ued.learnable import Learnable as Learnable
 from evorl.ued.learnable import LearnableHyperparams as LearnableHyperparams

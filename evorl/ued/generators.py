@@ -1,7 +1,7 @@
 """Where new levels come from."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import field
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,89 +10,72 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl import hyperparameters, tree
+from evorl import tree
+from evorl.ec.openes import OpenES
 from evorl.errors import OptionError, require, require_int
-from evorl.hyperparameters import Number, as_arrays, hyperparameter
-from evorl.parts import bind
+from evorl.hyperparameters import as_arrays
+from evorl.parts import Number, number, numbers_class, part
 from evorl.priors import Integer, Uniform
-from evorl.types import DecodableLevelEnv, Evolver, Hyperparams, Key, Level, LevelCrossoverEnv, LevelEnv, State
+from evorl.types import DecodableLevelEnv, Evolver, Key, Level, LevelCrossoverEnv, LevelEnv, State
 
 
 @runtime_checkable
 class LevelGenerator(Protocol):
     """New levels, n at a time; it is told what they were worth."""
 
-    def hyperparams(self) -> Hyperparams:
-        """Those of its parts at their defaults; {} without any."""
-        ...
-
-    def init(self, key: Key, env: LevelEnv, n: int, hyperparams: Hyperparams) -> State:
+    def init(self, key: Key, env: LevelEnv, n: int) -> State:
         """The state before the first levels; raises OptionError where it cannot make n at a time."""
         ...
 
-    def ask(
-        self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any, hyperparams: Hyperparams
-    ) -> tuple[Level, Any, State]:
+    def ask(self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any) -> tuple[Level, Any, State]:
         """n levels, leaves [n, ...], what they were made of, and the state that waits to be told."""
         ...
 
-    def tell(self, key: Key, genomes: Any, score: Float[Array, " n"], state: State, hyperparams: Hyperparams) -> State:
+    def tell(self, key: Key, genomes: Any, score: Float[Array, " n"], state: State) -> State:
         """The state that knows the scores; NaN of a level that has none."""
         ...
 
 
-@dataclass(frozen=True)
+@part
 class SampledLevels:
     """Levels as the environment draws them."""
 
-    def hyperparams(self) -> dict[str, Any]:
-        return {}
-
-    def init(self, key: Key, env: LevelEnv, n: int, hyperparams: Hyperparams) -> tuple[()]:
-        del key, env, n, hyperparams
+    def init(self, key: Key, env: LevelEnv, n: int) -> tuple[()]:
+        del key, env, n
         return ()
 
-    def ask(
-        self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any, hyperparams: Hyperparams
-    ) -> tuple[Level, tuple[()], State]:
-        del hyperparams
+    def ask(self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any) -> tuple[Level, tuple[()], State]:
         return jax.vmap(env.sample_level, (0, None))(jax.random.split(key, n), env_params), (), state
 
-    def tell(self, key: Key, genomes: Any, score: Float[Array, " n"], state: State, hyperparams: Hyperparams) -> State:
-        del key, genomes, score, hyperparams
+    def tell(self, key: Key, genomes: Any, score: Float[Array, " n"], state: State) -> State:
+        del key, genomes, score
         return state
 
 
-@dataclass(frozen=True)
+@part
 class EvolvedLevels:
     """Levels that an evolver searches for, whose fitness are the scores.
 
     decode makes of a vector [size] a level; without one it is the environment's own (evorl.types.DecodableLevelEnv).
     """
 
-    evolver: Evolver
+    evolver: Evolver = field(default_factory=OpenES)
     decode: Callable[[Float[Array, " size"]], Level] | None = None
     size: int = 0
 
-    def hyperparams(self) -> Hyperparams:
-        return hyperparameters.default_hyperparams(self.evolver)
-
-    def init(self, key: Key, env: LevelEnv, n: int, hyperparams: Hyperparams) -> State:
+    def init(self, key: Key, env: LevelEnv, n: int) -> State:
         given = self.evolver.population_size
         require(given == n, "population_size", given, f"must be the levels of an iteration, {n}")
-        return bind(self.evolver, hyperparams).init(key, jnp.zeros(self.decoder(env)[1]))
+        return self.evolver.init(key, jnp.zeros(self.decoder(env)[1]))
 
-    def ask(
-        self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any, hyperparams: Hyperparams
-    ) -> tuple[Level, Any, State]:
+    def ask(self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any) -> tuple[Level, Any, State]:
         del n, env_params
-        evolver = bind(self.evolver, hyperparams)
-        genomes, state = evolver.ask(key, state)
-        points = jax.vmap(evolver.to_params, (None, 0))(state, genomes)
+        genomes, state = self.evolver.ask(key, state)
+        points = jax.vmap(self.evolver.to_params, (None, 0))(state, genomes)
         return jax.vmap(self.decoder(env)[0])(points), genomes, state
 
-    def tell(self, key: Key, genomes: Any, score: Float[Array, " n"], state: State, hyperparams: Hyperparams) -> State:
-        return bind(self.evolver, hyperparams).tell(key, genomes, score, state)[0]
+    def tell(self, key: Key, genomes: Any, score: Float[Array, " n"], state: State) -> State:
+        return self.evolver.tell(key, genomes, score, state)[0]
 
     def decoder(self, env: LevelEnv) -> tuple[Callable[[Float[Array, " size"]], Level], int]:
         """How a vector becomes a level, and how many numbers it has; raises OptionError where nothing says so."""
@@ -107,14 +90,6 @@ class EvolvedLevels:
 
 
 @struct.dataclass
-class BredLevelsHyperparams:
-    """How often two levels have a child together, and how many contend for being a parent."""
-
-    crossover_rate: Number = hyperparameter(0.5, 0.0, 1.0, "the share of children of two parents", Uniform(0.0, 1.0))
-    tournament: Number = hyperparameter(2, 1, 64, "levels of which the best becomes a parent", Integer(2, 8))
-
-
-@struct.dataclass
 class BredLevelsState:
     """The levels that were told last, and what they were worth."""
 
@@ -122,7 +97,7 @@ class BredLevelsState:
     score: Any  # [n], -inf where there is none
 
 
-@dataclass(frozen=True)
+@part
 class BredLevels:
     """A genetic algorithm whose genomes are levels: the best ones once more, and children of winners of tournaments.
 
@@ -132,16 +107,14 @@ class BredLevels:
 
     elites: int = 4
     num_edits: int = 5
+    crossover_rate: Number = number(0.5, 0.0, 1.0, "the share of children of two parents", Uniform(0.0, 1.0))
+    tournament: Number = number(2, 1, 64, "levels of which the best becomes a parent", Integer(2, 8))
 
     def __post_init__(self) -> None:
         require_int("elites", self.elites, 0)
         require_int("num_edits", self.num_edits, 0)
 
-    def hyperparams(self) -> BredLevelsHyperparams:
-        return BredLevelsHyperparams()
-
-    def init(self, key: Key, env: LevelEnv, n: int, hyperparams: BredLevelsHyperparams) -> BredLevelsState:
-        del hyperparams
+    def init(self, key: Key, env: LevelEnv, n: int) -> BredLevelsState:
         require(self.elites < n, "elites", self.elites, f"must be below the levels of an iteration, {n}")
         if not isinstance(env, LevelCrossoverEnv):
             raise OptionError(f"generator=BredLevels: levels of {type(env).__name__} have no crossover")
@@ -155,16 +128,15 @@ class BredLevels:
         env: LevelEnv,
         n: int,
         env_params: Any,
-        hyperparams: BredLevelsHyperparams,
     ) -> tuple[Level, Level, BredLevelsState]:
         del env_params
         assert isinstance(env, LevelCrossoverEnv)
         key_parents, key_both, key_cross, key_edit = jax.random.split(key, 4)
         count, best_first = n - self.elites, jnp.argsort(-state.score)
-        rank = self._sample_tournament_winners(key_parents, count, n, hyperparams.tournament)
+        rank = self._sample_tournament_winners(key_parents, count, n, self.tournament)
         a, b = (tree.index(state.levels, best_first[ranks]) for ranks in rank)
         crossed = jax.vmap(env.crossover_levels)(jax.random.split(key_cross, count), a, b)
-        of_two = jax.random.bernoulli(key_both, hyperparams.crossover_rate, (count,))
+        of_two = jax.random.bernoulli(key_both, self.crossover_rate, (count,))
         child = tree.select(of_two, crossed, a)
         mutate = jax.vmap(partial(env.mutate_level, num_edits=self.num_edits))
         children = mutate(jax.random.split(key_edit, count), child)
@@ -178,9 +150,8 @@ class BredLevels:
         genomes: Level,
         score: Float[Array, " n"],
         state: BredLevelsState,
-        hyperparams: BredLevelsHyperparams,
     ) -> BredLevelsState:
-        del key, state, hyperparams
+        del key, state
         return BredLevelsState(genomes, jnp.where(jnp.isnan(score), -jnp.inf, score))
 
     def _sample_tournament_winners(self, key: Key, count: int, n: int, tournament: Any) -> Int[Array, "2 count"]:
@@ -190,3 +161,6 @@ class BredLevels:
 
 
 SAMPLED_LEVELS = SampledLevels()
+SampledLevelsHyperparams = numbers_class(SampledLevels)
+EvolvedLevelsHyperparams = numbers_class(EvolvedLevels)
+BredLevelsHyperparams = numbers_class(BredLevels)

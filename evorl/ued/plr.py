@@ -14,6 +14,7 @@ from evorl import hyperparameters, mesh, tree
 from evorl.agents.ppo import PPOHyperparams
 from evorl.errors import require, require_int
 from evorl.hyperparameters import Number, as_arrays, hyperparameter, make_default_field
+from evorl.parts import bind
 from evorl.priors import Uniform
 from evorl.types import (
     Batch,
@@ -156,7 +157,7 @@ class PLR(curricula.BaseCurriculum):
         hyperparams = as_arrays(hyperparams)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         student = self.full_student.init(key_student, hyperparams.student, env_params)
-        generator = self.generator.init(key_generator, self.env, self.num_levels, hyperparams.generator)
+        generator = bind(self.generator, hyperparams.generator).init(key_generator, self.env, self.num_levels)
         level = jax.eval_shape(self.env.sample_level, key, env_params)
         buffer = LevelBuffer.empty(self.capacity, level, self.prioritization)
         parents = tree.broadcast(tree.zeros_like(level), self.num_levels) if self.num_edits else ()
@@ -175,9 +176,8 @@ class PLR(curricula.BaseCurriculum):
         """What is played: new levels, replays, or children; side by side all that there are."""
         key_new, key_choice, key_draw, key_edit = jax.random.split(key, 4)
         h, n, buffer = state.hyperparams, self.num_levels, state.buffer
-        new, made_of, generator = self.generator.ask(
-            key_new, state.generator, self.env, n, state.env_params, h.generator
-        )
+        bound = bind(self.generator, h.generator)
+        new, made_of, generator = bound.ask(key_new, state.generator, self.env, n, state.env_params)
         ready = 2 * buffer.size >= self.capacity
         chosen = self.side_by_side | jax.random.bernoulli(key_choice, h.replay)
         replays = ready & chosen & (self.side_by_side | ~state.children_due)
@@ -215,7 +215,8 @@ class PLR(curricula.BaseCurriculum):
         buffer = buffer.insert_levels(carry.levels, entering, highest, self.env.is_same_level, h.curation)
 
         def tell(_: Array, generator: Any) -> Any:
-            return self.generator.tell(key_tell, carry.genomes, score[: self.num_levels], generator, h.generator)
+            bound = bind(self.generator, h.generator)
+            return bound.tell(key_tell, carry.genomes, score[: self.num_levels], generator)
 
         asked = tree.select(carry.is_generated, carry.generator, state.generator)
         generator = tree.masked_fori_loop(carry.is_generated.astype(jnp.int32), tell, asked)

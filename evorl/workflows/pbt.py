@@ -12,8 +12,9 @@ from evorl import hyperparameters, tree
 from evorl import metrics as metrics_of
 from evorl.bounds import reflect
 from evorl.ec.shaping import sanitize_fitness
-from evorl.errors import require, require_int
+from evorl.errors import require_int
 from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.parts import bind
 from evorl.population.search import PriorSpace
 from evorl.population.select import Selection, Truncation
 from evorl.population.variation import Generation, Perturb, PerturbHyperparams, Variation
@@ -99,15 +100,11 @@ class PBT(base.BaseStagedWorkflow):
         return PBTState("", "", base.state_sharding(self.population, state.members), "", "", "", "", "")
 
     def init(self, key: Key, hyperparams: PBTHyperparams, env_params: Any = None) -> PBTState:
-        given, takes = type(hyperparams.variation), self.variation.hyperparams_class
-        name = type(self.variation).__name__
-        wanted = f"must be {takes.__name__}, the hyperparameters of {name}"
-        require(issubclass(given, takes), "hyperparams.variation", given.__name__, wanted)
         key_points, key_members, key_memory = jax.random.split(key, 3)
         hyperparams, space, n = as_arrays(hyperparams), self.search_space, self.population.size
         points = jax.random.uniform(key_points, (n, space.size))
         members = init_members(self.population, key_members, space.decode(points), env_params)
-        memory = self.variation.init(key_memory, points, hyperparams.variation)
+        memory = bind(self.variation, hyperparams.variation).init(key_memory, points)
         return PBTState(hyperparams, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: PBTState, key: Key) -> tuple[LifePlan, tuple[()]]:
@@ -133,7 +130,7 @@ class PBT(base.BaseStagedWorkflow):
         space, moved, fitness = self.search_space, self.current_hyperparams(state).variation, played.fitness
         source = replace_lost_parents(self.selection(key_select, fitness), fitness)
         generation = Generation(state.points, fitness, source, space.e_folds)
-        points, memory = self.variation(key_vary, generation, state.variation_state, moved)
+        points, memory = bind(self.variation, moved)(key_vary, generation, state.variation_state)
         metrics = played.metrics() | {"members/source": source}
 
         points = reflect(points, 0.0, 1.0)

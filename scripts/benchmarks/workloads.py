@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
 from evorl.agents import SAC, MLPPolicy, PolicyGradient, PPOHyperparams, SACHyperparams, TrainState
 from evorl.ec import OpenES
+from evorl.parts import read_numbers
 from evorl.population import NoSelection, Pairs, Swarm, Truncation
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.replay.row_layout import RowLayout
@@ -271,7 +272,7 @@ def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
         learning_rate=LogUniform(1e-5, 1e-2), clip=Uniform(0.01, 0.5), discount=OneMinus(LogUniform(1e-5, 0.14))
     )
     workflow = PBT(Vmapped(inner, size), space, steps_per_generation=2, **options)
-    hyperparams = PBTHyperparams(workflow.variation.hyperparams_class())
+    hyperparams = PBTHyperparams(read_numbers(workflow.variation))
     return workflow, hyperparams, 1, lambda state, metrics: pbt_parts(workflow, state)
 
 

@@ -24,10 +24,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from evorl import GA, OnPolicy, OpenES, stats, tree
-from evorl.ec.genetic import GAHyperparams
-from evorl.ec.variation import GaussianMutationHyperparams
+from evorl.ec import GaussianMutation
 from evorl.envs.maze import paths
-from evorl.hyperparameters import as_arrays
 from evorl.training.runs import restore_run
 from evorl.training.suites.level_episodes import run_on_levels
 from evorl.ued import (
@@ -65,41 +63,36 @@ class Children:
     num_edits: int = 5
     often: float = 0.5  # p, once half of the buffer is full
 
-    def hyperparams(self) -> CurationHyperparams:
-        return CurationHyperparams()
-
-    def init(self, key: Any, env: Any, n: int, hyperparams: Any) -> LevelBuffer:
-        del n, hyperparams
+    def init(self, key: Any, env: Any, n: int) -> LevelBuffer:
+        del n
         return LevelBuffer.empty(self.capacity, jax.eval_shape(env.sample_level, key, env.default_params))
 
-    def ask(self, key: Any, state: LevelBuffer, env: Any, n: int, env_params: Any, hyperparams: Any) -> Any:
+    def ask(self, key: Any, state: LevelBuffer, env: Any, n: int, env_params: Any) -> Any:
         key_new, key_choice, key_draw, key_edit = jax.random.split(key, 4)
         new = curricula.sample_levels(env, key_new, env_params, n)
         replays = jax.random.bernoulli(key_choice, self.often) & (2 * state.size >= self.capacity)
-        places, state = state.sample_indices(key_draw, n, hyperparams, replays)
+        places, state = state.sample_indices(key_draw, n, CurationHyperparams(), replays)
         mutate = jax.vmap(partial(env.mutate_level, num_edits=self.num_edits))
         levels = tree.select(replays, mutate(jax.random.split(key_edit, n), state.get_levels(places)), new)
         return levels, levels, state
 
-    def tell(self, key: Any, genomes: Any, score: Any, state: LevelBuffer, hyperparams: Any) -> LevelBuffer:
+    def tell(self, key: Any, genomes: Any, score: Any, state: LevelBuffer) -> LevelBuffer:
         del key
-        return state.insert_levels(genomes, score, jnp.zeros_like(score), self.env.is_same_level, hyperparams)
+        return state.insert_levels(genomes, score, jnp.zeros_like(score), self.env.is_same_level, CurationHyperparams())
 
 
-def searches(env: Any) -> dict[str, tuple[LevelGenerator, Any]]:
-    """By name, with hyperparameters, which are the library's but for those of the genetic algorithm.
+def searches(env: Any) -> dict[str, LevelGenerator]:
+    """By name; their numbers are the library's but for those of the genetic algorithm.
 
     Its genomes begin as normal numbers, and its mutations turn the signs of some three of 49 walls.
     """
-    ga = GAHyperparams(initial_std=1.0, crossover_rate=0.5, mutation=GaussianMutationHyperparams(std=0.2))
-    random, bred, children = SampledLevels(), BredLevels(), Children(env)
-    evolved = EvolvedLevels(OpenES(AT_ONCE))
+    ga = GA(AT_ONCE, mutation=GaussianMutation(std=0.2), initial_std=1.0, crossover_rate=0.5)
     return {
-        "random": (random, random.hyperparams()),
-        "evolved, OpenES": (evolved, evolved.hyperparams()),
-        "evolved, GA": (EvolvedLevels(GA(AT_ONCE)), ga),
-        "bred": (bred, bred.hyperparams()),
-        "ACCEL": (children, children.hyperparams()),
+        "random": SampledLevels(),
+        "evolved, OpenES": EvolvedLevels(OpenES(AT_ONCE)),
+        "evolved, GA": EvolvedLevels(ga),
+        "bred": BredLevels(),
+        "ACCEL": Children(env),
     }
 
 
@@ -111,20 +104,20 @@ def regret(workflow: Any, state: Any, levels: Any, episodes: int, key: Any) -> A
     return REGRET(Outcome(returns, jnp.ones_like(returns, bool), optimum=optimum, repeats=episodes))
 
 
-def search(workflow: OnPolicy, generator: LevelGenerator, hyperparams: Any, count: int) -> Callable[[Any, Any], Any]:
+def search(workflow: OnPolicy, generator: LevelGenerator, count: int) -> Callable[[Any, Any], Any]:
     """(state, key) -> all levels, leaves [count, ...], and their scores."""
-    env, h = require_level_env(workflow.env), as_arrays(hyperparams)
+    env = require_level_env(workflow.env)
 
     @jax.jit
     def searched(state: Any, key: Any) -> Any:
         def generation(found: Any, key: Any) -> Any:
             key_ask, key_play, key_tell = jax.random.split(key, 3)
-            levels, genomes, found = generator.ask(key_ask, found, env, AT_ONCE, state.env_params, h)
+            levels, genomes, found = generator.ask(key_ask, found, env, AT_ONCE, state.env_params)
             score = regret(workflow, state, levels, EPISODES, key_play)
-            return generator.tell(key_tell, genomes, score, found, h), (levels, score)
+            return generator.tell(key_tell, genomes, score, found), (levels, score)
 
         key_init, key_search = jax.random.split(key)
-        first = generator.init(key_init, env, AT_ONCE, h)
+        first = generator.init(key_init, env, AT_ONCE)
         return tree.merge_axes(jax.lax.scan(generation, first, jax.random.split(key_search, count // AT_ONCE))[1])
 
     return searched
@@ -143,8 +136,8 @@ def compare(workflow: OnPolicy, state: Any, count: int, seeds: int) -> None:
     again = jax.jit(lambda state, levels, key: regret(workflow, state, levels, FRESH, key))
     print(f"| search | true regret of its best {BEST} | by the search itself | path | walls | different | seconds |")
     print(f"|{'---|' * 7}")
-    for name, (generator, hyperparams) in searches(require_level_env(workflow.env)).items():
-        searched, rows = search(workflow, generator, hyperparams, count), []
+    for name, generator in searches(require_level_env(workflow.env)).items():
+        searched, rows = search(workflow, generator, count), []
         for seed in range(seeds):
             key_search, key_again = jax.random.split(jax.random.key(seed))
             began = time.perf_counter()

@@ -46,6 +46,7 @@ from evorl import (
     tree,
 )
 from evorl.hyperparameters import as_arrays
+from evorl.parts import read_numbers
 from evorl.population import NoSelection, Pairs
 
 MEMBERS, SEEDS = 16, 8
@@ -109,7 +110,7 @@ def arm(agent: str, name: str, warmup: bool) -> dict[str, Any]:
     pbt = PBT(population, space, eval_rounds=8, **steps, **options)
     result = fit(
         pbt,
-        PBTHyperparams(pbt.variation.hyperparams_class()),
+        PBTHyperparams(read_numbers(pbt.variation)),
         budget=Budget(iterations=generations),
         num_seeds=SEEDS,
         evaluations=1,

@@ -27,10 +27,16 @@ def _make_default_node(cls: Any) -> dict[str, Any]:
             value = field.default_factory()
         else:
             value = "???" if field.default is dataclasses.MISSING else field.default
-        if dataclasses.is_dataclass(value):
-            value = _make_default_node(type(value))
-        node[field.name] = dict(value) if isinstance(value, Mapping) else value
+        node[field.name] = _make_value_node(value)
     return node
+
+
+def _make_value_node(value: Any) -> Any:
+    """A default as a node: of a part all that it was made with."""
+    if not dataclasses.is_dataclass(value):
+        return dict(value) if isinstance(value, Mapping) else value
+    given = {field.name: getattr(value, field.name) for field in get_fields(value) if field.name not in CONTEXT_FIELDS}
+    return _make_default_node(type(value)) | {name: _make_value_node(one) for name, one in given.items()}
 
 
 def with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]:

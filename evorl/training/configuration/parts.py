@@ -18,6 +18,7 @@ from typing_extensions import get_protocol_members
 
 from evorl.errors import OptionError, require, unknown_name_error
 from evorl.hyperparameters import is_hyperparams
+from evorl.parts import holds_numbers, is_part
 from evorl.spaces import Discrete, groups
 from evorl.types import Agent, Env, MultiAgentActor, Prior, Problem
 
@@ -34,9 +35,13 @@ CONTEXT_FIELDS = {  # fields that instantiate fills in, and what a part is told 
 
 
 def get_fields(part: Any) -> list[dataclasses.Field[Any]]:
-    """The fields of a dataclass, or of its class, that one gives; a module of flax has two more for itself."""
+    """The fields of a dataclass, or of its class, that one gives; a module of flax has two more for itself.
+
+    The numbers of a part are not among them: a configuration gives them as hyperparameters.
+    """
     own = ("parent", "name") if issubclass(part if isinstance(part, type) else type(part), nn.Module) else ()
-    return [field for field in dataclasses.fields(part) if field.name not in own]
+    numbers = {field.name for field in dataclasses.fields(part) if is_part(part) and holds_numbers(field)}
+    return [field for field in dataclasses.fields(part) if field.name not in own and field.name not in numbers]
 
 
 def import_target(path: str) -> Any:
@@ -179,8 +184,8 @@ def _find_target(node: dict[str, Any], name: str) -> Any:
 
 def _is_assignable(target: Any, hint: Any) -> bool:
     """Whether it is a class of evorl that is made for a place of type hint."""
-    is_part = isinstance(target, type) and dataclasses.is_dataclass(target)
-    if not is_part or target.__module__.partition(".")[0] != "evorl":
+    is_class = isinstance(target, type) and dataclasses.is_dataclass(target)
+    if not is_class or target.__module__.partition(".")[0] != "evorl":
         return False
     if hint is Any:
         return is_hyperparams(target) or _has_protocol_members(target, Prior)
