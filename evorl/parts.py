@@ -6,6 +6,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
+import jax
 import numpy as np
 from flax import struct
 from flax.core import FrozenDict, unfreeze
@@ -82,7 +83,7 @@ def part(cls: type[T]) -> type[T]:
     hash_fields = made.__hash__
 
     def hash_unbound(self: Any) -> int:
-        bound = [one.name for one in fields(self) if _is_number(one) and hasattr(getattr(self, one.name), "dtype")]
+        bound = [one.name for one in filter(holds_numbers, fields(self)) if _has_arrays(getattr(self, one.name))]
         if bound:
             raise TypeError(
                 f"{plain.__name__} is bound to numbers of a state ({', '.join(bound)}), for which nothing may be "
@@ -93,6 +94,10 @@ def part(cls: type[T]) -> type[T]:
     made.__hash__ = hash_unbound
     setattr(made, MARK, True)
     return made
+
+
+def _has_arrays(value: Any) -> bool:
+    return any(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(value))
 
 
 def is_part(value: Any) -> bool:
@@ -179,16 +184,22 @@ def require_given_once(skeleton: Any, numbers: Any, prefix: str = "") -> None:
     given = dict(_iterate_items(numbers))
     mapping = _find_mapping(skeleton)
     if mapping is not None:
-        own = getattr(skeleton, mapping.name)
-        require(not own or own == given, f"{prefix}{mapping.name}", own, f"is given twice, once as {given}")
+        own = unfreeze(getattr(skeleton, mapping.name))
+        same = not own or _equals(own, given)
+        require(same, f"{prefix}{mapping.name}", to_printable(own), f"is given twice, once as {to_printable(given)}")
         return
     for one in fields(skeleton):
         own, name = getattr(skeleton, one.name), f"{prefix}{one.name}"
         if _is_nested(one):
             require_given_once(own, given[one.name], f"{name}.")
         elif _is_number(one) and own != one.default:
-            same = np.array_equal(own, given[one.name])
+            same = _equals(own, given[one.name])
             require(same, name, to_printable(own), f"is given twice, once as {to_printable(given[one.name])}")
+
+
+def _equals(one: Any, other: Any) -> bool:
+    same = jax.tree.structure(one) == jax.tree.structure(other)
+    return same and all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other)))
 
 
 @cache
@@ -216,7 +227,9 @@ def _check_numbers(value: Any) -> None:
         require(real or isinstance(given, Prior), one.name, to_printable(given), "must be a number")
         for end in given.bounds if isinstance(given, Prior) else (given,):
             require(low <= end <= high, one.name, to_printable(given), f"must be between {low:g} and {high:g}")
-        if isinstance(given, int) and isinstance(one.default, float):
+        if isinstance(one.default, int):
+            require(isinstance(given, Prior) or float(given).is_integer(), one.name, given, "must be a whole number")
+        elif isinstance(given, int):
             object.__setattr__(value, one.name, float(given))
 
 

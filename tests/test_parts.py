@@ -71,6 +71,7 @@ def test_numbers_are_given_by_name_and_kept():
         (lambda: Faster(boost=5), "boost=5: must be between 1 and 3"),
         (lambda: Faster(rate=-1), "rate=-1: must be between 0 and inf"),
         (lambda: Faster(0), "steps=0: must be at least 1"),
+        (lambda: Search(most=2.5), "most=2.5: must be a whole number"),
         (lambda: number(2.0, 0, 1), "default=2: must be between 0 and 1"),
         (lambda: number(0.5, 1, 0), "high=0: must be above low, 1"),
         (lambda: number(0.5, 0, 1, prior=Uniform(0, 2)), "prior="),
@@ -121,6 +122,8 @@ def test_a_bound_part_has_no_hash():
             hash(bound)
     with pytest.raises(TypeError, match="Noise is bound"):
         hash(Search(noise=Noise(std=jnp.float32(0.1))))
+    with pytest.raises(TypeError, match=r"Evosax is bound to numbers of a state \(numbers\)"):
+        hash(Evosax(SNES, 8, numbers={"std_init": jnp.float32(0.1)}))
     with pytest.raises(ValueError, match="bound to numbers of a state"):
         jax.jit(lambda search, x: search.score(x), static_argnums=0)(bind(Search(), numbers), 1.0)
 
@@ -160,5 +163,7 @@ def test_numbers_are_given_once():
     require_given_once(bounded, read_numbers(bounded))
     with pytest.raises(OptionError, match=r"mutation\.bound=2\.0: is given twice"):
         require_given_once(bounded, read_numbers(GA(8, 2, mutation=ERLMutation())))
+    weights = {"params": {"a": jnp.ones(3)}}
+    require_given_once(Evosax(SNES, 8, numbers=weights), {"params": {"a": np.ones(3)}})
     with pytest.raises(OptionError, match=r"numbers=.*is given twice"):
         require_given_once(Evosax(SNES, 8, numbers={"std_init": 0.2}), {})
