@@ -131,7 +131,7 @@ class League:
         """All learners before they have learned, leaves [learners, ...]."""
         keys = jax.random.split(key, self.roster.num_learners)
         match = self.inner.env.default_params.replace(game=env_params)
-        return jax.vmap(lambda key: drop_shared_fields(self.inner.init(key, hyperparams.training, match)))(keys)
+        return jax.vmap(lambda key: base.drop_shared_fields(self.inner.init(key, hyperparams.training, match)))(keys)
 
     def step(self, state: LeagueState, key: Key) -> tuple[LeagueState, Metrics]:
         key_train, key_take = jax.random.split(key)
@@ -144,7 +144,7 @@ class League:
                 learner, env_params=self.make_match(state, opponents, weights), hyperparams=given.training
             )
             learner, metrics = self.inner.step(learner, key)
-            return drop_shared_fields(learner), metrics
+            return base.drop_shared_fields(learner), metrics
 
         keys = jax.random.split(key_train, roster.num_learners)
         learners, metrics = jax.vmap(train)(state.learners, weights, keys)
@@ -270,8 +270,3 @@ class League:
     def inherit(self, state: LeagueState, parent: LeagueState) -> LeagueState:
         """The parent, but with the state's own params of the game."""
         return replace(parent, env_params=state.env_params)
-
-
-def drop_shared_fields(learner: State) -> State:
-    """A learner without what all have in common."""
-    return replace(learner, env_params=(), hyperparams=())

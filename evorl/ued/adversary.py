@@ -151,11 +151,11 @@ class Adversary(base.BaseStagedWorkflow):
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
 
         def init_student(key: Key) -> OnPolicyState:
-            return curricula.drop_shared_fields(self.student.init(key, hyperparams.student, env_params))
+            return base.drop_shared_fields(self.student.init(key, hyperparams.student, env_params))
 
         students = jax.vmap(init_student)(jax.random.split(key_students, self.num_students))
         teacher = self.teacher.init(key_teacher, hyperparams.teacher)
-        return AdversaryState(hyperparams, env_params, students, curricula.drop_shared_fields(teacher))
+        return AdversaryState(hyperparams, env_params, students, base.drop_shared_fields(teacher))
 
     def map_students(self, state: AdversaryState, of_one: Callable[..., Any], *given: Any) -> Any:
         """of_one(student, ...) of every student, as its own workflow has it, leaves [num_students, ...]."""
@@ -212,7 +212,7 @@ class Adversary(base.BaseStagedWorkflow):
             student, batch = self.student.prepare_batch(replace(student, envs=played.envs), played.stored)
             passes = jnp.int32(self.student.num_epochs)
             after, metrics = self.student.update_on_batch(student, played.stored, batch, key, passes)
-            return (curricula.drop_shared_fields(student), curricula.drop_shared_fields(after)), batch, metrics
+            return (base.drop_shared_fields(student), base.drop_shared_fields(after)), batch, metrics
 
         keys = jax.random.split(key_students, self.num_students)
         (before, students), batch, metrics = self.map_students(state, update_student, played, keys)
@@ -222,7 +222,7 @@ class Adversary(base.BaseStagedWorkflow):
         last = made.reward.at[-1].add(jnp.where(scored, score, 0))
         made = replace(made, reward=last, weight=made.weight * scored)
         teacher, of_teacher = self.teacher.learn(carry.teacher, made, key_teacher)
-        after = replace(state, students=students, teacher=curricula.drop_shared_fields(teacher))
+        after = replace(state, students=students, teacher=base.drop_shared_fields(teacher))
         spent = {"env_steps": played.stats.steps.sum(), "gradient_steps": metrics["gradient_steps"].sum()}
         metrics = tree.index(played, 0).metrics() | tree.index(metrics, 0) | spent
         of_teacher = {f"teacher/{name}": x for name, x in of_teacher.items()}
@@ -245,7 +245,7 @@ class Adversary(base.BaseStagedWorkflow):
         """The parent, teacher and all, but with the state's own environments."""
 
         def inherit_student(student: OnPolicyState, parent: OnPolicyState) -> OnPolicyState:
-            return curricula.drop_shared_fields(self.student.inherit(student, parent))
+            return base.drop_shared_fields(self.student.inherit(student, parent))
 
         return replace(
             parent, students=self.map_students(state, inherit_student, parent.students), env_params=state.env_params

@@ -98,11 +98,6 @@ def check_curriculum_score(
     check_score(score, prioritization, gives, num_students, num_episodes)
 
 
-def drop_shared_fields(student: OnPolicyState) -> OnPolicyState:
-    """The student as a curriculum's state holds it, which has its hyperparams and env_params."""
-    return replace(student, hyperparams=(), env_params=())
-
-
 def restore_shared_fields(student: OnPolicyState, state: Any) -> OnPolicyState:
     """The student that a curriculum's state holds as its own workflow has it."""
     return replace(student, hyperparams=state.hyperparams.student, env_params=state.env_params)

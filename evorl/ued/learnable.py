@@ -104,7 +104,7 @@ class Learnable(curricula.BaseCurriculum):
         student = self.student.init(key, hyperparams.student, env_params)
         level = tree.zeros_like(jax.eval_shape(self.env.sample_level, key, env_params))
         kept = LearnableLevels(tree.broadcast(level, self.capacity), jnp.full(self.capacity, -jnp.inf, jnp.float32))
-        return LearnableState(hyperparams, env_params, curricula.drop_shared_fields(student), kept)
+        return LearnableState(hyperparams, env_params, base.drop_shared_fields(student), kept)
 
     def plan(self, state: LearnableState, key: Key) -> tuple[RolloutPlan, LearnableLevels]:
         """num_steps steps of every environment, exploring, on levels that are kept or fresh."""
@@ -158,7 +158,7 @@ class Learnable(curricula.BaseCurriculum):
         student, metrics = self.student.learn(student, played.stored, key)
         metrics = played.metrics() | metrics
         metrics["env_steps"] = metrics["env_steps"] + jnp.where(self.is_due(state), self.trial_steps, 0)
-        after = LearnableState(state.hyperparams, state.env_params, curricula.drop_shared_fields(student), carry)
+        after = LearnableState(state.hyperparams, state.env_params, base.drop_shared_fields(student), carry)
         return after, metrics | {"levels/score": carry.score.mean(where=jnp.isfinite(carry.score))}
 
     def evaluation_metrics(self, state: LearnableState, played: Rollout) -> Metrics:
@@ -171,4 +171,4 @@ class Learnable(curricula.BaseCurriculum):
     def inherit(self, state: LearnableState, parent: LearnableState) -> LearnableState:
         """The parent and what it keeps, but with the state's own environments."""
         student = self.student.inherit(self.student_state(state), self.student_state(parent))
-        return replace(parent, student=curricula.drop_shared_fields(student), env_params=state.env_params)
+        return replace(parent, student=base.drop_shared_fields(student), env_params=state.env_params)

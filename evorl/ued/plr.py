@@ -162,7 +162,7 @@ class PLR(curricula.BaseCurriculum):
         buffer = LevelBuffer.empty(self.capacity, level, self.prioritization)
         parents = tree.broadcast(tree.zeros_like(level), self.num_levels) if self.num_edits else ()
         return PLRState(
-            hyperparams, env_params, curricula.drop_shared_fields(student), buffer, generator, parents, jnp.bool_(False)
+            hyperparams, env_params, base.drop_shared_fields(student), buffer, generator, parents, jnp.bool_(False)
         )
 
     def plan(self, state: PLRState, key: Key) -> tuple[RolloutPlan, LevelBatch]:
@@ -223,9 +223,7 @@ class PLR(curricula.BaseCurriculum):
         student, metrics = self.learn(student, played.stored, batch, carry.is_replay, key_learn)
         parents = self.select_replays(carry.levels, 1) if self.num_edits else ()
         fertile = carry.is_replay & (self.num_edits > 0)
-        after = PLRState(
-            h, state.env_params, curricula.drop_shared_fields(student), buffer, generator, parents, fertile
-        )
+        after = PLRState(h, state.env_params, base.drop_shared_fields(student), buffer, generator, parents, fertile)
         kept = {"levels/replayed": carry.is_replay.astype(jnp.float32), "levels/kept": buffer.size / self.capacity}
         return after, played.metrics() | metrics | kept | curricula.summarize_levels(outcome, score)
 
@@ -259,4 +257,4 @@ class PLR(curricula.BaseCurriculum):
     def inherit(self, state: PLRState, parent: PLRState) -> PLRState:
         """The parent, curriculum and all, but with the state's own environments."""
         student = self.full_student.inherit(self.student_state(state), self.student_state(parent))
-        return replace(parent, student=curricula.drop_shared_fields(student), env_params=state.env_params)
+        return replace(parent, student=base.drop_shared_fields(student), env_params=state.env_params)

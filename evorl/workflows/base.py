@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -49,6 +50,11 @@ class BaseStagedWorkflow:
         """Plan an evaluation, roll it out and measure it."""
         workflow: Any = self
         return step_or_evaluate(workflow, state, key, True)[2]
+
+
+def drop_shared_fields(state: State) -> State:
+    """Return the state of a member as a workflow around it holds it, which has its hyperparams and env_params once."""
+    return replace(state, hyperparams=(), env_params=())
 
 
 def as_evaluation(found: Metrics) -> Metrics:
