@@ -24,9 +24,10 @@ from evorl.ec import (
     OpenESHyperparams,
     SeededES,
 )
+from evorl.ec.openes import AdamES
 from evorl.errors import OptionError
 from evorl.networks.low_rank import LowRankKernel
-from evorl.parts import part
+from evorl.parts import bind, part, read_numbers
 from evorl.spaces import Discrete
 from evorl.types import TimeStep
 from evorl.vector_env import RolloutPlan, TransitionStore
@@ -44,9 +45,17 @@ def evolution(env, evolver, normalization="none", hidden=(4,), **options):
     return Evolution(env, policy, evolver, normalization=normalization, **{"eval_episodes": 6, "chunk": 3} | options)
 
 
-def started(workflow, hyperparams=ES, seed=0):
+def started(workflow, hyperparams=None, seed=0):
     key = jax.random.key(seed) if isinstance(seed, int) else seed
-    return jax.jit(workflow.init)(key, hyperparams)
+    return jax.jit(workflow.init)(key, numbers_of(workflow) if hyperparams is None else hyperparams)
+
+
+def numbers_of(workflow):
+    """Those of ES, where the evolver follows a gradient."""
+    evolver = workflow.evolver
+    if isinstance(evolver, SeededES):
+        return EvolutionHyperparams(read_numbers(evolver).replace(search=ES.evolver))
+    return ES if isinstance(evolver, AdamES) else EvolutionHyperparams(read_numbers(evolver))
 
 
 def steps(workflow, state, count):
@@ -181,7 +190,7 @@ def test_members_that_are_drawn_where_they_play_are_the_same_search(source, norm
 def test_runs_side_by_side_draw_their_own_members(evolver):
     workflow = evolution(Walk(), evolver, members_at_once=2)
     two, (key, key_step) = Vmapped(workflow, 2), jax.random.split(jax.random.key(0))
-    state = jax.jit(two.init)(key, tree.broadcast(hyperparameters.as_arrays(ES), 2))
+    state = jax.jit(two.init)(key, tree.broadcast(hyperparameters.as_arrays(numbers_of(workflow)), 2))
     state, _ = jax.jit(two.step)(state, key_step)
     for i in range(2):
         alone = started(workflow, seed=jax.random.split(key)[i])
@@ -202,7 +211,7 @@ def test_the_fitness_of_a_member_of_low_rank_is_that_of_its_kernels(factors):
     plan, _ = jax.jit(workflow.plan)(state, jax.random.split(jax.random.key(0), 3)[0])
     returns = []
     for i in range(6):
-        params = evolver.to_params(state.evolver, tree.index(plan.params, i), ES.evolver)
+        params = bind(evolver, ES.evolver).to_params(state.evolver, tree.index(plan.params, i))
         whole = lambda x: x.shared + x.left.T @ x.right if isinstance(x, LowRankKernel) else x  # noqa: E731
         returns.append(walk_return(jax.tree.map(whole, params, is_leaf=lambda x: isinstance(x, LowRankKernel))))
     np.testing.assert_allclose(row["return"], np.mean(returns), rtol=1e-4)
@@ -284,7 +293,7 @@ def test_exploring_draws_choices_and_greed_does_not():
 @pytest.mark.program
 def test_a_program_holds_its_physics_once():
     workflow = evolution(Counting(), OpenES(4), "vbn", members_at_once=2)
-    shapes = jax.eval_shape(workflow.init, jax.random.key(0), ES)
+    shapes = jax.eval_shape(workflow.init, jax.random.key(0), numbers_of(workflow))
     text = jax.jit(partial(step_or_evaluate, workflow)).lower(shapes, jax.random.key(0), jnp.bool_(False)).as_text()
     assert text.count("chlo.lgamma") == text.count("chlo.digamma") == 1
 
@@ -293,7 +302,11 @@ def test_a_program_holds_its_physics_once():
 def test_it_learns_to_follow():
     """The best policy of Walk gets 0.9: the sum of its observations, without a miss."""
     workflow = evolution(Walk(), OpenES(16), hidden=(8,))
-    run = jax.jit(jax.vmap(lambda key: jax.lax.scan(workflow.step, workflow.init(key, ES), jax.random.split(key, 60))))
+    run = jax.jit(
+        jax.vmap(
+            lambda key: jax.lax.scan(workflow.step, workflow.init(key, numbers_of(workflow)), jax.random.split(key, 60))
+        )
+    )
     _, rows = run(jax.random.split(jax.random.key(0), 4))
     assert np.all(np.asarray(rows["return"][:, 0]) < 0.75)
     evaluations = np.asarray(rows["return_best"][:, -1])
@@ -399,7 +412,7 @@ def test_a_population_is_in_memory_once():
     """At 128 members of 71,942 parameters; a fifth of a population is what is drawn at once, and activations."""
     env = Walk()
     workflow = evolution(env, OpenES(128), hidden=(256, 256))
-    state = jax.eval_shape(workflow.init, jax.random.key(0), ES)
+    state = jax.eval_shape(workflow.init, jax.random.key(0), numbers_of(workflow))
     step = jax.jit(partial(step_or_evaluate, workflow), donate_argnums=0)
     compiled = step.lower(state, jax.random.key(0), jnp.bool_(False)).compile()
     population = 128 * tree.nbytes(state.agent.actor.params)

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -18,28 +18,20 @@ from evorl.training.callbacks import Callback
 from evorl.training.devices import compiler_options
 from evorl.training.dry_run import explain_index_overflow, explain_missing_hyperparams, require_memory
 from evorl.training.host_envs import HostEnvs
-from evorl.training.nans import DivergenceMonitor, StepMonitor, describe_first_divergence, find_failure_reason
+from evorl.training.nans import DivergenceMonitor, StepMonitor, find_failure_reason
 from evorl.training.profile import Profile
 from evorl.training.program import FAST_COMPILE_OPTIONS, Program, ProgramTrace, make_run_args
 from evorl.training.progress import BudgetUsage, Progress, StepBound
 from evorl.training.records.checkpoint import Checkpoints, get_leaf_shapes, require_same_shapes
 from evorl.training.records.rows import make_row
 from evorl.training.training_log import TrainingLog
-from evorl.training.training_options import PendingResult, TrainingOptions
+from evorl.training.training_options import EvaluationRounds, PendingResult, TrainingOptions
 from evorl.types import Hyperparams, State
 from evorl.vector_env import hosts
 from evorl.workflows.base import max_env_steps
 
 FINAL_EPISODES = 128  # of the evaluation at the end, in as many rounds as that takes
 BEST_KEY_OFFSET = 2**20  # the first round of the evaluation of the best policies, so that its episodes are fresh
-
-
-class EvaluationRounds(NamedTuple):
-    """An evaluation in rounds."""
-
-    state: State  # without replays
-    metrics: dict[str, np.ndarray]
-    seconds: float
 
 
 class Driver:
@@ -225,7 +217,7 @@ class Driver:
             self.iteration_seconds.append(duration / sent.count)
             self.progress.iteration_seconds = max(self.iteration_seconds)
             metrics = self.training_log.add_chunk(sent.count, metrics)
-            problem = self._mark_diverged(sent, found)
+            problem = self.divergence_monitor.check_chunk(found, self.progress, sent, self.options.debug_nans)
             if problem is None and not self.host_envs.envs:
                 problem = self.step_monitor.check(metrics, self.progress.divergence_iterations)
             self.training_log.record(make_row(self.progress, metrics, "train", duration))
@@ -257,7 +249,7 @@ class Driver:
 
     def _run_evaluation_rounds(
         self, stop: Callable[[], bool], longest: float, first: int = 0, fallback_state: State = None
-    ) -> "EvaluationRounds | None":
+    ) -> EvaluationRounds | None:
         """Make rounds of an evaluation until 128 episodes have ended, or were cut; None where stopped.
 
         Args:
@@ -307,14 +299,6 @@ class Driver:
         fault = pool_registry.find_fault()
         self.host_envs.close()
         raise HostError(f"an environment has failed: {fault}")
-
-    def _mark_diverged(self, sent: "PendingResult", found: np.ndarray) -> str | None:
-        """Mark the runs that have diverged in a chunk; return why training ends where none is left, or to debug."""
-        lost, iteration = self.progress.divergence_iterations, self.progress.iteration
-        new = self.divergence_monitor.mark_diverged(found, lost, iteration)
-        if not new or (None in lost and not self.options.debug_nans):
-            return None
-        return describe_first_divergence(self.program, new, sent.start_state, iteration, sent.count)
 
     def trace_iteration(self, profile: Profile) -> None:
         """One iteration, traced."""

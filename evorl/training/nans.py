@@ -14,7 +14,9 @@ from jax.experimental import checkify
 from evorl import tree
 from evorl.replay.state_replays import split_replays
 from evorl.training.program import FAST_COMPILE_OPTIONS, Program
+from evorl.training.progress import Progress
 from evorl.training.records.rows import per_seed
+from evorl.training.training_options import PendingResult
 from evorl.types import Array, EvolvingWorkflow, HasFailureReason, Population, State, Workflow
 from evorl.workflows import base
 
@@ -42,17 +44,30 @@ class DivergenceMonitor:
         seeds = np.moveaxis(found & self._watched[:, None, None], 1, 0)  # each [leaves, members]
         return [self._names[one.any(1).argmax()] if np.all(one.any(0)) else None for one in seeds]
 
-    def mark_diverged(self, found: np.ndarray, lost: list[int | None], iteration: int) -> dict[int, str]:
-        """Note in lost the iteration after which runs have diverged, of what `find_nonfinite` gave.
+    def check_chunk(self, found: np.ndarray, progress: Progress, chunk: PendingResult, debug: bool) -> str | None:
+        """Note in the progress which runs have diverged; return why training ends where none is left, or to debug.
 
-        Returns:
-            The first leaf that is not finite of each run that is not lost before, by its place among the seeds.
+        Args:
+            found: what `find_nonfinite` gave after the chunk.
+            progress: of the training, with the chunk.
+            chunk: whose state before is searched for the operation, where it has one.
+            debug: whether one run is enough.
         """
+        lost, iteration = progress.divergence_iterations, progress.iteration
         leaves = enumerate(self.find_diverged(found))
         new = {seed: leaf for seed, leaf in leaves if leaf is not None and lost[seed] is None}
         for seed in new:
             lost[seed] = iteration
-        return new
+        if not new or (None in lost and not debug):
+            return None
+        first, leaf = next(iter(new.items()))
+        problem, seeds = describe_divergence(leaf, iteration), self._program.seeds
+        if len(seeds) > 1:
+            problem = f"seed {seeds[first]} {problem}"
+        if chunk.start_state is not None:
+            before = iteration - chunk.count
+            problem += f"; {find_first_nan(self._program, chunk.start_state, first, before, chunk.count)}"
+        return problem
 
     def _find_nonfinite(self, state: State) -> Array:
         """Whether leaves are not finite, [leaves, seeds, members]."""
@@ -98,27 +113,6 @@ def find_failure_reason(program: Program, state: State) -> str | None:
         return None
     states = [state] if runs == 1 else [tree.index(state, i) for i in range(runs)]
     return next((why for one in states if (why := workflow.failure_reason(one)) is not None), None)
-
-
-def describe_first_divergence(
-    program: Program, new: Mapping[int, str], start_state: State, iteration: int, count: int
-) -> str:
-    """Return what is said of the first run that has diverged in a chunk.
-
-    Args:
-        program: of the training.
-        new: the first leaf that is not finite of each run, by its place among the seeds.
-        start_state: the state before the chunk, in which the operation is searched; None where there is none.
-        iteration: the number of iterations after the chunk.
-        count: of the iterations of the chunk.
-    """
-    first, leaf = next(iter(new.items()))
-    problem = describe_divergence(leaf, iteration)
-    if len(program.seeds) > 1:
-        problem = f"seed {program.seeds[first]} {problem}"
-    if start_state is not None:
-        problem += f"; {find_first_nan(program, start_state, first, iteration - count, count)}"
-    return problem
 
 
 def describe_divergence(leaf: str, iteration: int) -> str:

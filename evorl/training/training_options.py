@@ -1,7 +1,9 @@
 """What a driver is told, and what it has handed to the device."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from evorl.training.host_envs import HostStatus
 from evorl.training.program import Evaluator, Measure
@@ -21,6 +23,14 @@ class PendingResult:
     start_state: State = None  # the state that a chunk began with
     fallback_state: State = None  # the state before, without replays, where it may be gone back to
     host_status: HostStatus | None = None  # at the host, afterwards
+
+
+class EvaluationRounds(NamedTuple):
+    """An evaluation in rounds."""
+
+    state: State  # without replays
+    metrics: dict[str, np.ndarray]
+    seconds: float
 
 
 @dataclass(frozen=True)

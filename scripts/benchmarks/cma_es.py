@@ -69,7 +69,7 @@ RASTRIGIN = Problem("Rastrigin", rastrigin, 3.0, 2.0, 1000)
 def evaluations(problem: Problem, evolver: Evolver, n: int, seeds: int) -> np.ndarray:
     """Until the target, of each seed; infinite where the budget did not do."""
     inner = CMAESHyperparams(initial_std=problem.sigma)
-    hyperparams: Any = RestartsHyperparams(search=inner) if isinstance(evolver, Restarts) else inner
+    hyperparams: Any = RestartsHyperparams(evolver=inner) if isinstance(evolver, Restarts) else inner
     generations = problem.evaluations * n**2 // evolver.population_size
 
     def generation(i: Array, carry: Any, key: Key) -> Any:

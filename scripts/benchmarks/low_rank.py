@@ -110,7 +110,7 @@ def searches(rank: int) -> Case:
             fitness = -jax.vmap(lambda own: (ravel_pytree(own)[0] ** 2).sum())(held)
             return bind(evolver, HYPERPARAMS).tell(key_tell, genomes, fitness, state)[0], fitness.max()
 
-        state = jax.jit(evolver.init)(KEY, mean, HYPERPARAMS)
+        state = jax.jit(bind(evolver, HYPERPARAMS).init)(KEY, mean)
         programs[f"low rank, {source}"] = scanned(generation, state, GENERATIONS)
     return f"{size} weights, rank {rank}", programs | {"evosax Open_ES": open_es(size)}
 

@@ -10,7 +10,6 @@ of new random fitness, which rises, so that genomes enter. Medians of wall and C
 
 import argparse
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -18,10 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from peers_timing import clock, medians, surroundings
 
-from evorl.ec import CMAESHyperparams, MapElites
+from evorl.ec import CMAES, MapElites
 from evorl.ec.cells import CVTArchive, GridArchive
 from evorl.ec.cma_me import ImprovementEmitter
-from evorl.parts import read_numbers
 from evorl.problems import LinearProjection
 from evorl.types import QDEvaluation
 from evorl.workflows import Search
@@ -82,10 +80,10 @@ def ribs_add(archive: Any, n: int, size: int) -> Step:
 
 
 def evorl_cma_me() -> Step:
-    evolver = MapElites(GridArchive((-EDGE, -EDGE), (EDGE, EDGE), (100, 100)), ImprovementEmitter(15))
+    emitter = ImprovementEmitter(15, CMAES(36, active=False, initial_std=0.5))
+    evolver = MapElites(GridArchive((-EDGE, -EDGE), (EDGE, EDGE), (100, 100)), emitter)
     workflow = Search(LinearProjection(100), evolver)
-    of_evolver = replace(read_numbers(evolver), emitter=CMAESHyperparams(initial_std=0.5))
-    state = workflow.init(jax.random.key(0), replace(workflow.hyperparams(), evolver=of_evolver))
+    state = workflow.init(jax.random.key(0), workflow.hyperparams())
     return carried(
         lambda state, i: workflow.step(state, jax.random.fold_in(jax.random.key(0), i.astype(int)))[0], state
     )

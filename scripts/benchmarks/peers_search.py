@@ -27,7 +27,7 @@ def ours(noise: Noise, size: int, generations: int) -> Program:
         fitness = -(genomes**2).sum(1)
         return bind(evolver, hyperparams).tell(key_tell, genomes, fitness, state)[0], fitness.max()
 
-    return scanned(generation, jax.jit(evolver.init)(KEY, jnp.ones(size), hyperparams), generations)
+    return scanned(generation, jax.jit(bind(evolver, hyperparams).init)(KEY, jnp.ones(size)), generations)
 
 
 def evosax(algorithm: Any, size: int, generations: int, **options: Any) -> Program:

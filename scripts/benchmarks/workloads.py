@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
 from evorl.agents import SAC, MLPPolicy, PolicyGradient, PPOHyperparams, SACHyperparams, TrainState
 from evorl.ec import OpenES
-from evorl.parts import read_numbers
+from evorl.parts import bind, read_numbers
 from evorl.population import NoSelection, Pairs, Swarm, Truncation
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.replay.row_layout import RowLayout
@@ -67,7 +67,7 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
     evolver, hp = workflow.evolver, TD3Hyperparams()
     agent: Any = workflow.agent
     n, m = evolver.population_size, workflow.num_learners
-    genomes = jax.jit(evolver.ask)(KEY, state.evolver, state.hyperparams.evolver)[0]
+    genomes = jax.jit(bind(evolver, state.hyperparams.evolver).ask)(KEY, state.evolver)[0]
     batches = state.replay.sample(KEY, (m, workflow.batch_size)).rows
     keys = jax.random.split(KEY, m)
 
@@ -197,14 +197,16 @@ def pbt_parts(workflow: PBT, state: Any) -> dict:
 
 def evolution_parts(workflow: Evolution, state: Any, steps: int) -> dict:
     evolver, agent, hp = workflow.evolver, workflow.agent, state.hyperparams.evolver
-    genomes = jax.jit(evolver.ask)(KEY, state.evolver, hp)[0]
-    tell = partial(evolver.tell, KEY, genomes, jnp.arange(float(evolver.population_size)))
+    genomes = jax.jit(bind(evolver, hp).ask)(KEY, state.evolver)[0]
+    fitness = jnp.arange(float(evolver.population_size))
+    ask = lambda state, hp: bind(evolver, hp).ask(KEY, state)  # noqa: E731
+    tell = lambda state, hp: bind(evolver, hp).tell(KEY, genomes, fitness, state)  # noqa: E731
 
     def greedy(params: Any, obs: jax.Array, key: jax.Array) -> Any:
         return agent.mode(params, state.obs_statistics.normalize(obs), (), key, ())[0]
 
     parts = interaction_parts(workflow, greedy, genomes, 0, steps)
-    return parts | {"ask": (evolver.ask, KEY, state.evolver, hp), "tell": (tell, state.evolver, hp)}
+    return parts | {"ask": (ask, state.evolver, hp), "tell": (tell, state.evolver, hp)}
 
 
 def openes(population_size: int, steps: int) -> tuple[Any, Any, int, Callable[..., dict]]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from evorl.agents import TD3, MLPPolicy
 from evorl.ec.cells import GridArchive
-from evorl.ec.cma_es import CMAESHyperparams
+from evorl.ec.cma_es import CMAES
 from evorl.ec.cma_me import ImprovementEmitter
 from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.map_elites import MapElites
@@ -182,12 +182,12 @@ def main() -> None:
         draw = lambda key: workflow.agent.init(key, ()).actor.params  # noqa: E731
         qdax(draw, of_policies, 100, 0.0)
     else:
-        edge, of_searches = 50 * 5.12, CMAESHyperparams(initial_std=0.5)
-        archive = GridArchive((-edge, -edge), (edge, edge), (100, 100), lowest=0.0 if case == "mae" else -float("inf"))
-        evolver = MapElites(archive, ImprovementEmitter(15, ranking="improvement" if case == "mae" else "two_stage"))
-        hyperparams = replace(read_numbers(evolver), emitter=of_searches)
-        hyperparams = replace(hyperparams, threshold_rate=0.01) if case == "mae" else hyperparams
-        ours(Search(LinearProjection(100), evolver), hyperparams, 1000, 0.0)
+        edge, mae = 50 * 5.12, case == "mae"
+        archive = GridArchive((-edge, -edge), (edge, edge), (100, 100), lowest=0.0 if mae else -float("inf"))
+        search = CMAES(36, active=False, initial_std=0.5)
+        emitter = ImprovementEmitter(15, search, "improvement" if mae else "two_stage")
+        evolver = MapElites(archive, emitter, threshold_rate=0.01 if mae else 1.0)
+        ours(Search(LinearProjection(100), evolver), read_numbers(evolver), 1000, 0.0)
         if case == "sphere":
             pyribs(1000, edge)
 

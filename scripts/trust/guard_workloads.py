@@ -158,7 +158,7 @@ def search() -> Executable:
         genomes, state = bind(evolver, hyperparams).ask(key_ask, state)
         return bind(evolver, hyperparams).tell(key_tell, genomes, -(genomes**2).sum(1), state)[0]
 
-    return scanned(generation, jax.jit(evolver.init)(jax.random.key(0), jnp.ones(64), hyperparams))
+    return scanned(generation, jax.jit(bind(evolver, hyperparams).init)(jax.random.key(0), jnp.ones(64)))
 
 
 def replay(num_rows: int) -> Executable:
