@@ -4,6 +4,7 @@ import importlib
 import inspect
 import os
 from pathlib import Path
+from typing import get_origin
 
 from evorl import lazy
 
@@ -41,16 +42,13 @@ def describe(value, name, package):
             if method.startswith("_") or not (inspect.isfunction(found) or isinstance(found, property)):
                 continue
             yield f"    .{method}" + ("" if isinstance(found, property) else signature(found))
-    elif callable(value):
+    elif callable(value) and get_origin(value) is None:
         yield f"  {name}{signature(value)}"
 
 
 def signature(function):
     """Return the names of parameters and their defaults, where those are numbers or words."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # unions, which are called by nobody
-        return ""
+    parameters = inspect.signature(function).parameters.values()
     return f"({', '.join(describe_parameter(one) for one in parameters if one.name != 'self')})"
 
 
