@@ -13,7 +13,7 @@ from jax.core import Tracer
 
 from evorl import tree
 from evorl.errors import OptionError, require, to_printable
-from evorl.parts import Number, is_part, number_metadata, read_numbers, require_given_once
+from evorl.parts import Number, get_default, is_part, number_metadata, read_numbers, require_given_once
 from evorl.types import HasHyperparams, Prior, ScheduledHyperparams
 
 
@@ -45,12 +45,8 @@ def check_given_once(workflow: Any, hyperparams: Any) -> None:
         return
     for field in dataclasses.fields(workflow):
         part, numbers = getattr(workflow, field.name), getattr(hyperparams, field.name, None)
-        if is_part(part) and numbers is not None and part != _get_default(field):
+        if is_part(part) and numbers is not None and part != get_default(field):
             require_given_once(part, numbers, f"{field.name}.")
-
-
-def _get_default(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def flatten_hyperparams(hyperparams: Any, prefix: str = "") -> dict[str, tuple[Any, float, float]]:

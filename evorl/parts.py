@@ -1,8 +1,8 @@
 """Parts: frozen dataclasses whose numbers are leaves of a state, so that any workflow can be vmapped over them."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
@@ -126,7 +126,7 @@ def bind(skeleton: T, numbers: Any) -> T:
 def _bind(skeleton: Any, numbers: Any, place: str) -> Any:
     if not is_part(skeleton):
         return skeleton
-    given = dict(_iterate_items(numbers))
+    given = _by_name(numbers)
     mapping = _find_mapping(skeleton)
     if mapping is not None:
         return replace(skeleton, **{mapping.name: given})
@@ -157,12 +157,11 @@ def read_numbers(value: Any) -> Any:
     if mapping is not None:
         return unfreeze(getattr(value, mapping.name))
     cls, found = numbers_class(type(value)), {}
+    names = {one.name for one in fields(cls)}
     for one in fields(value):
         own = getattr(value, one.name)
-        if _is_number(one):
-            found[one.name] = own
-        elif _is_nested(one):
-            found[one.name] = read_numbers(own)
+        if one.name in names:
+            found[one.name] = own if _is_number(one) else read_numbers(own)
         elif is_part(own):
             raise OptionError(f"{one.name}: {type(value).__name__} must have a part as the default of this field")
     return cls(**found)
@@ -181,7 +180,7 @@ def require_given_once(skeleton: Any, numbers: Any, prefix: str = "") -> None:
     """
     if not is_part(skeleton):
         return
-    given = dict(_iterate_items(numbers))
+    given = _by_name(numbers)
     mapping = _find_mapping(skeleton)
     if mapping is not None:
         own = unfreeze(getattr(skeleton, mapping.name))
@@ -190,9 +189,9 @@ def require_given_once(skeleton: Any, numbers: Any, prefix: str = "") -> None:
         return
     for one in fields(skeleton):
         own, name = getattr(skeleton, one.name), f"{prefix}{one.name}"
-        if _is_nested(one):
-            require_given_once(own, given[one.name], f"{name}.")
-        elif _is_number(one) and own != one.default:
+        if not _is_number(one):
+            require_given_once(own, given.get(one.name, {}), f"{name}.")
+        elif own != one.default and one.name in given:  # else they are of another part, which bind refuses
             same = _equals(own, given[one.name])
             require(same, name, to_printable(own), f"is given twice, once as {to_printable(given[one.name])}")
 
@@ -209,8 +208,8 @@ def numbers_class(cls: type[Any]) -> Any:
     for one in fields(cls):
         if _is_number(one):
             namespace[one.name] = struct.field(default=one.default, metadata=dict(one.metadata))
-        elif _is_nested(one):
-            namespace[one.name] = struct.field(default_factory=lambda one=one: read_numbers(_default(one)))
+        elif is_part(get_default(one)):
+            namespace[one.name] = struct.field(default_factory=lambda one=one: read_numbers(get_default(one)))
         else:
             continue
         namespace["__annotations__"][one.name] = Any
@@ -237,11 +236,8 @@ def _is_number(one: "Field[Any]") -> bool:
     return "low" in one.metadata
 
 
-def _is_nested(one: "Field[Any]") -> bool:
-    return is_part(_default(one))
-
-
-def _default(one: "Field[Any]") -> Any:
+def get_default(one: "Field[Any]") -> Any:
+    """Return the default of a field of a dataclass, made anew where it has a factory; MISSING where it has none."""
     return one.default if one.default_factory is MISSING else one.default_factory()
 
 
@@ -249,8 +245,7 @@ def _find_mapping(value: Any) -> "Field[Any] | None":
     return next((one for one in fields(value) if MAPPING in one.metadata), None)
 
 
-def _iterate_items(numbers: Any) -> Iterator[tuple[str, Any]]:
+def _by_name(numbers: Any) -> dict[str, Any]:
     if isinstance(numbers, Mapping):
-        yield from numbers.items()
-    else:
-        yield from ((one.name, getattr(numbers, one.name)) for one in fields(numbers))
+        return dict(numbers)
+    return {one.name: getattr(numbers, one.name) for one in fields(numbers)} if is_dataclass(numbers) else {}

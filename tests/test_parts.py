@@ -76,6 +76,7 @@ def test_numbers_are_given_by_name_and_kept():
         (lambda: number(0.5, 1, 0), "high=0: must be above low, 1"),
         (lambda: number(0.5, 0, 1, prior=Uniform(0, 2)), "prior="),
         (lambda: bind(Noise(), {"std": 0.1, "sdt": 0.2}), "numbers=dict: must be NoiseHyperparams, of Noise, with std"),
+        (lambda: bind(Noise(), 3), "numbers=int: must be NoiseHyperparams, of Noise, with std"),
         (lambda: bind(GA(), read_numbers(OpenES())), "numbers=OpenESHyperparams: must be GAHyperparams, of GA, with "),
     ],
 )
@@ -159,6 +160,7 @@ def test_numbers_are_given_once():
     rarely = read_numbers(GA(mutation=ERLMutation(), mutation_rate=0.1))
     check_given_once(erl, ERLHyperparams(evolver=rarely))  # its default evolver has 0.9
     require_given_once(OpenES(8), read_numbers(OpenES(8, std=0.3)))
+    require_given_once(OpenES(8, std=0.3), read_numbers(GA()))  # which bind refuses
     bounded = GA(8, 2, mutation=ERLMutation(bound=2.0))
     require_given_once(bounded, read_numbers(bounded))
     with pytest.raises(OptionError, match=r"mutation\.bound=2\.0: is given twice"):

@@ -61,8 +61,7 @@ class OpenES(AdamES):
     """Adam on the gradient of the mean fitness around a point (Salimans et al. 2017, arXiv:1703.03864, algorithm 1).
 
     Members come in pairs mean + noise and mean - noise. shaping is a name or a function of evorl.ec.shaping. Weight
-    decay counts as in the paper's code, whose gradients lack the factor 1 / std. Defaults: table 3b of EvoRL
-    (arXiv:2501.15129).
+    decay counts as in the paper's code, whose gradients lack the factor 1 / std.
     """
 
     population_size: int = 128

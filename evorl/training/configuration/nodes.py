@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evorl.errors import require, unknown_name_error
+from evorl.parts import get_default
 from evorl.training.configuration.parts import CONTEXT_FIELDS, get_fields, import_target
 
 
@@ -19,15 +20,12 @@ def fill_defaults(node: Any) -> Any:
 
 def _make_default_node(cls: Any) -> dict[str, Any]:
     """A dataclass as a node: its _target_ and every default; fields without one are left for the file to give."""
-    node: dict[str, Any] = {"_target_": f"{cls.__module__}.{cls.__qualname__}"}
+    node: dict[str, Any] = {"_target_": _name_target(cls)}
     for field in get_fields(cls):
         if field.name in CONTEXT_FIELDS:
             continue
-        if field.default_factory is not dataclasses.MISSING:
-            value = field.default_factory()
-        else:
-            value = "???" if field.default is dataclasses.MISSING else field.default
-        node[field.name] = _make_value_node(value)
+        value = get_default(field)
+        node[field.name] = "???" if value is dataclasses.MISSING else _make_value_node(value)
     return node
 
 
@@ -36,7 +34,11 @@ def _make_value_node(value: Any) -> Any:
     if not dataclasses.is_dataclass(value):
         return dict(value) if isinstance(value, Mapping) else value
     given = {field.name: getattr(value, field.name) for field in get_fields(value) if field.name not in CONTEXT_FIELDS}
-    return _make_default_node(type(value)) | {name: _make_value_node(one) for name, one in given.items()}
+    return {"_target_": _name_target(type(value)), **{name: _make_value_node(one) for name, one in given.items()}}
+
+
+def _name_target(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]:
@@ -81,4 +83,4 @@ def to_node(part: Any) -> Any:
     if not dataclasses.is_dataclass(part):
         return part
     values = {field.name: to_node(getattr(part, field.name)) for field in get_fields(part)}
-    return {"_target_": f"{type(part).__module__}.{type(part).__qualname__}", **values}
+    return {"_target_": _name_target(type(part)), **values}
